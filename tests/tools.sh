@@ -77,8 +77,8 @@ registry() {
 
 find_postgres() {
     if command -v initdb >/dev/null && command -v postgres >/dev/null; then return; fi
-    for folder in /usr/lib/postgresql/*/bin; do # Debian's location outside PATH
-        if [ -x "$folder/initdb" ]; then return; fi
+    for directory in /usr/lib/postgresql/*/bin; do # Debian's location outside PATH
+        if [ -x "$directory/initdb" ]; then return; fi
     done
     return 1
 }

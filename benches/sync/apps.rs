@@ -1,7 +1,7 @@
 //! Applications over a real API server: convergence, freshness, requests at rest and memory.
 
 mod fleet;
-mod follower;
+mod status_watch;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::report::{Row, milliseconds};
 use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
 use crate::support::fault_proxy::FaultProxy;
 use fleet::{CONTROLLERS, Fleet, Size, name};
-use follower::Follower;
+use status_watch::StatusWatch;
 
 /// The size at which kubernetes-sigs/application was measured.
 const SMALL: Size = Size {
@@ -48,7 +48,7 @@ pub async fn run() -> Vec<Row> {
 struct Bench {
     control_plane: ControlPlane,
     fleet: Fleet,
-    follower: Follower,
+    watch: StatusWatch,
 }
 
 impl Bench {
@@ -59,7 +59,7 @@ impl Bench {
         }
         let fleet = Fleet::new(&control_plane, size).await;
         let mut bench = Self {
-            follower: Follower::new(fleet.applications()),
+            watch: StatusWatch::new(fleet.applications()),
             control_plane,
             fleet,
         };
@@ -71,7 +71,7 @@ impl Bench {
         rows.push(bench.at_rest().await);
         if size.applications == SMALL.applications {
             bench.fleet = Fleet::new(&bench.control_plane, size).await;
-            bench.follower = Follower::new(bench.fleet.applications());
+            bench.watch = StatusWatch::new(bench.fleet.applications());
             let portolan = bench.start();
             rows.push(bench.created(&portolan, true).await);
             portolan.end().await;
@@ -112,13 +112,13 @@ impl Bench {
 
     async fn all_ready(&self) -> Instant {
         let count = self.fleet.size.applications;
-        self.follower.all(count, &self.fleet.all_ready()).await
+        self.watch.all(count, &self.fleet.all_ready()).await
     }
 
     /// Starts Portolan when all objects exist, but none of its own writes.
     async fn restarted(&self, adopts: bool) -> Row {
         self.fleet.forget(adopts).await;
-        self.follower.none().await;
+        self.watch.none().await;
         let start = Instant::now();
         let portolan = self.start();
         let all = self.all_ready().await;
@@ -168,7 +168,7 @@ impl Bench {
             // Includes the API server's own time.
             let sent = Instant::now();
             self.fleet.set_ready(number, 0, is_ready).await;
-            let shown = self.follower.one(&name(number), &expected).await;
+            let shown = self.watch.one(&name(number), &expected).await;
             shown.saturating_duration_since(sent).as_secs_f64()
         });
         let mut lags = futures::future::join_all(changes).await;
@@ -182,14 +182,14 @@ impl Bench {
 
     /// Measures an idle process through a proxy that counts its requests.
     async fn at_rest(&self) -> Row {
-        let proxy = FaultProxy::before(&self.control_plane).await;
+        let proxy = FaultProxy::in_front_of(&self.control_plane).await;
         let kubeconfig = self.control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
         let portolan = self.start_over(kubeconfig);
         let before = portolan.idle(self.fleet.size.applications).await;
-        let seen = proxy.seen().len();
+        let seen = proxy.requests().len();
         tokio::time::sleep(AT_REST).await;
         let sample = portolan.used().await.since(before);
-        let seen = proxy.seen().split_off(seen);
+        let seen = proxy.requests().split_off(seen);
         portolan.end().await;
         let requests = seen.iter().filter(|request| !request.is_watch()).count();
         let sample = Sample {

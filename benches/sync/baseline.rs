@@ -29,8 +29,8 @@ const REQUESTS: u32 = 4;
 
 /// A process that downloads bodies and hashes them, over connections that stay open.
 pub struct Receiver {
-    orders: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
+    stdin: ChildStdin,
+    stdout: Lines<BufReader<ChildStdout>>,
     _child: Child,
 }
 
@@ -44,20 +44,20 @@ impl Receiver {
             .spawn()
             .expect("the baseline starts");
         Self {
-            orders: child.stdin.take().expect("stdin is piped"),
-            answers: BufReader::new(child.stdout.take().expect("stdout is piped")).lines(),
+            stdin: child.stdin.take().expect("stdin is piped"),
+            stdout: BufReader::new(child.stdout.take().expect("stdout is piped")).lines(),
             _child: child,
         }
     }
 
     /// Measures the download and SHA-256 of all these URLs.
     pub async fn receive(&mut self, urls: &[String]) -> Sample {
-        let order = format!("{}\n", urls.join(" "));
-        self.orders
-            .write_all(order.as_bytes())
+        let line = format!("{}\n", urls.join(" "));
+        self.stdin
+            .write_all(line.as_bytes())
             .await
             .expect("the process reads stdin");
-        let answer = self.answers.next_line().await.expect("the process writes a line");
+        let answer = self.stdout.next_line().await.expect("the process writes a line");
         sample(&answer.expect("the process writes a line"))
     }
 }
@@ -78,8 +78,8 @@ pub async fn events(file: &Path) -> Sample {
 }
 
 /// Measures reading, SHA-256 and unpacking of all archives of a directory, one after the other.
-pub async fn unpack(folder: &Path) -> Sample {
-    once("unpack", &[folder]).await
+pub async fn unpack(directory: &Path) -> Sample {
+    once("unpack", &[directory]).await
 }
 
 async fn once(name: &str, files: &[&Path]) -> Sample {
@@ -160,8 +160,8 @@ fn count_events(text: &str) -> usize {
     count
 }
 
-fn unpack_all(folder: &str) {
-    for archive in std::fs::read_dir(folder).expect("the directory can be read") {
+fn unpack_all(directory: &str) {
+    for archive in std::fs::read_dir(directory).expect("the directory can be read") {
         let path = archive.expect("the directory can be read").path();
         let archive = std::fs::read(path).expect("the archive can be read");
         std::hint::black_box(Sha256::digest(&archive));
@@ -185,9 +185,9 @@ async fn receive_all() {
         .default_headers(HeaderMap::from_iter([(ACCEPT, accepted)]))
         .build()
         .expect("a client");
-    for order in std::io::stdin().lock().lines() {
-        let order = order.expect("stdin is UTF-8");
-        let urls: Vec<&str> = order.split(' ').collect();
+    for line in std::io::stdin().lock().lines() {
+        let line = line.expect("stdin is UTF-8");
+        let urls: Vec<&str> = line.split(' ').collect();
         // Opens the connection and takes the memory that a body needs.
         receive(&client, urls[0]).await;
         let times = if urls.len() == 1 { REQUESTS } else { 1 };

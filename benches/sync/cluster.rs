@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::measure::{Sample, cpu, peak_memory};
 use crate::rig;
 use crate::support::portolan::{Portolan, command};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 /// A process without requests for this long has nothing left to do.
 const QUIET: Duration = Duration::from_millis(500);
@@ -16,14 +16,14 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// A running process with its own SQLite database.
 pub struct Running {
     portolan: Portolan,
-    _folder: ScratchFolder,
+    _directory: ScratchDir,
 }
 
 impl Running {
     /// Starts a process that watches one namespace or the whole cluster.
     pub fn start(kubeconfig: &Path, namespace: Option<&str>) -> Self {
-        let folder = ScratchFolder::new("bench");
-        let database = format!("sqlite://{}", folder.join("portolan.db").display());
+        let directory = ScratchDir::new("bench");
+        let database = format!("sqlite://{}", directory.join("portolan.db").display());
         let mut run = command(["run", "--database-url", &database]);
         // The tests decode every index twice.
         run.env("PORTOLAN_VERIFY_DELTA", "false");
@@ -33,7 +33,7 @@ impl Running {
         }
         Self {
             portolan: Portolan::start(run),
-            _folder: folder,
+            _directory: directory,
         }
     }
 

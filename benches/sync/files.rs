@@ -3,11 +3,11 @@
 use crate::baseline::{self, UNPACKING};
 use crate::report::Limit::Peak;
 use crate::report::Row;
-use crate::rig::{Database, RUNS, Source, Station};
+use crate::rig::{BenchProcess, Database, RUNS, Source};
 use crate::support::archives::{Archive, Chart, index};
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::index_generator::Random;
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 const CHARTS: usize = 20;
 const VERSIONS: usize = 25;
@@ -17,9 +17,9 @@ const PATH: &str = "/charts/index.yaml";
 /// Measures the import from the declaration of the repository until the last archive is stored.
 pub async fn run() -> Vec<Row> {
     let archives = archives();
-    let (server, folder) = (ChartServer::start().await, ScratchFolder::new("baseline"));
+    let (server, directory) = (ChartServer::start().await, ScratchDir::new("baseline"));
     let entries = archives.iter().map(|archive| {
-        folder.write(&archive.file_name(), &archive.bytes);
+        directory.write(&archive.file_name(), &archive.bytes);
         server.serve(&format!("/charts/{}", archive.file_name()), Page::archive(archive));
         archive.index_entry(&[&archive.file_name()])
     });
@@ -33,11 +33,11 @@ pub async fn run() -> Vec<Row> {
     for database in [Database::Sqlite, Database::PostgresPlain, Database::Postgres] {
         let mut samples = Vec::new();
         for _ in 0..RUNS {
-            let unpacked = baseline::unpack(folder.path()).await;
+            let unpacked = baseline::unpack(directory.path()).await;
             baselines.push(unpacked);
-            let mut station = Station::start(database, &source, &["--chart-files=all"]).await;
-            samples.push(station.import(ARCHIVES).await.against(unpacked.cpu));
-            station.end().await;
+            let mut process = BenchProcess::start(database, &source, &["--chart-files=all"]).await;
+            samples.push(process.import(ARCHIVES).await.against(unpacked.cpu));
+            process.end().await;
         }
         let row = Row::new("500 archives", &samples).against(UNPACKING);
         let row = row.database(database.title()).limits(&[Peak(100.0)]);

@@ -20,7 +20,7 @@ impl Index {
     /// Returns grafana's index four times over, or a generated one of the same size if the real indexes are missing.
     pub fn standard() -> Self {
         let text = match corpus::corpus() {
-            Some(folder) => four_times(&folder.join("grafana__helm-charts/index.yaml")),
+            Some(directory) => four_times(&directory.join("grafana__helm-charts/index.yaml")),
             None => index_generator::big_index(1),
         };
         Self { text }

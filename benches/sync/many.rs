@@ -17,9 +17,9 @@ use crate::index::Index;
 use crate::measure::Sample;
 use crate::report::Limit::{AboveIdle, Cpu, Peak, Requests, Rows, Times, Wall};
 use crate::report::Row;
-use crate::rig::{Database, Station, until};
+use crate::rig::{BenchProcess, Database, until};
 use crate::standard;
-use crate::support::chart_server::{ChartServer, Page, Seen};
+use crate::support::chart_server::{ChartServer, Page, RecordedRequest};
 use crate::support::control_plane::ControlPlane;
 use crate::support::index_generator;
 
@@ -105,7 +105,7 @@ fn is_ready(object: &AppRepository) -> bool {
 /// Measures a round in which every server answers 304.
 async fn unchanged() -> Row {
     let server = ChartServer::start().await;
-    let mut station = Station::start(Database::Sqlite, &standard::source(&server), &[]).await;
+    let mut process = BenchProcess::start(Database::Sqlite, &standard::source(&server), &[]).await;
     let contents: Vec<Page> = (0..CONTENTS)
         .map(|seed| Page::new(index_generator::generate(seed as u64, 8, 11)))
         .collect();
@@ -115,18 +115,18 @@ async fn unchanged() -> Row {
         server.serve(&format!("{path}/index.yaml"), contents[number % CONTENTS].clone());
         urls.push(server.url(&format!("{path}/index.yaml")));
         let spec = format!("  type: helm\n  url: {}\n{EVERY_TEN_SECONDS}", server.url(&path));
-        station.declare(&namespace, &format!("repository-{number}"), &spec);
+        process.declare(&namespace, &format!("repository-{number}"), &spec);
     }
-    station.synced(REPOSITORIES).await;
+    process.synced(REPOSITORIES).await;
     let received = Receiver::start().receive(&urls).await;
     requested(&server, 2 * REPOSITORIES).await;
-    station.rest();
-    let (before, seen) = (station.readings().await, server.all_seen().len());
+    process.rest();
+    let (before, seen) = (process.readings().await, server.all_requests().len());
     requested(&server, ROUNDS * REPOSITORIES).await;
-    let all = station.since(&before).await;
-    let seen = server.all_seen().split_off(seen);
+    let all = process.since(&before).await;
+    let seen = server.all_requests().split_off(seen);
     assert_eq!(bodies(&seen), 0, "nothing has changed");
-    station.end().await;
+    process.end().await;
     let rounds = seen.len() as f64 / REPOSITORIES as f64;
     let sample = Sample {
         cpu: all.cpu / rounds,
@@ -140,15 +140,15 @@ async fn unchanged() -> Row {
 }
 
 /// Counts answers with a body.
-fn bodies(seen: &[Seen]) -> usize {
+fn bodies(seen: &[RecordedRequest]) -> usize {
     seen.iter()
         .filter(|seen| seen.status != Some(StatusCode::NOT_MODIFIED))
         .count()
 }
 
 async fn requested(server: &ChartServer, count: usize) {
-    let wanted = server.all_seen().len() + count;
-    until(async || server.all_seen().len() >= wanted).await;
+    let wanted = server.all_requests().len() + count;
+    until(async || server.all_requests().len() >= wanted).await;
 }
 
 /// Measures one new version of the standard index in one namespace, and then in all.
@@ -156,36 +156,36 @@ pub async fn namespaces() -> Vec<Row> {
     let index = Index::standard();
     let server = ChartServer::start().await;
     server.serve(standard::PATH, Page::new(index.text.clone()));
-    let mut station = Station::start(Database::Sqlite, &standard::source(&server), &[]).await;
+    let mut process = BenchProcess::start(Database::Sqlite, &standard::source(&server), &[]).await;
     let received = Receiver::start().receive(&[server.url(standard::PATH)]).await;
     let mut samples = Vec::new();
     let mut declared = 0;
     for count in [1, NAMESPACES] {
-        let written = station.writes() + count - declared;
+        let written = process.writes() + count - declared;
         for number in declared..count {
             let spec = format!("  type: helm\n  url: {}\n{EVERY_TWENTY_SECONDS}", server.url("/big"));
-            station.declare(&format!("team-{number}"), "measured", &spec);
+            process.declare(&format!("team-{number}"), "measured", &spec);
         }
         declared = count;
-        station.synced(written).await;
+        process.synced(written).await;
         if samples.is_empty() {
-            station.count_rows().await;
+            process.count_rows().await;
         }
         // The sync after a declaration is over once the next scheduled one was requested.
         requested(&server, 1).await;
         tokio::time::sleep(Duration::from_secs(5)).await;
-        station.rest();
-        let (before, seen, written) = (station.readings().await, server.all_seen().len(), station.writes());
+        process.rest();
+        let (before, seen, written) = (process.readings().await, server.all_requests().len(), process.writes());
         server.serve(standard::PATH, Page::new(index.with_one_more(count)));
-        station.synced(written + count).await;
-        let sample = station.since(&before).await;
+        process.synced(written + count).await;
+        let sample = process.since(&before).await;
         samples.push(Sample {
             wall: 0.0,
-            requests: Some(bodies(&server.all_seen()[seen..])),
+            requests: Some(bodies(&server.all_requests()[seen..])),
             ..sample
         });
     }
-    station.end().await;
+    process.end().await;
     let (one, all) = (samples[0], samples[1]);
     let further = Sample {
         cpu: (all.cpu - one.cpu) / (NAMESPACES - 1) as f64,

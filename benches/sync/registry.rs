@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::baseline::{RECEIVING, Receiver};
 use crate::report::Limit::{Peak, Requests};
 use crate::report::Row;
-use crate::rig::{Database, RUNS, Source, Station};
+use crate::rig::{BenchProcess, Database, RUNS, Source};
 use crate::support::archives::{Archive, Chart};
 use crate::support::chart_server::ChartServer;
 use crate::support::registry::{Registry, Setup};
@@ -23,7 +23,7 @@ pub async fn run() -> Vec<Row> {
     let charts = (0..TAGS).map(|number| chart(&format!("1.{number}.0")));
     registry.push_charts(REPOSITORY, charts).await;
     // Counts the requests.
-    let proxy = ChartServer::before(registry.upstream()).await;
+    let proxy = ChartServer::in_front_of(registry.upstream()).await;
     let source = Source {
         server: &proxy,
         path: LIST,
@@ -37,29 +37,29 @@ pub async fn run() -> Vec<Row> {
     for database in [Database::Sqlite, Database::Postgres] {
         let (mut first, mut last) = (Vec::new(), None);
         for _ in 0..RUNS {
-            let seen = proxy.all_seen().len();
-            let mut station = Station::start(database, &source, &[]).await;
-            let sample = station.first().await;
-            let seen = proxy.all_seen().split_off(seen);
+            let seen = proxy.all_requests().len();
+            let mut process = BenchProcess::start(database, &source, &[]).await;
+            let sample = process.first().await;
+            let seen = proxy.all_requests().split_off(seen);
             let urls: Vec<String> = seen.iter().map(|request| proxy.url(&request.path)).collect();
             first.push(sample.against(receiver.receive(&urls).await.cpu));
-            if let Some(station) = last.replace(station) {
-                station.end().await;
+            if let Some(process) = last.replace(process) {
+                process.end().await;
             }
         }
-        let mut station = last.expect("a process was started");
-        station.sync_every_second(UNCHANGED).await;
+        let mut process = last.expect("a process was started");
+        process.sync_every_second(UNCHANGED).await;
         let list = receiver.receive(&[proxy.url(LIST)]).await;
-        let unchanged = [station.unchanged.against(list.cpu)];
+        let unchanged = [process.unchanged.against(list.cpu)];
         let mut new_tags = Vec::new();
         for number in 1..=RUNS {
             let push = async || {
                 let chart = chart(&format!("2.{number}.0"));
                 registry.push_charts(REPOSITORY, [chart]).await;
             };
-            new_tags.push(station.after(push).await.against(list.cpu));
+            new_tags.push(process.after(push).await.against(list.cpu));
         }
-        station.end().await;
+        process.end().await;
         for number in 1..=RUNS {
             registry.delete_tag(REPOSITORY, &format!("2.{number}.0")).await;
         }

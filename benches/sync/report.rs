@@ -175,9 +175,9 @@ pub fn record(parts: &[&str]) {
 
 /// Returns the path of a result file below `target`.
 pub fn kept(name: &str) -> PathBuf {
-    let folder = project("target/bench");
-    fs::create_dir_all(&folder).expect("target can be written");
-    folder.join(name)
+    let directory = project("target/bench");
+    fs::create_dir_all(&directory).expect("target can be written");
+    directory.join(name)
 }
 
 fn table(parts: &[Part], is_readme: bool) -> String {

@@ -8,7 +8,7 @@ use crate::measure::{Sample, cpu, cpu_of_postgres, peak_memory, reset_peak_memor
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::portolan::{Portolan, command};
 use crate::support::postgres::{self, TestDatabase};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 /// Number of measurements of a case, of which the table shows the median.
 pub const RUNS: usize = 3;
@@ -79,55 +79,55 @@ pub struct Readings {
 }
 
 /// A process that was started without any repository.
-pub struct Station<'a> {
+pub struct BenchProcess<'a> {
     pub portolan: Portolan,
     pub source: Source<'a>,
-    folder: ScratchFolder,
+    directory: ScratchDir,
     url: String,
     postgres: Option<TestDatabase>,
     counts_rows: bool,
     idle: u64,
     /// CPU that an idle process takes, in seconds per second.
-    upkeep: f64,
+    idle_cpu: f64,
     /// A sync that finds nothing new.
     pub unchanged: Sample,
 }
 
-impl<'a> Station<'a> {
+impl<'a> BenchProcess<'a> {
     /// Starts a process with an empty database.
     pub async fn start(database: Database, source: &Source<'a>, flags: &[&str]) -> Self {
-        let folder = ScratchFolder::new("bench");
-        std::fs::create_dir(folder.join("manifests")).expect("a scratch directory can be written");
+        let directory = ScratchDir::new("bench");
+        std::fs::create_dir(directory.join("manifests")).expect("a scratch directory can be written");
         let postgres = match database {
             Database::Sqlite => None,
             _ => Some(postgres::database().await),
         };
         let mut url = match &postgres {
             Some(postgres) => postgres.url.clone(),
-            None => format!("sqlite://{}", folder.join("portolan.db").display()),
+            None => format!("sqlite://{}", directory.join("portolan.db").display()),
         };
         if database == Database::PostgresPlain {
             url.push_str("?sslmode=disable");
         }
-        let manifests = folder.join("manifests").display().to_string();
+        let manifests = directory.join("manifests").display().to_string();
         let mut run = command(["run", "--manifests", &manifests, "--database-url", &url]);
         // The tests decode every index twice.
         run.env("PORTOLAN_VERIFY_DELTA", "false").args(FLAGS).args(flags);
-        let mut station = Self {
+        let mut process = Self {
             portolan: Portolan::start(run),
             source: source.clone(),
-            folder,
+            directory,
             url,
             postgres,
             counts_rows: false,
             idle: 0,
-            upkeep: 0.0,
+            idle_cpu: 0.0,
             unchanged: Sample::default(),
         };
-        station.portolan.ready(PATIENCE).await;
+        process.portolan.ready(PATIENCE).await;
         tokio::time::sleep(SETTLE).await;
-        station.rest();
-        station
+        process.rest();
+        process
     }
 
     /// Measures memory relative to the current usage from now on.
@@ -139,7 +139,7 @@ impl<'a> Station<'a> {
         let manifest = format!(
             "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: {name}\n  namespace: {namespace}\nspec:\n{spec}"
         );
-        self.folder
+        self.directory
             .write(&format!("manifests/{namespace}-{name}.yaml"), manifest);
     }
 
@@ -167,7 +167,7 @@ impl<'a> Station<'a> {
         let before = self.readings().await;
         self.declare_source("");
         // Reading metrics costs the process CPU, so wait for the requests first.
-        until(async || self.source.server.all_seen().len() > before.requests + archives).await;
+        until(async || self.source.server.all_requests().len() > before.requests + archives).await;
         until(async || {
             let metrics = self.portolan.metrics().await;
             let imported = metrics.sum("portolan_chart_files_total", &[("result", "imported")]);
@@ -186,7 +186,7 @@ impl<'a> Station<'a> {
         let before = self.readings().await;
         tokio::time::sleep(REST).await;
         let used = cpu(self.portolan.id()).expect("it runs") - before.cpu;
-        self.upkeep = used.as_secs_f64() / before.at.elapsed().as_secs_f64();
+        self.idle_cpu = used.as_secs_f64() / before.at.elapsed().as_secs_f64();
         self.declare_source(EVERY_SECOND);
         self.unchanged = self.unchanged(syncs).await;
     }
@@ -258,7 +258,7 @@ impl<'a> Station<'a> {
         reset_peak_memory(self.portolan.id());
         Readings {
             at: Instant::now(),
-            requests: self.source.server.all_seen().len(),
+            requests: self.source.server.all_requests().len(),
             polls: self.polls(),
             rows,
             sync_seconds,
@@ -271,13 +271,13 @@ impl<'a> Station<'a> {
     pub async fn since(&self, before: &Readings) -> Sample {
         let used = cpu(self.portolan.id()).expect("it runs") - before.cpu;
         let postgres_cpu = self.postgres_cpu().saturating_sub(before.postgres_cpu);
-        let upkeep = self.upkeep * before.at.elapsed().as_secs_f64();
+        let idle_cpu = self.idle_cpu * before.at.elapsed().as_secs_f64();
         Sample {
-            cpu: used.as_secs_f64() - upkeep,
+            cpu: used.as_secs_f64() - idle_cpu,
             postgres_cpu: postgres_cpu.as_secs_f64(),
             peak: peak_memory(self.portolan.id()),
             idle: self.idle,
-            requests: Some(self.source.server.all_seen().len() - before.requests),
+            requests: Some(self.source.server.all_requests().len() - before.requests),
             wall: self.sync_seconds().await - before.sync_seconds,
             rows: (self.rows().await.zip(before.rows)).map(|(after, before)| (after - before) as usize),
             baseline: 0.0,
@@ -328,9 +328,9 @@ impl<'a> Station<'a> {
     }
 
     /// Returns the directory with the database.
-    pub async fn end(self) -> ScratchFolder {
+    pub async fn end(self) -> ScratchDir {
         end(self.portolan).await;
-        self.folder
+        self.directory
     }
 }
 

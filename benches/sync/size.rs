@@ -5,7 +5,7 @@ use crate::index::Index;
 use crate::measure::Sample;
 use crate::plot::{Line, draw};
 use crate::report::{PLOT, Row, kept};
-use crate::rig::{Database, RUNS, Station};
+use crate::rig::{BenchProcess, Database, RUNS};
 use crate::standard;
 use crate::support::chart_server::{ChartServer, Page};
 
@@ -32,18 +32,18 @@ pub async fn run() -> Vec<Row> {
         let index = Index::of_megabytes(size);
         let page = Page::new(index.text.clone());
         server.serve(standard::PATH, page.clone());
-        let mut station = Station::start(Database::Sqlite, &source, &[]).await;
-        let first = station.first().await;
-        station.sync_every_second(UNCHANGED).await;
+        let mut process = BenchProcess::start(Database::Sqlite, &source, &[]).await;
+        let first = process.first().await;
+        process.sync_every_second(UNCHANGED).await;
         let (mut changed, mut received) = (Vec::new(), Vec::new());
         for number in 1..=RUNS {
             received.push(receiver.receive(&[server.url(standard::PATH)]).await);
-            changed.push(station.change(Page::new(index.with_one_more(number))).await);
+            changed.push(process.change(Page::new(index.with_one_more(number))).await);
         }
-        station.change(page.clone()).await;
+        process.change(page.clone()).await;
         server.serve(standard::PATH, page.without_etag());
-        let unchanged = station.unchanged(UNCHANGED).await;
-        station.end().await;
+        let unchanged = process.unchanged(UNCHANGED).await;
+        process.end().await;
         let megabytes = index.text.len() as f64 / 1e6;
         let (changed, received) = (Sample::combined(&changed), Sample::combined(&received));
         let samples = [first, changed, unchanged, received];

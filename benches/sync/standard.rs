@@ -7,10 +7,10 @@ use crate::index::{Index, json};
 use crate::measure::Sample;
 use crate::report::Limit::{self, AboveIdle, AtLeast, Cpu, PostgresCpu, Requests, Rows, Times};
 use crate::report::Row;
-use crate::rig::{Database, RUNS, Source, Station};
+use crate::rig::{BenchProcess, Database, RUNS, Source};
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::index_generator;
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 pub const PATH: &str = "/big/index.yaml";
 /// Measurements of a change, of which the table shows the median.
@@ -39,16 +39,16 @@ pub async fn run() -> Vec<Row> {
     let mut bench = Bench::new(&server);
     println!("{}", bench.index.description());
     for database in [Database::Sqlite, Database::Postgres] {
-        let mut station = bench.first_syncs(database).await;
-        bench.unchanged(&mut station, database).await;
-        bench.changes(&station, database).await;
+        let mut process = bench.first_syncs(database).await;
+        bench.unchanged(&mut process, database).await;
+        bench.changes(&process, database).await;
         if database == Database::Sqlite {
-            bench.json(&station).await;
-            bench.unsplittable(&station).await;
-            let folder = station.end().await;
-            bench.writes(&folder.join("portolan.db")).await;
+            bench.json(&process).await;
+            bench.unsplittable(&process).await;
+            let directory = process.end().await;
+            bench.writes(&directory.join("portolan.db")).await;
         } else {
-            station.end().await;
+            process.end().await;
         }
     }
     bench.large_chart().await;
@@ -63,7 +63,7 @@ struct Bench<'a> {
     page: Page,
     /// The index as a file, for baselines.
     file: PathBuf,
-    _folder: ScratchFolder,
+    _directory: ScratchDir,
     source: Source<'a>,
     receiver: Receiver,
     received: Vec<Sample>,
@@ -74,12 +74,12 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(server: &'a ChartServer) -> Self {
-        let (index, folder) = (Index::standard(), ScratchFolder::new("baseline"));
+        let (index, directory) = (Index::standard(), ScratchDir::new("baseline"));
         Self {
             page: Page::new(index.text.clone()),
-            file: folder.write("index.yaml", &index.text),
+            file: directory.write("index.yaml", &index.text),
             index,
-            _folder: folder,
+            _directory: directory,
             source: source(server),
             receiver: Receiver::start(),
             received: Vec::new(),
@@ -106,7 +106,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures first syncs, in turn with a parse and with a filtered sync. The last process keeps running.
-    async fn first_syncs(&mut self, database: Database) -> Station<'a> {
+    async fn first_syncs(&mut self, database: Database) -> BenchProcess<'a> {
         let (mut parses, mut plain, mut filtered) = (Vec::new(), Vec::new(), Vec::new());
         let mut last = None;
         self.source.server.serve(PATH, self.page.clone());
@@ -115,15 +115,15 @@ impl<'a> Bench<'a> {
             parses.push(parse);
             let mut with_filter = self.source.clone();
             with_filter.spec.push_str(FILTER);
-            let mut station = Station::start(database, &with_filter, &[]).await;
-            let filter = station.first().await;
-            station.end().await;
-            let mut station = Station::start(database, &self.source, &[]).await;
-            let sample = station.first().await;
+            let mut process = BenchProcess::start(database, &with_filter, &[]).await;
+            let filter = process.first().await;
+            process.end().await;
+            let mut process = BenchProcess::start(database, &self.source, &[]).await;
+            let sample = process.first().await;
             plain.push(sample.against(parse.cpu));
             filtered.push(filter.against(sample.cpu));
-            if let Some(station) = last.replace(station) {
-                station.end().await;
+            if let Some(process) = last.replace(process) {
+                process.end().await;
             }
         }
         let row = Row::new("First sync", &plain).against(PARSE);
@@ -137,28 +137,28 @@ impl<'a> Bench<'a> {
         last.expect("a process was started")
     }
 
-    async fn unchanged(&mut self, station: &mut Station<'a>, database: Database) {
-        station.sync_every_second(NOT_MODIFIED).await;
-        let sample = station.unchanged.against(self.receive().await);
+    async fn unchanged(&mut self, process: &mut BenchProcess<'a>, database: Database) {
+        process.sync_every_second(NOT_MODIFIED).await;
+        let sample = process.unchanged.against(self.receive().await);
         let row = Row::new("Unchanged, 304", &[sample]).against(RECEIVING);
         self.push(database, row, UNCHANGED_KUBEAPPS, &[Cpu(0.001), Requests(1), Rows(0)]);
     }
 
     /// Measures common changes of an index.
-    async fn changes(&mut self, station: &Station<'a>, database: Database) {
+    async fn changes(&mut self, process: &BenchProcess<'a>, database: Database) {
         let (mut no_etag, mut one_more) = (Vec::new(), Vec::new());
         let (mut one_less, mut new_times) = (Vec::new(), Vec::new());
         for number in 1..=ROUNDS {
             let received = self.receive().await;
             self.source.server.serve(PATH, self.page.clone().without_etag());
-            no_etag.push(station.unchanged(NO_ETAG).await.against(received));
-            station.change(self.page.clone()).await;
+            no_etag.push(process.unchanged(NO_ETAG).await.against(received));
+            process.change(self.page.clone()).await;
             let page = Page::new(self.index.with_one_more(number));
-            one_more.push(station.change(page).await.against(received));
-            one_less.push(station.change(self.page.clone()).await.against(received));
+            one_more.push(process.change(page).await.against(received));
+            one_less.push(process.change(self.page.clone()).await.against(received));
             let page = Page::new(self.index.with_new_times(number));
-            new_times.push(station.change(page).await.against(received));
-            station.change(self.page.clone()).await;
+            new_times.push(process.change(page).await.against(received));
+            process.change(self.page.clone()).await;
         }
         if database == Database::Sqlite {
             self.new_version = Sample::combined(&one_more).cpu;
@@ -174,30 +174,30 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures the same index in JSON on one line.
-    async fn json(&mut self, station: &Station<'a>) {
-        station.change(Page::new(json(&self.index.text))).await;
+    async fn json(&mut self, process: &BenchProcess<'a>) {
+        process.change(Page::new(json(&self.index.text))).await;
         let mut samples = Vec::new();
         for number in 1..=ROUNDS {
             // Not `receive`, because these bytes are different.
             let url = self.source.server.url(PATH);
             let received = self.receiver.receive(&[url]).await.cpu;
             let page = Page::new(json(&self.index.with_one_more(number)));
-            samples.push(station.change(page).await.against(received));
+            samples.push(process.change(page).await.against(received));
         }
         let row = Row::new("One new version, JSON", &samples).against(RECEIVING);
         self.push(Database::Sqlite, row, "", &[Times(2.6), Rows(1)]);
     }
 
     /// Measures an index that can't be split.
-    async fn unsplittable(&mut self, station: &Station<'a>) {
+    async fn unsplittable(&mut self, process: &BenchProcess<'a>) {
         let index = self.index.unsplittable();
-        station.change(Page::new(index.text.clone())).await;
+        process.change(Page::new(index.text.clone())).await;
         let (mut samples, mut events) = (Vec::new(), Vec::new());
         for number in 1..=ROUNDS {
             let baseline = baseline::events(&self.file).await;
             events.push(baseline);
             let page = Page::new(index.with_one_more(number));
-            samples.push(station.change(page).await.against(baseline.cpu));
+            samples.push(process.change(page).await.against(baseline.cpu));
         }
         let row = Row::new("One new version, index can't be split", &samples).against(EVENTS);
         self.push(Database::Sqlite, row, "", &[Times(2.0), Rows(1)]);
@@ -219,9 +219,9 @@ impl<'a> Bench<'a> {
     async fn large_chart(&mut self) {
         let text = index_generator::generate(1, 1, 14_000);
         self.source.server.serve(PATH, Page::new(text));
-        let mut station = Station::start(Database::Sqlite, &self.source, &[]).await;
-        let sample = station.first().await;
-        station.end().await;
+        let mut process = BenchProcess::start(Database::Sqlite, &self.source, &[]).await;
+        let sample = process.first().await;
+        process.end().await;
         let row = Row::new("First sync, one chart of 14,000 versions", &[sample]);
         self.push(Database::Sqlite, row, "", &[]);
     }

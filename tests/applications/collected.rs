@@ -110,8 +110,8 @@ async fn an_application_with_an_unobserved_deletion_adopts_nothing() {
     site.until_components("shop", "1/1").await;
 
     // From now on Portolan receives events of components, but none of Applications.
-    proxy.spoil(usize::MAX, ApiFault::Stalled, |request| request.is_of("applications"));
-    proxy.gate.cut();
+    proxy.inject(usize::MAX, ApiFault::Stalled, |request| request.is_of("applications"));
+    proxy.gate.disconnect();
     let reads = |request: &ApiRequest| request.method == "GET" && request.path.ends_with("/applications/shop");
     let (read, adopted) = (
         count(&proxy, reads),

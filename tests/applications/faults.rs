@@ -63,12 +63,12 @@ impl Fixture {
     }
 
     /// Fails all matching requests from now on.
-    fn spoil(&self, code: u16, fits: impl Fn(&ApiRequest) -> bool + Send + 'static) {
-        self.proxy.spoil(usize::MAX, ApiFault::Status(code), fits);
+    fn inject(&self, code: u16, fits: impl Fn(&ApiRequest) -> bool + Send + 'static) {
+        self.proxy.inject(usize::MAX, ApiFault::Status(code), fits);
     }
 
     /// Waits until `times` requests match.
-    async fn until_asked(&self, times: usize, fits: impl Fn(&ApiRequest) -> bool) {
+    async fn until_requested(&self, times: usize, fits: impl Fn(&ApiRequest) -> bool) {
         eventually(SOON, &format!("{times} requests"), async || {
             let seen = count(&self.proxy, &fits);
             if seen >= times { Ok(()) } else { Err(format!("{seen}")) }
@@ -89,10 +89,12 @@ fn is_watch(request: &ApiRequest, plural: &str) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_list_of_applications_is_retried(#[values(403, 409, 410, 429, 500)] code: u16) {
     let fixture = Fixture::new().await;
-    fixture.spoil(code, |request| is_list(request, "applications"));
+    fixture.inject(code, |request| is_list(request, "applications"));
     let portolan = fixture.portolan().await;
-    fixture.until_asked(2, |request| is_list(request, "applications")).await;
-    fixture.proxy.repair();
+    fixture
+        .until_requested(2, |request| is_list(request, "applications"))
+        .await;
+    fixture.proxy.clear_faults();
     fixture.assert_bystander_is_reconciled().await;
     assert_no_panic(&portolan);
 }
@@ -104,16 +106,16 @@ async fn a_failed_watch_of_applications_is_retried() {
     for code in CODES {
         fixture.assert_bystander_is_reconciled().await;
         let before = count(&fixture.proxy, |request| is_watch(request, "applications"));
-        fixture.spoil(code, |request| is_watch(request, "applications"));
-        fixture.proxy.gate.cut();
+        fixture.inject(code, |request| is_watch(request, "applications"));
+        fixture.proxy.gate.disconnect();
         fixture
-            .until_asked(before + 2, |request| is_watch(request, "applications"))
+            .until_requested(before + 2, |request| is_watch(request, "applications"))
             .await;
         // Applications already known are still reconciled.
         fixture.assert_bystander_is_reconciled().await;
         let name = format!("new-{code}");
         fixture.site.declare(&name, shop(CONFIG_MAPS, false)).await;
-        fixture.proxy.repair();
+        fixture.proxy.clear_faults();
         fixture.site.until_components(&name, "0/0").await;
     }
     assert_no_panic(&portolan);
@@ -125,24 +127,24 @@ async fn a_failed_discovery_is_reported_and_retried(#[values(403, 409, 410, 429,
     let fixture = Fixture::new().await;
     let site = &fixture.site;
     let is_discovery = |request: &ApiRequest| request.path == "/api" || request.path == "/apis";
-    fixture.spoil(code, is_discovery);
+    fixture.inject(code, is_discovery);
     site.declare("shop", shop(CONFIG_MAPS, false)).await;
     let portolan = fixture.portolan().await;
     let application = site.until_error("shop", "API discovery failed").await;
     assert_ready(&application, ("Unknown", "ComponentsReadyUnknown", UNKNOWN));
-    fixture.proxy.repair();
+    fixture.proxy.clear_faults();
     let application = site.until_error("shop", "").await;
     assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
     fixture.assert_bystander_is_reconciled().await;
 
     // Known kinds stay known; new ones are found later.
-    fixture.spoil(code, is_discovery);
+    fixture.inject(code, is_discovery);
     let before = count(&fixture.proxy, is_discovery);
     let kind = site.define("Widget", "Namespaced").await;
     site.declare("widgets", shop(&[(&site.group(), "Widget")], false)).await;
-    fixture.until_asked(before + 2, is_discovery).await;
+    fixture.until_requested(before + 2, is_discovery).await;
     fixture.assert_bystander_is_reconciled().await;
-    fixture.proxy.repair();
+    fixture.proxy.clear_faults();
     site.apply(&kind, "one", json!({ "metadata": { "labels": { "app": "shop" } } }))
         .await;
     site.until_components("widgets", "1/1").await;
@@ -158,9 +160,9 @@ async fn a_stalled_discovery_does_not_delay_known_kinds() {
     fixture.assert_bystander_is_reconciled().await;
     let is_discovery = |request: &ApiRequest| request.path == "/api" || request.path == "/apis";
     let before = count(&fixture.proxy, is_discovery);
-    fixture.proxy.spoil(usize::MAX, ApiFault::Stalled, is_discovery);
+    fixture.proxy.inject(usize::MAX, ApiFault::Stalled, is_discovery);
     site.declare("widgets", shop(&[(&site.group(), "Widget")], false)).await;
-    fixture.until_asked(before + 1, is_discovery).await;
+    fixture.until_requested(before + 1, is_discovery).await;
     site.config_map("web", &json!({ "app": "shop" })).await;
     let started = Instant::now();
     site.declare("shop", shop(CONFIG_MAPS, true)).await;
@@ -178,12 +180,12 @@ async fn a_failed_list_of_components_is_reported_and_retried() {
     let portolan = fixture.portolan().await;
     site.config_map("web", &json!({ "app": "shop" })).await;
     for code in CODES {
-        fixture.spoil(code, |request| is_list(request, "configmaps"));
+        fixture.inject(code, |request| is_list(request, "configmaps"));
         site.declare("shop", shop(CONFIG_MAPS, true)).await;
         let application = site.until_error("shop", "failed to list configmaps in namespace").await;
         assert_ready(&application, ("Unknown", "ComponentsReadyUnknown", UNKNOWN));
         fixture.assert_bystander_is_reconciled().await;
-        fixture.proxy.repair();
+        fixture.proxy.clear_faults();
         let application = site.until_components("shop", "1/1").await;
         assert_error(&application, ("False", "NoError"), "");
         assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
@@ -213,10 +215,10 @@ async fn components_that_cannot_be_watched_are_counted_by_polling() {
         let total = format!("{0}/{0}", round + 1);
         site.until_error("shop", "").await;
         let before = count(&fixture.proxy, |request| is_watch(request, "configmaps"));
-        fixture.spoil(code, |request| is_watch(request, "configmaps"));
-        fixture.proxy.gate.cut();
+        fixture.inject(code, |request| is_watch(request, "configmaps"));
+        fixture.proxy.gate.disconnect();
         fixture
-            .until_asked(before + 2, |request| is_watch(request, "configmaps"))
+            .until_requested(before + 2, |request| is_watch(request, "configmaps"))
             .await;
         site.config_map(&format!("web-{round}"), &json!({ "app": "shop" }))
             .await;
@@ -230,7 +232,7 @@ async fn components_that_cannot_be_watched_are_counted_by_polling() {
         fixture.assert_bystander_is_reconciled().await;
         let opened = count(&fixture.proxy, |request| is_watch(request, "configmaps")) - before;
         assert!(opened < 40, "{opened} watches of ConfigMaps were opened");
-        fixture.proxy.repair();
+        fixture.proxy.clear_faults();
         let application = site.until_components("shop", &total).await;
         assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
     }
@@ -247,9 +249,9 @@ async fn watches_without_a_response_are_reopened_soon() {
     for plural in ["secrets", "applications"] {
         let before = count(&fixture.proxy, |request| is_watch(request, plural));
         let fits = move |request: &ApiRequest| is_watch(request, plural);
-        fixture.proxy.spoil(1, ApiFault::Stalled, fits);
-        fixture.proxy.gate.cut();
-        fixture.until_asked(before + 1, fits).await;
+        fixture.proxy.inject(1, ApiFault::Stalled, fits);
+        fixture.proxy.gate.disconnect();
+        fixture.until_requested(before + 1, fits).await;
         match plural {
             "secrets" => {
                 site.apply("v1 Secret", "by-2", json!({})).await;
@@ -280,12 +282,12 @@ async fn failed_owner_changes_are_retried_and_made_once(#[case] method: Method) 
             let (path, method) = (path.clone(), method.clone());
             move |request: &ApiRequest| request.path.ends_with(&path) && request.method == method
         };
-        fixture.proxy.spoil(TIMES, ApiFault::Status(code), fits.clone());
+        fixture.proxy.inject(TIMES, ApiFault::Status(code), fits.clone());
         let is_write =
             move |request: &ApiRequest| is_owner_patch(request, "configmaps") && request.path.ends_with(&path);
         if method == Method::GET {
             // An object is read only after a conflict.
-            fixture.proxy.spoil(TIMES, ApiFault::Status(409), is_write.clone());
+            fixture.proxy.inject(TIMES, ApiFault::Status(409), is_write.clone());
         }
         site.config_map(&name, &labels).await;
         site.config_map(&format!("well-{code}"), &labels).await;
@@ -326,9 +328,9 @@ async fn a_failed_status_write_is_retried_and_written_once() {
             let name = name.clone();
             move |request: &ApiRequest| is_status_patch(request, &name)
         };
-        fixture.proxy.spoil(TIMES, ApiFault::Status(code), fits.clone());
+        fixture.proxy.inject(TIMES, ApiFault::Status(code), fits.clone());
         site.declare(&name, shop(CONFIG_MAPS, false)).await;
-        fixture.until_asked(2, &fits).await;
+        fixture.until_requested(2, &fits).await;
         fixture.assert_bystander_is_reconciled().await;
         site.until_components(&name, "1/1").await;
         // No further writes until a later change is processed.
@@ -347,10 +349,10 @@ async fn a_status_write_with_a_lost_response_causes_no_conflict_loop() {
     site.config_map("web", &json!({ "app": "shop" })).await;
     fixture
         .proxy
-        .spoil(2, ApiFault::AnswerLost, |request| is_status_patch(request, "shop"));
-    fixture
-        .proxy
-        .spoil(2, ApiFault::AnswerLost, |request| is_owner_patch(request, "configmaps"));
+        .inject(2, ApiFault::ResponseLost, |request| is_status_patch(request, "shop"));
+    fixture.proxy.inject(2, ApiFault::ResponseLost, |request| {
+        is_owner_patch(request, "configmaps")
+    });
     site.declare("shop", shop(CONFIG_MAPS, true)).await;
     site.until_components("shop", "1/1").await;
     site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
@@ -373,12 +375,12 @@ async fn failed_events_block_nothing_and_later_ones_are_published() {
         let labels = json!({ "app": name });
         let mut spec = shop(&[("apps", "Deployment")], false);
         spec["selector"]["matchLabels"] = labels.clone();
-        fixture.spoil(code, is_event);
+        fixture.inject(code, is_event);
         site.declare(&name, spec).await;
         site.until_components(&name, "0/0").await;
         portolan.line_with(&format!("name=\"{name}\""), SOON).await;
         fixture.assert_bystander_is_reconciled().await;
-        fixture.proxy.repair();
+        fixture.proxy.clear_faults();
         // The next change of readiness is reported.
         site.apply("apps/v1 Deployment", &name, super::deployment(&labels))
             .await;

@@ -7,8 +7,8 @@ mod large;
 mod malformed;
 mod many;
 mod owning;
+mod permissions;
 mod quiet;
-mod rights;
 mod selecting;
 mod served;
 mod sharing;
@@ -34,7 +34,7 @@ use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane, control_plane};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{ApiRequest, FaultProxy};
 use crate::support::portolan::{Portolan, command};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 pub use crate::support::eventually::SOON;
 
@@ -46,7 +46,7 @@ pub struct Site<'a> {
     pub namespace: String,
     pub client: Client,
     pub control_plane: &'a ControlPlane,
-    directory: ScratchFolder,
+    directory: ScratchDir,
 }
 
 impl Site<'static> {
@@ -66,7 +66,7 @@ impl<'a> Site<'a> {
             namespace: control_plane.namespace().await,
             client: control_plane.client().await,
             control_plane,
-            directory: ScratchFolder::new("applications"),
+            directory: ScratchDir::new("applications"),
         }
     }
 
@@ -93,7 +93,7 @@ impl<'a> Site<'a> {
 
     /// A proxy of the API server, and an administrator's kubeconfig for it.
     pub async fn proxy(&self) -> (FaultProxy, PathBuf) {
-        let proxy = FaultProxy::before(self.control_plane).await;
+        let proxy = FaultProxy::in_front_of(self.control_plane).await;
         let kubeconfig = self.control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
         (proxy, kubeconfig)
     }
@@ -382,7 +382,7 @@ pub fn is_owner_patch(request: &ApiRequest, plural: &str) -> bool {
 
 /// Counts the matching requests that the proxy has seen.
 pub fn count(proxy: &FaultProxy, fits: impl Fn(&ApiRequest) -> bool) -> usize {
-    proxy.seen().iter().filter(|request| fits(request)).count()
+    proxy.requests().iter().filter(|request| fits(request)).count()
 }
 
 /// Fails the test if the process has logged a panic.

@@ -52,7 +52,7 @@ async fn until_steady(site: &Site<'_>) {
 /// All requests except watches. Discovery runs again when another test defines a kind in the cluster.
 fn requests(proxy: &FaultProxy) -> Vec<ApiRequest> {
     let is_counted = |request: &ApiRequest| !request.is_watch() && request.path != "/api" && request.path != "/apis";
-    proxy.seen().into_iter().filter(is_counted).collect()
+    proxy.requests().into_iter().filter(is_counted).collect()
 }
 
 fn is_write(request: &ApiRequest) -> bool {

@@ -78,7 +78,7 @@ async fn many_applications_do_not_delay_repositories() {
             .await;
         world.serve("stable", index(&[("web", &[&format!("1.{round}.1")])]));
         let started = Instant::now();
-        let fetched = world.server.seen("/stable/index.yaml").len();
+        let fetched = world.server.requests("/stable/index.yaml").len();
         world.resync("stable", &format!("round-{round}")).await;
         world.until_fetched("stable", fetched + 1).await;
         world.until_ready("stable").await;

@@ -46,7 +46,7 @@ async fn only_metadata_is_requested_for_kinds_that_are_always_ready() {
         let (kind, name) = name.split_once(' ').unwrap();
         site.until_owned(&format!("v1 {kind}"), name, &["shop"]).await;
     }
-    let seen = proxy.seen();
+    let seen = proxy.requests();
     for plural in ["secrets", "configmaps"] {
         let of: Vec<_> = seen
             .iter()

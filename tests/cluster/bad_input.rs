@@ -23,13 +23,13 @@ use crate::support::postgres;
 const EVERY_SECOND: &str = "* * * * * *";
 
 /// A namespace with a database and a running Portolan.
-struct Harbour {
+struct Fixture {
     world: World,
     pool: PgPool,
     portolan: Portolan,
 }
 
-impl Harbour {
+impl Fixture {
     /// The default schedule never fires, so that tests see only requested syncs, unless `flags` set another.
     async fn new(flags: &[&str]) -> Self {
         let world = World::new().await;
@@ -66,7 +66,7 @@ impl Harbour {
 
     /// Number of requests for the index of a repository.
     fn requests(&self, name: &str) -> usize {
-        self.world.server.seen(&index_path(name)).len()
+        self.world.server.requests(&index_path(name)).len()
     }
 
     /// Waits for this many more requests of the index. All but the last are processed, since syncs of one repository
@@ -85,15 +85,15 @@ impl Harbour {
     }
 
     /// Waits for an event whose note contains all texts, and returns the note.
-    async fn event_that_says(&self, name: &str, reason: &str, says: &[&str]) -> String {
+    async fn event_with(&self, name: &str, reason: &str, texts: &[&str]) -> String {
         eventually(
             SOON,
-            &format!("an event {reason} about {name} that says {says:?}"),
+            &format!("an event {reason} about {name} with {texts:?}"),
             async || {
                 let events = self.world.events(name).await;
                 let found = events
                     .iter()
-                    .find(|(seen, note)| seen == reason && says.iter().all(|text| note.contains(text)));
+                    .find(|(seen, note)| seen == reason && texts.iter().all(|text| note.contains(text)));
                 found.map(|(_, note)| note.clone()).ok_or_else(|| format!("{events:?}"))
             },
         )

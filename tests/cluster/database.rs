@@ -14,7 +14,7 @@ use crate::support::chart_server::Fault;
 use crate::support::eventually::eventually;
 use crate::support::index_generator::{Random, generate};
 use crate::support::postgres;
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 /// Deadline for recovery, including the backoff.
 const RECOVERY: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ const RECOVERY: Duration = Duration::from_secs(60);
 const NOTICED: Duration = Duration::from_secs(60);
 
 /// Waits until the status reports the database error.
-async fn until_away(world: &World, name: &str) {
+async fn until_database_error(world: &World, name: &str) {
     let object = world.until_within(NOTICED, name, "the database error to be reported", |object| {
         condition(object, "Ready").is_some_and(|(status, reason)| status == "False" && reason.starts_with("Database"))
             && condition(object, "Reconciling") == Some(("True", "Retrying"))
@@ -43,9 +43,9 @@ async fn an_unreachable_database_is_reported_and_all_work_is_done_afterwards() {
 
     gate.close().await;
     world.serve("stable", index(&[("web", &["2.0.0"])]));
-    let fetched = world.server.seen("/stable/index.yaml").len();
+    let fetched = world.server.requests("/stable/index.yaml").len();
     world.resync("stable", "now").await;
-    until_away(&world, "stable").await;
+    until_database_error(&world, "stable").await;
     eventually(SOON, "readiness to fail", async || {
         match portolan.get("/readyz").await {
             Ok((503, body)) if body.contains("database") => Ok(()),
@@ -54,8 +54,11 @@ async fn an_unreachable_database_is_reported_and_all_work_is_done_afterwards() {
     })
     .await;
     assert_eq!(portolan.get("/livez").await.unwrap().0, 200);
-    let asked = world.server.seen("/stable/index.yaml").len() - fetched;
-    assert!(asked <= 2, "{asked} downloads for a database that can't take them");
+    let downloads = world.server.requests("/stable/index.yaml").len() - fetched;
+    assert!(
+        downloads <= 2,
+        "{downloads} downloads while the database is unreachable"
+    );
 
     gate.open().await;
     postgres.rows.until_charts_within(RECOVERY, &["stable/web 2.0.0"]).await;
@@ -74,7 +77,7 @@ async fn a_sync_is_retried_after_a_database_failure() {
     world.declare("stable", &url).await;
     world.until_fetched("stable", 1).await;
     gate.close().await;
-    until_away(&world, "stable").await;
+    until_database_error(&world, "stable").await;
     gate.open().await;
     postgres.rows.until_charts_within(RECOVERY, &["stable/web 1.0.0"]).await;
     world.until_ready("stable").await;
@@ -167,7 +170,7 @@ async fn a_lost_database_is_reported_as_rebuilding_until_it_is_complete() {
 }
 
 /// Waits until the server has rolled back the transaction of the killed process.
-async fn until_nobody_writes(rows: &Rows) {
+async fn until_no_writer(rows: &Rows) {
     if matches!(rows, Rows::Postgres(_)) {
         eventually(SOON, "the killed process' connections to end", async || {
             let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND \
@@ -185,11 +188,11 @@ async fn until_nobody_writes(rows: &Rows) {
 async fn a_process_killed_at_any_moment_leaves_no_partial_sync(#[case] on_postgres: bool) {
     const ROUNDS: usize = 8;
     let world = World::new().await;
-    let folder = ScratchFolder::new("killed");
+    let directory = ScratchDir::new("killed");
     let database = if on_postgres {
         postgres::database().await.url
     } else {
-        format!("sqlite://{}", folder.join("catalog.db").display())
+        format!("sqlite://{}", directory.join("catalog.db").display())
     };
     // Expected rows without an index, with the first and with the second, each with the digest of its body.
     let mut states: Vec<(String, BTreeMap<String, Value>)> = vec![(String::new(), BTreeMap::new())];
@@ -222,7 +225,7 @@ async fn a_process_killed_at_any_moment_leaves_no_partial_sync(#[case] on_postgr
         portolan.signal("KILL");
         portolan.exit(SOON).await;
 
-        until_nobody_writes(&rows).await;
+        until_no_writer(&rows).await;
         let found = rows.infos().await.unwrap();
         let remembered = rows.pairs("SELECT name, index_digest FROM portolan_repositories").await;
         let digest = remembered.unwrap().pop().map_or_else(String::new, |(_, digest)| digest);

@@ -26,14 +26,14 @@ const WINDOW: Duration = Duration::from_secs(4);
 const NO_STORM: usize = 60;
 
 /// Portolan behind a proxy to the shared API server.
-struct Through {
+struct ProxiedWorld {
     world: World,
     postgres: Postgres,
     proxy: FaultProxy,
     portolan: Portolan,
 }
 
-impl Through {
+impl ProxiedWorld {
     async fn new() -> Self {
         Self::with(&[]).await
     }
@@ -41,7 +41,7 @@ impl Through {
     async fn with(arguments: &[&str]) -> Self {
         let (world, postgres) = (World::new().await, Postgres::new().await);
         let control_plane = control_plane().await;
-        let proxy = FaultProxy::before(control_plane).await;
+        let proxy = FaultProxy::in_front_of(control_plane).await;
         let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
         let portolan = world.portolan_with(&kubeconfig, postgres.url(), arguments).await;
         Self {
@@ -60,18 +60,18 @@ impl Through {
 
     /// Number of requests that `chooser` selects.
     fn count(&self, chooser: impl Fn(&ApiRequest) -> bool) -> usize {
-        self.proxy.seen().iter().filter(|request| chooser(request)).count()
+        self.proxy.requests().iter().filter(|request| chooser(request)).count()
     }
 
     /// Fails if there are more requests than backoff allows, to the API server or for an index.
     async fn assert_no_storm(&self, names: &[&str]) {
-        let before = self.proxy.seen().len();
+        let before = self.proxy.requests().len();
         // A fixed window: the test checks that few requests are sent.
         tokio::time::sleep(WINDOW).await;
-        let during = self.proxy.seen().len() - before;
+        let during = self.proxy.requests().len() - before;
         assert!(during <= NO_STORM, "{during} requests to the API server in {WINDOW:?}");
         for name in names {
-            let fetched = self.world.server.seen(&format!("/{name}/index.yaml")).len();
+            let fetched = self.world.server.requests(&format!("/{name}/index.yaml")).len();
             assert!(fetched <= 4, "{fetched} downloads of {name}");
         }
     }
@@ -107,83 +107,87 @@ fn is_repository_watch(request: &ApiRequest) -> bool {
 #[case::cut(None)]
 #[case::expired_before_an_event(Some(ApiFault::WatchExpired))]
 #[case::expired_as_an_answer(Some(ApiFault::Status(410)))]
-#[case::ended_in_the_middle_of_an_event(Some(ApiFault::WatchTorn))]
+#[case::ended_in_the_middle_of_an_event(Some(ApiFault::WatchTruncated))]
 #[case::refused(Some(ApiFault::Refused))]
 #[case::failing(Some(ApiFault::Status(500)))]
 #[case::asked_to_slow_down(Some(ApiFault::Status(429)))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_watch_is_restarted_and_misses_nothing(#[case] fault: Option<ApiFault>) {
-    let through = Through::new().await;
+    let proxied = ProxiedWorld::new().await;
     for name in ["changes", "vanishes"] {
-        through.declare(name, "1.0.0").await;
-        through.until_ready(name).await;
+        proxied.declare(name, "1.0.0").await;
+        proxied.until_ready(name).await;
     }
-    let watches = through.count(is_repository_watch);
+    let watches = proxied.count(is_repository_watch);
     // While the API server is unreachable, one object changes, one is deleted and one is created.
-    through.proxy.gate.close().await;
-    through.world.delete_without_finalizer("vanishes").await;
-    through.world.serve("changes", index(&[("web", &["2.0.0"])]));
-    through.world.resync("changes", "now").await;
-    through.declare("comes", "1.0.0").await;
+    proxied.proxy.gate.close().await;
+    proxied.world.delete_without_finalizer("vanishes").await;
+    proxied.world.serve("changes", index(&[("web", &["2.0.0"])]));
+    proxied.world.resync("changes", "now").await;
+    proxied.declare("comes", "1.0.0").await;
     if let Some(fault) = fault {
-        through.proxy.spoil(2, fault, is_repository_watch);
+        proxied.proxy.inject(2, fault, is_repository_watch);
     }
-    through.proxy.gate.open().await;
+    proxied.proxy.gate.open().await;
 
     let expected = ["changes/web 2.0.0", "comes/web 1.0.0"];
-    through.postgres.rows.until_charts_within(RECOVERY, &expected).await;
+    proxied.postgres.rows.until_charts_within(RECOVERY, &expected).await;
     for name in ["changes", "comes"] {
-        through.until_ready(name).await;
+        proxied.until_ready(name).await;
     }
-    through.assert_no_storm(&["changes", "comes", "vanishes"]).await;
-    let opened = through.count(is_repository_watch) - watches;
+    proxied.assert_no_storm(&["changes", "comes", "vanishes"]).await;
+    let opened = proxied.count(is_repository_watch) - watches;
     assert!((1..20).contains(&opened), "{opened} watches");
 }
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn charts_are_synced_if_the_status_fails_and_it_is_written_later(#[values(500, 429, 403)] code: u16) {
-    let through = Through::new().await;
-    through.proxy.spoil(usize::MAX, ApiFault::Status(code), is_status_patch);
-    through.declare("stable", "1.0.0").await;
+    let proxied = ProxiedWorld::new().await;
+    proxied
+        .proxy
+        .inject(usize::MAX, ApiFault::Status(code), is_status_patch);
+    proxied.declare("stable", "1.0.0").await;
     let expected = ["stable/web 1.0.0"];
-    through.postgres.rows.until_charts_within(RECOVERY, &expected).await;
-    through.assert_no_storm(&["stable"]).await;
-    assert!(through.count(is_status_patch) >= 2, "the write is retried");
-    through.proxy.repair();
-    through.until_ready("stable").await;
+    proxied.postgres.rows.until_charts_within(RECOVERY, &expected).await;
+    proxied.assert_no_storm(&["stable"]).await;
+    assert!(proxied.count(is_status_patch) >= 2, "the write is retried");
+    proxied.proxy.clear_faults();
+    proxied.until_ready("stable").await;
 }
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn charts_and_status_are_written_if_events_fail(#[values(500, 429, 403)] code: u16) {
-    let through = Through::new().await;
-    through.proxy.spoil(usize::MAX, ApiFault::Status(code), is_event);
-    through.declare("stable", "1.0.0").await;
-    through.until_ready("stable").await;
-    through.postgres.rows.until_charts(&["stable/web 1.0.0"]).await;
-    through.assert_no_storm(&["stable"]).await;
-    assert!(through.count(is_event) >= 1);
-    through.proxy.repair();
-    through.world.serve("stable", index(&[("web", &["2.0.0"])]));
-    through.world.resync("stable", "now").await;
-    through.world.event("stable", "SyncSucceeded").await;
+    let proxied = ProxiedWorld::new().await;
+    proxied.proxy.inject(usize::MAX, ApiFault::Status(code), is_event);
+    proxied.declare("stable", "1.0.0").await;
+    proxied.until_ready("stable").await;
+    proxied.postgres.rows.until_charts(&["stable/web 1.0.0"]).await;
+    proxied.assert_no_storm(&["stable"]).await;
+    assert!(proxied.count(is_event) >= 1);
+    proxied.proxy.clear_faults();
+    proxied.world.serve("stable", index(&[("web", &["2.0.0"])]));
+    proxied.world.resync("stable", "now").await;
+    proxied.world.event("stable", "SyncSucceeded").await;
 }
 
 /// The finalizer is written before the first row, so that no deletion can leave rows behind.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn adding_a_finalizer_is_retried_until_it_succeeds(#[values(500, 429, 403)] code: u16) {
-    let through = Through::new().await;
-    through.declare("before", "1.0.0").await;
-    through.until_ready("before").await;
-    through.proxy.spoil(usize::MAX, ApiFault::Status(code), is_object_patch);
-    through.declare("stable", "1.0.0").await;
+    let proxied = ProxiedWorld::new().await;
+    proxied.declare("before", "1.0.0").await;
+    proxied.until_ready("before").await;
+    proxied
+        .proxy
+        .inject(usize::MAX, ApiFault::Status(code), is_object_patch);
+    proxied.declare("stable", "1.0.0").await;
     // Other repositories have their finalizer.
-    through.world.serve("before", index(&[("web", &["2.0.0"])]));
-    through.world.resync("before", "now").await;
+    proxied.world.serve("before", index(&[("web", &["2.0.0"])]));
+    proxied.world.resync("before", "now").await;
     eventually(SOON, "the other repository to be synced", async || {
-        let charts = through
+        let charts = proxied
             .postgres
             .rows
             .charts()
@@ -193,21 +197,23 @@ async fn adding_a_finalizer_is_retried_until_it_succeeds(#[values(500, 429, 403)
         if synced { Ok(()) } else { Err(format!("{charts:?}")) }
     })
     .await;
-    through.assert_no_storm(&["stable", "before"]).await;
-    assert!(through.count(is_object_patch) >= 3, "the write is retried");
-    through.proxy.repair();
-    let object = through.until_ready("stable").await;
+    proxied.assert_no_storm(&["stable", "before"]).await;
+    assert!(proxied.count(is_object_patch) >= 3, "the write is retried");
+    proxied.proxy.clear_faults();
+    let object = proxied.until_ready("stable").await;
     assert_eq!(finalizers(&object), [api::FINALIZER]);
 
     // The same for its removal, after the rows.
-    through.proxy.spoil(usize::MAX, ApiFault::Status(code), is_object_patch);
-    through.world.delete("stable").await;
-    through.postgres.rows.until_charts(&["before/web 2.0.0"]).await;
-    assert!(through.world.repositories.get_opt("stable").await.unwrap().is_some());
-    through.assert_no_storm(&["stable"]).await;
-    through.proxy.repair();
+    proxied
+        .proxy
+        .inject(usize::MAX, ApiFault::Status(code), is_object_patch);
+    proxied.world.delete("stable").await;
+    proxied.postgres.rows.until_charts(&["before/web 2.0.0"]).await;
+    assert!(proxied.world.repositories.get_opt("stable").await.unwrap().is_some());
+    proxied.assert_no_storm(&["stable"]).await;
+    proxied.proxy.clear_faults();
     eventually(RECOVERY, "the object to be deleted", async || {
-        through
+        proxied
             .world
             .repositories
             .get_opt("stable")
@@ -217,21 +223,21 @@ async fn adding_a_finalizer_is_retried_until_it_succeeds(#[values(500, 429, 403)
             .then_some(())
     })
     .await;
-    drop(through.portolan);
+    drop(proxied.portolan);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_with_lost_responses_do_not_conflict() {
-    let through = Through::new().await;
+    let proxied = ProxiedWorld::new().await;
     let is_write = |request: &ApiRequest| request.method == Method::PATCH && request.path.contains("/apprepositories/");
-    through.proxy.spoil(3, ApiFault::AnswerLost, is_write);
-    through.declare("stable", "1.0.0").await;
-    let object = through.until_ready("stable").await;
+    proxied.proxy.inject(3, ApiFault::ResponseLost, is_write);
+    proxied.declare("stable", "1.0.0").await;
+    let object = proxied.until_ready("stable").await;
     assert_eq!(finalizers(&object), [api::FINALIZER]);
-    through.proxy.spoil(2, ApiFault::AnswerLost, is_write);
-    through.world.delete("stable").await;
-    through.world.gone("stable").await;
-    through.postgres.rows.assert_empty().await;
+    proxied.proxy.inject(2, ApiFault::ResponseLost, is_write);
+    proxied.world.delete("stable").await;
+    proxied.world.gone("stable").await;
+    proxied.postgres.rows.assert_empty().await;
 }
 
 /// Our CRD without validation.
@@ -376,12 +382,12 @@ async fn a_missing_crd_a_killed_api_server_and_invalid_objects_are_handled() {
 /// A change before the sync is registered can't cancel it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_replaced_during_its_first_status_update_is_not_synced() {
-    let through = Through::new().await;
-    let (world, rows) = (&through.world, &through.postgres.rows);
-    through.proxy.spoil(1, ApiFault::Stalled, is_status_patch);
-    through.declare("stable", "1.0.0").await;
+    let proxied = ProxiedWorld::new().await;
+    let (world, rows) = (&proxied.world, &proxied.postgres.rows);
+    proxied.proxy.inject(1, ApiFault::Stalled, is_status_patch);
+    proxied.declare("stable", "1.0.0").await;
     eventually(SOON, "the first status write", async || {
-        (through.count(is_status_patch) > 0).then_some(())
+        (proxied.count(is_status_patch) > 0).then_some(())
     })
     .await;
     world.delete_without_finalizer("stable").await;
@@ -392,7 +398,7 @@ async fn an_object_replaced_during_its_first_status_update_is_not_synced() {
     let object = world.until_ready("stable").await;
     assert_eq!(finalizers(&object), [api::FINALIZER]);
     assert_eq!(
-        world.server.seen("/stable/index.yaml").len(),
+        world.server.requests("/stable/index.yaml").len(),
         0,
         "the replaced object was synced"
     );
@@ -403,24 +409,24 @@ async fn an_object_replaced_during_its_first_status_update_is_not_synced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_status_is_written_once_even_if_the_watch_is_late() {
-    let through = Through::with(&["--min-interval=1s"]).await;
-    let url = through.world.serve("stable", index(&[("web", &["1.0.0"])]));
+    let proxied = ProxiedWorld::with(&["--min-interval=1s"]).await;
+    let url = proxied.world.serve("stable", index(&[("web", &["1.0.0"])]));
     let spec = json!({ "type": "helm", "url": url, "interval": "* * * * * *" });
-    through.world.declare_with("stable", json!({ "spec": spec })).await;
-    through.until_ready("stable").await;
-    let requests = || through.world.server.seen("/stable/index.yaml").len();
+    proxied.world.declare_with("stable", json!({ "spec": spec })).await;
+    proxied.until_ready("stable").await;
+    let requests = || proxied.world.server.requests("/stable/index.yaml").len();
     eventually(SOON, "the second sync", async || (requests() > 1).then_some(())).await;
     let is_watch = |request: &ApiRequest| request.is_watch() && request.is_of("apprepositories");
-    through.proxy.spoil(usize::MAX, ApiFault::Stalled, is_watch);
-    through.proxy.gate.cut();
-    let before = through.count(is_status_patch);
-    through.world.serve("stable", index(&[("web", &["2.0.0", "1.0.0"])]));
-    let rows = &through.postgres.rows;
+    proxied.proxy.inject(usize::MAX, ApiFault::Stalled, is_watch);
+    proxied.proxy.gate.disconnect();
+    let before = proxied.count(is_status_patch);
+    proxied.world.serve("stable", index(&[("web", &["2.0.0", "1.0.0"])]));
+    let rows = &proxied.postgres.rows;
     rows.until_charts(&["stable/web 2.0.0 1.0.0"]).await;
     let synced = requests();
     eventually(SOON, "three more syncs", async || {
         (requests() > synced + 3).then_some(())
     })
     .await;
-    assert_eq!(through.count(is_status_patch) - before, 1);
+    assert_eq!(proxied.count(is_status_patch) - before, 1);
 }

@@ -116,7 +116,7 @@ async fn an_invalid_filter_is_reported_and_the_charts_stay() {
     declare(&world, "stable", filter(".name | startswith(\"w\")", json!({}))).await;
     world.until_ready("stable").await;
     let before = postgres.rows.infos().await.unwrap();
-    for (rule, reason, says) in [
+    for (rule, reason, words) in [
         (".name | startwith(\"w\")", "InvalidFilter", "startwith"),
         (".name == $crew", "InvalidFilter", "$crew"),
         (".name ==", "InvalidFilter", "spec.filterRule is not valid"),
@@ -126,10 +126,10 @@ async fn an_invalid_filter_is_reported_and_the_charts_stay() {
         world.edit("stable", json!({ "spec": filter(rule, json!({})) })).await;
         let object = world.until_ready_is("stable", "False", reason).await;
         assert_eq!(condition(&object, "Stalled"), Some(("True", reason)), "{rule}");
-        let said = message(&object);
+        let text = message(&object);
         assert!(
-            said.contains(says) && said.contains("remain available"),
-            "{rule}: {said}"
+            text.contains(words) && text.contains("remain available"),
+            "{rule}: {text}"
         );
         assert_eq!(postgres.rows.infos().await.unwrap(), before, "{rule}");
     }

@@ -38,7 +38,7 @@ async fn a_recreated_object_with_the_same_url_keeps_its_rows_but_no_validators()
 
     assert_eq!(finalizers(&object), [FINALIZER]);
     assert_eq!(postgres.rows.numbers().await, numbers, "the rows were rewritten");
-    let requests = world.server.seen("/stable/index.yaml");
+    let requests = world.server.requests("/stable/index.yaml");
     assert!(
         !requests.last().unwrap().is_conditional(),
         "the validators of the old object were used"
@@ -219,7 +219,7 @@ async fn a_deletion_cancels_a_stalled_download(#[case] synced_before: bool) {
     if synced_before {
         world.declare("stable", &url).await;
         world.until_ready("stable").await;
-        fetched = world.server.seen("/stable/index.yaml").len();
+        fetched = world.server.requests("/stable/index.yaml").len();
     }
     world.server.break_path("/stable/index.yaml", Fault::StallAfter(20));
     if synced_before {
@@ -240,7 +240,7 @@ async fn a_deletion_cancels_a_stalled_download(#[case] synced_before: bool) {
     postgres.rows.assert_empty().await;
 
     // Nothing is written afterwards.
-    world.server.repair("/stable/index.yaml");
+    world.server.clear_faults("/stable/index.yaml");
     stop(portolan).await;
     postgres.rows.assert_empty().await;
 }

@@ -161,7 +161,7 @@ async fn works_without_a_status(world: &World, postgres: &Postgres) {
     let object = world.edit("stable", json!({ "spec": { "suspend": true } })).await;
     assert!(!object.spec.suspend);
     world.annotate("stable", api::SUSPEND, "true").await;
-    let before = world.server.seen("/stable/index.yaml").len();
+    let before = world.server.requests("/stable/index.yaml").len();
     world.serve("stable", index(&[("web", &["4.0.0"])]));
     world.resync("stable", "while suspended").await;
     // A repository declared later is synced too.
@@ -171,7 +171,7 @@ async fn works_without_a_status(world: &World, postgres: &Postgres) {
         .rows
         .until_charts(&["brief/job 1.0.0", "stable/web 3.0.0"])
         .await;
-    assert_eq!(world.server.seen("/stable/index.yaml").len(), before);
+    assert_eq!(world.server.requests("/stable/index.yaml").len(), before);
     world
         .edit(
             "stable",

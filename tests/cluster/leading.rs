@@ -10,7 +10,7 @@ use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
 use crate::support::portolan::Portolan;
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 const TAKEN_OVER: Duration = Duration::from_secs(40);
 
@@ -66,14 +66,14 @@ async fn a_standby_fills_its_caches_and_writes_nothing() {
     world.until_ready("stable").await;
 
     let control_plane = control_plane().await;
-    let proxy = FaultProxy::before(control_plane).await;
+    let proxy = FaultProxy::in_front_of(control_plane).await;
     let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
     let url = format!("{}?application_name=standby", postgres.url());
     let standby = Portolan::start(world.command(&kubeconfig, &url, &flags));
     standby.ready(SOON).await;
     let lists = |plural: &'static str| {
         let is_list = move |request: &ApiRequest| request.is_of(plural) && !request.is_watch();
-        proxy.seen().iter().filter(|request| is_list(request)).count()
+        proxy.requests().iter().filter(|request| is_list(request)).count()
     };
     eventually(SOON, "a list of both kinds", async || {
         let found = (lists("apprepositories"), lists("applications"));
@@ -89,7 +89,7 @@ async fn a_standby_fills_its_caches_and_writes_nothing() {
     world.declare("other", &url).await;
     world.until_ready("other").await;
     let is_write = |request: &&ApiRequest| request.method != Method::GET && !request.path.contains("/leases");
-    let seen = proxy.seen();
+    let seen = proxy.requests();
     assert_eq!(seen.iter().find(is_write), None);
     let metrics = standby.metrics().await;
     assert_eq!(
@@ -114,8 +114,8 @@ async fn a_standby_fills_its_caches_and_writes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_leaves_a_sqlite_file_to_the_leader() {
-    let (world, folder) = (World::new().await, ScratchFolder::new("leading"));
-    let database = format!("sqlite://{}", folder.path().join("catalog.db").display());
+    let (world, directory) = (World::new().await, ScratchDir::new("leading"));
+    let database = format!("sqlite://{}", directory.path().join("catalog.db").display());
     let flags = ["--enable-leader-election", "--namespace", &world.namespace];
     let mut leader = world.portolan(&database, &flags).await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
@@ -138,13 +138,13 @@ async fn a_new_leader_with_a_stale_cache_keeps_the_charts_of_repositories_it_has
     let flags = ["--enable-leader-election", "--namespace", &world.namespace];
     let mut leader = world.portolan(postgres.url(), &flags).await;
     let control_plane = control_plane().await;
-    let proxy = FaultProxy::before(control_plane).await;
+    let proxy = FaultProxy::in_front_of(control_plane).await;
     let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
     let standby = Portolan::start(world.command(&kubeconfig, postgres.url(), &flags));
     standby.ready(SOON).await;
     let is_watch = |request: &ApiRequest| request.is_watch() && request.is_of("apprepositories");
-    proxy.spoil(usize::MAX, ApiFault::Stalled, is_watch);
-    proxy.gate.cut();
+    proxy.inject(usize::MAX, ApiFault::Stalled, is_watch);
+    proxy.gate.disconnect();
 
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     world.declare("stable", &url).await;
@@ -154,7 +154,7 @@ async fn a_new_leader_with_a_stale_cache_keeps_the_charts_of_repositories_it_has
     standby.line_with("the cache is stale", TAKEN_OVER).await;
     postgres.rows.until_charts(&["stable/web 1.0.0"]).await;
 
-    proxy.repair();
+    proxy.clear_faults();
     world.serve("stable", index(&[("web", &["2.0.0"])]));
     world.resync("stable", "now").await;
     postgres

@@ -183,7 +183,7 @@ impl World {
     pub async fn until_fetched(&self, name: &str, times: usize) {
         let path = format!("/{name}/index.yaml");
         eventually(SOON, &format!("{times} requests for {path}"), async || {
-            let seen = self.server.seen(&path).len();
+            let seen = self.server.requests(&path).len();
             if seen >= times { Ok(()) } else { Err(format!("{seen}")) }
         })
         .await;

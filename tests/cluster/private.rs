@@ -60,7 +60,7 @@ async fn until_stalled(world: &World, name: &str, reason: &str) -> AppRepository
 }
 
 /// Checks that objects, events and logs contain no secret.
-async fn assert_untold(world: &World, name: &str, portolan: &Portolan, secrets: &[&str]) {
+async fn assert_no_leak(world: &World, name: &str, portolan: &Portolan, secrets: &[&str]) {
     let object = world.repositories.get(name).await.unwrap();
     let reported = [
         serde_json::to_string(&object).unwrap(),
@@ -113,12 +113,12 @@ async fn a_repository_with_a_password_and_a_private_ca_is_synced_with_files() {
         .await;
     world.resync("private", "one").await;
     let object = until_stalled(&world, "private", "Unauthorized").await;
-    let said = message(&object);
+    let text = message(&object);
     assert!(
-        said.contains("401") && said.contains("set valid credentials in spec.auth"),
-        "{said}"
+        text.contains("401") && text.contains("set valid credentials in spec.auth"),
+        "{text}"
     );
-    assert!(said.contains("remain available"), "{said}");
+    assert!(text.contains("remain available"), "{text}");
     assert_eq!(postgres.rows.charts().await.unwrap(), ["private/harbour 1.1.0 1.0.0"]);
     let reported = world.event("private", "SyncStalled").await;
     assert!(reported.contains("401"), "{reported}");
@@ -133,7 +133,7 @@ async fn a_repository_with_a_password_and_a_private_ca_is_synced_with_files() {
     world.until_ready("private").await;
 
     let secrets = [&SECRETS[..], &["foul-winds", wrong.trim_start_matches("Basic ")]].concat();
-    assert_untold(&world, "private", &portolan, &secrets).await;
+    assert_no_leak(&world, "private", &portolan, &secrets).await;
     let kept = postgres
         .rows
         .pairs("SELECT name, to_jsonb(r)::text FROM portolan_repositories r")
@@ -151,24 +151,24 @@ async fn a_missing_secret_is_reported_and_its_creation_is_detected() {
     let namespace = &world.namespace;
     world.declare_with("private", private(&url)).await;
     let object = until_stalled(&world, "private", "SecretNotFound").await;
-    let said = message(&object);
+    let text = message(&object);
     assert!(
-        said.contains(&format!("Secret {namespace}/login referenced in spec.auth not found")),
-        "{said}"
+        text.contains(&format!("Secret {namespace}/login referenced in spec.auth not found")),
+        "{text}"
     );
-    assert!(said.contains(&format!("create it in namespace {namespace}")), "{said}");
+    assert!(text.contains(&format!("create it in namespace {namespace}")), "{text}");
 
     // No sync is requested from here on.
     world
         .write_secret(namespace, "login", json!({ "ca.crt": server.ca_pem(), "token": "x" }))
         .await;
     let object = until_stalled(&world, "private", "SecretKeyNotFound").await;
-    let said = message(&object);
+    let text = message(&object);
     assert!(
-        said.contains(&format!(
+        text.contains(&format!(
             "Key `authorizationHeader` referenced in spec.auth not found in Secret {namespace}/login"
-        )) && said.contains("`token`"),
-        "{said}"
+        )) && text.contains("`token`"),
+        "{text}"
     );
     world
         .write_secret(namespace, "login", login(&server, &basic_authorization()))
@@ -295,7 +295,7 @@ async fn the_password_is_sent_to_other_hosts_only_on_request() {
     world.until_ready("moved").await;
 
     let shown = |path: String| {
-        let seen = elsewhere.seen(&path);
+        let seen = elsewhere.requests(&path);
         assert!(!seen.is_empty(), "no request for {path}");
         seen.into_iter().any(|request| request.authorization().is_some())
     };
@@ -304,7 +304,7 @@ async fn the_password_is_sent_to_other_hosts_only_on_request() {
     assert!(!shown("/moved/index.yaml".to_owned()));
     assert!(shown(format!("/passed/{file}")));
     assert_eq!(
-        server.seen(&format!("/led/{file}"))[0].authorization(),
+        server.requests(&format!("/led/{file}"))[0].authorization(),
         Some(basic_authorization().as_str())
     );
 }
@@ -313,15 +313,15 @@ async fn the_password_is_sent_to_other_hosts_only_on_request() {
 async fn a_repository_is_reached_through_its_own_proxy() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let (proxy, authority) = (Proxy::start().await, Authority::new());
-    let secure = ChartServer::start_tls_by(&authority).await;
+    let secure = ChartServer::start_tls_with(&authority).await;
     let archives = [chart("harbour", "1.0.0")];
     for server in [&world.server, &secure] {
         serve(server, "stable", &archives, str::to_owned);
         server.serve_archives("stable", &archives);
     }
     // Only the proxy can resolve these hosts.
-    proxy.know("charts.example.com:80", world.server.host());
-    proxy.know("kubernetes.default.svc:443", secure.host());
+    proxy.add_host("charts.example.com:80", world.server.host());
+    proxy.add_host("kubernetes.default.svc:443", secure.host());
     proxy.demand("sailor", "ahoy-there");
     let address = proxy.url().replace("http://", "http://sailor:ahoy-there@");
     // In the form of Kubeapps' dashboard, and of its chart.
@@ -352,19 +352,25 @@ async fn a_repository_is_reached_through_its_own_proxy() {
     for name in ["plain", "tunnelled", "direct"] {
         world.until_files(name, 1).await;
     }
-    let asked: Vec<String> = proxy
-        .asked()
+    let requests: Vec<String> = proxy
+        .requests()
         .into_iter()
-        .map(|asked| format!("{} {}", asked.method, asked.target))
+        .map(|request| format!("{} {}", request.method, request.target))
         .collect();
     for expected in [
         "GET http://charts.example.com/stable/index.yaml",
         "GET http://charts.example.com/stable/harbour-1.0.0.tgz",
         "CONNECT kubernetes.default.svc:443",
     ] {
-        assert!(asked.iter().any(|asked| asked == expected), "{expected} in {asked:?}");
+        assert!(
+            requests.iter().any(|request| request == expected),
+            "{expected} in {requests:?}"
+        );
     }
-    assert!(!asked.iter().any(|asked| asked.contains("127.0.0.1")), "{asked:?}");
+    assert!(
+        !requests.iter().any(|request| request.contains("127.0.0.1")),
+        "{requests:?}"
+    );
     // The proxy's password is in the spec, and sent nowhere else.
     for name in ["plain", "tunnelled"] {
         let object = world.repositories.get(name).await.unwrap();

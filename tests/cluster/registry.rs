@@ -26,16 +26,16 @@ pub fn chart(name: &str, version: &str) -> Archive {
 }
 
 /// A registry behind a TLS server that records all requests.
-pub struct Port {
+pub struct RecordedRegistry {
     registry: Registry,
     pub front: ChartServer,
     authority: Authority,
 }
 
-impl Port {
+impl RecordedRegistry {
     async fn new(setup: Setup, authority: Authority) -> Self {
         let registry = Registry::start(setup).await;
-        let front = ChartServer::before_tls_by(&authority, registry.upstream()).await;
+        let front = ChartServer::in_front_of_tls(&authority, registry.upstream()).await;
         Self {
             registry,
             front,
@@ -74,7 +74,7 @@ impl Port {
 
     /// Tags or digests of the pulled manifests, one per request, starting with this request.
     fn pulled_since(&self, first: usize) -> Vec<String> {
-        let seen = self.front.all_seen();
+        let seen = self.front.all_requests();
         let pulls = seen[first..].iter().filter(|request| {
             request.method == Method::GET && request.status.is_some_and(|status| status.is_success())
         });
@@ -84,7 +84,7 @@ impl Port {
     }
 
     fn requests(&self) -> usize {
-        self.front.all_seen().len()
+        self.front.all_requests().len()
     }
 }
 

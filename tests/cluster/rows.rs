@@ -11,7 +11,7 @@ use super::SOON;
 use crate::support::eventually::eventually;
 use crate::support::portolan::{command, run};
 use crate::support::postgres::{TestDatabase, database};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 pub enum Rows {
     Sqlite(SqlitePool),
@@ -153,8 +153,8 @@ impl Postgres {
 
 /// Expected rows: those of a sync into an empty catalog.
 pub async fn reference(namespace: &str, name: &str, url: &str) -> BTreeMap<String, Value> {
-    let folder = ScratchFolder::new("reference");
-    let database = format!("sqlite://{}", folder.join("catalog.db").display());
+    let directory = ScratchDir::new("reference");
+    let database = format!("sqlite://{}", directory.join("catalog.db").display());
     one_shot(namespace, name, url, &database).await;
     Rows::of(&database).await.infos().await.unwrap()
 }

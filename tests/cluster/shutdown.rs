@@ -37,7 +37,7 @@ async fn syncing(fault: Fault, more: &[&str]) -> (World, Postgres, Portolan) {
     world.until_ready("stable").await;
     postgres.rows.until_charts(&OLD).await;
     world.serve("stable", index(&[("job", &["2.0.0"]), ("web", &["2.0.0"])]));
-    let fetched = world.server.seen("/stable/index.yaml").len();
+    let fetched = world.server.requests("/stable/index.yaml").len();
     world.server.break_path("/stable/index.yaml", fault);
     world.resync("stable", "now").await;
     world.until_fetched("stable", fetched + 1).await;
@@ -65,20 +65,20 @@ async fn the_first_signal_drains_running_syncs_and_starts_no_others() {
             .is_some_and(|last_sync| last_sync.added == 1),
         "the end of the sync was reported"
     );
-    assert!(world.server.seen("/late/index.yaml").is_empty());
+    assert!(world.server.requests("/late/index.yaml").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sync_longer_than_the_drain_timeout_is_canceled_and_done_by_the_next_process() {
     let (world, postgres, mut portolan) = syncing(Fault::StallAfter(60), &["--drain-timeout=1s"]).await;
-    let asked = Instant::now();
+    let signaled = Instant::now();
     portolan.signal("TERM");
     let status = portolan.exit(SOON).await;
     assert_eq!(status.code(), Some(1), "{:?}", portolan.lines());
-    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
+    assert!(signaled.elapsed() < Duration::from_secs(15), "{:?}", signaled.elapsed());
     assert_eq!(postgres.rows.charts().await.unwrap(), OLD);
 
-    world.server.repair("/stable/index.yaml");
+    world.server.clear_faults("/stable/index.yaml");
     let _portolan = world.portolan(postgres.url(), &[]).await;
     postgres.rows.until_charts(&NEW).await;
 }
@@ -88,14 +88,14 @@ async fn the_second_signal_exits_immediately_and_leaves_the_rows_unchanged() {
     let (world, postgres, mut portolan) = syncing(Fault::StallAfter(60), &[]).await;
     portolan.signal("TERM");
     portolan.line_with("a second signal exits immediately", SOON).await;
-    let asked = Instant::now();
+    let signaled = Instant::now();
     portolan.signal("TERM");
     let status = portolan.exit(SOON).await;
     assert_eq!(status.code(), Some(143), "{:?}", portolan.lines());
-    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert!(signaled.elapsed() < Duration::from_secs(10), "{:?}", signaled.elapsed());
     assert_eq!(postgres.rows.charts().await.unwrap(), OLD);
 
-    world.server.repair("/stable/index.yaml");
+    world.server.clear_faults("/stable/index.yaml");
     let _portolan = world.portolan(postgres.url(), &[]).await;
     postgres.rows.until_charts(&NEW).await;
 }
@@ -120,23 +120,23 @@ async fn a_signal_ends_a_process_that_waits_for_the_database() {
     gate.close().await;
     let mut portolan = Portolan::start(world.command(&world.kubeconfig, &url_through_gate, &[]));
     until_not_ready(&portolan, "database", None).await;
-    let asked = Instant::now();
+    let signaled = Instant::now();
     portolan.signal("TERM");
     assert_eq!(portolan.exit(SOON).await.code(), Some(0), "{:?}", portolan.lines());
-    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert!(signaled.elapsed() < Duration::from_secs(10), "{:?}", signaled.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_is_not_ready_before_the_initial_list() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let control_plane = control_plane().await;
-    let proxy = FaultProxy::before(control_plane).await;
-    proxy.spoil(usize::MAX, ApiFault::Status(500), |request| {
+    let proxy = FaultProxy::in_front_of(control_plane).await;
+    proxy.inject(usize::MAX, ApiFault::Status(500), |request| {
         request.path.ends_with("/apprepositories")
     });
     let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
     let portolan = Portolan::start(world.command(&kubeconfig, postgres.url(), &[]));
     until_not_ready(&portolan, "caches", Some("database")).await;
-    proxy.repair();
+    proxy.clear_faults();
     portolan.ready(Duration::from_secs(60)).await;
 }

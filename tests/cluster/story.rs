@@ -106,13 +106,13 @@ async fn a_repository_is_reconciled_from_its_creation_to_its_deletion() {
                 .is_some_and(|status| status.suspended == Some(true))
         })
         .await;
-    let requests = world.server.seen("/stable/index.yaml").len();
+    let requests = world.server.requests("/stable/index.yaml").len();
     world.serve("stable", index(&[("web", &["3.0.0"]), ("worker", &["0.1.0"])]));
     world.edit("stable", json!({ "spec": { "resyncRequests": 2 } })).await;
     world
         .until("stable", "the request to be observed", super::is_current)
         .await;
-    assert_eq!(world.server.seen("/stable/index.yaml").len(), requests);
+    assert_eq!(world.server.requests("/stable/index.yaml").len(), requests);
     world.edit("stable", json!({ "spec": { "suspend": null } })).await;
     postgres
         .rows

@@ -5,7 +5,7 @@ use portolan::controllers::apprepository::kubeapps_cronjobs::cron_job_name;
 use serde_json::json;
 
 use super::adopting::{create, cron_job, names, repository};
-use super::registry::{Port, chart};
+use super::registry::{RecordedRegistry, chart};
 use super::rows::{Postgres, Rows};
 use super::{NEVER, SOON, World, condition, index};
 use crate::support::chart_server::Fault;
@@ -13,7 +13,7 @@ use crate::support::control_plane::{ControlPlane, control_plane};
 use crate::support::eventually::eventually;
 use crate::support::portolan::{BINARY, Portolan, command_as, run};
 use crate::support::postgres::{PASSWORD, USER, database};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 use crate::support::registry::{PASSWORD as REGISTRY_PASSWORD, USER as REGISTRY_USER};
 use crate::support::token_server::basic_authorization;
 
@@ -65,7 +65,7 @@ async fn the_cron_job_of_a_repository_is_removed_after_its_first_sync() {
     let object = world.resync_and_wait("bad", "one").await;
     assert!(condition(&object, "Stalled").is_some());
     assert_eq!(names(&world.client, &kubeapps).await, left(&[&bad, &unmanaged]));
-    world.server.repair("/bad/index.yaml");
+    world.server.clear_faults("/bad/index.yaml");
     world.resync("bad", "two").await;
     world.until_ready("bad").await;
     eventually(SOON, "the CronJob of the other to be removed", async || {
@@ -178,8 +178,8 @@ async fn the_deployment_of_kubeapps_controller_starts_unchanged() {
         "--concurrency-policy=Forbid".to_owned(),
         "-v=4".to_owned(),
     ];
-    let folder = ScratchFolder::new("kubeapps");
-    let program = folder.join("apprepository-controller");
+    let directory = ScratchDir::new("kubeapps");
+    let program = directory.join("apprepository-controller");
     std::os::unix::fs::symlink(BINARY, &program).unwrap();
     let mut command = command_as(&program, &arguments);
     command
@@ -195,7 +195,7 @@ async fn the_deployment_of_kubeapps_controller_starts_unchanged() {
         let url = place.serve("bitnami", index(&[("web", &["1.0.0"])]));
         place.declare("bitnami", &url).await;
         place.until_ready("bitnami").await;
-        let agent = place.server.seen("/bitnami/index.yaml")[0].headers["user-agent"].clone();
+        let agent = place.server.requests("/bitnami/index.yaml")[0].headers["user-agent"].clone();
         assert!(agent.to_str().unwrap().ends_with("(kubeapps/2.12.1)"), "{agent:?}");
     }
     let rows = Rows::of(&database.url).await;
@@ -216,18 +216,18 @@ async fn the_deployment_of_kubeapps_controller_starts_unchanged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sync_job_of_a_private_registry_still_works() {
-    let (port, database) = (Port::with_password().await, database().await);
+    let (fixture, database) = (RecordedRegistry::with_password().await, database().await);
     for (name, version) in [("harbour", "1.0.0"), ("pier", "0.1.0"), ("crane", "2.0.0")] {
-        port.push(name, &chart(name, version)).await;
+        fixture.push(name, &chart(name, version)).await;
     }
     let rows = Rows::of(&database.url).await;
     let address = url::Url::parse(&database.url).unwrap();
     let host = format!("{}:{}", address.host_str().unwrap(), address.port().unwrap());
-    let folder = ScratchFolder::new("kubeapps");
-    let program = folder.join("asset-syncer");
+    let directory = ScratchDir::new("kubeapps");
+    let program = directory.join("asset-syncer");
     std::os::unix::fs::symlink(BINARY, &program).unwrap();
     let docker =
-        json!({ "auths": { port.front.host(): { "username": REGISTRY_USER, "password": REGISTRY_PASSWORD } } });
+        json!({ "auths": { fixture.front.host(): { "username": REGISTRY_USER, "password": REGISTRY_PASSWORD } } });
     // The container of a Job of Kubeapps' controller, with either form of credentials.
     for (name, variable, value) in [
         ("by-header", "AUTHORIZATION_HEADER", basic_authorization()),
@@ -244,7 +244,7 @@ async fn the_sync_job_of_a_private_registry_still_works() {
                 "--global-repos-namespace=kubeapps",
                 "--namespace=team",
                 name,
-                &port.url(),
+                &fixture.url(),
                 "oci",
                 "--oci-repositories",
                 "harbour,pier,crane",
@@ -257,15 +257,15 @@ async fn the_sync_job_of_a_private_registry_still_works() {
             .env(variable, value)
             .env_remove("PORTOLAN_CHART_FILES");
         let output = run(job).await;
-        let said = format!(
+        let text = format!(
             "{}{}",
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
-        assert!(output.status.success(), "{said}");
+        assert!(output.status.success(), "{text}");
         assert!(
-            !said.contains(REGISTRY_PASSWORD) && !said.contains(basic_authorization().as_str()),
-            "{said}"
+            !text.contains(REGISTRY_PASSWORD) && !text.contains(basic_authorization().as_str()),
+            "{text}"
         );
         let of_this = |line: &String| line.starts_with(name);
         let charts: Vec<String> = rows.charts().await.unwrap().into_iter().filter(of_this).collect();

@@ -22,7 +22,7 @@ pub fn database_flags(url: &str) -> [String; 3] {
 
 impl World {
     fn asset_syncer(&self, arguments: &[&str], database_url: &str) -> Command {
-        let mut command = command_as(&link_binary(&self.folder, "asset-syncer"), arguments);
+        let mut command = command_as(&link_binary(&self.directory, "asset-syncer"), arguments);
         command
             .args(database_flags(database_url))
             .env("DB_PASSWORD", postgres::PASSWORD);
@@ -55,7 +55,7 @@ async fn the_sync_and_cleanup_jobs_of_kubeapps_work() {
         .await
         .unwrap();
     assert_eq!(rows, [("team".into(), "bitnami".into(), "bitnami/web".into())]);
-    let agent = world.server.seen("/bitnami/index.yaml")[0].headers["user-agent"].clone();
+    let agent = world.server.requests("/bitnami/index.yaml")[0].headers["user-agent"].clone();
     assert!(agent.to_str().unwrap().ends_with("(kubeapps/2.12.1)"), "{agent:?}");
 
     // Flags before the command, and a deprecated one.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::portolan::{self, BINARY, command};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 /// The deadline for conditions.
 const SOON: Duration = Duration::from_secs(30);
@@ -61,20 +61,20 @@ async fn execute(command: Command) -> CommandOutput {
 
 /// A chart server and a SQLite database.
 struct World {
-    folder: ScratchFolder,
+    directory: ScratchDir,
     server: ChartServer,
 }
 
 impl World {
     async fn new() -> Self {
         Self {
-            folder: ScratchFolder::new("commands"),
+            directory: ScratchDir::new("commands"),
             server: ChartServer::start().await,
         }
     }
 
     fn database_url(&self) -> String {
-        format!("sqlite://{}", self.folder.join("portolan.db").display())
+        format!("sqlite://{}", self.directory.join("portolan.db").display())
     }
 
     /// Runs a command with the database.
@@ -97,7 +97,7 @@ impl World {
 
     /// Declares a repository and returns the directory of manifests.
     fn declare(&self, name: &str, url: &str, more: &str) -> String {
-        let directory = self.folder.join("manifests");
+        let directory = self.directory.join("manifests");
         std::fs::create_dir_all(&directory).unwrap();
         let manifest = format!(
             "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata:\n  name: {name}\nspec:\n  type: helm\n  url: \"{url}\"\n{more}"
@@ -115,8 +115,8 @@ fn build_index(charts: usize) -> String {
 }
 
 /// Links the binary under the name of a program that it replaces.
-fn link_binary(folder: &ScratchFolder, name: &str) -> PathBuf {
-    let link = folder.join(name);
+fn link_binary(directory: &ScratchDir, name: &str) -> PathBuf {
+    let link = directory.join(name);
     if !link.exists() {
         std::os::unix::fs::symlink(BINARY, &link).unwrap();
     }

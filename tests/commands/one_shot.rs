@@ -74,7 +74,7 @@ async fn a_repository_is_synced_not_modified_and_deleted() {
         "stable: synced. 2 versions in 1 chart.\n"
     );
     assert!(world.execute(&sync).await.ok().starts_with("stable: not modified."));
-    assert!(world.server.seen("/stable/index.yaml")[1].is_conditional());
+    assert!(world.server.requests("/stable/index.yaml")[1].is_conditional());
     let status = world.execute(&["status", "stable", "-o", "json"]).await.json();
     assert_eq!(
         (&status[0]["namespace"], &status[0]["versions"]),
@@ -91,7 +91,7 @@ async fn a_repository_is_synced_not_modified_and_deleted() {
     world.server.break_path("/stable/index.yaml", Fault::status(404));
     let error = world.execute(&sync).await.failed(1);
     assert!(error.contains("NotFound"), "{error}");
-    world.server.repair("/stable/index.yaml");
+    world.server.clear_faults("/stable/index.yaml");
     world.execute(&["show", "stable/web", "-n", "team"]).await.ok();
 
     // A different URL with the same name is a different repository.
@@ -191,7 +191,7 @@ async fn invalid_arguments_are_refused_before_any_download() {
     }
     assert_eq!(world.execute(&["show", "stable/web", "-o", "json"]).await.ok(), before);
     assert_eq!(
-        world.server.seen("/stable/index.yaml").len(),
+        world.server.requests("/stable/index.yaml").len(),
         1,
         "none of them downloaded the index"
     );
@@ -269,7 +269,7 @@ async fn a_sync_is_retried_if_another_process_writes_the_record_meanwhile() {
         forward(client).await;
     });
     assert_eq!(output.ok(), "stable: synced. 1 version in 1 chart.\n");
-    assert_eq!(world.server.seen("/stable/index.yaml").len(), 3);
+    assert_eq!(world.server.requests("/stable/index.yaml").len(), 3);
     assert!(world.execute(&["show", "stable/web"]).await.ok().contains("2.0.0"));
 }
 

@@ -12,7 +12,7 @@ use crate::support::control_plane::control_plane;
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command_as, run};
 use crate::support::postgres::{PASSWORD, USER, database};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -31,8 +31,8 @@ async fn called_as_kubeapps_controller_it_uses_its_namespace_and_the_password_in
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     world.declare("stable", &url).await;
 
-    let folder = ScratchFolder::new("controller");
-    let mut controller = command_as::<&str>(&link_binary(&folder, "apprepository-controller"), []);
+    let directory = ScratchDir::new("controller");
+    let mut controller = command_as::<&str>(&link_binary(&directory, "apprepository-controller"), []);
     controller.arg("--kubeconfig").arg(control_plane().await.kubeconfig());
     controller.args([
         &format!("--namespace={}", world.namespace),
@@ -94,7 +94,7 @@ async fn once_syncs_all_repositories_of_a_cluster() {
     world.until_ready("stable").await;
     // Syncs although no repository is due; the second response is 304.
     assert_code(&once().await, 0);
-    assert_eq!(world.server.seen("/stable/index.yaml").len(), 2);
+    assert_eq!(world.server.requests("/stable/index.yaml").len(), 2);
     world.declare("broken", &world.server.url("/nowhere")).await;
     let output = once().await;
     assert_code(&output, 1);

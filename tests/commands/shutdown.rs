@@ -7,14 +7,14 @@ use super::{assert_code, join_output};
 use crate::support::chart_server::{ChartServer, Fault, Page};
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command, run};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 const SOON: Duration = Duration::from_secs(30);
 const INDEX: &str = "/charts/index.yaml";
 
 /// Portolan during the sync of one repository with a faulty server.
 struct World {
-    _folder: ScratchFolder,
+    _directory: ScratchDir,
     _server: ChartServer,
     database: String,
     portolan: Portolan,
@@ -22,26 +22,26 @@ struct World {
 
 impl World {
     async fn start(fault: Fault, more: &[&str]) -> Self {
-        let (folder, server) = (ScratchFolder::new("shutdown"), ChartServer::start().await);
+        let (directory, server) = (ScratchDir::new("shutdown"), ChartServer::start().await);
         server.serve(INDEX, Page::new(crate::cluster::index(&[("web", &["1.0.0"])])));
         server.break_path(INDEX, fault);
-        let manifests = folder.join("manifests");
+        let manifests = directory.join("manifests");
         std::fs::create_dir(&manifests).unwrap();
         let url = server.url("/charts");
         let manifest = format!(
             "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata: {{name: slow}}\nspec: {{type: helm, url: \"{url}\"}}\n"
         );
         std::fs::write(manifests.join("slow.yaml"), manifest).unwrap();
-        let database = format!("sqlite://{}", folder.join("portolan.db").display());
+        let database = format!("sqlite://{}", directory.join("portolan.db").display());
         let mut service = command(["run", "--database-url", &database, "--manifests"]);
         service.arg(&manifests).args(more);
         let portolan = Portolan::start(service);
         eventually(SOON, "the request for the index", async || {
-            (!server.seen(INDEX).is_empty()).then_some(())
+            (!server.requests(INDEX).is_empty()).then_some(())
         })
         .await;
         Self {
-            _folder: folder,
+            _directory: directory,
             _server: server,
             database,
             portolan,

@@ -25,7 +25,7 @@ async fn a_republished_version_keeps_its_old_files_until_the_new_ones_are_there(
     let chart = world.chart("stable/web").await.unwrap();
     assert_eq!(chart["chartVersions"][0]["digest"], new.sha256());
 
-    world.server.repair(path);
+    world.server.clear_faults(path);
     world.execute("UPDATE portolan_files SET next_try = 1").await;
     world.once(&[ALL]).await;
     let files = world.files().await;
@@ -54,8 +54,8 @@ async fn files_are_imported_for_the_first_of_two_entries_of_a_version() {
         world.once(&[ALL]).await;
     }
     assert_eq!(readmes(&world.files().await)["stable/web-1.0.0"], "first");
-    assert_eq!(world.server.seen("/stable/first.tgz").len(), 1);
-    assert!(world.server.seen("/stable/second.tgz").is_empty());
+    assert_eq!(world.server.requests("/stable/first.tgz").len(), 1);
+    assert!(world.server.requests("/stable/second.tgz").is_empty());
     let status = world.status("stable").await.unwrap();
     assert_eq!(
         (&status["files"]["imported"], &status["files"]["total"]),
@@ -119,7 +119,7 @@ async fn a_removed_version_and_its_files_are_deleted_in_one_transaction() {
 }
 
 /// Physical row locations: every write moves a row, even with equal values.
-async fn places(pool: &PgPool) -> Vec<String> {
+async fn row_locations(pool: &PgPool) -> Vec<String> {
     let statement = "SELECT 'files ' || id || ' ' || ctid || ' ' || xmin FROM files
         UNION ALL SELECT 'charts ' || id || ' ' || ctid || ' ' || xmin FROM charts
         UNION ALL SELECT 'failed ' || chart_files_id || ' ' || ctid || ' ' || xmin FROM portolan_files
@@ -148,13 +148,16 @@ async fn an_unchanged_repository_causes_no_writes_and_no_archive_requests() {
         (count == 6).then_some(())
     })
     .await;
-    let (before, asked) = (places(&pool).await, world.asked_in_order("stable", &archives).len());
-    let syncs = || world.server.seen("/stable/index.yaml").len();
+    let (before, requests) = (
+        row_locations(&pool).await,
+        world.requested_paths("stable", &archives).len(),
+    );
+    let syncs = || world.server.requests("/stable/index.yaml").len();
     let expected = syncs() + 4;
     eventually(SOON, "four more syncs", async || (syncs() >= expected).then_some(())).await;
-    assert_eq!(places(&pool).await, before);
-    assert_eq!(world.asked_in_order("stable", &archives).len(), asked);
-    assert_eq!(asked, 6);
+    assert_eq!(row_locations(&pool).await, before);
+    assert_eq!(world.requested_paths("stable", &archives).len(), requests);
+    assert_eq!(requests, 6);
 }
 
 /// Files follow the filter: removed and restored with their chart.
@@ -168,14 +171,14 @@ async fn files_follow_a_filter() {
     world.declare("stable", &url, filter);
     world.once(&[ALL]).await;
     assert_eq!(names().await, ["stable/kept-1.0.0"]);
-    assert!(world.asked("stable", &archives[1]).is_empty());
+    assert!(world.archive_requests("stable", &archives[1]).is_empty());
     world.declare("stable", &url, "");
     world.once(&[ALL]).await;
     assert_eq!(names().await, ["stable/dropped-1.0.0", "stable/kept-1.0.0"]);
     world.declare("stable", &url, filter);
     world.once(&[ALL]).await;
     assert_eq!(names().await, ["stable/kept-1.0.0"]);
-    assert_eq!(world.asked("stable", &archives[0]).len(), 1);
+    assert_eq!(world.archive_requests("stable", &archives[0]).len(), 1);
 }
 
 /// Kubeapps' `invalidate-cache` drops the tables of a running process.

@@ -9,7 +9,7 @@ use crate::support::chart_server::{Fault, Page};
 use crate::support::eventually::eventually;
 
 /// Makes failed imports due.
-async fn let_it_be_time(world: &World) {
+async fn make_retries_due(world: &World) {
     assert_eq!(world.execute("UPDATE portolan_files SET next_try = 1").await, 1);
 }
 
@@ -30,7 +30,7 @@ async fn an_archive_with_a_wrong_digest_is_reported_and_not_stored() {
         .serve("/stable/bad-1.0.0.tgz", Page::new(other.bytes.clone()));
     for _ in 0..3 {
         world.once(&[ALL]).await;
-        let_it_be_time(&world).await;
+        make_retries_due(&world).await;
     }
     let files = world.files().await;
     let expected = [
@@ -71,7 +71,7 @@ async fn failed_imports_are_retried_later_and_block_nothing() {
     archives.push(chart("another", "1.0.0"));
     world.serve("stable", &archives);
     world.once(&[ALL]).await;
-    assert_eq!(world.server.seen(broken).len(), 1);
+    assert_eq!(world.server.requests(broken).len(), 1);
     assert_eq!(world.files().await.len(), 4);
 
     // It is due twice; each failure doubles the backoff.
@@ -79,20 +79,20 @@ async fn failed_imports_are_retried_later_and_block_nothing() {
         let next = world.texts("SELECT CAST(next_try AS TEXT) FROM portolan_files").await;
         (next[0].parse::<i64>().unwrap() - jiff::Timestamp::now().as_millisecond()) / 1000
     };
-    let_it_be_time(&world).await;
+    make_retries_due(&world).await;
     world.once(&[ALL]).await;
     assert_eq!(tries(&world).await, ["stable/web-3.0.0 2"]);
     let second = wait().await;
     assert!((90..=120).contains(&second), "{second} s");
-    let_it_be_time(&world).await;
+    make_retries_due(&world).await;
     world.once(&[ALL]).await;
     let third = wait().await;
     assert!((200..=240).contains(&third), "{third} s");
-    assert_eq!(world.server.seen(broken).len(), 3);
+    assert_eq!(world.server.requests(broken).len(), 3);
     assert_eq!(world.status("stable").await.unwrap()["files"]["failed"], 1);
 
-    world.server.repair(broken);
-    let_it_be_time(&world).await;
+    world.server.clear_faults(broken);
+    make_retries_due(&world).await;
     world.once(&[ALL]).await;
     assert_eq!(
         readmes(&world.files().await)["stable/web-3.0.0"],
@@ -110,7 +110,7 @@ async fn a_requested_sync_retries_failed_imports_immediately() {
     world.server.break_path(path, Fault::html());
     let _portolan = world.run(&[ALL]).await;
     world.until_files("the placeholder", |files| files.len() == 1).await;
-    world.server.repair(path);
+    world.server.clear_faults(path);
     world.resync("stable").await;
     world
         .until_files("the files", |files| {
@@ -131,10 +131,10 @@ async fn retry_after_pauses_a_host_and_delays_only_the_requested_version() {
         let files = world
             .until_files("all files", |files| files.len() == archives.len())
             .await;
-        let held_at = world.server.seen(busy)[0].at;
+        let held_at = world.server.requests(busy)[0].at;
         let during: Vec<String> = archives
             .iter()
-            .flat_map(|archive| world.asked("stable", archive))
+            .flat_map(|archive| world.archive_requests("stable", archive))
             .filter(|seen| {
                 let after = seen.at.saturating_duration_since(held_at);
                 // Requests in flight had started before.
@@ -151,7 +151,7 @@ async fn retry_after_pauses_a_host_and_delays_only_the_requested_version() {
             .map(|(id, _)| id)
             .collect();
         assert_eq!(empty, ["stable/web-1.39.0"]);
-        assert_eq!(world.asked_in_order("stable", &archives).len(), archives.len());
+        assert_eq!(world.requested_paths("stable", &archives).len(), archives.len());
     }
 }
 
@@ -190,14 +190,16 @@ async fn a_truncated_download_is_retried() {
     let world = World::new().await;
     let archives = [chart("cut", "1.0.0"), chart("gone", "1.0.0"), chart("good", "1.0.0")];
     world.declare("stable", &world.serve("stable", &archives), "");
-    world.server.break_path("/stable/cut-1.0.0.tgz", Fault::CutAfter(64));
-    world.server.break_path("/stable/gone-1.0.0.tgz", Fault::NoAnswer);
+    world
+        .server
+        .break_path("/stable/cut-1.0.0.tgz", Fault::TruncateAfter(64));
+    world.server.break_path("/stable/gone-1.0.0.tgz", Fault::NoResponse);
     world.once(&[ALL]).await;
     let files = world.files().await;
     assert_eq!(readmes(&files)["stable/cut-1.0.0"], "");
     assert_eq!(readmes(&files)["stable/good-1.0.0"], readme("good", "1.0.0"));
     for path in ["/stable/cut-1.0.0.tgz", "/stable/gone-1.0.0.tgz"] {
-        world.server.repair(path);
+        world.server.clear_faults(path);
     }
     world.execute("UPDATE portolan_files SET next_try = 1").await;
     world.once(&[ALL]).await;
@@ -225,8 +227,8 @@ async fn an_import_resumes_after_a_database_failure() {
     eventually(SOON, "the first files", async || (count().await > 0).then_some(())).await;
     gate.close().await;
     portolan.line_with("database", SOON).await;
-    let asked = world.asked_in_order("stable", &archives).len();
-    assert!(asked < archives.len(), "{asked}");
+    let requests = world.requested_paths("stable", &archives).len();
+    assert!(requests < archives.len(), "{requests}");
     gate.open().await;
     eventually(2 * SOON, "all files", async || match count().await {
         60 => Ok(()),

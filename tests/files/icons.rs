@@ -5,7 +5,7 @@ use image::{DynamicImage, ImageFormat, RgbaImage};
 use serde_json::Value;
 
 use super::{World, chart};
-use crate::support::chart_server::{ChartServer, Fault, Page, Seen};
+use crate::support::chart_server::{ChartServer, Fault, Page, RecordedRequest};
 use crate::support::portolan::command;
 use crate::support::world::succeeded;
 
@@ -94,7 +94,7 @@ async fn icons_are_converted_to_png_of_at_most_160_pixels_and_malicious_ones_are
     world.declare("stable", &world.serve_entries("stable", index(&icons)), "");
 
     world.once(&[]).await;
-    assert!(world.server.seen("/icons/png").is_empty());
+    assert!(world.server.requests("/icons/png").is_empty());
     assert_eq!(icon(&world, "png").await, None);
 
     world.once(&[ICONS]).await;
@@ -111,7 +111,7 @@ async fn icons_are_converted_to_png_of_at_most_160_pixels_and_malicious_ones_are
         assert_eq!(icon(&world, name).await, None, "{name}");
     }
     assert!(
-        world.server.seen("/icons/secret").is_empty(),
+        world.server.requests("/icons/secret").is_empty(),
         "external references of an icon must not be fetched"
     );
 
@@ -122,7 +122,7 @@ async fn icons_are_converted_to_png_of_at_most_160_pixels_and_malicious_ones_are
     // Failed icons wait for their retry, stored ones stay.
     world.once(&[ICONS]).await;
     for name in ["png", "svg", "bomb", "absent"] {
-        assert_eq!(world.server.seen(&format!("/icons/{name}")).len(), 1, "{name}");
+        assert_eq!(world.server.requests(&format!("/icons/{name}")).len(), 1, "{name}");
     }
 }
 
@@ -147,7 +147,7 @@ async fn an_icon_is_kept_while_its_url_is_unchanged() {
     assert_eq!(world.chart("stable/web").await.unwrap()["description"], "another");
     assert_eq!(icon(&world, "web").await, Some((100, 100)));
     world.once(&[ICONS]).await;
-    assert_eq!(world.server.seen("/icons/one").len(), 1);
+    assert_eq!(world.server.requests("/icons/one").len(), 1);
 
     entries[0]["icon"] = world.server.url("/icons/two").into();
     world.serve_entries("stable", entries);
@@ -192,9 +192,9 @@ async fn credentials_are_sent_only_for_icons_on_the_repositorys_host() {
     for name in ["own", "other", "moved"] {
         assert_eq!(icon(&world, name).await, Some((10, 10)), "{name}");
     }
-    let sent = |seen: &[Seen]| seen[0].headers.contains_key("authorization");
-    assert!(sent(&world.server.seen("/icon")));
-    assert!(!sent(&elsewhere.seen("/icon")));
-    assert!(sent(&world.server.seen("/moved")));
-    assert!(!sent(&elsewhere.seen("/redirected")));
+    let sent = |seen: &[RecordedRequest]| seen[0].headers.contains_key("authorization");
+    assert!(sent(&world.server.requests("/icon")));
+    assert!(!sent(&elsewhere.requests("/icon")));
+    assert!(sent(&world.server.requests("/moved")));
+    assert!(!sent(&elsewhere.requests("/redirected")));
 }

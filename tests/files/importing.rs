@@ -31,7 +31,7 @@ async fn files_of_all_versions_are_imported_newest_of_each_chart_first() {
         });
         assert_eq!(files[&id], expected);
     }
-    let order = world.asked_in_order("stable", &archives);
+    let order = world.requested_paths("stable", &archives);
     let ranks: Vec<char> = order.iter().map(|path| path.chars().nth(2).unwrap()).collect();
     assert_eq!(ranks, ['3', '3', '3', '2', '2', '2', '1', '1', '1'], "{order:?}");
 }
@@ -48,11 +48,11 @@ async fn files_of_any_encoding_are_stored_as_text() {
             .file("charts/sub/README.md", "of a part")
             .pack(),
         Chart::new("at-the-root", "1.0.0")
-            .folder("")
+            .directory("")
             .file("README.md", "at the root")
             .pack(),
         Chart::new("dotted", "1.0.0")
-            .folder("./dotted/")
+            .directory("./dotted/")
             .file("README.md", "behind a dot")
             .file("values.yaml", "b: 1\n")
             .pack(),
@@ -116,13 +116,13 @@ async fn the_flag_selects_the_versions_whose_files_are_imported() {
     world.declare("stable", &world.serve("stable", &archives), "");
 
     world.once(&["--chart-files=none"]).await;
-    assert!(world.asked_in_order("stable", &archives).is_empty());
+    assert!(world.requested_paths("stable", &archives).is_empty());
     assert!(world.files().await.is_empty());
 
     world.once(&["--chart-files=latest"]).await;
-    let mut asked = world.asked_in_order("stable", &archives);
-    asked.sort();
-    assert_eq!(asked, ["a-2.0.0.tgz", "b-1.0.0.tgz"]);
+    let mut requests = world.requested_paths("stable", &archives);
+    requests.sort();
+    assert_eq!(requests, ["a-2.0.0.tgz", "b-1.0.0.tgz"]);
     let files = world.files().await;
     assert_eq!(files.len(), 3);
     let placeholder = &files["stable/a-1.0.0"];
@@ -134,9 +134,9 @@ async fn the_flag_selects_the_versions_whose_files_are_imported() {
 
     // Skipped files are imported once all are requested; existing ones are not fetched again.
     world.once(&[ALL]).await;
-    let mut asked = world.asked_in_order("stable", &archives);
-    asked.sort();
-    assert_eq!(asked, ["a-1.0.0.tgz", "a-2.0.0.tgz", "b-1.0.0.tgz"]);
+    let mut requests = world.requested_paths("stable", &archives);
+    requests.sort();
+    assert_eq!(requests, ["a-1.0.0.tgz", "a-2.0.0.tgz", "b-1.0.0.tgz"]);
     assert_eq!(world.files().await["stable/a-1.0.0"]["Readme"], readme("a", "1.0.0"));
 }
 
@@ -162,10 +162,10 @@ async fn files_imported_by_a_killed_process_are_not_fetched_again() {
         .until_files("the rest", |files| files.len() == archives.len())
         .await;
     for archive in &archives {
-        let asked = world.asked("stable", archive).len();
+        let requests = world.archive_requests("stable", archive).len();
         let id = format!("stable/web-{}", archive.version());
         let most = if before.contains(&id) { 1 } else { 2 }; // some of the others were in flight
-        assert!((1..=most).contains(&asked), "{id}: {asked}");
+        assert!((1..=most).contains(&requests), "{id}: {requests}");
     }
 }
 
@@ -201,8 +201,8 @@ async fn a_suspended_repository_imports_nothing_until_it_is_resumed() {
     world.declare("held", &world.server.url("/held"), "  suspend: true\n");
     world.declare("other", &world.serve("other", &other), "");
     world.once(&[ALL]).await;
-    assert_eq!(world.asked("other", &other[0]).len(), 1);
-    assert!(world.asked("held", &held[0]).is_empty());
+    assert_eq!(world.archive_requests("other", &other[0]).len(), 1);
+    assert!(world.archive_requests("held", &held[0]).is_empty());
     let _portolan = world.run(&[ALL]).await;
     world.declare("held", &world.server.url("/held"), "");
     world
@@ -235,16 +235,16 @@ async fn the_import_ends_when_the_repository_is_deleted() {
                 files.keys().filter(|id| id.starts_with(round)).count() == few.len()
             })
             .await;
-        let asked = world.asked_in_order("many", &many).len();
+        let requests = world.requested_paths("many", &many).len();
         if round == "first" {
-            assert!(asked < many.len(), "{asked}");
+            assert!(requests < many.len(), "{requests}");
             continue;
         }
         let late = many
             .iter()
-            .flat_map(|archive| world.asked("many", archive))
+            .flat_map(|archive| world.archive_requests("many", archive))
             .map(|seen| seen.at);
-        let second_began = world.server.seen("/second/index.yaml")[0].at;
+        let second_began = world.server.requests("/second/index.yaml")[0].at;
         assert!(
             late.max().unwrap() < second_began,
             "an archive of a deleted repository was fetched"
@@ -285,10 +285,10 @@ async fn the_status_of_an_object_counts_the_files() {
     .await;
     // Each requested sync retries it; the third failure is reported.
     for request in ["one", "two"] {
-        let asked = world.server.seen("/stable/bad-1.0.0.tgz").len();
+        let requests = world.server.requests("/stable/bad-1.0.0.tgz").len();
         world.resync("stable", request).await;
         eventually(SOON, "another try", async || {
-            (world.server.seen("/stable/bad-1.0.0.tgz").len() > asked).then_some(())
+            (world.server.requests("/stable/bad-1.0.0.tgz").len() > requests).then_some(())
         })
         .await;
     }

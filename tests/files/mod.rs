@@ -1,21 +1,21 @@
 //! The import of chart files and icons, and retained versions, with the real binary.
 
+mod archive_urls;
 mod changing;
 mod failing;
 mod icons;
 mod importing;
-mod kept;
 mod memory;
 mod model;
-mod places;
 mod replay;
+mod retention;
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use crate::support::archives::{self, Archive, Chart};
-use crate::support::chart_server::{Page, Seen};
+use crate::support::chart_server::{Page, RecordedRequest};
 use crate::support::eventually::eventually;
 use crate::support::world::{SOON, World};
 
@@ -43,13 +43,16 @@ impl World {
     }
 
     /// Requests for an archive of a repository.
-    fn asked(&self, name: &str, archive: &Archive) -> Vec<Seen> {
-        self.server.seen(&format!("/{name}/{}", archive.file_name()))
+    fn archive_requests(&self, name: &str, archive: &Archive) -> Vec<RecordedRequest> {
+        self.server.requests(&format!("/{name}/{}", archive.file_name()))
     }
 
     /// Paths of all requests for these archives, in order.
-    fn asked_in_order(&self, name: &str, archives: &[Archive]) -> Vec<String> {
-        let mut seen: Vec<Seen> = archives.iter().flat_map(|archive| self.asked(name, archive)).collect();
+    fn requested_paths(&self, name: &str, archives: &[Archive]) -> Vec<String> {
+        let mut seen: Vec<RecordedRequest> = archives
+            .iter()
+            .flat_map(|archive| self.archive_requests(name, archive))
+            .collect();
         seen.sort_by_key(|seen| seen.at);
         seen.into_iter()
             .map(|seen| seen.path.trim_start_matches(&format!("/{name}/")).to_owned())

@@ -19,8 +19,8 @@ const WHOLE_BELOW: usize = 8 << 20;
 const SAMPLED: usize = 4;
 
 /// The indexes of a directory in order, sampled if they are large.
-fn history(folder: &Path) -> Vec<String> {
-    let Ok(listed) = fs::read_dir(folder) else {
+fn history(directory: &Path) -> Vec<String> {
+    let Ok(listed) = fs::read_dir(directory) else {
         return Vec::new();
     };
     let mut paths: Vec<PathBuf> = listed.map(|file| file.unwrap().path()).collect();
@@ -34,7 +34,7 @@ fn history(folder: &Path) -> Vec<String> {
     } else {
         (0..SAMPLED).map(|step| step * (count - 1) / (SAMPLED - 1)).collect()
     };
-    println!("{}: {} of {count} indexes", folder.display(), steps.len());
+    println!("{}: {} of {count} indexes", directory.display(), steps.len());
     steps.into_iter().map(|step| all[step].clone()).collect()
 }
 

@@ -5,7 +5,7 @@ use tar::EntryType;
 
 use crate::support::archives::{Archive, Chart, Entry, index, sha256};
 use crate::support::helm;
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 /// Lists the entries of an archive with an independent implementation.
 fn listing(archive: &Archive) -> Vec<(String, EntryType, u64)> {
@@ -26,9 +26,9 @@ async fn helm_reads_generated_archives() {
         .field("appVersion", "7.0")
         .file("README.md", "# Harbour\n")
         .file("values.yaml", "berths: 3\n");
-    let directory = ScratchFolder::new("archives");
+    let directory = ScratchDir::new("archives");
     let file = directory.write("chart.tgz", chart.pack().bytes).display().to_string();
-    let output = helm::prints(helm::command(directory.path(), &["show", "all", &file])).await;
+    let output = helm::output(helm::command(directory.path(), &["show", "all", &file])).await;
     for part in [
         "version: 1.2.3+build.7",
         "appVersion: \"7.0\"",
@@ -43,14 +43,14 @@ async fn helm_reads_generated_archives() {
 fn entries_are_written_unchanged() {
     let long = format!("harbour/{}/values.yaml", "deep/".repeat(40));
     let archive = Chart::new("harbour", "1.0.0")
-        .folder("./harbour/")
+        .directory("./harbour/")
         .file("values.yaml", "a: b")
-        .folder("")
+        .directory("")
         .file("README.md", "at the root")
         .entry(Entry::file("../../etc/passwd", "x"))
         .entry(Entry::symlink("harbour/README.md", "/etc/passwd"))
         .entry(Entry::hard_link("harbour/values.yaml", "../secret"))
-        .entry(Entry::folder("harbour/templates/"))
+        .entry(Entry::directory("harbour/templates/"))
         .entry(Entry::file("harbour/pipe", "").kind(EntryType::Fifo))
         .entry(Entry::long_path(&long))
         .entry(Entry::file("short", "found by its long name"))

@@ -6,7 +6,7 @@ use reqwest::Client;
 use crate::support::archives::{Chart, sha256};
 use crate::support::chart_server::{ChartServer, Fault, Page};
 use crate::support::helm;
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 use crate::support::registry::{Registry, Setup};
 use crate::support::tls::Authority;
 
@@ -41,12 +41,12 @@ async fn a_matching_etag_returns_304_until_the_page_changes() {
     assert_eq!(conditional_request().await.unwrap().status(), StatusCode::OK);
 
     let conditional: Vec<bool> = server
-        .seen(INDEX)
+        .requests(INDEX)
         .iter()
         .map(|request| request.is_conditional())
         .collect();
     assert_eq!(conditional, [false, true, true]);
-    assert_eq!(server.seen(INDEX)[1].status, Some(StatusCode::NOT_MODIFIED));
+    assert_eq!(server.requests(INDEX)[1].status, Some(StatusCode::NOT_MODIFIED));
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn compressed_pages_are_complete() {
 async fn faults_apply_to_the_requested_number_of_requests() {
     let server = server_with_index().await;
     server.break_times(INDEX, Fault::retry_after(503, "7"), 2);
-    server.break_times(INDEX, Fault::NoAnswer, 1);
+    server.break_times(INDEX, Fault::NoResponse, 1);
     let get = || client().get(server.url(INDEX)).send();
     for _ in 0..2 {
         let answer = get().await.unwrap();
@@ -120,19 +120,19 @@ async fn faults_apply_to_the_requested_number_of_requests() {
     }
     // The client retries once if a reused connection is closed; the fault counts all the same.
     let _ = get().await;
-    assert_eq!(server.seen(INDEX)[2].status, None);
+    assert_eq!(server.requests(INDEX)[2].status, None);
     assert_eq!(get().await.unwrap().status(), 200);
 
     server.break_path(INDEX, Fault::status(404));
     assert_eq!(get().await.unwrap().status(), 404);
-    server.repair(INDEX);
+    server.clear_faults(INDEX);
     assert_eq!(get().await.unwrap().status(), 200);
 }
 
 #[tokio::test]
 async fn bodies_are_truncated_stalled_and_slowed_down() {
     let server = server_with_index().await;
-    server.break_times(INDEX, Fault::CutAfter(5), 1);
+    server.break_times(INDEX, Fault::TruncateAfter(5), 1);
     let cut = client().get(server.url(INDEX)).send().await.unwrap();
     assert_eq!(cut.content_length(), Some(27));
     assert!(cut.text().await.is_err());
@@ -172,11 +172,11 @@ async fn redirects_may_loop_and_pages_may_be_html() {
     let server = server_with_index().await;
     server.break_path(INDEX, Fault::redirect(INDEX));
     assert!(client().get(server.url(INDEX)).send().await.unwrap_err().is_redirect());
-    server.repair(INDEX);
+    server.clear_faults(INDEX);
     server.break_path(INDEX, Fault::html());
     let answer = client().get(server.url("/stable/index.yaml?q=1")).send().await.unwrap();
     assert!(answer.text().await.unwrap().starts_with("<!DOCTYPE"));
-    assert_eq!(server.seen(INDEX).last().unwrap().query.as_deref(), Some("q=1"));
+    assert_eq!(server.requests(INDEX).last().unwrap().query.as_deref(), Some("q=1"));
 }
 
 #[tokio::test]
@@ -250,7 +250,7 @@ async fn credentials_are_required_and_recorded() {
     let right = client().head(server.url(INDEX)).bearer_auth("open-sesame");
     assert_eq!(right.send().await.unwrap().status(), StatusCode::OK);
 
-    let seen = server.all_seen();
+    let seen = server.all_requests();
     let credentials: Vec<_> = seen.iter().map(|request| request.authorization()).collect();
     let basic = Some("Basic bmF2aWdhdG9yOmZhaXI6d2luZHM=");
     assert_eq!(
@@ -267,7 +267,7 @@ async fn redirects_of_all_statuses_lead_to_another_server() {
     one.break_path("/old", Fault::redirect_as(308, &other.url(INDEX)));
     let answer = client().get(one.url("/old")).send().await.unwrap();
     assert_eq!(answer.url().as_str(), other.url(INDEX));
-    assert_eq!(one.all_seen()[0].status, Some(StatusCode::PERMANENT_REDIRECT));
+    assert_eq!(one.all_requests()[0].status, Some(StatusCode::PERMANENT_REDIRECT));
     assert_eq!(other.count(INDEX), 1);
 }
 
@@ -275,35 +275,35 @@ async fn redirects_of_all_statuses_lead_to_another_server() {
 async fn a_conditional_request_gets_a_faulty_body() {
     let server = server_with_index().await;
     server.serve(INDEX, Page::new("apiVersion: v1\n").etag("\"one\""));
-    server.break_times(INDEX, Fault::CutAfter(3), 1);
+    server.break_times(INDEX, Fault::TruncateAfter(3), 1);
     let request = client().get(server.url(INDEX)).header(header::IF_NONE_MATCH, "\"one\"");
     let answer = request.send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     assert!(answer.bytes().await.is_err());
-    assert!(server.seen(INDEX)[0].is_conditional());
+    assert!(server.requests(INDEX)[0].is_conditional());
 }
 
 #[tokio::test]
 async fn requests_to_a_registry_are_recorded_and_get_faults() {
     let authority = Authority::new();
     let registry = Registry::start(Setup::default().tls(&authority)).await;
-    let open = ChartServer::before(registry.upstream()).await;
-    let encrypted = ChartServer::before_tls_by(&authority, registry.upstream()).await;
+    let open = ChartServer::in_front_of(registry.upstream()).await;
+    let encrypted = ChartServer::in_front_of_tls(&authority, registry.upstream()).await;
     let archive = Chart::new("harbour", "1.2.3").pack();
-    let directory = ScratchFolder::new("recorded");
+    let directory = ScratchDir::new("recorded");
     let file = directory
         .write(&archive.file_name(), &archive.bytes)
         .display()
         .to_string();
     let target = format!("oci://{}/charts", open.host());
-    helm::prints(helm::command(
+    helm::output(helm::command(
         directory.path(),
         &["push", &file, &target, "--plain-http"],
     ))
     .await;
     let ca = format!("--ca-file={}", directory.write("ca.crt", encrypted.ca_pem()).display());
     let source = format!("oci://{}/charts/harbour", encrypted.host());
-    let output = helm::prints(helm::command(
+    let output = helm::output(helm::command(
         directory.path(),
         &["show", "chart", &source, "--version=1.2.3", &ca],
     ))
@@ -312,7 +312,7 @@ async fn requests_to_a_registry_are_recorded_and_get_faults() {
 
     let manifest = "/v2/charts/harbour/manifests/1.2.3";
     let puts: Vec<_> = open
-        .seen(manifest)
+        .requests(manifest)
         .into_iter()
         .filter(|request| request.method == Method::PUT)
         .collect();
@@ -323,7 +323,7 @@ async fn requests_to_a_registry_are_recorded_and_get_faults() {
     let tags = "/v2/charts/harbour/tags/list";
     open.break_times(tags, Fault::retry_after(429, "1"), 1);
     open.break_times(tags, Fault::status(500), 1);
-    open.break_times(tags, Fault::CutAfter(4), 1);
+    open.break_times(tags, Fault::TruncateAfter(4), 1);
     let get = || client().get(open.url(tags)).send();
     assert_eq!(get().await.unwrap().headers()[header::RETRY_AFTER], "1");
     assert_eq!(get().await.unwrap().status(), StatusCode::INTERNAL_SERVER_ERROR);
@@ -335,8 +335,8 @@ async fn requests_to_a_registry_are_recorded_and_get_faults() {
 async fn servers_can_share_a_ca() {
     let authority = Authority::new();
     let (one, other) = (
-        ChartServer::start_tls_by(&authority).await,
-        ChartServer::start_tls_by(&authority).await,
+        ChartServer::start_tls_with(&authority).await,
+        ChartServer::start_tls_with(&authority).await,
     );
     assert_eq!(one.ca_pem(), other.ca_pem());
     let certificate = reqwest::Certificate::from_pem(authority.ca_pem.as_bytes()).unwrap();

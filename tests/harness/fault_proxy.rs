@@ -13,7 +13,7 @@ use crate::support::fault_proxy::{ApiFault, FaultProxy};
 /// Returns a proxy and a client without retries for config maps in a new namespace.
 async fn through_proxy() -> (FaultProxy, Api<ConfigMap>) {
     let control_plane = control_plane().await;
-    let proxy = FaultProxy::before(control_plane).await;
+    let proxy = FaultProxy::in_front_of(control_plane).await;
     let namespace = control_plane.namespace().await;
     let account = "system:masters-in-tests";
     let token = control_plane.token_for(&namespace, "porter").await;
@@ -47,7 +47,7 @@ async fn requests_without_faults_are_forwarded_and_counted() {
     let (proxy, maps) = through_proxy().await;
     maps.create(&PostParams::default(), &config_map("one")).await.unwrap();
     let posts = proxy
-        .seen()
+        .requests()
         .iter()
         .filter(|request| request.method == Method::POST)
         .count();
@@ -58,7 +58,7 @@ async fn requests_without_faults_are_forwarded_and_counted() {
 async fn selected_requests_get_the_requested_status() {
     let (proxy, maps) = through_proxy().await;
     for code in [403, 409, 410, 429, 500, 503] {
-        proxy.spoil(1, ApiFault::Status(code), |request| request.method == Method::POST);
+        proxy.inject(1, ApiFault::Status(code), |request| request.method == Method::POST);
         let error = maps
             .create(&PostParams::default(), &config_map("never"))
             .await
@@ -66,21 +66,21 @@ async fn selected_requests_get_the_requested_status() {
         assert!(matches!(error, kube::Error::Api(status) if status.code == code));
     }
     assert!(maps.get_opt("never").await.unwrap().is_none());
-    proxy.spoil(1, ApiFault::Refused, |request| request.method == Method::POST);
-    proxy.repair();
+    proxy.inject(1, ApiFault::Refused, |request| request.method == Method::POST);
+    proxy.clear_faults();
     maps.create(&PostParams::default(), &config_map("now")).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_response_can_be_dropped_before_or_after_the_request_is_processed() {
     let (proxy, maps) = through_proxy().await;
-    proxy.spoil(1, ApiFault::Refused, |request| request.method == Method::POST);
+    proxy.inject(1, ApiFault::Refused, |request| request.method == Method::POST);
     assert!(
         maps.create(&PostParams::default(), &config_map("before"))
             .await
             .is_err()
     );
-    proxy.spoil(1, ApiFault::AnswerLost, |request| request.method == Method::POST);
+    proxy.inject(1, ApiFault::ResponseLost, |request| request.method == Method::POST);
     assert!(maps.create(&PostParams::default(), &config_map("after")).await.is_err());
     assert!(maps.get_opt("before").await.unwrap().is_none());
     assert!(maps.get_opt("after").await.unwrap().is_some());
@@ -97,10 +97,10 @@ async fn a_watch_is_forwarded_expires_and_is_disconnected() {
             names.push(map.metadata.name.unwrap());
         }
     }
-    proxy.gate.cut();
+    proxy.gate.disconnect();
     while let Ok(Some(_)) = watch.try_next().await {}
 
-    proxy.spoil(1, ApiFault::WatchExpired, |request| request.is_watch());
+    proxy.inject(1, ApiFault::WatchExpired, |request| request.is_watch());
     let mut watch = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
     let expired = watch.try_next().await.unwrap().expect("an event");
     assert!(matches!(expired, WatchEvent::Error(status) if status.code == 410));

@@ -1,10 +1,10 @@
 use crate::support::eventually::SOON;
 use crate::support::portolan::{Metrics, Portolan, command, run};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 #[tokio::test]
 async fn the_binary_starts_serves_probes_and_shuts_down() {
-    let directory = ScratchFolder::new("manifests");
+    let directory = ScratchDir::new("manifests");
     let database = format!("sqlite://{}", directory.join("portolan.db").display());
     let manifests = directory.join("manifests");
     std::fs::create_dir(&manifests).unwrap();

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::support::eventually::{SOON, eventually};
 use crate::support::ports::free_port;
-use crate::support::process::{Process, Reaper, ScratchFolder};
+use crate::support::process::{Process, Reaper, ScratchDir};
 
 #[tokio::test]
 async fn children_end_when_the_test_process_does() {
@@ -17,7 +17,7 @@ async fn children_end_when_the_test_process_does() {
 #[tokio::test]
 async fn dropping_kills_a_child_and_deletes_a_directory() {
     let child = Process::spawn(Command::new("sleep").arg("1000"), "KILL");
-    let directory = ScratchFolder::new("self-test");
+    let directory = ScratchDir::new("self-test");
     let file = directory.write("file", "text");
     let process = format!("/proc/{}", child.id());
     drop(child);

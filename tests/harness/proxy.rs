@@ -23,7 +23,7 @@ fn client(authority: &Authority, proxy: &Proxy, login: Option<(&str, &str)>) -> 
 async fn plain_requests_are_forwarded_and_recorded() {
     let (authority, proxy, server) = (Authority::new(), Proxy::start().await, ChartServer::start().await);
     server.serve("/index.yaml", Page::new("x"));
-    proxy.know("charts.example.com:80", server.host());
+    proxy.add_host("charts.example.com:80", server.host());
     let client = client(&authority, &proxy, None);
     for _ in 0..2 {
         let answer = client
@@ -33,13 +33,13 @@ async fn plain_requests_are_forwarded_and_recorded() {
             .unwrap();
         assert_eq!(answer.text().await.unwrap(), "x");
     }
-    let requests = proxy.asked();
+    let requests = proxy.requests();
     assert_eq!(requests.len(), 2);
     assert_eq!(
         (requests[0].method.as_str(), requests[0].target.as_str()),
         ("GET", "http://charts.example.com/index.yaml?q=1")
     );
-    let seen = server.seen("/index.yaml");
+    let seen = server.requests("/index.yaml");
     assert_eq!(
         (seen[0].host(), seen[0].query.as_deref()),
         (Some("charts.example.com"), Some("q=1"))
@@ -49,7 +49,7 @@ async fn plain_requests_are_forwarded_and_recorded() {
 #[tokio::test]
 async fn tls_requests_use_a_tunnel() {
     let (authority, proxy) = (Authority::new(), Proxy::start().await);
-    let server = ChartServer::start_tls_by(&authority).await;
+    let server = ChartServer::start_tls_with(&authority).await;
     server.serve("/index.yaml", Page::new("x"));
     let answer = client(&authority, &proxy, None).get(server.url("/index.yaml"));
     assert_eq!(
@@ -63,7 +63,7 @@ async fn tls_requests_use_a_tunnel() {
             .unwrap(),
         "x"
     );
-    let requests = proxy.asked();
+    let requests = proxy.requests();
     assert_eq!(
         (requests[0].method.as_str(), requests[0].target.as_str()),
         ("CONNECT", server.host())
@@ -73,7 +73,7 @@ async fn tls_requests_use_a_tunnel() {
         None,
         "the header is only for the server"
     );
-    assert_eq!(server.all_seen()[0].authorization(), Some("Bearer open-sesame"));
+    assert_eq!(server.all_requests()[0].authorization(), Some("Bearer open-sesame"));
 }
 
 #[tokio::test]
@@ -86,19 +86,19 @@ async fn a_proxy_may_require_a_password_and_may_not_reach_a_host() {
         .await
         .unwrap();
     assert_eq!(refused.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED);
-    assert!(server.all_seen().is_empty());
+    assert!(server.all_requests().is_empty());
     let authorized = client(&authority, &proxy, Some(("pilot", "low-tide")));
     assert_eq!(
         authorized.get(server.url("/")).send().await.unwrap().status(),
         StatusCode::NOT_FOUND
     );
-    let seen = server.all_seen();
+    let seen = server.all_requests();
     assert!(
         seen[0].headers.keys().all(|name| !name.as_str().starts_with("proxy-")),
         "{seen:?}"
     );
 
-    proxy.know("away.example.com:80", "127.0.0.1:1");
+    proxy.add_host("away.example.com:80", "127.0.0.1:1");
     let away = authorized.get("http://away.example.com/").send().await.unwrap();
     assert_eq!(away.status(), StatusCode::BAD_GATEWAY);
 }

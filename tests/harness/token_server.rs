@@ -108,7 +108,7 @@ async fn expired_and_denied_tokens_do_not_grant_access() {
 #[tokio::test]
 async fn anonymous_pulls_work_if_allowed() {
     let world = World::new().await;
-    world.server.let_anybody_pull();
+    world.server.allow_anonymous_pulls();
     world.server.claim_lifetime(7);
     let answer = world.ask("repository:harbour:pull,push", None).await;
     let answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
@@ -135,7 +135,7 @@ async fn responses_can_be_rejected_and_changed() {
         (429, &"3".parse().unwrap())
     );
     assert_eq!(world.ask(SCOPE, Some((USER, PASSWORD))).await.status(), 500);
-    world.server.speak_oauth();
+    world.server.use_access_token_field();
     let token = world.token("access_token").await;
     assert_eq!(world.tags(Some(&token)).await.0, StatusCode::OK);
 }

@@ -42,7 +42,7 @@ impl World {
             leases: Api::namespaced(client.clone(), &namespace),
             namespace,
             client,
-            proxy: FaultProxy::before(control_plane).await,
+            proxy: FaultProxy::in_front_of(control_plane).await,
         }
     }
 
@@ -90,7 +90,7 @@ impl World {
 }
 
 fn methods(proxy: &FaultProxy) -> Vec<Method> {
-    proxy.seen().into_iter().map(|request| request.method).collect()
+    proxy.requests().into_iter().map(|request| request.method).collect()
 }
 
 #[tokio::test]
@@ -252,12 +252,12 @@ async fn a_failure_of_any_request_does_not_lose_the_lease() {
     let is_lease = |request: &crate::support::fault_proxy::ApiRequest| {
         request.path.ends_with("/leases") || request.path.ends_with(NAME)
     };
-    for fault in [ApiFault::Status(500), ApiFault::AnswerLost] {
+    for fault in [ApiFault::Status(500), ApiFault::ResponseLost] {
         // The first read, and the first write, which may have been applied.
-        world.proxy.spoil(1, fault.clone(), move |request| {
+        world.proxy.inject(1, fault.clone(), move |request| {
             is_lease(request) && request.method == Method::GET
         });
-        world.proxy.spoil(1, fault, move |request| {
+        world.proxy.inject(1, fault, move |request| {
             is_lease(request) && request.method == Method::POST
         });
     }
@@ -266,13 +266,13 @@ async fn a_failure_of_any_request_does_not_lose_the_lease() {
     for fault in [403, 409, 429, 500, 503]
         .map(ApiFault::Status)
         .into_iter()
-        .chain([ApiFault::Refused, ApiFault::AnswerLost])
+        .chain([ApiFault::Refused, ApiFault::ResponseLost])
     {
         // A renewal and the read that follows it.
-        world.proxy.spoil(1, fault.clone(), move |request| {
+        world.proxy.inject(1, fault.clone(), move |request| {
             is_lease(request) && request.method == Method::PUT
         });
-        world.proxy.spoil(1, fault, move |request| {
+        world.proxy.inject(1, fault, move |request| {
             is_lease(request) && request.method == Method::GET
         });
         world.until_renewed(3).await;
@@ -281,7 +281,7 @@ async fn a_failure_of_any_request_does_not_lose_the_lease() {
     assert_eq!(world.stored().await.lease_transitions, Some(0));
     // A release also survives a failure, whether or not it was applied.
     let fault = ApiFault::Status(500);
-    world.proxy.spoil(1, fault, move |request| {
+    world.proxy.inject(1, fault, move |request| {
         is_lease(request) && request.method == Method::PUT
     });
     guard.release().await;

@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use portolan::api::AppRepository;
 use serde_json::json;
 
-use super::{chart, helm_prints};
+use super::{chart, helm_output};
 use crate::cluster::{SOON, World, index};
 use crate::support::control_plane::control_plane;
 use crate::support::eventually::eventually;
@@ -26,7 +26,7 @@ async fn install(settings: &[&str]) -> String {
     let label = "pod-security.kubernetes.io/enforce=restricted";
     control_plane.kubectl(&["label", "namespace", &namespace, label]).await;
     let arguments = ["install", "portolan", &chart(), "--namespace", &namespace];
-    let notes = helm_prints(&[&arguments, settings].concat()).await;
+    let notes = helm_output(&[&arguments, settings].concat()).await;
     assert!(
         notes.contains("kubectl wait --for=condition=Ready apprepository/grafana"),
         "{notes}"
@@ -245,7 +245,7 @@ async fn pods_are_admitted_to_a_restricted_namespace() {
     })
     .await;
 
-    let uninstalled = helm_prints(&["uninstall", "portolan", "--namespace", &namespace]).await;
+    let uninstalled = helm_output(&["uninstall", "portolan", "--namespace", &namespace]).await;
     assert!(uninstalled.contains("uninstalled"), "{uninstalled}");
     control_plane
         .kubectl(&["get", "crd", "apprepositories.kubeapps.com"])

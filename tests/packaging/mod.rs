@@ -2,15 +2,15 @@
 
 mod definitions;
 mod installed;
-mod rights;
+mod permissions;
 
 use std::process::Output;
 
 use tokio::process::Command;
 
 use crate::support::control_plane::control_plane;
-use crate::support::process::ScratchFolder;
-use crate::support::{helm, project, target_folder};
+use crate::support::process::ScratchDir;
+use crate::support::{helm, project, target_dir};
 
 /// Kubernetes version for `helm template`; a helm built from its module assumes a very old one.
 const KUBE_VERSION: &str = "--kube-version=1.35.4";
@@ -55,7 +55,7 @@ const SETTINGS: [&[&str]; 10] = [
 
 /// Returns a helm command with administrator permissions in the shared control plane.
 async fn helm_command(arguments: &[&str]) -> Command {
-    let mut command = helm::command(&target_folder("helm"), arguments);
+    let mut command = helm::command(&target_dir("helm"), arguments);
     command.env("KUBECONFIG", control_plane().await.kubeconfig());
     command
 }
@@ -65,8 +65,8 @@ async fn helm(arguments: &[&str]) -> Output {
 }
 
 /// Runs helm, which must succeed, and returns its output.
-async fn helm_prints(arguments: &[&str]) -> String {
-    helm::prints(helm_command(arguments).await).await
+async fn helm_output(arguments: &[&str]) -> String {
+    helm::output(helm_command(arguments).await).await
 }
 
 fn chart() -> String {
@@ -76,7 +76,7 @@ fn chart() -> String {
 #[tokio::test]
 async fn helm_lint_accepts_all_settings() {
     for settings in SETTINGS {
-        helm_prints(&[&["lint", "--strict", KUBE_VERSION, &chart()], settings].concat()).await;
+        helm_output(&[&["lint", "--strict", KUBE_VERSION, &chart()], settings].concat()).await;
     }
 }
 
@@ -84,11 +84,11 @@ async fn helm_lint_accepts_all_settings() {
 async fn rendered_objects_are_accepted_by_the_api_server() {
     let control_plane = control_plane().await;
     let namespace = control_plane.namespace().await;
-    let folder = ScratchFolder::new("rendered");
+    let directory = ScratchDir::new("rendered");
     for settings in SETTINGS {
         let arguments = ["template", "try", &chart(), KUBE_VERSION, "--namespace", &namespace];
-        let rendered = helm_prints(&[&arguments, settings].concat()).await;
-        let file = folder.write("all.yaml", rendered).display().to_string();
+        let rendered = helm_output(&[&arguments, settings].concat()).await;
+        let file = directory.write("all.yaml", rendered).display().to_string();
         // Strict: unknown fields are errors.
         let apply = [
             "apply",
@@ -135,9 +135,9 @@ async fn invalid_settings_are_rejected() {
 #[tokio::test]
 async fn monitors_are_rendered_only_if_enabled() {
     let arguments = ["template", "try", &chart(), KUBE_VERSION];
-    assert!(!helm_prints(&arguments).await.contains("PodMonitor"));
-    let asked = helm_prints(&[&arguments[..], &["--set=metrics.podMonitor.enabled=true"]].concat()).await;
-    assert!(asked.contains("kind: PodMonitor"));
+    assert!(!helm_output(&arguments).await.contains("PodMonitor"));
+    let rendered = helm_output(&[&arguments[..], &["--set=metrics.podMonitor.enabled=true"]].concat()).await;
+    assert!(rendered.contains("kind: PodMonitor"));
 }
 
 /// Returns the container of the rendered Deployment.
@@ -152,7 +152,7 @@ async fn container(settings: &str) -> serde_json::Value {
         "--set",
         settings,
     ];
-    let rendered = helm_prints(&[&arguments[..], &["--show-only=templates/deployment.yaml"]].concat()).await;
+    let rendered = helm_output(&[&arguments[..], &["--show-only=templates/deployment.yaml"]].concat()).await;
     let deployment: serde_json::Value = serde_yaml::from_str(&rendered).unwrap();
     deployment["spec"]["template"]["spec"]["containers"][0].clone()
 }

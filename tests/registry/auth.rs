@@ -120,7 +120,7 @@ async fn a_token_server_without_tls_is_rejected_if_the_registry_uses_tls() {
 #[tokio::test]
 async fn anonymous_pulls_work_if_allowed() {
     let server = TokenServer::start().await;
-    server.let_anybody_pull();
+    server.allow_anonymous_pulls();
     let registry = Registry::start(Setup::default().tokens(&server)).await;
     registry.push_chart("harbour", "1.0.0", &chart("1.0.0")).await;
     let client = client(&registry, "");

@@ -48,7 +48,7 @@ async fn charts_of_a_forbidden_repository_remain_and_are_reported_once() {
     assert!(skipped(&site.attempt(Mode::Complete).await)[0].starts_with("quay: "));
     assert_eq!(site.server.count(&manifest("quay", "1.0.0")), 1);
     assert_eq!(site.charts().await, ["harbour 1.0.0", "quay 1.0.0"]);
-    site.server.repair(&list("quay"));
+    site.server.clear_faults(&list("quay"));
     assert!(skipped(&site.sync().await).is_empty());
 }
 
@@ -63,7 +63,7 @@ async fn forbidden_pulls_keep_cached_metadata_and_stop_for_the_repository() {
     }
     let problems = skipped(&site.sync().await);
     assert_eq!(problems.len(), 1, "{problems:?}");
-    let pulls = site.server.all_seen();
+    let pulls = site.server.all_requests();
     let pulls = pulls
         .iter()
         .filter(|request| request.path.starts_with("/v2/ports/quay/manifests/"));
@@ -71,7 +71,7 @@ async fn forbidden_pulls_keep_cached_metadata_and_stop_for_the_repository() {
     assert_eq!(site.charts().await, ["harbour 1.0.0"]);
     // Once allowed, the missing tags are pulled.
     for tag in &tags {
-        site.server.repair(&manifest("quay", tag));
+        site.server.clear_faults(&manifest("quay", tag));
         site.push("quay", tag, &json!({}));
     }
     site.sync().await;
@@ -97,7 +97,7 @@ async fn tags_pulled_before_a_rate_limit_are_stored_and_the_failure_reported() {
     assert_eq!((record.state.ready, record.state.stalled), (Some(false), false));
     assert_eq!((&*record.state.reason, record.state.failures), ("TooManyRequests", 1));
 
-    site.server.repair(&manifest("harbour", "1.9.0"));
+    site.server.clear_faults(&manifest("harbour", "1.9.0"));
     site.restart();
     let SyncOutcome::Synced { is_complete: true, .. } = site.sync().await.outcome else {
         panic!("the registry works again")
@@ -106,7 +106,7 @@ async fn tags_pulled_before_a_rate_limit_are_stored_and_the_failure_reported() {
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     assert_eq!(
         site.server
-            .all_seen()
+            .all_requests()
             .iter()
             .filter(|request| request.path.contains("/1.59.0"))
             .count(),
@@ -166,7 +166,7 @@ async fn a_transient_list_failure_keeps_charts_and_does_not_affect_others(#[case
     let charts = ["harbour 1.1.0 1.0.0", "pier 2.0.0", "quay 1.0.0"];
     assert_eq!(site.charts().await, charts);
 
-    site.server.repair(&list("quay"));
+    site.server.clear_faults(&list("quay"));
     let finished = site.sync().await;
     assert!(matches!(
         finished.outcome,
@@ -195,7 +195,7 @@ async fn charts_remain_if_their_list_fails_without_cached_metadata() {
     site.list("pier", &[]);
     interrupted(&site.attempt(Mode::Complete).await);
     assert_eq!(site.charts().await, ["harbour 1.1.0 1.0.0", "quay 1.0.0"]);
-    site.server.repair(&list("quay"));
+    site.server.clear_faults(&list("quay"));
     assert_eq!(skipped(&site.sync().await).len(), 1);
     assert_eq!(site.charts().await, ["harbour 1.1.0 1.0.0", "quay 1.0.0"]);
 }
@@ -214,7 +214,7 @@ async fn a_backoff_stops_requests_and_keeps_all_charts() {
     assert_eq!(retry_after, Some(Duration::from_secs(60)));
     assert!(message.contains("/pier/tags/list"), "{message}");
     assert_eq!(site.server.count(&manifest("harbour", "1.1.0")), 0);
-    let requests = site.server.all_seen().len();
+    let requests = site.server.all_requests().len();
     for _ in 0..2 {
         let finished = site.sync().await;
         let SyncOutcome::Failed(failed) = &finished.outcome else {
@@ -222,7 +222,7 @@ async fn a_backoff_stops_requests_and_keeps_all_charts() {
         };
         assert!(failed.retry_after.is_some_and(|time| time <= Duration::from_secs(60)));
     }
-    assert_eq!(site.server.all_seen().len(), requests);
+    assert_eq!(site.server.all_requests().len(), requests);
     assert_eq!(site.charts().await, ["harbour 1.0.0", "pier 1.0.0", "quay 1.0.0"]);
 }
 
@@ -236,7 +236,7 @@ async fn a_registry_with_only_failures_fails_the_sync() {
     }
     let finished = site.sync().await;
     assert!(matches!(&finished.outcome, SyncOutcome::Failed(failed) if failed.transient));
-    let requests = site.server.all_seen().len();
+    let requests = site.server.all_requests().len();
     assert!(requests < 40, "{requests} requests");
     // Of permanent and transient errors, the transient one is reported.
     site.server.break_path(&list(names[0]), Fault::status(401));
@@ -267,7 +267,7 @@ async fn a_transient_pull_failure_is_reported_and_retried_without_affecting_othe
     site.execute(&[due]).await;
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     assert_eq!(site.number("SELECT max(tries) FROM portolan_oci_tags").await, 2);
-    site.server.repair(&broken);
+    site.server.clear_faults(&broken);
     site.attempt(Mode::Complete).await;
     assert_eq!(site.charts().await, ["harbour 1.2.0 1.1.0 1.0.0"]);
     assert_eq!(site.number("SELECT max(tries) FROM portolan_oci_tags").await, 0);
@@ -296,7 +296,7 @@ async fn repeated_pull_failures_end_the_attempt_and_the_next_one_tries_other_tag
     }
     interrupted(&site.sync().await);
     let pulls = || {
-        let requests = site.server.all_seen();
+        let requests = site.server.all_requests();
         requests
             .iter()
             .filter(|request| request.path.contains("/quay/manifests/"))
@@ -305,7 +305,7 @@ async fn repeated_pull_failures_end_the_attempt_and_the_next_one_tries_other_tag
     assert!(pulls() < 40, "{} pulls", pulls());
     assert_eq!(site.charts().await, ["harbour 1.0.0"]);
     for tag in &tags {
-        site.server.repair(&manifest("quay", tag));
+        site.server.clear_faults(&manifest("quay", tag));
     }
     let finished = site.sync().await;
     assert!(matches!(
@@ -331,7 +331,7 @@ async fn a_tag_pushed_again_keeps_its_old_metadata_until_it_is_pulled() {
         SyncOutcome::Synced { is_complete: true, .. }
     ));
     assert_eq!(site.charts().await, ["harbour 1.1.0 1.0.0"]);
-    site.server.repair(&manifest("harbour", "1.0.0"));
+    site.server.clear_faults(&manifest("harbour", "1.0.0"));
     site.attempt(Mode::Complete).await;
     assert_eq!(site.infos().await[0].chart_versions[1].app_version, "another");
 }

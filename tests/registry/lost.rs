@@ -40,7 +40,7 @@ async fn a_chart_remains_unchanged_if_its_manifest_is_gone(#[case] page: Option<
     site.publish("harbour", &["1.0.0", "1.1.0"]);
     site.publish("quay", &["1.0.0"]);
     for (repository, tag) in [("harbour", "1.0.0"), ("harbour", "1.1.0"), ("quay", "1.0.0")] {
-        site.server.repair(&manifest(repository, tag));
+        site.server.clear_faults(&manifest(repository, tag));
     }
     assert!(skipped(&site.attempt(Mode::Complete).await).is_empty());
     assert_eq!(site.charts().await, charts);
@@ -66,7 +66,7 @@ async fn charts_that_became_forbidden_remain_if_other_repositories_are_added() {
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
 
     // After a complete listing, other charts are removed.
-    site.server.repair(&list("quay"));
+    site.server.clear_faults(&list("quay"));
     site.list("quay", &["1.1.0".to_owned()]);
     site.list("harbour", &["1.1.0".to_owned()]);
     site.sync().await;

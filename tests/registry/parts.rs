@@ -92,7 +92,7 @@ async fn a_slow_registry_is_pulled_in_attempts_of_the_fetch_timeout_without_dupl
     assert_eq!(site.version_count(0).await, TAGS);
     // The server sends no digest header, so each digest check also pulls the manifest.
     let pull_count = || {
-        let requests = site.server.all_seen();
+        let requests = site.server.all_requests();
         let pulls = requests.iter().filter(|request| request.method == Method::GET);
         pulls
             .filter(|request| request.path.contains("/harbour/manifests/"))

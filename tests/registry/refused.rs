@@ -14,7 +14,7 @@ fn refuse(site: &Site, repository: &str, tags: &[String]) {
 
 fn requests_for(site: &Site, repository: &str) -> usize {
     let path = format!("/v2/ports/{repository}/manifests/");
-    let requests = site.server.all_seen();
+    let requests = site.server.all_requests();
     requests
         .iter()
         .filter(|request| request.path.starts_with(&path))
@@ -77,7 +77,7 @@ async fn a_forbidden_tag_is_reported_and_retried_without_affecting_others() {
         .break_path(&manifest("harbour", "1.3.0"), Fault::status(403));
     site.server
         .break_path(&manifest("harbour", "1.0.0"), Fault::status(403));
-    site.server.repair(&refused);
+    site.server.clear_faults(&refused);
     let problems = skipped(&site.attempt(Mode::Complete).await);
     let named: Vec<&str> = problems.iter().filter_map(|text| text.split(": ").next()).collect();
     assert_eq!(named, ["harbour 1.0.0", "harbour 1.3.0"], "{problems:?}");

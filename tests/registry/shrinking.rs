@@ -141,7 +141,7 @@ async fn an_unlistable_repository_does_not_count_as_removed() {
     assert_eq!(infos[0].chart_versions[0].app_version, "another");
 
     for name in &NAMES[1..8] {
-        site.server.repair(&list(name));
+        site.server.clear_faults(&list(name));
     }
     assert!(matches!(
         site.sync().await.outcome,
@@ -167,7 +167,7 @@ async fn a_shrunken_registry_is_refused_once_all_lists_are_complete() {
     );
     assert_eq!(site.infos().await.len(), 12);
     assert_eq!(site.number("SELECT count(*) FROM portolan_oci_tags").await, 12);
-    site.server.repair(&list("anchor"));
+    site.server.clear_faults(&list("anchor"));
     refused(&site).await;
     assert_eq!(site.infos().await.len(), 12);
 }

@@ -42,14 +42,14 @@ async fn a_sync_of_an_unchanged_registry_requests_only_tag_lists_and_writes_no_t
     site.publish("quay", &["2.0.0"]);
     site.sync().await;
     assert_eq!(site.charts().await, ["harbour 1.1.0 1.0.0", "quay 2.0.0"]);
-    let requests = site.server.all_seen().len();
+    let requests = site.server.all_requests().len();
     let finished = site.sync().await;
     assert!(
         matches!(finished.outcome, SyncOutcome::NotModified),
         "{:?}",
         finished.outcome
     );
-    assert_eq!(site.server.all_seen().len(), requests + 2);
+    assert_eq!(site.server.all_requests().len(), requests + 2);
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn tags_pushed_again_are_found_by_a_full_comparison_even_if_interrupted() 
     );
     site.server.break_path(&list("quay"), Fault::retry_after(503, "1"));
     interrupted(&site.attempt(Mode::Complete).await);
-    site.server.repair(&list("quay"));
+    site.server.clear_faults(&list("quay"));
     site.restart();
     site.sync().await;
     assert_eq!(site.infos().await[1].chart_versions[0].app_version, "another");
@@ -111,7 +111,7 @@ async fn a_clock_set_back_does_not_disable_checks() {
         "UPDATE portolan_oci_tags SET next_try = '2099-01-01T00:00:00Z' WHERE next_try IS NOT NULL",
     ])
     .await;
-    site.server.repair(&broken);
+    site.server.clear_faults(&broken);
     site.push("harbour", "1.0.0", &json!({"appVersion": "another"}));
     site.sync().await;
     let infos = site.infos().await;

@@ -12,7 +12,7 @@ use tar::{EntryType, Header};
 /// Builder of a chart. `pack` creates its archive like `helm package`, with the requested deviations.
 pub struct Chart {
     metadata: Map<String, Value>,
-    folder: String,
+    directory: String,
     entries: Vec<Entry>,
 }
 
@@ -26,7 +26,7 @@ impl Chart {
         };
         Self {
             metadata,
-            folder: format!("{name}/"),
+            directory: format!("{name}/"),
             entries: Vec::new(),
         }
     }
@@ -39,13 +39,13 @@ impl Chart {
 
     /// Adds a file to the chart's directory: `README.md`, `values-production.yaml`, `templates/deployment.yaml`, …
     pub fn file(self, path: &str, content: impl AsRef<[u8]>) -> Self {
-        let entry = Entry::file(&format!("{}{path}", self.folder), content);
+        let entry = Entry::file(&format!("{}{path}", self.directory), content);
         self.entry(entry)
     }
 
     /// Adds later files to another directory: `./harbour/`, or the archive's root if it is empty.
-    pub fn folder(mut self, folder: &str) -> Self {
-        folder.clone_into(&mut self.folder);
+    pub fn directory(mut self, directory: &str) -> Self {
+        directory.clone_into(&mut self.directory);
         self
     }
 
@@ -57,7 +57,7 @@ impl Chart {
 
     pub fn pack(self) -> Archive {
         let yaml = serde_yaml::to_string(&self.metadata).expect("JSON is serializable");
-        let chart_yaml = Entry::file(&format!("{}Chart.yaml", self.folder), yaml);
+        let chart_yaml = Entry::file(&format!("{}Chart.yaml", self.directory), yaml);
         let mut bytes = Vec::new();
         let mut packer = Packer::new(&mut bytes);
         for entry in std::iter::once(&chart_yaml).chain(&self.entries) {
@@ -115,7 +115,7 @@ impl Entry {
         }
     }
 
-    pub fn folder(path: &str) -> Self {
+    pub fn directory(path: &str) -> Self {
         Self {
             kind: EntryType::Directory,
             ..Self::file(path, "")

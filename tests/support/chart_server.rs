@@ -27,7 +27,7 @@ pub use page::Page;
 
 /// A recorded request.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct RecordedRequest {
     pub method: Method,
     /// Without the query.
     pub path: String,
@@ -38,7 +38,7 @@ pub struct Seen {
     pub at: Instant,
 }
 
-impl Seen {
+impl RecordedRequest {
     /// Returns true for a conditional request.
     pub fn is_conditional(&self) -> bool {
         self.headers.contains_key(header::IF_NONE_MATCH) || self.headers.contains_key(header::IF_MODIFIED_SINCE)
@@ -73,7 +73,7 @@ struct Shared {
     demand: Mutex<Option<Demand>>,
     pages: Mutex<HashMap<String, Page>>,
     faults: Mutex<HashMap<String, VecDeque<(Fault, usize)>>>,
-    seen: Mutex<Vec<Seen>>,
+    requests: Mutex<Vec<RecordedRequest>>,
 }
 
 /// A running server; it ends with the test's runtime.
@@ -95,17 +95,17 @@ impl ChartServer {
     }
 
     /// An HTTPS server with a certificate of this authority, which other servers may share.
-    pub async fn start_tls_by(authority: &Authority) -> Self {
+    pub async fn start_tls_with(authority: &Authority) -> Self {
         Self::start_with(Some(authority), None).await
     }
 
     /// An HTTP server that forwards requests for missing pages.
-    pub async fn before(upstream: Upstream) -> Self {
+    pub async fn in_front_of(upstream: Upstream) -> Self {
         Self::start_with(None, Some(upstream)).await
     }
 
     /// Same over HTTPS.
-    pub async fn before_tls_by(authority: &Authority, upstream: Upstream) -> Self {
+    pub async fn in_front_of_tls(authority: &Authority, upstream: Upstream) -> Self {
         Self::start_with(Some(authority), Some(upstream)).await
     }
 
@@ -188,24 +188,28 @@ impl ChartServer {
     }
 
     /// Removes all faults of a path.
-    pub fn repair(&self, path: &str) {
+    pub fn clear_faults(&self, path: &str) {
         self.shared.faults.lock().expect("mutex is not poisoned").remove(path);
     }
 
     /// Returns the recorded requests for a path, oldest first.
-    pub fn seen(&self, path: &str) -> Vec<Seen> {
-        let seen = self.shared.seen.lock().expect("mutex is not poisoned");
-        seen.iter().filter(|request| request.path == path).cloned().collect()
+    pub fn requests(&self, path: &str) -> Vec<RecordedRequest> {
+        let recorded = self.shared.requests.lock().expect("mutex is not poisoned");
+        recorded
+            .iter()
+            .filter(|request| request.path == path)
+            .cloned()
+            .collect()
     }
 
     /// Returns all recorded requests, oldest first.
-    pub fn all_seen(&self) -> Vec<Seen> {
-        self.shared.seen.lock().expect("mutex is not poisoned").clone()
+    pub fn all_requests(&self) -> Vec<RecordedRequest> {
+        self.shared.requests.lock().expect("mutex is not poisoned").clone()
     }
 
     /// Counts the requests for a path.
     pub fn count(&self, path: &str) -> usize {
-        self.seen(path).len()
+        self.requests(path).len()
     }
 }
 
@@ -222,9 +226,9 @@ impl Shared {
         Some(fault)
     }
 
-    fn refusal(&self, asked: &HeaderMap) -> Option<Response<Body>> {
+    fn refusal(&self, headers: &HeaderMap) -> Option<Response<Body>> {
         let demand = self.demand.lock().expect("mutex is not poisoned").clone()?;
-        if asked
+        if headers
             .get(header::AUTHORIZATION)
             .is_some_and(|shown| *shown == demand.authorization)
         {
@@ -257,7 +261,7 @@ fn serve<L: Listener<Addr = SocketAddr>>(listener: L, shared: &Arc<Shared>) {
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let at = Instant::now();
     let path = request.uri().path().to_owned();
-    let mut seen = Seen {
+    let mut recorded = RecordedRequest {
         method: request.method().clone(),
         path: path.clone(),
         query: request.uri().query().map(str::to_owned),
@@ -269,11 +273,11 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         Some(refusal) => Some(refusal),
         None => match shared.next_fault(&path) {
             None => Some(shared.good(request).await),
-            Some(fault) => fault.spoil(request, |request| shared.good(request)).await,
+            Some(fault) => fault.apply(request, |request| shared.good(request)).await,
         },
     };
-    seen.status = response.as_ref().map(Response::status);
-    shared.seen.lock().expect("mutex is not poisoned").push(seen);
+    recorded.status = response.as_ref().map(Response::status);
+    shared.requests.lock().expect("mutex is not poisoned").push(recorded);
     response.unwrap_or_else(|| close_connection())
 }
 

@@ -22,9 +22,9 @@ use tokio::sync::OnceCell;
 
 use super::eventually::eventually;
 use super::ports::free_port;
-use super::process::{Process, ScratchFolder};
+use super::process::{Process, ScratchDir};
 use super::tls::Authority;
-use super::{project, target_folder};
+use super::{project, target_dir};
 
 /// The bearer token of a member of system:masters, in the API server's static token file.
 pub const ADMIN_TOKEN: &str = "admin";
@@ -57,7 +57,7 @@ pub struct ControlPlane {
     api_server: Mutex<Option<Process>>,
     _controller_manager: Process,
     _etcd: Process,
-    folder: ScratchFolder,
+    directory: ScratchDir,
 }
 
 impl ControlPlane {
@@ -70,24 +70,24 @@ impl ControlPlane {
     pub async fn start_with(controllers: &str) -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let folder = ScratchFolder::new("control-plane");
+        let directory = ScratchDir::new("control-plane");
         let authority = Authority::new();
-        folder.write("ca.crt", &authority.ca_pem);
-        folder.write("tls.crt", &authority.certificate_pem);
-        folder.write("tls.key", &authority.key_pem);
+        directory.write("ca.crt", &authority.ca_pem);
+        directory.write("tls.crt", &authority.certificate_pem);
+        directory.write("tls.key", &authority.key_pem);
         let service_accounts = KeyPair::generate().expect("ring generates keys");
-        folder.write("service-accounts.key", service_accounts.serialize_pem());
-        folder.write("service-accounts.pub", service_accounts.public_key_pem());
-        folder.write("tokens.csv", format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n"));
+        directory.write("service-accounts.key", service_accounts.serialize_pem());
+        directory.write("service-accounts.pub", service_accounts.public_key_pem());
+        directory.write("tokens.csv", format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n"));
 
-        let (etcd_url, etcd) = start_etcd(number, &folder);
+        let (etcd_url, etcd) = start_etcd(number, &directory);
         let port = free_port();
-        let api_server = start_api_server(number, &folder, port, &etcd_url);
+        let api_server = start_api_server(number, &directory, port, &etcd_url);
         let kubeconfig = kubeconfig_text(&format!("https://127.0.0.1:{port}"), &authority.ca_pem, ADMIN_TOKEN);
         let controller_manager = start_controller_manager(
             number,
-            &folder,
-            folder.write("admin.kubeconfig", kubeconfig),
+            &directory,
+            directory.write("admin.kubeconfig", kubeconfig),
             controllers,
         );
         let control_plane = Self {
@@ -98,7 +98,7 @@ impl ControlPlane {
             api_server: Mutex::new(Some(api_server)),
             _controller_manager: controller_manager,
             _etcd: etcd,
-            folder,
+            directory,
         };
         control_plane.wait_until_ready().await;
         control_plane
@@ -129,14 +129,15 @@ impl ControlPlane {
 
     /// Returns the path of an administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
-        self.folder.join("admin.kubeconfig")
+        self.directory.join("admin.kubeconfig")
     }
 
     /// Writes a kubeconfig for `server` (this API server or a proxy in front of it) and a token; returns its path.
     pub fn kubeconfig_for(&self, server: &str, token: &str) -> PathBuf {
         static WRITTEN: AtomicUsize = AtomicUsize::new(0);
         let name = format!("{}.kubeconfig", WRITTEN.fetch_add(1, Ordering::Relaxed));
-        self.folder.write(&name, kubeconfig_text(server, self.ca_pem(), token))
+        self.directory
+            .write(&name, kubeconfig_text(server, self.ca_pem(), token))
     }
 
     /// Creates a namespace.
@@ -215,14 +216,14 @@ impl ControlPlane {
 
     /// Starts the API server again and waits until it is ready.
     pub async fn start_api_server(&self) {
-        let process = start_api_server(self.number, &self.folder, self.port, &self.etcd_url);
+        let process = start_api_server(self.number, &self.directory, self.port, &self.etcd_url);
         *self.api_server.lock().expect("mutex is not poisoned") = Some(process);
         self.wait_until_ready().await;
     }
 
     async fn wait_until_ready(&self) {
         let client = self.client().await;
-        let log = target_folder("logs").join(format!("kube-apiserver-{}.log", self.number));
+        let log = target_dir("logs").join(format!("kube-apiserver-{}.log", self.number));
         eventually(
             START_DEADLINE,
             &format!("the API server to be ready (its log: {})", log.display()),
@@ -255,7 +256,7 @@ pub fn tool(name: &str) -> PathBuf {
     let path = match name {
         "helm" => variable("HELM").unwrap_or(built),
         "registry" => variable("REGISTRY").unwrap_or(built),
-        _ => variable("KUBEBUILDER_ASSETS").map_or(built, |folder| folder.join(name)),
+        _ => variable("KUBEBUILDER_ASSETS").map_or(built, |directory| directory.join(name)),
     };
     assert!(
         path.exists(),
@@ -290,8 +291,8 @@ fn base64(text: &str) -> String {
     value.as_str().expect("bytes are serialized as text").to_owned()
 }
 
-fn start(number: usize, folder: &ScratchFolder, name: &str, arguments: &[String]) -> Process {
-    let log = target_folder("logs").join(format!("{name}-{number}.log"));
+fn start(number: usize, directory: &ScratchDir, name: &str, arguments: &[String]) -> Process {
+    let log = target_dir("logs").join(format!("{name}-{number}.log"));
     let log = std::fs::File::options()
         .create(true)
         .append(true)
@@ -301,7 +302,7 @@ fn start(number: usize, folder: &ScratchFolder, name: &str, arguments: &[String]
     let mut command = Command::new(tool(name));
     command
         .args(arguments)
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .env("GOGC", "400") // a quarter of the API server's time is garbage collection otherwise
         .stdin(Stdio::null())
         .stdout(log)
@@ -309,7 +310,7 @@ fn start(number: usize, folder: &ScratchFolder, name: &str, arguments: &[String]
     Process::spawn(&mut command, "KILL")
 }
 
-fn start_etcd(number: usize, folder: &ScratchFolder) -> (String, Process) {
+fn start_etcd(number: usize, directory: &ScratchDir) -> (String, Process) {
     let [client, peer] = [free_port(), free_port()].map(|port| format!("http://127.0.0.1:{port}"));
     let arguments = [
         "--data-dir=etcd".to_owned(),
@@ -320,11 +321,11 @@ fn start_etcd(number: usize, folder: &ScratchFolder) -> (String, Process) {
         format!("--initial-cluster=default={peer}"),
         "--unsafe-no-fsync".to_owned(), // nothing here outlives the tests
     ];
-    let process = start(number, folder, "etcd", &arguments);
+    let process = start(number, directory, "etcd", &arguments);
     (client, process)
 }
 
-fn start_api_server(number: usize, folder: &ScratchFolder, port: u16, etcd_url: &str) -> Process {
+fn start_api_server(number: usize, directory: &ScratchDir, port: u16, etcd_url: &str) -> Process {
     let arguments = [
         format!("--etcd-servers={etcd_url}"),
         format!("--secure-port={port}"),
@@ -341,10 +342,10 @@ fn start_api_server(number: usize, folder: &ScratchFolder, port: u16, etcd_url: 
         "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
     ];
-    start(number, folder, "kube-apiserver", &arguments)
+    start(number, directory, "kube-apiserver", &arguments)
 }
 
-fn start_controller_manager(number: usize, folder: &ScratchFolder, kubeconfig: PathBuf, controllers: &str) -> Process {
+fn start_controller_manager(number: usize, directory: &ScratchDir, kubeconfig: PathBuf, controllers: &str) -> Process {
     let arguments = [
         format!("--kubeconfig={}", kubeconfig.display()),
         "--service-account-private-key-file=service-accounts.key".to_owned(),
@@ -355,5 +356,5 @@ fn start_controller_manager(number: usize, folder: &ScratchFolder, kubeconfig: P
         "--secure-port=0".to_owned(), // serves nothing
         "--bind-address=127.0.0.1".to_owned(),
     ];
-    start(number, folder, "kube-controller-manager", &arguments)
+    start(number, directory, "kube-controller-manager", &arguments)
 }

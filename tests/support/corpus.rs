@@ -33,11 +33,11 @@ pub fn goldens() -> Option<&'static Path> {
             if let Some(named) = env::var_os("PORTOLAN_GOLDENS") {
                 return Some(named.into());
             }
-            let folder = packed()?.parent()?.join("goldens");
-            folder
+            let directory = packed()?.parent()?.join("goldens");
+            directory
                 .join("kubeapps-rows.tar.xz")
                 .exists()
-                .then(|| unpack(&folder, "goldens"))
+                .then(|| unpack(&directory, "goldens"))
         })
         .as_deref()
 }
@@ -51,7 +51,7 @@ fn packed() -> Option<PathBuf> {
 }
 
 /// Unpacks all archives of a directory below the target directory, once.
-fn unpack(folder: &Path, name: &str) -> PathBuf {
+fn unpack(directory: &Path, name: &str) -> PathBuf {
     let executable = env::current_exe().unwrap();
     let build = executable.ancestors().nth(2).unwrap();
     let unpacked = build.join(name);
@@ -61,7 +61,7 @@ fn unpack(folder: &Path, name: &str) -> PathBuf {
     // Tests run concurrently, also in several processes: the first rename wins.
     let half = build.join(format!("{name}.{}", std::process::id()));
     fs::create_dir_all(&half).unwrap();
-    for archive in fs::read_dir(folder).unwrap() {
+    for archive in fs::read_dir(directory).unwrap() {
         let path = archive.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "xz") {
             let status = Command::new("tar")

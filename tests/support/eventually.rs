@@ -9,22 +9,22 @@ use tokio::time::Instant;
 pub const SOON: Duration = Duration::from_secs(30);
 
 /// The result of one check: the expected value, or the observed state.
-pub trait Look {
+pub trait Condition {
     /// The expected value.
-    type Found;
+    type Value;
     /// Returns the expected value, or the observed state as text.
-    fn into_result(self) -> Result<Self::Found, String>;
+    fn into_result(self) -> Result<Self::Value, String>;
 }
 
-impl<T> Look for Option<T> {
-    type Found = T;
+impl<T> Condition for Option<T> {
+    type Value = T;
     fn into_result(self) -> Result<T, String> {
         self.ok_or_else(|| "nothing".to_owned())
     }
 }
 
-impl<T, E: Display> Look for Result<T, E> {
-    type Found = T;
+impl<T, E: Display> Condition for Result<T, E> {
+    type Value = T;
     fn into_result(self) -> Result<T, String> {
         self.map_err(|error| error.to_string())
     }
@@ -32,15 +32,15 @@ impl<T, E: Display> Look for Result<T, E> {
 
 /// Checks a condition until it returns `Some` or `Ok`. After `deadline`, the test fails with the last observed state.
 /// `what` completes "waited for …".
-pub async fn eventually<L: Look>(deadline: Duration, what: &str, mut look: impl AsyncFnMut() -> L) -> L::Found {
+pub async fn eventually<C: Condition>(deadline: Duration, what: &str, mut check: impl AsyncFnMut() -> C) -> C::Value {
     const INTERVAL: Duration = Duration::from_millis(20);
     let started = Instant::now();
     let mut last = "no result".to_owned();
     loop {
         let left = deadline.saturating_sub(started.elapsed());
-        match tokio::time::timeout(left, look()).await.map(Look::into_result) {
-            Ok(Ok(found)) => return found,
-            Ok(Err(seen)) => last = seen,
+        match tokio::time::timeout(left, check()).await.map(Condition::into_result) {
+            Ok(Ok(value)) => return value,
+            Ok(Err(observed)) => last = observed,
             Err(_) => {} // the check itself takes too long
         }
         // A check that returns immediately never times out.

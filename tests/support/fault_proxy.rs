@@ -54,13 +54,13 @@ pub enum ApiFault {
     /// A watch that opens and immediately reports that its resource version is too old (410).
     WatchExpired,
     /// A watch that opens and ends in the middle of an event.
-    WatchTorn,
+    WatchTruncated,
     /// The connection is closed without a response; the request is not forwarded.
     Refused,
     /// No response, and the connection stays open.
     Stalled,
     /// The request is forwarded and processed, but the response is lost with the connection.
-    AnswerLost,
+    ResponseLost,
 }
 
 type Chooser = Box<dyn Fn(&ApiRequest) -> bool + Send>;
@@ -74,7 +74,7 @@ struct Rule {
 struct Shared {
     upstream: Upstream,
     rules: Mutex<Vec<Rule>>,
-    seen: Mutex<Vec<ApiRequest>>,
+    requests: Mutex<Vec<ApiRequest>>,
 }
 
 /// A running proxy; it ends with the test's runtime.
@@ -86,11 +86,11 @@ pub struct FaultProxy {
 
 impl FaultProxy {
     /// A proxy that forwards everything.
-    pub async fn before(control_plane: &ControlPlane) -> Self {
+    pub async fn in_front_of(control_plane: &ControlPlane) -> Self {
         let shared = Arc::new(Shared {
             upstream: Upstream::new(&control_plane.url(), Some(control_plane.ca_pem())),
             rules: Mutex::default(),
-            seen: Mutex::default(),
+            requests: Mutex::default(),
         });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
@@ -99,7 +99,7 @@ impl FaultProxy {
         let service = Router::new().fallback(pass).with_state(Arc::clone(&shared));
         tokio::spawn(async move { axum::serve(listener, service).await });
         Self {
-            gate: Gate::before(address).await,
+            gate: Gate::in_front_of(address).await,
             shared,
         }
     }
@@ -110,7 +110,7 @@ impl FaultProxy {
     }
 
     /// Injects a fault into the next `times` requests that `chooser` selects. The first matching rule applies.
-    pub fn spoil(&self, times: usize, fault: ApiFault, chooser: impl Fn(&ApiRequest) -> bool + Send + 'static) {
+    pub fn inject(&self, times: usize, fault: ApiFault, chooser: impl Fn(&ApiRequest) -> bool + Send + 'static) {
         let rule = Rule {
             chooser: Box::new(chooser),
             fault,
@@ -120,13 +120,13 @@ impl FaultProxy {
     }
 
     /// Removes all faults.
-    pub fn repair(&self) {
+    pub fn clear_faults(&self) {
         self.shared.rules.lock().expect("mutex is not poisoned").clear();
     }
 
     /// Returns all recorded requests, including those with faults.
-    pub fn seen(&self) -> Vec<ApiRequest> {
-        self.shared.seen.lock().expect("mutex is not poisoned").clone()
+    pub fn requests(&self) -> Vec<ApiRequest> {
+        self.shared.requests.lock().expect("mutex is not poisoned").clone()
     }
 }
 
@@ -141,7 +141,7 @@ impl Shared {
 
 async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
-    let seen = ApiRequest {
+    let recorded = ApiRequest {
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
         query: url::form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
@@ -152,15 +152,19 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
             .unwrap_or_default()
             .to_owned(),
     };
-    shared.seen.lock().expect("mutex is not poisoned").push(seen.clone());
-    match shared.fault_for(&seen) {
+    shared
+        .requests
+        .lock()
+        .expect("mutex is not poisoned")
+        .push(recorded.clone());
+    match shared.fault_for(&recorded) {
         None => forward(&shared, request).await,
         Some(ApiFault::Status(code)) => error(code),
         Some(ApiFault::WatchExpired) => expired(),
-        Some(ApiFault::WatchTorn) => torn(),
+        Some(ApiFault::WatchTruncated) => torn(),
         Some(ApiFault::Refused) => close_connection(),
         Some(ApiFault::Stalled) => std::future::pending().await,
-        Some(ApiFault::AnswerLost) => {
+        Some(ApiFault::ResponseLost) => {
             let answer = forward(&shared, request).await;
             // Read to its end, so that the server has processed the request.
             let _ = axum::body::to_bytes(answer.into_body(), usize::MAX).await;

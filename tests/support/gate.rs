@@ -19,7 +19,7 @@ pub struct Gate {
 
 impl Gate {
     /// An open gate in front of `target`.
-    pub async fn before(target: SocketAddr) -> Self {
+    pub async fn in_front_of(target: SocketAddr) -> Self {
         let gate = Self {
             port: free_port(),
             target,
@@ -55,7 +55,7 @@ impl Gate {
     }
 
     /// Closes all open connections; new ones are accepted.
-    pub fn cut(&self) {
+    pub fn disconnect(&self) {
         self.cuts.send_modify(|count| *count += 1);
     }
 
@@ -66,7 +66,7 @@ impl Gate {
             task.abort();
             let _ = task.await; // only then the listener is closed
         }
-        self.cut();
+        self.disconnect();
     }
 }
 

@@ -11,14 +11,14 @@ use super::control_plane::tool;
 pub fn command(home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(tool("helm"));
     command.args(arguments).stdin(Stdio::null());
-    for (variable, folder) in [
+    for (variable, directory) in [
         ("HELM_CACHE_HOME", "cache"),
         ("HELM_CONFIG_HOME", "config"),
         ("HELM_DATA_HOME", "data"),
         // Helm looks for credentials there too.
         ("DOCKER_CONFIG", "docker"),
     ] {
-        command.env(variable, home.join(folder));
+        command.env(variable, home.join(directory));
     }
     command
 }
@@ -28,7 +28,7 @@ pub async fn run(mut command: Command) -> Output {
 }
 
 /// Runs a command, which must succeed, and returns its output.
-pub async fn prints(command: Command) -> String {
+pub async fn output(command: Command) -> String {
     let shown = format!("{:?}", command.as_std().get_args().collect::<Vec<_>>());
     let output = run(command).await;
     assert!(

@@ -32,9 +32,9 @@ pub fn project(path: &str) -> PathBuf {
 }
 
 /// Returns a directory for logs and unpacked test data, which is kept after the tests.
-pub fn target_folder(name: &str) -> PathBuf {
+pub fn target_dir(name: &str) -> PathBuf {
     // Cargo's directory for integration tests is in the target directory.
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&folder).expect("the target directory is writable");
-    folder
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&directory).expect("the target directory is writable");
+    directory
 }

@@ -15,8 +15,8 @@ use tokio::sync::OnceCell;
 use super::eventually::eventually;
 use super::gate::Gate;
 use super::ports::free_port;
-use super::process::{Process, ScratchFolder};
-use super::target_folder;
+use super::process::{Process, ScratchDir};
+use super::target_dir;
 use super::tls::Authority;
 
 /// The superuser of each server.
@@ -54,7 +54,7 @@ pub struct TestDatabase {
 impl TestDatabase {
     /// Returns a gate in front of the server, and this database's URL through it.
     pub async fn behind_gate(&self) -> (Gate, String) {
-        let gate = Gate::before(self.server).await;
+        let gate = Gate::in_front_of(self.server).await;
         let url = self.url.replace(&self.server.to_string(), &gate.address().to_string());
         (gate, url)
     }
@@ -65,7 +65,7 @@ pub struct PostgresServer {
     number: usize,
     port: u16,
     process: Mutex<Option<Process>>,
-    folder: ScratchFolder,
+    directory: ScratchDir,
     /// The certificate of the authority that signed the server's.
     pub ca_file: PathBuf,
 }
@@ -74,12 +74,12 @@ impl PostgresServer {
     /// Starts a separate server, for tests that stop it.
     pub async fn start() -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
-        let folder = ScratchFolder::new("postgres");
+        let directory = ScratchDir::new("postgres");
         let authority = Authority::new();
-        let ca_file = folder.write("ca.crt", &authority.ca_pem);
-        folder.write("password", PASSWORD);
+        let ca_file = directory.write("ca.crt", &authority.ca_pem);
+        directory.write("password", PASSWORD);
         if let Some(user) = other_user() {
-            std::os::unix::fs::chown(folder.path(), Some(user), None).expect("root can change owners");
+            std::os::unix::fs::chown(directory.path(), Some(user), None).expect("root can change owners");
         }
 
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl PostgresServer {
             number,
             port: free_port(),
             process: Mutex::new(None),
-            folder,
+            directory,
             ca_file,
         };
         let mut initdb = server.command("initdb");
@@ -107,7 +107,7 @@ impl PostgresServer {
             String::from_utf8_lossy(&output.stderr)
         );
         for (name, content) in [("tls.crt", &authority.certificate_pem), ("tls.key", &authority.key_pem)] {
-            let path = server.folder.write(&format!("data/{name}"), content);
+            let path = server.directory.write(&format!("data/{name}"), content);
             // Postgres refuses a key that is readable by others or has another owner.
             std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
                 .expect("the file has the same owner");
@@ -121,7 +121,7 @@ impl PostgresServer {
 
     /// Starts a stopped server and waits until it responds.
     pub async fn start_again(&self) {
-        let log_path = target_folder("logs").join(format!("postgres-{}.log", self.number));
+        let log_path = target_dir("logs").join(format!("postgres-{}.log", self.number));
         let log = std::fs::File::create(&log_path).expect("a log can be written");
         let mut command = self.command("postgres");
         command
@@ -182,9 +182,9 @@ impl PostgresServer {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(find(program));
         command
-            .current_dir(self.folder.path())
+            .current_dir(self.directory.path())
             .stdin(Stdio::null())
-            .env("HOME", self.folder.path());
+            .env("HOME", self.directory.path());
         if let Some(user) = other_user() {
             command.uid(user);
         }
@@ -203,7 +203,7 @@ fn find(program: &str) -> PathBuf {
         .map(|entry| entry.path().join("bin"));
     on_path
         .chain(debian)
-        .map(|folder| folder.join(program))
+        .map(|directory| directory.join(program))
         .find(|path| path.exists())
         .unwrap_or_else(|| panic!("{program} is missing: run `make tools`"))
 }

@@ -14,12 +14,12 @@ use super::eventually::eventually;
 
 const REAPER: &str = r#"
 trap '' INT TERM HUP
-running= folders=
+running= directories=
 while read -r what value; do
     case $what in
     run) running="$running $value" ;;
     end) kept=; for each in $running; do [ "${each%:*}" = "$value" ] || kept="$kept $each"; done; running=$kept ;;
-    folder) folders="$folders $value" ;;
+    directory) directories="$directories $value" ;;
     esac
 done
 for each in $running; do kill -"${each#*:}" "${each%:*}" 2>/dev/null; done
@@ -27,7 +27,7 @@ for each in $running; do
     tries=0
     while kill -0 "${each%:*}" 2>/dev/null && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
 done
-[ -z "$folders" ] || rm -rf $folders
+[ -z "$directories" ] || rm -rf $directories
 "#;
 
 /// A shell that outlives the test process for a moment.
@@ -51,10 +51,10 @@ impl Reaper {
 
     /// Ends a process by `signal` when this process ends.
     pub fn watch(&self, pid: u32, signal: &str) {
-        self.tell(&format!("run {pid}:{signal}"));
+        self.send(&format!("run {pid}:{signal}"));
     }
 
-    fn tell(&self, order: &str) {
+    fn send(&self, order: &str) {
         let mut pipe = self.0.lock().expect("no panic while writing to the reaper");
         writeln!(pipe, "{order}").expect("the reaper reads as long as this process lives");
     }
@@ -116,22 +116,22 @@ impl Drop for Process {
             self.signal(self.signal);
             let _ = self.child.wait();
         }
-        PROCESS_REAPER.tell(&format!("end {}", self.id()));
+        PROCESS_REAPER.send(&format!("end {}", self.id()));
     }
 }
 
 /// A directory below the system's temporary directory, accessible to other users; deleted on drop and with the test
 /// process.
-pub struct ScratchFolder(tempfile::TempDir);
+pub struct ScratchDir(tempfile::TempDir);
 
-impl ScratchFolder {
+impl ScratchDir {
     pub fn new(name: &str) -> Self {
-        let folder = tempfile::Builder::new()
+        let directory = tempfile::Builder::new()
             .prefix(&format!("portolan-{name}-"))
             .tempdir()
             .expect("a temporary directory");
-        PROCESS_REAPER.tell(&format!("folder {}", folder.path().display()));
-        Self(folder)
+        PROCESS_REAPER.send(&format!("directory {}", directory.path().display()));
+        Self(directory)
     }
 
     pub fn path(&self) -> &Path {

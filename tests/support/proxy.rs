@@ -16,7 +16,7 @@ const MAX_HEAD: usize = 64 << 10;
 
 /// A recorded request to the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ProxyRequest {
     /// `CONNECT` for a tunnel (https), `GET` and others for a request that the proxy forwards (http).
     pub method: String,
     /// `host:port` for a tunnel, otherwise a complete URL.
@@ -25,7 +25,7 @@ pub struct Asked {
     pub headers: Vec<(String, String)>,
 }
 
-impl Asked {
+impl ProxyRequest {
     /// Returns the value of a header by its lower-case name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(header, _)| header == name)?;
@@ -37,7 +37,7 @@ impl Asked {
 struct Shared {
     hosts: Mutex<HashMap<String, String>>,
     login: Mutex<Option<String>>,
-    asked: Mutex<Vec<Asked>>,
+    requests: Mutex<Vec<ProxyRequest>>,
 }
 
 /// A running proxy; it ends with the test's runtime.
@@ -75,7 +75,7 @@ impl Proxy {
     }
 
     /// Connects requests for `name` (`charts.example.com:443`) to `address` (`127.0.0.1:port`).
-    pub fn know(&self, name: &str, address: &str) {
+    pub fn add_host(&self, name: &str, address: &str) {
         let mut hosts = self.shared.hosts.lock().expect("mutex is not poisoned");
         hosts.insert(name.to_owned(), address.to_owned());
     }
@@ -87,30 +87,33 @@ impl Proxy {
     }
 
     /// Returns all recorded requests, oldest first.
-    pub fn asked(&self) -> Vec<Asked> {
-        self.shared.asked.lock().expect("mutex is not poisoned").clone()
+    pub fn requests(&self) -> Vec<ProxyRequest> {
+        self.shared.requests.lock().expect("mutex is not poisoned").clone()
     }
 }
 
 impl Shared {
     /// Serves one request of a connection; a tunnel lasts as long as the connection.
     async fn serve(&self, mut client: TcpStream) -> std::io::Result<()> {
-        let Some((asked, body)) = read_head(&mut client).await? else {
+        let Some((request, body)) = read_head(&mut client).await? else {
             return Ok(());
         };
-        self.asked.lock().expect("mutex is not poisoned").push(asked.clone());
+        self.requests
+            .lock()
+            .expect("mutex is not poisoned")
+            .push(request.clone());
         let login = self.login.lock().expect("mutex is not poisoned").clone();
-        if login.is_some() && asked.header("proxy-authorization") != login.as_deref() {
+        if login.is_some() && request.header("proxy-authorization") != login.as_deref() {
             return refuse(
                 client,
                 "407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=\"a test\"",
             )
             .await;
         }
-        let (host, head) = if asked.method == "CONNECT" {
-            (asked.target.clone(), None)
+        let (host, head) = if request.method == "CONNECT" {
+            (request.target.clone(), None)
         } else {
-            let Some((host, head)) = request_to_origin(&asked) else {
+            let Some((host, head)) = request_to_origin(&request) else {
                 return refuse(client, "400 Bad Request").await;
             };
             (host, Some(head))
@@ -132,7 +135,7 @@ impl Shared {
 }
 
 /// Reads the head of a request and the bytes after it. `None` if the connection ended or the request is invalid.
-async fn read_head(client: &mut TcpStream) -> std::io::Result<Option<(Asked, Vec<u8>)>> {
+async fn read_head(client: &mut TcpStream) -> std::io::Result<Option<(ProxyRequest, Vec<u8>)>> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -152,22 +155,22 @@ async fn read_head(client: &mut TcpStream) -> std::io::Result<Option<(Asked, Vec
     let headers = lines
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
-    let asked = Asked {
+    let request = ProxyRequest {
         method: method.to_owned(),
         target: target.to_owned(),
         headers: headers.collect(),
     };
-    Ok(Some((asked, body)))
+    Ok(Some((request, body)))
 }
 
 /// Returns `host:port` and the head of the forwarded request. The connection serves one request, so that the next one
 /// comes through the proxy again.
-fn request_to_origin(asked: &Asked) -> Option<(String, String)> {
-    let url = Url::parse(&asked.target).ok()?;
+fn request_to_origin(request: &ProxyRequest) -> Option<(String, String)> {
+    let url = Url::parse(&request.target).ok()?;
     let host = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);
     let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
-    let mut head = format!("{} {path} HTTP/1.1\r\n", asked.method);
-    for (name, value) in &asked.headers {
+    let mut head = format!("{} {path} HTTP/1.1\r\n", request.method);
+    for (name, value) in &request.headers {
         if name != "connection" && !name.starts_with("proxy-") {
             head += &format!("{name}: {value}\r\n");
         }

@@ -16,8 +16,8 @@ use super::eventually::eventually;
 use super::forward::Upstream;
 use super::helm;
 use super::ports::free_port;
-use super::process::{Process, ScratchFolder};
-use super::target_folder;
+use super::process::{Process, ScratchDir};
+use super::target_dir;
 use super::tls::Authority;
 use super::token_server::{ISSUER, SERVICE, Signer, TokenServer, basic_authorization};
 
@@ -73,7 +73,7 @@ impl Setup {
         self
     }
 
-    fn config(&self, folder: &ScratchFolder, address: &str) -> Value {
+    fn config(&self, directory: &ScratchDir, address: &str) -> Value {
         let mut config = json!({
             "version": "0.1",
             "log": {"level": "info", "formatter": "text"},
@@ -87,17 +87,17 @@ impl Setup {
             "http": {"addr": address, "secret": "of this test", "relativeurls": true},
         });
         if let Some((_, certificate, key)) = &self.tls {
-            let (certificate, key) = (folder.write("tls.crt", certificate), folder.write("tls.key", key));
+            let (certificate, key) = (directory.write("tls.crt", certificate), directory.write("tls.key", key));
             config["http"]["tls"] = json!({"certificate": certificate, "key": key});
         }
         match &self.login {
             Login::Nobody => {}
             Login::Password => {
-                let path = folder.write("htpasswd", HTPASSWD);
+                let path = directory.write("htpasswd", HTPASSWD);
                 config["auth"] = json!({"htpasswd": {"realm": "a test", "path": path}});
             }
             Login::Token(realm, signer) => {
-                let keys = folder.write("keys.json", signer.key_set());
+                let keys = directory.write("keys.json", signer.key_set());
                 let token = json!({"realm": realm, "service": SERVICE, "issuer": ISSUER, "jwks": keys});
                 config["auth"] = json!({"token": token});
             }
@@ -118,24 +118,24 @@ pub struct Registry {
     client: reqwest::Client,
     log: PathBuf,
     _process: Process,
-    folder: ScratchFolder,
+    directory: ScratchDir,
 }
 
 impl Registry {
     /// Starts an empty registry and waits until it responds.
     pub async fn start(setup: Setup) -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
-        let folder = ScratchFolder::new("registry");
+        let directory = ScratchDir::new("registry");
         let host = format!("127.0.0.1:{}", free_port());
-        let config = folder.write("config.yml", setup.config(&folder, &host).to_string());
+        let config = directory.write("config.yml", setup.config(&directory, &host).to_string());
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let log = target_folder("logs").join(format!("registry-{}-{number}.log", std::process::id()));
+        let log = target_dir("logs").join(format!("registry-{}-{number}.log", std::process::id()));
         let output = std::fs::File::create(&log).expect("a log can be written");
         let mut command = Command::new(tool("registry"));
         command
             .arg("serve")
             .arg(config)
-            .current_dir(folder.path())
+            .current_dir(directory.path())
             // Environment variables would take precedence over the file.
             .env_clear()
             .env("OTEL_TRACES_EXPORTER", "none")
@@ -148,7 +148,7 @@ impl Registry {
             host,
             setup,
             log,
-            folder,
+            directory,
         };
         let url = registry.url("/v2/");
         eventually(START_DEADLINE, "the registry to respond", async || {
@@ -185,19 +185,19 @@ impl Registry {
 
     /// Pushes a chart by `helm push`; its repository is the chart's name below `path`.
     pub async fn helm_push(&self, archive: &Archive, path: &str) {
-        let file = self.folder.write(&archive.file_name(), &archive.bytes);
+        let file = self.directory.write(&archive.file_name(), &archive.bytes);
         let file = file.display().to_string();
         self.helm(&["push", &file, &self.oci_url(path)]).await;
     }
 
     /// Pulls a chart by `helm pull` and returns the archive's bytes.
     pub async fn helm_pull(&self, repository: &str, version: &str) -> Vec<u8> {
-        let folder = ScratchFolder::new("pulled");
-        let target = folder.path().display().to_string();
+        let directory = ScratchDir::new("pulled");
+        let target = directory.path().display().to_string();
         let url = self.oci_url(repository);
         self.helm(&["pull", &url, "--version", version, "--destination", &target])
             .await;
-        let mut files = std::fs::read_dir(folder.path()).expect("the directory exists");
+        let mut files = std::fs::read_dir(directory.path()).expect("the directory exists");
         let file = files.next().expect("helm writes a file").expect("the file is readable");
         std::fs::read(file.path()).expect("the file is readable")
     }
@@ -207,13 +207,13 @@ impl Registry {
         let mut arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         match &self.setup.tls {
             None => arguments.push("--plain-http".to_owned()),
-            Some((ca, ..)) => arguments.push(format!("--ca-file={}", self.folder.write("ca.crt", ca).display())),
+            Some((ca, ..)) => arguments.push(format!("--ca-file={}", self.directory.write("ca.crt", ca).display())),
         }
         if !matches!(self.setup.login, Login::Nobody) {
             arguments.extend([format!("--username={USER}"), format!("--password={PASSWORD}")]);
         }
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        helm::prints(helm::command(self.folder.path(), &arguments)).await;
+        helm::output(helm::command(self.directory.path(), &arguments)).await;
     }
 }
 

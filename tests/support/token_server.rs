@@ -41,14 +41,14 @@ pub struct TokenRequest {
     pub status: StatusCode,
 }
 
-struct Orders {
+struct Behavior {
     anonymous: bool,
     denied: HashSet<String>,
     expired: usize,
     lifetime: u64,
     field: &'static str,
     refusals: VecDeque<(StatusCode, Option<String>)>,
-    made: u64,
+    issued: u64,
 }
 
 /// Signs tokens for the server, and for pushes by the tests.
@@ -82,7 +82,7 @@ impl Signer {
 
 struct Shared {
     signer: Arc<Signer>,
-    orders: Mutex<Orders>,
+    behavior: Mutex<Behavior>,
     requests: Mutex<Vec<TokenRequest>>,
 }
 
@@ -134,34 +134,34 @@ impl TokenServer {
     }
 
     /// Allows anonymous pulls from now on, like Docker Hub.
-    pub fn let_anybody_pull(&self) {
-        self.order(|orders| orders.anonymous = true);
+    pub fn allow_anonymous_pulls(&self) {
+        self.configure(|behavior| behavior.anonymous = true);
     }
 
     /// Denies this repository (or `catalog`) from now on: tokens are valid, but their access is empty.
     pub fn deny(&self, name: &str) {
-        self.order(|orders| orders.denied.extend([name.to_owned()]));
+        self.configure(|behavior| behavior.denied.extend([name.to_owned()]));
     }
 
     /// Issues expired tokens for this many requests.
     pub fn expire(&self, tokens: usize) {
-        self.order(|orders| orders.expired = tokens);
+        self.configure(|behavior| behavior.expired = tokens);
     }
 
     /// Sets `expires_in` of responses, regardless of the tokens' lifetime.
     pub fn claim_lifetime(&self, seconds: u64) {
-        self.order(|orders| orders.lifetime = seconds);
+        self.configure(|behavior| behavior.lifetime = seconds);
     }
 
     /// Returns tokens as `access_token`, like OAuth 2, instead of `token`.
-    pub fn speak_oauth(&self) {
-        self.order(|orders| orders.field = "access_token");
+    pub fn use_access_token_field(&self) {
+        self.configure(|behavior| behavior.field = "access_token");
     }
 
     /// Responds to one request with this status and an optional `Retry-After`, after previously requested ones.
     pub fn refuse_once(&self, status: u16, retry_after: Option<&str>) {
         let status = StatusCode::from_u16(status).expect("a status");
-        self.order(|orders| orders.refusals.push_back((status, retry_after.map(str::to_owned))));
+        self.configure(|behavior| behavior.refusals.push_back((status, retry_after.map(str::to_owned))));
     }
 
     /// Returns the recorded requests, oldest first.
@@ -169,8 +169,8 @@ impl TokenServer {
         self.shared.requests.lock().expect("mutex is not poisoned").clone()
     }
 
-    fn order(&self, change: impl FnOnce(&mut Orders)) {
-        change(&mut self.shared.orders.lock().expect("mutex is not poisoned"));
+    fn configure(&self, change: impl FnOnce(&mut Behavior)) {
+        change(&mut self.shared.behavior.lock().expect("mutex is not poisoned"));
     }
 }
 
@@ -179,20 +179,20 @@ async fn prepare() -> (TcpListener, Arc<Shared>, std::net::SocketAddr) {
         .await
         .expect("a port is free");
     let address = listener.local_addr().expect("a bound socket has an address");
-    let orders = Orders {
+    let behavior = Behavior {
         anonymous: false,
         denied: HashSet::new(),
         expired: 0,
         lifetime: 300,
         field: "token",
         refusals: VecDeque::new(),
-        made: 0,
+        issued: 0,
     };
     let shared = Shared {
         signer: Arc::new(Signer(
             KeyPair::generate_for(&PKCS_ED25519).expect("ring generates keys"),
         )),
-        orders: Mutex::new(orders),
+        behavior: Mutex::new(behavior),
         requests: Mutex::default(),
     };
     (listener, Arc::new(shared), address)
@@ -229,9 +229,9 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         .map(str::to_owned)
         .collect();
     let response = {
-        let mut orders = shared.orders.lock().expect("mutex is not poisoned");
+        let mut behavior = shared.behavior.lock().expect("mutex is not poisoned");
         if request.method() == Method::GET && request.uri().path() == "/token" {
-            orders.decide(&shared.signer, authorization.as_deref(), &scopes)
+            behavior.decide(&shared.signer, authorization.as_deref(), &scopes)
         } else {
             respond(StatusCode::NOT_FOUND, None, &json!({}))
         }
@@ -250,7 +250,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     response
 }
 
-impl Orders {
+impl Behavior {
     fn decide(&mut self, signer: &Signer, authorization: Option<&str>, scopes: &[String]) -> Response<Body> {
         if let Some((status, retry_after)) = self.refusals.pop_front() {
             return respond(
@@ -272,8 +272,8 @@ impl Orders {
         // Registries tolerate a clock difference of one minute.
         let expires = if self.expired > 0 { now - 120 } else { now + 300 };
         self.expired = self.expired.saturating_sub(1);
-        self.made += 1;
-        let token = signer.token(&access, now, expires, self.made);
+        self.issued += 1;
+        let token = signer.token(&access, now, expires, self.issued);
         respond(
             StatusCode::OK,
             None,

@@ -11,29 +11,29 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use super::chart_server::ChartServer;
 use super::eventually::eventually;
 use super::portolan::{self, Portolan, command};
-use super::process::ScratchFolder;
+use super::process::ScratchDir;
 
 pub use super::eventually::SOON;
 
 /// A manifests directory and a chart server.
 pub struct World {
-    pub folder: ScratchFolder,
+    pub directory: ScratchDir,
     pub server: ChartServer,
 }
 
 impl World {
     pub async fn new() -> Self {
-        let folder = ScratchFolder::new("world");
-        std::fs::create_dir(folder.join("manifests")).unwrap();
+        let directory = ScratchDir::new("world");
+        std::fs::create_dir(directory.join("manifests")).unwrap();
         Self {
-            folder,
+            directory,
             server: ChartServer::start().await,
         }
     }
 
     /// Returns the path of the database.
     pub fn database(&self) -> PathBuf {
-        self.folder.join("portolan.db")
+        self.directory.join("portolan.db")
     }
 
     pub fn database_url(&self) -> String {
@@ -42,12 +42,12 @@ impl World {
 
     /// Returns the manifests directory as a flag value.
     pub fn manifests(&self) -> String {
-        self.folder.join("manifests").display().to_string()
+        self.directory.join("manifests").display().to_string()
     }
 
     /// Returns the path of a repository's manifest.
     pub fn manifest(&self, name: &str) -> PathBuf {
-        self.folder.join("manifests").join(format!("{name}.yaml"))
+        self.directory.join("manifests").join(format!("{name}.yaml"))
     }
 
     /// Declares a repository; `more` is appended to its spec.
@@ -57,9 +57,9 @@ impl World {
 
     /// Writes a manifest atomically, like editors do.
     pub fn write(&self, file: &str, text: impl AsRef<str>) {
-        let path = self.folder.join("manifests").join(file);
+        let path = self.directory.join("manifests").join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let draft = self.folder.write("draft", text.as_ref());
+        let draft = self.directory.write("draft", text.as_ref());
         std::fs::rename(draft, path).unwrap();
     }
 

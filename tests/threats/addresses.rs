@@ -56,15 +56,15 @@ impl Proxied {
             "metadata.google.internal",
             "[fd00:ec2::254]",
         ] {
-            proxy.know(&format!("{host}:80"), metadata.host());
+            proxy.add_host(&format!("{host}:80"), metadata.host());
         }
-        proxy.know(&format!("{NAME}:80"), world.honest.host());
+        proxy.add_host(&format!("{NAME}:80"), world.honest.host());
         world.declare(HONEST, &format!("http://{NAME}/charts"), "");
         Self { world, proxy, metadata }
     }
 
     async fn run(&self, more: &[&str]) -> Portolan {
-        let manifests = self.world.folder.join("manifests").display().to_string();
+        let manifests = self.world.directory.join("manifests").display().to_string();
         let mut command = self.world.command(&["run", "--manifests", &manifests]);
         command
             .args(more)
@@ -77,11 +77,16 @@ impl Proxied {
 
     /// Asserts that only the honest repository was requested.
     fn assert_nothing_was_reached(&self) {
-        let asked: Vec<String> = self.proxy.asked().into_iter().map(|asked| asked.target).collect();
+        let requests: Vec<String> = self
+            .proxy
+            .requests()
+            .into_iter()
+            .map(|request| request.target)
+            .collect();
         let honest = format!("http://{NAME}/charts/");
         assert!(
-            !asked.is_empty() && asked.iter().all(|target| target.starts_with(&honest)),
-            "{asked:?}"
+            !requests.is_empty() && requests.iter().all(|target| target.starts_with(&honest)),
+            "{requests:?}"
         );
         assert_eq!(self.metadata.count("/latest/index.yaml"), 0);
     }
@@ -157,10 +162,10 @@ async fn no_archive_and_no_icon_is_fetched_from_a_metadata_service() {
         .map(|number| format!("archive-{number}"))
         .chain(["redirected".to_owned()])
     {
-        let said = world.until_files_failed(&name).await;
-        assert!(said.contains("are not allowed"), "{name}: {said}");
-        let said = world.until_icon_failed(&name).await;
-        assert!(said.contains("are not allowed"), "{name}: {said}");
+        let error = world.until_files_failed(&name).await;
+        assert!(error.contains("are not allowed"), "{name}: {error}");
+        let error = world.until_icon_failed(&name).await;
+        assert!(error.contains("are not allowed"), "{name}: {error}");
     }
     world.until_honest_files_are_served().await;
     proxied.assert_nothing_was_reached();
@@ -273,7 +278,7 @@ async fn forbidden_private_networks_include_this_machine() {
     let mut command = world.command(&[
         "run",
         "--manifests",
-        &world.folder.join("manifests").display().to_string(),
+        &world.directory.join("manifests").display().to_string(),
     ]);
     command.args(["--allow-private-networks=false", "--chart-files=all"]);
     let own = own_name().unwrap_or_default();

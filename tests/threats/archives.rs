@@ -17,8 +17,12 @@ const FILES: &str = "--chart-files=all";
 const GIB: u64 = 1 << 30;
 
 /// Asserts that a directory is empty.
-fn assert_empty(folder: &Path) {
-    let found: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+fn assert_empty(directory: &Path) {
+    let found: Vec<_> = directory
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     assert!(found.is_empty(), "{found:?}");
 }
 
@@ -73,13 +77,13 @@ async fn a_tar_bomb_takes_little_memory_and_affects_no_other_chart() {
     world.until_honest_files_are_served().await;
     for (archive, limit) in &bombs {
         let name = archive.name();
-        let said = world.until_files_failed(name).await;
-        assert!(said.contains(limit), "{name}: {said}");
+        let error = world.until_files_failed(name).await;
+        assert!(error.contains(limit), "{name}: {error}");
         assert!(world.files(name, name).await.is_none(), "{name}");
         world.until_ready(name).await;
     }
-    let said = world.until_files_failed("endless").await;
-    assert!(said.contains("encoding") || said.contains("20971520"), "{said}");
+    let error = world.until_files_failed("endless").await;
+    assert!(error.contains("encoding") || error.contains("20971520"), "{error}");
     let peak = peak_memory(&portolan);
     assert!(peak < 200, "{peak} MiB for bombs of more than 8 GiB");
     assert_empty(&world.temporary());
@@ -114,10 +118,10 @@ fn gzip_in_gzip() -> Archive {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paths_and_links_out_of_an_archive_are_neither_written_nor_read() {
     let world = World::new().await;
-    let secret = world.folder.write("secret", "what a link would read\n");
+    let secret = world.directory.write("secret", "what a link would read\n");
     let secret = secret.display().to_string();
     // Below 100 bytes, the limit of a tar header.
-    let target = world.folder.join("written").display().to_string();
+    let target = world.directory.join("written").display().to_string();
     let up = format!("{}{}", "../".repeat(8), target.trim_start_matches('/'));
     let chart = |name: &str| Chart::new(name, "1.0.0");
     let attacks = [
@@ -134,7 +138,7 @@ async fn paths_and_links_out_of_an_archive_are_neither_written_nor_read() {
         chart("through")
             .entry(Entry::symlink(
                 "through/out",
-                &world.folder.path().display().to_string(),
+                &world.directory.path().display().to_string(),
             ))
             .entry(Entry::file("through/out/written", "written")),
         chart("device").entry(Entry::file("device/README.md", "").kind(EntryType::Char)),
@@ -152,7 +156,7 @@ async fn paths_and_links_out_of_an_archive_are_neither_written_nor_read() {
             archive.name().to_owned()
         })
         .collect();
-    let mut before = listing(world.folder.path());
+    let mut before = listing(world.directory.path());
     let _portolan = world.run(&[FILES]).await;
     for name in &names {
         let files = world.until_files(name, name).await;
@@ -164,7 +168,7 @@ async fn paths_and_links_out_of_an_archive_are_neither_written_nor_read() {
     }
     world.until_honest_files_are_served().await;
     assert_empty(&world.temporary());
-    let mut after = listing(world.folder.path());
+    let mut after = listing(world.directory.path());
     for names in [&mut before, &mut after] {
         names.retain(|name| !name.starts_with("portolan.db"));
     }
@@ -172,8 +176,8 @@ async fn paths_and_links_out_of_an_archive_are_neither_written_nor_read() {
 }
 
 /// Returns the sorted names in a directory.
-fn listing(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = folder
+fn listing(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = directory
         .read_dir()
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -288,8 +292,8 @@ async fn files_of_a_nested_archive_are_not_imported() {
     assert_eq!(files["Readme"], "", "{files}");
     assert_eq!(files["DefaultValues"], "genuine: true\n", "{files}");
     for (name, advice) in [("huge", "package it again"), ("beyond", "upload it again")] {
-        let said = world.until_files_failed(name).await;
-        assert!(said.contains(advice), "{said}");
+        let error = world.until_files_failed(name).await;
+        assert!(error.contains(advice), "{error}");
         assert!(world.files(name, name).await.is_none());
         portolan.line_with(&format!("{name}/{name}"), SOON).await;
     }

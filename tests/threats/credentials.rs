@@ -6,7 +6,7 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::{SOON, World, chart_in_registry, repository, secret};
 use crate::support::archives::{Chart, index};
-use crate::support::chart_server::{ChartServer, Fault, Page, Seen};
+use crate::support::chart_server::{ChartServer, Fault, Page, RecordedRequest};
 use crate::support::eventually::eventually;
 
 const AUTH: &str = "  auth:\n    header:\n      secretKeyRef: {name: keys, key: header}\n";
@@ -16,15 +16,15 @@ pub fn basic(user: &str, password: &str) -> String {
 }
 
 /// Returns the requests for these paths.
-fn asked(server: &ChartServer, paths: &[&str]) -> Vec<Seen> {
-    let asked = paths.iter().map(|path| (path, server.seen(path)));
-    asked
+fn requests_for(server: &ChartServer, paths: &[&str]) -> Vec<RecordedRequest> {
+    let requests = paths.iter().map(|path| (path, server.requests(path)));
+    requests
         .inspect(|(path, seen)| assert!(!seen.is_empty(), "no request for {path}"))
         .flat_map(|(_, seen)| seen)
         .collect()
 }
 
-fn assert_nothing_leaked(seen: &[Seen]) {
+fn assert_nothing_leaked(seen: &[RecordedRequest]) {
     for request in seen {
         assert_eq!(request.authorization(), None, "{request:?}");
         assert!(
@@ -135,7 +135,7 @@ async fn only_the_server_of_a_repository_gets_its_credentials() {
     })
     .await;
     // User info in a URL of the index is not secret.
-    let seen = asked(&world.attacker, &[&paths[..], &more].concat());
+    let seen = requests_for(&world.attacker, &[&paths[..], &more].concat());
     let (userinfo, seen): (Vec<_>, Vec<_>) = seen.into_iter().partition(|request| request.path == "/userinfo.tgz");
     assert_nothing_leaked(&seen);
     for request in userinfo {
@@ -144,7 +144,7 @@ async fn only_the_server_of_a_repository_gets_its_credentials() {
         assert_eq!(request.query, None);
     }
     assert!(
-        asked(&private, &["/charts/own.tgz"])
+        requests_for(&private, &["/charts/own.tgz"])
             .iter()
             .all(|seen| seen.authorization() == Some(&header))
     );
@@ -158,7 +158,7 @@ async fn only_the_server_of_a_repository_gets_its_credentials() {
         &format!("{AUTH}  passCredentials: true\n"),
     );
     world.until_files("passing", "absolute").await;
-    let seen = world.attacker.seen("/absolute.tgz");
+    let seen = world.attacker.requests("/absolute.tgz");
     assert!(
         seen[before..].iter().any(|seen| seen.authorization() == Some(&header)),
         "{seen:?}"
@@ -219,19 +219,19 @@ async fn no_other_registry_token_server_or_blob_store_gets_a_registrys_credentia
         .until_status("registry", "to have a status", |status| !status["ready"].is_null())
         .await;
     assert!(status.to_string().contains("another host"), "{status}");
-    assert_nothing_leaked(&asked(&world.attacker, &["/blob"]));
+    assert_nothing_leaked(&requests_for(&world.attacker, &["/blob"]));
     assert_eq!(
         world.attacker.count("/blob-token"),
         0,
         "a blob store is not a registry and must not name a token server"
     );
-    assert_nothing_leaked(&asked(&attacker, &["/token"]));
-    for request in asked(&attacker, &["/v2/x/boat/manifests/1.0.0"]) {
+    assert_nothing_leaked(&requests_for(&attacker, &["/token"]));
+    for request in requests_for(&attacker, &["/v2/x/boat/manifests/1.0.0"]) {
         let shown = request.authorization().unwrap_or("Bearer of-the-attacker");
         assert_eq!(shown, "Bearer of-the-attacker");
     }
     assert!(
-        asked(&private, &[&blob])
+        requests_for(&private, &[&blob])
             .iter()
             .any(|seen| seen.authorization() == Some(&header))
     );

@@ -54,7 +54,7 @@ fn svg(content: &str) -> Vec<u8> {
 async fn icons_neither_exhaust_memory_nor_cause_other_requests() {
     let world = World::new().await;
     let spy = world.attacker.url("/spied");
-    let file = format!("file://{}", world.folder.write("secret.svg", PLAIN).display());
+    let file = format!("file://{}", world.directory.write("secret.svg", PLAIN).display());
     let laughs: String = (1..10).fold("<!ENTITY a0 \"ha\">".to_owned(), |text, level| {
         text + &format!("<!ENTITY a{level} \"{}\">", format!("&a{};", level - 1).repeat(10))
     });
@@ -162,10 +162,10 @@ async fn icons_neither_exhaust_memory_nor_cause_other_requests() {
         .map(|(name, ..)| *name)
         .chain(others.iter().map(|(name, _)| *name))
     {
-        let said = world.until_icon_of_chart_failed(&format!("icons/{name}")).await;
+        let error = world.until_icon_of_chart_failed(&format!("icons/{name}")).await;
         assert!(
-            said.contains("icon") || said.contains("exceeds the limit") || said.contains("scheme"),
-            "{name}: {said}"
+            error.contains("icon") || error.contains("exceeds the limit") || error.contains("scheme"),
+            "{name}: {error}"
         );
     }
     world.until_ready("icons").await;

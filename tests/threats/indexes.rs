@@ -225,7 +225,7 @@ async fn of_duplicate_versions_the_first_is_imported_and_the_status_counts_them(
     let status = world.until_ready("poisoned").await;
     assert_eq!(status["lastSync"]["duplicates"], 2, "{status}");
     let shown: serde_json::Value =
-        serde_json::from_str(&world.prints(&["show", "poisoned/boat", "-o", "json"]).await).unwrap();
+        serde_json::from_str(&world.output(&["show", "poisoned/boat", "-o", "json"]).await).unwrap();
     let digests: Vec<&str> = shown["chartVersions"]
         .as_array()
         .unwrap()
@@ -251,8 +251,8 @@ async fn endless_server(bytes: &'static [u8]) -> String {
         while let Ok((mut client, _)) = listener.accept().await {
             let piece = piece.clone();
             tokio::spawn(async move {
-                let mut asked = [0; 4096];
-                let _ = client.read(&mut asked).await;
+                let mut request = [0; 4096];
+                let _ = client.read(&mut request).await;
                 let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/yaml\r\nETag: \"same\"\r\n\r\n";
                 let mut sent = client.write_all(head).await;
                 while sent.is_ok() {

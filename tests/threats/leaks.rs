@@ -74,8 +74,8 @@ async fn no_failure_leaks_a_secret() {
         ("forbidden", Fault::status(403)),
         ("missing", Fault::status(404)),
         ("broken", Fault::status(500)),
-        ("silent", Fault::NoAnswer),
-        ("cut", Fault::CutAfter(5)),
+        ("silent", Fault::NoResponse),
+        ("cut", Fault::TruncateAfter(5)),
         ("stalled", Fault::StallAfter(5)),
         ("page", Fault::html()),
         ("redirected", Fault::redirect(&leading)),
@@ -241,7 +241,7 @@ async fn no_failure_leaks_a_secret() {
         let mut command = world.command(&[arguments, &["--log-level=trace"]].concat());
         if arguments[0] == "resync" {
             command = portolan::command([arguments, &["--log-level=trace", "--manifests"]].concat());
-            command.arg(world.folder.join("manifests"));
+            command.arg(world.directory.join("manifests"));
         }
         let output = portolan::run(command).await;
         let text = [output.stdout, output.stderr].concat();
@@ -273,7 +273,7 @@ async fn no_failure_leaks_a_secret() {
 /// Returns every value of the database with its column.
 async fn dump(world: &World) -> Vec<(String, String)> {
     let options = SqliteConnectOptions::new()
-        .filename(world.folder.join("portolan.db"))
+        .filename(world.directory.join("portolan.db"))
         .read_only(true);
     let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
     let columns: Vec<(String, String)> = sqlx::query_as(

@@ -24,7 +24,7 @@ use crate::support::archives::{Archive, Chart, index};
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::eventually::eventually;
 use crate::support::portolan::{self, Portolan, command, peak_memory};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 
 /// Long enough for any test, also on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ const README: &str = "Berths for everybody.\n";
 
 /// A malicious and an honest server, with repositories declared in one manifests directory.
 struct World {
-    folder: ScratchFolder,
+    directory: ScratchDir,
     attacker: ChartServer,
     honest: ChartServer,
 }
@@ -43,12 +43,12 @@ struct World {
 impl World {
     async fn new() -> Self {
         let world = Self {
-            folder: ScratchFolder::new("threats"),
+            directory: ScratchDir::new("threats"),
             attacker: ChartServer::start().await,
             honest: ChartServer::start().await,
         };
-        for folder in ["manifests", "temporary"] {
-            std::fs::create_dir(world.folder.join(folder)).unwrap();
+        for directory in ["manifests", "temporary"] {
+            std::fs::create_dir(world.directory.join(directory)).unwrap();
         }
         let harbour = harbour();
         let entry = harbour.index_entry(&[&harbour.file_name()]);
@@ -65,7 +65,7 @@ impl World {
     }
 
     fn manifest(&self, file: &str, text: &str) {
-        self.folder.write(&format!("manifests/{file}.yaml"), text);
+        self.directory.write(&format!("manifests/{file}.yaml"), text);
     }
 
     /// Declares a repository with this index.
@@ -82,11 +82,11 @@ impl World {
     }
 
     fn temporary(&self) -> PathBuf {
-        self.folder.join("temporary")
+        self.directory.join("temporary")
     }
 
     fn database_url(&self) -> String {
-        format!("sqlite://{}", self.folder.join("portolan.db").display())
+        format!("sqlite://{}", self.directory.join("portolan.db").display())
     }
 
     /// Returns a command with this database and its own directory for temporary files.
@@ -100,7 +100,7 @@ impl World {
 
     /// Starts Portolan with additional flags.
     async fn run(&self, more: &[&str]) -> Portolan {
-        let manifests = self.folder.join("manifests").display().to_string();
+        let manifests = self.directory.join("manifests").display().to_string();
         let mut command = self.command(&["run", "--manifests", &manifests]);
         command.args(more);
         let portolan = Portolan::start(command);
@@ -109,7 +109,7 @@ impl World {
     }
 
     /// Runs a command and returns its output.
-    async fn prints(&self, arguments: &[&str]) -> String {
+    async fn output(&self, arguments: &[&str]) -> String {
         let output = portolan::run(self.command(arguments)).await;
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {errors}");
@@ -118,7 +118,7 @@ impl World {
 
     /// Returns the output of `portolan status` for a repository.
     async fn status(&self, name: &str) -> Option<Value> {
-        let all: Vec<Value> = serde_json::from_str(&self.prints(&["status", "-o", "json"]).await).unwrap();
+        let all: Vec<Value> = serde_json::from_str(&self.output(&["status", "-o", "json"]).await).unwrap();
         all.into_iter().find(|repository| repository["name"] == name)
     }
 
@@ -150,7 +150,7 @@ impl World {
     /// Waits until the honest repository is ready and its chart can be shown.
     async fn until_honest_is_served(&self) {
         self.until_ready(HONEST).await;
-        let shown = self.prints(&["show", "honest/harbour", "-o", "json"]).await;
+        let shown = self.output(&["show", "honest/harbour", "-o", "json"]).await;
         assert!(shown.contains("A harbour"), "{shown}");
     }
 
@@ -164,7 +164,7 @@ impl World {
     /// Returns the rows of a statement with one text column.
     async fn select(&self, statement: &'static str) -> Vec<String> {
         let options = SqliteConnectOptions::new()
-            .filename(self.folder.join("portolan.db"))
+            .filename(self.directory.join("portolan.db"))
             .read_only(true);
         let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
         let rows = sqlx::query_scalar(statement).fetch_all(&mut connection).await.unwrap();

@@ -40,7 +40,7 @@ async fn names_are_not_executed(database_url: &str) -> World {
         command.env("PORTOLAN_DATABASE_URL", database_url);
         command
     };
-    let manifests = world.folder.join("manifests").display().to_string();
+    let manifests = world.directory.join("manifests").display().to_string();
     let start = || {
         let mut command = with_database(&[
             "run",
@@ -100,8 +100,8 @@ async fn names_are_not_executed(database_url: &str) -> World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chart_named_like_a_statement_affects_no_other_row_in_sqlite() {
-    let folder = crate::support::process::ScratchFolder::new("sql");
-    names_are_not_executed(&format!("sqlite://{}", folder.join("portolan.db").display())).await;
+    let directory = crate::support::process::ScratchDir::new("sql");
+    names_are_not_executed(&format!("sqlite://{}", directory.join("portolan.db").display())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -109,7 +109,7 @@ async fn tenants_of_one_url_see_only_the_content_of_their_own_credentials() {
     );
     let _portolan = world.run(&["--chart-files=all", "--min-interval=1s"]).await;
     let status = async |namespace: &str| {
-        let all = world.prints(&["status", "-n", namespace, "-o", "json"]).await;
+        let all = world.output(&["status", "-n", namespace, "-o", "json"]).await;
         serde_json::from_str::<Vec<serde_json::Value>>(&all)
             .unwrap()
             .into_iter()
@@ -127,9 +127,9 @@ async fn tenants_of_one_url_see_only_the_content_of_their_own_credentials() {
         })
         .await;
     };
-    let asked = |tenant: &str, unchanged: bool| {
-        let asked = shared.0.lock().unwrap();
-        asked
+    let request_count = |tenant: &str, unchanged: bool| {
+        let requests = shared.0.lock().unwrap();
+        requests
             .iter()
             .filter(|one| one.tenant == tenant && one.unchanged == unchanged && one.path.ends_with(".yaml"))
             .count()
@@ -143,11 +143,11 @@ async fn tenants_of_one_url_see_only_the_content_of_their_own_credentials() {
     until("epsilon", "InvalidSecret").await;
     // Each has sent a conditional request with the shared ETag.
     eventually(SOON, "both to receive 304", async || {
-        (asked("alpha", true) > 1 && asked("beta", true) > 1).then_some(())
+        (request_count("alpha", true) > 1 && request_count("beta", true) > 1).then_some(())
     })
     .await;
     assert!(
-        asked("alpha", false) > 0 && asked("beta", false) > 0,
+        request_count("alpha", false) > 0 && request_count("beta", false) > 0,
         "each must download the index once"
     );
 

@@ -82,7 +82,7 @@ async fn no_text_of_a_chart_controls_the_terminal() {
         &["show", "codes/boat"],
         &["show", "codes/boat", "-o", "json"],
     ] {
-        let shown = world.prints(arguments).await;
+        let shown = world.output(arguments).await;
         assert!(!shown.is_empty());
         assert_harmless(&format!("{arguments:?}"), &shown);
     }

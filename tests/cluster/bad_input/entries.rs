@@ -23,8 +23,8 @@ fn index_of(charts: &[(&str, Vec<String>)]) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_entries_are_skipped_and_listed() {
-    let harbour = Harbour::new(&[]).await;
-    let world = &harbour.world;
+    let fixture = Fixture::new(&[]).await;
+    let world = &fixture.world;
     let long = "n".repeat(3_000);
     let good = ("web", vec![entry("web", "1.0.0")]);
     let bad = [
@@ -50,9 +50,9 @@ async fn invalid_entries_are_skipped_and_listed() {
     world.declare("mixed", &url).await;
     let object = world.until_ready("mixed").await;
 
-    assert_eq!(harbour.charts("mixed").await, ["typed", "web"]);
+    assert_eq!(fixture.charts("mixed").await, ["typed", "web"]);
     let versions = |row: &Row| row.info["chartVersions"][0]["version"].clone();
-    let rows = harbour.rows("mixed").await;
+    let rows = fixture.rows("mixed").await;
     assert_eq!(rows.iter().map(versions).collect::<Vec<_>>(), ["1.0.0", "1.0.0"]);
 
     let last_sync = object.status.unwrap().last_sync.unwrap();
@@ -81,15 +81,15 @@ async fn invalid_entries_are_skipped_and_listed() {
 
     // Once repaired, nothing is skipped.
     world.serve("mixed", index_of(&[good]));
-    let object = harbour.world.resync_and_wait("mixed", "now").await;
+    let object = fixture.world.resync_and_wait("mixed", "now").await;
     assert_eq!(object.status.unwrap().last_sync.unwrap().skipped_count, 0);
-    assert_eq!(harbour.charts("mixed").await, ["web"]);
+    assert_eq!(fixture.charts("mixed").await, ["web"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chart_named_like_an_sql_statement_is_added_and_removed_alone() {
-    let harbour = Harbour::new(&[]).await;
-    let world = &harbour.world;
+    let fixture = Fixture::new(&[]).await;
+    let world = &fixture.world;
     let charts = |hostile: &[&str]| {
         let all = ["web", "worker"].iter().chain(hostile);
         index_of(&all.map(|name| (*name, vec![entry(name, "1.0.0")])).collect::<Vec<_>>())
@@ -102,23 +102,23 @@ async fn a_chart_named_like_an_sql_statement_is_added_and_removed_alone() {
         world.declare(name, &url).await;
         world.until_ready(name).await;
     }
-    let before = harbour.rows("bystander").await;
+    let before = fixture.rows("bystander").await;
     assert_eq!(before.len(), 7);
     assert!(before.iter().any(|row| row.info["name"] == HOSTILE));
 
     world.serve("hostile", charts(&[]));
-    harbour.world.resync_and_wait("hostile", "now").await;
-    assert_eq!(harbour.charts("hostile").await, ["web", "worker"]);
+    fixture.world.resync_and_wait("hostile", "now").await;
+    assert_eq!(fixture.charts("hostile").await, ["web", "worker"]);
     world.delete("hostile").await;
     world.gone("hostile").await;
-    assert_eq!(harbour.rows("bystander").await, before);
+    assert_eq!(fixture.rows("bystander").await, before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_invalid_interval_is_reported_and_the_default_is_used() {
     // The minimum does not apply to the default, which the operator sets.
-    let harbour = Harbour::new(&["--crontab=* * * * * *"]).await;
-    let world = &harbour.world;
+    let fixture = Fixture::new(&["--crontab=* * * * * *"]).await;
+    let world = &fixture.world;
     for (name, interval) in [
         ("words", "every now and then"),
         ("often", "* * * * * *"),
@@ -133,14 +133,14 @@ async fn an_invalid_interval_is_reported_and_the_default_is_used() {
             (None, None),
             "{name}"
         );
-        let note = harbour
-            .event_that_says(name, "InvalidInterval", &["spec.interval", "using the default"])
+        let note = fixture
+            .event_with(name, "InvalidInterval", &["spec.interval", "using the default"])
             .await;
         assert!(
             type_of_event(world, name, "InvalidInterval").await == "Warning",
             "{note}"
         );
-        harbour.until_more_requests(name, 1).await;
+        fixture.until_more_requests(name, 1).await;
         assert_eq!(
             condition(&world.until_ready(name).await, "Ready"),
             Some(("True", "Synced"))

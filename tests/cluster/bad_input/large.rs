@@ -10,8 +10,8 @@ const MIB: usize = 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_of_101_mib_is_refused_with_or_without_content_length_in_little_memory() {
-    let harbour = Harbour::new(&[]).await;
-    let world = &harbour.world;
+    let fixture = Fixture::new(&[]).await;
+    let world = &fixture.world;
     let mut text = index(&[("web", &["2.0.0"])]);
     let filler = format!("# {}\n", "x".repeat(1021));
     text.extend(std::iter::repeat_n(filler.as_str(), 101 * MIB / filler.len()));
@@ -25,9 +25,9 @@ async fn an_index_of_101_mib_is_refused_with_or_without_content_length_in_little
     }
     let started = Instant::now();
     for (name, page) in pages {
-        let before = harbour.rows(name).await;
+        let before = fixture.rows(name).await;
         world.server.serve(&index_path(name), page);
-        harbour.world.resync(name, "now").await;
+        fixture.world.resync(name, "now").await;
         let object = world.until_ready_is(name, "False", "TooLarge").await;
         assert_eq!(condition(&object, "Stalled"), Some(("True", "TooLarge")));
         assert!(
@@ -35,12 +35,12 @@ async fn an_index_of_101_mib_is_refused_with_or_without_content_length_in_little
             "{}",
             message(&object)
         );
-        harbour
-            .event_that_says(name, "SyncStalled", &["TooLarge", "raise the limit"])
+        fixture
+            .event_with(name, "SyncStalled", &["TooLarge", "raise the limit"])
             .await;
-        assert_eq!(harbour.rows(name).await, before);
+        assert_eq!(fixture.rows(name).await, before);
     }
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
-    let peak = peak_memory(&harbour.portolan);
+    let peak = peak_memory(&fixture.portolan);
     assert!(peak < 100, "{peak} MiB: the body was in memory");
 }

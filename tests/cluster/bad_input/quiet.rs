@@ -12,16 +12,16 @@ fn restamped(second: usize) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unchanged_index_costs_one_conditional_request_a_tick_and_nothing_is_written() {
-    let harbour = Harbour::new(&["--min-interval=1s"]).await;
-    let world = &harbour.world;
+    let fixture = Fixture::new(&["--min-interval=1s"]).await;
+    let world = &fixture.world;
     let url = world.serve("quiet", index(&[("web", &["1.0.0"])]));
     world.declare_with("quiet", ticking(&url)).await;
     let object = world.until_ready("quiet").await;
-    let (rows, events) = (harbour.rows("quiet").await, world.events("quiet").await);
+    let (rows, events) = (fixture.rows("quiet").await, world.events("quiet").await);
 
-    harbour.until_more_requests("quiet", 4).await;
-    let requests = world.server.seen(&index_path("quiet"));
-    let is_cheap = |request: &crate::support::chart_server::Seen| {
+    fixture.until_more_requests("quiet", 4).await;
+    let requests = world.server.requests(&index_path("quiet"));
+    let is_cheap = |request: &crate::support::chart_server::RecordedRequest| {
         request.is_conditional() && request.status == Some(http::StatusCode::NOT_MODIFIED)
     };
     assert!(
@@ -29,10 +29,10 @@ async fn an_unchanged_index_costs_one_conditional_request_a_tick_and_nothing_is_
         "{requests:?}"
     );
     eventually(SOON, "as many syncs as requests", async || {
-        let metrics = harbour.portolan.metrics().await;
+        let metrics = fixture.portolan.metrics().await;
         let syncs = metrics.sum("portolan_syncs_total", &[]);
         let not_modified = metrics.sum("portolan_not_modified_total", &[]);
-        let requests = harbour.requests("quiet") as f64;
+        let requests = fixture.requests("quiet") as f64;
         let is_equal = syncs == Some(requests) && not_modified == Some(requests - 1.0);
         is_equal
             .then_some(())
@@ -46,41 +46,41 @@ async fn an_unchanged_index_costs_one_conditional_request_a_tick_and_nothing_is_
         "{:?} after {:?}",
         now.status, object.status
     );
-    assert_eq!(harbour.rows("quiet").await, rows);
+    assert_eq!(fixture.rows("quiet").await, rows);
     assert_eq!(world.events("quiet").await, events);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unchanged_index_of_a_server_without_validators_writes_nothing() {
-    let harbour = Harbour::new(&["--min-interval=1s"]).await;
-    let world = &harbour.world;
+    let fixture = Fixture::new(&["--min-interval=1s"]).await;
+    let world = &fixture.world;
     let page = Page::new(index(&[("web", &["1.0.0"])])).without_etag();
     world.server.serve(&index_path("plain"), page);
     world.declare_with("plain", ticking(&world.server.url("/plain"))).await;
     let object = world.until_ready("plain").await;
-    let rows = harbour.rows("plain").await;
-    harbour.until_more_requests("plain", 3).await;
+    let rows = fixture.rows("plain").await;
+    fixture.until_more_requests("plain", 3).await;
     let now = world.until_ready("plain").await;
     assert_eq!(
         now.metadata.resource_version, object.metadata.resource_version,
         "{:?} after {:?}",
         now.status, object.status
     );
-    assert_eq!(harbour.rows("plain").await, rows);
+    assert_eq!(fixture.rows("plain").await, rows);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_times_alone_are_not_a_change() {
-    let harbour = Harbour::new(&["--min-interval=1s"]).await;
-    let world = &harbour.world;
+    let fixture = Fixture::new(&["--min-interval=1s"]).await;
+    let world = &fixture.world;
     let url = world.serve("restamped", restamped(0));
     world.declare_with("restamped", ticking(&url)).await;
     let object = world.until_ready("restamped").await;
-    let (rows, events) = (harbour.rows("restamped").await, world.events("restamped").await);
+    let (rows, events) = (fixture.rows("restamped").await, world.events("restamped").await);
     for second in 1..4 {
         world.serve("restamped", restamped(second));
-        harbour.until_more_requests("restamped", 2).await;
-        assert_eq!(harbour.rows("restamped").await, rows);
+        fixture.until_more_requests("restamped", 2).await;
+        assert_eq!(fixture.rows("restamped").await, rows);
         let now = world.until_ready("restamped").await;
         assert_eq!(
             now.metadata.resource_version, object.metadata.resource_version,

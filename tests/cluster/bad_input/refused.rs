@@ -8,8 +8,8 @@ use crate::support::chart_server::Page;
 const CONFLICT: &str = "<<<<<<< HEAD\nentries: {}\n=======\n";
 
 /// A repository that was synced, and then serves a refused page.
-async fn refused(harbour: &Harbour, name: &str, page: Page, reason: &str) -> AppRepository {
-    let world = &harbour.world;
+async fn refused(fixture: &Fixture, name: &str, page: Page, reason: &str) -> AppRepository {
+    let world = &fixture.world;
     let url = world.serve(name, index(&[("web", &["1.0.0"])]));
     world.declare_with(name, ticking(&url)).await;
     world.until_ready(name).await;
@@ -18,29 +18,29 @@ async fn refused(harbour: &Harbour, name: &str, page: Page, reason: &str) -> App
 }
 
 /// Serves a valid index again and waits for its sync.
-async fn until_accepted(harbour: &Harbour, name: &str) {
-    harbour.world.serve(name, index(&[("web", &["2.0.0", "1.0.0"])]));
-    harbour.world.until_ready(name).await;
-    assert_eq!(harbour.rows(name).await[0].info["chartVersions"][0]["version"], "2.0.0");
+async fn until_accepted(fixture: &Fixture, name: &str) {
+    fixture.world.serve(name, index(&[("web", &["2.0.0", "1.0.0"])]));
+    fixture.world.until_ready(name).await;
+    assert_eq!(fixture.rows(name).await[0].info["chartVersions"][0]["version"], "2.0.0");
 }
 
 /// Waits for some ticks and checks that nothing changes.
-async fn check_refusal_stays(harbour: &Harbour, object: &AppRepository, name: &str) {
-    let (rows, events) = (harbour.rows(name).await, harbour.world.events(name).await);
-    harbour.until_more_requests(name, 3).await;
-    let now = harbour.world.repositories.get(name).await.unwrap();
+async fn check_refusal_stays(fixture: &Fixture, object: &AppRepository, name: &str) {
+    let (rows, events) = (fixture.rows(name).await, fixture.world.events(name).await);
+    fixture.until_more_requests(name, 3).await;
+    let now = fixture.world.repositories.get(name).await.unwrap();
     assert_eq!(
         now.metadata.resource_version, object.metadata.resource_version,
         "{:?}",
         now.status
     );
-    assert_eq!(harbour.rows(name).await, rows);
-    assert_eq!(harbour.world.events(name).await, events);
+    assert_eq!(fixture.rows(name).await, rows);
+    assert_eq!(fixture.world.events(name).await, events);
 }
 
 /// Checks that the last requests were conditional and got no body.
-fn check_not_downloaded(harbour: &Harbour, name: &str, etag: &str) {
-    let requests = harbour.world.server.seen(&index_path(name));
+fn check_not_downloaded(fixture: &Fixture, name: &str, etag: &str) {
+    let requests = fixture.world.server.requests(&index_path(name));
     for request in &requests[requests.len() - 3..] {
         assert_eq!(request.status, Some(http::StatusCode::NOT_MODIFIED), "{request:?}");
         assert_eq!(request.headers[http::header::IF_NONE_MATCH], etag);
@@ -49,18 +49,18 @@ fn check_not_downloaded(harbour: &Harbour, name: &str, etag: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_index_is_not_downloaded_again_until_it_has_changed() {
-    let harbour = Harbour::new(&["--min-interval=1s"]).await;
+    let fixture = Fixture::new(&["--min-interval=1s"]).await;
     let page = Page::new(CONFLICT).etag("\"refused\"");
-    let object = refused(&harbour, "conflict", page, "InvalidYAML").await;
-    check_refusal_stays(&harbour, &object, "conflict").await;
-    check_not_downloaded(&harbour, "conflict", "\"refused\"");
-    until_accepted(&harbour, "conflict").await;
+    let object = refused(&fixture, "conflict", page, "InvalidYAML").await;
+    check_refusal_stays(&fixture, &object, "conflict").await;
+    check_not_downloaded(&fixture, "conflict", "\"refused\"");
+    until_accepted(&fixture, "conflict").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_refused_initially_or_at_a_new_url_is_not_downloaded_again() {
-    let harbour = Harbour::new(&["--min-interval=1s"]).await;
-    let world = &harbour.world;
+    let fixture = Fixture::new(&["--min-interval=1s"]).await;
+    let world = &fixture.world;
     let page = || Page::new(CONFLICT).etag("\"refused\"");
     world.server.serve(&index_path("never"), page());
     world.declare_with("never", ticking(&world.server.url("/never"))).await;
@@ -74,39 +74,39 @@ async fn an_index_refused_initially_or_at_a_new_url_is_not_downloaded_again() {
 
     for name in ["never", "moved"] {
         let object = world.until_ready_is(name, "False", "InvalidYAML").await;
-        check_refusal_stays(&harbour, &object, name).await;
-        check_not_downloaded(&harbour, name, "\"refused\"");
-        until_accepted(&harbour, name).await;
+        check_refusal_stays(&fixture, &object, name).await;
+        check_not_downloaded(&fixture, name, "\"refused\"");
+        until_accepted(&fixture, name).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_over_the_cap_is_not_downloaded_again_until_it_has_changed() {
-    let harbour = Harbour::new(&["--min-interval=1s", "--index-max-bytes=64Ki"]).await;
+    let fixture = Fixture::new(&["--min-interval=1s", "--index-max-bytes=64Ki"]).await;
     let page = Page::new("#".repeat(100 * 1024)).gzip().etag("\"refused\"");
-    let object = refused(&harbour, "large", page, "TooLarge").await;
-    check_refusal_stays(&harbour, &object, "large").await;
-    check_not_downloaded(&harbour, "large", "\"refused\"");
-    until_accepted(&harbour, "large").await;
+    let object = refused(&fixture, "large", page, "TooLarge").await;
+    check_refusal_stays(&fixture, &object, "large").await;
+    check_not_downloaded(&fixture, "large", "\"refused\"");
+    until_accepted(&fixture, "large").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_index_of_a_server_without_validators_stays_refused_until_it_has_changed() {
-    let harbour = Harbour::new(&["--min-interval=1s"]).await;
-    let object = refused(&harbour, "conflict", Page::new(CONFLICT).without_etag(), "InvalidYAML").await;
-    check_refusal_stays(&harbour, &object, "conflict").await;
-    until_accepted(&harbour, "conflict").await;
+    let fixture = Fixture::new(&["--min-interval=1s"]).await;
+    let object = refused(&fixture, "conflict", Page::new(CONFLICT).without_etag(), "InvalidYAML").await;
+    check_refusal_stays(&fixture, &object, "conflict").await;
+    until_accepted(&fixture, "conflict").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_previous_index_is_accepted_after_another_was_refused() {
-    let harbour = Harbour::new(&["--min-interval=1s"]).await;
-    refused(&harbour, "wavering", Page::new(CONFLICT), "InvalidYAML").await;
-    let rows = harbour.rows("wavering").await;
-    harbour.world.serve("wavering", index(&[("web", &["1.0.0"])]));
-    let object = harbour.world.until_ready("wavering").await;
+    let fixture = Fixture::new(&["--min-interval=1s"]).await;
+    refused(&fixture, "wavering", Page::new(CONFLICT), "InvalidYAML").await;
+    let rows = fixture.rows("wavering").await;
+    fixture.world.serve("wavering", index(&[("web", &["1.0.0"])]));
+    let object = fixture.world.until_ready("wavering").await;
     assert_eq!(condition(&object, "Stalled"), None);
-    assert_eq!(harbour.rows("wavering").await, rows);
+    assert_eq!(fixture.rows("wavering").await, rows);
 }
 
 /// The digest in a message.
@@ -119,8 +119,8 @@ fn digest_in(message: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shrunken_index_is_accepted_only_with_the_digest_from_the_message() {
-    let harbour = Harbour::new(&[]).await;
-    let world = &harbour.world;
+    let fixture = Fixture::new(&[]).await;
+    let world = &fixture.world;
     let names: Vec<String> = (10..22).map(|number| format!("chart-{number}")).collect();
     let charts: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), &["1.0.0"][..])).collect();
     let restamped = |charts: &[(&str, &[&str])]| index(charts) + "generated: \"2026-03-01T12:00:00Z\"\n";
@@ -128,10 +128,10 @@ async fn a_shrunken_index_is_accepted_only_with_the_digest_from_the_message() {
         let url = world.serve(name, index(&charts));
         world.declare(name, &url).await;
         world.until_ready(name).await;
-        let rows = harbour.rows(name).await;
+        let rows = fixture.rows(name).await;
 
         world.serve(name, index(&charts[..left]));
-        harbour.world.resync(name, "shrunk").await;
+        fixture.world.resync(name, "shrunk").await;
         let object = world.until_ready_is(name, "False", "ShrinkRefused").await;
         assert_eq!(condition(&object, "Stalled"), Some(("True", "ShrinkRefused")));
         let refusal = message(&object);
@@ -140,7 +140,7 @@ async fn a_shrunken_index_is_accepted_only_with_the_digest_from_the_message() {
             "{refusal}"
         );
         let digest = digest_in(&refusal);
-        let note = harbour.event_that_says(name, "ShrinkRefused", &[&digest]).await;
+        let note = fixture.event_with(name, "ShrinkRefused", &[&digest]).await;
         assert!(note.contains("allow-shrink"), "{note}");
 
         // A wrong digest together with a request, so that the test sees when it was handled.
@@ -150,9 +150,9 @@ async fn a_shrunken_index_is_accepted_only_with_the_digest_from_the_message() {
             } } })
         };
         world.edit(name, allow("true", "wrong")).await;
-        let object = harbour.world.resync_and_wait(name, "wrong").await;
+        let object = fixture.world.resync_and_wait(name, "wrong").await;
         assert_eq!(condition(&object, "Ready"), Some(("False", "ShrinkRefused")));
-        assert_eq!(harbour.rows(name).await, rows);
+        assert_eq!(fixture.rows(name).await, rows);
 
         // Changed times alone do not make it another index.
         world.serve(name, restamped(&charts[..left]));
@@ -166,6 +166,6 @@ async fn a_shrunken_index_is_accepted_only_with_the_digest_from_the_message() {
             .await;
         let object = world.until_ready(name).await;
         assert_eq!(condition(&object, "Stalled"), None);
-        assert_eq!(harbour.charts(name).await, &names[..left]);
+        assert_eq!(fixture.charts(name).await, &names[..left]);
     }
 }

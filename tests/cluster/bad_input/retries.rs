@@ -6,23 +6,23 @@ use super::*;
 use crate::support::chart_server::{ChartServer, Fault, Page};
 
 /// A host that sends `Retry-After` to `first`; `second` on the same host sends no request.
-async fn check_hold(harbour: &Harbour, host: &ChartServer, status: u16, reason: &str) {
+async fn check_hold(fixture: &Fixture, host: &ChartServer, status: u16, reason: &str) {
     const HOLD: Duration = Duration::from_secs(9);
-    let world = &harbour.world;
+    let world = &fixture.world;
     let [first, second] = [format!("first-{status}"), format!("second-{status}")];
     for name in [&first, &second] {
         host.serve(&index_path(name), Page::new(index(&[("web", &["1.0.0"])])));
         world.declare(name, &host.url(&format!("/{name}"))).await;
         world.until_ready(name).await;
     }
-    let rows = (harbour.rows(&first).await, harbour.rows(&second).await);
+    let rows = (fixture.rows(&first).await, fixture.rows(&second).await);
     let held = Fault::retry_after(status, &HOLD.as_secs().to_string());
     host.break_times(&index_path(&first), held, 1);
-    harbour.world.resync(&first, "now").await;
+    fixture.world.resync(&first, "now").await;
     let object = world.until_ready_is(&first, "False", reason).await;
     assert_eq!(condition(&object, "Reconciling"), Some(("True", "Retrying")));
 
-    harbour.world.resync(&second, "now").await;
+    fixture.world.resync(&second, "now").await;
     let object = world.until_ready_is(&second, "False", reason).await;
     assert_eq!(condition(&object, "Reconciling"), Some(("True", "Retrying")));
     let refusal = message(&object);
@@ -30,15 +30,15 @@ async fn check_hold(harbour: &Harbour, host: &ChartServer, status: u16, reason: 
         refusal.contains("with Retry-After") && refusal.contains("remain available"),
         "{refusal}"
     );
-    harbour
-        .event_that_says(&second, "SyncFailed", &[reason, "with Retry-After"])
+    fixture
+        .event_with(&second, "SyncFailed", &[reason, "with Retry-After"])
         .await;
 
     // Both recover automatically, but not before the pause is over.
     world.until_ready(&first).await;
     world.until_ready(&second).await;
-    assert_eq!((harbour.rows(&first).await, harbour.rows(&second).await), rows);
-    let (first, second) = (host.seen(&index_path(&first)), host.seen(&index_path(&second)));
+    assert_eq!((fixture.rows(&first).await, fixture.rows(&second).await), rows);
+    let (first, second) = (host.requests(&index_path(&first)), host.requests(&index_path(&second)));
     assert_eq!((first.len(), second.len()), (3, 2));
     let reported = first[1].at;
     assert_eq!(first[1].status.map(|status| status.as_u16()), Some(status));
@@ -53,19 +53,19 @@ async fn check_hold(harbour: &Harbour, host: &ChartServer, status: u16, reason: 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retry_after_pauses_all_repositories_of_a_host() {
-    let harbour = Harbour::new(&[]).await;
+    let fixture = Fixture::new(&[]).await;
     let (limited, overloaded) = (ChartServer::start().await, ChartServer::start().await);
     join(
-        check_hold(&harbour, &limited, 429, "TooManyRequests"),
-        check_hold(&harbour, &overloaded, 503, "ServerError"),
+        check_hold(&fixture, &limited, 429, "TooManyRequests"),
+        check_hold(&fixture, &overloaded, 503, "ServerError"),
     )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_cause_gets_a_separate_event() {
-    let harbour = Harbour::new(&[]).await;
-    let world = &harbour.world;
+    let fixture = Fixture::new(&[]).await;
+    let world = &fixture.world;
     let url = world.serve("unlucky", index(&[("web", &["1.0.0"])]));
     world.declare("unlucky", &url).await;
     world.until_ready("unlucky").await;
@@ -74,20 +74,18 @@ async fn a_second_cause_gets_a_separate_event() {
         (401, "Unauthorized", "401"),
         (403, "Forbidden", "403"),
     ] {
-        world.server.repair(&index_path("unlucky"));
+        world.server.clear_faults(&index_path("unlucky"));
         world.server.break_path(&index_path("unlucky"), Fault::status(status));
-        harbour.world.resync("unlucky", cause).await;
+        fixture.world.resync("unlucky", cause).await;
         world.until_ready_is("unlucky", "False", reason).await;
-        harbour
-            .event_that_says("unlucky", "SyncStalled", &[reason, cause])
-            .await;
+        fixture.event_with("unlucky", "SyncStalled", &[reason, cause]).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_invalid_setting_is_reported_and_its_correction_is_synced_immediately() {
-    let harbour = Harbour::new(&[]).await;
-    let world = &harbour.world;
+    let fixture = Fixture::new(&[]).await;
+    let world = &fixture.world;
     let cases = [
         (
             "registry",
@@ -117,23 +115,23 @@ async fn an_invalid_setting_is_reported_and_its_correction_is_synced_immediately
             .await;
         world.until_ready(name).await;
     }
-    for (name, spec, without, reason, says) in &cases {
-        let (rows, requests) = (harbour.rows(name).await, harbour.requests(name));
+    for (name, spec, without, reason, text) in &cases {
+        let (rows, requests) = (fixture.rows(name).await, fixture.requests(name));
         world.edit(name, json!({ "spec": spec })).await;
         let object = world.until_ready_is(name, "False", reason).await;
         assert_eq!(condition(&object, "Stalled"), Some(("True", *reason)));
         assert_eq!(condition(&object, "Reconciling"), None);
-        assert!(message(&object).contains(says), "{}", message(&object));
-        harbour.event_that_says(name, "SyncStalled", &[reason, says]).await;
+        assert!(message(&object).contains(text), "{}", message(&object));
+        fixture.event_with(name, "SyncStalled", &[reason, text]).await;
         // The index is not requested.
         assert_eq!(
-            (harbour.rows(name).await, harbour.requests(name)),
+            (fixture.rows(name).await, fixture.requests(name)),
             (rows.clone(), requests),
             "{name}"
         );
 
         world.edit(name, json!({ "spec": without })).await;
         world.until_ready(name).await;
-        assert_eq!(harbour.rows(name).await, rows);
+        assert_eq!(fixture.rows(name).await, rows);
     }
 }

@@ -14,7 +14,7 @@ const CAP: usize = 64 * 1024;
 pub const LIMITS: [&str; 3] = ["--index-max-bytes=64Ki", "--fetch-timeout=6s", "--stall-timeout=3s"];
 
 /// Ways to break a repository.
-pub enum How {
+pub enum Breakage {
     Fault(Fault),
     Page(Page),
     Url(String),
@@ -33,42 +33,42 @@ use Then::{Retried, Stalled};
 /// One failure and its expected result.
 pub struct Case {
     pub name: &'static str,
-    pub how: How,
+    pub breakage: Breakage,
     pub then: Then,
     /// Reason of the condition, which the event's note contains too.
     pub reason: &'static str,
     /// Texts of the condition and the event: the cause and the next step.
-    pub says: &'static [&'static str],
+    pub texts: &'static [&'static str],
 }
 
-fn fault(name: &'static str, fault: Fault, then: Then, reason: &'static str, says: &'static [&'static str]) -> Case {
+fn fault(name: &'static str, fault: Fault, then: Then, reason: &'static str, texts: &'static [&'static str]) -> Case {
     Case {
         name,
-        how: How::Fault(fault),
+        breakage: Breakage::Fault(fault),
         then,
         reason,
-        says,
+        texts,
     }
 }
 
-fn page(name: &'static str, body: impl Into<String>, reason: &'static str, says: &'static [&'static str]) -> Case {
+fn page(name: &'static str, body: impl Into<String>, reason: &'static str, texts: &'static [&'static str]) -> Case {
     let page = Page::new(body.into());
     Case {
         name,
-        how: How::Page(page),
+        breakage: Breakage::Page(page),
         then: Stalled,
         reason,
-        says,
+        texts,
     }
 }
 
-fn url(name: &'static str, url: String, then: Then, reason: &'static str, says: &'static [&'static str]) -> Case {
+fn url(name: &'static str, url: String, then: Then, reason: &'static str, texts: &'static [&'static str]) -> Case {
     Case {
         name,
-        how: How::Url(url),
+        breakage: Breakage::Url(url),
         then,
         reason,
-        says,
+        texts,
     }
 }
 
@@ -182,7 +182,7 @@ fn answers() -> Vec<Case> {
         ),
         fault(
             "cut",
-            Fault::CutAfter(40),
+            Fault::TruncateAfter(40),
             Retried,
             "ConnectionInterrupted",
             &["truncated or corrupt", "bytes: "],
@@ -196,7 +196,7 @@ fn answers() -> Vec<Case> {
         ),
         fault(
             "hanging-up",
-            Fault::NoAnswer,
+            Fault::NoResponse,
             Retried,
             "ConnectionLost",
             &["closed the connection", "without a response"],
@@ -258,7 +258,7 @@ fn bodies() -> Vec<Case> {
             &["check that the repository URL"],
         ),
         Case {
-            how: How::Page(Page::new(&[0x1f, 0x8b, 8, 0, 0xff, 0xfe, 0][..])),
+            breakage: Breakage::Page(Page::new(&[0x1f, 0x8b, 8, 0, 0xff, 0xfe, 0][..])),
             ..page("binary", "", "InvalidYAML", &["line", POSITION])
         },
         page("truncated", truncated, "InvalidYAML", &["line", POSITION]),
@@ -277,7 +277,7 @@ fn bodies() -> Vec<Case> {
             &["the limit of 65536 bytes", "raise the limit"],
         ),
         Case {
-            how: How::Page(compressed),
+            breakage: Breakage::Page(compressed),
             ..page(
                 "large-unpacked",
                 "",

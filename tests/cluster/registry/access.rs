@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{NEVER, Port, chart, skipped};
+use super::{NEVER, RecordedRegistry, chart, skipped};
 use crate::cluster::rows::Postgres;
 use crate::cluster::{SOON, World, condition, message};
 use crate::support::archives::index;
@@ -17,21 +17,21 @@ use crate::support::token_server::{TokenServer, basic_authorization};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_registry_with_a_password_is_synced_with_chart_files() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
-    let port = Port::with_password().await;
+    let fixture = RecordedRegistry::with_password().await;
     // In the form that users write.
     for version in ["1.0.0", "1.1.0+b.1"] {
-        port.registry.helm_push(&chart("harbour", version), "ports").await;
+        fixture.registry.helm_push(&chart("harbour", version), "ports").await;
     }
-    port.registry.helm_push(&chart("pier", "v0.1.0"), "ports/deep").await;
+    fixture.registry.helm_push(&chart("pier", "v0.1.0"), "ports/deep").await;
     let flags = [NEVER, "--chart-files=all", "--log-level=debug"];
     let portolan = world.portolan(postgres.url(), &flags).await;
-    port.declare(&world, "port", &["harbour", "deep/pier"]).await;
+    fixture.declare(&world, "port", &["harbour", "deep/pier"]).await;
     let object = world.until_ready("port").await;
     assert_eq!(message(&object), "3 versions in 2 charts.");
 
     let infos = postgres.rows.infos().await.unwrap();
     assert_eq!(infos.keys().collect::<Vec<_>>(), ["port/deep%2Fpier", "port/harbour"]);
-    let host = port.front.host();
+    let host = fixture.front.host();
     let pier = &infos["port/deep%2Fpier"];
     assert_eq!(
         (pier["ID"].as_str(), pier["name"].as_str()),
@@ -44,7 +44,7 @@ async fn a_registry_with_a_password_is_synced_with_chart_files() {
         json!([format!("oci://{host}/ports/deep/pier:v0.1.0")])
     );
     let harbour = &infos["port/harbour"];
-    assert_eq!(harbour["repo"]["url"], port.url().as_str());
+    assert_eq!(harbour["repo"]["url"], fixture.url().as_str());
     let versions = harbour["chartVersions"].as_array().unwrap();
     let reported: Vec<(&Value, &Value, &Value)> = versions
         .iter()
@@ -79,14 +79,14 @@ async fn a_registry_with_a_password_is_synced_with_chart_files() {
             "DefaultValues": "berths: 3\n",
             "AdditionalDefaultValues": { "values-production": "berths: 30\n" },
             "Schema": r#"{"type": "object"}"#,
-            "Repo": { "namespace": world.namespace, "name": "port", "url": port.url(), "type": "" },
+            "Repo": { "namespace": world.namespace, "name": "port", "url": fixture.url(), "type": "" },
             "Digest": digest,
         });
         assert_eq!(files[id], expected);
     }
 
     // A wrong password is reported as such, and not leaked.
-    let wrong = json!({ "authorizationHeader": "Basic bmF2aWdhdG9yOmNhbG0=", "ca.crt": port.authority.ca_pem });
+    let wrong = json!({ "authorizationHeader": "Basic bmF2aWdhdG9yOmNhbG0=", "ca.crt": fixture.authority.ca_pem });
     world.write_secret(&world.namespace, "login", wrong).await;
     world.resync("port", "one").await;
     let object = world.until_ready_is("port", "False", "Unauthorized").await;
@@ -114,20 +114,23 @@ async fn the_charts_of_a_registry_with_a_token_server_are_discovered() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let authority = Authority::new();
     let tokens = TokenServer::start_tls(&authority).await;
-    let port = Port::new(Setup::default().tokens(&tokens), authority).await;
-    port.push("harbour", &chart("harbour", "1.0.0")).await;
-    port.push("deep/pier", &chart("pier", "0.1.0")).await;
-    port.push("closed", &chart("closed", "1.0.0")).await;
-    port.registry.push_image("ports/crane", "1.0.0").await;
-    port.registry
+    let fixture = RecordedRegistry::new(Setup::default().tokens(&tokens), authority).await;
+    fixture.push("harbour", &chart("harbour", "1.0.0")).await;
+    fixture.push("deep/pier", &chart("pier", "0.1.0")).await;
+    fixture.push("closed", &chart("closed", "1.0.0")).await;
+    fixture.registry.push_image("ports/crane", "1.0.0").await;
+    fixture
+        .registry
         .push_chart("elsewhere", "1.0.0", &chart("elsewhere", "1.0.0"))
         .await;
-    port.push("barred", &chart("barred", "1.0.0")).await;
+    fixture.push("barred", &chart("barred", "1.0.0")).await;
     tokens.deny("ports/closed");
     // Other registries respond differently.
-    port.front.break_path("/v2/ports/barred/tags/list", Fault::status(403));
+    fixture
+        .front
+        .break_path("/v2/ports/barred/tags/list", Fault::status(403));
     let _portolan = world.portolan(postgres.url(), &[NEVER, "--chart-files=all"]).await;
-    port.declare(&world, "port", &[]).await;
+    fixture.declare(&world, "port", &[]).await;
     let object = world.until_ready("port").await;
     postgres
         .rows
@@ -160,8 +163,9 @@ async fn the_charts_of_a_registry_with_a_token_server_are_discovered() {
             .all(|request| request.authorization == Some(basic_authorization()))
     );
     assert!(
-        port.front
-            .all_seen()
+        fixture
+            .front
+            .all_requests()
             .iter()
             .all(|request| request.authorization().is_none_or(|value| value.starts_with("Bearer ")))
     );
@@ -171,11 +175,11 @@ async fn the_charts_of_a_registry_with_a_token_server_are_discovered() {
 async fn archives_in_a_registry_are_pulled() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let authority = Authority::new();
-    let server = ChartServer::start_tls_by(&authority).await;
+    let server = ChartServer::start_tls_with(&authority).await;
     server.demand("Bearer of-the-index");
-    let open = Port::new(Setup::default(), authority).await;
+    let open = RecordedRegistry::new(Setup::default(), authority).await;
     let private = Registry::start(Setup::default().password()).await;
-    let private = ChartServer::before_tls_by(&open.authority, private.upstream()).await;
+    let private = ChartServer::in_front_of_tls(&open.authority, private.upstream()).await;
     let archive = chart("harbour", "1.0.0+b.1");
     open.push("harbour", &archive).await;
     let url = |host: &str| format!("oci://{host}/ports/harbour:1.0.0_b.1");
@@ -217,7 +221,7 @@ async fn archives_in_a_registry_are_pulled() {
     world.until_ready("private").await;
     // The credentials are for the host of the index only.
     for registry in [&open.front, &private] {
-        let seen = registry.all_seen();
+        let seen = registry.all_requests();
         assert!(!seen.is_empty() && seen.iter().all(|request| request.authorization().is_none()));
     }
 }

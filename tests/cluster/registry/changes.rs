@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{NEVER, Port, chart, resynced};
+use super::{NEVER, RecordedRegistry, chart, resynced};
 use crate::cluster::rows::Postgres;
 use crate::cluster::{SOON, World};
 use crate::support::archives::Chart;
@@ -30,35 +30,35 @@ async fn syncs(portolan: &Portolan) -> f64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unchanged_registry_costs_one_request_per_chart() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
-    let port = Port::with_password().await;
+    let fixture = RecordedRegistry::with_password().await;
     for version in ["1.0.0", "1.1.0", "1.2.0"] {
-        port.push("harbour", &chart("harbour", version)).await;
+        fixture.push("harbour", &chart("harbour", version)).await;
     }
-    port.push("pier", &chart("pier", "0.1.0")).await;
+    fixture.push("pier", &chart("pier", "0.1.0")).await;
     let portolan = world
         .portolan(postgres.url(), &[NEVER, "--chart-files=all", "--min-interval=1s"])
         .await;
-    port.declare(&world, "port", &["harbour", "pier"]).await;
+    fixture.declare(&world, "port", &["harbour", "pier"]).await;
     world.until_ready("port").await;
     world.until_files("port", 4).await;
 
     // A new tag: one manifest for the chart, and one for its archive.
-    let before = port.requests();
-    port.push("harbour", &chart("harbour", "1.3.0")).await;
+    let before = fixture.requests();
+    fixture.push("harbour", &chart("harbour", "1.3.0")).await;
     resynced(&world, "port", "one").await;
     postgres
         .rows
         .until_charts(&["port/harbour 1.3.0 1.2.0 1.1.0 1.0.0", "port/pier 0.1.0"])
         .await;
     world.until_files("port", 5).await;
-    let pulled = port.pulled_since(before);
+    let pulled = fixture.pulled_since(before);
     assert!(pulled.iter().all(|tag| tag == "1.3.0"), "{pulled:?}");
     assert_eq!(pulled.len(), 2, "{pulled:?}");
 
     // A tag that is pushed again with other content.
     let again = Chart::new("harbour", "1.1.0").file("README.md", "# Again\n").pack();
-    let digest = port.push("harbour", &again).await;
-    let before = port.requests();
+    let digest = fixture.push("harbour", &again).await;
+    let before = fixture.requests();
     resynced(&world, "port", "two").await;
     let infos = postgres.rows.infos().await.unwrap();
     assert_eq!(infos["port/harbour"]["chartVersions"][2]["digest"], digest.as_str());
@@ -69,11 +69,11 @@ async fn an_unchanged_registry_costs_one_request_per_chart() {
         if is_new { Ok(()) } else { Err(found.to_string()) }
     })
     .await;
-    let pulled = port.pulled_since(before);
+    let pulled = fixture.pulled_since(before);
     assert!(pulled.iter().all(|tag| tag == "1.1.0"), "{pulled:?}");
 
     // A deleted tag is removed with its files.
-    port.registry.delete_tag("ports/harbour", "1.0.0").await;
+    fixture.registry.delete_tag("ports/harbour", "1.0.0").await;
     resynced(&world, "port", "three").await;
     postgres
         .rows
@@ -87,9 +87,9 @@ async fn an_unchanged_registry_costs_one_request_per_chart() {
         .await;
     world.until_ready("port").await;
     until_synced(&portolan, 1.0).await;
-    let before = port.requests();
+    let before = fixture.requests();
     let ticks = until_synced(&portolan, 4.0).await;
-    let paths: Vec<String> = port.front.all_seen()[before..]
+    let paths: Vec<String> = fixture.front.all_requests()[before..]
         .iter()
         .map(|request| request.path.clone())
         .collect();
@@ -114,14 +114,14 @@ async fn an_unchanged_registry_costs_one_request_per_chart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_retagged_version_is_found_by_the_digest_check() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
-    let port = Port::with_password().await;
-    port.push("harbour", &chart("harbour", "1.0.0")).await;
+    let fixture = RecordedRegistry::with_password().await;
+    fixture.push("harbour", &chart("harbour", "1.0.0")).await;
     let flags = ["--crontab=* * * * * *", "--oci-check-digests=1s"];
     let _portolan = world.portolan(postgres.url(), &flags).await;
-    port.declare(&world, "port", &["harbour"]).await;
+    fixture.declare(&world, "port", &["harbour"]).await;
     world.until_ready("port").await;
     let again = Chart::new("harbour", "1.0.0").field("description", "Another").pack();
-    let digest = port.push("harbour", &again).await;
+    let digest = fixture.push("harbour", &again).await;
     eventually(SOON, "the republished version", async || {
         let infos = postgres.rows.infos().await.unwrap();
         let found = &infos["port/harbour"];

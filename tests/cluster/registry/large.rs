@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::json;
 
-use super::{NEVER, Port, chart};
+use super::{NEVER, RecordedRegistry, chart};
 use crate::cluster::rows::Postgres;
 use crate::cluster::{SOON, World, condition, message};
 use crate::support::archives::Chart;
@@ -20,14 +20,14 @@ async fn a_killed_first_sync_resumes() {
     /// Maximum loss: pulls between two writes, and concurrent ones.
     const LOST: usize = 64 + 8;
     let (world, postgres) = (World::new().await, Postgres::new().await);
-    let port = Port::with_password().await;
+    let fixture = RecordedRegistry::with_password().await;
     let versions = (0..TAGS).map(|number| Chart::new("harbour", &format!("1.{number}.0")).pack());
-    port.registry.push_charts("ports/harbour", versions).await;
+    fixture.registry.push_charts("ports/harbour", versions).await;
     let flags = [NEVER, "--host-requests-per-second=200", "--host-burst=50"];
     let mut portolan = world.portolan(postgres.url(), &flags).await;
-    port.declare(&world, "port", &["harbour"]).await;
+    fixture.declare(&world, "port", &["harbour"]).await;
     eventually(SOON, "half of the tags to be pulled", async || {
-        let pulled = port.pulled_since(0).len();
+        let pulled = fixture.pulled_since(0).len();
         if pulled >= TAGS / 2 {
             Ok(())
         } else {
@@ -37,7 +37,7 @@ async fn a_killed_first_sync_resumes() {
     .await;
     portolan.signal("KILL");
     portolan.exit(SOON).await;
-    let before = port.pulled_since(0).len();
+    let before = fixture.pulled_since(0).len();
     assert!(before < TAGS, "it was killed too late");
     assert_eq!(
         postgres.rows.charts().await.unwrap(),
@@ -52,7 +52,7 @@ async fn a_killed_first_sync_resumes() {
                 && message(object) == format!("{TAGS} versions in 1 chart.")
         })
         .await;
-    let pulled = port.pulled_since(0);
+    let pulled = fixture.pulled_since(0);
     assert_eq!(pulled.iter().collect::<BTreeSet<_>>().len(), TAGS);
     assert!(pulled.len() <= TAGS + LOST, "{} pulls of {TAGS} tags", pulled.len());
 }
@@ -63,7 +63,7 @@ async fn a_large_registry_is_synced_in_parts_and_each_tag_is_pulled_once() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     // Public, without TLS.
     let registry = Registry::start(Setup::default().pages_of(100)).await;
-    let front = ChartServer::before(registry.upstream()).await;
+    let front = ChartServer::in_front_of(registry.upstream()).await;
     let versions = (0..TAGS).map(|number| Chart::new("harbour", &format!("1.{number}.0")).pack());
     registry.push_charts("ports/harbour", versions).await;
     registry
@@ -85,7 +85,7 @@ async fn a_large_registry_is_synced_in_parts_and_each_tag_is_pulled_once() {
         })
         .await;
     world.until_files("port", 2).await;
-    let seen = front.all_seen();
+    let seen = front.all_requests();
     let configs: Vec<&str> = seen
         .iter()
         .filter(|request| request.method == Method::GET)

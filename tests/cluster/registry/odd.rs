@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{NEVER, Port, chart, resynced, skipped};
+use super::{NEVER, RecordedRegistry, chart, resynced, skipped};
 use crate::cluster::rows::Postgres;
 use crate::cluster::{World, condition, message};
 use crate::support::chart_server::Fault;
@@ -10,12 +10,13 @@ use crate::support::chart_server::Fault;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oci_repository_names_are_normalized_and_invalid_ones_affect_no_others() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
-    let port = Port::with_password().await;
+    let fixture = RecordedRegistry::with_password().await;
     for name in ["harbour", "pier"] {
-        port.push(name, &chart(name, "1.0.0")).await;
+        fixture.push(name, &chart(name, "1.0.0")).await;
     }
     let _portolan = world.portolan(postgres.url(), &[NEVER]).await;
-    port.declare(&world, "port", &["harbour", " pier/", "harbour", "", "No Such"])
+    fixture
+        .declare(&world, "port", &["harbour", " pier/", "harbour", "", "No Such"])
         .await;
     let object = world.until_ready("port").await;
     let both = ["port/harbour 1.0.0", "port/pier 1.0.0"];
@@ -28,7 +29,7 @@ async fn oci_repository_names_are_normalized_and_invalid_ones_affect_no_others()
     );
 
     // A filter uses stored metadata.
-    let before = port.requests();
+    let before = fixture.requests();
     for (rule, kept) in [(".name == \"pier\"", &both[1..]), (".name | test(\".\")", &both[..])] {
         world
             .edit("port", json!({ "spec": { "filterRule": { "jq": rule } } }))
@@ -36,7 +37,7 @@ async fn oci_repository_names_are_normalized_and_invalid_ones_affect_no_others()
         world.until_ready("port").await;
         assert_eq!(postgres.rows.charts().await.unwrap(), kept);
     }
-    assert_eq!(port.pulled_since(before), Vec::<String>::new());
+    assert_eq!(fixture.pulled_since(before), Vec::<String>::new());
 
     // If all names are invalid, the spec has to be fixed.
     let none = json!({ "spec": { "ociRepositories": ["No Such"] } });
@@ -49,16 +50,16 @@ async fn oci_repository_names_are_normalized_and_invalid_ones_affect_no_others()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repository_that_becomes_private_is_reported_and_keeps_its_charts() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
-    let port = Port::with_password().await;
+    let fixture = RecordedRegistry::with_password().await;
     for name in ["harbour", "pier"] {
-        port.push(name, &chart(name, "1.0.0")).await;
+        fixture.push(name, &chart(name, "1.0.0")).await;
     }
     let _portolan = world.portolan(postgres.url(), &["--crontab=* * * * * *"]).await;
-    port.declare(&world, "port", &["harbour", "pier"]).await;
+    fixture.declare(&world, "port", &["harbour", "pier"]).await;
     let object = world.until_ready("port").await;
     assert_eq!(skipped(&object), []);
     let tags = "/v2/ports/pier/tags/list";
-    port.front.break_path(tags, Fault::status(403));
+    fixture.front.break_path(tags, Fault::status(403));
     let object = world
         .until("port", "the private repository to be reported", |object| {
             !skipped(object).is_empty()
@@ -75,12 +76,12 @@ async fn a_repository_that_becomes_private_is_reported_and_keeps_its_charts() {
     let both = ["port/harbour 1.0.0", "port/pier 1.0.0"];
     assert_eq!(postgres.rows.charts().await.unwrap(), both);
     // New tags of other repositories are not delayed.
-    port.push("harbour", &chart("harbour", "1.1.0")).await;
+    fixture.push("harbour", &chart("harbour", "1.1.0")).await;
     postgres
         .rows
         .until_charts(&["port/harbour 1.1.0 1.0.0", "port/pier 1.0.0"])
         .await;
-    port.front.repair(tags);
+    fixture.front.clear_faults(tags);
     world
         .until("port", "no more skipped entries", |object| skipped(object).is_empty())
         .await;
@@ -89,18 +90,18 @@ async fn a_repository_that_becomes_private_is_reported_and_keeps_its_charts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn artifacts_that_are_not_charts_are_skipped_and_listed() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
-    let port = Port::with_password().await;
-    let pushed = port
+    let fixture = RecordedRegistry::with_password().await;
+    let pushed = fixture
         .registry
         .push_chart("ports/harbour", "1.0.0", &chart("harbour", "1.0.0"))
         .await;
     let odd = chart("harbour", "1.0.0");
-    port.registry.push_chart("ports/harbour", "latest", &odd).await;
-    port.registry.push_signature("ports/harbour", &pushed).await;
-    port.registry.push_image("ports/harbour", "2.0.0").await;
-    port.registry.push_image_index("ports/harbour", "3.0.0").await;
+    fixture.registry.push_chart("ports/harbour", "latest", &odd).await;
+    fixture.registry.push_signature("ports/harbour", &pushed).await;
+    fixture.registry.push_image("ports/harbour", "2.0.0").await;
+    fixture.registry.push_image_index("ports/harbour", "3.0.0").await;
     let _portolan = world.portolan(postgres.url(), &[NEVER]).await;
-    port.declare(&world, "port", &["harbour", "sunk"]).await;
+    fixture.declare(&world, "port", &["harbour", "sunk"]).await;
     let object = world.until_ready("port").await;
     assert_eq!(postgres.rows.charts().await.unwrap(), ["port/harbour 1.0.0"]);
     let skipped = skipped(&object);
@@ -129,12 +130,12 @@ async fn artifacts_that_are_not_charts_are_skipped_and_listed() {
     );
 
     // Tags known not to be charts are not pulled again.
-    let before = port.requests();
+    let before = fixture.requests();
     resynced(&world, "port", "one").await;
-    assert_eq!(port.pulled_since(before), Vec::<String>::new());
+    assert_eq!(fixture.pulled_since(before), Vec::<String>::new());
     // Once it is a chart, it is served.
-    port.push("sunk", &chart("sunk", "0.1.0")).await;
-    port.push("harbour", &chart("harbour", "2.0.0")).await;
+    fixture.push("sunk", &chart("sunk", "0.1.0")).await;
+    fixture.push("harbour", &chart("harbour", "2.0.0")).await;
     resynced(&world, "port", "two").await;
     assert_eq!(
         postgres.rows.charts().await.unwrap(),

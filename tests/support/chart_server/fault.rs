@@ -18,13 +18,13 @@ pub enum Fault {
     /// Responds with this status, these headers and this body.
     Answer(StatusCode, Vec<(HeaderName, String)>, Bytes),
     /// Closes the connection without a response.
-    NoAnswer,
+    NoResponse,
     /// Waits before the regular response.
     Delay(Duration),
     /// Sends this many bytes of the page, then nothing more; the connection stays open.
     StallAfter(usize),
     /// Announces the complete page, sends this many bytes of it and closes the connection.
-    CutAfter(usize),
+    TruncateAfter(usize),
     /// Sends the page in pieces of this many bytes, with a pause after each.
     Drip(usize, Duration),
     /// A compressed body that expands endlessly.
@@ -69,13 +69,13 @@ impl Fault {
     }
 
     /// Applies the fault to a regular response. Returns `None` if the connection must be closed.
-    pub async fn spoil<G: Future<Output = Response<Body>>>(
+    pub async fn apply<G: Future<Output = Response<Body>>>(
         self,
         mut request: Request,
         good: impl FnOnce(Request) -> G,
     ) -> Option<Response<Body>> {
         match self {
-            Self::NoAnswer => return None,
+            Self::NoResponse => return None,
             Self::Delay(pause) => {
                 tokio::time::sleep(pause).await;
                 return Some(good(request).await);
@@ -94,7 +94,7 @@ impl Fault {
                     .insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
                 return Some(response);
             }
-            Self::StallAfter(_) | Self::CutAfter(_) | Self::Drip(..) => {}
+            Self::StallAfter(_) | Self::TruncateAfter(_) | Self::Drip(..) => {}
         }
         // The fault applies to the complete body.
         for name in [
@@ -110,7 +110,7 @@ impl Fault {
         let start = |bytes: usize| Ok::<_, std::io::Error>(body.slice(..bytes.min(body.len())));
         let spoiled = match self {
             Self::StallAfter(bytes) => stream::iter([start(bytes)]).chain(stream::pending()).boxed(),
-            Self::CutAfter(bytes) => stream::iter([start(bytes)]).chain(stream::once(cut())).boxed(),
+            Self::TruncateAfter(bytes) => stream::iter([start(bytes)]).chain(stream::once(closed())).boxed(),
             Self::Drip(piece, pause) => drip(body.clone(), piece, pause).boxed(),
             _ => unreachable!("other faults returned above"),
         };
@@ -119,7 +119,7 @@ impl Fault {
 }
 
 /// Returns the error that ends a connection. Yields first, so that written data is sent.
-async fn cut() -> Result<Bytes, std::io::Error> {
+async fn closed() -> Result<Bytes, std::io::Error> {
     tokio::task::yield_now().await;
     Err(std::io::Error::other("cut"))
 }

@@ -79,15 +79,18 @@ impl Page {
     }
 
     /// Returns the page, or 304. The date is compared only without an ETag in the request (RFC 9110, 13.1.3).
-    pub fn answer(&self, asked: &HeaderMap) -> Response<Body> {
-        let asked_for = |name| asked.get(name).and_then(|value| value.to_str().ok());
-        let unchanged = match (asked_for(header::IF_NONE_MATCH), asked_for(header::IF_MODIFIED_SINCE)) {
+    pub fn answer(&self, headers: &HeaderMap) -> Response<Body> {
+        let header_value = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let unchanged = match (
+            header_value(header::IF_NONE_MATCH),
+            header_value(header::IF_MODIFIED_SINCE),
+        ) {
             (Some(tag), _) => self.etag.as_deref() == Some(tag),
             (None, Some(date)) => self.last_modified.as_deref() == Some(date),
             (None, None) => false,
         };
         let compressed =
-            self.gzip && asked_for(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
+            self.gzip && header_value(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
         let mut response = match (unchanged, compressed) {
             (true, _) => respond(StatusCode::NOT_MODIFIED, Body::empty()),
             (false, false) => respond(StatusCode::OK, self.body.clone().into()),

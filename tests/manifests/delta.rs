@@ -14,7 +14,7 @@ impl World {
     }
 
     /// Changes a row without any trace in other tables.
-    async fn spoil(&self, chart: &str) {
+    async fn corrupt(&self, chart: &str) {
         let spoil = format!(
             "UPDATE charts SET info = json_set(info, '$.description', 'spoiled') WHERE chart_id = 'two/{chart}' RETURNING chart_id"
         );
@@ -42,7 +42,7 @@ async fn an_unchanged_chart_is_not_compared_until_a_complete_sync() {
     world.declare("two", &url, "  interval: \"* * * * * *\"\n");
     let _portolan = world.run(&["--min-interval=1s", "--verify-delta=false"]).await;
     world.until_described("worker", "A chart").await;
-    world.spoil("worker").await;
+    world.corrupt("worker").await;
     world.serve_two(&two(&["1.1.0", "1.0.0"], &["1.0.0"]));
     eventually(SOON, "the new version", async || {
         let versions = world
@@ -64,7 +64,7 @@ async fn verify_delta_compares_with_a_full_decode_and_uses_it() {
     world.declare("two", &url, "  interval: \"* * * * * *\"\n");
     let mut portolan = world.run(&["--min-interval=1s", "--verify-delta=false"]).await;
     world.until_described("worker", "A chart").await;
-    world.spoil("worker").await;
+    world.corrupt("worker").await;
     portolan.signal("TERM");
     portolan.exit(SOON).await;
 
@@ -140,7 +140,7 @@ async fn all_rows_of_an_index_with_an_unsupported_layout_are_compared_at_each_ch
     world.declare("two", &url, "  interval: \"* * * * * *\"\n");
     let _portolan = world.run(&["--min-interval=1s", "--verify-delta=false"]).await;
     world.until_described("worker", "A chart").await;
-    world.spoil("worker").await;
+    world.corrupt("worker").await;
     world.serve_two(&unsupported_layout(&["1.1.0", "1.0.0"], &["1.0.0"]));
     world.until_newest("two", "1.1.0").await;
     world.until_described("worker", "A chart").await;

@@ -10,7 +10,7 @@ const EVERY_SECOND: &str = "  interval: \"* * * * * *\"\n";
 
 impl World {
     /// Number of index requests and finished syncs so far.
-    async fn so_far(&self, portolan: &Portolan) -> (usize, f64) {
+    async fn counts(&self, portolan: &Portolan) -> (usize, f64) {
         let syncs = portolan
             .metrics()
             .await
@@ -31,14 +31,14 @@ async fn identical_repositories_share_one_download_per_tick() {
     for number in 0..MANY {
         world.until_newest(&format!("same-{number}"), "1.0.0").await;
     }
-    let (requests_before, syncs_before) = world.so_far(&portolan).await;
+    let (requests_before, syncs_before) = world.counts(&portolan).await;
     // All repositories get the new version.
     world.serve_web("web", &["1.1.0", "1.0.0"]);
     for number in 0..MANY {
         world.until_newest(&format!("same-{number}"), "1.1.0").await;
     }
     let (requests, syncs) = eventually(SOON, "some rounds", async || {
-        let (requests, syncs) = world.so_far(&portolan).await;
+        let (requests, syncs) = world.counts(&portolan).await;
         let (requests, syncs) = (requests - requests_before, syncs - syncs_before);
         if syncs >= (6 * MANY) as f64 {
             Ok((requests, syncs))
@@ -99,9 +99,9 @@ async fn a_response_is_shared_only_with_the_same_credentials() {
         assert!(status.to_string().contains("Unauthorized"), "{status}");
     }
     // The same while other repositories are synced.
-    let (_, before) = world.so_far(&portolan).await;
+    let (_, before) = world.counts(&portolan).await;
     eventually(SOON, "some rounds", async || {
-        let (_, syncs) = world.so_far(&portolan).await;
+        let (_, syncs) = world.counts(&portolan).await;
         (syncs >= before + 12.0).then_some(()).ok_or(syncs - before)
     })
     .await;

@@ -11,13 +11,13 @@ use crate::support::postgres::{self, TestDatabase};
 use crate::support::world::succeeded;
 
 /// A repository synced into Postgres by `portolan sync`, where the reader's statements work unchanged.
-struct Kept {
+struct Fixture {
     world: World,
     database: TestDatabase,
     pool: PgPool,
 }
 
-impl Kept {
+impl Fixture {
     async fn new() -> Self {
         let database = postgres::database().await;
         Self {
@@ -87,86 +87,88 @@ const KEEP: &str = "--keep-removed-versions=1h";
 
 #[tokio::test]
 async fn a_retained_version_is_found_with_its_files_until_it_expires() {
-    let kept = Kept::new().await;
+    let fixture = Fixture::new().await;
     let [newest, middle, oldest, other] = [("web", "3.0.0"), ("web", "2.0.0"), ("web", "1.0.0"), ("gone", "1.0.0")]
         .map(|(name, version)| chart(name, version));
-    kept.serve(&[&newest, &middle, &oldest, &other]);
-    kept.sync(&[KEEP]).await;
-    kept.serve(&[&newest, &oldest]);
-    kept.sync(&[KEEP]).await;
+    fixture.serve(&[&newest, &middle, &oldest, &other]);
+    fixture.sync(&[KEEP]).await;
+    fixture.serve(&[&newest, &oldest]);
+    fixture.sync(&[KEEP]).await;
     // Sorted among the other versions, as a complete chart.
-    assert_eq!(kept.versions("web").await, ["3.0.0", "2.0.0", "1.0.0"]);
+    assert_eq!(fixture.versions("web").await, ["3.0.0", "2.0.0", "1.0.0"]);
     for (name, version) in [("web", "2.0.0"), ("gone", "1.0.0")] {
-        assert!(kept.find_installed(name, version).await.is_some(), "{name}");
-        assert_eq!(kept.readme(name, version).await, Some(readme(name, version)));
+        assert!(fixture.find_installed(name, version).await.is_some(), "{name}");
+        assert_eq!(fixture.readme(name, version).await, Some(readme(name, version)));
     }
     // The index changes again; the retention counts from the removal.
     let newer = chart("web", "4.0.0");
-    kept.serve(&[&newer, &newest, &oldest]);
-    kept.sync(&[KEEP]).await;
-    assert_eq!(kept.versions("web").await, ["4.0.0", "3.0.0", "2.0.0", "1.0.0"]);
-    assert_eq!(kept.readme("web", "2.0.0").await, Some(readme("web", "2.0.0")));
+    fixture.serve(&[&newer, &newest, &oldest]);
+    fixture.sync(&[KEEP]).await;
+    assert_eq!(fixture.versions("web").await, ["4.0.0", "3.0.0", "2.0.0", "1.0.0"]);
+    assert_eq!(fixture.readme("web", "2.0.0").await, Some(readme("web", "2.0.0")));
 
     // The retention expires while the index is unchanged.
     let done = sqlx::query("UPDATE portolan_kept_versions SET expires = 1, missing_since = 0")
-        .execute(&kept.pool)
+        .execute(&fixture.pool)
         .await;
     assert_eq!(done.unwrap().rows_affected(), 2);
-    kept.sync(&[KEEP]).await;
-    assert_eq!(kept.versions("web").await, ["4.0.0", "3.0.0", "1.0.0"]);
-    assert!(kept.find_installed("web", "2.0.0").await.is_none());
-    assert!(kept.find_installed("gone", "1.0.0").await.is_none());
-    assert_eq!(kept.readme("web", "2.0.0").await, None);
-    assert_eq!(kept.readme("gone", "1.0.0").await, None);
-    assert_eq!(kept.readme("web", "1.0.0").await, Some(readme("web", "1.0.0")));
+    fixture.sync(&[KEEP]).await;
+    assert_eq!(fixture.versions("web").await, ["4.0.0", "3.0.0", "1.0.0"]);
+    assert!(fixture.find_installed("web", "2.0.0").await.is_none());
+    assert!(fixture.find_installed("gone", "1.0.0").await.is_none());
+    assert_eq!(fixture.readme("web", "2.0.0").await, None);
+    assert_eq!(fixture.readme("gone", "1.0.0").await, None);
+    assert_eq!(fixture.readme("web", "1.0.0").await, Some(readme("web", "1.0.0")));
 }
 
 #[tokio::test]
 async fn without_the_flag_removed_versions_are_deleted() {
-    let kept = Kept::new().await;
+    let fixture = Fixture::new().await;
     let (newest, oldest) = (chart("web", "2.0.0"), chart("web", "1.0.0"));
-    kept.serve(&[&newest, &oldest]);
-    kept.sync(&[KEEP]).await;
-    kept.serve(&[&newest]);
-    kept.sync(&[KEEP]).await;
-    kept.serve(&[&newest, &oldest]);
-    kept.sync(&[KEEP]).await;
+    fixture.serve(&[&newest, &oldest]);
+    fixture.sync(&[KEEP]).await;
+    fixture.serve(&[&newest]);
+    fixture.sync(&[KEEP]).await;
+    fixture.serve(&[&newest, &oldest]);
+    fixture.sync(&[KEEP]).await;
     let marks: i64 = sqlx::query_scalar("SELECT count(*) FROM portolan_kept_versions")
-        .fetch_one(&kept.pool)
+        .fetch_one(&fixture.pool)
         .await
         .unwrap();
     assert_eq!(marks, 0);
-    assert_eq!(kept.world.asked("stable", &oldest).len(), 1);
-    kept.serve(&[&newest]);
-    kept.sync(&[]).await;
-    assert_eq!(kept.versions("web").await, ["2.0.0"]);
-    assert_eq!(kept.readme("web", "1.0.0").await, None);
+    assert_eq!(fixture.world.archive_requests("stable", &oldest).len(), 1);
+    fixture.serve(&[&newest]);
+    fixture.sync(&[]).await;
+    assert_eq!(fixture.versions("web").await, ["2.0.0"]);
+    assert_eq!(fixture.readme("web", "1.0.0").await, None);
 }
 
 #[tokio::test]
 async fn filtered_charts_are_not_retained() {
-    let kept = Kept::new().await;
+    let fixture = Fixture::new().await;
     let (web, other) = (chart("web", "1.0.0"), chart("other", "1.0.0"));
-    kept.serve(&[&web, &other]);
-    kept.sync(&[KEEP]).await;
-    kept.sync(&[KEEP, r#"--filter-rules={"jq": ".name == \"web\""}"#]).await;
-    assert_eq!(kept.versions("web").await, ["1.0.0"]);
-    assert!(kept.versions("other").await.is_empty());
-    assert_eq!(kept.readme("other", "1.0.0").await, None);
+    fixture.serve(&[&web, &other]);
+    fixture.sync(&[KEEP]).await;
+    fixture
+        .sync(&[KEEP, r#"--filter-rules={"jq": ".name == \"web\""}"#])
+        .await;
+    assert_eq!(fixture.versions("web").await, ["1.0.0"]);
+    assert!(fixture.versions("other").await.is_empty());
+    assert_eq!(fixture.readme("other", "1.0.0").await, None);
 }
 
 /// Missing files of a retained version can still be imported: archives often outlive their entries.
 #[tokio::test]
 async fn a_version_is_retained_before_its_files_are_imported() {
-    let kept = Kept::new().await;
+    let fixture = Fixture::new().await;
     let (newest, oldest) = (chart("web", "2.0.0"), chart("web", "1.0.0"));
-    kept.serve(&[&newest, &oldest]);
-    kept.sync(&[KEEP]).await;
+    fixture.serve(&[&newest, &oldest]);
+    fixture.sync(&[KEEP]).await;
     let done = sqlx::query("DELETE FROM files WHERE chart_files_id = 'stable/web-1.0.0'")
-        .execute(&kept.pool)
+        .execute(&fixture.pool)
         .await;
     assert_eq!(done.unwrap().rows_affected(), 1);
-    kept.serve(&[&newest]);
-    kept.sync(&[KEEP]).await;
-    assert_eq!(kept.readme("web", "1.0.0").await, Some(readme("web", "1.0.0")));
+    fixture.serve(&[&newest]);
+    fixture.sync(&[KEEP]).await;
+    assert_eq!(fixture.readme("web", "1.0.0").await, Some(readme("web", "1.0.0")));
 }

@@ -14,18 +14,18 @@ use tokio::task::JoinHandle;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// `componentsReady` of Applications by name, such as `5/5`, and the time of its last change.
-type Seen = HashMap<String, Option<(String, Instant)>>;
+type Statuses = HashMap<String, Option<(String, Instant)>>;
 
 /// A watch of Applications.
-pub struct Follower {
-    seen: watch::Receiver<Seen>,
+pub struct StatusWatch {
+    seen: watch::Receiver<Statuses>,
     task: JoinHandle<()>,
 }
 
-impl Follower {
+impl StatusWatch {
     /// Starts the watch.
     pub fn new(applications: Api<Application>) -> Self {
-        let (sender, seen) = watch::channel(Seen::new());
+        let (sender, seen) = watch::channel(Statuses::new());
         let task = tokio::spawn(async move {
             let events = watcher::watcher(applications, watcher::Config::default());
             let mut events = events.default_backoff().boxed();
@@ -52,7 +52,7 @@ impl Follower {
 
     /// Waits until an Application has this value, and returns the time of the change.
     pub async fn one(&self, name: &str, components_ready: &str) -> Instant {
-        let time = |seen: &Seen| {
+        let time = |seen: &Statuses| {
             let (ready, since) = seen.get(name)?.as_ref()?;
             (ready == components_ready).then_some(*since)
         };
@@ -65,7 +65,7 @@ impl Follower {
         self.until(|seen| seen.values().all(Option::is_none)).await;
     }
 
-    async fn until(&self, holds: impl FnMut(&Seen) -> bool) -> Seen {
+    async fn until(&self, holds: impl FnMut(&Statuses) -> bool) -> Statuses {
         let mut seen = self.seen.clone();
         let reached = tokio::time::timeout(PATIENCE, seen.wait_for(holds)).await;
         let reached = reached.unwrap_or_else(|_| panic!("statuses within {PATIENCE:?}: {:?}", *self.seen.borrow()));
@@ -73,13 +73,13 @@ impl Follower {
     }
 }
 
-impl Drop for Follower {
+impl Drop for StatusWatch {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-fn update(seen: &mut Seen, application: Application) {
+fn update(seen: &mut Statuses, application: Application) {
     let shown = seen.entry(application.name_any()).or_default();
     let ready = application.status.and_then(|status| status.components_ready);
     if shown.as_ref().map(|(ready, _)| ready) != ready.as_ref() {

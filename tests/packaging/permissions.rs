@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{KUBE_VERSION, chart, helm_prints};
+use super::{KUBE_VERSION, chart, helm_output};
 use crate::support::control_plane::control_plane;
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 use crate::support::project;
 
 /// Returns the rules of Portolan's roles as `resource: verbs`, by role and namespace.
-async fn rights(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
+async fn permissions(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
     let arguments = ["template", "portolan", &chart(), KUBE_VERSION, "--namespace", "sea"];
-    let rendered = helm_prints(&[&arguments, settings].concat()).await;
+    let rendered = helm_output(&[&arguments, settings].concat()).await;
     let documents: Vec<Value> = serde_yaml::Deserializer::from_str(&rendered)
         .map(|document| Value::deserialize(document).unwrap())
         .collect();
@@ -21,7 +21,7 @@ async fn rights(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
         let is_kind = move |document: &&Value| document["kind"].as_str().is_some_and(|kind| kind.ends_with(suffix));
         documents.iter().filter(is_kind).collect::<Vec<_>>()
     };
-    let mut rights = BTreeMap::new();
+    let mut permissions = BTreeMap::new();
     for binding in of_kind("RoleBinding") {
         let (kind, name) = (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]);
         let namespace = &binding["metadata"]["namespace"];
@@ -33,9 +33,9 @@ async fn rights(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
         let rules = role.expect("the bound role")["rules"].as_array().unwrap();
         let scope = namespace.as_str().unwrap_or("everywhere");
         let key = format!("{} in {scope}", name.as_str().unwrap());
-        rights.insert(key, rules.iter().map(rule).collect());
+        permissions.insert(key, rules.iter().map(rule).collect());
     }
-    rights
+    permissions
 }
 
 fn rule(rule: &Value) -> String {
@@ -96,9 +96,9 @@ async fn the_documented_role_gives_kubeapps_service_account_the_same_permissions
         .collect();
     assert_eq!(rules.collect::<Vec<_>>(), expected);
 
-    let folder = ScratchFolder::new("docs");
-    let file = folder
-        .write("rights.yaml", manifest.replace("name: NAME", "name: controller"))
+    let directory = ScratchDir::new("docs");
+    let file = directory
+        .write("permissions.yaml", manifest.replace("name: NAME", "name: controller"))
         .display()
         .to_string();
     let apply = ["apply", "--dry-run=server", "--validate=strict", "-f", &file];
@@ -112,7 +112,7 @@ async fn by_default_secrets_are_read_by_name_and_cron_jobs_listed() {
         ("sea:portolan in everywhere", &with("secrets: get")),
         ("sea:portolan:kubeapps in sea", &["cronjobs: list"]),
     ]);
-    assert_eq!(rights(&[]).await, by_default);
+    assert_eq!(permissions(&[]).await, by_default);
 }
 
 #[tokio::test]
@@ -121,8 +121,8 @@ async fn permissions_on_secrets_can_be_disabled() {
         ("sea:portolan in everywhere", &REPOSITORIES),
         ("sea:portolan:kubeapps in sea", &["cronjobs: list"]),
     ]);
-    assert_eq!(rights(&["--set=rbac.secrets=false"]).await, none);
-    assert_eq!(rights(&["--set=rbac.secrets=false,watchSecrets=true"]).await, none);
+    assert_eq!(permissions(&["--set=rbac.secrets=false"]).await, none);
+    assert_eq!(permissions(&["--set=rbac.secrets=false,watchSecrets=true"]).await, none);
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn watching_secrets_and_adopting_cron_jobs_add_the_required_verbs() {
         ("sea:portolan in everywhere", &with("secrets: get list watch")),
         ("sea:portolan:kubeapps in apps", &["cronjobs: list delete"]),
     ]);
-    assert_eq!(rights(&[settings]).await, more);
+    assert_eq!(permissions(&[settings]).await, more);
 }
 
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn permissions_are_limited_to_the_watched_namespace_and_that_of_kubeapps()
         ("portolan in team", &with("secrets: get")),
         ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
     ]);
-    assert_eq!(rights(&["--set=watchNamespace=team"]).await, one);
+    assert_eq!(permissions(&["--set=watchNamespace=team"]).await, one);
     let two = expected(&[
         ("portolan in team", &with("secrets: get list watch")),
         (
@@ -150,7 +150,7 @@ async fn permissions_are_limited_to_the_watched_namespace_and_that_of_kubeapps()
         ),
     ]);
     let settings = "--set=watchNamespace=team,kubeappsNamespace=apps,watchSecrets=true";
-    assert_eq!(rights(&[settings]).await, two);
+    assert_eq!(permissions(&[settings]).await, two);
 }
 
 const APPLICATIONS: [&str; 3] = [
@@ -172,22 +172,22 @@ async fn applications_add_permissions_on_all_kinds_in_the_watched_namespaces() {
         ("sea:portolan:kubeapps in sea", &["cronjobs: list"]),
         ORIGIN_AND_DEFINITIONS,
     ]);
-    assert_eq!(rights(&["--set=applications.enabled=true"]).await, everywhere);
+    assert_eq!(permissions(&["--set=applications.enabled=true"]).await, everywhere);
     let in_one = expected_in_all(&[
         ("portolan in team", &rules),
         ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
         ORIGIN_AND_DEFINITIONS,
     ]);
     let settings = "--set=applications.enabled=true,watchNamespace=team";
-    assert_eq!(rights(&[settings]).await, in_one);
+    assert_eq!(permissions(&[settings]).await, in_one);
 }
 
 #[tokio::test]
 async fn permissions_on_components_can_be_limited_to_kinds_or_disabled() {
     let of = async |rules: &str| {
         let rules = format!("--set-json=applications.componentRules={rules}");
-        let mut rights = rights(&["--set=applications.enabled=true", &rules]).await;
-        rights.remove("sea:portolan in everywhere").unwrap()
+        let mut permissions = permissions(&["--set=applications.enabled=true", &rules]).await;
+        permissions.remove("sea:portolan in everywhere").unwrap()
     };
     let none = [&with("secrets: get")[..], &APPLICATIONS].concat();
     assert_eq!(of("[]").await, none);
@@ -206,14 +206,14 @@ async fn leader_election_adds_permissions_on_leases_in_the_namespace_of_the_rele
         ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
     ]);
     let settings = "--set=leaderElection.enabled=true,watchNamespace=team";
-    assert_eq!(rights(&[settings]).await, leader);
+    assert_eq!(permissions(&[settings]).await, leader);
 }
 
 #[tokio::test]
 async fn users_get_permissions_on_applications_only_if_these_are_enabled() {
     let of_users = async |settings: &str| {
         let arguments = ["template", "portolan", &chart(), KUBE_VERSION, "--set", settings];
-        helm_prints(&[&arguments[..], &["--show-only=templates/user-roles.yaml"]].concat()).await
+        helm_output(&[&arguments[..], &["--show-only=templates/user-roles.yaml"]].concat()).await
     };
     assert!(!of_users("").await.contains("app.k8s.io"));
     let rendered = of_users("applications.enabled=true").await;

@@ -59,7 +59,7 @@ async fn an_archive_is_found_at_every_kind_of_url() {
             readme(name, "1.0.0+b.1")
         );
     }
-    assert!(world.server.seen("/never.tgz").is_empty());
+    assert!(world.server.requests("/never.tgz").is_empty());
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn an_index_may_name_archives_in_a_registry() {
     entries[1]["digest"] = pushed.digest.into();
     entries[2]["digest"] = "ab".repeat(32).into();
     let url = world.serve_entries("stable", entries);
-    let ca_file = world.folder.write("ca.crt", &authority.ca_pem).display().to_string();
+    let ca_file = world.directory.write("ca.crt", &authority.ca_pem).display().to_string();
     let mut sync = command(["sync", "stable", &url, "helm", ALL, "--ca-file", &ca_file]);
     sync.args(["--database-url", &world.database_url()]);
     succeeded(sync).await;
@@ -162,8 +162,8 @@ async fn archives_next_to_a_file_index_are_read_but_none_outside() {
     let world = World::new().await;
     let names = ["beside", "below", "blank", "escaped", "outside", "linked", "allowed"];
     let archives = names.map(|name| chart(name, "1.0.0"));
-    for folder in ["manifests/charts/sub", "outside", "allowed"] {
-        std::fs::create_dir_all(world.folder.join(folder)).unwrap();
+    for directory in ["manifests/charts/sub", "outside", "allowed"] {
+        std::fs::create_dir_all(world.directory.join(directory)).unwrap();
     }
     for (path, archive) in [
         ("manifests/charts/beside.tgz", 0),
@@ -174,10 +174,10 @@ async fn archives_next_to_a_file_index_are_read_but_none_outside() {
         ("outside/linked.tgz", 5),
         ("allowed/allowed.tgz", 6),
     ] {
-        std::fs::write(world.folder.join(path), &archives[archive].bytes).unwrap();
+        std::fs::write(world.directory.join(path), &archives[archive].bytes).unwrap();
     }
-    let link = world.folder.join("manifests/charts/linked.tgz");
-    std::os::unix::fs::symlink(world.folder.join("outside/linked.tgz"), link).unwrap();
+    let link = world.directory.join("manifests/charts/linked.tgz");
+    std::os::unix::fs::symlink(world.directory.join("outside/linked.tgz"), link).unwrap();
     let urls = [
         "beside.tgz",
         "sub/below.tgz",
@@ -192,9 +192,9 @@ async fn archives_next_to_a_file_index_are_read_but_none_outside() {
         .zip(urls)
         .map(|(archive, url)| archive.index_entry(&[url]));
     let index = archives::index(entries);
-    std::fs::write(world.folder.join("manifests/charts/index.yaml"), index).unwrap();
+    std::fs::write(world.directory.join("manifests/charts/index.yaml"), index).unwrap();
     world.declare("local", "file:./charts", "");
-    let allowed = format!("--allow-file-root={}", world.folder.join("allowed").display());
+    let allowed = format!("--allow-file-root={}", world.directory.join("allowed").display());
     world.once(&[ALL, &allowed]).await;
     let files = world.files().await;
     let readmes = readmes(&files);
@@ -219,7 +219,7 @@ async fn local_files_and_foreign_hosts_get_no_access() {
     elsewhere.serve("/away.tgz", Page::new(archive.bytes.clone()));
     let own = chart("own", "1.0.0");
     world.server.serve("/stable/own.tgz", Page::new(own.bytes.clone()));
-    let secret = world.folder.write("secret.tgz", &chart("secret", "1.0.0").bytes);
+    let secret = world.directory.write("secret.tgz", &chart("secret", "1.0.0").bytes);
     let file = format!("file://{}", secret.display());
     let entries = [
         archive.index_entry(&[&elsewhere.url("/away.tgz")]),
@@ -244,16 +244,16 @@ async fn local_files_and_foreign_hosts_get_no_access() {
         .map(|(id, _)| id)
         .collect();
     assert_eq!(taken, ["stable/away-1.0.0", "stable/own-1.0.0"]);
-    let authorization = |seen: &crate::support::chart_server::Seen| {
+    let authorization = |seen: &crate::support::chart_server::RecordedRequest| {
         seen.headers
             .get("authorization")
             .map(|value| value.to_str().unwrap().to_owned())
     };
     assert_eq!(
-        authorization(&world.server.seen("/stable/own.tgz")[0]).as_deref(),
+        authorization(&world.server.requests("/stable/own.tgz")[0]).as_deref(),
         Some("Bearer hush")
     );
-    assert_eq!(authorization(&elsewhere.seen("/away.tgz")[0]), None);
+    assert_eq!(authorization(&elsewhere.requests("/away.tgz")[0]), None);
     assert!(
         world
             .texts("SELECT message FROM portolan_files")
@@ -266,7 +266,7 @@ async fn local_files_and_foreign_hosts_get_no_access() {
     world.execute("DELETE FROM files").await;
     sync(&["--pass-credentials"]).await;
     assert_eq!(
-        authorization(&elsewhere.seen("/away.tgz")[1]).as_deref(),
+        authorization(&elsewhere.requests("/away.tgz")[1]).as_deref(),
         Some("Bearer hush")
     );
 }

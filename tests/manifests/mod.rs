@@ -1,15 +1,15 @@
 //! Repositories declared in a directory of manifests, synced into SQLite by the real binary, without a cluster.
 
-mod alike;
 mod bodies;
 mod delta;
+mod sharing;
 
 use serde_json::Value;
 
 use crate::support::chart_server::{Fault, Page};
 use crate::support::eventually::eventually;
 use crate::support::portolan::{self, command};
-use crate::support::process::ScratchFolder;
+use crate::support::process::ScratchDir;
 use crate::support::world::{SOON, World, manifest, succeeded};
 
 impl World {
@@ -88,7 +88,7 @@ async fn a_directory_is_watched_from_a_manifest_to_its_removal() {
         .await;
     assert!(broken.to_string().contains("NotAnIndex"), "{broken}");
     world.until_newest("second", "1.4.0").await;
-    world.server.repair("/second/index.yaml");
+    world.server.clear_faults("/second/index.yaml");
     world
         .until_status("second", "recovery", |status| status["ready"] == Value::Bool(true))
         .await;
@@ -139,8 +139,8 @@ async fn run_once_syncs_everything_and_reports_by_exit_code() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_examples_work_with_no_network() {
-    let folder = ScratchFolder::new("examples");
-    let database = format!("sqlite://{}", folder.join("portolan.db").display());
+    let directory = ScratchDir::new("examples");
+    let database = format!("sqlite://{}", directory.join("portolan.db").display());
     let examples = crate::support::project("examples").display().to_string();
     let once = ["run", "--once", "--manifests", &examples, "--database-url", &database];
     succeeded(command(once)).await;
