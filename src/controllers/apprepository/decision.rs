@@ -11,8 +11,8 @@ use crate::catalog::{Handled, Record};
 
 const PARTIAL_PREFIX: &str = "cut-short:";
 
-/// The longest time to the next reconcile of a repository that is not suspended. Timers follow the monotonic clock, so this
-/// bounds the delay of a sync after a step of the wall clock. Each such reconcile reads the database once.
+/// Timers follow the monotonic clock, so this bounds the delay of a sync after a step of the wall clock. Each reconcile
+/// reads the database once.
 const MAX_REQUEUE: Duration = Duration::from_hours(1);
 
 /// The cron trigger polls twice a second. The timer fires after it, so that a tick causes one reconcile.
@@ -96,18 +96,16 @@ pub fn fresh_since(
 }
 
 fn needs_complete_sync(spec: &RepositorySpec, record: &Record) -> bool {
-    let confirms_shrink = spec.allow_shrink.is_some()
-        && record
-            .refused
-            .as_ref()
-            .is_some_and(|refused| refused.confirm == spec.allow_shrink);
+    let refused = record.refused.as_ref();
+    let confirms_shrink =
+        spec.allow_shrink.is_some() && refused.is_some_and(|refused| refused.confirm == spec.allow_shrink);
     if is_requested(spec, &record.handled)
         || confirms_shrink
         || record.spec_hash.as_deref() != Some(spec.spec_hash.as_str())
     {
         return true;
     }
-    match &record.refused {
+    match refused {
         // The refusal holds for the same index; the next tick checks for a new one.
         Some(refused) => refused.inputs != spec.refusal_key(),
         None => {
@@ -137,12 +135,9 @@ pub fn has_charts(record: &Record) -> bool {
 /// Returns true if the rows are as our last sync left them: no other writer, restore or deletion changed them.
 #[must_use]
 pub fn is_unmodified(record: &Record) -> bool {
-    let left = record
-        .last_sync
-        .as_ref()
-        .and_then(|account| account.get("charts"))
-        .and_then(serde_json::Value::as_u64);
-    record.trusted && left.is_none_or(|charts| record.charts >= charts)
+    let last_sync = record.last_sync.as_ref();
+    let synced = last_sync.and_then(|last_sync| last_sync.get("charts")?.as_u64());
+    record.trusted && synced.is_none_or(|charts| record.charts >= charts)
 }
 
 #[must_use]
@@ -154,7 +149,7 @@ pub fn has_lost_charts(record: &Record) -> bool {
 #[must_use]
 pub fn is_requested(spec: &RepositorySpec, handled: &Handled) -> bool {
     let requests = &spec.requests;
-    let differs = |asked: &Option<String>, handled: &Option<String>| asked.is_some() && asked != handled;
+    let differs = |requested: &Option<String>, handled: &Option<String>| requested.is_some() && requested != handled;
     handled.resync_requests.unwrap_or_default() != requests.resync_requests
         || differs(&requests.requested_at, &handled.requested_at)
         || differs(&requests.flux_requested_at, &handled.flux_requested_at)
@@ -191,9 +186,8 @@ pub fn until_due(spec: &RepositorySpec, since: Timestamp, now: Timestamp) -> Dur
         return MAX_REQUEUE;
     };
     let delay = spec.jitter() + TRIGGER_LATENCY;
-    let wait = tick
-        .duration_since(now)
-        .saturating_add(SignedDuration::try_from(delay).unwrap_or_default());
+    let delay = SignedDuration::try_from(delay).unwrap_or_default();
+    let wait = tick.duration_since(now).saturating_add(delay);
     Duration::try_from(wait).unwrap_or_default().min(MAX_REQUEUE)
 }
 

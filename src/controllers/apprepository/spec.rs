@@ -67,10 +67,8 @@ impl Kind {
     }
 }
 
-/// Key of everything that determines the stored rows.
-///
-/// The key has two parts. A new *source* also resets the baseline of the shrink guard. A new filter or decoder only
-/// causes a complete sync.
+/// Key of everything that determines the stored rows. A new *source* also resets the baseline of the shrink guard, a new
+/// filter or decoder only causes a complete sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeKey(String);
 

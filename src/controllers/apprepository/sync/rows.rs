@@ -32,6 +32,19 @@ pub fn chart_id(spec: &RepositorySpec, name_or_path: &str) -> String {
 pub fn row(spec: &RepositorySpec, chart: Chart, path: Option<&str>) -> ChartRow {
     let name = stored_name(&chart.name);
     let id = chart_id(spec, path.unwrap_or(&chart.name));
+    let maintainers = chart.maintainers.into_iter().map(|maintainer| Maintainer {
+        name: maintainer.name,
+        email: maintainer.email.unwrap_or_default(),
+        url: maintainer.url.unwrap_or_default(),
+    });
+    let versions = chart.versions.into_iter().map(|version| ChartVersion {
+        version: version.version,
+        app_version: version.app_version,
+        created: version.created,
+        digest: version.digest,
+        urls: version.urls,
+        ..ChartVersion::default()
+    });
     ChartRow {
         chart_id: id.clone(),
         info: ChartInfo {
@@ -47,32 +60,13 @@ pub fn row(spec: &RepositorySpec, chart: Chart, path: Option<&str>) -> ChartRow 
             description: chart.description,
             home: chart.home,
             keywords: chart.keywords,
-            maintainers: chart
-                .maintainers
-                .into_iter()
-                .map(|m| Maintainer {
-                    name: m.name,
-                    email: m.email.unwrap_or_default(),
-                    url: m.url.unwrap_or_default(),
-                })
-                .collect(),
+            maintainers: maintainers.collect(),
             sources: chart.sources,
             icon: chart.icon,
             raw_icon: None,
             icon_content_type: String::new(),
             category: chart.category,
-            chart_versions: chart
-                .versions
-                .into_iter()
-                .map(|v| ChartVersion {
-                    version: v.version,
-                    app_version: v.app_version,
-                    created: v.created,
-                    digest: v.digest,
-                    urls: v.urls,
-                    ..ChartVersion::default()
-                })
-                .collect(),
+            chart_versions: versions.collect(),
         },
     }
 }

@@ -42,24 +42,19 @@ impl Run<'_> {
         }
         let stored = self.catalog().fingerprints(&self.request.spec.name).await?;
         let unchanged = rows.unchanged.iter().filter_map(|chart| chart.chart_id.as_ref());
-        let mut actual: HashMap<&str, Option<&Fingerprint>> = unchanged
-            .map(|chart_id| (chart_id.as_str(), stored.get(chart_id)))
-            .collect();
+        let mut actual: HashMap<&String, Option<&Fingerprint>> =
+            unchanged.map(|chart_id| (chart_id, stored.get(chart_id))).collect();
         actual.extend(
             rows.fingerprints
                 .iter()
-                .map(|(chart_id, fingerprint)| (chart_id.as_str(), Some(fingerprint))),
+                .map(|(chart_id, fingerprint)| (chart_id, Some(fingerprint))),
         );
-        let expected: HashMap<&str, Option<&Fingerprint>> = (full.rows.fingerprints.iter())
-            .map(|(chart_id, fingerprint)| (chart_id.as_str(), Some(fingerprint)))
+        let expected = full.rows.fingerprints.iter();
+        let expected: HashMap<_, _> = expected
+            .map(|(chart_id, fingerprint)| (chart_id, Some(fingerprint)))
             .collect();
-        if actual == expected {
-            return Ok(None);
-        }
-        let differing = expected
-            .keys()
-            .chain(actual.keys())
-            .find(|chart_id| expected.get(*chart_id) != actual.get(*chart_id));
+        let mut charts = expected.keys().chain(actual.keys());
+        let differing = charts.find(|chart_id| expected.get(*chart_id) != actual.get(*chart_id));
         Ok(differing.map(|chart_id| format!("chart {chart_id} differs")))
     }
 }

@@ -142,27 +142,22 @@ impl Run<'_> {
 
     async fn repositories(&self, registry: &Registry, names: BTreeSet<String>) -> Result<Listing, ListingError> {
         let (catalog, spec) = (self.catalog(), &self.request.spec);
-        let from_stored = catalog.oci_repositories(&spec.name, spec.change_key.source()).await?;
-        let mut from_stored: HashMap<String, OciRepository> = from_stored
-            .into_iter()
-            .map(|stored| (stored.repository.clone(), stored))
-            .collect();
-        let repositories: Vec<OciRepository> = (names.into_iter())
-            .map(|name| {
-                from_stored.remove(&name).unwrap_or_else(|| OciRepository {
-                    repository: name,
-                    // Tags pulled now have current digests.
-                    digests_checked: Some(self.request.started),
-                    ..OciRepository::default()
-                })
+        let stored = catalog.oci_repositories(&spec.name, spec.change_key.source()).await?;
+        let stored = stored.into_iter().map(|stored| (stored.repository.clone(), stored));
+        let mut stored: HashMap<String, OciRepository> = stored.collect();
+        let repositories = names.into_iter().map(|name| {
+            stored.remove(&name).unwrap_or_else(|| OciRepository {
+                repository: name,
+                // Tags pulled now have current digests.
+                digests_checked: Some(self.request.started),
+                ..OciRepository::default()
             })
-            .collect();
+        });
+        let repositories: Vec<OciRepository> = repositories.collect();
         let budget = RegistryBudget::new(self.time());
-        let mut repositories: Vec<Repository> = stream::iter(interleave(repositories, rotation(self.request.started)))
-            .map(|stored| self.tags(registry, &budget, stored))
-            .buffered(CONCURRENCY)
-            .collect()
-            .await;
+        let repositories = stream::iter(interleave(repositories, rotation(self.request.started)));
+        let repositories = repositories.map(|stored| self.tags(registry, &budget, stored));
+        let mut repositories: Vec<Repository> = repositories.buffered(CONCURRENCY).collect().await;
         repositories.sort_unstable_by(|a, b| a.stored.repository.cmp(&b.stored.repository));
         let mut capacity = MAX_TAGS;
         for repository in &mut repositories {
@@ -170,7 +165,7 @@ impl Run<'_> {
         }
         Ok(Listing {
             repositories,
-            removed: from_stored.into_keys().collect(),
+            removed: stored.into_keys().collect(),
             interrupted: budget.end().cloned(),
             ..Listing::default()
         })
