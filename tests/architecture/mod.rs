@@ -1,5 +1,7 @@
 //! Rules of dependency: a module imports only modules below it (docs/architecture.md).
 
+mod vocabulary;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
