@@ -1,6 +1,6 @@
 //! The AppRepository controller: syncs repositories into the catalog and reports their status.
 //!
-//! [`decision`], [`spec`], [`status`], [`events`] and [`removals`] are pure. [`sync`] and [`origin`] do the I/O.
+//! [`decision`], [`spec`], [`status`] and [`events`] are pure. [`sync`] and [`origin`] do the I/O.
 
 pub mod chart_files;
 pub mod decision;
@@ -13,7 +13,6 @@ mod options;
 pub mod origin;
 pub mod orphans;
 pub mod reconciler;
-pub mod removals;
 pub mod running_syncs;
 pub mod secrets;
 mod setup;
@@ -22,9 +21,6 @@ pub mod state;
 pub mod status;
 pub mod sync;
 pub mod sync_summary;
-
-#[cfg(test)]
-mod schedule_tests;
 
 pub use options::{Options, SyncOptions};
 pub use setup::{Parts, setup};
@@ -36,3 +32,8 @@ pub const CHART_FILES: &str = "apprepository/chart-files";
 
 /// Condition and event reason of a sync that the shrink guard blocked.
 pub const SHRINK_REFUSED: &str = "ShrinkRefused";
+
+#[cfg(test)]
+mod tests {
+    mod schedule;
+}

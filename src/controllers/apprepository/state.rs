@@ -18,7 +18,7 @@ pub struct RepositoryState {
     pub last_event: Option<u64>,
     /// Requests a sync regardless of the schedule, e.g. after a referenced Secret changed.
     pub force_sync: bool,
-    /// The UID of the deleted object whose charts may be removed (see [`super::removals`]).
+    /// The UID of the deleted object whose charts may be removed (see [`super::orphans`]).
     pub approved_removal: Option<String>,
     /// All of Kubeapps' CronJobs are removed, or Portolan may not remove them.
     pub cron_jobs_removed: bool,

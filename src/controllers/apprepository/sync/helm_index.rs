@@ -227,7 +227,7 @@ struct DecodeOutcome {
     cache: Option<IndexCache>,
 }
 
-/// Decodes the changes, and the full index too if it is to be verified.
+/// Decodes the changes, and the full index too for verification.
 fn decode(
     body: Body,
     shared: &SharedSplit,

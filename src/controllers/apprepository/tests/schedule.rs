@@ -12,15 +12,15 @@ use prometheus_client::registry::Registry;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::chart_files;
-use super::decision::{Decision, decide, handled, until_due};
-use super::metrics::Metrics;
-use super::origin::{Directory, Origin};
-use super::running_syncs::RunningSyncs;
-use super::spec::{Defaults, RepositorySpec};
-use super::{Options, SyncOptions, setup};
 use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog, Database, FilesMode, Handled, Record, State};
+use crate::controllers::apprepository::chart_files;
+use crate::controllers::apprepository::decision::{Decision, decide, handled, until_due};
+use crate::controllers::apprepository::metrics::Metrics;
+use crate::controllers::apprepository::origin::{Directory, Origin};
+use crate::controllers::apprepository::running_syncs::RunningSyncs;
+use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
+use crate::controllers::apprepository::{Options, SyncOptions, setup};
 use crate::controllers::{SetupContext, Source};
 use crate::helm::archive;
 use crate::http::{self, Fetcher, Limits};
@@ -84,14 +84,14 @@ impl Schedule {
         let mut registry = Registry::default();
         let queue = Queue::new(Settings::new("test"), &queue::Metrics::register(&mut registry));
         let class = Class {
-            name: super::NAME,
+            name: crate::controllers::apprepository::NAME,
             workers: 1,
             reconciler: Arc::clone(self) as Arc<dyn Reconcile>,
         };
         let metrics = controller::Metrics::register(&mut registry);
         tokio::spawn(WorkerPool::new(queue.clone(), vec![class], metrics).run());
         let key = Key {
-            class: super::NAME,
+            class: crate::controllers::apprepository::NAME,
             name: NamespacedName::new("default", "stable"),
         };
         queue.add(key, Priority::USER);
