@@ -38,7 +38,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The options of the process.
 #[derive(Clone)]
 pub struct Options {
-    /// Where objects are watched.
     pub source: SourceOptions,
     /// The options of the AppRepository controller; it is disabled if `None`.
     pub apprepository: Option<apprepository::Options>,

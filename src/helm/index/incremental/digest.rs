@@ -1,6 +1,6 @@
 //! A 128-bit digest of a chart's text.
 //!
-//! HighwayHash with a key that publishers do not know and without published digests. Nobody can search for two texts
+//! HighwayHash with a key that publishers do not know and without published digests. An attacker cannot search for two texts
 //! with the same digest.
 
 use highway::{HighwayHash as _, HighwayHasher, Key};

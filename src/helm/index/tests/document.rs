@@ -87,7 +87,7 @@ entries:
     name: a
     version: 1.0.0
     maintainers: &people
-    - name: somebody
+    - name: author
   b:
   - description: own
     <<: [*common, {home: lost, icon: kept}]
@@ -109,7 +109,7 @@ entries:
     );
     assert_eq!(
         (b.keywords.as_deref(), b.maintainers[0].name.as_str()),
-        (Some(&["k".to_owned()][..]), "somebody")
+        (Some(&["k".to_owned()][..]), "author")
     );
 }
 

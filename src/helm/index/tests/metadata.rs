@@ -14,8 +14,8 @@ icon: https://example.com/icon.png
 annotations: {category: Database, other: [1]}
 keywords: [sql]
 maintainers:
-- name: somebody
-- email: nobody@example.com
+- name: author
+- email: team@example.com
 sources: []
 dependencies: [{name: common}]
 created: 2020-01-01T00:00:00Z
@@ -69,7 +69,7 @@ fn both_notations_give_the_same_metadata() {
     // Numbers keep their text as written.
     let json = r#"{"apiVersion":"v2","name":"mysql","version":1.10,"appVersion":8.0,"description":"a database",
         "home":"https://example.com","icon":"https://example.com/icon.png","annotations":{"category":"Database","other":[1]},
-        "keywords":["sql"],"maintainers":[{"name":"somebody"},{"email":"nobody@example.com"}],"sources":[],"digest":"evil"}"#;
+        "keywords":["sql"],"maintainers":[{"name":"author"},{"email":"team@example.com"}],"sources":[],"digest":"evil"}"#;
     assert_eq!(read(json).unwrap(), yaml);
     assert_eq!(read(format!("\u{feff}\n {json}\n")).unwrap(), yaml);
     // The same in YAML's flow notation.

@@ -24,9 +24,9 @@ entries:
     annotations: {category: Database, other: [1]}
     keywords: [sql, database]
     maintainers:
-    - name: somebody
-      email: somebody@example.com
-    - email: nobody@example.com
+    - name: author
+      email: author@example.com
+    - email: team@example.com
     - name: else
       url: https://example.com/else
     sources: []
@@ -49,7 +49,7 @@ generated: 2020-12-15T06:16:10.500Z
         category: "Database".to_owned(),
         keywords: Some(vec!["sql".to_owned(), "database".to_owned()]),
         maintainers: vec![
-            maintainer("somebody", Some("somebody@example.com"), None),
+            maintainer("author", Some("author@example.com"), None),
             maintainer("else", None, Some("https://example.com/else")),
         ],
         sources: Some(vec![]),

@@ -13,7 +13,7 @@ use super::*;
 use crate::helm::index::tests::generator;
 use crate::helm::index::{Chart, decode};
 
-const KEY: [u8; DigestKey::BYTES] = *b"known to nobody, which is a key!";
+const KEY: [u8; DigestKey::BYTES] = *b"some key, known only to this one";
 
 /// A cache and the charts as the catalog would contain them.
 #[derive(Clone)]
