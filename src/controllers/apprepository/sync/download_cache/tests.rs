@@ -105,17 +105,18 @@ async fn end<T>(task: tokio::task::JoinHandle<T>) -> T {
     tokio::time::timeout(DEADLINE, task).await.unwrap().unwrap()
 }
 
+async fn start() -> (Server, DownloadCache, Fetcher) {
+    let session = session(Access::default());
+    (Server::start().await, DownloadCache::default(), session)
+}
+
 fn session(access: Access) -> Fetcher {
     Fetcher::new(Settings::default()).unwrap().with(access).unwrap()
 }
 
 #[tokio::test]
 async fn identical_requests_join_and_later_ones_use_the_cache() {
-    let (server, downloads, session) = (
-        Server::start().await,
-        DownloadCache::default(),
-        session(Access::default()),
-    );
+    let (server, downloads, session) = start().await;
     let tick = Timestamp::now();
     let first = get(&downloads, &session, &server, "a", tick);
     server.until_requested().await;
@@ -145,11 +146,7 @@ async fn identical_requests_join_and_later_ones_use_the_cache() {
 
 #[tokio::test]
 async fn responses_for_a_single_requester_are_not_cached() {
-    let (server, downloads, session) = (
-        Server::start().await,
-        DownloadCache::default(),
-        session(Access::default()),
-    );
+    let (server, downloads, session) = start().await;
     let tick = Timestamp::now();
     server.answer(2);
     for requests in [1, 2] {
@@ -162,11 +159,7 @@ async fn responses_for_a_single_requester_are_not_cached() {
 
 #[tokio::test]
 async fn responses_of_each_tick_are_shared_and_the_cache_does_not_grow() {
-    let (server, downloads, session) = (
-        Server::start().await,
-        DownloadCache::default(),
-        session(Access::default()),
-    );
+    let (server, downloads, session) = start().await;
     server.answer(20);
     for requester in ["a", "b"] {
         end(get(&downloads, &session, &server, requester, Timestamp::now())).await;
@@ -187,11 +180,7 @@ async fn responses_of_each_tick_are_shared_and_the_cache_does_not_grow() {
 
 #[tokio::test]
 async fn a_request_is_canceled_with_its_last_requester() {
-    let (server, downloads, session) = (
-        Server::start().await,
-        DownloadCache::default(),
-        session(Access::default()),
-    );
+    let (server, downloads, session) = start().await;
     let tick = Timestamp::now();
     let first = get(&downloads, &session, &server, "a", tick);
     server.until_requested().await;
