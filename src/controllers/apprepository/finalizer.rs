@@ -88,11 +88,7 @@ impl Reconciler {
             .await;
         let fingerprint = status::fingerprint(&status);
         if self.states.read(name, |state| state.last_status) != Some(fingerprint)
-            && self
-                .origin
-                .has_status()
-                .await
-                .or_else(|error| ignore_not_found(error).map(|()| false))?
+            && self.has_status_subresource().await?
         {
             self.origin
                 .write_status(meta, &status)

@@ -322,6 +322,12 @@ impl Reconciler {
         })
     }
 
+    /// Returns false if the CRD is not installed, or has no status subresource, as Kubeapps' CRD.
+    pub(super) async fn has_status_subresource(&self) -> Result<bool, ReconcileError> {
+        let found = self.origin.has_status().await;
+        found.or_else(|error| ignore_not_found(error).map(|()| false))
+    }
+
     async fn write_status(
         &self,
         object: &AppRepository,
@@ -330,12 +336,7 @@ impl Reconciler {
         unrecorded: Option<&State>,
         phase: Phase,
     ) -> Result<(), ReconcileError> {
-        if !self
-            .origin
-            .has_status()
-            .await
-            .or_else(|error| ignore_not_found(error).map(|()| false))?
-        {
+        if !self.has_status_subresource().await? {
             return Ok(());
         }
         let name = &spec.name;
