@@ -14,7 +14,7 @@
 //! Everything is level-triggered: an event only says *look at this key*. A reconcile reads the object from the store and
 //! what is true outside, and moves the world one step nearer; it may be repeated, interrupted, or run twice without harm.
 //!
-//! `api`, `queue`, `source`, `catalog`, `filter` and `lease` know nothing of one another or of what stands above them.
+//! Modules import only from the floors below them (docs/architecture.md).
 
 #![forbid(unsafe_code)]
 

@@ -52,17 +52,17 @@ pub fn is_older(version: &str, than: &str) -> bool {
     matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
 }
 
-/// Metadata without `managedFields`.
+/// Metadata without `managedFields`, and without annotations if `A` ignores them.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Metadata {
+pub(crate) struct Metadata<A = Annotations> {
     name: Option<String>,
     namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
     generation: Option<i64>,
     labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
+    annotations: Option<A>,
     finalizers: Option<Vec<String>>,
     owner_references: Option<Vec<OwnerReference>>,
     #[serde(default, deserialize_with = "time")]
@@ -77,27 +77,30 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::E
     Ok(text.map(|text| Time(text.parse().unwrap_or(Timestamp::MAX))))
 }
 
-impl From<Metadata> for ObjectMeta {
-    fn from(meta: Metadata) -> Self {
-        Self {
-            name: meta.name,
-            namespace: meta.namespace,
-            uid: meta.uid,
-            resource_version: meta.resource_version,
-            generation: meta.generation,
-            labels: meta.labels,
-            annotations: meta.annotations,
-            finalizers: meta.finalizers,
-            owner_references: meta.owner_references,
-            creation_timestamp: meta.creation_timestamp,
-            deletion_timestamp: meta.deletion_timestamp,
-            ..Self::default()
+type Annotations = BTreeMap<String, String>;
+
+impl<A> Metadata<A> {
+    pub(crate) fn into_meta(self, annotations: impl FnOnce(A) -> Option<Annotations>) -> ObjectMeta {
+        ObjectMeta {
+            name: self.name,
+            namespace: self.namespace,
+            uid: self.uid,
+            resource_version: self.resource_version,
+            generation: self.generation,
+            labels: self.labels,
+            annotations: self.annotations.and_then(annotations),
+            finalizers: self.finalizers,
+            owner_references: self.owner_references,
+            creation_timestamp: self.creation_timestamp,
+            deletion_timestamp: self.deletion_timestamp,
+            ..ObjectMeta::default()
         }
     }
 }
 
 fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    Option::<Metadata>::deserialize(deserializer).map(|meta| meta.map(Into::into).unwrap_or_default())
+    let meta = Option::<Metadata>::deserialize(deserializer)?;
+    Ok(meta.map(|meta| meta.into_meta(Some)).unwrap_or_default())
 }
 
 /// The metadata of an object of kind `K`, from a metadata-only request.

@@ -245,7 +245,8 @@ impl Manager {
             tasks.spawn(task);
         }
         let pool = WorkerPool::new(self.queue.clone(), self.classes, metrics.workers.clone());
-        let mut workers = tokio::spawn(pool.run());
+        let canceled = CancellationToken::new();
+        let mut workers = tokio::spawn(pool.run(canceled.clone()));
         let result = tokio::select! {
             () = shutdown.cancelled() => Ok(()),
             error = task_ended(tasks) => Err(error),
@@ -254,7 +255,7 @@ impl Manager {
         };
         // In each case: no new work starts, and readiness fails.
         shutdown.cancel();
-        tasks.shutdown().await;
+        tasks.abort_all();
         self.queue.shut_down();
         let drained = tokio::select! {
             biased;
@@ -263,7 +264,8 @@ impl Manager {
             drained = drain(&mut workers, self.drain_timeout) => drained,
         };
         if !workers.is_finished() {
-            workers.abort();
+            canceled.cancel();
+            // Errors have been logged; only the end matters.
             let _ = workers.await;
         }
         result.and(drained)

@@ -82,7 +82,7 @@ async fn sync_all(
     // Workers of a queue that is shut down end when it is empty.
     context.queue.shut_down();
     WorkerPool::new(context.queue.clone(), vec![class], metrics.workers)
-        .run()
+        .run(CancellationToken::new())
         .await;
     let names = parts.store.names();
     let import = |name: NamespacedName| {

@@ -25,12 +25,16 @@ pub struct ComponentEventHandler {
 impl ComponentEventHandler {
     /// Never blocks.
     pub fn on_event(&self, kind: &GroupKind, event: &KindEvent<Readiness>) {
-        let names = match event {
-            KindEvent::Object { old, new } => self.index.affected(kind, old.as_deref(), new.as_deref()),
-            KindEvent::Kind => self.index.users(kind),
+        let (names, priority) = match event {
+            KindEvent::Object { old, new } => {
+                let names = self.index.affected(kind, old.as_deref(), new.as_deref());
+                (names, Priority::USER)
+            }
+            // All users of a kind must not delay an Application that a user has just changed.
+            KindEvent::Kind => (self.index.users(kind), Priority::LOW),
         };
         for name in names {
-            self.queue.add_after(key(&name), DEBOUNCE, Priority::USER);
+            self.queue.add_after(key(&name), DEBOUNCE, priority);
         }
     }
 }
@@ -64,21 +68,20 @@ impl EventHandler {
     }
 
     fn on_applied(&self, name: &NamespacedName, spec: &Arc<AppSpec>) {
-        let kinds = spec.watched_kinds().cloned().collect();
-        let before = self.index.get(name);
-        let has_changed = before.as_ref() != Some(spec);
+        if self.index.get(name).as_ref() == Some(spec) {
+            return;
+        }
         // Before the subscription: watches may notify immediately.
         self.index.insert(Arc::clone(spec));
-        if has_changed {
-            self.enqueue_other_adopters(name);
-        }
+        self.enqueue_other_adopters(name);
+        let kinds = spec.watched_kinds().cloned().collect();
         self.watches.subscribe(name.clone(), &name.namespace, kinds);
     }
 
     /// Cycle detection depends on the specs of other Applications, which component watches do not report.
     fn enqueue_other_adopters(&self, name: &NamespacedName) {
-        for other in self.index.users(&application_kind()) {
-            if other.namespace == name.namespace && other != *name {
+        for other in self.index.users_in(&application_kind(), &name.namespace) {
+            if other != *name {
                 self.queue.add_after(key(&other), DEBOUNCE, Priority::USER);
             }
         }

@@ -1,6 +1,6 @@
 //! Lookup of the Applications that a component event affects.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -16,7 +16,7 @@ pub struct Index(Arc<RwLock<Tables>>);
 #[derive(Debug, Default)]
 struct Tables {
     by_name: HashMap<NamespacedName, Arc<AppSpec>>,
-    by_kind: HashMap<GroupKind, HashMap<String, BTreeSet<String>>>,
+    by_kind: HashMap<GroupKind, HashMap<String, BTreeMap<String, Arc<AppSpec>>>>,
 }
 
 impl Index {
@@ -30,7 +30,7 @@ impl Index {
             namespaces
                 .entry(name.namespace.clone())
                 .or_default()
-                .insert(name.name.clone());
+                .insert(name.name.clone(), Arc::clone(&spec));
         }
         tables.by_name.insert(name.clone(), spec);
     }
@@ -50,7 +50,22 @@ impl Index {
         let tables = self.0.read();
         let namespaces = tables.by_kind.get(kind).into_iter().flatten();
         namespaces
-            .flat_map(|(namespace, names)| names.iter().map(move |name| NamespacedName::new(namespace, name)))
+            .flat_map(|(_, specs)| specs.values().map(|spec| spec.name.clone()))
+            .collect()
+    }
+
+    /// Returns the Applications of a namespace that watch a kind.
+    #[must_use]
+    pub fn users_in(&self, kind: &GroupKind, namespace: &str) -> Vec<NamespacedName> {
+        let tables = self.0.read();
+        let specs = tables
+            .by_kind
+            .get(kind)
+            .and_then(|namespaces| namespaces.get(namespace));
+        specs
+            .into_iter()
+            .flat_map(BTreeMap::values)
+            .map(|spec| spec.name.clone())
             .collect()
     }
 
@@ -67,18 +82,17 @@ impl Index {
             return Vec::new();
         };
         let namespace = old.or(new).and_then(|object| object.namespace.as_deref());
-        let is_affected = |name: &NamespacedName| {
-            tables.by_name.get(name).is_some_and(|spec| {
-                let affects = |object: &Object<K>| is_component(spec, kind, object) || is_owned(spec, object);
-                old.is_some_and(affects) || new.is_some_and(affects)
-            })
+        let is_affected = |spec: &&Arc<AppSpec>| {
+            let affects = |object: &Object<K>| is_component(spec, kind, object) || is_owned(spec, object);
+            old.is_some_and(affects) || new.is_some_and(affects)
         };
         namespaces
             .iter()
             // A cluster-scoped object may affect Applications of any namespace.
             .filter(|(own, _)| namespace.is_none_or(|namespace| namespace == own.as_str()))
-            .flat_map(|(namespace, names)| names.iter().map(move |name| NamespacedName::new(namespace, name)))
+            .flat_map(|(_, specs)| specs.values())
             .filter(is_affected)
+            .map(|spec| spec.name.clone())
             .collect()
     }
 }

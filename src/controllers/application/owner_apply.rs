@@ -5,9 +5,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use kube::Client;
+use tokio::time::Instant;
 
 use super::index::Index;
 use super::metrics::Metrics;
@@ -25,6 +27,8 @@ use crate::runtime::watch::WatchManager;
 const CONCURRENCY: usize = 4;
 /// Writes per reconcile; the rest follows in the next one.
 const MAX_WRITES: usize = 64;
+/// Time after which no batch begins, so that slow writes do not hold a worker.
+const MAX_TIME: Duration = Duration::from_secs(10);
 /// Refusals after which the kind is skipped: it is likely that the whole kind may not be changed.
 const MAX_REFUSALS: usize = 16;
 /// Other failures after which the reconcile stops: the API server is likely unhealthy.
@@ -75,7 +79,8 @@ impl Ownership {
     async fn change(&self, spec: &Arc<AppSpec>, changes: &[PlannedChange], result: &mut ApplyResult) {
         let mut counts = WriteCounts::default();
         let mut changes = changes.iter();
-        while counts.writes < MAX_WRITES && counts.failures < MAX_FAILURES {
+        let start = Instant::now();
+        while start.elapsed() < MAX_TIME && counts.writes < MAX_WRITES && counts.failures < MAX_FAILURES {
             let batch: Vec<_> = changes
                 .by_ref()
                 .filter(|planned| counts.should_try(planned))

@@ -83,6 +83,7 @@ impl Plan {
         } else {
             BTreeSet::new()
         };
+        let (set, remove) = (OwnerChange::Set(owner(spec)), OwnerChange::Remove(spec.uid.clone()));
         let (mut cluster_scoped, mut in_cycle, mut is_clean) = (0, Vec::new(), view.polled.is_none());
         for object in &view.objects {
             let is_owned = is_owned(spec, object);
@@ -103,18 +104,16 @@ impl Plan {
                 in_cycle.push(object.name.to_string());
                 is_desired = false;
             }
-            let change = if is_desired {
-                Some(OwnerChange::Set(owner(spec)))
-            } else {
-                is_owned.then(|| OwnerChange::Remove(spec.uid.clone()))
+            let change = match (is_desired, is_owned) {
+                (true, _) => &set,
+                (false, true) => &remove,
+                (false, false) => continue,
             };
-            let has_effect =
-                |change: &OwnerChange| owners::changed(&object.owner_references.to_vec(), change).is_some();
-            if let Some(change) = change.filter(has_effect) {
+            if owners::changed(&object.owner_references.to_vec(), change).is_some() {
                 self.changes.push(PlannedChange {
                     kind: kind.clone(),
                     target: target(&view.resource, object),
-                    change,
+                    change: change.clone(),
                 });
             }
         }

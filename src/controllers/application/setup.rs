@@ -66,6 +66,12 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         on_change,
     );
     let (cached, queue) = (store.clone(), context.queue.clone());
+    let (applications, watch_manager) = (store.clone(), watches.clone());
+    // Before all Applications are known, kinds would be watched in each of the first few namespaces, and then in all.
+    let component_watches = async move {
+        applications.wait_until_synced().await;
+        watch_manager.run().await;
+    };
     let reconciler = Reconciler {
         store,
         events: EventPublisher::new(client.clone(), FIELD_MANAGER),
@@ -76,7 +82,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
             watches: watches.clone(),
         },
         index,
-        watches: watches.clone(),
+        watches,
         throttle: WriteThrottle::default(),
         metrics: metrics.clone(),
         sync_period: options.sync_period,
@@ -89,7 +95,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
             workers: options.workers,
             reconciler: Arc::new(reconciler),
         }],
-        sources: vec![informer.boxed(), watches.run().boxed()],
+        sources: vec![informer.boxed(), component_watches.boxed()],
         leader_tasks: Vec::new(),
         enqueue_all: Box::new(move || {
             for name in cached.names() {

@@ -20,7 +20,7 @@ const CLEANUP_BACKOFF: Backoff = Backoff {
 };
 
 impl Reconciler {
-    /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::removals`]).
+    /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::orphans`]).
     pub(super) async fn remove_orphan(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
         let Some(uid) = self.states.read(name, |state| state.approved_removal.clone()) else {
@@ -45,6 +45,8 @@ impl Reconciler {
         let skip = meta.annotations.as_ref().and_then(|all| all.get(SKIP_CLEANUP));
         if skip.is_some_and(|value| value == "true") {
             tracing::warn!("skipping the removal of charts, as requested by annotation {SKIP_CLEANUP}");
+        } else if !self.is_cache_current(name).await? {
+            return Ok(Action::requeue_after(STALE_CACHE_RETRY));
         } else if let Err(error) = self.remove(name, None).await {
             let note = format!(
                 "failed to remove the charts, deletion is blocked: {error}; to skip the cleanup, set the annotation {SKIP_CLEANUP}: \"true\""

@@ -193,13 +193,12 @@ fn watch_secrets(
     let kubeapps_namespace = options.kubeapps_namespace.clone();
     let (store, queue, namespace) = (store.clone(), queue.clone(), kubeapps_namespace.clone());
     let on_change = move |secret| {
-        // A new leader checks all repositories, and reads their Secrets.
-        if queue.is_paused() {
-            return;
-        }
         for name in repositories_of(&secret, &store, &namespace) {
             states.update(&name, |state| state.force_sync = true);
-            queue.add(key(&name), Priority::USER);
+            // A new leader enqueues all repositories.
+            if !queue.is_paused() {
+                queue.add(key(&name), Priority::USER);
+            }
         }
     };
     secrets::watch(client.clone(), scope(options), kubeapps_namespace, on_change).boxed()

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::metrics::ControllerMetrics;
@@ -66,14 +67,15 @@ impl WorkerPool {
         }
     }
 
-    /// Runs the workers until the queue is shut down and drained. Dropping the future cancels reconciles in progress.
-    pub async fn run(self) {
+    /// Runs the workers until the queue is shut down and drained, or until `canceled`, which cancels reconciles in
+    /// progress. No reconcile is in progress afterwards.
+    pub async fn run(self, canceled: CancellationToken) {
         let Self { pool, workers } = self;
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
             tasks.spawn(Arc::clone(&pool).work());
         }
-        while let Some(ended) = tasks.join_next().await {
+        while let Some(ended) = canceled.run_until_cancelled(tasks.join_next()).await.flatten() {
             // Panics of reconcilers are caught earlier.
             if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
                 let error = panic_message(&*panic);
@@ -81,6 +83,7 @@ impl WorkerPool {
                 tasks.spawn(Arc::clone(&pool).work());
             }
         }
+        tasks.shutdown().await;
     }
 }
 

@@ -21,7 +21,7 @@ use super::response_size::is_watch;
 const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit after a watch that timed out: an overloaded API server queues requests for a quarter of its own limit of
 /// a minute.
-const SLOW_WATCH_TIMEOUT: Duration = Duration::from_secs(30);
+pub(in crate::runtime) const SLOW_WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of other requests, above the API server's own default of a minute.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
 

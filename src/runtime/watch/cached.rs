@@ -116,7 +116,7 @@ pub async fn informer<T, K>(
             }
         }),
     };
-    watch.run().await;
+    watch.run_despite_panics().await;
 }
 
 /// Applies events to `store` and calls `on_change` in order, until the events end. The source reports its errors.

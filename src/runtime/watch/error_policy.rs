@@ -12,8 +12,8 @@ use crate::runtime::kube_client::ApiError;
 /// Polling intervals for a definition that is not installed.
 const REQUIRED_POLL: Duration = Duration::from_secs(3);
 const OPTIONAL_POLL: Duration = Duration::from_secs(30);
-/// Failures further apart are unrelated. Longer than the maximum backoff.
-const SERIES_GAP: Duration = Duration::from_secs(60);
+/// Failures further apart are unrelated. Longer than the maximum backoff with jitter and the time limit of a request.
+const SERIES_GAP: Duration = Duration::from_secs(120);
 
 /// The reaction of a watch to errors. Every watch retries forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

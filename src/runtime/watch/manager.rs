@@ -20,7 +20,7 @@ use super::error_policy::ErrorPolicy;
 use super::events::{ObjectEvents, events};
 use super::handles::{KindWatches, WatchHandle, demands};
 use super::planner::{MAX_WATCHES, plan};
-use super::store::{Change, Health};
+use super::store::{Change, Health, Stored};
 use super::subscriptions::Subscriptions;
 use super::watcher::Notification;
 use super::{FieldSet, GroupKind, Object, Project, Scope};
@@ -201,7 +201,7 @@ where
             return KindState::Pending;
         };
         let polled = match watch.store.health() {
-            Health::Failed(error) => return KindState::Failed(error),
+            Health::Failed { message, .. } => return KindState::Failed(message),
             Health::Polled(reason) => Some(reason),
             Health::Healthy => None,
         };
@@ -229,7 +229,8 @@ where
         let Some(stored) = stores.iter().find_map(|store| store.get(&name)) else {
             return;
         };
-        let object = Arc::new(Object::new(meta, stored.projection.clone()));
+        let mut object = Arc::new(Object::new(meta, stored.projection.clone()));
+        object.share(&stored);
         for store in stores {
             if let Some(change) = store.assume(Arc::clone(&object)) {
                 self.shared.notify(kind, Notification::Change(change));

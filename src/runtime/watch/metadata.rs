@@ -31,7 +31,7 @@ where
     let api: Api<Partial<K>> = scope.api(client);
     let open = move || events_of(api.clone(), |object: Partial<K>| versioned(object.metadata));
     let description = discovery::Resource::of::<K>(true).name();
-    watch(description, open, on_change).run().await;
+    watch(description, open, on_change).run_despite_panics().await;
 }
 
 fn versioned(meta: ObjectMeta) -> Versioned {

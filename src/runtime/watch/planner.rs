@@ -29,7 +29,7 @@ fn scopes(namespaces: &BTreeSet<String>, is_namespaced: bool, is_wide: bool) -> 
 pub(super) struct Demand {
     pub(super) namespaces: BTreeSet<String>,
     pub(super) is_namespaced: bool,
-    /// Set if the cluster-wide watch fails; it may be forbidden where watches of namespaces are allowed.
+    /// Set if the cluster-wide watch is forbidden; watches of namespaces may be allowed.
     pub(super) is_wide_refused: bool,
     pub(super) running: BTreeSet<Scope>,
 }

@@ -185,12 +185,7 @@ impl<'de, K: Project> Visitor<'de> for DecodedVisitor<K> {
             // Spec and status stay raw text, one object at a time, so their content cannot fail the whole list.
             match (&*key, K::FIELDS) {
                 // Annotations may be most of an object, and a page of objects is in memory at a time.
-                ("metadata", _) => {
-                    meta = ObjectMeta {
-                        annotations: None,
-                        ..map.next_value::<Metadata>()?.into()
-                    }
-                }
+                ("metadata", _) => meta = map.next_value::<Metadata<IgnoredAny>>()?.into_meta(|_| None),
                 ("spec", FieldSet::SpecAndStatus) => spec = map.next_value::<Option<Box<RawValue>>>()?,
                 ("status", FieldSet::Status | FieldSet::SpecAndStatus) => {
                     status = map.next_value::<Option<Box<RawValue>>>()?;

@@ -65,7 +65,11 @@ pub enum Source {
 pub(super) enum Health {
     #[default]
     Healthy,
-    Failed(String),
+    Failed {
+        message: String,
+        /// The API server refuses the list.
+        is_denied: bool,
+    },
     /// Watching fails but listing works; objects are as old as the last list.
     Polled(String),
 }
@@ -201,7 +205,12 @@ impl<T> Store<T> {
     }
 
     pub(super) fn has_failed(&self) -> bool {
-        matches!(self.state.read().health, Health::Failed(_))
+        matches!(self.state.read().health, Health::Failed { .. })
+    }
+
+    /// Returns true if objects may not be listed.
+    pub(super) fn is_denied(&self) -> bool {
+        matches!(self.state.read().health, Health::Failed { is_denied: true, .. })
     }
 
     pub(super) fn is_polled(&self) -> bool {
@@ -247,8 +256,9 @@ impl<T: Stored> State<T> {
             entries[at].list = list;
             return None;
         }
-        // The previous object, and the replaced or next one.
-        for neighbor in [at.wrapping_sub(1), at] {
+        // The replaced or next object, and the previous one. The previous one counts, since a replaced object may be one
+        // of our own writes, which share nothing yet.
+        for neighbor in [at, at.wrapping_sub(1)] {
             if let Some(neighbor) = entries.get(neighbor) {
                 object.share(&neighbor.object);
             }

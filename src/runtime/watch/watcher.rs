@@ -10,14 +10,15 @@ use tokio::time::{sleep, timeout};
 use super::error_policy::{ErrorPolicy, Failure, Failures, Retry};
 use super::events::Events;
 use super::store::{Change, Health, Store, Stored};
+use crate::runtime::kube_client::response_timeout::SLOW_WATCH_TIMEOUT;
 
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which failing lists invalidate the last known state.
 const STALE_LIMIT: Duration = Duration::from_secs(30);
 /// Delay after a panic, which is likely to recur.
 const PANIC_DELAY: Duration = Duration::from_secs(60);
-/// Time without failure after which a forbidden watch counts as allowed.
-const PROBATION: Duration = Duration::from_secs(5);
+/// Time without failure after which a failing watch counts as working. A request for a watch fails earlier.
+const PROBATION: Duration = Duration::from_secs(SLOW_WATCH_TIMEOUT.as_secs() + 5);
 
 #[derive(Debug)]
 pub(super) enum Notification<T> {
@@ -39,7 +40,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
     /// Runs forever, also after a panic: projections run while events are decoded and may panic on unexpected objects.
     pub(super) async fn run_despite_panics(self) {
         while AssertUnwindSafe(self.run()).catch_unwind().await.is_err() {
-            self.set_failed("internal error while decoding an object, see log");
+            self.set_failed("internal error while decoding an object, see log", false);
             sleep(PANIC_DELAY).await;
         }
     }
@@ -60,8 +61,8 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
         loop {
             let retry = match self.next(&mut events, is_listing).await {
                 Some(Ok(event)) => {
-                    // The stream emits the start of a list before it sends a request.
-                    if !matches!(event, Event::Init) && failures.reset() {
+                    // Part of a list proves nothing: its next page may fail each time.
+                    if !matches!(event, Event::Init | Event::InitApply(_)) && failures.reset() {
                         tracing::info!(watch = self.description, "watch re-established");
                     }
                     is_listing = matches!(event, Event::Init | Event::InitApply(_));
@@ -151,7 +152,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
                 _ => self.store.is_synced(),
             };
             if is_stale || !is_current {
-                self.set_failed(message);
+                self.set_failed(message, failure.is_denied());
             }
         } else if failure.is_denied() {
             let seconds = interval.as_secs();
@@ -161,11 +162,11 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
         }
     }
 
-    fn set_failed(&self, message: &str) {
-        self.set_health(Health::Failed(format!(
-            "failed to list {}: {message}",
-            self.description
-        )));
+    fn set_failed(&self, message: &str, is_denied: bool) {
+        self.set_health(Health::Failed {
+            message: format!("failed to list {}: {message}", self.description),
+            is_denied,
+        });
     }
 
     fn set_polled(&self, message: &str) {

@@ -16,6 +16,7 @@ use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::manifests::SecretContent;
 
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
+const MIN_RECHECK: Duration = Duration::from_secs(5);
 
 pub struct Cluster {
     client: Client,
@@ -112,8 +113,10 @@ impl Cluster {
             Ok(written) => Ok(written.metadata),
             Err(error) => {
                 if error.is_not_found() {
-                    // The object is gone, or the CRD was replaced by one without status: check again.
-                    self.status_subresource.lock().await.known = None;
+                    // The object is gone, or the CRD was replaced by one without status: check again, but not for each of
+                    // many deleted objects.
+                    let mut subresource = self.status_subresource.lock().await;
+                    subresource.known = subresource.known.filter(|(_, checked)| checked.elapsed() < MIN_RECHECK);
                 }
                 Err(error)
             }

@@ -14,6 +14,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::runtime::workqueue::{self as queue, Queue, Settings};
@@ -114,7 +115,7 @@ impl Bench {
             queue,
             turns,
             registry,
-            pool: tokio::spawn(controller.run()),
+            pool: tokio::spawn(controller.run(CancellationToken::new())),
         }
     }
 

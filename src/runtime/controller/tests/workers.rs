@@ -36,7 +36,7 @@ async fn a_key_goes_to_the_reconciler_of_its_class_and_counts_there() {
     queue.add(application(1), Priority::USER);
     queue.add(repository(2), Priority::USER);
     queue.shut_down();
-    controller.run().await;
+    controller.run(CancellationToken::new()).await;
     let mut seen = seen.lock().clone();
     seen.sort_unstable_by_key(|(reconciler, _)| *reconciler);
     assert_eq!(
@@ -64,7 +64,7 @@ async fn a_class_without_a_reconciler_is_a_terminal_error_and_ends_no_worker() {
     queue.add(repository(1), Priority::USER);
     queue.add(repository(2), Priority::USER);
     queue.shut_down();
-    controller.run().await;
+    controller.run(CancellationToken::new()).await;
     assert_eq!(metrics.of_controller(REPOSITORY).terminal_errors.get(), 2);
 }
 

@@ -103,7 +103,7 @@ impl Scripted {
 
 fn failed(store: &Pods) -> Option<String> {
     match store.health() {
-        Health::Failed(error) => Some(error),
+        Health::Failed { message, .. } => Some(message),
         Health::Healthy | Health::Polled(_) => None,
     }
 }
@@ -111,7 +111,7 @@ fn failed(store: &Pods) -> Option<String> {
 fn polled(store: &Pods) -> Option<String> {
     match store.health() {
         Health::Polled(reason) => Some(reason),
-        Health::Healthy | Health::Failed(_) => None,
+        Health::Healthy | Health::Failed { .. } => None,
     }
 }
 
@@ -231,6 +231,11 @@ async fn a_kind_that_cannot_be_watched_is_polled() {
     // The third watch is allowed; it counts as healthy after the probation.
     advance(121).await;
     assert!(polled(&watch.store).is_some());
+    advance(30).await;
+    assert!(
+        polled(&watch.store).is_some(),
+        "the request for the watch may still fail"
+    );
     advance(10).await;
     assert_eq!(watch.store.health(), Health::default());
     assert_eq!(watch.starts(), [0, 120, 240]);
@@ -244,6 +249,24 @@ async fn a_kind_that_cannot_be_watched_is_polled() {
         "health",
     ];
     assert_eq!(watch.notifications(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_second_page_always_fails_becomes_stale() {
+    // Each attempt delivers the first page.
+    let interrupted = || {
+        let mut script = list(&["a", "b"]);
+        script.truncate(2);
+        script.extend(list_fails(410));
+        script
+    };
+    let mut scripts = vec![list(&["a"])];
+    scripts[0].push(watch_fails(410));
+    scripts.extend(std::iter::repeat_with(interrupted).take(50));
+    let watch = scripted(scripts);
+    advance(120).await;
+    assert!(failed(&watch.store).is_some(), "{:?}", watch.starts());
+    assert!(watch.starts().len() < 20, "the delay grows: {:?}", watch.starts());
 }
 
 #[tokio::test(start_paused = true)]
