@@ -1,6 +1,6 @@
-//! Clock of rate limiters that tests can pause.
+//! The clock of rate limiters, which tests can pause, and steps of the wall clock.
 
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use governor::clock::Clock;
 
@@ -13,5 +13,69 @@ impl Clock for TokioClock {
 
     fn now(&self) -> Instant {
         tokio::time::Instant::now().into_std()
+    }
+}
+
+/// Detects steps of the wall clock, which timers do not follow.
+#[derive(Debug)]
+pub struct StepDetector {
+    monotonic: Instant,
+    wall: SystemTime,
+}
+
+/// Smaller differences are adjustments.
+const MIN_STEP: Duration = Duration::from_secs(2);
+const STEP_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+impl Default for StepDetector {
+    fn default() -> Self {
+        Self {
+            monotonic: Instant::now(),
+            wall: SystemTime::now(),
+        }
+    }
+}
+
+impl StepDetector {
+    /// Returns when the wall clock was set.
+    pub async fn stepped(&mut self) {
+        loop {
+            tokio::time::sleep(STEP_CHECK_INTERVAL).await;
+            if self.has_stepped(Instant::now(), SystemTime::now()) {
+                tracing::info!("the wall clock was set, rebuilding the schedule");
+                return;
+            }
+        }
+    }
+
+    /// Compares both clocks since the last call.
+    fn has_stepped(&mut self, monotonic: Instant, wall: SystemTime) -> bool {
+        let expected = self.wall + monotonic.saturating_duration_since(self.monotonic);
+        *self = Self { monotonic, wall };
+        let step = wall.duration_since(expected).unwrap_or_else(|error| error.duration());
+        step > MIN_STEP
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_in_both_directions_are_detected_once_and_adjustments_are_not() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let mut detector = StepDetector::default();
+        let (mut monotonic, mut wall) = (detector.monotonic, detector.wall);
+        let mut has_stepped = |forward: Duration, back: Duration| {
+            monotonic += 5 * SECOND;
+            wall = wall + 5 * SECOND + forward - back;
+            detector.has_stepped(monotonic, wall)
+        };
+        assert!(!has_stepped(SECOND, Duration::ZERO));
+        assert!(!has_stepped(Duration::ZERO, SECOND));
+        assert!(has_stepped(7200 * SECOND, Duration::ZERO));
+        assert!(!has_stepped(Duration::ZERO, Duration::ZERO));
+        assert!(has_stepped(Duration::ZERO, 7200 * SECOND));
+        assert!(!has_stepped(Duration::ZERO, Duration::ZERO));
     }
 }

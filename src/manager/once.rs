@@ -74,14 +74,15 @@ async fn sync_all(
         reconciler: Arc::clone(&parts.reconciler),
         results: Mutex::default(),
     });
-    let class = Class {
-        name: apprepository::NAME,
+    let class = |name| Class {
+        name,
         workers: options.workers,
         reconciler: Arc::clone(&once) as Arc<dyn Reconcile>,
     };
+    let classes = [apprepository::NAME, apprepository::CLEANUP].map(class);
     // Workers of a queue that is shut down end when it is empty.
     context.queue.shut_down();
-    WorkerPool::new(context.queue.clone(), vec![class], metrics.workers)
+    WorkerPool::new(context.queue.clone(), classes.into(), metrics.workers)
         .run(CancellationToken::new())
         .await;
     let names = parts.store.names();
@@ -138,7 +139,7 @@ impl Once {
                 // A registry has more tags than one sync takes. A requeue with a priority is that of the schedule.
                 Ok(Action::RequeueAfter {
                     delay: Duration::ZERO,
-                    priority: None,
+                    priority: None | Some(Priority::CONTINUED),
                 }) => {}
                 Ok(Action::Done | Action::RequeueAfter { .. }) => return Ok(()),
                 Err(ReconcileError::Transient { message, .. } | ReconcileError::Terminal { message, .. }) => {

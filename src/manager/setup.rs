@@ -124,8 +124,7 @@ fn queue(options: &Options, metrics: &workqueue::Metrics) -> Queue<Key> {
     let apprepository = options.apprepository.iter().flat_map(apprepository::Options::classes);
     let application = options.application.iter().flat_map(application::Options::classes);
     let settings = workqueue::Settings {
-        name: "portolan".to_owned(),
-        lanes: apprepository.chain(application).collect(),
+        classes: apprepository.chain(application).collect(),
         rate_per_second: options.queue_rate,
         burst: options.queue_burst,
     };

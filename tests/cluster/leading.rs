@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use axum::http::Method;
+use portolan::api::FINALIZER;
 
 use super::rows::Postgres;
-use super::{SOON, World, index};
+use super::{SOON, World, finalizers, index};
 use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
@@ -161,4 +162,40 @@ async fn a_new_leader_with_a_stale_cache_keeps_the_charts_of_repositories_it_has
         .rows
         .until_charts_within(TAKEN_OVER, &["stable/web 2.0.0"])
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_leader_that_saw_a_deletion_keeps_the_charts_of_the_recreated_repository() {
+    const OTHERS: &str = "example.com/hold";
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let flags = ["--enable-leader-election", "--namespace", &world.namespace];
+    let mut leader = world.portolan(postgres.url(), &flags).await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+    world.set_finalizers("stable", &[FINALIZER, OTHERS]).await;
+    world.delete("stable").await;
+    world
+        .until("stable", "the charts are removed", |object| {
+            finalizers(object) == [OTHERS]
+        })
+        .await;
+
+    let control_plane = control_plane().await;
+    let proxy = FaultProxy::in_front_of(control_plane).await;
+    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+    let standby = Portolan::start(world.command(&kubeconfig, postgres.url(), &flags));
+    standby.ready(SOON).await;
+    let is_watch = |request: &ApiRequest| request.is_watch() && request.is_of("apprepositories");
+    proxy.inject(usize::MAX, ApiFault::Stalled, is_watch);
+    proxy.gate.disconnect();
+
+    world.set_finalizers("stable", &[]).await;
+    world.gone("stable").await;
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+    leader.signal("TERM");
+    assert!(leader.exit(SOON).await.success());
+    standby.line_with("the cache is stale", TAKEN_OVER).await;
+    postgres.rows.until_charts(&["stable/web 1.0.0"]).await;
 }

@@ -15,7 +15,7 @@ use crate::controllers::{Controller, FIELD_MANAGER, SetupContext, Source};
 use crate::runtime::controller::Class;
 use crate::runtime::events::EventPublisher;
 use crate::runtime::watch::{ErrorPolicy, Scope, Settings, Store, WatchManager, informer};
-use crate::runtime::workqueue::Priority;
+use crate::runtime::workqueue::{ClassLimits, Priority};
 
 #[derive(Clone)]
 pub struct Options {
@@ -28,8 +28,8 @@ pub struct Options {
 
 impl Options {
     #[must_use]
-    pub fn classes(&self) -> [(&'static str, usize); 1] {
-        [(NAME, self.workers)]
+    pub fn classes(&self) -> [(&'static str, ClassLimits); 1] {
+        [(NAME, ClassLimits::workers(self.workers))]
     }
 }
 

@@ -8,12 +8,22 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::spec::RepositorySpec;
 use crate::catalog::{Handled, Record};
+use crate::runtime::workqueue::Backoff;
 
 const PARTIAL_PREFIX: &str = "cut-short:";
 
 /// Timers follow the monotonic clock, so this bounds the delay of a sync after a step of the wall clock. Each reconcile
 /// reads the database once.
 const MAX_REQUEUE: Duration = Duration::from_hours(1);
+
+/// Maximum delay of a reconcile after its tick and jitter.
+const MAX_LATENESS: Duration = Duration::from_secs(60);
+
+/// Backoff of transient failures, also across ticks.
+pub const SYNC_BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(5),
+    cap: Duration::from_secs(15 * 60),
+};
 
 /// The cron trigger polls twice a second. The timer fires after it, so that a tick causes one reconcile.
 const TRIGGER_LATENCY: Duration = Duration::from_secs(1);
@@ -191,12 +201,46 @@ pub fn until_due(spec: &RepositorySpec, since: Timestamp, now: Timestamp) -> Dur
     Duration::try_from(wait).unwrap_or_default().min(MAX_REQUEUE)
 }
 
+/// Returns the time from `now` to the next look at a repository that is not due: its retry or its next scheduled sync.
+#[must_use]
+pub fn until_next(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp) -> Duration {
+    let Some(retry) = record.and_then(|record| next_retry(record, now)) else {
+        return until_due(spec, now, now);
+    };
+    Duration::try_from(retry.duration_since(now))
+        .unwrap_or_default()
+        .min(MAX_REQUEUE)
+}
+
+/// Returns the delay of the retry after a number of failures in a row.
+#[must_use]
+pub fn retry_delay(failures: u32) -> Duration {
+    SYNC_BACKOFF.delay(failures.saturating_sub(1))
+}
+
+/// Returns the time of the retry after a transient failure. Ticks before it are skipped, or a server that fails would be
+/// asked at every tick.
+fn next_retry(record: &Record, now: Timestamp) -> Option<Timestamp> {
+    let has_failed = record.state.ready == Some(false) && !record.state.stalled;
+    let last = record.last_attempt.filter(|last| has_failed && *last <= now)?;
+    let delay = SignedDuration::try_from(retry_delay(record.state.failures)).unwrap_or_default();
+    last.checked_add(delay).ok()
+}
+
 fn is_due(spec: &RepositorySpec, record: &Record, now: Timestamp) -> bool {
     let Some(last) = record.last_attempt else { return true };
-    // The backoff of the queue decides when a transient failure is retried.
-    let retry = record.state.ready == Some(false) && !record.state.stalled;
-    // A last attempt in the future means that the clock was set back.
-    retry || last > now || spec.cron.next_after(last).is_some_and(|tick| tick <= now)
+    if let Some(retry) = next_retry(record, now) {
+        return retry <= now;
+    }
+    // A last attempt in the future means that the clock was set back. Nothing is due at once: the next look at the
+    // repository comes shortly after its tick.
+    let lateness = SignedDuration::try_from(spec.jitter() + MAX_LATENESS).unwrap_or_default();
+    let since = if last <= now {
+        Ok(last)
+    } else {
+        now.checked_sub(lateness)
+    };
+    since.is_ok_and(|since| spec.cron.next_after(since).is_some_and(|tick| tick <= now))
 }
 
 #[cfg(test)]
@@ -290,13 +334,43 @@ mod tests {
     }
 
     #[test]
-    fn syncs_continue_after_the_clock_was_set_back() {
+    fn syncs_continue_at_the_next_tick_after_the_clock_was_set_back() {
         let spec = spec_with(|_| ());
-        let record = Record {
-            last_attempt: Some(at("2030-01-01T00:00:00Z")),
+        for ready in [true, false] {
+            let mut record = Record {
+                last_attempt: Some(at("2030-01-01T00:00:00Z")),
+                ..synced(&spec)
+            };
+            record.state.ready = Some(ready);
+            assert_eq!(decide(&spec, Some(&record), at(NOW)), Decision::Wait, "{ready}");
+            let tick = at("2026-01-01T10:10:00Z");
+            assert_eq!(
+                until_next(&spec, Some(&record), at(NOW)),
+                until_due(&spec, at(NOW), at(NOW))
+            );
+            assert_eq!(
+                decide(&spec, Some(&record), tick),
+                Decision::Sync(Mode::Conditional),
+                "{ready}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_tick_during_the_backoff_is_skipped() {
+        let spec = spec_with(|_| ());
+        let mut record = Record {
+            last_attempt: Some(at("2026-01-01T10:09:00Z")),
             ..synced(&spec)
         };
-        assert_eq!(decide(&spec, Some(&record), at(NOW)), Decision::Sync(Mode::Conditional));
+        (record.state.ready, record.state.failures) = (Some(false), 5);
+        let now = at("2026-01-01T10:10:00Z");
+        assert_eq!(decide(&spec, Some(&record), now), Decision::Wait);
+        assert_eq!(until_next(&spec, Some(&record), now), Duration::from_secs(20));
+        let retry = at("2026-01-01T10:10:20Z");
+        assert_eq!(decide(&spec, Some(&record), retry), Decision::Sync(Mode::Conditional));
+        let requested = spec_with(|object| object["spec"]["resyncRequests"] = 7.into());
+        assert_eq!(decide(&requested, Some(&record), now), Decision::Sync(Mode::Complete));
     }
 
     #[test]

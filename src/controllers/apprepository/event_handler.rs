@@ -35,7 +35,7 @@ impl EventHandler {
                 if !self.queue.is_paused() {
                     let uid = old.uid().to_owned();
                     self.states.update(&name, |state| state.approved_removal = Some(uid));
-                    self.queue.add(key(&name), Priority::USER);
+                    self.queue.add(cleanup_key(&name), Priority::USER);
                 }
             }
             // These are compared as a whole once the list is complete.
@@ -71,7 +71,9 @@ impl EventHandler {
         } else {
             Priority::USER
         };
-        self.queue.add(key(name), priority);
+        let is_being_deleted = new.meta().deletion_timestamp.is_some();
+        let key = if is_being_deleted { cleanup_key(name) } else { key(name) };
+        self.queue.add(key, priority);
     }
 
     fn schedule(&self, name: &NamespacedName, new: &Cached<AppRepository>) {
@@ -102,6 +104,14 @@ pub(super) fn initial_priority(cached: &Cached<AppRepository>) -> Priority {
 pub fn key(name: &NamespacedName) -> Key {
     Key {
         class: super::NAME,
+        name: name.clone(),
+    }
+}
+
+#[must_use]
+pub fn cleanup_key(name: &NamespacedName) -> Key {
+    Key {
+        class: super::CLEANUP,
         name: name.clone(),
     }
 }
@@ -166,7 +176,7 @@ mod tests {
 
     fn handler() -> EventHandler {
         EventHandler {
-            queue: Queue::new(Settings::new("test"), &Metrics::register(&mut Registry::default())),
+            queue: Queue::new(Settings::default(), &Metrics::register(&mut Registry::default())),
             running_syncs: RunningSyncs::default(),
             states: RepositoryStates::default(),
             listed: Arc::default(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
-use super::reconciler::{Reconciler, STALE_CACHE_RETRY, ignore_not_found};
+use super::reconciler::{Reconciler, STALE_CACHE_RETRY, ignore_not_found, is_gone};
 use super::status::{self, Facts, ImportProgress, Phase};
 use crate::api::{NamespacedName, SKIP_CLEANUP};
 use crate::catalog::{self, State};
@@ -20,8 +20,22 @@ const CLEANUP_BACKOFF: Backoff = Backoff {
 };
 
 impl Reconciler {
+    /// Removes the charts of a repository that is gone or being deleted, once its canceled sync has ended.
+    pub(super) async fn clean_up(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
+        if self.stopping.is_cancelled() {
+            return Ok(Action::Done);
+        }
+        self.running_syncs.end(name).await;
+        match self.look_up(name) {
+            None => self.remove_orphan(name).await,
+            Some(seen) if is_gone(Some(&seen)) => self.clean_up_deleted(name, seen.meta()).await,
+            // Declared again, and enqueued for a sync.
+            Some(_) => Ok(Action::Done),
+        }
+    }
+
     /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::orphans`]).
-    pub(super) async fn remove_orphan(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
+    async fn remove_orphan(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
         let Some(uid) = self.states.read(name, |state| state.approved_removal.clone()) else {
             return Ok(Action::Done);
@@ -36,11 +50,7 @@ impl Reconciler {
 
     /// Handles a repository that is being deleted. Removes the rows before the finalizer, so that a restart finds the
     /// object again. Ignores the spec, which may be invalid, and suspension.
-    pub(super) async fn clean_up_deleted(
-        &self,
-        name: &NamespacedName,
-        meta: &ObjectMeta,
-    ) -> Result<Action, ReconcileError> {
+    async fn clean_up_deleted(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
         let skip = meta.annotations.as_ref().and_then(|all| all.get(SKIP_CLEANUP));
         if skip.is_some_and(|value| value == "true") {

@@ -29,6 +29,9 @@ pub use setup::{Parts, setup};
 pub const NAME: &str = "apprepository";
 /// The class of keys whose chart files it imports.
 pub const CHART_FILES: &str = "apprepository/chart-files";
+/// The class of keys whose charts it removes: a deletion waits for no sync of others.
+pub const CLEANUP: &str = "apprepository/cleanup";
+const CLEANUP_WORKERS: usize = 4;
 
 /// Condition and event reason of a sync that the shrink guard blocked.
 pub const SHRINK_REFUSED: &str = "ShrinkRefused";

@@ -8,11 +8,12 @@ use super::secrets::source::CredentialSource;
 use super::spec::Defaults;
 use super::sync::SyncContext;
 use super::sync::location::FileAccess;
-use super::{CHART_FILES, NAME, chart_files};
+use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, NAME, chart_files};
 use crate::catalog::Catalog;
 use crate::helm::index::DecodeLimits;
 use crate::http::{Fetcher, Limits};
 use crate::jq;
+use crate::runtime::workqueue::ClassLimits;
 
 #[derive(Clone)]
 pub struct Options {
@@ -37,8 +38,22 @@ pub struct Options {
 
 impl Options {
     #[must_use]
-    pub fn classes(&self) -> [(&'static str, usize); 2] {
-        [(NAME, self.workers), (CHART_FILES, self.files_workers)]
+    pub fn classes(&self) -> [(&'static str, ClassLimits); 3] {
+        [
+            (NAME, sync_limits(self.workers)),
+            (CHART_FILES, ClassLimits::workers(self.files_workers)),
+            (CLEANUP, ClassLimits::workers(CLEANUP_WORKERS)),
+        ]
+    }
+}
+
+/// A namespace has at most an eighth of the workers, and the last sixteenth takes only namespaces without a running sync:
+/// slow servers of one tenant, or of a few, never delay the others. A few workers are shared by halves.
+fn sync_limits(workers: usize) -> ClassLimits {
+    ClassLimits {
+        workers,
+        per_namespace: (workers / 8).max(workers.min(8).div_ceil(2)),
+        reserve: if workers > 1 { workers.div_ceil(16) } else { 0 },
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use backon::{ExponentialBuilder, Retryable};
 use tokio::sync::{Notify, watch};
 
-use super::event_handler::key;
+use super::event_handler::{cleanup_key, key};
 use super::metrics::Metrics;
 use super::state::RepositoryStates;
 use crate::api::{AppRepository, NamespacedName};
@@ -77,7 +77,7 @@ impl OrphanFinder {
         for (name, uid) in gone {
             // It may have been declared since the list was taken; the reconciler checks again.
             self.states.update(&name, |state| state.approved_removal = Some(uid));
-            self.queue.add(key(&name), Priority::LOW);
+            self.queue.add(cleanup_key(&name), Priority::LOW);
         }
         Ok(())
     }

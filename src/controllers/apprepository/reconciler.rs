@@ -13,9 +13,13 @@ use kube::api::ObjectMeta;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::CLEANUP;
 use super::chart_files::ImportQueue;
-use super::decision::{Decision, Identity, Mode, decide, fresh_since, has_charts, identity, until_due};
-use super::event_handler::reconcile_inputs;
+use super::decision::{
+    Decision, Identity, Mode, SYNC_BACKOFF, decide, fresh_since, has_charts, identity, retry_delay, until_due,
+    until_next,
+};
+use super::event_handler::{cleanup_key, reconcile_inputs};
 use super::events;
 use super::kubeapps_cronjobs::CronJobRemover;
 use super::metrics::Metrics;
@@ -31,13 +35,9 @@ use crate::catalog::{self, Catalog, Handled, Record, State};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::{Cached, Store};
-use crate::runtime::workqueue::{Backoff, Priority};
+use crate::runtime::workqueue::{Backoff, Priority, Queue};
 
 /// Backoff of failed syncs. The next scheduled sync may come sooner.
-const SYNC_BACKOFF: Backoff = Backoff {
-    base: Duration::from_secs(5),
-    cap: Duration::from_secs(15 * 60),
-};
 
 /// Delay of the retry while the cache is stale.
 pub(super) const STALE_CACHE_RETRY: Duration = Duration::from_secs(5);
@@ -50,6 +50,7 @@ pub struct Reconciler {
     pub syncer: Syncer,
     pub defaults: Defaults,
     pub running_syncs: RunningSyncs,
+    pub queue: Queue<Key>,
     pub states: RepositoryStates,
     /// Notified when the catalog must be compared with the declared repositories.
     pub listed: Arc<Notify>,
@@ -64,26 +65,43 @@ pub struct Reconciler {
 
 impl Reconcile for Reconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
-        async move { self.reconcile_repository(&key.name, false).await }.boxed()
+        async move {
+            match key.class {
+                CLEANUP => self.clean_up(&key.name).await,
+                _ => self.reconcile_repository(&key.name, false).await,
+            }
+        }
+        .boxed()
     }
 }
 
 impl Reconciler {
     /// Syncs `name` even if it is not due, as `run --once` does.
     pub async fn sync_now(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
+        if is_gone(self.store.get(name).as_ref()) {
+            return self.clean_up(name).await;
+        }
         self.reconcile_repository(name, true).await
+    }
+
+    /// Returns the cached object, after a reset of the state that belongs to another one of its name.
+    pub(super) fn look_up(&self, name: &NamespacedName) -> Option<Cached<AppRepository>> {
+        let seen = self.store.get(name);
+        let uid = seen.as_ref().and_then(|seen| seen.meta().uid.clone());
+        self.states.update(name, |state| state.reset_unless_same(uid));
+        seen
     }
 
     async fn reconcile_repository(&self, name: &NamespacedName, forced: bool) -> Result<Action, ReconcileError> {
         if self.stopping.is_cancelled() {
             return Ok(Action::Done);
         }
-        let seen = self.store.get(name);
-        let uid = seen.as_ref().and_then(|seen| seen.meta().uid.clone());
-        self.states.update(name, |state| state.reset_unless_same(uid));
-        match seen {
-            None => self.remove_orphan(name).await,
-            Some(seen) if seen.meta().deletion_timestamp.is_some() => self.clean_up_deleted(name, seen.meta()).await,
+        let seen = self.look_up(name);
+        if is_gone(seen.as_ref()) {
+            self.queue.add(cleanup_key(name), Priority::USER);
+        }
+        match seen.filter(|seen| !is_gone(Some(seen))) {
+            None => Ok(Action::Done),
             Some(Cached::Invalid { meta, error }) => self.report_invalid_object(name, &meta, &error).await,
             Some(Cached::Object(object)) => self.sync_if_due(name, &object, forced).await,
         }
@@ -140,7 +158,7 @@ impl Reconciler {
                 Ok(if spec.suspended {
                     Action::Done
                 } else {
-                    scheduled(until_due(&spec, now, Timestamp::now()))
+                    scheduled(until_next(&spec, record.as_ref(), Timestamp::now()))
                 })
             }
             Decision::Sync(mode) => {
@@ -265,13 +283,16 @@ impl Reconciler {
         let next = until_due(&spec, started, Timestamp::now());
         match outcome {
             // The backoff of the sync applies even if the status update failed; the next sync retries it.
-            SyncOutcome::Interrupted(failed) => Err(retry(&spec, failed, record.state.failures)),
-            SyncOutcome::Failed(failed) if failed.transient => Err(retry(&spec, failed, record.state.failures)),
+            SyncOutcome::Interrupted(failed) => Err(retry(failed, record.state.failures)),
+            SyncOutcome::Failed(failed) if failed.transient => Err(retry(failed, record.state.failures)),
             SyncOutcome::Failed(failed) => written.and(Err(ReconcileError::Terminal {
                 message: failed.message,
                 retry_after: Some(next),
             })),
-            SyncOutcome::Synced { is_complete: false, .. } => written.map(|()| Action::requeue_after(Duration::ZERO)),
+            SyncOutcome::Synced { is_complete: false, .. } => written.map(|()| Action::RequeueAfter {
+                delay: Duration::ZERO,
+                priority: Some(Priority::CONTINUED),
+            }),
             SyncOutcome::NotModified | SyncOutcome::Synced { .. } => written.map(|()| scheduled(next)),
         }
     }
@@ -318,7 +339,6 @@ impl Reconciler {
             message: state.message,
             backoff: SYNC_BACKOFF,
             at_least: Duration::ZERO,
-            at_most: until_retry(spec),
         })
     }
 
@@ -428,24 +448,21 @@ fn has_to_show_syncing(object: &AppRepository, spec: &RepositorySpec, has_record
 
 /// Retries after `failures`, as counted in the database. The queue's count includes API conflicts and is lost on
 /// restart.
-fn retry(spec: &RepositorySpec, failed: SyncError, failures: u32) -> ReconcileError {
-    let delay = SYNC_BACKOFF.delay(failures.saturating_sub(1));
-    let at_least = failed.retry_after.unwrap_or_default();
+fn retry(failed: SyncError, failures: u32) -> ReconcileError {
+    let delay = retry_delay(failures);
     ReconcileError::Transient {
         message: failed.message,
         backoff: Backoff {
             base: delay,
             cap: delay,
         },
-        at_least,
-        at_most: until_retry(spec).max(at_least),
+        at_least: failed.retry_after.unwrap_or_default(),
     }
 }
 
-/// Returns the longest backoff: a retry comes no later than the next scheduled sync.
-fn until_retry(spec: &RepositorySpec) -> Duration {
-    let now = Timestamp::now();
-    until_due(spec, now, now)
+/// Returns true if the object does not exist or is being deleted.
+pub(super) fn is_gone(seen: Option<&Cached<AppRepository>>) -> bool {
+    seen.is_none_or(|seen| seen.meta().deletion_timestamp.is_some())
 }
 
 /// Requeues for the schedule at low priority, even if a user's change caused this reconcile.

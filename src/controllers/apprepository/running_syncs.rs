@@ -37,6 +37,13 @@ impl RunningSyncs {
         }
     }
 
+    /// Cancels the sync of `name` and waits until it has ended.
+    pub async fn end(&self, name: &NamespacedName) {
+        self.cancel(name);
+        // Fails only without a sender, which `self` owns.
+        let _ = self.names().wait_for(|names| !names.contains(name)).await;
+    }
+
     /// Registers a sync of `name` until the guard is dropped.
     #[must_use]
     pub fn begin(&self, name: &NamespacedName) -> RunningSync {
@@ -95,6 +102,18 @@ mod tests {
         syncs.cancel(&name("a"));
         assert!(a.token().is_cancelled());
         assert!(!b.token().is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn ending_a_sync_waits_for_its_guard() {
+        let syncs = RunningSyncs::default();
+        let name = name("a");
+        let running = syncs.begin(&name);
+        let mut ended = Box::pin(syncs.end(&name));
+        assert!(futures::poll!(&mut ended).is_pending());
+        assert!(running.token().is_cancelled());
+        drop(running);
+        ended.await;
     }
 
     #[test]

@@ -18,11 +18,11 @@ use super::secrets::{self, repositories_of};
 use super::state::RepositoryStates;
 use super::sync::Syncer;
 use super::sync::location::FileAccess;
-use super::{CHART_FILES, NAME};
+use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, NAME};
 use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::Catalog;
 use crate::controllers::{Controller, SetupContext, Source, Task};
-use crate::runtime::controller::{Class, Key};
+use crate::runtime::controller::{Class, Key, Reconcile};
 use crate::runtime::cron::CronTrigger;
 use crate::runtime::manifests::{self, Problems};
 use crate::runtime::watch::{self, Cached, Change, ErrorPolicy, Scope, Store};
@@ -89,6 +89,7 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
         syncer: Syncer::new(syncs, metrics.clone()),
         defaults: options.defaults.clone(),
         running_syncs: options.running.clone(),
+        queue: context.queue.clone(),
         listed: Arc::clone(&listed),
         metrics: metrics.clone(),
         imports: options.import_after_sync.then_some(imports),
@@ -136,6 +137,11 @@ impl Parts {
                 Class {
                     name: NAME,
                     workers: options.workers,
+                    reconciler: Arc::clone(&self.reconciler) as Arc<dyn Reconcile>,
+                },
+                Class {
+                    name: CLEANUP,
+                    workers: CLEANUP_WORKERS,
                     reconciler: self.reconciler,
                 },
                 Class {

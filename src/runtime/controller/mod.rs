@@ -29,20 +29,18 @@ use crate::api::NamespacedName;
 /// The object to reconcile. It carries no event: reconcilers compare the current state only.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
-    /// The name of its [`Class`], which is its lane in the queue.
+    /// The name of its [`Class`].
     pub class: &'static str,
     pub name: NamespacedName,
 }
 
 impl Item for Key {
-    type Lane = &'static str;
-
-    fn lane(&self) -> &'static str {
+    fn class(&self) -> &'static str {
         self.class
     }
 
-    fn label(class: &&'static str) -> Option<&'static str> {
-        Some(class)
+    fn namespace(&self) -> &str {
+        &self.name.namespace
     }
 }
 
@@ -90,8 +88,6 @@ pub enum ReconcileError {
         backoff: Backoff,
         /// Lower bound of the delay, such as `Retry-After`.
         at_least: Duration,
-        /// Upper bound of the delay, such as the next scheduled sync. It wins over all others.
-        at_most: Duration,
     },
     /// Only a change of the object, of its references, or time helps. The reconciler has reported it to the user.
     Terminal {
@@ -109,7 +105,6 @@ impl ReconcileError {
             message: message.into(),
             backoff,
             at_least: Duration::ZERO,
-            at_most: Duration::MAX,
         }
     }
 }

@@ -44,8 +44,8 @@ struct ClassState {
 type Panic = Box<dyn Any + Send>;
 
 impl WorkerPool {
-    /// Creates a pool with the workers of all classes, at least one. The lanes of the queue (see
-    /// [`crate::runtime::workqueue::Settings`]) keep one class from taking the workers of another.
+    /// Creates a pool with the workers of all classes, at least one. The limits of the queue
+    /// ([`crate::runtime::workqueue::ClassLimits`]) keep one class from taking the workers of another.
     #[must_use]
     pub fn new(queue: Queue<Key>, classes: Vec<Class>, metrics: Metrics) -> Self {
         let workers = classes.iter().map(|class| class.workers).sum::<usize>().max(1);
@@ -166,12 +166,11 @@ impl Pool {
                 message,
                 backoff,
                 at_least,
-                at_most,
             } => {
-                let bounds = *at_least..=*at_most;
+                let priority = claim.priority();
                 let retry_in = self
                     .queue
-                    .add_rate_limited_within(key.clone(), *backoff, bounds, claim.priority());
+                    .add_rate_limited_after(key.clone(), *backoff, *at_least, priority);
                 tracing::warn!(
                     error = shown(message),
                     ?retry_in,

@@ -1,7 +1,7 @@
 //! Enqueues keys at the ticks of their cron expressions, by the wall clock.
 //!
 //! Reconcilers also requeue each key until its next tick, but timers of the work queue follow the monotonic clock: after
-//! a step of the wall clock they fire late. The trigger keeps schedules punctual.
+//! a step of the wall clock they fire late. The trigger is rebuilt after a step, and keeps schedules punctual.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 
 use super::Cron;
+use crate::clock::StepDetector;
 
 /// The scheduler broadcasts up to three messages per due job on channels of 200; receivers that lag miss ticks or
 /// terminate. Keys beyond the limit rely on the timers of the work queue.
@@ -79,13 +80,28 @@ impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
         let scheduler = JobScheduler::new().await?;
         scheduler.start().await?;
         let mut jobs = HashMap::new();
+        let mut clock = StepDetector::default();
         loop {
-            self.changed.notified().await;
-            sleep(DEBOUNCE).await;
+            tokio::select! {
+                () = self.changed.notified() => sleep(DEBOUNCE).await,
+                // Each job holds the time of its next tick.
+                () = clock.stepped() => self.remove_jobs(&scheduler, &mut jobs).await?,
+            }
             timeout(UPDATE_TIMEOUT, self.update(&scheduler, &mut jobs, &enqueue))
                 .await
                 .map_err(|_| JobSchedulerError::CantAdd)??;
         }
+    }
+
+    async fn remove_jobs(
+        &self,
+        scheduler: &JobScheduler,
+        jobs: &mut HashMap<String, Job>,
+    ) -> Result<(), JobSchedulerError> {
+        for (_, job) in jobs.drain() {
+            scheduler.remove(&job.guid()).await?;
+        }
+        Ok(())
     }
 
     async fn update(

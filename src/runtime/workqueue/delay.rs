@@ -28,8 +28,8 @@ pub(super) struct Delays<K> {
     waiting: HashMap<Arc<K>, Waiting>,
     timers: BTreeMap<Timer, (Arc<K>, DelayKind)>,
     next_timer: u64,
-    /// Retries waiting for a token, sorted by priority: a user's retry must not wait behind thousands of others.
-    line: Order<(), K>,
+    /// Retries waiting for a token: a user's retry must not wait behind thousands of others.
+    line: Order<K>,
 }
 
 struct Waiting {
@@ -62,7 +62,7 @@ impl<K: Item> Delays<K> {
         });
         if waiting.priority < priority {
             if let Some(Retry::InLine(ticket)) = waiting.retry {
-                self.line.raise((), ticket, waiting.priority, priority);
+                self.line.raise(key.namespace(), ticket, waiting.priority, priority);
             }
             waiting.priority = priority;
         }
@@ -98,7 +98,7 @@ impl<K: Item> Delays<K> {
                 self.timers.remove(&timer);
             }
             Some(Retry::InLine(ticket)) => {
-                self.line.remove((), ticket, waiting.priority);
+                self.line.remove(key.namespace(), ticket, waiting.priority);
             }
             None => {}
         }
@@ -117,7 +117,8 @@ impl<K: Item> Delays<K> {
                 }
                 DelayKind::TimeThenBucket => {
                     if let Some(waiting) = self.waiting.get_mut(&*key) {
-                        waiting.retry = Some(Retry::InLine(self.line.push((), key, waiting.priority)));
+                        let ticket = self.line.push(key.namespace(), Arc::clone(&key), waiting.priority);
+                        waiting.retry = Some(Retry::InLine(ticket));
                     }
                 }
             }
@@ -131,7 +132,7 @@ impl<K: Item> Delays<K> {
 
     /// Returns the next retry in line; call after taking a token.
     pub(super) fn pop_line(&mut self) -> Option<(Arc<K>, Priority)> {
-        let (key, priority) = self.line.pop(|()| true)?;
+        let (key, priority) = self.line.pop(|_| true)?;
         self.release(&key);
         Some((key, priority))
     }
@@ -155,8 +156,12 @@ mod tests {
     struct Name(&'static str);
 
     impl Item for Name {
-        type Lane = ();
-        fn lane(&self) {}
+        fn class(&self) -> &'static str {
+            "all"
+        }
+        fn namespace(&self) -> &'static str {
+            ""
+        }
     }
 
     struct Bench {

@@ -82,27 +82,19 @@ impl Metrics {
         metrics
     }
 
-    /// Returns the metrics of one queue. The series of `labels`, or else of the queue, start at zero, so that rates see
-    /// the first event.
-    pub(super) fn of_queue(&self, name: &str, labels: impl Iterator<Item = Label>) -> QueueMetrics {
-        let mut metrics = QueueMetrics {
-            name: name.to_owned(),
+    /// Returns the metrics of one queue. The series of these classes start at zero, so that rates see the first event.
+    pub(super) fn of_queue(&self, classes: impl Iterator<Item = &'static str>) -> QueueMetrics {
+        let by_class = classes.map(|class| (class, self.of_class(class))).collect();
+        QueueMetrics {
             metrics: self.clone(),
-            by_label: BTreeMap::new(),
-        };
-        for label in labels {
-            metrics.with_label(label);
+            by_class,
         }
-        if metrics.by_label.is_empty() {
-            metrics.with_label(None);
-        }
-        metrics
     }
 
-    fn of_label(&self, label: &str) -> LabelMetrics {
-        let labels = Labels::of(label);
-        let mut metrics = LabelMetrics {
-            name: label.to_owned(),
+    fn of_class(&self, class: &str) -> ClassMetrics {
+        let labels = Labels::of(class);
+        let mut metrics = ClassMetrics {
+            name: class.to_owned(),
             depth: self.depth.clone(),
             depth_by_priority: HashMap::new(),
             adds: self.adds.get_or_create_owned(&labels),
@@ -117,10 +109,10 @@ impl Metrics {
     }
 
     /// Reads the work in progress of a queue at each scrape while the queue exists.
-    pub(super) fn watch(&self, name: &str, queue: Weak<dyn Working>) {
+    pub(super) fn watch(&self, queue: Weak<dyn Working>) {
         let mut queues = self.in_progress.queues.lock();
-        queues.retain(|(_, queue)| queue.strong_count() > 0);
-        queues.push((name.to_owned(), queue));
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(queue);
     }
 }
 
@@ -130,38 +122,25 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// The label of a lane; `None` for that of the queue.
-pub(super) type Label = Option<&'static str>;
-
 pub(super) struct QueueMetrics {
-    name: String,
     metrics: Metrics,
-    by_label: BTreeMap<Label, LabelMetrics>,
+    by_class: BTreeMap<&'static str, ClassMetrics>,
 }
 
 impl QueueMetrics {
     /// Returns the metrics that count `key`.
-    pub(super) fn of<K: Item>(&mut self, key: &K) -> &mut LabelMetrics {
-        self.with_label(K::label(&key.lane()))
+    pub(super) fn of<K: Item>(&mut self, key: &K) -> &mut ClassMetrics {
+        let Self { metrics, by_class } = self;
+        let class = key.class();
+        by_class.entry(class).or_insert_with(|| metrics.of_class(class))
     }
 
-    pub(super) fn labels(&self) -> impl Iterator<Item = Label> {
-        self.by_label.keys().copied()
-    }
-
-    fn with_label(&mut self, label: Label) -> &mut LabelMetrics {
-        let Self {
-            name,
-            metrics,
-            by_label,
-        } = self;
-        by_label
-            .entry(label)
-            .or_insert_with(|| metrics.of_label(label.unwrap_or(name.as_str())))
+    pub(super) fn classes(&self) -> impl Iterator<Item = &'static str> {
+        self.by_class.keys().copied()
     }
 }
 
-pub(super) struct LabelMetrics {
+pub(super) struct ClassMetrics {
     name: String,
     depth: Family<DepthLabels, Gauge>,
     depth_by_priority: HashMap<Priority, Gauge>,
@@ -171,7 +150,7 @@ pub(super) struct LabelMetrics {
     work_duration: Histogram,
 }
 
-impl LabelMetrics {
+impl ClassMetrics {
     pub(super) fn added(&mut self, priority: Priority) {
         self.adds.inc();
         self.depth_at(priority).inc();
@@ -214,14 +193,14 @@ impl LabelMetrics {
 }
 
 pub(super) trait Working: Send + Sync {
-    /// Returns the work in progress by label.
-    fn in_progress(&self) -> Vec<(Label, InProgress)>;
+    /// Returns the work in progress by class.
+    fn in_progress(&self) -> Vec<(&'static str, InProgress)>;
 }
 
 /// Computes at scrape time what grows without events.
 #[derive(Default)]
 struct InProgressCollector {
-    queues: Mutex<Vec<(String, Weak<dyn Working>)>>,
+    queues: Mutex<Vec<Weak<dyn Working>>>,
 }
 
 impl fmt::Debug for InProgressCollector {
@@ -236,12 +215,9 @@ impl Collector for InProgressCollector {
             .queues
             .lock()
             .iter()
-            .filter_map(|(name, queue)| Some((name, queue.upgrade()?.in_progress())))
-            .flat_map(|(name, by_label)| {
-                let of =
-                    move |(label, in_progress): (Label, _)| (Labels::of(label.unwrap_or(name.as_str())), in_progress);
-                by_label.into_iter().map(of)
-            })
+            .filter_map(Weak::upgrade)
+            .flat_map(|queue| queue.in_progress())
+            .map(|(class, in_progress)| (Labels::of(class), in_progress))
             .collect();
         encode_seconds(
             &mut encoder,

@@ -1,11 +1,11 @@
 //! A rate-limited work queue with the semantics of client-go and the priorities of controller-runtime.
 //!
 //! ```text
-//!                                      ┌────────────────────────────────────────┐
-//!  add ──────────────────────────────► │ ready: one line per lane               │ ──get──► Claim (processing)
-//!  add_after ────────► timer ────────► │ highest priority first, then first in; │             │
-//!  add_rate_limited ─► timer ► bucket ►│ every tenth turn to a lower priority   │ ◄───────────┤ added meanwhile
-//!                                      └────────────────────────────────────────┘             ▼ dropped: done
+//!                                      ┌─────────────────────────────────────────┐
+//!  add ──────────────────────────────► │ ready, by class: highest priority first,│ ──get──► Claim (processing)
+//!  add_after ────────► timer ────────► │ then namespaces in turn, then first in; │             │
+//!  add_rate_limited ─► timer ► bucket ►│ a turn in ten to each lower priority    │ ◄───────────┤ added meanwhile
+//!                                      └─────────────────────────────────────────┘             ▼ dropped: done
 //! ```
 //!
 //! A key is queued once however often it is added, and is never processed by two workers. A key added while it is
@@ -32,7 +32,6 @@ mod tests;
 use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::num::NonZeroU32;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,15 +45,11 @@ use ready::Ready;
 use shared::{DequeueResult, Shared};
 
 pub trait Item: Clone + Eq + Hash + Debug + Send + Sync + 'static {
-    /// Limits the number of concurrent workers.
-    type Lane: Copy + Eq + Hash + Debug + Send + Sync + 'static;
+    /// Keys of a class share workers; the classes do not wait for each other. Labels the metrics.
+    fn class(&self) -> &'static str;
 
-    fn lane(&self) -> Self::Lane;
-
-    /// Returns the labels `name` and `controller` of a lane's metrics; those of the queue if `None`.
-    fn label(_lane: &Self::Lane) -> Option<&'static str> {
-        None
-    }
+    /// The tenant. Tenants take turns.
+    fn namespace(&self) -> &str;
 }
 
 /// Scheduling priority. Higher values are dequeued first.
@@ -68,27 +63,55 @@ impl Priority {
     pub const MISSED: Self = Self(-50);
     /// Initial list, resyncs and garbage collection. Same value as in controller-runtime.
     pub const LOW: Self = Self(-100);
+    /// Further parts of work that takes many reconciles.
+    pub const CONTINUED: Self = Self(-200);
+}
+
+/// Limits of the keys of a class that are processed at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClassLimits {
+    /// In total. Zero would block all keys forever and counts as one.
+    pub workers: usize,
+    /// Of one namespace, at any time.
+    pub per_namespace: usize,
+    /// The last workers take only keys of namespaces of which none is processed.
+    pub reserve: usize,
+}
+
+impl ClassLimits {
+    /// Limits only the total.
+    #[must_use]
+    pub fn workers(workers: usize) -> Self {
+        Self {
+            workers,
+            per_namespace: usize::MAX,
+            reserve: 0,
+        }
+    }
+
+    fn has_room(&self, total: usize, own: usize) -> bool {
+        let workers = self.workers.max(1);
+        let reserve = if own == 0 { 0 } else { self.reserve };
+        total + reserve < workers && own < self.per_namespace.max(1)
+    }
 }
 
 #[derive(Clone, Debug)]
-pub struct Settings<L> {
-    pub name: String,
-    /// Maximum number of workers by lane, at least one. Other lanes are not limited.
-    pub lanes: Vec<(L, usize)>,
+pub struct Settings {
+    /// Classes that are not named are unlimited.
+    pub classes: Vec<(&'static str, ClassLimits)>,
     pub rate_per_second: NonZeroU32,
     pub burst: NonZeroU32,
 }
 
-impl<L> Settings<L> {
-    /// Returns the defaults of client-go: ten retries per second, a burst of 100, no lane limits.
-    #[must_use]
-    pub fn new(name: impl Into<String>) -> Self {
+impl Default for Settings {
+    /// Returns the defaults of client-go: ten retries per second, a burst of 100, no limits.
+    fn default() -> Self {
         // Evaluated at compile time.
         let rate_per_second = const { NonZeroU32::new(10).unwrap() };
         let burst = const { NonZeroU32::new(100).unwrap() };
         Self {
-            name: name.into(),
-            lanes: Vec::new(),
+            classes: Vec::new(),
             rate_per_second,
             burst,
         }
@@ -105,19 +128,17 @@ impl<K: Item> Queue<K> {
     /// # Panics
     /// Outside a tokio runtime with a clock.
     #[must_use]
-    pub fn new(settings: Settings<K::Lane>, metrics: &Metrics) -> Self {
+    pub fn new(settings: Settings, metrics: &Metrics) -> Self {
         let Settings {
-            name,
-            lanes,
+            classes,
             rate_per_second,
             burst,
         } = settings;
         let bucket = Bucket::new(rate_per_second, burst);
-        let labels = lanes.iter().map(|(lane, _)| K::label(lane));
-        let queue_metrics = metrics.of_queue(&name, labels);
-        let shared = Arc::new(Shared::new(Ready::new(lanes), bucket, queue_metrics));
+        let queue_metrics = metrics.of_queue(classes.iter().map(|(class, _)| *class));
+        let shared = Arc::new(Shared::new(Ready::new(classes), bucket, queue_metrics));
         let weak = Arc::downgrade(&shared);
-        metrics.watch(&name, weak.clone());
+        metrics.watch(weak.clone());
         tokio::spawn(timer::run(weak, Arc::clone(&shared.timer)));
         Self { shared }
     }
@@ -152,21 +173,14 @@ impl<K: Item> Queue<K> {
 
     /// Adds a failed key after its backoff and a token of the bucket. Counts one more failure. Returns the backoff.
     pub fn add_rate_limited(&self, key: K, backoff: Backoff, priority: Priority) -> Duration {
-        self.add_rate_limited_within(key, backoff, Duration::ZERO..=Duration::MAX, priority)
+        self.add_rate_limited_after(key, backoff, Duration::ZERO, priority)
     }
 
-    /// Same as [`Self::add_rate_limited`] with bounds for the delay, such as Retry-After and the next scheduled run.
-    /// The upper bound wins.
-    pub fn add_rate_limited_within(
-        &self,
-        key: K,
-        backoff: Backoff,
-        bounds: RangeInclusive<Duration>,
-        priority: Priority,
-    ) -> Duration {
+    /// Same as [`Self::add_rate_limited`] with a lower bound for the delay, such as Retry-After.
+    pub fn add_rate_limited_after(&self, key: K, backoff: Backoff, at_least: Duration, priority: Priority) -> Duration {
         let key = Arc::new(key);
         let earned = self.shared.lock().failures.next_delay(&key, backoff);
-        let delay = earned.max(*bounds.start()).min(*bounds.end());
+        let delay = earned.max(at_least);
         self.shared.add_later(key, delay, DelayKind::TimeThenBucket, priority);
         delay
     }
@@ -175,8 +189,8 @@ impl<K: Item> Queue<K> {
         self.shared.lock().failures.forget(key);
     }
 
-    /// Waits for a key: highest priority first, then first in, from lanes with capacity. Returns `None` once the queue
-    /// is shut down and empty. Cancel safe.
+    /// Waits for a key of a class with free workers: highest priority first, then namespaces in turn, then first in.
+    /// Returns `None` once the queue is shut down and empty. Cancel safe.
     pub async fn get(&self) -> Option<Claim<K>> {
         loop {
             // Created before the check, so that a shutdown in between is not missed.

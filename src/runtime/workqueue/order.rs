@@ -1,43 +1,44 @@
-//! Order of ready keys: priority, then first in, with lanes and protection against starvation.
+//! Order of the ready keys of a class: by priority, then namespaces in turn, then first in.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Priority;
 
-/// Number of times in a row that a lower priority may be skipped. After a restart all repositories have low priority,
+/// Number of times in a row that a waiting priority may be skipped. After a restart all repositories have low priority,
 /// and a steady stream of user changes must not starve them.
 const MAX_SKIPS: u32 = 9;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Ticket(u64);
 
-type Place = (Reverse<Priority>, Ticket);
-
-pub(super) struct Order<L, K> {
-    /// Contains only lanes with ready keys.
-    lines: HashMap<L, Line<K>>,
+pub(super) struct Order<K> {
+    /// Contains only priorities with ready keys.
+    levels: BTreeMap<Reverse<Priority>, Level<K>>,
     next_ticket: u64,
-    /// Dequeues since a lower priority last had its turn, over all lanes.
-    skipped: u32,
     len: usize,
 }
 
-struct Line<K> {
-    by_priority: BTreeMap<Reverse<Priority>, BTreeMap<Ticket, Arc<K>>>,
-    /// The same per lane: a lane that rarely has capacity must not lose each turn to another lane.
+/// The ready keys of a priority.
+struct Level<K> {
+    /// Contains only namespaces with ready keys.
+    namespaces: HashMap<Arc<str>, Namespace<K>>,
+    turns: BTreeMap<Ticket, Arc<str>>,
+    /// Dequeues of higher priorities since the last one of this priority.
     skipped: u32,
 }
 
-impl<L: Copy + Eq + Hash, K> Order<L, K> {
+struct Namespace<K> {
+    turn: Ticket,
+    keys: BTreeMap<Ticket, Arc<K>>,
+}
+
+impl<K> Order<K> {
     pub(super) fn new() -> Self {
         Self {
-            lines: HashMap::new(),
+            levels: BTreeMap::new(),
             next_ticket: 0,
-            skipped: 0,
             len: 0,
         }
     }
@@ -46,105 +47,96 @@ impl<L: Copy + Eq + Hash, K> Order<L, K> {
         self.len
     }
 
-    pub(super) fn push(&mut self, lane: L, key: Arc<K>, priority: Priority) -> Ticket {
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
-        self.insert(lane, key, (Reverse(priority), ticket));
+    pub(super) fn push(&mut self, namespace: &str, key: Arc<K>, priority: Priority) -> Ticket {
+        let ticket = self.ticket();
+        self.insert(namespace, key, ticket, priority);
         ticket
     }
 
-    /// Changes the priority of a key, which keeps its ticket.
-    pub(super) fn raise(&mut self, lane: L, ticket: Ticket, from: Priority, to: Priority) {
-        if let Some(key) = self.remove(lane, ticket, from) {
-            self.insert(lane, key, (Reverse(to), ticket));
+    /// Changes the priority of a key, which keeps its place among those of its namespace.
+    pub(super) fn raise(&mut self, namespace: &str, ticket: Ticket, from: Priority, to: Priority) {
+        if let Some(key) = self.remove(namespace, ticket, from) {
+            self.insert(namespace, key, ticket, to);
         }
     }
 
-    pub(super) fn remove(&mut self, lane: L, ticket: Ticket, priority: Priority) -> Option<Arc<K>> {
-        let line = self.lines.get_mut(&lane)?;
-        let equals = line.by_priority.get_mut(&Reverse(priority))?;
-        let key = equals.remove(&ticket)?;
-        if equals.is_empty() {
-            line.by_priority.remove(&Reverse(priority));
+    /// Returns true if a namespace with room has a ready key.
+    pub(super) fn can_pop(&self, has_room: impl Fn(&str) -> bool) -> bool {
+        self.levels.values().any(|level| level.next(&has_room).is_some())
+    }
+
+    /// Takes the next key of the namespaces with room.
+    pub(super) fn pop(&mut self, has_room: impl Fn(&str) -> bool) -> Option<(Arc<K>, Priority)> {
+        let next = |(priority, level): (&Reverse<Priority>, &Level<K>)| Some((*priority, level.next(&has_room)?));
+        let mut waiting = self.levels.iter().filter(|(_, level)| level.skipped >= MAX_SKIPS).rev();
+        let (priority, namespace) = waiting.find_map(next).or_else(|| self.levels.iter().find_map(next))?;
+        for (_, lower) in self.levels.iter_mut().filter(|(lower, _)| **lower > priority) {
+            lower.skipped += 1;
         }
-        if line.by_priority.is_empty() {
-            self.lines.remove(&lane);
+        let turn = self.ticket();
+        let level = self.levels.get_mut(&priority)?;
+        level.skipped = 0;
+        let ticket = level.take_turn(&namespace, turn)?;
+        Some((self.remove(&namespace, ticket, priority.0)?, priority.0))
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket)
+    }
+
+    fn insert(&mut self, namespace: &str, key: Arc<K>, ticket: Ticket, priority: Priority) {
+        let turn = self.ticket();
+        let level = self.levels.entry(Reverse(priority)).or_insert_with(Level::new);
+        if !level.namespaces.contains_key(namespace) {
+            let namespace: Arc<str> = namespace.into();
+            level.turns.insert(turn, Arc::clone(&namespace));
+            let keys = BTreeMap::new();
+            level.namespaces.insert(namespace, Namespace { turn, keys });
         }
+        if let Some(waiting) = level.namespaces.get_mut(namespace) {
+            waiting.keys.insert(ticket, key);
+            self.len += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, namespace: &str, ticket: Ticket, priority: Priority) -> Option<Arc<K>> {
+        let level = self.levels.get_mut(&Reverse(priority))?;
+        let waiting = level.namespaces.get_mut(namespace)?;
+        let key = waiting.keys.remove(&ticket)?;
         self.len -= 1;
+        if waiting.keys.is_empty() {
+            let turn = waiting.turn;
+            level.turns.remove(&turn);
+            level.namespaces.remove(namespace);
+        }
+        if level.namespaces.is_empty() {
+            self.levels.remove(&Reverse(priority));
+        }
         Some(key)
-    }
-
-    pub(super) fn has_open(&self, is_open: impl Fn(&L) -> bool) -> bool {
-        self.lines.keys().any(is_open)
-    }
-
-    pub(super) fn pop(&mut self, is_open: impl Fn(&L) -> bool) -> Option<(Arc<K>, Priority)> {
-        let (best_lane, best) = self
-            .lines
-            .iter()
-            .filter(|(lane, _)| is_open(lane))
-            .filter_map(|(lane, line)| Some((*lane, line.first()?)))
-            .min_by_key(|(_, place)| *place)?;
-        let best_priority = best.0.0;
-
-        // The lane skipped most often; then the one whose key has waited longest.
-        let behind = self
-            .lines
-            .iter()
-            .filter(|(lane, _)| is_open(lane))
-            .filter_map(|(lane, line)| Some((line.skipped, *lane, line.oldest_below(best_priority)?)))
-            .max_by_key(|(skipped, _, place)| (*skipped, Reverse(place.1)));
-        let (lane, place) = match behind {
-            Some((skipped, lane, place)) if skipped >= MAX_SKIPS || self.skipped >= MAX_SKIPS => {
-                self.skipped = 0;
-                if let Some(line) = self.lines.get_mut(&lane) {
-                    line.skipped = 0;
-                }
-                (lane, place)
-            }
-            Some(_) => {
-                self.skipped += 1;
-                for (_, line) in self.lines.iter_mut().filter(|(lane, _)| is_open(lane)) {
-                    if line.has_below(best_priority) {
-                        line.skipped += 1;
-                    }
-                }
-                (best_lane, best)
-            }
-            None => (best_lane, best),
-        };
-        let priority = place.0.0;
-        Some((self.remove(lane, place.1, priority)?, priority))
-    }
-
-    fn insert(&mut self, lane: L, key: Arc<K>, (priority, ticket): Place) {
-        let line = self.lines.entry(lane).or_insert_with(|| Line {
-            by_priority: BTreeMap::new(),
-            skipped: 0,
-        });
-        line.by_priority.entry(priority).or_default().insert(ticket, key);
-        self.len += 1;
     }
 }
 
-impl<K> Line<K> {
-    fn first(&self) -> Option<Place> {
-        let (priority, equals) = self.by_priority.first_key_value()?;
-        Some((*priority, *equals.first_key_value()?.0))
+impl<K> Level<K> {
+    fn new() -> Self {
+        Self {
+            namespaces: HashMap::new(),
+            turns: BTreeMap::new(),
+            skipped: 0,
+        }
     }
 
-    fn has_below(&self, priority: Priority) -> bool {
-        self.by_priority
-            .last_key_value()
-            .is_some_and(|(lowest, _)| lowest.0 < priority)
+    fn next(&self, has_room: impl Fn(&str) -> bool) -> Option<Arc<str>> {
+        self.turns.values().find(|namespace| has_room(namespace)).cloned()
     }
 
-    /// Returns the longest waiting key of a lower priority, so that none waits forever.
-    fn oldest_below(&self, priority: Priority) -> Option<Place> {
-        self.by_priority
-            .range((Bound::Excluded(Reverse(priority)), Bound::Unbounded))
-            .filter_map(|(lower, equals)| Some((*lower, *equals.first_key_value()?.0)))
-            .min_by_key(|(_, ticket)| *ticket)
+    /// Moves a namespace behind the others; returns the ticket of its first key.
+    fn take_turn(&mut self, namespace: &Arc<str>, turn: Ticket) -> Option<Ticket> {
+        let waiting = self.namespaces.get_mut(namespace)?;
+        self.turns.remove(&waiting.turn);
+        waiting.turn = turn;
+        self.turns.insert(turn, Arc::clone(namespace));
+        waiting.keys.first_key_value().map(|(ticket, _)| *ticket)
     }
 }
 
@@ -152,90 +144,75 @@ impl<K> Line<K> {
 mod tests {
     use super::*;
 
-    fn order(keys: &[(char, &'static str, i32)]) -> Order<char, &'static str> {
+    fn order(keys: &[(&str, &'static str, i32)]) -> Order<&'static str> {
         let mut order = Order::new();
-        for (lane, key, priority) in keys {
-            order.push(*lane, Arc::new(*key), Priority(*priority));
+        for (namespace, key, priority) in keys {
+            order.push(namespace, Arc::new(*key), Priority(*priority));
         }
         order
     }
 
-    fn drain(order: &mut Order<char, &'static str>, is_open: impl Fn(&char) -> bool) -> Vec<&'static str> {
-        std::iter::from_fn(|| order.pop(&is_open))
-            .map(|(key, _)| *key)
-            .collect()
+    fn drain(order: &mut Order<&'static str>, has_room: impl Fn(&str) -> bool) -> Vec<&'static str> {
+        let next = || order.pop(&has_room).map(|(key, _)| *key);
+        std::iter::from_fn(next).collect()
     }
 
     #[test]
-    fn the_highest_priority_is_first_and_equal_ones_keep_their_order() {
+    fn the_highest_priority_is_first_and_keys_of_a_namespace_keep_their_order() {
         let mut order = order(&[
-            ('a', "low 1", -100),
-            ('b', "user 1", 0),
-            ('a', "user 2", 0),
-            ('b', "low 2", -100),
+            ("a", "low 1", -100),
+            ("a", "user 1", 0),
+            ("a", "user 2", 0),
+            ("a", "low 2", -100),
         ]);
         assert_eq!(drain(&mut order, |_| true), ["user 1", "user 2", "low 1", "low 2"]);
         assert_eq!(order.len(), 0);
+        assert!(order.levels.is_empty());
     }
 
     #[test]
-    fn a_raised_key_keeps_its_order_of_arrival() {
-        let mut order = order(&[('a', "low 1", -100)]);
-        let raised = order.push('a', Arc::new("raised"), Priority::LOW);
-        order.push('a', Arc::new("user"), Priority::USER);
-        order.raise('a', raised, Priority::LOW, Priority::USER);
+    fn namespaces_of_a_priority_take_turns() {
+        let mut order = order(&[
+            ("a", "a 1", 0),
+            ("a", "a 2", 0),
+            ("a", "a 3", 0),
+            ("b", "b 1", 0),
+            ("b", "b 2", 0),
+            ("c", "c 1", 0),
+        ]);
+        assert_eq!(order.pop(|_| true).map(|(key, _)| *key), Some("a 1"));
+        order.push("d", Arc::new("d 1"), Priority::USER);
+        let rest = drain(&mut order, |_| true);
+        assert_eq!(rest, ["b 1", "c 1", "a 2", "d 1", "b 2", "a 3"]);
+    }
+
+    #[test]
+    fn a_namespace_without_room_is_skipped_and_keeps_its_turn() {
+        let mut order = order(&[("a", "a 1", 0), ("b", "b 1", -100), ("a", "a 2", 0), ("c", "c 1", 0)]);
+        assert_eq!(drain(&mut order, |namespace| namespace == "b"), ["b 1"]);
+        assert!(!order.can_pop(|namespace| namespace == "b"));
+        assert_eq!(drain(&mut order, |_| true), ["a 1", "c 1", "a 2"]);
+    }
+
+    #[test]
+    fn a_raised_key_keeps_its_place_in_its_namespace() {
+        let mut order = order(&[("a", "low 1", -100)]);
+        let raised = order.push("a", Arc::new("raised"), Priority::LOW);
+        order.push("a", Arc::new("user"), Priority::USER);
+        order.raise("a", raised, Priority::LOW, Priority::USER);
         assert_eq!(drain(&mut order, |_| true), ["raised", "user", "low 1"]);
     }
 
     #[test]
-    fn a_closed_lane_is_skipped_and_keeps_its_order() {
-        let mut order = order(&[('a', "a 1", 0), ('b', "b 1", -100), ('a', "a 2", 0)]);
-        assert_eq!(drain(&mut order, |lane| *lane == 'b'), ["b 1"]);
-        assert!(!order.has_open(|lane| *lane == 'b'));
-        assert_eq!(drain(&mut order, |_| true), ["a 1", "a 2"]);
-    }
-
-    #[test]
-    fn every_tenth_turn_goes_to_the_longest_waiting_lower_priority() {
-        let mut order = order(&[('a', "low 1", -100), ('a', "lowest", -200), ('a', "low 2", -100)]);
-        for _ in 0..30 {
-            order.push('a', Arc::new("user"), Priority::USER);
+    fn each_waiting_priority_gets_a_turn_in_ten() {
+        let mut order = order(&[("a", "low 1", -100), ("a", "lowest", -200), ("a", "low 2", -100)]);
+        for _ in 0..40 {
+            order.push("a", Arc::new("user"), Priority::USER);
         }
         let turns = drain(&mut order, |_| true);
-        assert_eq!([turns[9], turns[19], turns[29]], ["low 1", "lowest", "low 2"]);
-        assert_eq!(turns.iter().filter(|key| **key == "user").count(), 30);
-    }
-
-    #[test]
-    fn a_lane_of_low_priority_is_not_starved_by_a_lane_of_high_priority() {
-        let mut order = order(&[('b', "low", -100)]);
-        for _ in 0..30 {
-            order.push('a', Arc::new("user"), Priority::USER);
-        }
-        assert_eq!(
-            drain(&mut order, |_| true).iter().position(|key| *key == "low"),
-            Some(9)
-        );
-    }
-
-    #[test]
-    fn a_rarely_open_lane_gets_its_own_turns_for_low_priority() {
-        let mut order = Order::new();
-        for key in 0..200 {
-            order.push('a', Arc::new(("a user", key)), Priority::USER);
-            order.push('b', Arc::new(("b user", key)), Priority::USER);
-            order.push('b', Arc::new(("b low", key)), Priority::LOW);
-        }
-        order.push('a', Arc::new(("a low", 0)), Priority::LOW);
-        // Lane `a` has capacity once in ten dequeues, never on the one reserved for lane `b`.
-        let mut turns_of_a = Vec::new();
-        for turn in 0..120 {
-            let opened = if turn % 10 == 0 { 'a' } else { 'b' };
-            let (key, _) = order.pop(|lane| *lane == opened).unwrap();
-            if opened == 'a' {
-                turns_of_a.push(key.0);
-            }
-        }
-        assert!(turns_of_a[..10].contains(&"a low"), "{turns_of_a:?}");
+        let position = |key| turns.iter().position(|turn| *turn == key).unwrap();
+        assert_eq!(position("lowest"), 9);
+        assert_eq!(position("low 1"), 10);
+        assert!(position("low 2") <= 20, "{turns:?}");
     }
 }

@@ -1,15 +1,14 @@
-//! The sets of a work queue (queue, dirty, processing) and its lane limits, without I/O or clock.
+//! The sets of a work queue (queue, dirty, processing) and the limits of its classes, without I/O or clock.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::metrics::Label;
 use super::order::{Order, Ticket};
-use super::{Item, Priority};
+use super::{ClassLimits, Item, Priority};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Added {
@@ -35,9 +34,21 @@ pub(super) struct Ready<K: Item> {
     /// Keys that need processing, queued or waiting for their own `done`.
     dirty: HashMap<Arc<K>, Dirty>,
     processing: HashMap<Arc<K>, Instant>,
-    queue: Order<K::Lane, K>,
-    caps: HashMap<K::Lane, usize>,
-    busy: HashMap<K::Lane, usize>,
+    classes: BTreeMap<&'static str, Class<K>>,
+}
+
+/// The keys of a class, which waits for none of the others.
+struct Class<K> {
+    order: Order<K>,
+    limits: Option<ClassLimits>,
+    processing: Processing,
+}
+
+/// The number of keys of a class that are processed.
+#[derive(Default)]
+struct Processing {
+    total: usize,
+    by_namespace: HashMap<Box<str>, usize>,
 }
 
 struct Dirty {
@@ -48,27 +59,26 @@ struct Dirty {
 }
 
 impl<K: Item> Ready<K> {
-    /// Lanes without a limit are unlimited. A limit of zero would block its keys forever and counts as one.
-    pub(super) fn new(caps: impl IntoIterator<Item = (K::Lane, usize)>) -> Self {
+    /// Classes without limits are unlimited.
+    pub(super) fn new(limits: impl IntoIterator<Item = (&'static str, ClassLimits)>) -> Self {
+        let class = |(name, limits)| (name, Class::new(Some(limits)));
         Self {
             dirty: HashMap::new(),
             processing: HashMap::new(),
-            queue: Order::new(),
-            caps: caps.into_iter().map(|(lane, cap)| (lane, cap.max(1))).collect(),
-            busy: HashMap::new(),
+            classes: limits.into_iter().map(class).collect(),
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.queue.len()
+        self.classes.values().map(|class| class.order.len()).sum()
     }
 
     pub(super) fn is_dirty(&self, key: &K) -> bool {
         self.dirty.contains_key(key)
     }
 
-    pub(super) fn in_progress(&self, label: Label, now: Instant) -> InProgress {
-        let processing = self.processing.iter().filter(|(key, _)| K::label(&key.lane()) == label);
+    pub(super) fn in_progress(&self, class: &str, now: Instant) -> InProgress {
+        let processing = self.processing.iter().filter(|(key, _)| key.class() == class);
         processing.fold(InProgress::default(), |so_far, (_, since)| {
             let running = now.saturating_duration_since(*since);
             InProgress {
@@ -79,22 +89,24 @@ impl<K: Item> Ready<K> {
     }
 
     pub(super) fn add(&mut self, key: Arc<K>, priority: Priority, now: Instant) -> Added {
-        let lane = key.lane();
+        let class = self.classes.entry(key.class()).or_insert_with(|| Class::new(None));
         match self.dirty.entry(key) {
             Entry::Occupied(mut entry) => {
+                let namespace = entry.key().namespace().to_owned();
                 let dirty = entry.get_mut();
                 if dirty.priority >= priority {
                     return Added::Unchanged;
                 }
                 let from = std::mem::replace(&mut dirty.priority, priority);
                 if let Some(ticket) = dirty.ticket {
-                    self.queue.raise(lane, ticket, from, priority);
+                    class.order.raise(&namespace, ticket, from, priority);
                 }
                 Added::Raised { from }
             }
             Entry::Vacant(entry) => {
                 let key = Arc::clone(entry.key());
-                let ticket = (!self.processing.contains_key(&*key)).then(|| self.queue.push(lane, key, priority));
+                let is_processed = self.processing.contains_key(&*key);
+                let ticket = (!is_processed).then(|| class.push(key, priority));
                 entry.insert(Dirty {
                     priority,
                     since: now,
@@ -106,15 +118,13 @@ impl<K: Item> Ready<K> {
     }
 
     pub(super) fn can_take(&self) -> bool {
-        self.queue.has_open(|lane| self.has_room(lane))
+        self.classes.values().any(Class::can_take)
     }
 
     pub(super) fn take(&mut self, now: Instant) -> Option<Taken<K>> {
-        let Self { queue, caps, busy, .. } = self;
-        let (key, priority) = queue.pop(|lane| has_room(caps, busy, lane))?;
+        let (key, priority) = self.classes.values_mut().find_map(Class::take)?;
         let since = self.dirty.remove(&*key).map_or(now, |dirty| dirty.since);
         self.processing.insert(Arc::clone(&key), now);
-        *self.busy.entry(key.lane()).or_default() += 1;
         Some(Taken {
             key,
             priority,
@@ -127,41 +137,90 @@ impl<K: Item> Ready<K> {
         let Some(since) = self.processing.remove(&**key) else {
             return Duration::ZERO;
         };
-        let lane = key.lane();
-        if let Entry::Occupied(mut busy) = self.busy.entry(lane) {
-            *busy.get_mut() -= 1;
-            if *busy.get() == 0 {
-                busy.remove();
+        if let Some(class) = self.classes.get_mut(key.class()) {
+            class.processing.end(key.namespace());
+            if let Some(dirty) = self.dirty.get_mut(&**key) {
+                dirty.ticket = Some(class.push(Arc::clone(key), dirty.priority));
             }
-        }
-        if let Some(dirty) = self.dirty.get_mut(&**key) {
-            dirty.ticket = Some(self.queue.push(lane, Arc::clone(key), dirty.priority));
         }
         now.saturating_duration_since(since)
     }
+}
 
-    fn has_room(&self, lane: &K::Lane) -> bool {
-        has_room(&self.caps, &self.busy, lane)
+impl<K: Item> Class<K> {
+    fn new(limits: Option<ClassLimits>) -> Self {
+        Self {
+            order: Order::new(),
+            limits,
+            processing: Processing::default(),
+        }
+    }
+
+    fn push(&mut self, key: Arc<K>, priority: Priority) -> Ticket {
+        let namespace = Arc::clone(&key);
+        self.order.push(namespace.namespace(), key, priority)
+    }
+
+    fn can_take(&self) -> bool {
+        let Self {
+            order,
+            limits,
+            processing,
+        } = self;
+        order.can_pop(|namespace| processing.has_room(limits.as_ref(), namespace))
+    }
+
+    fn take(&mut self) -> Option<(Arc<K>, Priority)> {
+        let Self {
+            order,
+            limits,
+            processing,
+        } = self;
+        let (key, priority) = order.pop(|namespace| processing.has_room(limits.as_ref(), namespace))?;
+        processing.begin(key.namespace());
+        Some((key, priority))
     }
 }
 
-fn has_room<L: Eq + std::hash::Hash>(caps: &HashMap<L, usize>, busy: &HashMap<L, usize>, lane: &L) -> bool {
-    caps.get(lane)
-        .is_none_or(|cap| busy.get(lane).is_none_or(|busy| busy < cap))
+impl Processing {
+    fn has_room(&self, limits: Option<&ClassLimits>, namespace: &str) -> bool {
+        let own = self.by_namespace.get(namespace).copied().unwrap_or_default();
+        limits.is_none_or(|limits| limits.has_room(self.total, own))
+    }
+
+    fn begin(&mut self, namespace: &str) {
+        self.total += 1;
+        match self.by_namespace.get_mut(namespace) {
+            Some(own) => *own += 1,
+            None => drop(self.by_namespace.insert(namespace.into(), 1)),
+        }
+    }
+
+    fn end(&mut self, namespace: &str) {
+        self.total = self.total.saturating_sub(1);
+        if let Some(own) = self.by_namespace.get_mut(namespace) {
+            *own -= 1;
+            if *own == 0 {
+                self.by_namespace.remove(namespace);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The lane is the first letter.
+    /// The first letter is the class and the second the namespace.
     #[derive(Clone, PartialEq, Eq, Hash, Debug)]
     struct Name(&'static str);
 
     impl Item for Name {
-        type Lane = char;
-        fn lane(&self) -> char {
-            self.0.chars().next().unwrap_or_default()
+        fn class(&self) -> &'static str {
+            &self.0[..1]
+        }
+        fn namespace(&self) -> &str {
+            self.0.get(1..2).unwrap_or_default()
         }
     }
 
@@ -171,9 +230,9 @@ mod tests {
     }
 
     impl Bench {
-        fn new(caps: &[(char, usize)]) -> Self {
+        fn new(limits: &[(&'static str, ClassLimits)]) -> Self {
             Self {
-                ready: Ready::new(caps.iter().copied()),
+                ready: Ready::new(limits.iter().copied()),
                 now: Instant::now(),
             }
         }
@@ -224,8 +283,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_lane_is_skipped_until_a_key_is_done() {
-        let mut bench = Bench::new(&[('a', 1)]);
+    fn a_full_class_is_skipped_until_a_key_is_done() {
+        let mut bench = Bench::new(&[("a", ClassLimits::workers(1))]);
         for name in ["a1", "a2", "b1", "b2"] {
             bench.add(name, Priority::USER);
         }
@@ -239,15 +298,46 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_is_limited_and_the_reserve_is_for_namespaces_that_hold_nothing() {
+        let limits = ClassLimits {
+            workers: 4,
+            per_namespace: 2,
+            reserve: 1,
+        };
+        let mut bench = Bench::new(&[("a", limits)]);
+        for name in ["a1x", "a1y", "a1z", "a2x", "a2y"] {
+            bench.add(name, Priority::USER);
+        }
+        let mut taken = || {
+            std::iter::from_fn(|| bench.take())
+                .map(|taken| taken.0)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(taken(), ["a1x", "a2x", "a1y"], "the fourth worker is reserved");
+        bench.add("a3x", Priority::LOW);
+        assert_eq!(bench.take().map(|taken| taken.0), Some("a3x"));
+        bench.done("a3x");
+        assert_eq!(bench.take(), None);
+        bench.done("a2x");
+        assert_eq!(bench.take().map(|taken| taken.0), Some("a2y"), "it has waited longest");
+        bench.done("a1x");
+        assert_eq!(bench.take().map(|taken| taken.0), Some("a1z"));
+        for name in ["a1y", "a1z", "a2y"] {
+            bench.done(name);
+        }
+        assert!(bench.ready.classes["a"].processing.by_namespace.is_empty());
+    }
+
+    #[test]
     fn a_limit_of_zero_counts_as_one() {
-        let mut bench = Bench::new(&[('a', 0)]);
+        let mut bench = Bench::new(&[("a", ClassLimits::workers(0))]);
         bench.add("a1", Priority::USER);
         assert!(bench.take().is_some());
     }
 
     #[test]
     fn done_without_processing_changes_nothing() {
-        let mut bench = Bench::new(&[('a', 1)]);
+        let mut bench = Bench::new(&[("a", ClassLimits::workers(1))]);
         bench.add("a1", Priority::USER);
         assert_eq!(bench.done("a1"), Duration::ZERO);
         assert!(bench.take().is_some());
@@ -266,14 +356,9 @@ mod tests {
         bench.now += Duration::from_secs(2);
         bench.take();
         bench.now += Duration::from_secs(1);
-        let in_progress = bench.ready.in_progress(None, bench.now);
-        assert_eq!(
-            in_progress,
-            InProgress {
-                sum: Duration::from_secs(4),
-                longest: Duration::from_secs(3)
-            }
-        );
+        let in_progress = |class| bench.ready.in_progress(class, bench.now);
+        assert_eq!(in_progress("a").longest, Duration::from_secs(3));
+        assert_eq!(in_progress("b").sum, Duration::from_secs(1));
         assert_eq!(bench.done("a"), Duration::from_secs(3));
     }
 }

@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::delay::{DelayKind, Delays};
-use super::metrics::{Label, QueueMetrics, Working};
+use super::metrics::{QueueMetrics, Working};
 use super::rate_limit::{Bucket, Failures};
 use super::ready::{Added, InProgress, Ready};
 use super::{Item, Priority};
@@ -179,11 +179,11 @@ impl<K: Item> State<K> {
 }
 
 impl<K: Item> Working for Shared<K> {
-    fn in_progress(&self) -> Vec<(Label, InProgress)> {
+    fn in_progress(&self) -> Vec<(&'static str, InProgress)> {
         let (state, now) = (self.lock(), Instant::now());
-        let labels = state.metrics.labels();
-        labels
-            .map(|label| (label, state.ready.in_progress(label, now)))
+        let classes = state.metrics.classes();
+        classes
+            .map(|class| (class, state.ready.in_progress(class, now)))
             .collect()
     }
 }

@@ -82,7 +82,7 @@ impl Schedule {
     /// Runs after an event at [`START`]. Returns the time of each attempt after that, relative to its tick.
     async fn run(self: &Arc<Self>, time: Duration) -> Vec<Duration> {
         let mut registry = Registry::default();
-        let queue = Queue::new(Settings::new("test"), &queue::Metrics::register(&mut registry));
+        let queue = Queue::new(Settings::default(), &queue::Metrics::register(&mut registry));
         let class = Class {
             name: crate::controllers::apprepository::NAME,
             workers: 1,
@@ -251,8 +251,8 @@ async fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_t
     let mut registry = Registry::default();
     let options = options();
     let settings = Settings {
-        lanes: options.classes().into(),
-        ..Settings::new("test")
+        classes: options.classes().into(),
+        ..Settings::default()
     };
     let context = SetupContext {
         source: Source::Directory(directory.path().to_owned()),

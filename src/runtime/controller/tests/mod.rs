@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::runtime::workqueue::{self as queue, Queue, Settings};
+use crate::runtime::workqueue::{self as queue, ClassLimits, Queue, Settings};
 
 const SECOND: Duration = Duration::from_secs(1);
 const BACKOFF: Backoff = Backoff {
@@ -28,16 +28,21 @@ const BACKOFF: Backoff = Backoff {
 const REPOSITORY: &str = "repository";
 const APPLICATION: &str = "application";
 
-/// Returns two classes with the same reconciler. Without lanes, all workers belong to the first.
-fn classes(workers: usize, lanes: &[(&'static str, usize)], reconciler: &Arc<dyn Reconcile>) -> Vec<Class> {
+fn limits(workers: &[(&'static str, usize)]) -> Vec<(&'static str, ClassLimits)> {
+    let limits = |&(class, workers): &(&'static str, usize)| (class, ClassLimits::workers(workers));
+    workers.iter().map(limits).collect()
+}
+
+/// Returns two classes with the same reconciler. Without limits, all workers belong to the first.
+fn classes(workers: usize, limits: &[(&'static str, usize)], reconciler: &Arc<dyn Reconcile>) -> Vec<Class> {
     let unlimited = [(REPOSITORY, workers), (APPLICATION, 0)];
-    let lanes = if lanes.is_empty() { &unlimited } else { lanes };
+    let limits = if limits.is_empty() { &unlimited } else { limits };
     let class = |&(name, workers): &(&'static str, usize)| Class {
         name,
         workers,
         reconciler: Arc::clone(reconciler),
     };
-    lanes.iter().map(class).collect()
+    limits.iter().map(class).collect()
 }
 
 fn key(class: &'static str, number: usize) -> Key {
@@ -90,7 +95,7 @@ struct Bench {
 impl Bench {
     fn start<F>(
         workers: usize,
-        lanes: &[(&'static str, usize)],
+        by_class: &[(&'static str, usize)],
         play: impl Fn(usize) -> F + Send + Sync + 'static,
     ) -> Self
     where
@@ -98,9 +103,9 @@ impl Bench {
     {
         let mut registry = Registry::default();
         let settings = Settings {
-            lanes: lanes.to_vec(),
+            classes: limits(by_class),
             burst: NonZeroU32::new(1000).unwrap(),
-            ..Settings::new("test")
+            ..Settings::default()
         };
         let queue = Queue::new(settings, &queue::Metrics::register(&mut registry));
         let turns = Arc::<Mutex<Vec<Turn>>>::default();
@@ -109,7 +114,7 @@ impl Bench {
             turns: Arc::clone(&turns),
             play: Box::new(move |number| Box::pin(play(number))),
         });
-        let classes = classes(workers, lanes, &puppet);
+        let classes = classes(workers, by_class, &puppet);
         let controller = WorkerPool::new(queue.clone(), classes, Metrics::register(&mut registry));
         Self {
             queue,

@@ -8,7 +8,10 @@ fn a_key_names_its_class_and_its_object() {
         class: "apprepository",
         name: NamespacedName::new("kubeapps", "bitnami"),
     };
-    assert_eq!(format!("{} {}", key.lane(), key.name), "apprepository kubeapps/bitnami");
+    assert_eq!(
+        format!("{} {}", key.class(), key.name),
+        "apprepository kubeapps/bitnami"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,7 +34,7 @@ async fn a_key_goes_to_the_reconciler_of_its_class_and_counts_there() {
         class(APPLICATION, 2, "applications"),
     ];
     let mut registry = Registry::default();
-    let queue = Queue::new(Settings::new("test"), &queue::Metrics::register(&mut registry));
+    let queue = Queue::new(Settings::default(), &queue::Metrics::register(&mut registry));
     let controller = WorkerPool::new(queue.clone(), classes, Metrics::register(&mut registry));
     queue.add(application(1), Priority::USER);
     queue.add(repository(2), Priority::USER);
@@ -58,7 +61,7 @@ async fn a_key_goes_to_the_reconciler_of_its_class_and_counts_there() {
 #[tokio::test(start_paused = true)]
 async fn a_class_without_a_reconciler_is_a_terminal_error_and_ends_no_worker() {
     let mut registry = Registry::default();
-    let queue = Queue::new(Settings::new("test"), &queue::Metrics::register(&mut registry));
+    let queue = Queue::new(Settings::default(), &queue::Metrics::register(&mut registry));
     let metrics = Metrics::register(&mut registry);
     let controller = WorkerPool::new(queue.clone(), Vec::new(), metrics.clone());
     queue.add(repository(1), Priority::USER);
@@ -70,8 +73,8 @@ async fn a_class_without_a_reconciler_is_a_terminal_error_and_ends_no_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn one_class_does_not_starve_the_other() {
-    let lanes = [(REPOSITORY, 3), (APPLICATION, 2)];
-    let bench = Bench::start(5, &lanes, |_| async {
+    let workers = [(REPOSITORY, 3), (APPLICATION, 2)];
+    let bench = Bench::start(5, &workers, |_| async {
         sleep(10 * SECOND).await;
         Ok(Action::Done)
     });

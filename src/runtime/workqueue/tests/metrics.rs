@@ -42,7 +42,7 @@ fn scrape(registry: &Registry) -> Scrape {
     scrape
 }
 
-const LABELS: &str = r#"name="test",controller="test""#;
+const LABELS: &str = r#"name="a",controller="a""#;
 
 impl Scrape {
     fn value(&self, metric: &str) -> f64 {
@@ -56,7 +56,7 @@ impl Scrape {
 #[tokio::test(start_paused = true)]
 async fn a_scrape_has_the_names_labels_and_types_that_dashboards_expect() {
     let mut registry = Registry::default();
-    let _queue = Queue::<Name>::new(settings(&[]), &Metrics::register(&mut registry));
+    let _queue = Queue::<Name>::new(settings(&[("a", 9)]), &Metrics::register(&mut registry));
     let scrape = scrape(&registry);
     let expected = [
         ("workqueue_adds", "counter"),
@@ -110,14 +110,14 @@ async fn a_scrape_has_the_names_labels_and_types_that_dashboards_expect() {
 #[tokio::test(start_paused = true)]
 async fn values_follow_a_key_through_the_queue() {
     let mut registry = Registry::default();
-    let queue = Queue::<Name>::new(settings(&[]), &Metrics::register(&mut registry));
+    let queue = Queue::<Name>::new(settings(&[("a", 9)]), &Metrics::register(&mut registry));
     queue.add(name("a"), Priority::LOW);
     queue.add(name("a"), Priority::LOW);
-    queue.add(name("b"), Priority::LOW);
+    queue.add(name("a2"), Priority::LOW);
     let seen = scrape(&registry);
     assert_eq!((seen.depth(-100), seen.depth(0)), (2.0, 0.0));
     assert_eq!(seen.value("workqueue_adds_total"), 2.0);
-    queue.add(name("b"), Priority::USER);
+    queue.add(name("a2"), Priority::USER);
     assert_eq!((scrape(&registry).depth(-100), scrape(&registry).depth(0)), (1.0, 1.0));
 
     pass(3 * SECOND).await;
@@ -144,12 +144,12 @@ async fn values_follow_a_key_through_the_queue() {
 #[tokio::test(start_paused = true)]
 async fn only_adds_with_a_delay_count_as_retries() {
     let mut registry = Registry::default();
-    let queue = Queue::<Name>::new(settings(&[]), &Metrics::register(&mut registry));
+    let queue = Queue::<Name>::new(settings(&[("a", 9)]), &Metrics::register(&mut registry));
     queue.add(name("a"), Priority::USER);
-    queue.add_after(name("b"), Duration::ZERO, Priority::USER);
+    queue.add_after(name("a2"), Duration::ZERO, Priority::USER);
     assert_eq!(scrape(&registry).value("workqueue_retries_total"), 0.0);
-    queue.add_after(name("c"), SECOND, Priority::USER);
-    queue.add_rate_limited(name("d"), BACKOFF, Priority::USER);
+    queue.add_after(name("a3"), SECOND, Priority::USER);
+    queue.add_rate_limited(name("a4"), BACKOFF, Priority::USER);
     assert_eq!(scrape(&registry).value("workqueue_retries_total"), 2.0);
     assert_eq!(scrape(&registry).value("workqueue_adds_total"), 2.0);
     pass(SECOND).await;
@@ -160,50 +160,32 @@ async fn only_adds_with_a_delay_count_as_retries() {
 async fn two_queues_share_a_registry_and_a_dropped_one_has_no_work_in_progress() {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
-    let first = Queue::<Name>::new(Settings::new("first"), &metrics);
-    let second = Queue::<Name>::new(Settings::new("second"), &metrics);
+    let first = Queue::<Name>::new(settings(&[("a", 1)]), &metrics);
+    let second = Queue::<Name>::new(settings(&[("b", 1)]), &metrics);
     let sample = |name: &str| format!(r#"workqueue_unfinished_work_seconds{{name="{name}",controller="{name}"}}"#);
-    assert!(scrape(&registry).samples.contains_key(&sample("first")));
+    assert!(scrape(&registry).samples.contains_key(&sample("a")));
     drop(first);
     let seen = scrape(&registry);
-    assert!(!seen.samples.contains_key(&sample("first")));
-    assert!(seen.samples.contains_key(&sample("second")));
+    assert!(!seen.samples.contains_key(&sample("a")));
+    assert!(seen.samples.contains_key(&sample("b")));
     drop(second);
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Labeled(&'static str);
-
-impl Item for Labeled {
-    type Lane = &'static str;
-    fn lane(&self) -> &'static str {
-        self.0
-    }
-    fn label(lane: &&'static str) -> Option<&'static str> {
-        Some(lane)
-    }
-}
-
 #[tokio::test(start_paused = true)]
-async fn each_labeled_lane_of_a_shared_queue_has_its_own_series_from_the_start() {
+async fn each_class_has_its_own_series_from_the_start() {
     let mut registry = Registry::default();
-    let settings = Settings {
-        lanes: vec![("apprepository", 1), ("application", 1)],
-        ..Settings::new("test")
-    };
-    let queue = Queue::<Labeled>::new(settings, &Metrics::register(&mut registry));
-    let value = |metric: &str, label: &str| {
-        let sample = format!(r#"{metric}{{name="{label}",controller="{label}"}}"#);
+    let queue = Queue::<Name>::new(settings(&[("a", 1), ("b", 1)]), &Metrics::register(&mut registry));
+    let value = |metric: &str, class: &str| {
+        let sample = format!(r#"{metric}{{name="{class}",controller="{class}"}}"#);
         scrape(&registry).samples[&sample]
     };
-    assert_eq!(value("workqueue_adds_total", "application"), 0.0);
-    queue.add(Labeled("apprepository"), Priority::USER);
+    assert_eq!(value("workqueue_adds_total", "b"), 0.0);
+    queue.add(name("a1"), Priority::USER);
     let claim = queue.get().await;
     pass(SECOND).await;
-    for (label, adds, unfinished) in [("apprepository", 1.0, 1.0), ("application", 0.0, 0.0)] {
-        assert_eq!(value("workqueue_adds_total", label), adds);
-        assert!((value("workqueue_unfinished_work_seconds", label) - unfinished).abs() < 0.1);
+    for (class, adds, unfinished) in [("a", 1.0, 1.0), ("b", 0.0, 0.0)] {
+        assert_eq!(value("workqueue_adds_total", class), adds);
+        assert!((value("workqueue_unfinished_work_seconds", class) - unfinished).abs() < 0.1);
     }
-    assert!(scrape(&registry).samples.keys().all(|sample| !sample.contains("test")));
     drop(claim);
 }

@@ -11,14 +11,19 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 
-/// The lane is the first letter.
+const CLASSES: [&str; 7] = ["a", "b", "c", "0", "1", "2", "3"];
+
+/// The first letter is the class, the text after `@` the namespace.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Name(String);
 
 impl Item for Name {
-    type Lane = char;
-    fn lane(&self) -> char {
-        self.0.chars().next().unwrap_or_default()
+    fn class(&self) -> &'static str {
+        let class = CLASSES.into_iter().find(|class| self.0.starts_with(class));
+        class.unwrap_or("other")
+    }
+    fn namespace(&self) -> &str {
+        self.0.split_once('@').map_or("", |(_, namespace)| namespace)
     }
 }
 
@@ -26,15 +31,16 @@ fn name(name: &str) -> Name {
     Name(name.to_owned())
 }
 
-fn settings(lanes: &[(char, usize)]) -> Settings<char> {
+fn settings(workers: &[(&'static str, usize)]) -> Settings {
+    let limits = |&(class, workers): &(&'static str, usize)| (class, ClassLimits::workers(workers));
     Settings {
-        lanes: lanes.to_vec(),
-        ..Settings::new("test")
+        classes: workers.iter().map(limits).collect(),
+        ..Settings::default()
     }
 }
 
-fn queue(lanes: &[(char, usize)]) -> Queue<Name> {
-    Queue::new(settings(lanes), &Metrics::register(&mut Registry::default()))
+fn queue(workers: &[(&'static str, usize)]) -> Queue<Name> {
+    Queue::new(settings(workers), &Metrics::register(&mut Registry::default()))
 }
 
 /// Returns the next key if one is ready.

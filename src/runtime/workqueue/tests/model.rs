@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 const KEYS: usize = 12;
-const CAPS: [(char, usize); 2] = [('a', 2), ('b', 1)];
+const CAPS: [(&str, usize); 2] = [("a", 2), ("b", 1)];
 const PRIORITIES: [Priority; 4] = [Priority::USER, Priority::LOW, Priority(-50), Priority(10)];
 /// Longer than any delay in a test, including backoff and bucket.
 const LONG: Duration = Duration::from_secs(1000);
@@ -71,9 +71,8 @@ struct Model {
     requested: HashMap<String, Request>,
     claims: Vec<Claim<Name>>,
     step: usize,
-    /// Dequeues since a lower priority last had its turn, in total and by lane.
-    skipped: usize,
-    passed_in: HashMap<char, usize>,
+    /// Dequeues of a class since a waiting lower priority last had its turn.
+    skipped: HashMap<(&'static str, Priority), usize>,
     /// The bucket is never empty, so retries are on time and readiness is predictable.
     is_bucket_full: bool,
 }
@@ -84,7 +83,7 @@ const BACKOFF: Backoff = Backoff {
 };
 
 fn key(number: usize) -> Name {
-    Name(format!("{}{number}", ['a', 'b', 'c'][number % 3]))
+    Name(format!("{}{number}", ["a", "b", "c"][number % 3]))
 }
 
 impl Model {
@@ -98,8 +97,7 @@ impl Model {
             requested: HashMap::new(),
             claims: Vec::new(),
             step: 0,
-            skipped: 0,
-            passed_in: HashMap::new(),
+            skipped: HashMap::new(),
             is_bucket_full: burst > 1000,
         }
     }
@@ -165,11 +163,17 @@ impl Model {
                 requested.ready_since.get_or_insert(step);
             }
         }
+        let waiting = |class, priority| {
+            let is_ready = |requested: &Request| requested.priority == priority && requested.ready_since.is_some();
+            let mut requested = self.requested.iter();
+            requested.any(|(name, requested)| Name(name.clone()).class() == class && is_ready(requested))
+        };
+        self.skipped.retain(|(class, priority), _| waiting(*class, *priority));
     }
 
-    fn has_room(&self, lane: char) -> bool {
-        let busy = self.claims.iter().filter(|claim| claim.key().lane() == lane).count();
-        CAPS.iter().all(|(capped, cap)| *capped != lane || busy < *cap)
+    fn has_room(&self, class: &str) -> bool {
+        let busy = self.claims.iter().filter(|claim| claim.key().class() == class).count();
+        CAPS.iter().all(|(capped, cap)| *capped != class || busy < *cap)
     }
 
     /// Returns the keys that can certainly be dequeued now.
@@ -178,7 +182,7 @@ impl Model {
             .iter()
             .filter(|(_, requested)| requested.ready_since.is_some())
             .map(|(name, requested)| (Name(name.clone()), requested.clone()))
-            .filter(|(name, _)| self.has_room(name.lane()))
+            .filter(|(name, _)| self.has_room(name.class()))
             .collect()
     }
 
@@ -193,7 +197,7 @@ impl Model {
             self.claims.iter().all(|other| *other.key() != name),
             "{name:?} is in two hands"
         );
-        assert!(self.has_room(name.lane()), "the lane of {name:?} was full");
+        assert!(self.has_room(name.class()), "the class of {name:?} was full");
         let requested = self
             .requested
             .remove(&name.0)
@@ -206,43 +210,40 @@ impl Model {
         self.claims.push(claim);
     }
 
-    /// Asserts that the highest priority is served, except every tenth time, and equal ones in order.
+    /// Asserts that the highest priority of the class is served, except every tenth time, and equal ones in order.
     fn assert_order(&mut self, name: &Name, requested: &Request, candidates: &[(Name, Request)]) {
+        let class = name.class();
+        let others: Vec<_> = candidates
+            .iter()
+            .filter(|(other, _)| *other != *name && other.class() == class)
+            .collect();
         if let Some(since) = requested.ready_since {
-            let equals = candidates.iter().filter(|(other, equal)| {
-                *other != *name && other.lane() == name.lane() && equal.priority == requested.priority
-            });
-            for (other, equal) in equals {
+            for (other, equal) in others.iter().filter(|(_, other)| other.priority == requested.priority) {
                 assert!(equal.ready_since >= Some(since), "{other:?} was there before {name:?}");
             }
         }
-        let best = candidates
-            .iter()
-            .map(|(_, other)| other.priority)
-            .max()
-            .unwrap_or(requested.priority);
-        let behind: HashSet<char> = candidates
-            .iter()
-            .filter(|(_, other)| other.priority < best)
-            .map(|(other, _)| other.lane())
-            .collect();
-        if requested.priority < best {
-            let skipped = self.passed_in.insert(name.lane(), 0).unwrap_or_default();
+        let skipped = self.skipped.remove(&(class, requested.priority)).unwrap_or_default();
+        let best = others.iter().map(|(_, other)| other.priority).max();
+        if best.is_some_and(|best| requested.priority < best) {
             assert!(
-                self.skipped.max(skipped) >= 9,
+                skipped >= 9,
                 "{name:?} at {:?} went before {best:?}",
                 requested.priority
             );
-            self.skipped = 0;
-        } else if !behind.is_empty() {
-            self.skipped += 1;
+        }
+        let behind: HashSet<Priority> = others
+            .iter()
+            .map(|(_, other)| other.priority)
+            .filter(|priority| *priority < requested.priority)
+            .collect();
+        for priority in behind {
+            let skipped = self.skipped.entry((class, priority)).or_default();
+            *skipped += 1;
+            // Other priorities may have waited as long.
             assert!(
-                self.skipped <= 9,
-                "a lower priority was skipped over more than nine times in a row"
+                *skipped < 9 + PRIORITIES.len(),
+                "{priority:?} was skipped {skipped} times in a row"
             );
-            for lane in behind {
-                *self.passed_in.entry(lane).or_default() += 1;
-            }
         }
     }
 

@@ -32,8 +32,8 @@ async fn a_key_is_not_dequeued_while_it_is_processed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_lane_delays_no_other_lane_and_resumes_with_free_capacity() {
-    let queue = queue(&[('a', 2)]);
+async fn a_full_class_delays_no_other_class_and_resumes_with_free_capacity() {
+    let queue = queue(&[("a", 2)]);
     for key in ["a1", "a2", "a3", "b1"] {
         queue.add(name(key), Priority::USER);
     }
@@ -69,7 +69,7 @@ async fn a_wakeup_of_a_dropped_get_goes_to_another_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn each_of_many_adds_in_a_row_wakes_a_worker() {
-    let queue = queue(&[('a', 3)]);
+    let queue = queue(&[("a", 3)]);
     let workers: Vec<_> = (0..8)
         .map(|_| {
             let queue = queue.clone();
@@ -96,7 +96,7 @@ async fn each_of_many_adds_in_a_row_wakes_a_worker() {
     assert_eq!(
         start.elapsed(),
         2 * SECOND,
-        "two batches of the lane with three workers"
+        "two batches of the class with three workers"
     );
 }
 
@@ -131,7 +131,7 @@ fn no_add_is_lost_while_gets_are_dropped_concurrently() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let queue = queue(&[('0', 1), ('1', 2)]);
+        let queue = queue(&[("0", 1), ("1", 2)]);
         let workers: Vec<_> = (0..4)
             .map(|_| {
                 let queue = queue.clone();
@@ -151,11 +151,11 @@ fn no_add_is_lost_while_gets_are_dropped_concurrently() {
             })
             .collect();
         let adders: Vec<_> = (0..4)
-            .map(|lane| {
+            .map(|class| {
                 let queue = queue.clone();
                 tokio::task::spawn_blocking(move || {
                     for key in 0..250 {
-                        queue.add(Name(format!("{lane} {key}")), Priority(key % 3));
+                        queue.add(Name(format!("{class} {key}")), Priority(key % 3));
                     }
                 })
             })
@@ -201,8 +201,8 @@ async fn shutdown_wakes_all_waiting_workers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_waiting_for_a_full_lane_end_on_shutdown_after_its_last_key() {
-    let queue = queue(&[('a', 1)]);
+async fn workers_waiting_for_a_full_class_end_on_shutdown_after_its_last_key() {
+    let queue = queue(&[("a", 1)]);
     queue.add(name("a1"), Priority::USER);
     queue.add(name("a2"), Priority::USER);
     let workers: Vec<_> = (0..3)
