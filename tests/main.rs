@@ -16,6 +16,7 @@ mod files;
 mod filter;
 mod fuzz;
 mod harness;
+mod isolation;
 mod lease;
 mod manifests;
 mod packaging;

@@ -1,0 +1,3 @@
+//! One tenant takes all it can; another is served.
+
+mod fairness;
