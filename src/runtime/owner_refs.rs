@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
+use url::Url;
 
 use super::kube_client::{ApiError, call};
 use super::watch::Resource;
@@ -33,8 +34,10 @@ pub enum Changed {
 pub enum ChangeError {
     /// The API server refuses; a retry does not help until a user changes something.
     Refused(String),
-    /// May pass: no response, overload, or concurrent changes.
+    /// May pass: no response or overload.
     Transient(String),
+    /// Other writers change the object again and again.
+    Contended,
 }
 
 impl From<ApiError> for ChangeError {
@@ -96,10 +99,11 @@ pub async fn change(
         None => Api::all_with(client.clone(), &target.resource.api),
     };
     let parameters = PatchParams::apply(manager);
+    let name = path_segment(&target.name);
     // Usually the last seen version is current, and no read is needed.
     if let Some(owners) = changed(&target.owners, change) {
         let patch = patch(Some(&target.version), &owners)?;
-        match call(api.patch(&target.name, &parameters, &patch)).await {
+        match call(api.patch(&name, &parameters, &patch)).await {
             Ok(written) => return Ok(Changed::Written(written.meta)),
             Err(error) => match error.code {
                 Some(404) => return Ok(Changed::Gone),
@@ -111,7 +115,7 @@ pub async fn change(
     }
     let mut last_version = None;
     for _ in 0..MAX_ATTEMPTS {
-        let Some(object) = call(api.get_opt(&target.name)).await? else {
+        let Some(object) = call(api.get_opt(&name)).await? else {
             return Ok(Changed::Gone);
         };
         let meta = &object.meta;
@@ -126,7 +130,7 @@ pub async fn change(
             return Ok(Changed::Unchanged(object.meta));
         };
         let patch = patch(meta.resource_version.as_deref(), &owners)?;
-        match call(api.patch(&target.name, &parameters, &patch)).await {
+        match call(api.patch(&name, &parameters, &patch)).await {
             Ok(written) => return Ok(Changed::Written(written.meta)),
             Err(error) => match error.code {
                 Some(404) => return Ok(Changed::Gone),
@@ -138,7 +142,18 @@ pub async fn change(
         }
         last_version = object.meta.resource_version;
     }
-    Err(ChangeError::Transient("object keeps changing".to_owned()))
+    Err(ChangeError::Contended)
+}
+
+/// Encodes a name for a URL, which kube does not. Names of custom resources may contain anything but `/` and `%`.
+fn path_segment(name: &str) -> String {
+    let Ok(mut url) = Url::parse("http://localhost") else {
+        return name.to_owned();
+    };
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.push(name);
+    }
+    url.path().trim_start_matches('/').to_owned()
 }
 
 fn patch(version: Option<&str>, owners: &[OwnerReference]) -> Result<Patch<()>, ChangeError> {
@@ -171,6 +186,13 @@ mod tests {
 
     fn uids(owners: Option<Vec<OwnerReference>>) -> Option<Vec<String>> {
         owners.map(|owners| owners.into_iter().map(|owner| owner.uid).collect())
+    }
+
+    #[test]
+    fn names_are_encoded_for_urls() {
+        assert_eq!(path_segment("web-1.example"), "web-1.example");
+        assert_eq!(path_segment("system:node"), "system:node");
+        assert_eq!(path_segment("my role?<ü"), "my%20role%3F%3C%C3%BC");
     }
 
     #[test]

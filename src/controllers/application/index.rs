@@ -1,13 +1,14 @@
 //! Lookup of the Applications that a component event affects.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use super::owner_plan::application_kind;
 use super::spec::AppSpec;
 use crate::api::NamespacedName;
-use crate::runtime::watch::{GroupKind, Object};
+use crate::runtime::watch::{GroupKind, Object, View};
 
 /// All Applications by the kinds they watch. Clones share the index.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +95,41 @@ impl Index {
             .filter(is_affected)
             .map(|spec| spec.name.clone())
             .collect()
+    }
+}
+
+impl Index {
+    /// Returns the Applications of the namespace that lead back to this one by selection.
+    #[must_use]
+    pub fn selectors_of<K>(&self, spec: &AppSpec, view: &View<K>) -> BTreeSet<String> {
+        self.leading_to(spec, view, |_| true)
+    }
+
+    /// Returns the Applications of the namespace that lead back to this one by adoption.
+    #[must_use]
+    pub fn adopters_of<K>(&self, spec: &AppSpec, view: &View<K>) -> BTreeSet<String> {
+        self.leading_to(spec, view, |other| other.add_owner_ref)
+    }
+
+    fn leading_to<K>(&self, spec: &AppSpec, view: &View<K>, counts: impl Fn(&AppSpec) -> bool) -> BTreeSet<String> {
+        let name_of = |object: &Object<K>| NamespacedName::new(&spec.name.namespace, &*object.name);
+        let mut others: Vec<_> = (view.objects.iter())
+            .filter_map(|object| self.get(&name_of(object)))
+            .filter(|other| counts(other) && other.name != spec.name)
+            .collect();
+        let mut open: Vec<&Arc<Object<K>>> = view.objects.iter().filter(|object| *object.uid == *spec.uid).collect();
+        let mut leading = BTreeSet::new();
+        while let Some(selected) = open.pop() {
+            let (found, rest) = others
+                .into_iter()
+                .partition(|other| is_component(other, &application_kind(), selected));
+            others = rest;
+            let found: Vec<Arc<AppSpec>> = found;
+            leading.extend(found.iter().map(|other| other.name.name.clone()));
+            let is_found = |object: &&Arc<Object<K>>| found.iter().any(|other| *other.uid == *object.uid);
+            open.extend(view.objects.iter().filter(is_found));
+        }
+        leading
     }
 }
 

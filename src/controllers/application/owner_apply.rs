@@ -31,6 +31,8 @@ const MAX_WRITES: usize = 64;
 const MAX_TIME: Duration = Duration::from_secs(10);
 /// Refusals after which the kind is skipped: it is likely that the whole kind may not be changed.
 const MAX_REFUSALS: usize = 16;
+/// Refusals that are reported by name, for each kind.
+const MAX_NAMED: usize = 3;
 /// Other failures after which the reconcile stops: the API server is likely unhealthy.
 const MAX_FAILURES: usize = 8;
 
@@ -133,13 +135,22 @@ impl Ownership {
             Err(ChangeError::Refused(message)) => {
                 let refusals = counts.refusals.entry(kind).or_default();
                 *refusals += 1;
-                if *refusals == 1 {
+                if *refusals <= MAX_NAMED {
                     let text = format!(
                         "failed to {action} {}/{}: {message}",
                         planned.kind.kind, planned.target.name
                     );
                     result.refused.push(Problem::minor(text));
                 }
+            }
+            Err(ChangeError::Contended) => {
+                counts.failures += 1;
+                let message = format!(
+                    "failed to {action} {}/{}: it keeps changing",
+                    planned.kind.kind, planned.target.name
+                );
+                result.refused.push(Problem::minor(message.clone()));
+                result.failed = Some(message);
             }
             Err(ChangeError::Transient(message)) => {
                 counts.failures += 1;

@@ -5,14 +5,12 @@
 //! never own each other in a cycle.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::index::{Index, is_component, is_owned};
 use super::spec::AppSpec;
 use super::status::Problem;
-use crate::api::NamespacedName;
 use crate::runtime::owner_refs::{self as owners, OwnerChange, Target};
 use crate::runtime::watch::{GroupKind, KindState, Object, Resource, View};
 
@@ -79,7 +77,7 @@ impl Plan {
     fn add<K>(&mut self, spec: &AppSpec, kind: &GroupKind, view: &View<K>, index: &Index) {
         let is_of_applications = spec.add_owner_ref && *kind == application_kind();
         let cycle = if is_of_applications {
-            cycle(spec, view, index)
+            index.adopters_of(spec, view)
         } else {
             BTreeSet::new()
         };
@@ -154,26 +152,4 @@ fn target<K>(resource: &Resource, object: &Object<K>) -> Target {
         version: object.version.to_string(),
         owners: object.owner_references.to_vec(),
     }
-}
-
-/// Returns the Applications of the namespace that already lead back to this one by adoption.
-fn cycle<K>(spec: &AppSpec, view: &View<K>, index: &Index) -> BTreeSet<String> {
-    let name_of = |object: &Object<K>| NamespacedName::new(&spec.name.namespace, &*object.name);
-    let mut adopters: Vec<_> = (view.objects.iter())
-        .filter_map(|object| index.get(&name_of(object)))
-        .filter(|other| other.add_owner_ref && other.name != spec.name)
-        .collect();
-    let mut open: Vec<&Arc<Object<K>>> = view.objects.iter().filter(|object| *object.uid == *spec.uid).collect();
-    let mut reachable = BTreeSet::new();
-    while let Some(adopted) = open.pop() {
-        let (found, others) = adopters
-            .into_iter()
-            .partition(|other| is_component(other, &application_kind(), adopted));
-        adopters = others;
-        let found: Vec<Arc<AppSpec>> = found;
-        reachable.extend(found.iter().map(|other| other.name.name.clone()));
-        let is_found = |object: &&Arc<Object<K>>| found.iter().any(|other| *other.uid == *object.uid);
-        open.extend(view.objects.iter().filter(is_found));
-    }
-    reachable
 }

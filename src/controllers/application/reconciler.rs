@@ -31,6 +31,11 @@ const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(500),
     cap: Duration::from_secs(5 * 60),
 };
+/// The backoff of status updates. A failed one leaves an old status on display.
+const STATUS_BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(5),
+    cap: Duration::from_secs(60),
+};
 /// Minimum time between status writes of one Application: a flapping component must not cause a write for each change.
 const MIN_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -110,7 +115,7 @@ impl Reconciler {
         spec: &Arc<AppSpec>,
         components: Vec<(GroupKind, KindState<Readiness>)>,
     ) -> Result<Action, ReconcileError> {
-        let mut assessment = assess(spec, &components);
+        let mut assessment = assess(spec, &components, &self.index);
         let others = (spec.recorded_kinds.iter()).filter(|kind| !spec.component_kinds().contains(kind));
         let kinds: Vec<_> = components.into_iter().chain(self.kind_states(spec, others)).collect();
         let plan = owner_plan::plan(spec, &kinds, &self.index);
@@ -189,7 +194,7 @@ impl Reconciler {
                     return Ok(StatusUpdate::Conflict);
                 }
                 let message = format!("failed to update status: {error}");
-                return Err(ReconcileError::transient(message, BACKOFF));
+                return Err(ReconcileError::transient(message, STATUS_BACKOFF));
             }
         };
         self.metrics.observe_reconcile("written");

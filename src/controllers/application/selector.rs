@@ -36,6 +36,8 @@ impl Selection {
             return Ok(Self::Nothing);
         };
         let labels = selector.match_labels.iter().flatten().map(|(key, value)| {
+            check_key(key)?;
+            check_value(key, value)?;
             Ok(Requirement {
                 key: key.clone(),
                 test: Test::In(vec![value.clone()]),
@@ -70,8 +72,8 @@ impl Requirement {
 fn requirement(expression: &LabelSelectorRequirement) -> Result<Requirement, String> {
     let LabelSelectorRequirement { key, operator, values } = expression;
     let values = values.clone().unwrap_or_default();
-    let quoted = |text: &str| truncate(&printable(text), MAX_QUOTED);
-    let label = quoted(key);
+    check_key(key)?;
+    let label = key;
     let test = match (operator.as_str(), values.is_empty()) {
         ("In", false) => Test::In(values),
         ("NotIn", false) => Test::NotIn(values),
@@ -84,11 +86,55 @@ fn requirement(expression: &LabelSelectorRequirement) -> Result<Requirement, Str
         _ => {
             return Err(format!(
                 "operator {} of label {label} is not one of In, NotIn, Exists and DoesNotExist",
-                quoted(operator)
+                shown(operator)
             ));
         }
     };
+    if let Test::In(values) | Test::NotIn(values) = &test {
+        values.iter().try_for_each(|value| check_value(key, value))?;
+    }
     Ok(Requirement { key: key.clone(), test })
+}
+
+fn shown(text: &str) -> String {
+    truncate(&printable(text), MAX_QUOTED)
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", shown(text))
+}
+
+/// Checks a label key with the rules of the API server: an optional DNS subdomain, a slash, and a name.
+fn check_key(key: &str) -> Result<(), String> {
+    let (prefix, name) = key
+        .split_once('/')
+        .map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    if prefix.is_some_and(|prefix| !is_dns_subdomain(prefix)) || name.is_empty() || !is_label_text(name) {
+        return Err(format!("{} is not a valid label key", quoted(key)));
+    }
+    Ok(())
+}
+
+fn check_value(key: &str, value: &str) -> Result<(), String> {
+    if value.is_empty() || is_label_text(value) {
+        return Ok(());
+    }
+    Err(format!("{} is not a valid value of label {key}", quoted(value)))
+}
+
+/// Returns true for up to 63 letters, digits, `-`, `_` and `.` that begin and end with a letter or digit.
+fn is_label_text(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= 63 && bytes.iter().all(|byte| is_inner(*byte)) && is_outer(bytes.first()) && is_outer(bytes.last())
+}
+
+fn is_dns_subdomain(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_part =
+        |part: &str| !part.is_empty() && part.bytes().all(is_inner) && !part.starts_with('-') && !part.ends_with('-');
+    text.len() <= 253 && text.split('.').all(is_part)
 }
 
 #[cfg(test)]
@@ -127,6 +173,27 @@ mod tests {
     fn selectors_select_as_in_kubernetes(#[case] selector: Value, #[case] selects: bool) {
         let labels = [("app", "web"), ("tier", "front")].into_iter().collect();
         assert_eq!(selection(selector).unwrap().matches(&labels), selects);
+    }
+
+    #[rstest]
+    #[case::an_empty_key(json!({ "matchLabels": { "": "web" } }), r#""" is not a valid label key"#)]
+    #[case::an_empty_name(json!({ "matchLabels": { "example.com/": "web" } }), "is not a valid label key")]
+    #[case::an_upper_case_prefix(json!({ "matchLabels": { "Example.com/app": "web" } }), "is not a valid label key")]
+    #[case::two_slashes(json!({ "matchLabels": { "a/b/c": "web" } }), "is not a valid label key")]
+    #[case::a_space(json!({ "matchLabels": { "my app": "web" } }), "is not a valid label key")]
+    #[case::a_long_key(json!({ "matchExpressions": [{ "key": "k".repeat(64), "operator": "Exists" }] }), "is not a valid label key")]
+    #[case::an_odd_value(json!({ "matchLabels": { "app": "-web" } }), r#""-web" is not a valid value of label app"#)]
+    #[case::a_long_value(json!({ "matchLabels": { "app": "v".repeat(64) } }), "is not a valid value of label app")]
+    #[case::a_value_of_many(json!({ "matchExpressions": [{ "key": "app", "operator": "NotIn", "values": ["a", "b c"] }] }), r#""b c" is not"#)]
+    fn keys_and_values_are_validated_as_by_the_api_server(#[case] selector: Value, #[case] message: &str) {
+        let error = selection(selector).unwrap_err();
+        assert!(error.contains(message), "{error}");
+    }
+
+    #[test]
+    fn usual_keys_and_values_are_valid() {
+        let labels = json!({ "app.kubernetes.io/name": "web", "a": "", "x-1_y.Z": "v1.2-3_4", "3d": "A" });
+        assert!(selection(json!({ "matchLabels": labels })).is_ok());
     }
 
     #[rstest]

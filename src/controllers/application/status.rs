@@ -1,13 +1,16 @@
 //! Computes the status of an Application from the state of its components, without I/O.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::index::is_component;
+use super::index::{Index, is_component};
+use super::owner_plan::application_kind;
 use super::readiness::{ComponentState, Readiness};
 use super::spec::{AppSpec, MAX_KINDS};
 use crate::api::{ApplicationCondition, ApplicationStatus, ComponentStatus};
-use crate::runtime::watch::{GroupKind, KindState, Object, View};
+use crate::runtime::watch::{GroupKind, KindState, View};
 use crate::text::truncate;
 
 pub const READY: &str = "Ready";
@@ -53,7 +56,7 @@ pub struct Assessment {
 }
 
 #[must_use]
-pub fn assess(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)]) -> Assessment {
+pub fn assess(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)], index: &Index) -> Assessment {
     let mut assessment = Assessment::default();
     if let Err(error) = &spec.selection {
         let text = format!("invalid selector: {error}");
@@ -78,7 +81,7 @@ pub fn assess(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)]) -> As
             KindState::Failed(error) => assessment.problems.push(Problem::blocking(error.clone())),
             KindState::Objects(view) => {
                 assessment.problems.extend(view.polled.clone().map(Problem::minor));
-                assessment.count(spec, kind, view);
+                assessment.count(spec, kind, view, index);
             }
         }
     }
@@ -86,9 +89,25 @@ pub fn assess(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)]) -> As
 }
 
 impl Assessment {
-    fn count(&mut self, spec: &AppSpec, kind: &GroupKind, view: &View<Readiness>) {
+    fn count(&mut self, spec: &AppSpec, kind: &GroupKind, view: &View<Readiness>, index: &Index) {
+        // Applications that select each other would wait for each other.
+        let cycle = if *kind == application_kind() {
+            index.selectors_of(spec, view)
+        } else {
+            BTreeSet::new()
+        };
+        let mut in_cycle = Vec::new();
         for object in view.objects.iter().filter(|object| is_component(spec, kind, object)) {
-            let readiness = readiness_of(spec, object);
+            let is_in_cycle = cycle.contains(&*object.name);
+            if is_in_cycle {
+                in_cycle.push(&*object.name);
+            }
+            let is_self = *object.uid == *spec.uid;
+            let readiness = if is_self || is_in_cycle {
+                Readiness::READY
+            } else {
+                object.projection.clone()
+            };
             let name = format!("{}/{}", kind.kind, object.name);
             let message = readiness.message.as_deref().unwrap_or_default();
             match readiness.state {
@@ -110,6 +129,12 @@ impl Assessment {
                 group: Some(kind.group.to_string()).filter(|group| !group.is_empty()),
                 status: Some(readiness.state.to_string()),
             });
+        }
+        if !in_cycle.is_empty() {
+            self.problems.push(Problem::minor(format!(
+                "counted as ready, as they select this Application themselves: {}",
+                in_cycle.join(", ")
+            )));
         }
     }
 
@@ -178,15 +203,6 @@ impl Assessment {
         let listed: Vec<_> = self.components.iter().take_while(fits).cloned().collect();
         let omitted = self.components.len() - listed.len();
         (listed, omitted)
-    }
-}
-
-/// Returns the readiness of a component. The Application itself counts as ready, as it would wait for itself.
-fn readiness_of(spec: &AppSpec, object: &Object<Readiness>) -> Readiness {
-    if *object.uid == *spec.uid {
-        Readiness::READY
-    } else {
-        object.projection.clone()
     }
 }
 

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::api::{ApplicationCondition, ApplicationStatus};
+use crate::controllers::application::index::Index;
 use crate::controllers::application::status::assess;
 
 const NOW: &str = "2026-05-01T12:00:00Z";
@@ -14,7 +15,7 @@ fn at(time: &str) -> Timestamp {
 }
 
 fn status_of(kinds: &[(GroupKind, KindState<Readiness>)]) -> ApplicationStatus {
-    assess(&app_spec(json!({})), kinds).status(Some(3), &[], at(NOW))
+    assess(&app_spec(json!({})), kinds, &Index::default()).status(Some(3), &[], at(NOW))
 }
 
 fn condition<'a>(status: &'a ApplicationStatus, type_: &str) -> &'a ApplicationCondition {
@@ -149,7 +150,12 @@ fn a_kind_that_cannot_be_listed_makes_readiness_unknown_and_others_are_counted()
 fn an_invalid_selector_makes_readiness_unknown_with_a_reason() {
     let selector = json!({ "matchExpressions": [{ "key": "app", "operator": "Like", "values": ["a"] }] });
     let spec = app_spec(json!({ "selector": selector }));
-    let status = assess(&spec, &[listed("", "Service", vec![object("web", ready())])]).status(None, &[], at(NOW));
+    let status = assess(
+        &spec,
+        &[listed("", "Service", vec![object("web", ready())])],
+        &Index::default(),
+    )
+    .status(None, &[], at(NOW));
     assert_eq!(summary(&status, "Ready"), UNKNOWN);
     assert!(
         summary(&status, "Error").contains("operator Like"),
@@ -164,7 +170,8 @@ fn kinds_beyond_the_limit_make_readiness_unknown() {
     let kinds: Vec<_> = (0..101)
         .map(|number| json!({ "group": "x.example", "kind": format!("K{number}") }))
         .collect();
-    let status = assess(&app_spec(json!({ "componentKinds": kinds })), &[]).status(None, &[], at(NOW));
+    let status =
+        assess(&app_spec(json!({ "componentKinds": kinds })), &[], &Index::default()).status(None, &[], at(NOW));
     assert_eq!(summary(&status, "Ready"), UNKNOWN);
     assert!(
         summary(&status, "Error").contains("the last 1 are ignored"),
@@ -187,6 +194,33 @@ fn an_application_does_not_wait_for_itself() {
 }
 
 #[test]
+fn applications_that_select_each_other_are_judged_by_their_other_components() {
+    let index = Index::default();
+    let spec = app_spec_named("a", json!({}));
+    index.insert(spec.clone());
+    index.insert(app_spec_named("b", json!({})));
+    let not_ready = || readiness(ComponentState::InProgress, "");
+    let applications = vec![
+        object("a", not_ready()),
+        object("b", not_ready()),
+        object("c", not_ready()),
+    ];
+    let assessment = assess(&spec, &[listed("app.k8s.io", "Application", applications)], &index);
+    assert_eq!((assessment.ready, assessment.components.len()), (2, 3));
+    assert_eq!(assessment.not_ready, ["Application/c"], "it selects nothing");
+    let texts: Vec<_> = assessment
+        .problems
+        .iter()
+        .map(|problem| problem.text.as_str())
+        .collect();
+    assert_eq!(
+        texts,
+        ["counted as ready, as they select this Application themselves: b"]
+    );
+    assert!(!assessment.problems[0].hides_readiness);
+}
+
+#[test]
 fn an_unchanged_condition_keeps_its_times_and_an_unchanged_status_its_transition_time() {
     let not_ready = |name| {
         assess(
@@ -196,6 +230,7 @@ fn an_unchanged_condition_keeps_its_times_and_an_unchanged_status_its_transition
                 "Pod",
                 vec![object(name, readiness(ComponentState::InProgress, ""))],
             )],
+            &Index::default(),
         )
     };
     let first = not_ready("a").status(Some(1), &[], at(NOW));
@@ -205,7 +240,7 @@ fn an_unchanged_condition_keeps_its_times_and_an_unchanged_status_its_transition
     let (before, after) = (condition(&first, "Ready"), condition(&other, "Ready"));
     assert_eq!(after.last_transition_time, before.last_transition_time);
     assert_eq!(after.last_update_time.as_ref().unwrap().0, at(LATER));
-    let ready = assess(&app_spec(json!({})), &[]).status(Some(1), &first.conditions, at(LATER));
+    let ready = assess(&app_spec(json!({})), &[], &Index::default()).status(Some(1), &first.conditions, at(LATER));
     assert_eq!(
         condition(&ready, "Ready").last_transition_time.as_ref().unwrap().0,
         at(LATER)
@@ -223,7 +258,7 @@ fn conditions_of_other_writers_are_kept() {
         }],
         ..ApplicationStatus::default()
     };
-    let status = assess(&app_spec(json!({})), &[]).status(None, &before.conditions, at(NOW));
+    let status = assess(&app_spec(json!({})), &[], &Index::default()).status(None, &before.conditions, at(NOW));
     let types: Vec<_> = status
         .conditions
         .iter()
