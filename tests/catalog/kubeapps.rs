@@ -3,6 +3,7 @@
 use std::fs;
 
 use portolan::api::NamespacedName;
+use portolan::catalog::Fence;
 use portolan::catalog::{Catalog, ChartInfo, ChartRow, FilesMode, Record, SyncCommit};
 use serde::Deserialize;
 use sqlx::PgPool;
@@ -95,7 +96,7 @@ async fn rows_of_kubeapps_are_taken_over_without_a_write() {
             .iter()
             .map(|row| serde_json::from_value::<ChartInfo>(row.info.clone()).unwrap())
     };
-    fixture.catalog.remove(&name, None).await.unwrap();
+    fixture.catalog.remove(&name, Fence::None).await.unwrap();
     let again = SyncCommit::new(Record::new(name, "uid"), None, "digest");
     fixture
         .catalog
