@@ -180,6 +180,9 @@ impl Catalog {
         const OPERATION: &str = "create the tables";
         let created = tokio::time::timeout(SHORT_DEADLINE, schema::ensure(&self.0.pools)).await;
         let created = created.unwrap_or_else(|_| Err(Error::timed_out(OPERATION, SHORT_DEADLINE)));
+        if let Some(file) = self.0.pools.sqlite_file() {
+            file.remember_log();
+        }
         created.map_err(|error| self.classify(OPERATION, error))
     }
 

@@ -97,7 +97,9 @@ async fn a_full_disk_is_transient_and_recovers_without_a_restart() {
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let volume = Volume::new(512);
     let url = format!("sqlite://{}", volume.path.join("portolan.db").display());
-    let catalog = Catalog::open(&settings(&url)).await.unwrap();
+    let mut settings = settings(&url);
+    settings.limits.repository = Some(1 << 30);
+    let catalog = Catalog::open(&settings).await.unwrap();
     let charts = |count: usize| -> Vec<_> {
         let big = |at: usize| {
             let mut info = chart(&format!("c{at}"), &["1.0.0"]);

@@ -223,6 +223,7 @@ impl Pools {
             return Ok(());
         };
         self.close().await;
+        database.file.delete_old_log().map_err(sqlx::Error::Io)?;
         let pools = SqlitePools::open(database.file.path(), true).await?;
         *database.pools.write() = pools;
         database.file.remember();

@@ -1,6 +1,7 @@
 //! Detects that a SQLite file was deleted or replaced. Open connections would go on writing a file without a name.
 
 use std::{
+    ffi::OsString,
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -10,13 +11,22 @@ use std::{
 use parking_lot::Mutex;
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
 
-use crate::catalog::{Catalog, Error, SHORT_DEADLINE, schema};
+use crate::catalog::{Catalog, Error, SHORT_DEADLINE};
 
 #[derive(Debug)]
 pub struct SqliteFile {
     path: PathBuf,
-    /// Device and inode of the file that is open.
-    open: Mutex<Option<(u64, u64)>>,
+    open: Mutex<OpenFile>,
+}
+
+/// Device and inode.
+type Identity = Option<(u64, u64)>;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct OpenFile {
+    database: Identity,
+    /// The write-ahead log, which exists while the database is open.
+    log: Identity,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +40,7 @@ impl SqliteFile {
     pub(super) fn new(path: &Path) -> Self {
         let file = Self {
             path: path.to_owned(),
-            open: Mutex::new(None),
+            open: Mutex::default(),
         };
         file.remember();
         file
@@ -42,30 +52,55 @@ impl SqliteFile {
 
     /// Remembers the file that is at the path now.
     pub(super) fn remember(&self) {
-        *self.open.lock() = self.identity().ok().flatten();
+        self.open.lock().database = identity(&self.path).ok().flatten();
+        self.remember_log();
     }
 
-    fn identity(&self) -> io::Result<Option<(u64, u64)>> {
-        match fs::metadata(&self.path) {
-            Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+    /// Remembers the write-ahead log, which the first transaction creates.
+    pub(in crate::catalog) fn remember_log(&self) {
+        self.open.lock().log = identity(&self.beside("-wal")).ok().flatten();
+    }
+
+    /// Deletes the write-ahead log of the closed database, if it is still there: SQLite would apply it to the new file.
+    pub(super) fn delete_old_log(&self) -> io::Result<()> {
+        let log = self.beside("-wal");
+        let found = identity(&log)?;
+        if found.is_some() && found == self.open.lock().log {
+            fs::remove_file(log)?;
+            match fs::remove_file(self.beside("-shm")) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
+        Ok(())
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        let mut path = OsString::from(&self.path);
+        path.push(suffix);
+        PathBuf::from(path)
     }
 
     pub fn state(&self) -> io::Result<FileState> {
-        let found = self.identity()?;
-        Ok(match found {
-            None => FileState::Deleted,
-            Some(_) if found == *self.open.lock() => FileState::Same,
-            Some(_) => FileState::Replaced,
-        })
+        let found = identity(&self.path)?;
+        if found.is_none() {
+            return Ok(FileState::Deleted);
+        }
+        if found != self.open.lock().database {
+            return Ok(FileState::Replaced);
+        }
+        self.remember_log();
+        Ok(FileState::Same)
     }
 
     /// Returns the origins of the declared repositories in the file that is at the path now.
     pub async fn origins(&self) -> Result<Vec<String>, Error> {
         const SELECT: &str = "SELECT DISTINCT origin FROM portolan_repositories WHERE origin <> 'one-shot'";
-        let options = SqliteConnectOptions::new().filename(&self.path).read_only(true);
+        // Without the write-ahead log, which may be that of the former file.
+        let options = SqliteConnectOptions::new()
+            .filename(&self.path)
+            .immutable(true)
+            .read_only(true);
         let mut connection = options.disable_statement_logging().connect().await?;
         let origins = sqlx::query_scalar(SELECT).fetch_all(&mut connection).await;
         // Reading has changed nothing that an error could lose.
@@ -74,6 +109,14 @@ impl SqliteFile {
             Err(error) if error.is_missing_table() => Ok(Vec::new()),
             origins => origins,
         }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<Identity> {
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -106,12 +149,9 @@ impl Catalog {
                 tracing::warn!(path = %file.path().display(), "database file was replaced, opening the new one");
             }
         }
-        let reopen = async {
-            self.0.pools.reopen().await?;
-            schema::ensure(&self.0.pools).await
-        };
-        let reopened = tokio::time::timeout(SHORT_DEADLINE, reopen).await;
+        let reopened = tokio::time::timeout(SHORT_DEADLINE, self.0.pools.reopen()).await;
         reopened.unwrap_or_else(|_| Err(Error::timed_out("open the database file", SHORT_DEADLINE)))?;
+        self.create_tables().await?;
         self.notify_rebuilt();
         Ok(true)
     }
