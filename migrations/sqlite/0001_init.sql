@@ -147,3 +147,19 @@ CREATE TABLE portolan_oci_tags (
     next_try   TEXT,
     PRIMARY KEY (namespace, name, repository, tag)
 );
+
+-- The bytes of the rows in Kubeapps' tables charts and files, counted as they are written.
+CREATE TABLE portolan_stored_bytes (
+    namespace TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    charts    BIGINT NOT NULL,
+    files     BIGINT NOT NULL,
+    PRIMARY KEY (namespace, name)
+);
+
+-- The clusters that use this database, one for each --cluster-id.
+CREATE TABLE portolan_clusters (
+    cluster_id TEXT NOT NULL PRIMARY KEY,
+    origin     TEXT NOT NULL,
+    renewed    BIGINT NOT NULL
+);

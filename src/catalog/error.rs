@@ -22,8 +22,36 @@ pub enum Error {
         "timed out after {seconds}s trying to {operation}; check that the database is reachable and not overloaded"
     )]
     TimedOut { operation: &'static str, seconds: u64 },
+    #[error("failed to {operation}: no database connection was free within {seconds}s; raise --database-connections")]
+    NoConnection { operation: &'static str, seconds: u64 },
+    #[error(
+        "failed to {operation}: the database refuses writes, also on new connections; check that --database-url leads to the primary, and the setting default_transaction_read_only of the database and of the user"
+    )]
+    ReadOnlyServer { operation: &'static str },
+    #[error(
+        "{subject} take {}, more than the limit of {} ({source_of_limit}); raise the limit, or reduce the repository by a filter",
+        size(*.bytes),
+        size(*.limit)
+    )]
+    QuotaExceeded {
+        subject: String,
+        bytes: u64,
+        limit: u64,
+        source_of_limit: &'static str,
+    },
+    #[error(
+        "the database is in use by the cluster {holder}, seen {seconds}s ago; use another database, or, if the clusters declare no repositories of the same namespace and name, start each with a --cluster-id of its own. A cluster that is gone loses the database after 5 minutes"
+    )]
+    OtherCluster { holder: String, seconds: u64 },
+    #[error(
+        "the database file {path} was replaced by one with repositories of another origin; restore the former file, or restart to use this one"
+    )]
+    ForeignFile { path: String },
     #[error("database {database} does not exist; run `portolan run` or `portolan sync` first")]
     NoDatabase { database: String },
+    /// Another program waits for the tables that we are creating. Retried.
+    #[error("another program is creating the same tables")]
+    TablesWanted,
     #[error("catalog is open for reading only")]
     ReadOnly,
     #[error(
@@ -53,12 +81,26 @@ impl Error {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::StaleDigests | Self::TablesRebuilt | Self::TimedOut { .. } | Self::Rows { .. } => true,
+            Self::StaleDigests
+            | Self::TablesRebuilt
+            | Self::TimedOut { .. }
+            | Self::TablesWanted
+            | Self::NoConnection { .. }
+            | Self::ReadOnlyServer { .. }
+            | Self::ForeignFile { .. }
+            | Self::Rows { .. } => true,
             Self::Database { source, .. } => matches!(
                 cause(source),
-                Cause::Unreachable | Cause::Busy | Cause::TableMissing | Cause::DiskFull | Cause::NoSuchDatabase
+                Cause::Unreachable
+                    | Cause::Standby
+                    | Cause::Busy
+                    | Cause::TableMissing
+                    | Cause::DiskFull
+                    | Cause::NoSuchDatabase
             ),
             Self::Superseded { .. }
+            | Self::QuotaExceeded { .. }
+            | Self::OtherCluster { .. }
             | Self::NoDatabase { .. }
             | Self::ReadOnly
             | Self::Schema { .. }
@@ -75,15 +117,21 @@ impl Error {
             Self::StaleDigests => "ChartsOutdated",
             Self::TablesRebuilt => "RebuildingCatalog",
             Self::TimedOut { .. } => "DatabaseTimeout",
+            Self::NoConnection { .. } | Self::TablesWanted => "DatabaseBusy",
+            Self::ReadOnlyServer { .. } => "DatabaseReadOnly",
+            Self::QuotaExceeded { .. } => "QuotaExceeded",
             Self::Rows { .. } => "SpoolUnreadable",
             Self::NoDatabase { .. }
             | Self::ReadOnly
             | Self::Schema { .. }
             | Self::DevelopmentTables
+            | Self::OtherCluster { .. }
+            | Self::ForeignFile { .. }
             | Self::Malformed { .. }
             | Self::UnreadableRecord { .. } => "CatalogUnusable",
             Self::Database { source, .. } => match cause(source) {
                 Cause::Unreachable | Cause::NoSuchDatabase => "DatabaseUnreachable",
+                Cause::Standby => "DatabaseReadOnly",
                 Cause::Busy => "DatabaseBusy",
                 Cause::DiskFull => "DatabaseFull",
                 _ => "DatabaseFailed",
@@ -93,6 +141,36 @@ impl Error {
 
     pub(super) fn is_missing_table(&self) -> bool {
         matches!(self, Self::Database { source, .. } if cause(source) == Cause::TableMissing)
+    }
+
+    /// Returns true if another process has written the same rows, or holds a lock on them.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        match self {
+            Self::Superseded { .. } | Self::StaleDigests | Self::TablesRebuilt => true,
+            Self::Database { source, .. } => cause(source) == Cause::Busy,
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_refused_login(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if cause(source) == Cause::LoginFailed)
+    }
+
+    pub(super) fn is_read_only_server(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if cause(source) == Cause::Standby)
+    }
+
+    /// Returns true if the server has responded, so that the connection may be used again.
+    pub(super) fn leaves_connection_usable(&self) -> bool {
+        match self {
+            Self::Database { source, .. } => {
+                matches!(source, sqlx::Error::Database(_))
+                    && !matches!(cause(source), Cause::Unreachable | Cause::Standby | Cause::Pooler)
+            }
+            Self::TimedOut { .. } | Self::NoConnection { .. } => false,
+            _ => true,
+        }
     }
 
     /// Returns true if a written value is at fault, not the database.
@@ -126,6 +204,9 @@ impl Error {
     pub(super) fn context(self, operation: &'static str) -> Self {
         match self {
             Self::Database { operation: "", source } => Self::Database { operation, source },
+            Self::NoConnection {
+                operation: "", seconds, ..
+            } => Self::NoConnection { operation, seconds },
             other => other,
         }
     }
@@ -170,9 +251,21 @@ impl From<MigrateError> for Error {
     }
 }
 
+fn size(bytes: u64) -> String {
+    const MEBIBYTE: u64 = 1 << 20;
+    match bytes.div_ceil(MEBIBYTE) {
+        0 | 1 => format!("{bytes} bytes"),
+        mebibytes => format!("{mebibytes} MiB"),
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
     Unreachable,
+    /// Connected to a standby, or the database is read-only.
+    Standby,
+    /// A pooler lost a prepared statement, or refused a message.
+    Pooler,
     /// Lock timeout, deadlock, serialization failure or too many connections.
     Busy,
     TableMissing,
@@ -222,7 +315,9 @@ fn postgres_cause(code: &str) -> Cause {
         // query_canceled, lock_not_available, object_in_use, and a relation that was dropped while it was opened
         "57014" | "55P03" | "55006" | "XX000" => Cause::Busy,
         // read_only_sql_transaction: still connected to the standby after a failover
-        "25006" => Cause::Unreachable,
+        "25006" => Cause::Standby,
+        // invalid_sql_statement_name, duplicate_prepared_statement, protocol_violation
+        "26000" | "42P05" | "08P01" => Cause::Pooler,
         // foreign_key_violation: the referenced row was deleted, no value is at fault
         "23503" => Cause::Busy,
         _ => match code.get(..2) {
@@ -247,6 +342,8 @@ fn sqlite_cause(error: &SqliteError) -> Cause {
         1 if error.message().starts_with("no such column") => Cause::ColumnMissing,
         1 if error.message().starts_with("malformed JSON") => Cause::InvalidData,
         5 | 6 => Cause::Busy,
+        // SQLITE_READONLY_DBMOVED: the file was deleted, and is opened again soon
+        8 if extended == 1032 => Cause::Unreachable,
         8 => Cause::ReadOnly,
         10 | 14 => Cause::Unreachable,
         11 | 26 => Cause::Corrupt,
@@ -274,6 +371,10 @@ fn advice(error: &sqlx::Error) -> &'static str {
     }
     match cause(error) {
         Cause::Unreachable => "check that the database is up and that --database-url is correct",
+        Cause::Standby => "it is read-only; new connections follow a fail-over",
+        Cause::Pooler => {
+            "a pooler in transaction mode needs --database-pooler transaction here, and max_prepared_statements above 0 (PgBouncer 1.21 or later) and ignore_startup_parameters = extra_float_digits there"
+        }
         Cause::Busy => "the database was busy",
         Cause::ColumnMissing => {
             "the tables are from an older release; `portolan run` or `portolan sync` upgrades them or explains the next step"
@@ -307,6 +408,9 @@ mod tests {
             ("57P01", Cause::Unreachable),
             ("57P03", Cause::Unreachable),
             ("08006", Cause::Unreachable),
+            ("25006", Cause::Standby),
+            ("26000", Cause::Pooler),
+            ("08P01", Cause::Pooler),
             ("28P01", Cause::LoginFailed),
             ("22P05", Cause::InvalidData),
             ("23505", Cause::InvalidData),

@@ -7,7 +7,7 @@ use sqlx::FromRow;
 
 use super::{
     Error,
-    engine::{Pools, Transaction, execute, select},
+    engine::{Connection, Transaction, execute, select},
     record::{parse_time, signed, storable, unsigned},
 };
 use crate::api::NamespacedName;
@@ -60,12 +60,16 @@ pub(super) async fn add(tx: &mut Transaction, name: &NamespacedName, entry: &His
     Ok(())
 }
 
-pub(super) async fn newest(pools: &Pools, name: &NamespacedName, limit: u32) -> Result<Vec<HistoryEntry>, Error> {
+pub(super) async fn newest(
+    connection: &mut Connection,
+    name: &NamespacedName,
+    limit: u32,
+) -> Result<Vec<HistoryEntry>, Error> {
     const SELECT: &str =
         "SELECT started_at, duration_ms, result, reason, message, digest, charts, versions, added, changed,
             removed, skipped
         FROM portolan_syncs WHERE namespace = $1 AND name = $2 ORDER BY id DESC LIMIT $3";
-    let rows: Vec<HistoryRow> = select!(fetch_all, pools, SELECT, name, i64::from(limit));
+    let rows: Vec<HistoryRow> = select!(fetch_all, connection, SELECT, name, i64::from(limit));
     Ok(rows.into_iter().map(HistoryEntry::from).collect())
 }
 

@@ -6,7 +6,7 @@ use sqlx::FromRow;
 
 use super::engine::{Transaction, execute, select};
 use super::files::failures;
-use super::{Catalog, Error, SHORT_DEADLINE, SaveOutcome, record};
+use super::{Catalog, Error, SaveOutcome, StoredBytes, record, stored_bytes};
 use crate::api::NamespacedName;
 
 /// Maximum total length of the URLs that one query returns. `data:` URLs contain whole images.
@@ -37,17 +37,9 @@ impl Catalog {
                         AND c.info ->> 'icon' <> '' AND c.info ->> 'raw_icon' IS NULL AND coalesce(p.next_try, 0) <= $3
                     ORDER BY c.chart_id LIMIT $4) AS icon) AS measured
             WHERE before < $5 ORDER BY chart_id";
-        self.read("list missing icons", async {
+        self.read("list missing icons", &name.namespace, async |connection| {
             let (now, limit) = (now.as_millisecond(), i64::try_from(limit).unwrap_or(i64::MAX));
-            Ok(select!(
-                fetch_all,
-                self.0.pools,
-                SELECT,
-                name,
-                now,
-                limit,
-                MAX_URL_BYTES
-            ))
+            Ok(select!(fetch_all, connection, SELECT, name, now, limit, MAX_URL_BYTES))
         })
         .await
     }
@@ -55,10 +47,14 @@ impl Catalog {
     pub async fn next_icon_try(&self, name: &NamespacedName, now: Timestamp) -> Result<Option<Timestamp>, Error> {
         const SELECT: &str =
             "SELECT min(next_try) FROM portolan_icons WHERE namespace = $1 AND name = $2 AND next_try > $3";
-        self.read("read the time of the next icon retry", async {
-            let (next,): (Option<i64>,) = select!(fetch_one, self.0.pools, SELECT, name, now.as_millisecond());
-            Ok(next.and_then(|time| Timestamp::from_millisecond(time).ok()))
-        })
+        self.read(
+            "read the time of the next icon retry",
+            &name.namespace,
+            async |connection| {
+                let (next,): (Option<i64>,) = select!(fetch_one, connection, SELECT, name, now.as_millisecond());
+                Ok(next.and_then(|time| Timestamp::from_millisecond(time).ok()))
+            },
+        )
         .await
     }
 
@@ -78,12 +74,18 @@ impl Catalog {
             SET info = info || jsonb_build_object('raw_icon', $5::text, 'icon_content_type', 'image/png')
             WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = $3 AND info ->> 'icon' = $4
                 AND (info ->> 'raw_icon', info ->> 'icon_content_type') IS DISTINCT FROM ($5::text, 'image/png')";
-        self.write("write an icon", SHORT_DEADLINE, async |tx| {
+        self.write("write an icon", &name.namespace, async |tx| {
             if !is_current(tx, name, uid, icon).await? {
                 return Ok(SaveOutcome::Obsolete);
             }
             let (statement, raw_icon) = (tx.choose(SQLITE, POSTGRES), BASE64_STANDARD.encode(png));
-            execute!(tx, statement, name, &icon.chart_id, &icon.url, &raw_icon);
+            if execute!(tx, statement, name, &icon.chart_id, &icon.url, &raw_icon) > 0 {
+                let bytes = StoredBytes {
+                    charts: i64::try_from(raw_icon.len()).unwrap_or(i64::MAX),
+                    files: 0,
+                };
+                stored_bytes::add(tx, name, bytes).await?;
+            }
             failures::ICONS.delete(tx, name, &[&icon.chart_id]).await?;
             Ok(SaveOutcome::Written)
         })
@@ -98,7 +100,7 @@ impl Catalog {
         message: &str,
         next_try: Timestamp,
     ) -> Result<SaveOutcome, Error> {
-        self.write("record a failed icon", SHORT_DEADLINE, async |tx| {
+        self.write("record a failed icon", &name.namespace, async |tx| {
             if !is_current(tx, name, uid, icon).await? {
                 return Ok(SaveOutcome::Obsolete);
             }

@@ -13,6 +13,8 @@
 //! all tables, and [`Catalog::rebuilt`] then notifies the controllers to sync every repository.
 
 mod chart;
+mod cluster;
+mod connection;
 mod engine;
 mod error;
 mod files;
@@ -21,22 +23,29 @@ mod icons;
 mod identity;
 pub mod lock;
 mod oci;
-mod problems;
 pub mod query;
 mod record;
 mod repositories;
 mod schema;
 mod settings;
+mod stored_bytes;
 pub mod sync;
 
 use crate::api::NamespacedName;
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use futures::FutureExt;
 use tokio::sync::watch;
 
 pub use chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef};
-use engine::{Pools, Transaction, execute, on_engine, select};
+pub use cluster::{Claim, RENEW_INTERVAL};
+pub use connection::metrics::ConnectionMetrics;
+use connection::{Connection, PoolSettings, Pools, Transaction, Usage};
+use engine::{execute, on_engine, select};
 pub use error::Error;
 pub use files::info::FetchedFiles;
 pub use files::{ChartFiles, FilesMode, MissingFiles, MissingFilesPage, Progress, SaveOutcome};
@@ -45,7 +54,8 @@ pub use icons::MissingIcon;
 pub use oci::{OciChange, OciMetadata, OciRepository, OciTag};
 use record::RecordRow;
 pub use record::{Baseline, Handled, Record, Refused, State};
-pub use settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Settings, SettingsError};
+pub use settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Pooler, Settings, SettingsError};
+pub use stored_bytes::{StorageLimits, StoredBytes};
 pub use sync::chart_digests::{ChartDigest, ChartDigests, DigestUpdate, UnchangedChart};
 pub use sync::commit::{CommitSummary, CompleteRecord, SyncCommit};
 pub use sync::delete::OciRemovals;
@@ -53,10 +63,10 @@ pub use sync::retention::{RetainedPart, Retention};
 
 const PING_DEADLINE: Duration = Duration::from_secs(5);
 
-/// For calls that touch a few rows. Longer than the acquire timeouts of the pools, which give the better error.
+/// For calls that touch a few rows.
 const SHORT_DEADLINE: Duration = Duration::from_secs(60);
 
-/// For all charts of a repository, on a slow disk, queued behind another sync.
+/// For all charts of a repository, on a slow disk. A statement has its own deadline.
 const COMMIT_DEADLINE: Duration = Duration::from_secs(15 * 60);
 
 /// A handle to the database. Clones share the connection pools.
@@ -67,16 +77,27 @@ pub struct Catalog(Arc<Inner>);
 struct Inner {
     pools: Pools,
     writable: bool,
+    limits: stored_bytes::Limits,
     rebuilt: watch::Sender<u64>,
+    refused_logins: watch::Sender<u64>,
+    /// The file at the path of the database belongs to another origin.
+    is_foreign_file: AtomicBool,
+}
+
+/// The repository that is removed: guards against a new object of the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence<'a> {
+    /// Any repository, as a user's command requests.
+    None,
+    /// The repository whose record has this UID, or no record.
+    Uid(Option<&'a str>),
 }
 
 impl Catalog {
     /// Connects, runs the migrations, and creates missing tables of Kubeapps.
     pub async fn open(settings: &Settings) -> Result<Self, Error> {
         let catalog = Self::connect(settings, true).await?;
-        catalog
-            .with_deadline("create the tables", SHORT_DEADLINE, schema::ensure(&catalog.0.pools))
-            .await?;
+        catalog.create_tables().await?;
         Ok(catalog)
     }
 
@@ -87,10 +108,10 @@ impl Catalog {
     pub fn open_lazy(settings: &Settings) -> Option<Self> {
         match &settings.database {
             Database::Sqlite(_) => None,
-            Database::Postgres(options) => Some(Self::from_pools(
-                Pools::postgres_lazy(options, settings.postgres_connections),
-                true,
-            )),
+            Database::Postgres(options) => {
+                let pools = Pools::postgres_lazy(options, &pool_settings(settings));
+                Some(Self::from_pools(pools, settings, true))
+            }
         }
     }
 
@@ -108,18 +129,21 @@ impl Catalog {
 
     async fn connect(settings: &Settings, writable: bool) -> Result<Self, Error> {
         let pools = match &settings.database {
-            Database::Sqlite(path) => Pools::sqlite(path, writable).await,
-            Database::Postgres(options) => Pools::postgres(options, settings.postgres_connections).await,
+            Database::Sqlite(path) => Pools::sqlite(path, writable, &settings.metrics).await,
+            Database::Postgres(options) => Pools::postgres(options, &pool_settings(settings)).await,
         }
         .map_err(|error| error.context("connect to the database"))?;
-        Ok(Self::from_pools(pools, writable))
+        Ok(Self::from_pools(pools, settings, writable))
     }
 
-    fn from_pools(pools: Pools, writable: bool) -> Self {
+    fn from_pools(pools: Pools, settings: &Settings, writable: bool) -> Self {
         Self(Arc::new(Inner {
             pools,
             writable,
+            limits: settings.limits.resolve(settings.database.sqlite_path()),
             rebuilt: watch::Sender::new(0),
+            refused_logins: watch::Sender::new(0),
+            is_foreign_file: AtomicBool::new(false),
         }))
     }
 
@@ -127,30 +151,48 @@ impl Catalog {
         self.0.pools.close().await;
     }
 
+    /// Asks the database for a response, on the reserved connection if all others are in use.
     pub async fn ping(&self) -> Result<(), Error> {
-        self.with_deadline("ping the database", PING_DEADLINE, async {
-            on_engine!(self.0.pools.executor(), pool => { sqlx::query("SELECT 1").execute(pool).await?; });
+        const OPERATION: &str = "ping the database";
+        self.ensure_own_file()?;
+        let ping = async {
+            let mut connection = self.0.pools.reader(Usage::Reserved, "").await?;
+            on_engine!(connection.executor(), executor => { sqlx::query("SELECT 1").execute(executor).await?; });
+            connection.release();
             Ok(())
-        })
-        .await
+        };
+        let ping = tokio::time::timeout(PING_DEADLINE, ping).await;
+        let ping = ping.unwrap_or_else(|_| Err(Error::timed_out(OPERATION, PING_DEADLINE)));
+        ping.map_err(|error| self.classify(OPERATION, error))
     }
 
     /// Creates missing tables. Returns true if there were any: every repository needs a sync then.
     pub async fn ensure_tables(&self) -> Result<bool, Error> {
         self.ensure_writable()?;
-        let was_incomplete = self
-            .with_deadline("create the tables", SHORT_DEADLINE, schema::ensure(&self.0.pools))
-            .await?;
+        let was_incomplete = self.create_tables().await?;
         if was_incomplete {
             self.notify_rebuilt();
         }
         Ok(was_incomplete)
     }
 
+    async fn create_tables(&self) -> Result<bool, Error> {
+        const OPERATION: &str = "create the tables";
+        let created = tokio::time::timeout(SHORT_DEADLINE, schema::ensure(&self.0.pools)).await;
+        let created = created.unwrap_or_else(|_| Err(Error::timed_out(OPERATION, SHORT_DEADLINE)));
+        if let Some(file) = self.0.pools.sqlite_file() {
+            file.remember_log();
+        }
+        created.map_err(|error| self.classify(OPERATION, error))
+    }
+
     pub async fn recreate(&self) -> Result<(), Error> {
+        const OPERATION: &str = "recreate the tables";
         self.ensure_writable()?;
-        self.with_deadline("recreate the tables", SHORT_DEADLINE, schema::recreate(&self.0.pools))
-            .await?;
+        let recreated = tokio::time::timeout(SHORT_DEADLINE, schema::recreate(&self.0.pools)).await;
+        recreated
+            .unwrap_or_else(|_| Err(Error::timed_out(OPERATION, SHORT_DEADLINE)))
+            .map_err(|error| self.classify(OPERATION, error))?;
         self.notify_rebuilt();
         Ok(())
     }
@@ -161,18 +203,39 @@ impl Catalog {
         self.0.rebuilt.subscribe()
     }
 
+    /// Returns a counter of the connections that Postgres refused because of the user or the password.
+    #[must_use]
+    pub fn refused_logins(&self) -> watch::Receiver<u64> {
+        self.0.refused_logins.subscribe()
+    }
+
+    /// Sets the password of new connections.
+    pub fn set_password(&self, password: &Password) {
+        self.0.pools.set_password(password);
+    }
+
     pub async fn record(&self, name: &NamespacedName) -> Result<Option<Record>, Error> {
-        self.read("read the repository record", async {
-            let row: Option<RecordRow> = select!(fetch_optional, self.0.pools, record::SELECT_ONE, name);
+        self.read("read the repository record", &name.namespace, async |connection| {
+            let row: Option<RecordRow> = select!(fetch_optional, connection, record::SELECT_ONE, name);
             row.map(Record::try_from).transpose()
         })
         .await
     }
 
+    /// Returns the UID of the stored record. Reads no other field: a record that can't be read can still be removed.
+    pub async fn stored_uid(&self, name: &NamespacedName) -> Result<Option<String>, Error> {
+        const SELECT: &str = "SELECT uid FROM portolan_repositories WHERE namespace = $1 AND name = $2";
+        self.read("read the UID of the repository", &name.namespace, async |connection| {
+            let row: Option<(String,)> = select!(fetch_optional, connection, SELECT, name);
+            Ok(row.map(|(uid,)| uid))
+        })
+        .await
+    }
+
     pub async fn records(&self) -> Result<Vec<Record>, Error> {
-        self.read("list the repository records", async {
-            let rows: Vec<RecordRow> =
-                on_engine!(self.0.pools.executor(), pool => sqlx::query_as(record::SELECT_ALL).fetch_all(pool).await?);
+        self.read("list the repository records", "", async |connection| {
+            let rows: Vec<RecordRow> = on_engine!(connection.executor(), executor =>
+                sqlx::query_as(record::SELECT_ALL).fetch_all(executor).await?);
             rows.into_iter().map(Record::try_from).collect()
         })
         .await
@@ -189,12 +252,18 @@ impl Catalog {
         history: Option<&HistoryEntry>,
     ) -> Result<(), Error> {
         const OPERATION: &str = "write the repository record";
+        let namespace = &record.name.namespace;
         self.ensure_writable()?;
-        if let (Some(uid), Some(revision), None) = (expected_uid, record.revision, history) {
-            let update = record::update(&self.0.pools, record, uid, revision);
-            return self.call(OPERATION, SHORT_DEADLINE, update).await;
+        if let (Some(uid), Some(revision), None, true) =
+            (expected_uid, record.revision, history, self.0.pools.has_session())
+        {
+            let update = async |connection: &mut Connection| record::update(connection, record, uid, revision).await;
+            let updated = self
+                .on_connection(OPERATION, true, namespace, SHORT_DEADLINE, update)
+                .await;
+            return self.handle_missing_table(updated).await;
         }
-        self.write(OPERATION, SHORT_DEADLINE, async |tx| {
+        self.write(OPERATION, namespace, async |tx| {
             record::lock_and_check_identity(tx, record, expected_uid).await?;
             record::save(tx, record).await?;
             match history {
@@ -213,27 +282,26 @@ impl Catalog {
     /// [`CommitSummary::rejected`].
     ///
     /// Fails with [`Error::Superseded`] if the stored UID is not `expected_uid`, [`Error::StaleDigests`] if a chart of
-    /// [`DigestUpdate::unchanged`] has changed, [`Error::Rows`] if the iterator fails. Nothing is written then.
+    /// [`DigestUpdate::unchanged`] has changed, [`Error::Rows`] if the iterator fails, [`Error::QuotaExceeded`] if the
+    /// charts take more space than allowed. Nothing is written then.
     pub async fn commit(
         &self,
         commit: SyncCommit,
         rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
     ) -> Result<CommitSummary, Error> {
-        self.ensure_writable()?;
-        self.call(
-            "write the charts of the repository",
-            COMMIT_DEADLINE,
-            // Boxed, because this is by far the largest future and would be copied on the stack.
-            sync::commit::commit(&self.0.pools, commit, rows).boxed(),
-        )
-        .await
+        const OPERATION: &str = "write the charts of the repository";
+        let namespace = commit.record.name.namespace.clone();
+        let limits = &self.0.limits;
+        // Boxed, because this is by far the largest future and would be copied on the stack.
+        let write = async |tx: &mut Transaction| sync::commit::commit(tx, limits, commit, rows).boxed().await;
+        self.write_with(OPERATION, Usage::Commit, &namespace, COMMIT_DEADLINE, write)
+            .await
     }
 
-    /// Deletes a repository with its charts, record and history. Returns false if there was nothing to delete.
-    ///
-    /// With `expected_uid`, a record of another UID is left alone: the repository was recreated under the same name.
-    pub async fn remove(&self, name: &NamespacedName, expected_uid: Option<&str>) -> Result<bool, Error> {
-        const STATEMENTS: [&str; 9] = [
+    /// Deletes a repository with its charts, record and history. Returns false if there was nothing to delete, or if the
+    /// repository is another one than the fence names.
+    pub async fn remove(&self, name: &NamespacedName, fence: Fence<'_>) -> Result<bool, Error> {
+        const STATEMENTS: [&str; 10] = [
             "DELETE FROM portolan_repositories WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2",
@@ -242,91 +310,49 @@ impl Catalog {
             "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2",
             "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2",
+            "DELETE FROM portolan_stored_bytes WHERE namespace = $1 AND name = $2",
             "DELETE FROM repos WHERE namespace = $1 AND name = $2",
         ];
-        self.write("delete the repository", COMMIT_DEADLINE, async |tx| {
+        let remove = async |tx: &mut Transaction| {
             record::lock(tx, name).await?;
             let stored = record::stored_identity(tx, name).await?.map(|(uid, _)| uid);
-            if let (Some(expected), Some(stored)) = (expected_uid, stored)
-                && expected != stored
+            if let Fence::Uid(expected) = fence
+                && expected != stored.as_deref()
             {
                 return Ok(false);
             }
-            let mut removed = 0;
+            let mut removed = sync::diff::delete_all_charts(tx, name).await?;
             for statement in STATEMENTS {
                 removed += execute!(tx, statement, name);
             }
             Ok(removed > 0)
-        })
+        };
+        self.write_with(
+            "delete the repository",
+            Usage::Reserved,
+            &name.namespace,
+            COMMIT_DEADLINE,
+            remove,
+        )
         .await
-    }
-
-    /// Runs `work`. If a table is missing, recreates all tables and fails, because earlier reads are out of date.
-    async fn call<T>(
-        &self,
-        operation: &'static str,
-        deadline: Duration,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        match self.with_deadline(operation, deadline, work).await {
-            Err(error) if error.is_missing_table() && self.0.writable => {
-                tracing::warn!("catalog tables are missing, recreating them and resyncing all repositories");
-                self.with_deadline("create the tables", SHORT_DEADLINE, schema::ensure(&self.0.pools))
-                    .await?;
-                // Also if another process recreated them first: they are just as empty.
-                self.notify_rebuilt();
-                Err(Error::TablesRebuilt)
-            }
-            result => result,
-        }
-    }
-
-    /// Runs `work` in a write transaction and commits it.
-    async fn write<T>(
-        &self,
-        operation: &'static str,
-        deadline: Duration,
-        work: impl AsyncFnOnce(&mut Transaction) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        self.ensure_writable()?;
-        self.call(operation, deadline, async {
-            let mut tx = self.0.pools.begin().await?;
-            let result = work(&mut tx).await?;
-            tx.commit().await?;
-            Ok(result)
-        })
-        .await
-    }
-
-    /// Runs read-only work. In a read-only catalog a missing table counts as empty.
-    async fn read<T: Default>(
-        &self,
-        operation: &'static str,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        match self.call(operation, SHORT_DEADLINE, work).await {
-            Err(error) if error.is_missing_table() => Ok(T::default()),
-            result => result,
-        }
-    }
-
-    async fn with_deadline<T>(
-        &self,
-        operation: &'static str,
-        deadline: Duration,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        match tokio::time::timeout(deadline, work).await {
-            Ok(result) => result.map_err(|error| error.context(operation)),
-            Err(_) => Err(Error::timed_out(operation, deadline)),
-        }
     }
 
     fn ensure_writable(&self) -> Result<(), Error> {
-        if self.0.writable { Ok(()) } else { Err(Error::ReadOnly) }
+        if !self.0.writable {
+            return Err(Error::ReadOnly);
+        }
+        self.ensure_own_file()
     }
 
     fn notify_rebuilt(&self) {
         self.0.rebuilt.send_modify(|count| *count += 1);
+    }
+}
+
+fn pool_settings(settings: &Settings) -> PoolSettings<'_> {
+    PoolSettings {
+        connections: settings.postgres_connections,
+        pooler: settings.pooler,
+        metrics: &settings.metrics,
     }
 }

@@ -88,20 +88,25 @@ impl Catalog {
             FROM portolan_oci_repositories r LEFT JOIN portolan_oci_tags t
                 ON t.namespace = r.namespace AND t.name = r.name AND t.repository = r.repository
             WHERE r.namespace = $1 AND r.name = $2 AND r.source = $3";
-        self.call("read the cached registry state", COMMIT_DEADLINE, async {
-            let mut repositories = BTreeMap::new();
-            on_engine!(self.0.pools.executor(), pool => {
-                let mut rows = sqlx::query_as::<_, OciRow>(SELECT)
-                    .bind(&name.namespace)
-                    .bind(&name.name)
-                    .bind(source)
-                    .fetch(pool);
-                while let Some(row) = rows.try_next().await? {
-                    row.add_to(&mut repositories);
-                }
-            });
-            Ok(repositories.into_values().collect())
-        })
+        self.read_with(
+            "read the cached registry state",
+            &name.namespace,
+            COMMIT_DEADLINE,
+            async |connection| {
+                let mut repositories = BTreeMap::new();
+                on_engine!(connection.executor(), executor => {
+                    let mut rows = sqlx::query_as::<_, OciRow>(SELECT)
+                        .bind(&name.namespace)
+                        .bind(&name.name)
+                        .bind(source)
+                        .fetch(executor);
+                    while let Some(row) = rows.try_next().await? {
+                        row.add_to(&mut repositories);
+                    }
+                });
+                Ok(repositories.into_values().collect())
+            },
+        )
         .await
     }
 
@@ -116,10 +121,15 @@ impl Catalog {
         const SELECT: &str = "SELECT tag, digest, metadata FROM portolan_oci_tags
             WHERE namespace = $1 AND name = $2 AND repository = $3 AND tag > $4 AND metadata IS NOT NULL
             ORDER BY tag LIMIT $5";
-        self.call("read the cached chart metadata", COMMIT_DEADLINE, async {
-            let (repository, limit) = (storable(repository), i64::from(limit));
-            Ok(select!(fetch_all, self.0.pools, SELECT, name, repository, after, limit))
-        })
+        self.read_with(
+            "read the cached chart metadata",
+            &name.namespace,
+            COMMIT_DEADLINE,
+            async |connection| {
+                let (repository, limit) = (storable(repository), i64::from(limit));
+                Ok(select!(fetch_all, connection, SELECT, name, repository, after, limit))
+            },
+        )
         .await
     }
 
@@ -133,7 +143,7 @@ impl Catalog {
         repository: &OciRepository,
         changed: &[OciChange],
     ) -> Result<(), Error> {
-        self.write("write the cached registry state", COMMIT_DEADLINE, async |tx| {
+        self.write_long("write the cached registry state", &name.namespace, async |tx| {
             record::lock(tx, name).await?;
             delete_other_sources(tx, name, source).await?;
             upsert_repository(tx, name, source, repository).await?;
@@ -148,7 +158,7 @@ impl Catalog {
             SET etag = NULL, last_modified = NULL, digests_checked = NULL WHERE namespace = $1 AND name = $2";
         const TAGS: &str = "UPDATE portolan_oci_tags SET next_try = $3
             WHERE namespace = $1 AND name = $2 AND next_try IS NOT NULL";
-        self.write("reset the cached registry state", COMMIT_DEADLINE, async |tx| {
+        self.write_long("reset the cached registry state", &name.namespace, async |tx| {
             record::lock(tx, name).await?;
             execute!(tx, REPOSITORIES, name);
             execute!(tx, TAGS, name, now.to_string());

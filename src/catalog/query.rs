@@ -9,7 +9,7 @@ use sqlx::types::Json;
 
 use super::{
     Catalog, ChartInfo, Error, Fingerprint, HistoryEntry, Record,
-    engine::{on_engine, sql},
+    engine::{Connection, on_engine, sql},
     history,
     record::unsigned,
 };
@@ -75,10 +75,10 @@ impl Catalog {
     pub async fn repositories(&self) -> Result<Vec<RepositorySummary>, Error> {
         // Read before the charts are counted. Otherwise a sync in between could show a record with charts but a count of 0.
         let records = self.records().await?;
-        let statement = sql!(self.0.pools, "repository_counts.sql");
         let stored: Vec<(String, String, i64, i64, String)> = self
-            .read("list the repositories", async {
-                Ok(on_engine!(self.0.pools.executor(), pool => sqlx::query_as(statement).fetch_all(pool).await?))
+            .read("list the repositories", "", async |connection| {
+                let statement = sql!(connection, "repository_counts.sql");
+                Ok(on_engine!(connection.executor(), executor => sqlx::query_as(statement).fetch_all(executor).await?))
             })
             .await?;
         let mut summaries = BTreeMap::<NamespacedName, RepositorySummary>::new();
@@ -100,16 +100,16 @@ impl Catalog {
         let patterns: Vec<String> = search.words.iter().take(MAX_WORDS).map(|word| pattern(word)).collect();
         // One extra row shows if there are more.
         let limit = i64::from(search.limit) + 1;
-        let statement = sql!(self.0.pools, "search.sql");
         let rows: Vec<(String, String, String, String, String, String)> = self
-            .read("search the charts", async {
-                Ok(on_engine!(self.0.pools.executor(), pool => sqlx::query_as(statement)
+            .read("search the charts", "", async |connection| {
+                let statement = sql!(connection, "search.sql");
+                Ok(on_engine!(connection.executor(), executor => sqlx::query_as(statement)
                     .bind(Json(&patterns))
                     .bind(&search.namespace)
                     .bind(&search.repository)
                     .bind(limit)
                     .bind(i64::from(search.offset))
-                    .fetch_all(pool)
+                    .fetch_all(executor)
                     .await?))
             })
             .await?;
@@ -138,12 +138,12 @@ impl Catalog {
             ORDER BY repo_namespace";
         let chart_id = format!("{repository}/{}", chart.replace('/', "%2F"));
         let rows: Vec<(String, String, String)> = self
-            .read("reading a chart", async {
-                Ok(on_engine!(self.0.pools.executor(), pool => sqlx::query_as(SELECT)
+            .read("reading a chart", "", async |connection| {
+                Ok(on_engine!(connection.executor(), executor => sqlx::query_as(SELECT)
                     .bind(repository)
                     .bind(&chart_id)
                     .bind(namespace)
-                    .fetch_all(pool)
+                    .fetch_all(executor)
                     .await?))
             })
             .await?;
@@ -165,29 +165,32 @@ impl Catalog {
     pub async fn fingerprints(&self, name: &NamespacedName) -> Result<HashMap<String, Fingerprint>, Error> {
         const SELECT: &str = "SELECT chart_id, CAST(info AS TEXT) FROM charts
             WHERE repo_name = $1 AND repo_namespace = $2 AND chart_id IS NOT NULL";
-        let mut found = HashMap::new();
-        self.read("read the charts of the repository", async {
-            on_engine!(self.0.pools.executor(), pool => {
-                let mut rows = sqlx::query_as::<_, (String, String)>(SELECT)
-                    .bind(&name.name)
-                    .bind(&name.namespace)
-                    .fetch(pool);
-                while let Some((chart_id, info)) = rows.try_next().await? {
-                    if let Ok(info) = serde_json::from_str::<ChartInfo>(&info) {
-                        found.insert(chart_id, info.fingerprint());
+        self.read(
+            "read the charts of the repository",
+            &name.namespace,
+            async |connection| {
+                let mut found = HashMap::new();
+                on_engine!(connection.executor(), executor => {
+                    let mut rows = sqlx::query_as::<_, (String, String)>(SELECT)
+                        .bind(&name.name)
+                        .bind(&name.namespace)
+                        .fetch(executor);
+                    while let Some((chart_id, info)) = rows.try_next().await? {
+                        if let Ok(info) = serde_json::from_str::<ChartInfo>(&info) {
+                            found.insert(chart_id, info.fingerprint());
+                        }
                     }
-                }
-            });
-            Ok(())
-        })
-        .await?;
-        Ok(found)
+                });
+                Ok(found)
+            },
+        )
+        .await
     }
 
     /// Returns up to `limit` syncs that changed something, failed, or recovered; the newest first.
     pub async fn history(&self, name: &NamespacedName, limit: u32) -> Result<Vec<HistoryEntry>, Error> {
-        let newest = history::newest(&self.0.pools, name, limit);
-        self.read("read the sync history", newest).await
+        let newest = async |connection: &mut Connection| history::newest(connection, name, limit).await;
+        self.read("read the sync history", &name.namespace, newest).await
     }
 }
 

@@ -8,7 +8,7 @@ use sqlx::{Encode, FromRow, Type, query::Query};
 
 use super::{
     Error,
-    engine::{Pools, Transaction, on_engine, select, sql},
+    engine::{Connection, Transaction, on_engine, select, sql},
     identity::{advisory_lock, repository_key},
 };
 use crate::api::NamespacedName;
@@ -307,15 +307,19 @@ pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Er
 }
 
 /// Writes the record in one statement. Fails with [`Error::Superseded`] if the stored UID or revision differs.
-pub(super) async fn update(pools: &Pools, record: &Record, uid: &str, revision: i64) -> Result<(), Error> {
-    let writer = pools.writer()?;
-    let statement = sql!(writer, "record_update.sql");
+pub(super) async fn update(
+    connection: &mut Connection,
+    record: &Record,
+    uid: &str,
+    revision: i64,
+) -> Result<(), Error> {
+    let statement = sql!(connection, "record_update.sql");
     // SQLite ignores the lock key.
-    let written = on_engine!(writer, pool => bind(sqlx::query(statement), record)?
+    let written = on_engine!(connection.executor(), executor => bind(sqlx::query(statement), record)?
         .bind(uid)
         .bind(revision)
         .bind(repository_key(&record.name))
-        .execute(pool)
+        .execute(executor)
         .await?
         .rows_affected());
     if written > 0 { Ok(()) } else { Err(superseded(record)) }

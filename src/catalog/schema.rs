@@ -14,7 +14,8 @@ use sqlx::{
 
 use super::{
     Error,
-    engine::{Engine, Pools, Transaction, on_engine, sql},
+    connection::{Pools, Usage},
+    engine::{Engine, Transaction, on_engine, sql},
     identity::{advisory_key, advisory_lock},
 };
 
@@ -34,12 +35,13 @@ const DROP_OURS: &str = "DROP TABLE IF EXISTS portolan_syncs; DROP TABLE IF EXIS
     DROP TABLE IF EXISTS portolan_files; DROP TABLE IF EXISTS portolan_icons;
     DROP TABLE IF EXISTS portolan_oci_tags; DROP TABLE IF EXISTS portolan_oci_repositories;
     DROP TABLE IF EXISTS portolan_kept_versions; DROP TABLE IF EXISTS portolan_index_cache; DROP TABLE IF EXISTS portolan_chart_digests;
+    DROP TABLE IF EXISTS portolan_stored_bytes; DROP TABLE IF EXISTS portolan_clusters;
     DROP TABLE IF EXISTS portolan_migrations;";
 
 /// Deletes our rows that refer to rows of Kubeapps' tables. The cached registry state stays valid.
 const DELETE_DERIVED_ROWS: &str =
     "DELETE FROM portolan_files; DELETE FROM portolan_icons; DELETE FROM portolan_kept_versions;
-    DELETE FROM portolan_chart_digests; DELETE FROM portolan_index_cache;";
+    DELETE FROM portolan_chart_digests; DELETE FROM portolan_index_cache; DELETE FROM portolan_stored_bytes;";
 
 const MIGRATIONS_TABLE: &str = "portolan_migrations";
 
@@ -60,59 +62,88 @@ impl Present {
 
 /// Creates missing tables. Returns true if there were any.
 ///
-/// Runs in one transaction under a lock, so that several Portolans may start concurrently. Kubeapps does not take that
-/// lock, so a race with it is retried.
+/// Runs under a lock, so that several Portolans may start concurrently. Kubeapps does not take that lock, so a race with
+/// it is retried.
 pub(super) async fn ensure(pools: &Pools) -> Result<bool, Error> {
     let attempt = || ensure_once(pools);
-    attempt.retry(backoff()).when(Error::is_schema_race).await
+    attempt.retry(backoff()).when(is_race).await
 }
 
 pub(super) async fn recreate(pools: &Pools) -> Result<(), Error> {
     let attempt = || recreate_once(pools);
-    attempt.retry(backoff()).when(Error::is_schema_race).await
+    attempt.retry(backoff()).when(is_race).await
+}
+
+fn is_race(error: &Error) -> bool {
+    error.is_schema_race() || matches!(error, Error::TablesWanted)
 }
 
 fn backoff() -> ExponentialBuilder {
-    let builder = ExponentialBuilder::default().with_min_delay(Duration::from_millis(20));
+    let builder = ExponentialBuilder::default().with_min_delay(Duration::from_millis(50));
     builder.with_max_times(8).with_jitter()
 }
 
 async fn ensure_once(pools: &Pools) -> Result<bool, Error> {
     let mut tx = begin(pools).await?;
-    let before = Present::find(&mut tx).await?;
-    if !before.kubeapps {
-        let statements = sql!(&tx, "kubeapps_tables.sql");
-        run(&mut tx, statements).await?;
+    match ensure_in(&mut tx).await {
+        Ok((was_complete, has_index)) => {
+            tx.commit().await?;
+            if !has_index {
+                create_index(pools).await?;
+            }
+            Ok(!was_complete)
+        }
+        Err(error) => Err(tx.fail(error).await),
     }
+}
+
+/// Returns true twice if all tables existed, and if the index did.
+async fn ensure_in(tx: &mut Transaction) -> Result<(bool, bool), Error> {
+    let before = Present::find(tx).await?;
     // Migrate before checking for missing tables: a pending migration may create some.
     let is_complete = before.migrations && {
-        refuse_development_tables(&mut tx).await?;
-        migrate(&mut tx).await?;
-        Present::find(&mut tx).await?.ours
+        refuse_development_tables(tx).await?;
+        migrate(tx).await?;
+        Present::find(tx).await?.ours
     };
     if !is_complete {
         // Drops all of our tables if some are missing: the migrations table would report them as created.
-        run(&mut tx, DROP_OURS).await?;
-        migrate(&mut tx).await?;
+        run(tx, DROP_OURS).await?;
+        migrate(tx).await?;
     }
     if !before.kubeapps {
-        run(&mut tx, DELETE_DERIVED_ROWS).await?;
+        run(tx, DELETE_DERIVED_ROWS).await?;
+        create_kubeapps_tables(tx).await?;
     }
-    if !(before.kubeapps && before.index) {
-        create_index(&mut tx).await?;
+    Ok((before.kubeapps && is_complete, before.kubeapps && before.index))
+}
+
+/// Creates Kubeapps' tables, as the last statements of a transaction.
+///
+/// Kubeapps creates them at its start too, and ends if it waited for our transaction and finds that we created them.
+/// So a transaction that something waits for is given up: the other program creates the tables.
+async fn create_kubeapps_tables(tx: &mut Transaction) -> Result<(), Error> {
+    const WAITING: &str = "SELECT count(*) FROM pg_locks AS waiting JOIN pg_locks AS held
+            ON held.transactionid = waiting.transactionid AND held.granted AND held.pid = pg_backend_pid()
+        WHERE waiting.locktype = 'transactionid' AND NOT waiting.granted";
+    let statements = sql!(tx, "kubeapps_tables.sql");
+    run(tx, statements).await?;
+    if let Engine::Postgres(connection) = tx.executor() {
+        let waiting: i64 = sqlx::query_scalar(WAITING).fetch_one(connection).await?;
+        if waiting > 0 {
+            return Err(Error::TablesWanted);
+        }
     }
-    tx.commit().await?;
-    Ok(!(before.kubeapps && is_complete))
+    Ok(())
 }
 
 async fn recreate_once(pools: &Pools) -> Result<(), Error> {
     let mut tx = begin(pools).await?;
     run(&mut tx, DROP_KUBEAPPS).await?;
     run(&mut tx, DELETE_DERIVED_ROWS).await?;
-    let statements = sql!(&tx, "kubeapps_tables.sql");
-    run(&mut tx, statements).await?;
-    create_index(&mut tx).await?;
-    tx.commit().await
+    create_kubeapps_tables(&mut tx).await?;
+    tx.commit().await?;
+    create_index(pools).await
 }
 
 async fn run(tx: &mut Transaction, statements: &'static str) -> Result<(), Error> {
@@ -122,29 +153,24 @@ async fn run(tx: &mut Transaction, statements: &'static str) -> Result<(), Error
 
 /// Creates our index. On Postgres, Kubeapps may own the table, or the table may be too large to index quickly.
 /// Everything works without the index, but slower.
-async fn create_index(tx: &mut Transaction) -> Result<(), Error> {
-    const BEGIN_INDEX: &str = "SAVEPOINT index; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '30s'";
-    const RESET_TIMEOUTS: &str = "SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT";
-    if let Engine::Sqlite(_) = tx.executor() {
-        return run(tx, INDEX_SQLITE).await;
-    }
-    run(tx, BEGIN_INDEX).await?;
-    match run(tx, INDEX_POSTGRES).await {
-        Ok(()) => run(tx, RESET_TIMEOUTS).await?,
-        Err(error) if error.is_schema_race() => return Err(error),
+async fn create_index(pools: &Pools) -> Result<(), Error> {
+    let mut tx = begin(pools).await?;
+    let statement = tx.choose(INDEX_SQLITE, INDEX_POSTGRES);
+    match run(&mut tx, statement).await {
+        Ok(()) => tx.commit().await,
         Err(error) => {
-            run(tx, "ROLLBACK TO SAVEPOINT index").await?;
+            let error = tx.fail(error).await;
             tracing::info!(
                 error = %error.database_message(),
                 "failed to create the index portolan_files_content, queries for chart files are slower"
             );
+            Ok(())
         }
     }
-    run(tx, "RELEASE SAVEPOINT index").await
 }
 
 async fn begin(pools: &Pools) -> Result<Transaction, Error> {
-    let mut tx = pools.begin().await?;
+    let mut tx = Transaction::begin(pools.writer(Usage::Call, "").await?).await?;
     advisory_lock(&mut tx, advisory_key(&["schema"])).await?;
     Ok(tx)
 }

@@ -9,6 +9,8 @@ use std::{
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use url::Url;
 
+use super::{ConnectionMetrics, StorageLimits};
+
 pub const DEFAULT_POSTGRES_CONNECTIONS: u32 = 10;
 
 const APPLICATION_NAME: &str = "portolan";
@@ -36,20 +38,36 @@ pub struct Settings {
     pub database: Database,
     /// Maximum number of Postgres connections. SQLite always has one writer and four readers.
     pub postgres_connections: u32,
+    pub pooler: Pooler,
+    pub limits: StorageLimits,
+    pub metrics: ConnectionMetrics,
+}
+
+/// The mode of a connection pooler between Portolan and Postgres.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pooler {
+    /// No pooler, or one that gives a client its own session.
+    #[default]
+    Session,
+    /// A session serves another client after each transaction, so that nothing may be set in it.
+    Transaction,
 }
 
 impl Settings {
     #[must_use]
-    pub const fn new(database: Database) -> Self {
+    pub fn new(database: Database) -> Self {
         Self {
             database,
             postgres_connections: DEFAULT_POSTGRES_CONNECTIONS,
+            pooler: Pooler::default(),
+            limits: StorageLimits::default(),
+            metrics: ConnectionMetrics::default(),
         }
     }
 }
 
 #[derive(Clone, PartialEq, Eq)]
-pub struct Password(String);
+pub struct Password(pub(super) String);
 
 impl Password {
     #[must_use]

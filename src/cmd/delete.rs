@@ -4,6 +4,7 @@ use super::flags::database::DatabaseFlags;
 use super::flags::deprecated::DeprecatedFlags;
 use super::{Error, output};
 use crate::api::NamespacedName;
+use crate::catalog::Fence;
 
 /// Delete a repository and its charts
 ///
@@ -58,7 +59,7 @@ impl Delete {
         self.deprecated.warn();
         let name = NamespacedName::new(&self.namespace, &self.name);
         let is_removed = (self.database)
-            .write(async |catalog| Ok(catalog.remove(&name, None).await?))
+            .write(async |catalog| Ok(catalog.remove(&name, Fence::None).await?))
             .await?;
         // Kubeapps repeats its cleanup jobs, so a missing repository is not an error.
         let result = if is_removed { "deleted" } else { "not found" };

@@ -52,6 +52,9 @@ pub struct Run {
     pub applications: Option<bool>,
     #[command(flatten)]
     pub cluster: ClusterFlags,
+    /// ID of this cluster, if several clusters with repositories of different names share one database
+    #[arg(long, value_name = "ID", default_value = "", help_heading = "Cluster")]
+    pub cluster_id: String,
     #[command(flatten)]
     pub database: DatabaseFlags,
     /// Secret in --namespace with the password of Postgres, unless DB_PASSWORD is set (default: kubeapps-db if
@@ -209,6 +212,7 @@ impl Run {
             apprepository: apprepository.transpose()?,
             application,
             database: self.database()?,
+            cluster_id: self.cluster_id.trim().to_owned(),
             queue_rate: self.syncing.queue_rate,
             queue_burst: self.syncing.queue_burst,
             listen: service.metrics_addr.as_ref().unwrap_or(&service.listen).clone(),

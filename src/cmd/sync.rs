@@ -13,7 +13,7 @@ use super::flags::fetch::{ContentFlags, FetchFlags};
 use super::flags::parse::CommaSeparated;
 use super::{Error, failed_to, output};
 use crate::api::NamespacedName;
-use crate::catalog::{self, Catalog, Record};
+use crate::catalog::{Catalog, Fence, Record};
 use crate::controllers::apprepository::SyncOptions;
 use crate::controllers::apprepository::chart_files::{Batch, Importer, Worklist};
 use crate::controllers::apprepository::decision::{Decision, Mode, decide};
@@ -31,10 +31,11 @@ use crate::text::printable;
 /// A schedule is part of every spec; a one-shot sync does not use it.
 const CRONTAB: &str = "@daily";
 
-/// Retries of syncs that conflict with another process: six attempts within a few seconds.
+/// Retries of syncs that conflict with another process, for about a minute. A wait for a lock takes five seconds itself.
 const CONFLICT_BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_millis(50))
-    .with_max_times(5)
+    .with_max_delay(Duration::from_secs(5))
+    .with_max_times(15)
     .with_jitter();
 
 /// Sync one repository and exit
@@ -161,7 +162,7 @@ impl Sync {
             Some(record) => {
                 tracing::info!(namespace = %record.name.namespace, name = %record.name.name,
                     "removing charts of a previous repository with the same name");
-                catalog.remove(&record.name, Some(&record.uid)).await?;
+                catalog.remove(&record.name, Fence::Uid(Some(&record.uid))).await?;
                 None
             }
             None => None,
@@ -221,17 +222,19 @@ impl Synced {
     async fn import(self) -> Result<(), Error> {
         let mut worklist = Worklist::default();
         let uid = &self.result.record.uid;
-        while self.importer.import_batch(&self.spec, uid, &mut worklist).await? == Batch::More {}
-        Ok(())
+        loop {
+            match self.importer.import_batch(&self.spec, uid, &mut worklist).await? {
+                Batch::More => {}
+                Batch::QuotaExceeded(message) => return Err(Error::Failed(message)),
+                Batch::Deferred(_) | Batch::Done(_) => return Ok(()),
+            }
+        }
     }
 }
 
-/// Returns true if another process changed the repository or the tables during the sync.
-const fn is_conflict(error: &SyncAborted) -> bool {
-    matches!(
-        error,
-        SyncAborted::Catalog(catalog::Error::Superseded { .. } | catalog::Error::TablesRebuilt)
-    )
+/// Returns true if another process changed the repository or the tables during the sync, or holds a lock on them.
+fn is_conflict(error: &SyncAborted) -> bool {
+    matches!(error, SyncAborted::Catalog(error) if error.is_conflict())
 }
 
 /// Repeats the sync of a registry that has more charts than one sync pulls.

@@ -3,6 +3,7 @@
 //! The listener for health and metrics starts first and ends last, so that probes see the process wait for a database, and see it
 //! drain.
 
+mod database;
 mod health;
 mod leader;
 pub mod once;
@@ -26,6 +27,7 @@ use crate::runtime::controller::{Class, Key, WorkerPool};
 use crate::runtime::kube_client::ConnectOptions;
 use crate::runtime::workqueue::Queue;
 use crate::server::{ListenAddress, ProcessMetrics};
+use database::Identity;
 use health::Health;
 use leader::Leadership;
 use setup::{Metrics, Setup};
@@ -45,6 +47,8 @@ pub struct Options {
     pub application: Option<application::Options>,
     /// The database of the catalog.
     pub database: DatabaseOptions,
+    /// Part of the origin of this cluster's repositories; empty if no other cluster uses the database.
+    pub cluster_id: String,
     /// The maximum number of retries and requeues per second.
     pub queue_rate: NonZeroU32,
     /// The burst of retries and requeues above the rate.
@@ -144,11 +148,18 @@ async fn set_up_and_run(
         .into_iter()
         .for_each(|controller| manager.add(controller));
     let mut database = setup.catalog;
+    let identity = setup.identity;
     if let Some(database) = &database {
         health.watch_catalog(database.catalog.clone());
     }
     let result = manager
-        .run(metrics, health, shutdown, leadership, database.as_mut())
+        .run(
+            metrics,
+            health,
+            shutdown,
+            leadership,
+            database.as_mut().zip(identity.as_ref()),
+        )
         .await;
     if let Some(database) = database {
         close(&database.catalog).await;
@@ -202,7 +213,7 @@ impl Manager {
         health: &Health,
         shutdown: &CancellationToken,
         leadership: &mut Leadership,
-        database: Option<&mut OpenCatalog>,
+        database: Option<(&mut OpenCatalog, &Identity)>,
     ) -> Result<(), Error> {
         health.watch_caches(std::mem::take(&mut self.has_synced));
         let is_standby = leadership.is_candidate();
@@ -219,9 +230,9 @@ impl Manager {
         let result = match prepared {
             None => Ok(()),
             Some(Err(error)) => Err(error),
-            Some(Ok(task)) => {
+            Some(Ok(leader_tasks)) => {
                 health.stand_by(false);
-                self.leader_tasks.extend(task);
+                self.leader_tasks.extend(leader_tasks);
                 if is_standby {
                     self.queue.resume();
                     self.enqueue_all.iter().for_each(|enqueue| enqueue());
@@ -272,19 +283,27 @@ impl Manager {
     }
 }
 
-/// Waits until this replica leads, then creates or migrates the tables. Returns a task that does it later if the database is
-/// not reachable.
+/// Waits until this replica leads, then creates or migrates the tables and claims the database. Returns the tasks that
+/// keep it usable.
 async fn prepare_to_lead(
     leadership: &mut Leadership,
-    database: Option<&mut OpenCatalog>,
-) -> Result<Option<Task>, Error> {
+    database: Option<(&mut OpenCatalog, &Identity)>,
+) -> Result<Vec<Task>, Error> {
     leadership.acquire().await;
-    let Some(database) = database else { return Ok(None) };
+    let Some((database, identity)) = database else {
+        return Ok(Vec::new());
+    };
+    let prepare = async {
+        database.ensure_tables().await?;
+        if database.is_ready() {
+            database::claim(&database.catalog, identity).await?;
+        }
+        Ok(database.leader_tasks(identity))
+    };
     tokio::select! {
-        ensured = database.ensure_tables() => ensured?,
-        error = leadership.lost() => return Err(error),
+        prepared = prepare => prepared,
+        error = leadership.lost() => Err(error),
     }
-    Ok(database.retry_task())
 }
 
 /// Waits for the first task that ends. None does so regularly: without it, the process would look healthy and do nothing.

@@ -7,8 +7,10 @@
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
+use super::database::Identity;
 use super::startup::{self, OpenCatalog, Patience};
 use super::{Error, Options, SourceOptions};
+use crate::catalog::ConnectionMetrics;
 use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
 use crate::controllers::{Controller, SetupContext, Source, application, apprepository};
 use crate::runtime::controller::{self, Key};
@@ -22,6 +24,7 @@ pub struct Metrics {
     pub(super) queue: workqueue::Metrics,
     pub(super) workers: controller::Metrics,
     pub(super) requests: RequestMetrics,
+    connections: ConnectionMetrics,
     apprepository: apprepository::metrics::Metrics,
     application: application::metrics::Metrics,
 }
@@ -35,6 +38,7 @@ impl Metrics {
             apprepository: apprepository::metrics::Metrics::register(registry),
             application: application::metrics::Metrics::register(registry),
             requests: RequestMetrics::register(registry),
+            connections: ConnectionMetrics::register(registry),
         }
     }
 }
@@ -49,6 +53,8 @@ pub struct Setup {
     pub application: Option<Controller>,
     /// The catalog of the AppRepository controller.
     pub catalog: Option<OpenCatalog>,
+    /// The identity of this process to other users of the database.
+    pub(super) identity: Option<Identity>,
 }
 
 impl Setup {
@@ -69,10 +75,15 @@ impl Setup {
             source,
             stopping,
         };
-        let (mut apprepository, mut catalog) = (None, None);
+        let (mut apprepository, mut catalog, mut identity) = (None, None, None);
         if let Some(options_of) = &options.apprepository {
-            let opened = startup::open(&options.database, &context.source, patience, is_standby).await?;
-            let origin = origin(&context.source, patience).await?;
+            let connections = &metrics.connections;
+            let opened = startup::open(&options.database, &context.source, connections, patience, is_standby).await?;
+            let origin = origin(&context.source, &options.cluster_id, patience).await?;
+            identity = Some(Identity {
+                origin: origin.id().to_owned(),
+                cluster_id: (!origin.is_directory()).then(|| options.cluster_id.clone()),
+            });
             let metrics = &metrics.apprepository;
             apprepository = Some(apprepository::setup(
                 &context,
@@ -90,6 +101,7 @@ impl Setup {
             apprepository,
             application,
             catalog,
+            identity,
         })
     }
 }
@@ -104,10 +116,10 @@ async fn connect_source(options: &SourceOptions, requests: &RequestMetrics) -> R
     }
 }
 
-async fn origin(source: &Source, patience: Patience) -> Result<Origin, Error> {
+async fn origin(source: &Source, cluster_id: &str, patience: Patience) -> Result<Origin, Error> {
     match source {
         Source::Cluster(client) => {
-            let connect = || Cluster::new(client.clone());
+            let connect = || Cluster::new(client.clone(), cluster_id);
             let cluster = patience.get("the API server", ApiError::is_retryable, connect).await?;
             Ok(Origin::Cluster(Box::new(cluster)))
         }

@@ -8,9 +8,12 @@ use futures::FutureExt;
 use tokio::time::timeout;
 
 use super::Error;
+use super::database::{self, Identity};
 use crate::api::NamespacedName;
 use crate::catalog::lock::{LockError, SqliteLock};
-use crate::catalog::{self, Catalog, Database, Login, Password, Settings, SettingsError};
+use crate::catalog::{
+    self, Catalog, ConnectionMetrics, Database, Login, Password, Pooler, Settings, SettingsError, StorageLimits,
+};
 use crate::controllers::apprepository::origin::{SecretReadError, read_secret};
 use crate::controllers::{Source, Task};
 
@@ -59,6 +62,8 @@ pub struct DatabaseOptions {
     pub login: Login,
     /// The maximum number of connections to Postgres.
     pub connections: u32,
+    pub pooler: Pooler,
+    pub limits: StorageLimits,
     /// The Secret with the password, if `login` has none.
     pub password_secret: Option<PasswordSecret>,
 }
@@ -90,6 +95,9 @@ impl DatabaseOptions {
         Ok(Settings {
             database: Database::parse(&self.url, &login)?,
             postgres_connections: self.connections,
+            pooler: self.pooler,
+            limits: self.limits,
+            metrics: ConnectionMetrics::default(),
         })
     }
 }
@@ -109,6 +117,7 @@ pub struct OpenCatalog {
     /// Held as long as anything may be written.
     pub lock: Option<SqliteLock>,
     tables: Tables,
+    password: Option<(PasswordSecret, kube::Client)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -124,20 +133,27 @@ enum Tables {
 pub(super) async fn open(
     options: &DatabaseOptions,
     source: &Source,
+    metrics: &ConnectionMetrics,
     patience: Patience,
     is_standby: bool,
 ) -> Result<OpenCatalog, Error> {
-    let password = match (&options.password_secret, source) {
-        (Some(secret), Source::Cluster(client)) => Some(read_password(secret, client, patience).await?),
+    let secret = match (&options.password_secret, source) {
+        (Some(secret), Source::Cluster(client)) => Some((secret.clone(), client.clone())),
         _ => None,
     };
-    let settings = options.settings(password).map_err(Error::from_display)?;
+    let password = match &secret {
+        Some((secret, client)) => Some(read_password(secret, client, patience).await?),
+        None => None,
+    };
+    let mut settings = options.settings(password).map_err(Error::from_display)?;
+    settings.metrics = metrics.clone();
     let lazy = Catalog::open_lazy(&settings);
     let mut opened = match lazy {
         Some(catalog) if is_standby || patience == Patience::Wait => OpenCatalog {
             catalog,
             lock: None,
             tables: Tables::Deferred,
+            password: secret,
         },
         _ => {
             let lock = lock(&settings).map_err(Error::from_display)?;
@@ -146,6 +162,7 @@ pub(super) async fn open(
                 catalog: Catalog::open(&settings).await.map_err(|error| failed_to_open(&error))?,
                 lock,
                 tables: Tables::Ready,
+                password: secret,
             }
         }
     };
@@ -179,10 +196,19 @@ impl OpenCatalog {
         Ok(())
     }
 
-    /// Returns a task that creates or migrates the tables as soon as the database is reachable, if it was not.
-    pub(super) fn retry_task(&self) -> Option<Task> {
+    pub(super) fn is_ready(&self) -> bool {
+        self.tables == Tables::Ready
+    }
+
+    /// Returns the tasks that run as long as this replica leads. One creates or migrates the tables as soon as the
+    /// database is reachable, if it was not.
+    pub(super) fn leader_tasks(&self, identity: &Identity) -> Vec<Task> {
         let catalog = self.catalog.clone();
-        (self.tables == Tables::Unreachable).then(|| retry_tables(catalog).boxed())
+        let mut tasks = database::tasks(&catalog, identity, self.password.clone());
+        if self.tables == Tables::Unreachable {
+            tasks.push(retry_tables(catalog).boxed());
+        }
+        tasks
     }
 }
 
@@ -201,7 +227,11 @@ async fn retry_tables(catalog: Catalog) {
     }
 }
 
-async fn read_password(secret: &PasswordSecret, client: &kube::Client, patience: Patience) -> Result<Password, Error> {
+pub(super) async fn read_password(
+    secret: &PasswordSecret,
+    client: &kube::Client,
+    patience: Patience,
+) -> Result<Password, Error> {
     let PasswordSecret { name, key } = secret;
     let what = format!("the Secret {name} with the database password (or set DB_PASSWORD)");
     let read = || async {

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use portolan::catalog::Catalog;
+use portolan::catalog::Fence;
 use rstest::rstest;
 
 use super::{Fixture, On, chart, repository, settings};
@@ -91,6 +92,6 @@ async fn a_canceled_write_leaves_no_open_transaction_and_no_partial_write(#[valu
     // SQLite may answer before the first poll.
     let least = if on == On::Postgres { 10 } else { 1 };
     assert!(canceled >= least, "canceled only {canceled} times");
-    assert!(fixture.catalog.remove(&repository(), None).await.unwrap());
+    assert!(fixture.catalog.remove(&repository(), Fence::None).await.unwrap());
     assert!(fixture.chart_names().await.is_empty());
 }

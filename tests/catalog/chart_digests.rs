@@ -1,6 +1,7 @@
 //! Cached chart digests, and syncs that skip unchanged charts.
 
 use portolan::api::NamespacedName;
+use portolan::catalog::Fence;
 use portolan::catalog::{
     ChartDigest, ChartDigests, ChartInfo, CommitSummary, DigestUpdate, Error, Record, Retention, SyncCommit,
     UnchangedChart,
@@ -232,7 +233,7 @@ async fn recreated_tables_and_deleted_repositories_leave_no_digests(#[values(On:
     assert!(fixture.catalog.ensure_tables().await.unwrap());
     assert_eq!(cached_keys(&fixture).await, None);
     assert_eq!(sync(&fixture, None, &three()).await.added, 3);
-    assert!(fixture.catalog.remove(&repository(), None).await.unwrap());
+    assert!(fixture.catalog.remove(&repository(), Fence::None).await.unwrap());
     for table in ["portolan_index_cache", "portolan_chart_digests"] {
         assert_eq!(fixture.tables.count(table).await, 0, "{table}");
     }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use portolan::api::NamespacedName;
+use portolan::catalog::Fence;
 use portolan::catalog::{ChartInfo, CommitSummary, Error};
 use proptest::{prelude::*, test_runner::TestRunner};
 use rstest::rstest;
@@ -217,7 +218,7 @@ async fn run_syncs(fixture: &Fixture, on: On, at: u64, syncs: &[Sync]) -> Result
         skipped += skipped_now;
     }
     for name in [&pair.delta, &pair.full] {
-        fixture.catalog.remove(name, None).await.unwrap();
+        fixture.catalog.remove(name, Fence::None).await.unwrap();
         let digests = format!(
             "SELECT count(*) FROM portolan_chart_digests WHERE name = '{}'",
             name.name

@@ -1,5 +1,6 @@
 //! Connections: created and refused databases, and TLS.
 
+use portolan::catalog::Fence;
 use portolan::catalog::{Catalog, Database, Error, Login, Password, Settings, SyncCommit, lock::SqliteLock};
 use sqlx::{Connection, PgConnection};
 
@@ -37,7 +38,7 @@ async fn a_sqlite_file_is_created_with_a_write_ahead_log() {
 async fn sqlite_row_ids_are_never_reused() {
     let fixture = Fixture::new(On::Sqlite).await;
     let first = fixture.sync(vec![chart("a", &["1.0.0"])]).await.repos_id;
-    fixture.catalog.remove(&super::repository(), None).await.unwrap();
+    fixture.catalog.remove(&super::repository(), Fence::None).await.unwrap();
     let second = fixture.sync(vec![chart("a", &["1.0.0"])]).await.repos_id;
     assert!(second > first);
 }

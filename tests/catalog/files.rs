@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use portolan::api::NamespacedName;
+use portolan::catalog::Fence;
 use portolan::catalog::{
     ChartFiles, FetchedFiles, FilesMode, MissingFiles, MissingFilesPage, Progress, SaveOutcome, SyncCommit,
 };
@@ -218,8 +219,14 @@ async fn a_manual_resync_retries_failed_files_immediately(#[values(On::Sqlite, O
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     fail(&fixture, &of("a", "1.0.0"), 60).await;
     assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
-    assert_eq!(fixture.catalog.retry_failed(&repository(), "uid-0").await.unwrap(), 0);
-    assert_eq!(fixture.catalog.retry_failed(&repository(), "uid-1").await.unwrap(), 1);
+    let stored = fixture.catalog.record(&repository()).await.unwrap().unwrap();
+    let mut commit = SyncCommit::new(stored, Some("uid-1".into()), "checksum");
+    commit.is_complete = true;
+    fixture
+        .catalog
+        .commit(commit, rows(vec![chart("a", &["1.0.0"])]))
+        .await
+        .unwrap();
     assert_eq!(wanted(&fixture, FilesMode::All).await.files[0].tries, 1);
 }
 
@@ -372,7 +379,7 @@ async fn failures_of_a_version_are_deleted_with_it(#[values(On::Sqlite, On::Post
     assert_eq!(stored().await, Vec::<String>::new());
     fixture.sync(vec![chart("a", &["2.0.0"])]).await;
     fail(&fixture, &of("a", "2.0.0"), 60).await;
-    fixture.catalog.remove(&repository(), None).await.unwrap();
+    fixture.catalog.remove(&repository(), Fence::None).await.unwrap();
     assert_eq!(stored().await, Vec::<String>::new());
 }
 

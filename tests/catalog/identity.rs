@@ -1,6 +1,7 @@
 //! Identity, record and deletion of a repository.
 
 use portolan::api::NamespacedName;
+use portolan::catalog::Fence;
 use portolan::catalog::{Baseline, Error, HISTORY_LIMIT, Handled, Record, Refused, State, SyncCommit};
 use rstest::rstest;
 
@@ -166,11 +167,23 @@ async fn a_repository_of_another_identity_is_not_written(#[values(On::Sqlite, On
     assert_eq!(fixture.chart_names().await, ["a"]);
     assert_eq!(fixture.tables.texts("SELECT checksum FROM repos").await, ["checksum"]);
     assert_eq!(fixture.tables.count("portolan_syncs").await, 0);
-    assert!(!fixture.catalog.remove(&repository(), Some("uid-0")).await.unwrap());
+    assert!(
+        !fixture
+            .catalog
+            .remove(&repository(), Fence::Uid(Some("uid-0")))
+            .await
+            .unwrap()
+    );
     assert_eq!(fixture.chart_names().await, ["a"]);
 
     // The repository was deleted during its sync.
-    assert!(fixture.catalog.remove(&repository(), Some("uid-1")).await.unwrap());
+    assert!(
+        fixture
+            .catalog
+            .remove(&repository(), Fence::Uid(Some("uid-1")))
+            .await
+            .unwrap()
+    );
     let commit = SyncCommit::new(record(), Some("uid-1".into()), "new");
     let error = fixture.catalog.commit(commit, rows(vec![])).await.unwrap_err();
     assert!(matches!(error, Error::Superseded { .. }), "{error}");
@@ -208,11 +221,11 @@ async fn a_deletion_covers_charts_files_record_and_history(#[values(On::Sqlite, 
         .save(&record(), Some("uid-1"), Some(&history("x")))
         .await
         .unwrap();
-    assert!(fixture.catalog.remove(&repository(), None).await.unwrap());
+    assert!(fixture.catalog.remove(&repository(), Fence::None).await.unwrap());
     for table in ["repos", "charts", "files", "portolan_repositories", "portolan_syncs"] {
         assert_eq!(fixture.tables.count(table).await, 0, "{table}");
     }
-    assert!(!fixture.catalog.remove(&repository(), None).await.unwrap());
+    assert!(!fixture.catalog.remove(&repository(), Fence::None).await.unwrap());
 }
 
 #[rstest]
@@ -223,8 +236,25 @@ async fn a_repository_without_a_record_can_be_deleted(#[values(On::Sqlite, On::P
         .tables
         .execute("INSERT INTO repos (namespace, name) VALUES ('kubeapps', 'stable')")
         .await;
-    assert!(fixture.catalog.remove(&repository(), Some("uid-1")).await.unwrap());
+    let remove = async |uid| fixture.catalog.remove(&repository(), Fence::Uid(uid)).await.unwrap();
+    assert!(!remove(Some("uid-1")).await, "the rows belong to no object");
+    assert!(remove(None).await);
     assert_eq!(fixture.tables.count("repos").await, 0);
+}
+
+/// The object of a deletion may have had no record, while another process synced its successor.
+#[rstest]
+#[tokio::test]
+async fn a_clean_up_without_a_known_uid_leaves_the_rows_of_a_record_alone(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    assert_eq!(fixture.catalog.stored_uid(&repository()).await.unwrap(), None);
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    assert!(!fixture.catalog.remove(&repository(), Fence::Uid(None)).await.unwrap());
+    assert_eq!(fixture.chart_names().await, ["a"]);
+    assert_eq!(
+        fixture.catalog.stored_uid(&repository()).await.unwrap().as_deref(),
+        Some("uid-1")
+    );
 }
 
 /// Two releases may share a database. The older one must not drop unknown fields.
@@ -252,5 +282,11 @@ async fn unreadable_details_are_an_error_that_names_the_repository(
     }
     let stored = fixture.tables.texts("SELECT details FROM portolan_repositories").await;
     assert_eq!(stored, [details]);
-    assert!(fixture.catalog.remove(&repository(), Some("uid-1")).await.unwrap());
+    assert!(
+        fixture
+            .catalog
+            .remove(&repository(), Fence::Uid(Some("uid-1")))
+            .await
+            .unwrap()
+    );
 }

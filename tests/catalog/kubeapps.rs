@@ -3,6 +3,7 @@
 use std::fs;
 
 use portolan::api::NamespacedName;
+use portolan::catalog::Fence;
 use portolan::catalog::{Catalog, ChartInfo, ChartRow, FilesMode, Record, SyncCommit};
 use serde::Deserialize;
 use sqlx::PgPool;
@@ -95,7 +96,7 @@ async fn rows_of_kubeapps_are_taken_over_without_a_write() {
             .iter()
             .map(|row| serde_json::from_value::<ChartInfo>(row.info.clone()).unwrap())
     };
-    fixture.catalog.remove(&name, None).await.unwrap();
+    fixture.catalog.remove(&name, Fence::None).await.unwrap();
     let again = SyncCommit::new(Record::new(name, "uid"), None, "digest");
     fixture
         .catalog
@@ -320,7 +321,7 @@ async fn tables_of_another_user_are_used_without_our_index() {
         .execute(&format!(
             "DROP INDEX portolan_files_content; DROP TABLE portolan_syncs, portolan_repositories, portolan_files, portolan_icons,
                 portolan_oci_repositories, portolan_oci_tags, portolan_kept_versions, portolan_index_cache, portolan_chart_digests,
-                portolan_migrations;
+                portolan_stored_bytes, portolan_clusters, portolan_migrations;
              CREATE ROLE writer_{database} LOGIN PASSWORD '{password}'; GRANT CREATE, USAGE ON SCHEMA public TO writer_{database};
              GRANT ALL ON repos, charts, files TO writer_{database};
              GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO writer_{database}"

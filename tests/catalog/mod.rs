@@ -6,19 +6,23 @@ mod chart_digests;
 mod chart_digests_equivalence;
 mod chart_digests_retention;
 mod chart_digests_stale;
+mod clusters;
 mod commit;
 mod concurrency;
 mod connection;
+mod faults;
 mod files;
 mod icons;
 mod identity;
 mod kubeapps;
 mod query;
+mod quotas;
 mod recovery;
 mod registries;
 mod retention;
 mod scale;
 mod skipped_files;
+mod sqlite_file;
 
 use std::{io, time::Duration};
 

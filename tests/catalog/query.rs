@@ -1,6 +1,7 @@
 //! Read queries.
 
 use portolan::api::NamespacedName;
+use portolan::catalog::Fence;
 use portolan::catalog::query::Search;
 use portolan::catalog::{Catalog, Error, Record, SyncCommit};
 use rstest::rstest;
@@ -230,7 +231,7 @@ async fn a_read_only_catalog_refuses_writes(#[values(On::Sqlite, On::Postgres)] 
             .commit(SyncCommit::new(record(), None, "x"), rows(vec![]))
             .await
             .unwrap_err(),
-        reader.remove(&repository(), None).await.unwrap_err(),
+        reader.remove(&repository(), Fence::None).await.unwrap_err(),
         reader.recreate().await.unwrap_err(),
         reader.ensure_tables().await.unwrap_err(),
     ] {

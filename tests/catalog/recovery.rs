@@ -6,6 +6,9 @@ use portolan::catalog::{Catalog, Error, FilesMode, SyncCommit};
 use rstest::rstest;
 use sqlx::Executor;
 
+use crate::cluster::SOON;
+use crate::support::eventually::eventually;
+
 use super::{
     Fixture, On, Tables, chart,
     files::{fail, names, of, wanted},
@@ -255,6 +258,38 @@ async fn concurrent_starts_next_to_kubeapps_create_the_tables_once() {
     }
     let catalog = Catalog::open(&settings).await.unwrap();
     assert!(!catalog.ensure_tables().await.unwrap());
+}
+
+/// A slow trigger lets the other program begin while our tables are not committed.
+#[tokio::test]
+async fn kubeapps_creates_its_tables_while_portolan_creates_them() {
+    let database = crate::support::postgres::database().await;
+    let pool = sqlx::PgPool::connect(&database.url).await.unwrap();
+    pool.execute(sqlx::raw_sql(
+        "CREATE FUNCTION slow() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+             IF current_setting('application_name') = 'portolan' AND to_regclass('files') IS NOT NULL THEN
+                 PERFORM pg_sleep(1);
+             END IF;
+         END $$;
+         CREATE EVENT TRIGGER slow ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION slow();",
+    ))
+    .await
+    .unwrap();
+    let ours = tokio::spawn({
+        let settings = super::settings(&database.url);
+        async move { Catalog::open(&settings).await }
+    });
+    let sleeping = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'portolan' AND wait_event = 'PgSleep'";
+    eventually(SOON, "our tables to be created", async || {
+        let sleeping: i64 = sqlx::query_scalar(sleeping).fetch_one(&pool).await.unwrap();
+        (sleeping > 0).then_some(())
+    })
+    .await;
+    pool.execute(sqlx::raw_sql(KUBEAPPS_DDL)).await.unwrap();
+    ours.await.unwrap().unwrap();
+    let tables = "SELECT num_nulls(to_regclass('files'), to_regclass('portolan_repositories')) = 0";
+    assert!(sqlx::query_scalar::<_, bool>(tables).fetch_one(&pool).await.unwrap());
 }
 
 const KUBEAPPS_DDL: &str = "

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use portolan::api::NamespacedName;
+use portolan::catalog::Fence;
 use portolan::catalog::{OciChange, OciMetadata, OciRemovals, OciRepository, OciTag, SyncCommit};
 use rstest::rstest;
 
@@ -218,7 +219,7 @@ async fn state_that_left_the_registry_is_deleted(#[values(On::Sqlite, On::Postgr
         assert_eq!(left(&fixture).await, LEFT);
     }
     assert_eq!(fixture.tables.count("portolan_oci_tags").await, 4);
-    fixture.catalog.remove(&repository(), None).await.unwrap();
+    fixture.catalog.remove(&repository(), Fence::None).await.unwrap();
     assert_eq!(fixture.tables.count("portolan_oci_repositories").await, 0);
     assert_eq!(fixture.tables.count("portolan_oci_tags").await, 0);
 }

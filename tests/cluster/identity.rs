@@ -302,3 +302,35 @@ async fn charts_are_removed_even_if_the_finalizer_was_removed_first() {
     world.gone("held").await;
     postgres.rows.assert_empty().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_cluster_does_not_start_on_a_database_in_use() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+    stop(portolan).await;
+    postgres
+        .rows
+        .execute("UPDATE portolan_clusters SET origin = 'another-cluster'")
+        .await;
+
+    let mut refused = Portolan::start(world.command(&world.kubeconfig, postgres.url(), &[]));
+    let status = refused.exit(super::SOON).await;
+    assert_eq!(status.code(), Some(1));
+    let error = refused.line_with("another-cluster", super::SOON).await;
+    assert!(error.contains("--cluster-id"), "{error}");
+
+    // With an ID of its own it shares the database, and removes nothing of the other.
+    world.delete_without_finalizer("stable").await;
+    let portolan = world.portolan(postgres.url(), &["--cluster-id=second"]).await;
+    let url = world.serve("other", index(&[("web", &["2.0.0"])]));
+    world.declare("other", &url).await;
+    world.until_ready("other").await;
+    postgres
+        .rows
+        .until_charts(&["other/web 2.0.0", "stable/web 1.0.0"])
+        .await;
+    stop(portolan).await;
+}

@@ -87,7 +87,7 @@ impl Namespaces {
         secret: &str,
         key: &str,
     ) -> Result<Credentials, SecretError> {
-        let origin = Origin::Cluster(Box::new(Cluster::new(client).await.unwrap()));
+        let origin = Origin::Cluster(Box::new(Cluster::new(client, "").await.unwrap()));
         let header = SecretKeyRef {
             name: secret.to_owned(),
             key: key.to_owned(),

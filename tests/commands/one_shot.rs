@@ -328,3 +328,45 @@ async fn a_running_portolan_and_one_shot_commands_share_a_postgres(#[case] host_
     let by_hand = left.as_array().unwrap().iter().find(|one| one["name"] == "by-hand");
     assert!(by_hand.is_none_or(|one| one["charts"] == 0), "{left}");
 }
+
+/// A running Portolan may hold the rows for longer than the wait for a lock.
+#[tokio::test]
+async fn a_sync_that_meets_a_long_write_of_another_process_tries_again() {
+    const WAITING: &str = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE NOT granted AND application_name = 'portolan' AND datname = current_database()";
+    let world = World::new().await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    let database = postgres::database().await;
+    let sync = || {
+        let mut sync = command(["sync", "stable", &url, "helm"]);
+        sync.args(["--database-url", &database.url]);
+        execute(sync)
+    };
+    sync().await.ok();
+    let pool = sqlx::PgPool::connect(&database.url).await.unwrap();
+    let mut writer = pool.begin().await.unwrap();
+    sqlx::query("LOCK TABLE charts IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *writer)
+        .await
+        .unwrap();
+    world.serve("stable", index(&[("web", &["2.0.0"])]));
+    let until_waiting = async |count: i64| {
+        eventually(SOON, "the number of waiting sessions", async || {
+            let waiting: i64 = sqlx::query_scalar(WAITING).fetch_one(&pool).await.unwrap();
+            (waiting == count).then_some(())
+        })
+        .await;
+    };
+    let unlock = async {
+        until_waiting(1).await;
+        until_waiting(0).await;
+        writer.rollback().await.unwrap();
+    };
+    let (synced, ()) = tokio::join!(sync(), unlock);
+    synced.ok();
+    let versions: String = sqlx::query_scalar("SELECT info -> 'chartVersions' -> 0 ->> 'version' FROM charts")
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+    assert_eq!(versions, "2.0.0");
+}

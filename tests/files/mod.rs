@@ -7,6 +7,7 @@ mod icons;
 mod importing;
 mod memory;
 mod model;
+mod quota;
 mod replay;
 mod retention;
 

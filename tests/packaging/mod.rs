@@ -189,6 +189,11 @@ async fn settings_become_flags_unless_they_are_defaults() {
         ("icons=true", "--icons"),
         ("allowPrivateNetworks=false", "--allow-private-networks=false"),
         ("keepRemovedVersions=720h", "--keep-removed-versions=720h"),
+        ("database.connections=20", "--database-connections=20"),
+        ("database.pooler=transaction", "--database-pooler=transaction"),
+        ("database.maxRepositoryBytes=2Gi", "--max-repository-bytes=2Gi"),
+        ("database.maxNamespaceBytes=20Gi", "--max-namespace-bytes=20Gi"),
+        ("database.clusterId=east", "--cluster-id=east"),
         ("leaderElection.enabled=true", "--enable-leader-election"),
     ] {
         assert_eq!(flags(settings).await, format!("run {expected}"), "{settings}");

@@ -5,9 +5,9 @@
 use jiff::Timestamp;
 
 use crate::api::NamespacedName;
-use crate::catalog::Error;
-use crate::catalog::engine::{Transaction, execute, on_engine};
+use crate::catalog::engine::{Transaction, execute, on_engine, select};
 use crate::catalog::record::storable;
+use crate::catalog::{Catalog, Error};
 
 pub(in crate::catalog) struct Failures {
     upsert: &'static str,
@@ -16,7 +16,7 @@ pub(in crate::catalog) struct Failures {
 }
 
 /// Failed archives. The key is the `chart_id` and the `chart_files_id`.
-pub(super) const FILES: Failures = Failures {
+pub(in crate::catalog) const FILES: Failures = Failures {
     upsert: "INSERT INTO portolan_files (namespace, name, next_try, message, chart_id, chart_files_id, digest, tries)
         VALUES ($1, $2, $3, $4, $5, $6, $7, 1)
         ON CONFLICT (namespace, name, chart_id, chart_files_id) DO UPDATE SET digest = excluded.digest,
@@ -72,7 +72,24 @@ impl Failures {
         Ok(())
     }
 
-    pub(super) async fn retry(&self, tx: &mut Transaction, name: &NamespacedName) -> Result<u64, Error> {
+    pub(in crate::catalog) async fn retry(&self, tx: &mut Transaction, name: &NamespacedName) -> Result<u64, Error> {
         Ok(execute!(tx, self.retry, name))
+    }
+}
+
+impl Catalog {
+    /// Returns up to `limit` versions without files, ordered by ID, each with the reason.
+    pub async fn files_problems(&self, name: &NamespacedName, limit: usize) -> Result<Vec<(String, String)>, Error> {
+        const SELECT: &str = "SELECT chart_files_id, message FROM portolan_files
+            WHERE namespace = $1 AND name = $2 AND tries > 0 ORDER BY chart_files_id LIMIT $3";
+        self.read(
+            "read the failures of chart files",
+            &name.namespace,
+            async |connection| {
+                let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+                Ok(select!(fetch_all, connection, SELECT, name, limit))
+            },
+        )
+        .await
     }
 }

@@ -76,7 +76,7 @@ impl FetchedFiles {
 }
 
 impl MissingFiles {
-    pub(super) fn files_id(&self) -> String {
+    pub(in crate::catalog) fn files_id(&self) -> String {
         format!("{}-{}", self.chart_id, self.version)
     }
 }

@@ -4,20 +4,20 @@ use jiff::Timestamp;
 use sqlx::FromRow;
 
 use crate::api::NamespacedName;
-use crate::catalog::engine::{Pools, Transaction, execute, select, sql};
+use crate::catalog::engine::{Connection, Transaction, execute, select, sql};
 use crate::catalog::record::unsigned;
 use crate::catalog::{Error, MissingFiles, MissingFilesPage, Progress};
 
 pub(super) async fn files(
-    pools: &Pools,
+    connection: &mut Connection,
     name: &NamespacedName,
     only_newest: bool,
     now: Timestamp,
     limit: usize,
 ) -> Result<MissingFilesPage, Error> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let (statement, now) = (sql!(pools, "files_missing.sql"), now.as_millisecond());
-    let rows: Vec<MissingRow> = select!(fetch_all, pools, statement, name, only_newest, now, limit);
+    let (statement, now) = (sql!(connection, "files_missing.sql"), now.as_millisecond());
+    let rows: Vec<MissingRow> = select!(fetch_all, connection, statement, name, only_newest, now, limit);
     let next_try = rows.first().and_then(|row| row.next_try);
     Ok(MissingFilesPage {
         files: rows.into_iter().filter_map(MissingRow::files).collect(),
@@ -25,9 +25,13 @@ pub(super) async fn files(
     })
 }
 
-pub(super) async fn progress(pools: &Pools, name: &NamespacedName, only_newest: bool) -> Result<Progress, Error> {
-    let (statement, tries) = (sql!(pools, "files_progress.sql"), i64::from(Progress::TRIES));
-    let (total, open, failed): (i64, i64, i64) = select!(fetch_one, pools, statement, name, only_newest, tries);
+pub(super) async fn progress(
+    connection: &mut Connection,
+    name: &NamespacedName,
+    only_newest: bool,
+) -> Result<Progress, Error> {
+    let (statement, tries) = (sql!(connection, "files_progress.sql"), i64::from(Progress::TRIES));
+    let (total, open, failed): (i64, i64, i64) = select!(fetch_one, connection, statement, name, only_newest, tries);
     Ok(Progress {
         total: unsigned(total),
         imported: unsigned(total - open),

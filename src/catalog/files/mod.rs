@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use super::engine::{Transaction, execute, select, sql};
-use super::{COMMIT_DEADLINE, Catalog, Error, FetchedFiles, SHORT_DEADLINE, record};
+use super::{Catalog, Connection, Error, FetchedFiles, record, stored_bytes};
 use crate::api::NamespacedName;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,19 +105,20 @@ impl Catalog {
         let Some(only_newest) = mode.only_newest() else {
             return Ok(MissingFilesPage::default());
         };
-        let page = missing::files(&self.0.pools, name, only_newest, now, limit);
-        self.read("list missing chart files", page).await
+        let page = async |connection: &mut Connection| missing::files(connection, name, only_newest, now, limit).await;
+        self.read("list missing chart files", &name.namespace, page).await
     }
 
     pub async fn files_progress(&self, name: &NamespacedName, mode: FilesMode) -> Result<Progress, Error> {
         let Some(only_newest) = mode.only_newest() else {
             return Ok(Progress::default());
         };
-        let progress = missing::progress(&self.0.pools, name, only_newest);
-        self.read("count the chart files", progress).await
+        let progress = async |connection: &mut Connection| missing::progress(connection, name, only_newest).await;
+        self.read("count the chart files", &name.namespace, progress).await
     }
 
-    /// Writes the files of a version, unless the stored row is equal.
+    /// Writes the files of a version, unless the stored row is equal. Fails with [`Error::QuotaExceeded`] if the
+    /// repository would take more space than allowed.
     pub async fn save_files(
         &self,
         name: &NamespacedName,
@@ -125,14 +126,15 @@ impl Catalog {
         files: FetchedFiles,
     ) -> Result<SaveOutcome, Error> {
         let missing = files.missing.clone();
-        let saved = self.write("write chart files", SHORT_DEADLINE, async |tx| {
-            let Some(repo) = current_repo(tx, name, uid, &missing).await? else {
+        let saved = self.write("write chart files", &name.namespace, async |tx| {
+            let Some((repo, replaced)) = current_repo(tx, name, uid, &missing).await? else {
                 return Ok(SaveOutcome::Obsolete);
             };
             let (statement, info) = (sql!(tx, "files_upsert.sql"), files.into_info(&repo)?);
             insert(tx, name, &missing, statement, info).await?;
             let key = [missing.chart_id.as_str(), &missing.files_id()];
             failures::FILES.delete(tx, name, &key).await?;
+            stored_bytes::add_files(tx, name, &missing, replaced, &self.0.limits).await?;
             Ok(SaveOutcome::Written)
         });
         obsolete_if_chart_deleted(saved.await)
@@ -147,8 +149,8 @@ impl Catalog {
         message: &str,
         next_try: Timestamp,
     ) -> Result<SaveOutcome, Error> {
-        let saved = self.write("record failed chart files", SHORT_DEADLINE, async |tx| {
-            let Some(repo) = current_repo(tx, name, uid, missing).await? else {
+        let saved = self.write("record failed chart files", &name.namespace, async |tx| {
+            let Some((repo, _)) = current_repo(tx, name, uid, missing).await? else {
                 return Ok(SaveOutcome::Obsolete);
             };
             let key = [missing.chart_id.as_str(), &missing.files_id()];
@@ -170,21 +172,11 @@ impl Catalog {
             FilesMode::Latest => 1,
             FilesMode::None => 0,
         };
-        self.write("skip chart files", COMMIT_DEADLINE, async |tx| {
+        self.write_long("skip chart files", &name.namespace, async |tx| {
             if !record::lock_if_uid(tx, name, uid).await? {
                 return Ok(0);
             }
             missing::skip(tx, name, imported_versions).await
-        })
-        .await
-    }
-
-    pub async fn retry_failed(&self, name: &NamespacedName, uid: &str) -> Result<u64, Error> {
-        self.write("reset failed chart files", SHORT_DEADLINE, async |tx| {
-            if !record::lock_if_uid(tx, name, uid).await? {
-                return Ok(0);
-            }
-            Ok(failures::FILES.retry(tx, name).await? + failures::ICONS.retry(tx, name).await?)
         })
         .await
     }
@@ -198,24 +190,29 @@ fn obsolete_if_chart_deleted(saved: Result<SaveOutcome, Error>) -> Result<SaveOu
     }
 }
 
-/// Locks the repository. Returns the `repo` of the chart row if the version still has the same digest.
+/// Locks the repository. Returns the `repo` of the chart row, and the size of the stored files, if the version still has
+/// the same digest.
 async fn current_repo(
     tx: &mut Transaction,
     name: &NamespacedName,
     uid: &str,
     missing: &MissingFiles,
-) -> Result<Option<Box<RawValue>>, Error> {
+) -> Result<Option<(Box<RawValue>, i64)>, Error> {
     if !record::lock_if_uid(tx, name, uid).await? {
         return Ok(None);
     }
     let statement = sql!(tx, "chart_version.sql");
     let (chart_id, version) = (&missing.chart_id, &missing.version);
-    let row: Option<(Option<String>, Option<String>)> = select!(fetch_optional, tx, statement, name, chart_id, version);
-    let Some((repo, _)) = row.filter(|(_, digest)| digest.as_ref() == Some(&missing.digest)) else {
+    let row: Option<(Option<String>, Option<String>, i64)> =
+        select!(fetch_optional, tx, statement, name, chart_id, version);
+    let Some((repo, _, bytes)) = row.filter(|(_, digest, _)| digest.as_ref() == Some(&missing.digest)) else {
         return Ok(None);
     };
     let repo = RawValue::from_string(repo.unwrap_or_else(|| "null".to_owned()));
-    Ok(Some(repo.map_err(|error| sqlx::Error::Decode(Box::new(error)))?))
+    Ok(Some((
+        repo.map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
+        bytes,
+    )))
 }
 
 async fn insert(

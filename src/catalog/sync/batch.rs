@@ -5,7 +5,7 @@ use sqlx::types::Json;
 
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, on_engine};
-use crate::catalog::{ChartRow, CommitSummary, Error};
+use crate::catalog::{ChartRow, CommitSummary, Error, StoredBytes, stored_bytes};
 use crate::text::{printable, truncate};
 
 /// Batch size. Smaller for SQLite, which makes four copies of a JSON parameter and has no round trips to save.
@@ -91,8 +91,8 @@ impl Batch {
         committed: &mut CommitSummary,
     ) -> Result<(), Error> {
         let batch = std::mem::take(self);
-        committed.added += write_all(tx, name, &batch.inserts, &mut committed.rejected).await?;
-        committed.changed += write_all(tx, name, &batch.updates, &mut committed.rejected).await?;
+        committed.added += write_all(tx, name, &batch.inserts, committed).await?;
+        committed.changed += write_all(tx, name, &batch.updates, committed).await?;
         Ok(())
     }
 }
@@ -103,6 +103,7 @@ trait Writable: Sized + Sync {
         tx: &mut Transaction,
         name: &NamespacedName,
         rows: &[Self],
+        bytes: &mut StoredBytes,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
@@ -114,7 +115,7 @@ async fn write_all<R: Writable>(
     tx: &mut Transaction,
     name: &NamespacedName,
     rows: &[R],
-    rejected: &mut Vec<(String, String)>,
+    committed: &mut CommitSummary,
 ) -> Result<u64, Error> {
     let mut written = 0;
     let mut pending = vec![rows];
@@ -123,13 +124,20 @@ async fn write_all<R: Writable>(
             continue;
         };
         run(tx, "SAVEPOINT batch").await?;
-        match R::write(tx, name, rows).await {
-            Ok(()) => written += count as u64,
+        let mut bytes = StoredBytes::default();
+        match R::write(tx, name, rows, &mut bytes).await {
+            Ok(()) => {
+                written += count as u64;
+                committed.bytes += bytes;
+                committed.bytes.charts += size(tx, name, rows).await?;
+            }
             Err(error) if error.is_invalid_data() => {
                 run(tx, "ROLLBACK TO SAVEPOINT batch").await?;
                 if count == 1 {
                     let reason = truncate(&printable(&error.database_message()), REASON_BYTES);
-                    rejected.push((first.chart_id().to_owned(), reason));
+                    committed.rejected.push((first.chart_id().to_owned(), reason));
+                    // The stored row, if any, stays.
+                    committed.bytes.charts += size(tx, name, rows).await?;
                 } else {
                     let (left, right) = rows.split_at(count / 2);
                     pending.extend([right, left]);
@@ -142,6 +150,11 @@ async fn write_all<R: Writable>(
     Ok(written)
 }
 
+async fn size<R: Writable>(tx: &mut Transaction, name: &NamespacedName, rows: &[R]) -> Result<i64, Error> {
+    let charts: Vec<&str> = rows.iter().map(Writable::chart_id).collect();
+    stored_bytes::of_charts(tx, name, &charts).await
+}
+
 async fn run(tx: &mut Transaction, statement: &'static str) -> Result<(), Error> {
     on_engine!(tx.executor(), executor => { sqlx::query(statement).execute(executor).await?; });
     Ok(())
@@ -152,7 +165,12 @@ impl Writable for Insert {
         &self.chart_id
     }
 
-    async fn write(tx: &mut Transaction, name: &NamespacedName, rows: &[Self]) -> Result<(), Error> {
+    async fn write(
+        tx: &mut Transaction,
+        name: &NamespacedName,
+        rows: &[Self],
+        _: &mut StoredBytes,
+    ) -> Result<(), Error> {
         // An upsert, because Kubeapps' syncer may have inserted the row meanwhile.
         // SQLite needs WHERE to parse ON CONFLICT after SELECT.
         const SQLITE: &str = "INSERT INTO charts (repo_namespace, repo_name, chart_id, info)
@@ -184,7 +202,12 @@ impl Writable for Update {
         &self.chart_id
     }
 
-    async fn write(tx: &mut Transaction, name: &NamespacedName, rows: &[Self]) -> Result<(), Error> {
+    async fn write(
+        tx: &mut Transaction,
+        name: &NamespacedName,
+        rows: &[Self],
+        bytes: &mut StoredBytes,
+    ) -> Result<(), Error> {
         const SQLITE: &str = "UPDATE charts SET info = CASE WHEN row.keep_icon THEN json_set(row.info,
                 '$.raw_icon', json(charts.info -> '$.raw_icon'),
                 '$.icon_content_type', json(charts.info -> '$.icon_content_type')) ELSE row.info END
@@ -207,27 +230,36 @@ impl Writable for Update {
                 query.execute(connection).await?;
             }
         }
-        delete_stale_files(tx, name, rows).await
+        delete_stale_files(tx, name, rows, bytes).await
     }
 }
 
 /// Deletes files and failures of versions that the charts no longer have. Kubeapps never deletes them.
-async fn delete_stale_files(tx: &mut Transaction, name: &NamespacedName, rows: &[Update]) -> Result<(), Error> {
+async fn delete_stale_files(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    rows: &[Update],
+    bytes: &mut StoredBytes,
+) -> Result<(), Error> {
     const SQLITE: [&str; 2] = [
         "DELETE FROM files WHERE repo_name = $1 AND repo_namespace = $2
             AND chart_id IN (SELECT value FROM json_each($3))
-            AND (chart_id, chart_files_id) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each($4))",
+            AND (chart_id, chart_files_id) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each($4))
+            RETURNING octet_length(info)",
         "DELETE FROM portolan_files WHERE name = $1 AND namespace = $2
             AND chart_id IN (SELECT value FROM json_each($3))
-            AND (chart_id, chart_files_id) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each($4))",
+            AND (chart_id, chart_files_id) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each($4))
+            RETURNING 0",
     ];
     const POSTGRES: [&str; 2] = [
         "DELETE FROM files WHERE repo_name = $1 AND repo_namespace = $2 AND chart_id = ANY($3::text[])
             AND NOT EXISTS (SELECT FROM unnest($4::text[], $5::text[]) AS kept (chart_id, file_id)
-                WHERE kept.chart_id = files.chart_id AND kept.file_id = files.chart_files_id)",
+                WHERE kept.chart_id = files.chart_id AND kept.file_id = files.chart_files_id)
+            RETURNING CAST(pg_column_size(info) AS BIGINT)",
         "DELETE FROM portolan_files AS p WHERE p.name = $1 AND p.namespace = $2 AND p.chart_id = ANY($3::text[])
             AND NOT EXISTS (SELECT FROM unnest($4::text[], $5::text[]) AS kept (chart_id, file_id)
-                WHERE kept.chart_id = p.chart_id AND kept.file_id = p.chart_files_id)",
+                WHERE kept.chart_id = p.chart_id AND kept.file_id = p.chart_files_id)
+            RETURNING CAST(0 AS BIGINT)",
     ];
     let charts: Vec<&str> = rows.iter().map(|row| &*row.chart_id).collect();
     let kept = rows
@@ -237,17 +269,19 @@ async fn delete_stale_files(tx: &mut Transaction, name: &NamespacedName, rows: &
         Engine::Sqlite(connection) => {
             let kept: Vec<(&str, &str)> = kept.collect();
             for statement in SQLITE {
-                let query = sqlx::query(statement).bind(&name.name).bind(&name.namespace);
+                let query = sqlx::query_scalar(statement).bind(&name.name).bind(&name.namespace);
                 let query = query.bind(Json(&charts)).bind(Json(&kept));
-                query.execute(&mut *connection).await?;
+                let deleted: Vec<i64> = query.fetch_all(&mut *connection).await?;
+                bytes.files -= deleted.iter().sum::<i64>();
             }
         }
         Engine::Postgres(connection) => {
             let (owners, files): (Vec<&str>, Vec<&str>) = kept.unzip();
             for statement in POSTGRES {
-                let query = sqlx::query(statement).bind(&name.name).bind(&name.namespace);
+                let query = sqlx::query_scalar(statement).bind(&name.name).bind(&name.namespace);
                 let query = query.bind(&charts).bind(&owners).bind(&files);
-                query.execute(&mut *connection).await?;
+                let deleted: Vec<i64> = query.fetch_all(&mut *connection).await?;
+                bytes.files -= deleted.iter().sum::<i64>();
             }
         }
     }

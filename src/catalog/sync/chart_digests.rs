@@ -93,14 +93,14 @@ impl Catalog {
     ///
     /// Read the record of [`SyncCommit`](crate::catalog::SyncCommit) first: its revision shows later writes.
     pub async fn chart_digests(&self, name: &NamespacedName, cache_key: &str) -> Result<Option<ChartDigests>, Error> {
-        self.read("read the chart digests", async {
+        self.read("read the chart digests", &name.namespace, async |connection| {
             let mut digests: Option<ChartDigests> = None;
-            on_engine!(self.0.pools.executor(), pool => {
+            on_engine!(connection.executor(), executor => {
                 let mut rows = sqlx::query_as::<_, Row>(SELECT)
                     .bind(&name.namespace)
                     .bind(&name.name)
                     .bind(storable(cache_key))
-                    .fetch(pool);
+                    .fetch(executor);
                 while let Some((digest_key, key, digest, stats, chart_id)) = rows.try_next().await? {
                     let digests = digests.get_or_insert_with(|| ChartDigests { digest_key, charts: Vec::new() });
                     if let (Some(key), Some(digest), Some(stats)) = (key, digest, stats) {

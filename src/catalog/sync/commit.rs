@@ -20,8 +20,10 @@ use futures::FutureExt;
 use super::index_cache::IndexCache;
 use super::{delete, diff};
 use crate::api::NamespacedName;
-use crate::catalog::engine::{Pools, Transaction, execute, select};
+use crate::catalog::engine::{Transaction, execute, select};
+use crate::catalog::files::failures;
 use crate::catalog::repositories::ReposRow;
+use crate::catalog::stored_bytes::{self, Limits, StoredBytes};
 use crate::catalog::{ChartRow, DigestUpdate, Error, HistoryEntry, OciRemovals, Record, Retention, history, record};
 
 /// Completes the record and returns the history entry, if any. Runs inside the transaction.
@@ -39,6 +41,8 @@ pub struct SyncCommit {
     pub oci_removals: Option<OciRemovals>,
     /// `None`: every chart has a row, and stored digests are deleted.
     pub digests: Option<DigestUpdate>,
+    /// A user requested the sync: failed files and icons are tried again, and the stored bytes are counted again.
+    pub is_complete: bool,
 }
 
 impl SyncCommit {
@@ -52,6 +56,7 @@ impl SyncCommit {
             retention: None,
             oci_removals: None,
             digests: None,
+            is_complete: false,
         }
     }
 
@@ -74,6 +79,7 @@ impl fmt::Debug for SyncCommit {
             .field("retention", &self.retention)
             .field("oci_removals", &self.oci_removals)
             .field("digests", &self.digests)
+            .field("is_complete", &self.is_complete)
             .finish_non_exhaustive()
     }
 }
@@ -88,6 +94,8 @@ pub struct CommitSummary {
     pub rejected: Vec<(String, String)>,
     pub repos_id: i64,
     pub kept: u64,
+    /// Change of the stored bytes.
+    pub bytes: StoredBytes,
 }
 
 impl CommitSummary {
@@ -98,7 +106,8 @@ impl CommitSummary {
 }
 
 pub(in crate::catalog) async fn commit(
-    pools: &Pools,
+    tx: &mut Transaction,
+    limits: &Limits,
     commit: SyncCommit,
     rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
 ) -> Result<CommitSummary, Error> {
@@ -110,44 +119,48 @@ pub(in crate::catalog) async fn commit(
         retention,
         oci_removals,
         digests,
+        is_complete,
     } = commit;
     let name = record.name.clone();
-    let mut tx = pools.begin().await?;
-    record::lock_and_check_identity(&mut tx, &record, expected_uid.as_deref()).await?;
-    let before = ReposRow::find(&mut tx, &name).await?;
+    record::lock_and_check_identity(tx, &record, expected_uid.as_deref()).await?;
+    let before = ReposRow::find(tx, &name).await?;
     let repos = match &before {
         Some(row) => row.clone(),
-        None => ReposRow::insert(&mut tx, &name, &checksum).await?,
+        None => ReposRow::insert(tx, &name, &checksum).await?,
     };
     let mut committed = CommitSummary {
         repos_id: repos.id,
         ..CommitSummary::default()
     };
-    if has_other_inputs(&mut tx, &record).await? {
-        reset_failures(&mut tx, &name).await?;
+    if has_other_inputs(tx, &record).await? {
+        reset_failures(tx, &name).await?;
     }
-    let index_cache = IndexCache::load(&mut tx, &record, digests).await?;
+    if is_complete {
+        failures::FILES.retry(tx, &name).await?;
+        failures::ICONS.retry(tx, &name).await?;
+    }
+    let index_cache = IndexCache::load(tx, &record, digests).await?;
     let unchanged = index_cache.unchanged_rows();
-    let diff = diff::charts(&mut tx, &name, rows, retention, unchanged, &mut committed);
+    let diff = diff::charts(tx, &name, rows, retention, unchanged, &mut committed);
     diff.boxed().await?;
-    index_cache.save(&mut tx, &name, &committed.rejected).await?;
+    index_cache.save(tx, &name, &committed.rejected).await?;
     // As in Kubeapps, an unchanged index does not touch the row.
     let is_unmodified = repos.checksum.as_deref() == Some(&checksum) && !committed.is_change();
     let repos = if is_unmodified || before.is_none() {
         repos
     } else {
-        repos.update(&mut tx, checksum).await?
+        repos.update(tx, checksum).await?
     };
+    stored_bytes::commit(tx, &name, committed.bytes, limits, is_complete).await?;
     if let Some(oci_removals) = oci_removals {
-        delete::delete(&mut tx, &name, &oci_removals).await?;
+        delete::delete(tx, &name, &oci_removals).await?;
     }
     let entry = complete_record(&committed, &mut record);
-    record::save(&mut tx, &record).await?;
-    repos.store_values(&mut tx, &name).await?;
+    record::save(tx, &record).await?;
+    repos.store_values(tx, &name).await?;
     if let Some(entry) = entry {
-        history::add(&mut tx, &name, &entry).await?;
+        history::add(tx, &name, &entry).await?;
     }
-    tx.commit().await?;
     Ok(committed)
 }
 

@@ -4,7 +4,7 @@ use crate::api::NamespacedName;
 use crate::catalog::engine::{Transaction, execute_list};
 use crate::catalog::oci::{OciRepository, upsert_repository};
 use crate::catalog::record::{self, storable};
-use crate::catalog::{COMMIT_DEADLINE, Catalog, Error};
+use crate::catalog::{Catalog, Error};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OciRemovals {
@@ -24,7 +24,7 @@ impl OciRemovals {
 impl Catalog {
     /// Deletes state without charts. With charts, use `SyncCommit::oci_removals`.
     pub async fn delete_oci(&self, name: &NamespacedName, removals: &OciRemovals) -> Result<(), Error> {
-        self.write("delete state that left the registry", COMMIT_DEADLINE, async |tx| {
+        self.write_long("delete state that left the registry", &name.namespace, async |tx| {
             record::lock(tx, name).await?;
             delete(tx, name, removals).await
         })

@@ -9,7 +9,7 @@ use super::retention::RetentionPlan;
 use super::stored::{self, StoredChart, StoredCharts};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, execute};
-use crate::catalog::{ChartRow, CommitSummary, Error, RepoRef, Retention};
+use crate::catalog::{ChartRow, CommitSummary, Error, RepoRef, Retention, StoredBytes, stored_bytes};
 
 const DELETE_BATCH: usize = 1000;
 
@@ -26,10 +26,12 @@ pub(super) async fn charts(
     let StoredCharts {
         charts: mut stored,
         nameless: mut deleted,
+        nameless_bytes,
     } = StoredCharts::read(tx, name, unchanged_rows, plan.is_enabled())
         .boxed()
         .await?;
     committed.unchanged += unchanged_rows.len() as u64;
+    committed.bytes.charts -= nameless_bytes;
     let (mut batch, mut repo) = (Batch::default(), None);
     for row in rows {
         let mut row = row.map_err(|source| Error::Rows { source })?;
@@ -53,6 +55,7 @@ pub(super) async fn charts(
                     committed.unchanged += 1;
                     continue;
                 }
+                committed.bytes.charts -= stored.bytes;
                 stored.change_to(&row.info)
             }
         };
@@ -70,12 +73,14 @@ pub(super) async fn charts(
         let versions: &[String] = if has_other_source { &[] } else { &stored.versions };
         let retained = plan.retain_chart(&chart_id, versions);
         if retained.is_empty() {
+            committed.bytes.charts -= stored.bytes;
             deleted.push(stored.id);
         } else if retained.len() == stored.versions.len() {
             committed.unchanged += 1;
         } else if let Some(mut info) = stored::info(tx, stored.id).await? {
             info.chart_versions
                 .retain(|version| retained.contains(&version.version));
+            committed.bytes.charts -= stored.bytes;
             batch.push(ChartRow { chart_id, info }, RowChange::update(stored.id))?;
             if batch.is_full(tx) {
                 batch.write(tx, name, committed).await?;
@@ -83,7 +88,7 @@ pub(super) async fn charts(
         }
     }
     batch.write(tx, name, committed).await?;
-    committed.removed = delete_charts(tx, name, &deleted).await?;
+    committed.removed = delete_charts(tx, name, &deleted, &mut committed.bytes).await?;
     committed.kept = plan.save(tx, name).await?;
     Ok(())
 }
@@ -110,8 +115,14 @@ async fn add_retained(
     Ok(())
 }
 
-/// Deletes charts by row ID. The database cascades to their files; their failures are deleted here.
-pub(super) async fn delete_charts(tx: &mut Transaction, name: &NamespacedName, ids: &[i64]) -> Result<u64, Error> {
+/// Deletes charts by row ID, and subtracts the size of their files. The database cascades to these; their failures are
+/// deleted here.
+pub(super) async fn delete_charts(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    ids: &[i64],
+    bytes: &mut StoredBytes,
+) -> Result<u64, Error> {
     const DELETE_FAILURES: [&str; 2] = [
         "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2 AND NOT EXISTS (SELECT 1 FROM charts c
             WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = portolan_files.chart_id)",
@@ -120,20 +131,8 @@ pub(super) async fn delete_charts(tx: &mut Transaction, name: &NamespacedName, i
     ];
     let mut deleted = 0;
     for ids in ids.chunks(DELETE_BATCH) {
-        deleted += match tx.executor() {
-            Engine::Sqlite(connection) => {
-                sqlx::query("DELETE FROM charts WHERE id IN (SELECT value FROM json_each($1))")
-                    .bind(sqlx::types::Json(ids))
-                    .execute(connection)
-                    .await?
-                    .rows_affected()
-            }
-            Engine::Postgres(connection) => sqlx::query("DELETE FROM charts WHERE id = ANY($1)")
-                .bind(ids)
-                .execute(connection)
-                .await?
-                .rows_affected(),
-        };
+        bytes.files -= stored_bytes::of_files_of_charts(tx, ids).await?;
+        deleted += delete_by_id(tx, ids).await?;
     }
     if deleted > 0 {
         for statement in DELETE_FAILURES {
@@ -141,4 +140,30 @@ pub(super) async fn delete_charts(tx: &mut Transaction, name: &NamespacedName, i
         }
     }
     Ok(deleted)
+}
+
+/// Deletes all charts of a repository in batches: one statement for a large repository would take longer than the
+/// server allows.
+pub(in crate::catalog) async fn delete_all_charts(tx: &mut Transaction, name: &NamespacedName) -> Result<u64, Error> {
+    let rows = stored::ids(tx, name).await?;
+    let ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();
+    let mut deleted = 0;
+    for ids in ids.chunks(DELETE_BATCH) {
+        deleted += delete_by_id(tx, ids).await?;
+    }
+    Ok(deleted)
+}
+
+async fn delete_by_id(tx: &mut Transaction, ids: &[i64]) -> Result<u64, Error> {
+    Ok(match tx.executor() {
+        Engine::Sqlite(connection) => {
+            let query = sqlx::query("DELETE FROM charts WHERE id IN (SELECT value FROM json_each($1))");
+            let query = query.bind(sqlx::types::Json(ids));
+            query.execute(connection).await?.rows_affected()
+        }
+        Engine::Postgres(connection) => {
+            let query = sqlx::query("DELETE FROM charts WHERE id = ANY($1)").bind(ids);
+            query.execute(connection).await?.rows_affected()
+        }
+    })
 }

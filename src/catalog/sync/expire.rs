@@ -8,7 +8,7 @@ use super::batch::{Batch, RowChange};
 use super::diff::delete_charts;
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Transaction, execute, select};
-use crate::catalog::{COMMIT_DEADLINE, Catalog, ChartInfo, ChartRow, CommitSummary, Error, record};
+use crate::catalog::{Catalog, ChartInfo, ChartRow, CommitSummary, Error, record, stored_bytes};
 
 impl Catalog {
     /// Deletes expired versions with their files, and charts without other versions. Returns the number of versions.
@@ -18,14 +18,14 @@ impl Catalog {
         const OPERATION: &str = "delete expired versions";
         self.ensure_writable()?;
         let now = now.as_millisecond();
-        let expired = self.call(OPERATION, COMMIT_DEADLINE, async {
-            let (count,): (i64,) = select!(fetch_one, self.0.pools, COUNT, name, now);
+        let expired = self.read(OPERATION, &name.namespace, async |connection| {
+            let (count,): (i64,) = select!(fetch_one, connection, COUNT, name, now);
             Ok(count)
         });
         if expired.await? == 0 {
             return Ok(0);
         }
-        self.write(OPERATION, COMMIT_DEADLINE, async |tx| {
+        self.write_long(OPERATION, &name.namespace, async |tx| {
             if !record::lock_if_uid(tx, name, uid).await? {
                 return Ok(0);
             }
@@ -47,13 +47,16 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Resu
     }
     let (mut batch, mut written, mut empty, mut dropped) = (Batch::default(), CommitSummary::default(), Vec::new(), 0);
     for (chart_id, expired) in expired {
-        let Some((id, mut info)) = stored(tx, name, &chart_id).await? else {
+        let Some((id, bytes, mut info)) = stored(tx, name, &chart_id).await? else {
             continue;
         };
         let before = info.chart_versions.len();
         info.chart_versions
             .retain(|version| !expired.contains(&version.version));
         dropped += (before - info.chart_versions.len()) as u64;
+        if info.chart_versions.len() < before {
+            written.bytes.charts -= bytes;
+        }
         if info.chart_versions.is_empty() {
             empty.push(id);
         } else if info.chart_versions.len() < before {
@@ -64,7 +67,8 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Resu
         }
     }
     batch.write(tx, name, &mut written).await?;
-    delete_charts(tx, name, &empty).await?;
+    delete_charts(tx, name, &empty, &mut written.bytes).await?;
+    stored_bytes::add(tx, name, written.bytes).await?;
     execute!(tx, DELETE, name, now);
     Ok(dropped)
 }
@@ -74,9 +78,12 @@ async fn stored(
     tx: &mut Transaction,
     name: &NamespacedName,
     chart_id: &str,
-) -> Result<Option<(i64, ChartInfo)>, Error> {
-    const SELECT: &str = "SELECT CAST(id AS BIGINT), CAST(info AS TEXT) FROM charts
+) -> Result<Option<(i64, i64, ChartInfo)>, Error> {
+    const SQLITE: &str = "SELECT id, octet_length(info), info FROM charts
         WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = $3";
-    let row: Option<(i64, String)> = select!(fetch_optional, tx, SELECT, name, chart_id);
-    Ok(row.and_then(|(id, info)| Some((id, serde_json::from_str(&info).ok()?))))
+    const POSTGRES: &str = "SELECT CAST(id AS BIGINT), CAST(pg_column_size(info) AS BIGINT), CAST(info AS TEXT)
+        FROM charts WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = $3";
+    let statement = tx.choose(SQLITE, POSTGRES);
+    let row: Option<(i64, i64, String)> = select!(fetch_optional, tx, statement, name, chart_id);
+    Ok(row.and_then(|(id, bytes, info)| Some((id, bytes, serde_json::from_str(&info).ok()?))))
 }

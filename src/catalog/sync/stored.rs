@@ -13,6 +13,7 @@ use crate::catalog::{ChartInfo, Error, RepoRef};
 
 pub(super) struct StoredChart {
     pub(super) id: i64,
+    pub(super) bytes: i64,
     /// `None` if the row does not have Kubeapps' format. It then differs from any chart.
     pub(super) fingerprint: Option<Fingerprint>,
     icon: Option<String>,
@@ -24,12 +25,13 @@ pub(super) struct StoredChart {
 }
 
 impl StoredChart {
-    fn of(id: i64, info: &str, with_versions: bool) -> Self {
+    fn of(id: i64, bytes: i64, info: &str, with_versions: bool) -> Self {
         let info: Option<ChartInfo> = serde_json::from_str(info).ok();
         let versions = info.iter().filter(|_| with_versions).flat_map(ChartInfo::versions);
         let versions: BTreeSet<&str> = versions.collect();
         Self {
             id,
+            bytes,
             versions: versions.into_iter().map(str::to_owned).collect(),
             fingerprint: info.as_ref().map(ChartInfo::fingerprint),
             repo: info.as_ref().filter(|_| with_versions).map(|info| info.repo.clone()),
@@ -42,6 +44,7 @@ impl StoredChart {
     pub(super) const fn new_row() -> Self {
         Self {
             id: 0,
+            bytes: 0,
             fingerprint: None,
             icon: None,
             seen: true,
@@ -73,6 +76,7 @@ pub(super) struct StoredCharts {
     pub(super) charts: HashMap<String, StoredChart>,
     /// IDs of rows without a `chart_id`, which no reader can find.
     pub(super) nameless: Vec<i64>,
+    pub(super) nameless_bytes: i64,
 }
 
 impl StoredCharts {
@@ -102,18 +106,21 @@ impl StoredCharts {
     }
 
     async fn collect(
-        mut rows: impl Stream<Item = Result<(i64, Option<String>, String), sqlx::Error>> + Send + Unpin,
+        mut rows: impl Stream<Item = Result<(i64, i64, Option<String>, String), sqlx::Error>> + Send + Unpin,
         with_versions: bool,
     ) -> Result<Self, Error> {
         let mut stored = Self::default();
-        while let Some((id, chart_id, info)) = rows.try_next().await? {
+        while let Some((id, bytes, chart_id, info)) = rows.try_next().await? {
             match chart_id {
                 Some(chart_id) => {
                     stored
                         .charts
-                        .insert(chart_id, StoredChart::of(id, &info, with_versions));
+                        .insert(chart_id, StoredChart::of(id, bytes, &info, with_versions));
                 }
-                None => stored.nameless.push(id),
+                None => {
+                    stored.nameless.push(id);
+                    stored.nameless_bytes += bytes;
+                }
             }
         }
         Ok(stored)
@@ -121,17 +128,24 @@ impl StoredCharts {
 }
 
 async fn all(tx: &mut Transaction, name: &NamespacedName, with_versions: bool) -> Result<StoredCharts, Error> {
-    const SELECT: &str = "SELECT CAST(id AS BIGINT), chart_id, CAST(info AS TEXT) FROM charts
+    const SQLITE: &str = "SELECT id, octet_length(info), chart_id, info FROM charts
         WHERE repo_name = $1 AND repo_namespace = $2";
+    const POSTGRES: &str =
+        "SELECT CAST(id AS BIGINT), CAST(pg_column_size(info) AS BIGINT), chart_id, CAST(info AS TEXT) FROM charts
+        WHERE repo_name = $1 AND repo_namespace = $2";
+    let statement = tx.choose(SQLITE, POSTGRES);
     on_engine!(tx.executor(), executor => {
-        let rows = sqlx::query_as(SELECT).bind(&name.name).bind(&name.namespace).fetch(executor);
+        let rows = sqlx::query_as(statement).bind(&name.name).bind(&name.namespace).fetch(executor);
         StoredCharts::collect(rows, with_versions).await
     })
 }
 
 async fn some(tx: &mut Transaction, ids: &[i64], with_versions: bool) -> Result<StoredCharts, Error> {
-    const SQLITE: &str = "SELECT id, chart_id, info FROM charts WHERE id IN (SELECT value FROM json_each($1))";
-    const POSTGRES: &str = "SELECT CAST(id AS BIGINT), chart_id, CAST(info AS TEXT) FROM charts WHERE id = ANY($1)";
+    const SQLITE: &str = "SELECT id, octet_length(info), chart_id, info FROM charts
+        WHERE id IN (SELECT value FROM json_each($1))";
+    const POSTGRES: &str =
+        "SELECT CAST(id AS BIGINT), CAST(pg_column_size(info) AS BIGINT), chart_id, CAST(info AS TEXT) FROM charts
+        WHERE id = ANY($1)";
     if ids.is_empty() {
         return Ok(StoredCharts::default());
     }
@@ -147,7 +161,7 @@ async fn some(tx: &mut Transaction, ids: &[i64], with_versions: bool) -> Result<
     }
 }
 
-async fn ids(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<(i64, Option<String>)>, Error> {
+pub(super) async fn ids(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<(i64, Option<String>)>, Error> {
     const SELECT: &str = "SELECT CAST(id AS BIGINT), chart_id FROM charts WHERE repo_namespace = $1 AND repo_name = $2";
     Ok(select!(fetch_all, tx, SELECT, name))
 }

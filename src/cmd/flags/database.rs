@@ -2,10 +2,13 @@
 
 use std::num::NonZeroU32;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use super::{non_empty, parse::Sensitive};
-use crate::catalog::{Catalog, Login, Password, Settings};
+use super::{
+    non_empty,
+    parse::{Sensitive, bytes},
+};
+use crate::catalog::{Catalog, Login, Password, Pooler, Settings, StorageLimits};
 use crate::cmd::Error;
 use crate::manager::{self, DatabaseOptions};
 
@@ -24,9 +27,37 @@ pub struct DatabaseFlags {
     /// Postgres database if the URL contains none
     #[arg(long, value_name = "NAME", default_value = "charts")]
     pub database_name: String,
-    /// Maximum number of connections to Postgres
+    /// Maximum number of connections to Postgres; one is kept for clean-up
     #[arg(long, value_name = "N", default_value = "10")]
     pub database_connections: NonZeroU32,
+    /// Mode of a pooler in front of Postgres, such as PgBouncer
+    #[arg(long, value_name = "MODE", value_enum, default_value_t)]
+    pub database_pooler: PoolerMode,
+    /// Maximum number of bytes that the charts and files of a repository take in the database (default: 4Gi, and with
+    /// SQLite at most a quarter of the volume)
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_repository_bytes: Option<u64>,
+    /// Maximum number of bytes that all repositories of a namespace take in the database (default: no limit)
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_namespace_bytes: Option<u64>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PoolerMode {
+    /// No pooler, or one in session mode
+    #[default]
+    Session,
+    /// A pooler in transaction mode with prepared statements
+    Transaction,
+}
+
+impl From<PoolerMode> for Pooler {
+    fn from(mode: PoolerMode) -> Self {
+        match mode {
+            PoolerMode::Session => Self::Session,
+            PoolerMode::Transaction => Self::Transaction,
+        }
+    }
 }
 
 impl DatabaseFlags {
@@ -43,6 +74,11 @@ impl DatabaseFlags {
                 password: password.map(Password::new),
             },
             connections: self.database_connections.get(),
+            pooler: self.database_pooler.into(),
+            limits: StorageLimits {
+                repository: self.max_repository_bytes,
+                namespace: self.max_namespace_bytes,
+            },
             password_secret: None,
         }
     }

@@ -9,7 +9,7 @@ use kube::api::ObjectMeta;
 use super::reconciler::{Reconciler, STALE_CACHE_RETRY, ignore_not_found, is_gone};
 use super::status::{self, Facts, ImportProgress, Phase};
 use crate::api::{NamespacedName, SKIP_CLEANUP};
-use crate::catalog::{self, State};
+use crate::catalog::{self, Fence, State};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
 use crate::runtime::workqueue::Backoff;
@@ -43,7 +43,8 @@ impl Reconciler {
         if !self.is_cache_current(name).await? {
             return Ok(Action::requeue_after(STALE_CACHE_RETRY));
         }
-        self.remove(name, Some(&uid)).await.map_err(|error| transient(&error))?;
+        let fence = Fence::Uid(Some(&uid));
+        self.remove(name, fence).await.map_err(|error| transient(&error))?;
         self.states.update(name, |state| state.approved_removal = None);
         Ok(Action::Done)
     }
@@ -55,9 +56,7 @@ impl Reconciler {
         let skip = meta.annotations.as_ref().and_then(|all| all.get(SKIP_CLEANUP));
         if skip.is_some_and(|value| value == "true") {
             tracing::warn!("skipping the removal of charts, as requested by annotation {SKIP_CLEANUP}");
-        } else if !self.is_cache_current(name).await? {
-            return Ok(Action::requeue_after(STALE_CACHE_RETRY));
-        } else if let Err(error) = self.remove(name, None).await {
+        } else if let Err(error) = self.remove_deleted(name).await? {
             let note = format!(
                 "failed to remove the charts, deletion is blocked: {error}; to skip the cleanup, set the annotation {SKIP_CLEANUP}: \"true\""
             );
@@ -126,9 +125,26 @@ impl Reconciler {
         }
     }
 
-    /// Removes the rows last written for `uid`, or for any object: a name belongs to the object that is being deleted.
-    async fn remove(&self, name: &NamespacedName, uid: Option<&str>) -> Result<(), catalog::Error> {
-        if self.catalog.remove(name, uid).await? {
+    /// Removes the rows of an object that is being deleted, or of an earlier one of its name.
+    ///
+    /// The API server is asked between reading the UID of the rows and removing them: if the object is still there, the
+    /// rows that were read are not those of a successor.
+    async fn remove_deleted(&self, name: &NamespacedName) -> Result<Result<(), catalog::Error>, ReconcileError> {
+        let uid = match self.catalog.stored_uid(name).await {
+            Ok(uid) => uid,
+            Err(error) => return Ok(Err(error)),
+        };
+        if !self.is_cache_current(name).await? {
+            return Err(ReconcileError::transient(
+                "the object was replaced during its deletion".to_owned(),
+                CLEANUP_BACKOFF,
+            ));
+        }
+        Ok(self.remove(name, Fence::Uid(uid.as_deref())).await)
+    }
+
+    async fn remove(&self, name: &NamespacedName, fence: Fence<'_>) -> Result<(), catalog::Error> {
+        if self.catalog.remove(name, fence).await? {
             tracing::info!("removed charts");
         }
         Ok(())

@@ -13,10 +13,12 @@ use tokio::sync::{Notify, watch};
 
 use super::event_handler::{cleanup_key, key};
 use super::metrics::Metrics;
+use super::origin::Origin;
 use super::state::RepositoryStates;
 use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{self, Catalog, Record};
 use crate::runtime::controller::Key;
+use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::{Cached, Store};
 use crate::runtime::workqueue::{Priority, Queue};
 
@@ -29,11 +31,19 @@ pub struct OrphanFinder {
     pub queue: Queue<Key>,
     pub states: RepositoryStates,
     pub metrics: Metrics,
-    pub origin: String,
+    pub origin: Arc<Origin>,
     /// The watched namespace; `None` for all.
     pub namespace: Option<String>,
     /// Set by `--confirm-removals`: allows any number of removals in the first comparison.
     pub confirmed: AtomicBool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    #[error(transparent)]
+    Catalog(#[from] catalog::Error),
+    #[error("failed to read the namespace kube-system: {0}")]
+    Api(#[from] ApiError),
 }
 
 impl OrphanFinder {
@@ -56,13 +66,21 @@ impl OrphanFinder {
     }
 
     /// Compares once: approves the removal of orphans and enqueues their keys.
-    pub async fn compare(&self) -> Result<(), catalog::Error> {
+    ///
+    /// A restored or recreated cluster declares other objects under the same names, so it removes nothing.
+    pub async fn compare(&self) -> Result<(), CompareError> {
+        if !self.origin.is_same_cluster().await? {
+            tracing::error!(
+                "the UID of the namespace kube-system has changed, keeping all charts; restart to use the new cluster"
+            );
+            return Ok(());
+        }
         let records = self.catalog.records().await?;
         let declared: BTreeSet<_> = self.store.names().into_iter().collect();
         let is_watched = |namespace: &str| self.namespace.as_deref().is_none_or(|watched| watched == namespace);
         // The confirmation applies to the first comparison only, whatever it finds.
         let confirmed = self.confirmed.swap(false, Ordering::AcqRel);
-        let gone = match find_orphans(&records, &declared, &self.origin, is_watched, confirmed) {
+        let gone = match find_orphans(&records, &declared, self.origin.id(), is_watched, confirmed) {
             Orphans::Remove(gone) => gone,
             Orphans::Pending { missing, total } => {
                 self.metrics.pending_removals(missing);

@@ -16,8 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::CLEANUP;
 use super::chart_files::ImportQueue;
 use super::decision::{
-    Decision, Identity, Mode, SYNC_BACKOFF, decide, fresh_since, has_charts, identity, retry_delay, until_due,
-    until_next,
+    Decision, Identity, Mode, decide, fresh_since, has_charts, identity, retry_delay, until_due, until_next,
 };
 use super::event_handler::{cleanup_key, reconcile_inputs};
 use super::events;
@@ -31,13 +30,20 @@ use super::status::{self, Facts, ImportProgress, Phase};
 use super::sync::Syncer;
 use super::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
 use crate::api::{AppRepository, NamespacedName};
-use crate::catalog::{self, Catalog, Handled, Record, State};
+use crate::catalog::{self, Catalog, Fence, Handled, Record, State};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
+use crate::runtime::events::Event;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::{Cached, Store};
 use crate::runtime::workqueue::{Backoff, Priority, Queue};
 
 /// Backoff of failed syncs. The next scheduled sync may come sooner.
+
+/// Backoff while the database fails. Short, because one fault stops all repositories, and all go on once it is mended.
+const DATABASE_BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(5),
+    cap: Duration::from_secs(60),
+};
 
 /// Delay of the retry while the cache is stale.
 pub(super) const STALE_CACHE_RETRY: Duration = Duration::from_secs(5);
@@ -150,6 +156,10 @@ impl Reconciler {
             }
             decision => decision,
         };
+        if let Some(message) = self.imports.as_ref().and_then(|imports| imports.take_quota_event(name)) {
+            let event = Event::warning("QuotaExceeded", message);
+            self.origin.publish(&object.metadata, event).await;
+        }
         match decision {
             Decision::Suspended | Decision::Wait => {
                 self.after_sync(name, record.as_ref()).await;
@@ -211,7 +221,8 @@ impl Reconciler {
             Identity::Restored => Ok((Some(without_server_state(record)), expected_uid)),
             Identity::Replaced => {
                 tracing::info!("removing charts of a previous repository with the same name");
-                self.catalog.remove(&spec.name, expected_uid.as_deref()).await?;
+                let fence = Fence::Uid(expected_uid.as_deref());
+                self.catalog.remove(&spec.name, fence).await?;
                 Ok((None, None))
             }
         }
@@ -337,7 +348,7 @@ impl Reconciler {
         }
         Err(ReconcileError::Transient {
             message: state.message,
-            backoff: SYNC_BACKOFF,
+            backoff: DATABASE_BACKOFF,
             at_least: Duration::ZERO,
         })
     }

@@ -45,14 +45,14 @@ pub struct Parts {
 #[must_use]
 pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origin: Origin, metrics: &Metrics) -> Parts {
     let (store, listed, schedule) = (Store::default(), Arc::<Notify>::default(), CronTrigger::default());
-    let states = RepositoryStates::default();
+    let (states, origin) = (RepositoryStates::default(), Arc::new(origin));
     let orphans = OrphanFinder {
         store: store.clone(),
         catalog: catalog.clone(),
         queue: context.queue.clone(),
         states: Arc::clone(&states),
         metrics: metrics.clone(),
-        origin: origin.id().to_owned(),
+        origin: Arc::clone(&origin),
         namespace: options.namespace.clone(),
         confirmed: AtomicBool::new(options.confirm_removals),
     };
@@ -64,7 +64,6 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
         schedule: schedule.clone(),
         defaults: options.defaults.clone(),
     };
-    let origin = Arc::new(origin);
     let credentials = CredentialSource::Secrets {
         origin: Arc::clone(&origin),
         kubeapps_namespace: options.kubeapps_namespace.clone(),

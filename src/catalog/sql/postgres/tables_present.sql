@@ -6,5 +6,6 @@ SELECT
     num_nulls(to_regclass('portolan_repositories'), to_regclass('portolan_syncs'),
         to_regclass('portolan_files'), to_regclass('portolan_icons'), to_regclass('portolan_kept_versions'),
         to_regclass('portolan_index_cache'), to_regclass('portolan_chart_digests'),
-        to_regclass('portolan_oci_repositories'), to_regclass('portolan_oci_tags')) = 0 AS ours,
+        to_regclass('portolan_oci_repositories'), to_regclass('portolan_oci_tags'),
+        to_regclass('portolan_stored_bytes'), to_regclass('portolan_clusters')) = 0 AS ours,
     to_regclass('portolan_files_content') IS NOT NULL AS "index"

@@ -4,6 +4,6 @@ SELECT
     count(CASE WHEN name = 'portolan_migrations' THEN 1 END) = 1 AS migrations,
     count(CASE WHEN name IN ('portolan_repositories', 'portolan_syncs', 'portolan_files', 'portolan_icons',
         'portolan_kept_versions', 'portolan_index_cache', 'portolan_chart_digests',
-        'portolan_oci_repositories', 'portolan_oci_tags') THEN 1 END) = 9 AS ours,
+        'portolan_oci_repositories', 'portolan_oci_tags', 'portolan_stored_bytes', 'portolan_clusters') THEN 1 END) = 11 AS ours,
     count(CASE WHEN name = 'portolan_files_content' THEN 1 END) = 1 AS "index"
 FROM sqlite_master

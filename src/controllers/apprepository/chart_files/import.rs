@@ -44,13 +44,15 @@ pub struct Importer {
     budget: Budget,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Batch {
     More,
     /// All hosts asked for a pause.
     Deferred(Duration),
     /// Nothing is due before this time.
     Done(Option<Timestamp>),
+    /// The repository stores as much as it may. The next changed sync tries again.
+    QuotaExceeded(String),
 }
 
 /// Missing files and icons of one repository, as last looked up.
@@ -91,7 +93,13 @@ impl Importer {
         let Ok(session) = self.session(spec).await else {
             return Ok(Batch::Done(Some(Timestamp::now() + SECRET_ERROR_PAUSE)));
         };
-        let mut deferred = self.import_files(spec, uid, &session, worklist).await?;
+        let mut deferred = match self.import_files(spec, uid, &session, worklist).await {
+            Err(error @ catalog::Error::QuotaExceeded { .. }) => {
+                *worklist = Worklist::default();
+                return Ok(Batch::QuotaExceeded(error.to_string()));
+            }
+            deferred => deferred?,
+        };
         if deferred.is_none() && worklist.files.is_empty() {
             deferred = self.import_icons(spec, uid, &session, worklist).await?;
         }

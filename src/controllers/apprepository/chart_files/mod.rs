@@ -52,6 +52,9 @@ pub struct ImportState {
     progress: Option<Files>,
     worklist: Worklist,
     reported: Option<Instant>,
+    is_over_quota: bool,
+    /// Not yet published.
+    quota_event: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -118,6 +121,30 @@ impl ImportQueue {
         if self.update(name, |import| import.progress.replace(files) != import.progress) {
             self.queue.add(event_handler::key(name), Priority::LOW);
         }
+    }
+
+    /// Stops the import, and enqueues the repository for one event.
+    fn stop(&self, name: &NamespacedName, message: String) {
+        let is_new = self.update(name, |import| {
+            let is_new = !mem::replace(&mut import.is_over_quota, true);
+            if is_new {
+                import.quota_event = Some(message);
+            }
+            is_new
+        });
+        if is_new {
+            self.queue.add(event_handler::key(name), Priority::LOW);
+        }
+    }
+
+    fn resume_within_quota(&self, name: &NamespacedName) {
+        self.update(name, |import| import.is_over_quota = false);
+    }
+
+    /// Returns the message of an import that has stopped, once.
+    #[must_use]
+    pub fn take_quota_event(&self, name: &NamespacedName) -> Option<String> {
+        self.update(name, |import| import.quota_event.take())
     }
 
     fn forget(&self, name: &NamespacedName) {

@@ -60,6 +60,11 @@ impl FilesReconciler {
             }
             Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
         };
+        match &batch {
+            Batch::QuotaExceeded(message) => self.imports.stop(name, message.clone()),
+            Batch::More | Batch::Done(_) => self.imports.resume_within_quota(name),
+            Batch::Deferred(_) => {}
+        }
         let has_more = batch == Batch::More;
         if !has_more || reported.is_none_or(|reported| reported.elapsed() >= REPORT_INTERVAL) {
             self.report_progress(name, &object).await;
@@ -78,7 +83,7 @@ impl FilesReconciler {
                 let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
                 Action::requeue_after(wait)
             }
-            Batch::Done(None) => Action::Done,
+            Batch::Done(None) | Batch::QuotaExceeded(_) => Action::Done,
         })
     }
 
@@ -88,8 +93,16 @@ impl FilesReconciler {
             return Ok(());
         };
         let mut worklist = Worklist::default();
-        while let Some(Batch::More) = self.import_batch(&object, &mut worklist).await? {}
-        Ok(())
+        loop {
+            match self.import_batch(&object, &mut worklist).await? {
+                Some(Batch::More) => {}
+                Some(Batch::QuotaExceeded(message)) => {
+                    tracing::warn!(reason = "QuotaExceeded", "{message}");
+                    return Ok(());
+                }
+                _ => return Ok(()),
+            }
+        }
     }
 
     fn object(&self, name: &NamespacedName) -> Option<Arc<AppRepository>> {

@@ -21,6 +21,7 @@ const MIN_RECHECK: Duration = Duration::from_secs(5);
 pub struct Cluster {
     client: Client,
     id: String,
+    uid: String,
     events: EventPublisher,
     status_subresource: Mutex<StatusSubresource>,
 }
@@ -41,20 +42,29 @@ impl StatusSubresource {
 }
 
 impl Cluster {
-    /// Creates an origin whose ID is the UID of the namespace `kube-system`, which never changes.
-    pub async fn new(client: Client) -> Result<Self, ApiError> {
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        let id = call(namespaces.get("kube-system")).await?.uid().unwrap_or_default();
+    /// Creates an origin whose ID is the UID of the namespace `kube-system`, after `cluster_id` unless that is empty.
+    pub async fn new(client: Client, cluster_id: &str) -> Result<Self, ApiError> {
+        let uid = cluster_uid(&client).await?;
+        let id = match cluster_id {
+            "" => uid.clone(),
+            cluster_id => format!("{cluster_id}/{uid}"),
+        };
         Ok(Self {
             events: EventPublisher::new(client.clone(), FIELD_MANAGER),
             client,
             id,
+            uid,
             status_subresource: Mutex::default(),
         })
     }
 
     pub(super) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Returns true if the API server is still that of the same cluster: a restored or recreated one has another UID.
+    pub(super) async fn is_same_cluster(&self) -> Result<bool, ApiError> {
+        Ok(cluster_uid(&self.client).await? == self.uid)
     }
 
     pub(super) async fn secret(&self, name: &NamespacedName) -> Result<Option<SecretContent>, SecretReadError> {
@@ -156,6 +166,11 @@ impl Cluster {
         call(self.api(meta).patch(name, &parameters, &Patch::Merge(patch))).await?;
         Ok(())
     }
+}
+
+async fn cluster_uid(client: &Client) -> Result<String, ApiError> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    Ok(call(namespaces.get("kube-system")).await?.uid().unwrap_or_default())
 }
 
 fn has_finalizer(meta: &ObjectMeta) -> bool {

@@ -40,6 +40,14 @@ impl Origin {
         matches!(self, Self::Directory(_))
     }
 
+    /// Returns true if the objects still come from where they came from at the start.
+    pub async fn is_same_cluster(&self) -> Result<bool, ApiError> {
+        match self {
+            Self::Cluster(cluster) => cluster.is_same_cluster().await,
+            Self::Directory(_) => Ok(true),
+        }
+    }
+
     /// Reads a Secret; `None` if it does not exist. The name must be valid, since it becomes part of a path.
     pub async fn secret(&self, name: &NamespacedName) -> Result<Option<SecretContent>, SecretReadError> {
         match self {

@@ -9,7 +9,7 @@ use super::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResul
 use super::shrink_guard as guard;
 use super::{Decoded, Remaining, Retain, Run, spool_error};
 use crate::api::LastSync;
-use crate::catalog::{CommitSummary, HistoryEntry, Record, Refused, Retention, State, SyncCommit};
+use crate::catalog::{self, CommitSummary, HistoryEntry, Record, Refused, Retention, State, SyncCommit};
 use crate::controllers::apprepository::decision::{Mode, handled, is_partial, partial_digest};
 use crate::controllers::apprepository::sync_summary::{
     Counts, changes, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
@@ -146,11 +146,16 @@ impl Run<'_> {
         commit.retention = self.retention(retain, filtered_out);
         commit.digests = digests;
         commit.oci_removals = Some(gone).filter(|gone| !gone.is_empty());
-        let committed = self.catalog().commit(commit, rows).await?;
-        if self.request.mode == Mode::Complete {
-            // A complete sync also retries failed archives.
-            self.catalog().retry_failed(&record.name, &record.uid).await?;
-        }
+        commit.is_complete = self.request.mode == Mode::Complete;
+        let committed = match self.catalog().commit(commit, rows).await {
+            Ok(committed) => committed,
+            // Not remembered as refused: space may become free without a change of the index.
+            Err(error @ catalog::Error::QuotaExceeded { .. }) => {
+                let failed = SyncError::stalled(error.reason(), &error.to_string());
+                return self.save_failed(failed, None).await;
+            }
+            Err(error) => return Err(error.into()),
+        };
         commit_result.complete(&committed, &mut record);
         (record.trusted, record.charts) = (true, commit_result.counts.charts);
         Ok(SyncResult {

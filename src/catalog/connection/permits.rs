@@ -1,0 +1,223 @@
+//! Permits for connections, shared between namespaces.
+//!
+//! Without them one namespace could hold every connection in long commits, and a deletion would wait for all of them.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::metrics::ConnectionMetrics;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::catalog) enum Usage {
+    Call,
+    /// At most half of the connections are in commits of one namespace.
+    Commit,
+    /// Clean-up: may take the reserved connection, and goes first.
+    Reserved,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Permits(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limit: usize,
+    reserved: usize,
+    max_commits: usize,
+    state: Mutex<State>,
+    metrics: ConnectionMetrics,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    used: usize,
+    held: HashMap<String, Held>,
+    waiting: Vec<Waiter>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    permits: usize,
+    commits: usize,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    usage: Usage,
+    namespace: String,
+    sender: oneshot::Sender<Permit>,
+}
+
+/// Returned to its [`Permits`] when dropped.
+#[derive(Debug)]
+pub(super) struct Permit {
+    shared: Arc<Shared>,
+    usage: Usage,
+    namespace: String,
+}
+
+impl Permits {
+    /// Creates permits for `limit` connections. One is reserved for clean-up, unless it is the only one.
+    pub(super) fn new(limit: usize, metrics: ConnectionMetrics) -> Self {
+        metrics.set_limit(limit);
+        Self(Arc::new(Shared {
+            limit,
+            reserved: usize::from(limit > 1),
+            max_commits: (limit / 2).max(1),
+            state: Mutex::default(),
+            metrics,
+        }))
+    }
+
+    /// Waits for a permit. Returns `None` after `timeout`.
+    pub(super) async fn acquire(&self, usage: Usage, namespace: &str, timeout: Duration) -> Option<Permit> {
+        let started = Instant::now();
+        let (sender, receiver) = oneshot::channel();
+        self.0.state.lock().waiting.push(Waiter {
+            usage,
+            namespace: namespace.to_owned(),
+            sender,
+        });
+        self.0.dispatch();
+        let permit = tokio::time::timeout(timeout, receiver).await;
+        self.0.metrics.waited(started.elapsed());
+        permit.ok()?.ok()
+    }
+}
+
+impl Shared {
+    /// Grants free permits: clean-up first, then namespaces that hold the fewest, then first in, first out.
+    fn dispatch(self: &Arc<Self>) {
+        loop {
+            let mut state = self.state.lock();
+            state.waiting.retain(|waiter| !waiter.sender.is_closed());
+            let waiting = state.waiting.iter().enumerate();
+            let next = waiting
+                .filter(|(_, waiter)| self.can_grant(&state, waiter))
+                .min_by_key(|(at, waiter)| (waiter.usage != Usage::Reserved, state.permits(&waiter.namespace), *at));
+            let Some((at, _)) = next else { return };
+            let waiter = state.waiting.remove(at);
+            state.used += 1;
+            let held = state.held.entry(waiter.namespace.clone()).or_default();
+            held.permits += 1;
+            held.commits += usize::from(waiter.usage == Usage::Commit);
+            self.metrics.set_used(state.used);
+            // A permit that can't be delivered is dropped, which takes the lock again.
+            drop(state);
+            let _ = waiter.sender.send(Permit {
+                shared: Arc::clone(self),
+                usage: waiter.usage,
+                namespace: waiter.namespace,
+            });
+        }
+    }
+
+    fn can_grant(&self, state: &State, waiter: &Waiter) -> bool {
+        match waiter.usage {
+            Usage::Reserved => state.used < self.limit,
+            Usage::Call => state.used < self.limit - self.reserved,
+            Usage::Commit => {
+                let commits = state.held.get(&waiter.namespace).map_or(0, |held| held.commits);
+                state.used < self.limit - self.reserved && commits < self.max_commits
+            }
+        }
+    }
+}
+
+impl State {
+    fn permits(&self, namespace: &str) -> usize {
+        self.held.get(namespace).map_or(0, |held| held.permits)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.used -= 1;
+        if let Some(held) = state.held.get_mut(&self.namespace) {
+            held.permits -= 1;
+            held.commits -= usize::from(self.usage == Usage::Commit);
+            if held.permits == 0 {
+                state.held.remove(&self.namespace);
+            }
+        }
+        self.shared.metrics.set_used(state.used);
+        drop(state);
+        self.shared.dispatch();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    fn permits(limit: usize) -> Permits {
+        Permits::new(limit, ConnectionMetrics::default())
+    }
+
+    async fn take(permits: &Permits, usage: Usage, namespace: &str) -> Permit {
+        let permit = permits.acquire(usage, namespace, SOON).now_or_never();
+        permit.flatten().expect("a permit is free")
+    }
+
+    #[tokio::test]
+    async fn one_connection_is_kept_for_clean_up() {
+        let permits = permits(3);
+        let _calls = (
+            take(&permits, Usage::Call, "a").await,
+            take(&permits, Usage::Call, "b").await,
+        );
+        assert!(permits.acquire(Usage::Call, "c", SOON).now_or_never().is_none());
+        take(&permits, Usage::Reserved, "c").await;
+    }
+
+    #[tokio::test]
+    async fn one_namespace_has_at_most_half_of_the_connections_in_commits() {
+        let permits = permits(10);
+        let mut held = Vec::new();
+        for _ in 0..5 {
+            held.push(take(&permits, Usage::Commit, "a").await);
+        }
+        assert!(permits.acquire(Usage::Commit, "a", SOON).now_or_never().is_none());
+        take(&permits, Usage::Call, "a").await;
+        take(&permits, Usage::Commit, "b").await;
+    }
+
+    #[tokio::test]
+    async fn a_free_connection_goes_to_the_namespace_that_holds_the_fewest() {
+        let permits = permits(4);
+        let first = take(&permits, Usage::Call, "a").await;
+        let _second = take(&permits, Usage::Call, "a").await;
+        let _other = take(&permits, Usage::Call, "b").await;
+        let mut greedy = Box::pin(permits.acquire(Usage::Call, "a", SOON));
+        let mut modest = Box::pin(permits.acquire(Usage::Call, "c", SOON));
+        assert!(greedy.as_mut().now_or_never().is_none());
+        assert!(modest.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(modest.await.is_some());
+        assert!(greedy.await.is_some(), "the permit of the other call is free again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_gave_up_holds_no_permit() {
+        let permits = permits(1);
+        let held = take(&permits, Usage::Call, "a").await;
+        assert!(permits.acquire(Usage::Call, "b", SOON).await.is_none(), "timed out");
+        assert!(
+            permits.acquire(Usage::Call, "b", SOON).now_or_never().is_none(),
+            "canceled"
+        );
+        drop(held);
+        take(&permits, Usage::Commit, "c").await;
+    }
+}

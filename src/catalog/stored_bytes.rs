@@ -1,0 +1,272 @@
+//! Bytes that a repository stores, and their limits: `portolan_stored_bytes`.
+//!
+//! Each write adds the size of the rows that it wrote, and subtracts the size of those that it replaced. Adding up all
+//! rows would cost more than most syncs; only the first commit and a requested sync do that.
+
+use std::ops::{Add, AddAssign};
+use std::path::Path;
+
+use super::engine::{Engine, Transaction, execute, on_engine, select};
+use super::{Error, MissingFiles};
+use crate::api::NamespacedName;
+
+const DEFAULT_REPOSITORY_LIMIT: u64 = 4 << 30;
+
+/// Sizes as stored: compressed on Postgres. Neither engine reads the value for it.
+const SIZE_SQLITE: &str = "SELECT coalesce(sum(octet_length(info)), 0)";
+const SIZE_POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(info)), 0) AS BIGINT)";
+
+/// Sizes in bytes, or a change of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, sqlx::FromRow)]
+pub struct StoredBytes {
+    pub charts: i64,
+    pub files: i64,
+}
+
+impl Add for StoredBytes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            charts: self.charts + other.charts,
+            files: self.files + other.files,
+        }
+    }
+}
+
+impl AddAssign for StoredBytes {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+/// Limits by `--max-repository-bytes` and `--max-namespace-bytes`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StorageLimits {
+    /// Default: 4 GiB, and on SQLite at most a quarter of the volume.
+    pub repository: Option<u64>,
+    pub namespace: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    repository: Limit,
+    namespace: Option<Limit>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    bytes: u64,
+    /// The flag, and the reason of its default.
+    source: &'static str,
+}
+
+impl StorageLimits {
+    pub(super) fn resolve(self, sqlite: Option<&Path>) -> Limits {
+        let flag = |bytes| Limit {
+            bytes,
+            source: "--max-repository-bytes",
+        };
+        let quarter = || Some(volume_bytes(sqlite?)? / 4);
+        let repository = match (self.repository, quarter()) {
+            (Some(bytes), _) => flag(bytes),
+            (None, Some(bytes)) if bytes < DEFAULT_REPOSITORY_LIMIT => Limit {
+                bytes,
+                source: "a quarter of the volume of the database, unless --max-repository-bytes sets another limit",
+            },
+            (None, _) => flag(DEFAULT_REPOSITORY_LIMIT),
+        };
+        let namespace = self.namespace.map(|bytes| Limit {
+            bytes,
+            source: "--max-namespace-bytes",
+        });
+        Limits { repository, namespace }
+    }
+}
+
+/// Returns the size of the volume that holds the file; `None` if the directory can't be read.
+fn volume_bytes(file: &Path) -> Option<u64> {
+    let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let volume = rustix::fs::statvfs(directory.unwrap_or(Path::new("."))).ok()?;
+    volume.f_blocks.checked_mul(volume.f_frsize)
+}
+
+impl Limits {
+    /// Fails if the charts take more than the limits. Files count for themselves: they must not block charts.
+    async fn check_charts(
+        &self,
+        tx: &mut Transaction,
+        name: &NamespacedName,
+        stored: StoredBytes,
+    ) -> Result<(), Error> {
+        let subject = || format!("the charts of repository {name}");
+        self.repository.check(stored.charts, subject)?;
+        let Some(limit) = self.namespace else { return Ok(()) };
+        let total = of_namespace(tx, name).await?;
+        limit.check(total.charts, || format!("the charts of namespace {}", name.namespace))
+    }
+
+    async fn check_all(&self, tx: &mut Transaction, name: &NamespacedName, stored: StoredBytes) -> Result<(), Error> {
+        let subject = || format!("the charts and files of repository {name}");
+        self.repository.check(stored.charts + stored.files, subject)?;
+        let Some(limit) = self.namespace else { return Ok(()) };
+        let total = of_namespace(tx, name).await?;
+        let subject = || format!("the charts and files of namespace {}", name.namespace);
+        limit.check(total.charts + total.files, subject)
+    }
+}
+
+impl Limit {
+    fn check(self, stored: i64, subject: impl FnOnce() -> String) -> Result<(), Error> {
+        match u64::try_from(stored) {
+            Ok(bytes) if bytes > self.bytes => Err(Error::QuotaExceeded {
+                subject: subject(),
+                bytes,
+                limit: self.bytes,
+                source_of_limit: self.source,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Adds the change of a commit. Counts all rows if `recount`, or if the repository was never counted.
+pub(super) async fn commit(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    change: StoredBytes,
+    limits: &Limits,
+    recount: bool,
+) -> Result<(), Error> {
+    const SELECT: &str = "SELECT charts, files FROM portolan_stored_bytes WHERE namespace = $1 AND name = $2";
+    const UPSERT: &str = "INSERT INTO portolan_stored_bytes (namespace, name, charts, files) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (namespace, name) DO UPDATE SET charts = excluded.charts, files = excluded.files";
+    if !recount && change == StoredBytes::default() {
+        return Ok(());
+    }
+    let before: Option<StoredBytes> = select!(fetch_optional, tx, SELECT, name);
+    let stored = match before {
+        Some(before) if !recount => before + change,
+        _ => StoredBytes {
+            charts: count(tx, name, "FROM charts").await?,
+            files: count(tx, name, "FROM files").await?,
+        },
+    };
+    execute!(tx, UPSERT, name, stored.charts, stored.files);
+    if change.charts > 0 {
+        limits.check_charts(tx, name, stored).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn add(tx: &mut Transaction, name: &NamespacedName, change: StoredBytes) -> Result<(), Error> {
+    const UPDATE: &str = "UPDATE portolan_stored_bytes SET charts = charts + $3, files = files + $4
+        WHERE namespace = $1 AND name = $2";
+    execute!(tx, UPDATE, name, change.charts, change.files);
+    Ok(())
+}
+
+/// Adds the size of files that were written in place of `replaced` bytes.
+pub(super) async fn add_files(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    files: &MissingFiles,
+    replaced: i64,
+    limits: &Limits,
+) -> Result<(), Error> {
+    const SQLITE: &str = "UPDATE portolan_stored_bytes SET files = files - $3 + (SELECT octet_length(info) FROM files
+            WHERE repo_namespace = $1 AND chart_files_id = $4)
+        WHERE namespace = $1 AND name = $2 RETURNING charts, files";
+    const POSTGRES: &str =
+        "UPDATE portolan_stored_bytes SET files = files - $3 + (SELECT pg_column_size(info) FROM files
+            WHERE repo_namespace = $1 AND chart_files_id = $4)
+        WHERE namespace = $1 AND name = $2 RETURNING charts, files";
+    let statement = tx.choose(SQLITE, POSTGRES);
+    let stored: Option<StoredBytes> = select!(fetch_optional, tx, statement, name, replaced, files.files_id());
+    match stored {
+        Some(stored) => limits.check_all(tx, name, stored).await,
+        // Counted by the next commit.
+        None => Ok(()),
+    }
+}
+
+/// Returns the size of these charts, as they are stored now.
+pub(super) async fn of_charts(tx: &mut Transaction, name: &NamespacedName, charts: &[&str]) -> Result<i64, Error> {
+    const SQLITE: &str = "SELECT coalesce(sum(octet_length(info)), 0) FROM charts
+        WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id IN (SELECT value FROM json_each($3))";
+    const POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(info)), 0) AS BIGINT) FROM charts
+        WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = ANY($3)";
+    Ok(match tx.executor() {
+        Engine::Sqlite(connection) => {
+            let query = sqlx::query_scalar(SQLITE).bind(&name.namespace).bind(&name.name);
+            query.bind(sqlx::types::Json(charts)).fetch_one(connection).await?
+        }
+        Engine::Postgres(connection) => {
+            let query = sqlx::query_scalar(POSTGRES).bind(&name.namespace).bind(&name.name);
+            query.bind(charts).fetch_one(connection).await?
+        }
+    })
+}
+
+/// Returns the size of the files of charts, by row ID.
+pub(super) async fn of_files_of_charts(tx: &mut Transaction, ids: &[i64]) -> Result<i64, Error> {
+    const SQLITE: &str = "SELECT coalesce(sum(octet_length(f.info)), 0) FROM charts c JOIN files f
+            ON f.repo_name = c.repo_name AND f.repo_namespace = c.repo_namespace AND f.chart_id = c.chart_id
+        WHERE c.id IN (SELECT value FROM json_each($1))";
+    const POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(f.info)), 0) AS BIGINT) FROM charts c JOIN files f
+            ON f.repo_name = c.repo_name AND f.repo_namespace = c.repo_namespace AND f.chart_id = c.chart_id
+        WHERE c.id = ANY($1)";
+    Ok(match tx.executor() {
+        Engine::Sqlite(connection) => {
+            let query = sqlx::query_scalar(SQLITE).bind(sqlx::types::Json(ids));
+            query.fetch_one(connection).await?
+        }
+        Engine::Postgres(connection) => sqlx::query_scalar(POSTGRES).bind(ids).fetch_one(connection).await?,
+    })
+}
+
+async fn count(tx: &mut Transaction, name: &NamespacedName, from: &str) -> Result<i64, Error> {
+    let size = tx.choose(SIZE_SQLITE, SIZE_POSTGRES);
+    let statement = sqlx::AssertSqlSafe(format!("{size} {from} WHERE repo_namespace = $1 AND repo_name = $2"));
+    Ok(on_engine!(tx.executor(), executor => {
+        let query = sqlx::query_scalar(statement).bind(&name.namespace).bind(&name.name);
+        query.fetch_one(executor).await?
+    }))
+}
+
+async fn of_namespace(tx: &mut Transaction, name: &NamespacedName) -> Result<StoredBytes, Error> {
+    const SELECT: &str = "SELECT CAST(coalesce(sum(charts), 0) AS BIGINT) AS charts,
+            CAST(coalesce(sum(files), 0) AS BIGINT) AS files
+        FROM portolan_stored_bytes WHERE namespace = $1";
+    Ok(on_engine!(tx.executor(), executor =>
+        sqlx::query_as(SELECT).bind(&name.namespace).fetch_one(executor).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_limit_is_a_quarter_of_a_small_volume_and_4_gib_otherwise() {
+        let limits = StorageLimits::default().resolve(None);
+        assert_eq!(limits.repository.bytes, 4 << 30);
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("portolan.db");
+        let volume = volume_bytes(&file).unwrap();
+        let limits = StorageLimits::default().resolve(Some(&file));
+        assert_eq!(limits.repository.bytes, (volume / 4).min(4 << 30));
+    }
+
+    #[test]
+    fn a_flag_takes_precedence_and_is_named_in_the_error() {
+        let limits = StorageLimits {
+            repository: Some(7),
+            namespace: None,
+        };
+        let limit = limits.resolve(Some(Path::new("portolan.db"))).repository;
+        assert!(limit.check(7, String::new).is_ok());
+        assert!(limit.check(-1, String::new).is_ok(), "the count may drift below zero");
+        let error = limit.check(8, || "the charts".to_owned()).unwrap_err().to_string();
+        assert!(error.contains("--max-repository-bytes"), "{error}");
+    }
+}
