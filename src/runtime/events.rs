@@ -4,10 +4,7 @@ use kube::runtime::events::{self, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 
 use super::kube_client::call;
-use crate::text::{printable, truncate};
-
-/// Maximum length of a note that the API server accepts, in bytes.
-const MAX_NOTE: usize = 1024;
+use crate::text::sanitize;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -69,7 +66,8 @@ impl EventPublisher {
                 EventType::Normal
             },
             reason: event.reason,
-            note: Some(truncate(&printable(&event.note), MAX_NOTE)),
+            // The API server accepts notes of 1,024 bytes.
+            note: Some(sanitize(&event.note)),
             action: action.to_owned(),
             secondary: None,
         };

@@ -1,5 +1,6 @@
 use super::*;
 use crate::catalog::Handled;
+use crate::text::MAX_TEXT;
 
 fn at(time: &str) -> Timestamp {
     time.parse().unwrap()
@@ -255,5 +256,5 @@ fn a_message_becomes_a_sentence_without_changing_names() {
 fn a_long_message_is_truncated() {
     let mut record = record(state(false, true, "NotFound"));
     record.state.message = "x".repeat(40_000);
-    assert!(build(&facts(Some(&record)), None).conditions[0].message.len() <= MAX_MESSAGE);
+    assert!(build(&facts(Some(&record)), None).conditions[0].message.len() <= MAX_TEXT);
 }
