@@ -28,6 +28,7 @@ mod repositories;
 mod schema;
 mod settings;
 pub mod sync;
+mod writable;
 
 use crate::api::NamespacedName;
 use std::{io, sync::Arc, time::Duration};
@@ -68,6 +69,7 @@ struct Inner {
     pools: Pools,
     writable: bool,
     rebuilt: watch::Sender<u64>,
+    writes: writable::WriteHistory,
 }
 
 impl Catalog {
@@ -120,6 +122,7 @@ impl Catalog {
             pools,
             writable,
             rebuilt: watch::Sender::new(0),
+            writes: writable::WriteHistory::default(),
         }))
     }
 
@@ -192,7 +195,7 @@ impl Catalog {
         self.ensure_writable()?;
         if let (Some(uid), Some(revision), None) = (expected_uid, record.revision, history) {
             let update = record::update(&self.0.pools, record, uid, revision);
-            return self.call(OPERATION, SHORT_DEADLINE, update).await;
+            return self.recorded(self.call(OPERATION, SHORT_DEADLINE, update)).await;
         }
         self.write(OPERATION, SHORT_DEADLINE, async |tx| {
             record::lock_and_check_identity(tx, record, expected_uid).await?;
@@ -220,12 +223,12 @@ impl Catalog {
         rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
     ) -> Result<CommitSummary, Error> {
         self.ensure_writable()?;
-        self.call(
+        self.recorded(self.call(
             "write the charts of the repository",
             COMMIT_DEADLINE,
             // Boxed, because this is by far the largest future and would be copied on the stack.
             sync::commit::commit(&self.0.pools, commit, rows).boxed(),
-        )
+        ))
         .await
     }
 
@@ -289,13 +292,20 @@ impl Catalog {
         work: impl AsyncFnOnce(&mut Transaction) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.ensure_writable()?;
-        self.call(operation, deadline, async {
+        self.recorded(self.call(operation, deadline, async {
             let mut tx = self.0.pools.begin().await?;
             let result = work(&mut tx).await?;
             tx.commit().await?;
             Ok(result)
-        })
+        }))
         .await
+    }
+
+    /// Remembers if a write succeeded, for [`Catalog::check_writable`].
+    async fn recorded<T>(&self, write: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let result = write.await;
+        self.0.writes.record(&result);
+        result
     }
 
     /// Runs read-only work. In a read-only catalog a missing table counts as empty.

@@ -1,4 +1,4 @@
-//! Rate limit, concurrency limit and `Retry-After` backoff of each host.
+//! Concurrency limit, rate limit and backoff of each host.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -8,21 +8,20 @@ use std::time::Duration;
 use governor::clock::Clock;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
-use jiff::Timestamp;
-use jiff::fmt::rfc2822::DateTimeParser;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::error::FetchError;
-use super::host_credentials::TransportKey;
+use super::host_credentials::HostRequester;
+use super::retry_after::{Backoff, Backoffs};
 use crate::clock::TokioClock;
+use crate::sync_ext::fair_semaphore::{FairLimits, FairPermit, FairSemaphore, Requester};
 
-/// Upper bound of a `Retry-After`, because several repositories may share a host.
-const MAX_BACKOFF: Duration = Duration::from_mins(15);
-
+/// Beyond it, idle hosts without a backoff are dropped: they lose at most a fraction of a second of their rate limit.
 const MAX_IDLE_HOSTS: usize = 1_024;
+/// Beyond it, idle hosts lose their backoff too: an index may name any number of hosts, and each may send a `Retry-After`.
+const MAX_HOSTS: usize = 4_096;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostLimits {
@@ -31,32 +30,19 @@ pub(super) struct HostLimits {
     pub(super) max_concurrent_requests: usize,
 }
 
-/// Hosts by name, port and transport. A repository that chooses its proxy or CA could forge a `Retry-After` of any host, so
-/// only requests with the same transport share a backoff.
+/// Hosts by name and port.
 #[derive(Debug)]
 pub(super) struct Hosts {
     limits: HostLimits,
-    hosts: Mutex<HashMap<HostKey, Arc<Host>>>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct HostKey {
-    transport: Option<TransportKey>,
-    name: String,
+    hosts: Mutex<HashMap<String, Arc<Host>>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Host {
     name: String,
     rate: RateLimiter<NotKeyed, InMemoryState, TokioClock>,
-    permits: Arc<Semaphore>,
-    backoff: Mutex<Option<HostBackoff>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct HostBackoff {
-    status: StatusCode,
-    until: Instant,
+    permits: FairSemaphore,
+    backoffs: Mutex<Backoffs>,
 }
 
 impl Hosts {
@@ -67,23 +53,29 @@ impl Hosts {
         }
     }
 
-    /// Returns the state of a host. Without a key, the transport is the one that repositories share by default.
-    pub(super) fn get(&self, transport: Option<TransportKey>, name: &str) -> Arc<Host> {
-        let key = HostKey {
-            transport,
-            name: name.to_owned(),
-        };
+    /// Returns the state of a host.
+    pub(super) fn get(&self, name: &str) -> Arc<Host> {
         let mut hosts = self.hosts.lock();
-        if let Some(host) = hosts.get(&key) {
+        if let Some(host) = hosts.get(name) {
             return Arc::clone(host);
         }
+        let is_used = |host: &Arc<Host>| Arc::strong_count(host) > 1;
         if hosts.len() >= MAX_IDLE_HOSTS {
-            // Idle hosts without a backoff lose at most a fraction of a second of their rate limit.
-            hosts.retain(|_, host| Arc::strong_count(host) > 1 || host.check_backoff().is_err());
+            hosts.retain(|_, host| is_used(host) || !host.backoffs.lock().is_empty());
+        }
+        if hosts.len() >= MAX_HOSTS {
+            hosts.retain(|_, host| is_used(host));
         }
         let host = Arc::new(Host::new(name, &self.limits));
-        hosts.insert(key, Arc::clone(&host));
+        hosts.insert(name.to_owned(), Arc::clone(&host));
         host
+    }
+
+    /// Returns the number of requests in flight, and the limit of each host.
+    pub(super) fn usage(&self) -> (usize, usize) {
+        let hosts = self.hosts.lock();
+        let used = hosts.values().map(|host| host.permits.usage().0).sum();
+        (used, self.limits.max_concurrent_requests)
     }
 }
 
@@ -93,73 +85,50 @@ impl Host {
         Self {
             name: name.to_owned(),
             rate: RateLimiter::direct_with_clock(quota, TokioClock),
-            permits: Arc::new(Semaphore::new(limits.max_concurrent_requests)),
-            backoff: Mutex::new(None),
+            permits: FairSemaphore::new(FairLimits {
+                total: limits.max_concurrent_requests,
+                per_group: limits.max_concurrent_requests.div_ceil(2),
+                per_object: usize::MAX,
+            }),
+            backoffs: Mutex::default(),
         }
     }
 
-    /// Waits for the rate limit and a permit. The caller holds the permit until it has read the body.
-    pub(super) async fn acquire(&self) -> Result<OwnedSemaphorePermit, FetchError> {
-        self.check_backoff()?;
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
-        let permit = permit.map_err(|_| FetchError::Client("the host's semaphore is closed".to_owned()))?;
+    /// Waits for a permit and the rate limit. The caller holds the permit until it has read the body.
+    pub(super) async fn acquire(&self, requester: &HostRequester) -> Result<FairPermit, FetchError> {
+        self.check_backoff(requester)?;
+        let permit = self.permits.acquire(Requester {
+            group: requester.namespace.clone(),
+            ..Requester::default()
+        });
+        let permit = permit.await;
         while let Err(not_yet) = self.rate.check() {
             tokio::time::sleep(not_yet.wait_time_from(TokioClock.now())).await;
         }
         // Another request may have received a `Retry-After` meanwhile.
-        self.check_backoff()?;
+        self.check_backoff(requester)?;
         Ok(permit)
     }
 
-    /// Blocks further requests to the host. Returns the duration, which is at most [`MAX_BACKOFF`].
-    pub(super) fn back_off(&self, status: StatusCode, retry_after: Duration) -> Duration {
-        let duration = retry_after.min(MAX_BACKOFF);
-        let until = Instant::now() + duration;
-        let mut backoff = self.backoff.lock();
-        if backoff.is_none_or(|backoff| backoff.until < until) {
-            *backoff = Some(HostBackoff { status, until });
+    /// Holds further requests; see [`Backoffs`]. Returns the bounded duration.
+    pub(super) fn back_off(&self, requester: &HostRequester, status: StatusCode, retry_after: Duration) -> Duration {
+        self.backoffs.lock().add(requester, status, retry_after)
+    }
+
+    fn check_backoff(&self, requester: &HostRequester) -> Result<(), FetchError> {
+        match self.backoffs.lock().of(requester) {
+            None => Ok(()),
+            Some(Backoff { status, until }) => Err(FetchError::BackingOff {
+                host: self.name.clone(),
+                status,
+                remaining: until.saturating_duration_since(Instant::now()),
+            }),
         }
-        duration
     }
-
-    fn check_backoff(&self) -> Result<(), FetchError> {
-        let mut backoff = self.backoff.lock();
-        let Some(HostBackoff { status, until }) = *backoff else {
-            return Ok(());
-        };
-        let remaining = until.saturating_duration_since(Instant::now());
-        if remaining.is_zero() {
-            *backoff = None;
-            return Ok(());
-        }
-        Err(FetchError::BackingOff {
-            host: self.name.clone(),
-            status,
-            remaining,
-        })
-    }
-}
-
-/// Parses a `Retry-After` header, in seconds or as a date. Returns zero for a date before `now`, `None` for invalid values.
-pub(super) fn parse_retry_after(value: &str, now: Timestamp) -> Option<Duration> {
-    let value = value.trim();
-    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // The backoff is bounded, so a value that overflows may saturate.
-        return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
-    }
-    let until = parse_http_date(value)?;
-    Some(Duration::try_from(until.duration_since(now)).unwrap_or_default())
-}
-
-/// Parses a date in HTTP's preferred format, `Sun, 06 Nov 1994 08:49:37 GMT`.
-pub(super) fn parse_http_date(value: &str) -> Option<Timestamp> {
-    DateTimeParser::new().parse_timestamp(value).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
 
     fn hosts(requests_per_second: u32, burst: u32, max_concurrent_requests: usize) -> Hosts {
@@ -175,91 +144,122 @@ mod tests {
         let hosts = hosts(50, 100, 8);
         let start = Instant::now();
         for _ in 0..200 {
-            drop(hosts.get(None, "a:443").acquire().await.unwrap());
+            drop(hosts.get("a:443").acquire(&HostRequester::default()).await.unwrap());
         }
         let elapsed = start.elapsed();
         assert!((1_900..2_100).contains(&elapsed.as_millis()), "{elapsed:?}");
-        drop(hosts.get(None, "b:443").acquire().await.unwrap());
+        drop(hosts.get("b:443").acquire(&HostRequester::default()).await.unwrap());
         assert_eq!(start.elapsed(), elapsed);
     }
 
     #[tokio::test(start_paused = true)]
     async fn concurrent_requests_are_limited() {
         let hosts = hosts(1_000, 1_000, 2);
-        let host = hosts.get(None, "a:443");
-        let (first, _second) = (host.acquire().await.unwrap(), host.acquire().await.unwrap());
-        let third = tokio::time::timeout(Duration::from_secs(60), host.acquire()).await;
+        let host = hosts.get("a:443");
+        let (first, _second) = (
+            host.acquire(&HostRequester::default()).await.unwrap(),
+            host.acquire(&HostRequester::default()).await.unwrap(),
+        );
+        let third = tokio::time::timeout(Duration::from_secs(60), host.acquire(&HostRequester::default())).await;
         assert!(third.is_err());
         drop(first);
-        drop(host.acquire().await.unwrap());
+        drop(host.acquire(&HostRequester::default()).await.unwrap());
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_fail_until_the_backoff_ends() {
         let hosts = hosts(1_000, 1_000, 8);
-        let host = hosts.get(None, "a:443");
-        host.back_off(StatusCode::TOO_MANY_REQUESTS, Duration::from_secs(30));
-        let error = hosts.get(None, "a:443").acquire().await.unwrap_err();
+        let host = hosts.get("a:443");
+        host.back_off(
+            &HostRequester::default(),
+            StatusCode::TOO_MANY_REQUESTS,
+            Duration::from_secs(30),
+        );
+        let error = hosts.get("a:443").acquire(&HostRequester::default()).await.unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("TooManyRequests", true));
         assert_eq!(error.retry_after(), Some(Duration::from_secs(30)));
         tokio::time::advance(Duration::from_secs(29)).await;
         assert_eq!(
-            host.acquire().await.unwrap_err().retry_after(),
+            host.acquire(&HostRequester::default()).await.unwrap_err().retry_after(),
             Some(Duration::from_secs(1))
         );
         tokio::time::advance(Duration::from_secs(1)).await;
-        drop(host.acquire().await.unwrap());
+        drop(host.acquire(&HostRequester::default()).await.unwrap());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_waits_for_a_permit_fails_if_a_backoff_starts() {
         let hosts = hosts(1_000, 1_000, 1);
-        let host = hosts.get(None, "a:443");
-        let permit = host.acquire().await.unwrap();
-        let waiting = host.acquire();
+        let host = hosts.get("a:443");
+        let permit = host.acquire(&HostRequester::default()).await.unwrap();
+        let requester = HostRequester::default();
+        let waiting = host.acquire(&requester);
         tokio::pin!(waiting);
         assert!(futures::poll!(&mut waiting).is_pending());
-        host.back_off(StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(30));
+        host.back_off(
+            &HostRequester::default(),
+            StatusCode::SERVICE_UNAVAILABLE,
+            Duration::from_secs(30),
+        );
         drop(permit);
         assert!(matches!(waiting.await, Err(FetchError::BackingOff { .. })));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_backoff_is_bounded_and_never_shortened() {
-        let hosts = hosts(1_000, 1_000, 1);
-        let host = hosts.get(None, "a:443");
-        assert_eq!(host.back_off(StatusCode::TOO_MANY_REQUESTS, Duration::MAX), MAX_BACKOFF);
-        host.back_off(StatusCode::TOO_MANY_REQUESTS, Duration::from_secs(1));
-        assert_eq!(host.acquire().await.unwrap_err().retry_after(), Some(MAX_BACKOFF));
+    async fn a_namespace_yields_half_of_the_permits_to_another_one() {
+        let hosts = hosts(1_000, 1_000, 8);
+        let host = hosts.get("a:443");
+        let of = |namespace: &str| HostRequester {
+            namespace: namespace.to_owned(),
+            ..HostRequester::default()
+        };
+        let mut hostile = Vec::new();
+        for _ in 0..8 {
+            hostile.push(host.acquire(&of("hostile")).await.unwrap());
+        }
+        assert_eq!(hosts.usage(), (8, 8));
+        let (more, honest) = (of("hostile"), of("honest"));
+        let (more, honest) = (host.acquire(&more), host.acquire(&honest));
+        tokio::pin!(more, honest);
+        assert!(futures::poll!(&mut more).is_pending() && futures::poll!(&mut honest).is_pending());
+        hostile.pop();
+        assert!(futures::poll!(&mut more).is_pending());
+        assert!(honest.await.is_ok());
     }
 
     #[tokio::test]
     async fn idle_hosts_are_evicted_and_backing_off_hosts_are_not() {
         let hosts = hosts(10, 10, 1);
-        hosts
-            .get(None, "backing-off")
-            .back_off(StatusCode::TOO_MANY_REQUESTS, Duration::from_secs(60));
-        let used = hosts.get(None, "used");
+        hosts.get("backing-off").back_off(
+            &HostRequester::default(),
+            StatusCode::TOO_MANY_REQUESTS,
+            Duration::from_secs(60),
+        );
+        let used = hosts.get("used");
         for number in 0..3 * MAX_IDLE_HOSTS {
-            hosts.get(None, &number.to_string());
+            hosts.get(&number.to_string());
         }
         assert!(hosts.hosts.lock().len() <= MAX_IDLE_HOSTS + 1);
-        assert!(hosts.get(None, "backing-off").check_backoff().is_err());
-        assert!(Arc::ptr_eq(&used, &hosts.get(None, "used")));
+        assert!(
+            hosts
+                .get("backing-off")
+                .check_backoff(&HostRequester::default())
+                .is_err()
+        );
+        assert!(Arc::ptr_eq(&used, &hosts.get("used")));
     }
 
-    #[rstest]
-    #[case("120", Some(120))]
-    #[case(" 0 ", Some(0))]
-    #[case("99999999999999999999999", Some(u64::MAX))]
-    #[case("Sun, 06 Nov 1994 08:49:37 GMT", Some(37))]
-    #[case("Sun, 06 Nov 1994 08:48:00 GMT", Some(0))]
-    #[case("", None)]
-    #[case("-1", None)]
-    #[case("1.5", None)]
-    #[case("soon", None)]
-    fn retry_after_accepts_seconds_and_dates(#[case] value: &str, #[case] seconds: Option<u64>) {
-        let now: Timestamp = "1994-11-06T08:49:00Z".parse().unwrap();
-        assert_eq!(parse_retry_after(value, now), seconds.map(Duration::from_secs));
+    #[tokio::test]
+    async fn hosts_that_all_send_retry_after_are_bounded() {
+        let hosts = hosts(10, 10, 1);
+        for number in 0..2 * MAX_HOSTS {
+            let host = hosts.get(&number.to_string());
+            host.back_off(
+                &HostRequester::default(),
+                StatusCode::TOO_MANY_REQUESTS,
+                Duration::from_secs(60),
+            );
+        }
+        assert!(hosts.hosts.lock().len() <= MAX_HOSTS);
     }
 }

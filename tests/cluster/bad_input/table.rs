@@ -178,7 +178,7 @@ fn answers() -> Vec<Case> {
             Fault::StallAfter(20),
             Retried,
             "DownloadStalled",
-            &["no data for 3s after 20 bytes"],
+            &["less than 1 KiB/s for 3s after 20 bytes"],
         ),
         fault(
             "cut",
