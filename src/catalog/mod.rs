@@ -301,11 +301,11 @@ impl Catalog {
         .await
     }
 
-    /// Remembers if a write succeeded, for [`Catalog::check_writable`].
+    /// Remembers a successful write, for [`Catalog::check_writable`].
     async fn recorded<T>(&self, write: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let result = write.await;
-        self.0.writes.record(&result);
-        result
+        let written = write.await?;
+        self.0.writes.succeeded();
+        Ok(written)
     }
 
     /// Runs read-only work. In a read-only catalog a missing table counts as empty.
@@ -326,10 +326,11 @@ impl Catalog {
         deadline: Duration,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        match tokio::time::timeout(deadline, work).await {
+        let result = match tokio::time::timeout(deadline, work).await {
             Ok(result) => result.map_err(|error| error.context(operation)),
             Err(_) => Err(Error::timed_out(operation, deadline)),
-        }
+        };
+        result.inspect_err(|_| self.0.writes.failed())
     }
 
     fn ensure_writable(&self) -> Result<(), Error> {

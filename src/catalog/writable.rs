@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::engine::{Engine, execute};
-use super::{Catalog, Error};
+use super::{Catalog, Error, SHORT_DEADLINE};
 use crate::api::NamespacedName;
 
 /// Age up to which a successful write shows that the database is writable.
@@ -19,15 +19,19 @@ const DEADLINE: Duration = Duration::from_millis(700);
 /// Times of writes by this process.
 #[derive(Debug, Default)]
 pub(super) struct WriteHistory {
-    /// `None` if the last write failed.
+    /// `None` after a failed call.
     last_success: Mutex<Option<Instant>>,
     /// The last test write and its error. Locked during the write, so that concurrent requests share it.
     last_test: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
 }
 
 impl WriteHistory {
-    pub(super) fn record<T>(&self, result: &Result<T, Error>) {
-        *self.last_success.lock() = result.is_ok().then(Instant::now);
+    pub(super) fn succeeded(&self) {
+        *self.last_success.lock() = Some(Instant::now());
+    }
+
+    pub(super) fn failed(&self) {
+        *self.last_success.lock() = None;
     }
 
     fn is_fresh(&self) -> bool {
@@ -37,7 +41,7 @@ impl WriteHistory {
 }
 
 impl Catalog {
-    /// Succeeds if the last write of this process did and is recent; otherwise writes a row. Returns the reason of a
+    /// Succeeds if the last write of this process did, is recent, and no call failed since; otherwise writes a row. Returns the reason of a
     /// failure.
     pub async fn check_writable(&self) -> Result<(), String> {
         let writes = &self.0.writes;
@@ -71,7 +75,7 @@ impl Catalog {
             VALUES ($1, $2, '', '') ON CONFLICT DO NOTHING";
         const DELETE: &str = "DELETE FROM portolan_index_cache WHERE namespace = $1 AND name = $2";
         let no_repository = NamespacedName::new("", "");
-        self.write("write a test row", DEADLINE, async |tx| {
+        self.write("write a test row", SHORT_DEADLINE, async |tx| {
             execute!(tx, INSERT, no_repository);
             execute!(tx, DELETE, no_repository);
             Ok(())

@@ -91,7 +91,7 @@ impl Authorizer {
             decisions.retain(|_, (_, expires)| *expires > now);
         }
         if decisions.len() >= MAX_CACHED {
-            // Valid tokens are few: whoever fills the cache has none.
+            // Valid tokens are few. Guessed ones fill the cache.
             decisions.retain(|_, (decision, _)| *decision == Decision::Allowed);
         }
         if decisions.len() < MAX_CACHED {

@@ -19,6 +19,7 @@ mod registries;
 mod retention;
 mod scale;
 mod skipped_files;
+mod writable;
 
 use std::{io, time::Duration};
 
