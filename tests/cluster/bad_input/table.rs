@@ -170,8 +170,8 @@ fn answers() -> Vec<Case> {
             "slow",
             Fault::Drip(8, Duration::from_millis(500)),
             Retried,
-            "Timeout",
-            &["timed out after 6s"],
+            "DownloadStalled",
+            &["less than 1 KiB/s for 3s"],
         ),
         fault(
             "stalling",
