@@ -125,6 +125,7 @@ async fn invalid_settings_are_rejected() {
         ),
         ("leaderElection.enabled=perhaps", "/leaderElection/enabled"),
         ("metrics.port=8080", "/metrics/port"),
+        ("limits.httpConnections=8", "/limits/httpConnections"),
         ("networkPolicy.metricsFrom=monitoring", "/networkPolicy/metricsFrom"),
         ("globalReposNamespace=Not A Name", "/globalReposNamespace"),
         (
@@ -229,6 +230,12 @@ async fn settings_become_flags_unless_they_are_defaults() {
         ("globalReposNamespace=all", "--global-repos-namespace=all"),
         ("metrics.port=9090", "--metrics-bind-address=:9090"),
         ("metrics.auth=true", "--metrics-auth"),
+        ("limits.hostRequestsAtOnce=4", "--host-requests-at-once=4"),
+        ("limits.hostRequestsPerSecond=5", "--host-requests-per-second=5"),
+        ("limits.hostBurst=5", "--host-burst=5"),
+        ("limits.kubeApiInflight=8", "--kube-api-inflight=8"),
+        ("limits.kubeApiQps=20", "--kube-api-qps=20"),
+        ("limits.httpConnections=64", "--http-connections=64"),
         ("leaderElection.enabled=true", "--enable-leader-election"),
     ] {
         assert_eq!(flags(settings).await, format!("run {expected}"), "{settings}");
