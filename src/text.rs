@@ -40,10 +40,39 @@ pub fn from_hex<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
     Some(bytes)
 }
 
-/// Replaces control characters by spaces, to prevent terminal escape sequences.
+/// Longest text from outside that leaves this process, in bytes.
+pub const MAX_TEXT: usize = 1024;
+
+/// Makes text from outside safe for a status, an event, a log or a terminal: printable and at most [`MAX_TEXT`] bytes.
+#[must_use]
+pub fn sanitize(text: &str) -> String {
+    // Bounds the work. The rest is cut anyway, unless most characters are invisible.
+    let end = text.floor_char_boundary(4 * MAX_TEXT);
+    truncate(&printable(&text[..end]), MAX_TEXT)
+}
+
+/// Replaces control characters by spaces, to prevent terminal escape sequences, and removes characters that hide or
+/// reorder text.
 #[must_use]
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let visible = text.chars().filter(|c| !is_invisible(*c));
+    visible.map(|c| if is_control(c) { ' ' } else { c }).collect()
+}
+
+/// Returns true for control characters and line separators.
+#[must_use]
+pub fn is_control(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// Returns true for characters of no width and for those that change the direction of text (Unicode's categories Cf and
+/// default-ignorable, without variation selectors).
+#[must_use]
+pub fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Returns a URL without user information.
@@ -79,6 +108,25 @@ mod tests {
     #[test]
     fn control_characters_are_replaced() {
         assert_eq!(printable("a\u{1b}[31mb\nc"), "a [31mb c");
+    }
+
+    #[test]
+    fn characters_that_hide_or_reorder_text_are_removed() {
+        let hostile = "a\u{202e}b\u{2066}c\u{200b}d\u{feff}e\u{61c}f\u{e0041}g\u{ad}h";
+        assert_eq!(printable(hostile), "abcdefgh");
+        assert_eq!(printable("a\u{2028}b\u{9b}c\u{7f}d\te"), "a b c d e");
+        for visible in ["Ünïcödé", "日本語", "שלום", "🚢 e\u{301}"] {
+            assert_eq!(printable(visible), visible);
+        }
+    }
+
+    #[test]
+    fn sanitized_text_is_short_and_printable() {
+        let hostile = "\u{202e}\u{1b}[31mx".repeat(10_000);
+        let clean = sanitize(&hostile);
+        assert!(clean.len() <= MAX_TEXT && clean.ends_with('…'), "{} bytes", clean.len());
+        assert!(!clean.contains(|c| is_control(c) || is_invisible(c)));
+        assert_eq!(sanitize("short"), "short");
     }
 
     #[test]

@@ -139,6 +139,10 @@ impl Error {
         }
     }
 
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if cause(source) == Cause::Busy)
+    }
+
     pub(super) fn is_missing_table(&self) -> bool {
         matches!(self, Self::Database { source, .. } if cause(source) == Cause::TableMissing)
     }

@@ -82,6 +82,7 @@ struct Inner {
     refused_logins: watch::Sender<u64>,
     /// The file at the path of the database belongs to another origin.
     is_foreign_file: AtomicBool,
+    writes: connection::WriteHistory,
 }
 
 /// The repository that is removed: guards against a new object of the same name.
@@ -144,6 +145,7 @@ impl Catalog {
             rebuilt: watch::Sender::new(0),
             refused_logins: watch::Sender::new(0),
             is_foreign_file: AtomicBool::new(false),
+            writes: connection::WriteHistory::default(),
         }))
     }
 

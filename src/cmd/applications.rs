@@ -7,14 +7,12 @@ use super::flags::{OutputFormat, QueryFlags, cluster::ClusterFlags};
 use super::{Error, output};
 use crate::api::{Application, Guarded};
 use crate::runtime::kube_client::ApiError;
-use crate::text::{printable, truncate};
+use crate::text::{sanitize, truncate};
 
 /// The number of objects per page. A status can have a megabyte.
 const PAGE_SIZE: u32 = 100;
 /// The maximum length of user-defined text in a cell, in bytes.
 const MAX_CELL: usize = 100;
-/// The maximum length of a message, in bytes; the controller writes no longer ones.
-const MAX_MESSAGE: usize = 4096;
 
 /// Show the status of Applications (app.k8s.io)
 ///
@@ -123,7 +121,7 @@ fn text(views: &[View], is_detailed: bool, now: Timestamp) -> String {
     }
     let errors = views.iter().filter_map(|view| {
         let error = format!("{}: {}", view.full_name(), view.error.as_ref()?);
-        Some(truncate(&error, MAX_MESSAGE))
+        Some(error)
     });
     table + &output::section("\n", errors)
 }
@@ -152,7 +150,7 @@ fn details(view: &View, now: Timestamp) -> String {
                 cell(&condition.status),
                 output::distance(since, now),
                 optional_cell(&condition.reason),
-                truncate(message, MAX_MESSAGE),
+                message.to_owned(),
             ]
         });
         text.push('\n');
@@ -182,7 +180,7 @@ fn cell(text: &str) -> String {
 }
 
 fn line(text: &str) -> String {
-    printable(&truncate(text, MAX_MESSAGE)) + "\n"
+    sanitize(text) + "\n"
 }
 
 #[cfg(test)]

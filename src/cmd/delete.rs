@@ -45,6 +45,8 @@ pub struct InvalidateCache {
 #[derive(Args, Debug)]
 pub struct IgnoredFlags {
     #[arg(long, hide = true)]
+    pub global_repos_namespace: Option<String>,
+    #[arg(long, hide = true)]
     user_agent_comment: Option<String>,
     #[arg(long, hide = true)]
     filter_rules: Option<String>,

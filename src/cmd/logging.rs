@@ -1,7 +1,6 @@
 //! Logs to the standard error output, as text or JSON.
 //!
-//! Logged names, URLs and responses are untrusted. Control characters are removed here, so that they can neither control a terminal nor
-//! forge log lines.
+//! Logged names, URLs and responses are untrusted. Here they lose characters that control a terminal, forge log lines or hide text.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -26,7 +25,7 @@ use tracing_subscriber::{
 
 use super::flags::{LogFlags, LogFormat, non_empty};
 use super::{Error, progress};
-use crate::text::printable;
+use crate::text::{is_control, is_invisible, printable, sanitize};
 
 /// The default filter. At info, the scheduler logs every job and sqlx every existing table.
 const DEFAULT_FILTER: &str = "info,tokio_cron_scheduler=warn,sqlx=warn";
@@ -97,10 +96,12 @@ where
 
 fn text_fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
-        let value = printable(&format!("{value:?}"));
+        let value = format!("{value:?}");
         match field.name() {
-            "message" => write!(writer, "{value}"),
-            name => write!(writer, "{name}={value}"),
+            "message" => write!(writer, "{}", sanitize(&value)),
+            // Our own text, and long.
+            "backtrace" => write!(writer, "backtrace={}", printable(&value)),
+            name => write!(writer, "{name}={}", sanitize(&value)),
         }
     })
     .delimited(" ")
@@ -119,7 +120,7 @@ impl Write for StandardError {
     }
 }
 
-/// Replaces control characters that JSON does not escape.
+/// Replaces or removes the characters that JSON does not escape.
 struct StripControls<W>(W);
 
 impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for StripControls<W> {
@@ -135,7 +136,8 @@ impl<W: Write> Write for StripControls<W> {
         let text = String::from_utf8_lossy(line);
         let clean: String = text
             .chars()
-            .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
+            .filter(|c| !is_invisible(*c))
+            .map(|c| if is_control(c) && c != '\n' { ' ' } else { c })
             .collect();
         self.0.write_all(clean.as_bytes())?;
         Ok(line.len())
@@ -168,7 +170,7 @@ mod tests {
         }
     }
 
-    const HOSTILE: &str = "chart\u{1b}[2J\u{9b}31m\u{7f}\n2026-01-01T00:00:00Z  INFO forged";
+    const HOSTILE: &str = "chart\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{200b}\u{2028}\n2026-01-01T00:00:00Z  INFO forged";
 
     fn logged(format: LogFormat) -> String {
         let lines = Lines::default();
@@ -189,9 +191,22 @@ mod tests {
             let out = logged(format);
             assert_eq!(out.matches('\n').count(), 1, "{out}");
             assert!(out.ends_with('\n'));
-            assert!(!out.trim_end().contains(char::is_control), "{out:?}");
+            assert!(
+                !out.trim_end().contains(|c| is_control(c) || is_invisible(c)),
+                "{out:?}"
+            );
             assert!(out.contains("forged"), "{out}");
         }
+    }
+
+    #[test]
+    fn long_values_are_cut() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::registry().with(layer(LogFormat::Text, false, move || writer.clone()));
+        tracing::subscriber::with_default(subscriber, || tracing::warn!(error = %"x".repeat(1 << 20), "failed"));
+        let length = lines.0.lock().len();
+        assert!((1_000..2_000).contains(&length), "{length}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::{ffi::OsString, fmt::Display, process::ExitCode, time::Duration};
 
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::text::printable;
+use crate::text::sanitize;
 use flags::{LogFlags, parse::boolean, program_name};
 
 /// Sync Helm chart repositories and OCI registries into the database that Kubeapps reads
@@ -93,7 +93,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let (Error::Usage(message) | Error::Failed(message)) = &error;
-            eprintln!("error: {}", printable(message));
+            eprintln!("error: {}", sanitize(message));
             ExitCode::from(error.exit_code())
         }
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use url::Url;
 
 use super::{Error, failed_to};
-use crate::text::{printable, public_url};
+use crate::text::{is_control, is_invisible, printable, public_url, sanitize};
 
 /// Prints to the standard output. A closed pipe, as with `| head`, is not an error.
 pub fn print(text: &str) -> Result<(), Error> {
@@ -24,13 +24,18 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Error> {
     print(&(escape_controls(&text) + "\n"))
 }
 
-/// Escapes control characters that JSON allows in strings, but that terminals interpret.
+/// Escapes characters that JSON allows in strings, but that control a terminal or hide text.
 fn escape_controls(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
             '\n' => out.push(c),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if is_control(c) || is_invisible(c) => {
+                let mut units = [0; 2];
+                for unit in c.encode_utf16(&mut units) {
+                    out.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
             c => out.push(c),
         }
     }
@@ -64,7 +69,7 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header);
     for row in rows {
-        table.add_row(row.iter().map(|cell| printable(cell)));
+        table.add_row(row.iter().map(|cell| sanitize(cell)));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -74,7 +79,7 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
 
 /// Formats one line per entry below `title`, without control characters; empty if there are no entries.
 pub fn section(title: &str, entries: impl IntoIterator<Item = String>) -> String {
-    let lines: String = entries.into_iter().map(|entry| printable(&entry) + "\n").collect();
+    let lines: String = entries.into_iter().map(|entry| sanitize(&entry) + "\n").collect();
     if lines.is_empty() {
         lines
     } else {
@@ -172,16 +177,19 @@ mod tests {
 
     #[test]
     fn cells_contain_no_control_characters() {
-        let text = table(&["NAME"], [vec!["a\u{1b}[31mb\nc".to_owned()]]);
+        let text = table(&["NAME"], [vec!["a\u{1b}[31mb\u{202e}\nc\u{200b}".to_owned()]]);
         assert!(text.contains("a [31mb c"), "{text:?}");
         assert_eq!(text.lines().count(), 2);
     }
 
     #[test]
     fn escaped_json_has_the_same_value() {
-        let hostile = "a\u{1b}[31m\u{9b}31m\u{7f}b";
+        let hostile = "a\u{1b}[31m\u{9b}31m\u{7f}\u{202e}\u{200b}\u{e0041}b";
         let text = escape_controls(&serde_json::to_string_pretty(&[hostile]).unwrap());
-        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        assert!(
+            !text.contains(|c| c != '\n' && (is_control(c) || is_invisible(c))),
+            "{text:?}"
+        );
         assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), [hostile]);
     }
 }

@@ -11,11 +11,12 @@ use super::flags::{count, non_empty};
 use super::{Error, failed_to, progress};
 use crate::api::NamespacedName;
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
-use crate::controllers::apprepository::spec::Defaults;
+use crate::controllers::apprepository::spec::{Defaults, ProxyNamespaces};
 use crate::controllers::{application, apprepository};
 use crate::manager::{self, DatabaseOptions, Options, PasswordSecret, SourceOptions, shutdown};
 use crate::runtime::cron::Intervals;
-use crate::server::ListenAddress;
+use crate::runtime::kube_client::{ConnectOptions, RequestLimits};
+use crate::server::{ListenAddress, RESERVED_CONNECTIONS};
 
 /// The Secret with the password of Kubeapps' Postgres.
 const KUBEAPPS_SECRET: &str = "kubeapps-db";
@@ -44,6 +45,9 @@ pub struct Run {
     /// namespace of the pod, or kubeapps outside of a pod)
     #[arg(long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
+    /// Kubeapps' namespace of global repositories, where only administrators write AppRepositories
+    #[arg(long, value_name = "NAMESPACE")]
+    pub global_repos_namespace: Option<String>,
     /// Watch the AppRepositories of all namespaces; if false, only those of --namespace
     #[arg(long, default_value_t = true)]
     pub repos_per_namespace: bool,
@@ -55,6 +59,8 @@ pub struct Run {
     /// ID of this cluster, if several clusters with repositories of different names share one database
     #[arg(long, value_name = "ID", default_value = "", help_heading = "Cluster")]
     pub cluster_id: String,
+    #[command(flatten)]
+    pub api: ApiFlags,
     #[command(flatten)]
     pub database: DatabaseFlags,
     /// Secret in --namespace with the password of Postgres, unless DB_PASSWORD is set (default: kubeapps-db if
@@ -84,6 +90,9 @@ pub struct Run {
         requires = "manifests"
     )]
     pub allow_file_root: Vec<PathBuf>,
+    /// Use the proxies that AppRepositories of other namespaces than --namespace and --global-repos-namespace declare
+    #[arg(long, help_heading = "Fetching")]
+    pub allow_tenant_proxies: bool,
     /// Maximum number of concurrent reconciles of Applications
     #[arg(long, value_name = "N", default_value = "4", help_heading = "Applications")]
     pub application_workers: NonZeroU32,
@@ -132,11 +141,31 @@ pub struct SyncingFlags {
 }
 
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Cluster")]
+pub struct ApiFlags {
+    /// Maximum number of requests to the API server in flight, without watches and the Lease
+    #[arg(long, value_name = "N", default_value = "64")]
+    pub kube_api_inflight: NonZeroU32,
+    /// Maximum number of requests per second to the API server; 0 for no limit besides its own
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub kube_api_qps: u32,
+}
+
+#[derive(Args, Debug)]
 #[command(next_help_heading = "Service")]
 pub struct ServiceFlags {
     /// Address of the health and metrics endpoints: HOST:PORT, or :PORT for all interfaces
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub listen: ListenAddress,
+    /// Separate address of the metrics endpoint (default: the address of --listen)
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics_bind_address: Option<ListenAddress>,
+    /// Require a bearer token for metrics whose owner may get the non-resource URL /metrics
+    #[arg(long)]
+    pub metrics_auth: bool,
+    /// Maximum number of connections to each of these addresses; 8 are reserved for probes
+    #[arg(long, value_name = "N", default_value = "256", value_parser = http_connections)]
+    pub http_connections: usize,
     /// Name of --listen in kubernetes-sigs/application; takes precedence
     #[arg(long, value_name = "ADDRESS", hide = true)]
     pub metrics_addr: Option<ListenAddress>,
@@ -157,6 +186,15 @@ pub enum ControllerName {
     /// Reports the readiness of Applications (app.k8s.io)
     #[value(name = application::NAME)]
     Application,
+}
+
+fn http_connections(text: &str) -> Result<usize, String> {
+    let connections = text
+        .parse()
+        .ok()
+        .filter(|connections| *connections > RESERVED_CONNECTIONS);
+    connections
+        .ok_or_else(|| format!("expected a number greater than {RESERVED_CONNECTIONS}, which are reserved for probes"))
 }
 
 impl Run {
@@ -184,12 +222,23 @@ impl Run {
     pub(super) fn options(&self) -> Result<Options, Error> {
         let source = match &self.manifests {
             Some(directory) => SourceOptions::Directory(directory.clone()),
-            None => SourceOptions::Cluster(self.cluster.connect_options()?),
+            None => SourceOptions::Cluster(ConnectOptions {
+                limits: Some(RequestLimits {
+                    inflight: count(self.api.kube_api_inflight),
+                    per_second: NonZeroU32::new(self.api.kube_api_qps),
+                }),
+                ..self.cluster.connect_options()?
+            }),
         };
         let service = &self.service;
         if service.enable_leader_election && self.manifests.is_some() {
             return Err(Error::Usage(
                 "--enable-leader-election requires a cluster and cannot be used with --manifests".to_owned(),
+            ));
+        }
+        if service.metrics_auth && self.manifests.is_some() {
+            return Err(Error::Usage(
+                "--metrics-auth requires a cluster and cannot be used with --manifests".to_owned(),
             ));
         }
         let is_enabled = |name| self.controllers.contains(&name);
@@ -216,6 +265,9 @@ impl Run {
             queue_rate: self.syncing.queue_rate,
             queue_burst: self.syncing.queue_burst,
             listen: service.metrics_addr.as_ref().unwrap_or(&service.listen).clone(),
+            metrics_listen: service.metrics_bind_address.clone(),
+            metrics_auth: service.metrics_auth,
+            http_connections: service.http_connections,
             drain_timeout: service.drain_timeout,
             lease_namespace: service.enable_leader_election.then(lease_namespace),
         })
@@ -243,8 +295,9 @@ impl Run {
                 intervals,
                 min_interval: syncing.min_interval,
                 index_max_bytes: self.fetch.index_max_bytes,
+                proxy_namespaces: self.proxy_namespaces(),
             },
-            sync: self.fetch.sync_options(&self.content)?,
+            sync: self.fetch.sync_options(&self.content, self.manifests.is_some())?,
             chart_files: self.content.settings(),
             import_after_sync: self.content.has_imports() && !syncing.once,
             allowed_directories: self.allow_file_root.clone(),
@@ -253,6 +306,16 @@ impl Run {
             adopt_kubeapps: syncing.adopt_kubeapps,
             running: RunningSyncs::default(),
         })
+    }
+
+    /// Returns the namespaces whose proxies are used. Only the operator writes a directory of manifests.
+    fn proxy_namespaces(&self) -> ProxyNamespaces {
+        if self.allow_tenant_proxies || self.manifests.is_some() {
+            return ProxyNamespaces::All;
+        }
+        let global = non_empty(self.global_repos_namespace.as_deref()).map(str::to_owned);
+        let own = kubeapps_namespace(self.namespace.as_deref());
+        ProxyNamespaces::Only(global.into_iter().chain([own]).collect())
     }
 
     fn database(&self) -> Result<DatabaseOptions, Error> {

@@ -20,12 +20,15 @@ use crate::controllers::apprepository::decision::{Decision, Mode, decide};
 use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::origin::ONE_SHOT;
 use crate::controllers::apprepository::secrets::source::CredentialSource;
-use crate::controllers::apprepository::spec::{Defaults, Kind, OneShot, RepositoryAccess, RepositorySpec, Requests};
+use crate::controllers::apprepository::spec::{
+    Defaults, Kind, OneShot, ProxyNamespaces, RepositoryAccess, RepositorySpec, Requests,
+};
 use crate::controllers::apprepository::sync::Syncer;
 use crate::controllers::apprepository::sync::location::FileAccess;
 use crate::controllers::apprepository::sync::request::{SyncAborted, SyncOutcome, SyncRequest, SyncResult};
 use crate::manager::shutdown;
 use crate::runtime::cron::Intervals;
+use crate::runtime::kube_client::api_server_of_pod;
 use crate::text::printable;
 
 /// A schedule is part of every spec; a one-shot sync does not use it.
@@ -79,6 +82,9 @@ pub struct Sync {
     pub fetch: FetchFlags,
     #[command(flatten)]
     pub database: DatabaseFlags,
+    /// Without effect: charts belong to the namespace of their repository
+    #[arg(long, hide = true)]
+    pub global_repos_namespace: Option<String>,
     #[command(flatten)]
     pub deprecated: DeprecatedFlags,
 }
@@ -92,7 +98,7 @@ struct Settings {
 impl Sync {
     pub(super) async fn execute(self) -> Result<(), Error> {
         self.deprecated.warn();
-        let settings = self.settings()?;
+        let settings = self.settings().await?;
         let shutdown = shutdown::on_signal().map_err(failed_to("listen for signals"))?;
         let interrupted = |state| Error::Failed(format!("interrupted before {state}"));
         self.database
@@ -108,13 +114,14 @@ impl Sync {
             .await
     }
 
-    fn settings(&self) -> Result<Settings, Error> {
+    async fn settings(&self) -> Result<Settings, Error> {
         let intervals = Intervals::default();
         let defaults = Defaults {
             crontab: intervals.parse(CRONTAB)?,
             intervals,
             min_interval: Duration::ZERO,
             index_max_bytes: self.fetch.index_max_bytes,
+            proxy_namespaces: ProxyNamespaces::All,
         };
         let oci_repositories = self.oci_repositories.iter().flat_map(|names| names.0.iter().cloned());
         let arguments = OneShot {
@@ -133,10 +140,15 @@ impl Sync {
             },
             allow_shrink: self.allow_shrink.clone(),
         };
+        let api_server = api_server_of_pod();
+        let mut options = self.fetch.sync_options(&self.content, api_server.is_none())?;
+        if let Some(endpoint) = api_server {
+            options.fetcher = options.fetcher.without_api_server(vec![endpoint]).await;
+        }
         let name = NamespacedName::new(&self.namespace, &self.name);
         Ok(Settings {
             spec: RepositorySpec::one_shot(name, arguments, &defaults),
-            options: self.fetch.sync_options(&self.content)?,
+            options,
             credentials: CredentialSource::Static(credentials(self.ca_file.as_deref())?),
         })
     }
@@ -292,6 +304,7 @@ mod tests {
             intervals,
             min_interval: Duration::ZERO,
             index_max_bytes: 1,
+            proxy_namespaces: ProxyNamespaces::All,
         };
         let arguments = OneShot {
             url: "https://charts.example".to_owned(),

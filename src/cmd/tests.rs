@@ -87,6 +87,9 @@ fn run_has_the_documented_defaults() {
     assert_eq!((run.syncing.queue_rate.get(), run.syncing.queue_burst.get()), (10, 100));
     assert_eq!(run.service.drain_timeout.as_secs(), 30);
     assert_eq!(run.service.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(run.service.http_connections, 256);
+    assert_eq!((run.api.kube_api_inflight.get(), run.api.kube_api_qps), (64, 0));
+    assert!(!run.fetch.allow_loopback && !run.allow_tenant_proxies && !run.service.metrics_auth);
     assert_eq!(run.database.database_url.reveal(), "sqlite://portolan.db");
     assert!(run.repos_per_namespace && !run.syncing.once && !run.syncing.confirm_removals);
 }
@@ -260,6 +263,9 @@ fn invalid_usage_exits_with_2() {
         &["portolan", "run", "--no-such-flag"],
         &["portolan", "run", "--drain-timeout=soon"],
         &["portolan", "run", "--listen=nowhere"],
+        &["portolan", "run", "--metrics-bind-address=nowhere"],
+        &["portolan", "run", "--http-connections=8"],
+        &["portolan", "run", "--kube-api-inflight=0"],
         &["portolan", "sync", "name"],
         &["portolan", "status", "-o", "xml"],
     ] {

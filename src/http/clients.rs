@@ -12,7 +12,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::address::{Lookup, Policy, Resolver};
+use super::address::{ApiServer, Lookup, Policy, Resolver};
 use super::error::{FetchError, root_cause};
 use super::host_credentials::Access;
 use super::proxy::{ProxyConfig, Scheme};
@@ -35,6 +35,8 @@ pub(super) struct Clients {
 struct ClientKey {
     connect: Duration,
     proxy: Option<Scheme>,
+    /// The port that is connected to, if it is one of the API server's.
+    api_server_port: Option<u16>,
 }
 
 impl Clients {
@@ -53,16 +55,35 @@ impl Clients {
             insecure: false,
             proxies: Arc::new(environment),
             // The operator chose these proxies.
-            proxy_policy: Policy {
-                allow_private_networks: true,
-            },
+            proxy_policy: Policy::default(),
             cache: Mutex::default(),
         };
         // Reports invalid settings at startup.
-        let connect = super::Limits::default().connect;
-        let direct = clients.build(connect, None)?;
-        clients.insert(ClientKey { connect, proxy: None }, direct);
+        let key = ClientKey {
+            connect: super::Limits::default().connect,
+            proxy: None,
+            api_server_port: None,
+        };
+        let direct = clients.build(key, None)?;
+        clients.insert(key, direct);
         Ok(clients)
+    }
+
+    /// Returns clients that do not connect to the API server.
+    pub(super) fn without_api_server(&self, api_server: ApiServer) -> Self {
+        Self {
+            user_agent: self.user_agent.clone(),
+            lookup: Arc::clone(&self.lookup),
+            policy: Policy {
+                api_server: Arc::new(api_server),
+                ..self.policy.clone()
+            },
+            roots: self.roots.clone(),
+            insecure: self.insecure,
+            proxies: Arc::clone(&self.proxies),
+            proxy_policy: self.proxy_policy.clone(),
+            cache: Mutex::default(),
+        }
     }
 
     /// Returns the clients of a repository, or `None` if it uses the default TLS and proxy settings.
@@ -73,16 +94,16 @@ impl Clients {
         let roots = access.ca.as_deref().map(parse_ca).transpose();
         let roots = roots.map_err(FetchError::InvalidCa)?.unwrap_or_default();
         let (proxies, proxy_policy) = match &access.proxies {
-            None => (Arc::clone(&self.proxies), self.proxy_policy),
+            None => (Arc::clone(&self.proxies), self.proxy_policy.clone()),
             Some(proxies) => (
-                Arc::new(ProxyConfig::from_repository(proxies, self.policy)?),
-                self.policy,
+                Arc::new(ProxyConfig::from_repository(proxies, &self.policy)?),
+                self.policy.clone(),
             ),
         };
         Ok(Some(Self {
             user_agent: self.user_agent.clone(),
             lookup: Arc::clone(&self.lookup),
-            policy: self.policy,
+            policy: self.policy.clone(),
             roots,
             insecure: access.insecure,
             proxies,
@@ -99,13 +120,24 @@ impl Clients {
     ) -> Result<(reqwest::Client, Option<&Url>), FetchError> {
         self.policy.check_url(url)?;
         let (scheme, proxy) = self.proxies.proxy_for(url).unzip();
-        let key = ClientKey { connect, proxy: scheme };
+        // With a proxy, the client connects to the proxy only.
+        let port = proxy.unwrap_or(url).port_or_known_default();
+        let policy = if proxy.is_some() {
+            &self.proxy_policy
+        } else {
+            &self.policy
+        };
+        let key = ClientKey {
+            connect,
+            proxy: scheme,
+            api_server_port: port.filter(|port| policy.api_server.has_port(*port)),
+        };
         if let Some(client) = self.cache.lock().get(&key) {
             return Ok((client.clone(), proxy));
         }
         // Building a client reads the system's certificates from disk.
         let (clients, proxy_url) = (Arc::clone(self), proxy.cloned());
-        let built = tokio::task::spawn_blocking(move || clients.build(connect, proxy_url.as_ref())).await;
+        let built = tokio::task::spawn_blocking(move || clients.build(key, proxy_url.as_ref())).await;
         let client = built.map_err(|error| FetchError::Client(error.to_string()))??;
         Ok((self.insert(key, client), proxy))
     }
@@ -121,13 +153,16 @@ impl Clients {
         cache.entry(key).or_insert(client).clone()
     }
 
-    fn build(&self, connect: Duration, proxy: Option<&Url>) -> Result<reqwest::Client, FetchError> {
+    fn build(&self, key: ClientKey, proxy: Option<&Url>) -> Result<reqwest::Client, FetchError> {
         let failed = |error: reqwest::Error| FetchError::Client(root_cause(&error));
         let proxy = proxy.map(|url| reqwest::Proxy::all(url.clone()));
         let proxy = proxy.transpose().map_err(failed)?;
-        let policy = proxy.as_ref().map_or(self.policy, |_| self.proxy_policy);
-        let lookup = Arc::clone(&self.lookup);
-        let resolver = Arc::new(Resolver { lookup, policy });
+        let policy = proxy.as_ref().map_or(&self.policy, |_| &self.proxy_policy);
+        let resolver = Arc::new(Resolver {
+            lookup: Arc::clone(&self.lookup),
+            policy: policy.clone(),
+            api_server_port: key.api_server_port,
+        });
         let builder = || {
             // Prevents reqwest from reading the environment itself.
             let builder = reqwest::Client::builder().no_proxy();
@@ -137,7 +172,7 @@ impl Clients {
                 .user_agent(&self.user_agent)
                 .redirect(reqwest::redirect::Policy::none())
                 .referer(false)
-                .connect_timeout(connect)
+                .connect_timeout(key.connect)
                 .dns_resolver(Arc::clone(&resolver))
                 .tls_danger_accept_invalid_certs(self.insecure)
         };

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use flate2::write::MultiGzDecoder;
 use reqwest::Response;
 use reqwest::header;
+use tokio::time::{Instant, timeout_at};
 
 use super::body::{Body, Spool};
 use super::error::FetchError;
@@ -30,7 +31,11 @@ pub(super) fn is_gzip(response: &Response, url: &str, verbatim: bool) -> Result<
     }
 }
 
-/// Reads a body within the size limit and the stall timeout.
+/// Bytes per second below which a transfer is stalled, as with curl's `--speed-limit`.
+const MIN_SPEED: u64 = 1024;
+
+/// Reads a body within the size limit and at a minimum speed: each time that `stall` passes, it must have brought
+/// [`MIN_SPEED`] times its seconds.
 pub(super) async fn read_body(
     mut response: Response,
     spool: Spool,
@@ -55,8 +60,11 @@ pub(super) async fn read_body(
     }
     let mut decoder = Decoder::Identity(Box::new(spool));
     let mut received = 0;
+    let least = MIN_SPEED.saturating_mul(limits.stall.as_secs()).max(1);
+    let mut deadline = Instant::now() + limits.stall;
+    let mut due = least;
     loop {
-        let chunk = tokio::time::timeout(limits.stall, response.chunk()).await;
+        let chunk = timeout_at(deadline, response.chunk()).await;
         let chunk = chunk.map_err(|_| FetchError::Stalled {
             url: url.to_owned(),
             limit: limits.stall,
@@ -73,6 +81,10 @@ pub(super) async fn read_body(
             decoder = decoder.into_gzip();
         }
         received += chunk.len() as u64;
+        if received >= due {
+            deadline = Instant::now() + limits.stall;
+            due = received.saturating_add(least);
+        }
         if received > limits.max_bytes {
             return Err(too_large(received));
         }

@@ -49,7 +49,7 @@ pub enum FetchError {
     ConnectionLost { host: String, detail: String },
     #[error("downloading {url} timed out after {}s; see --fetch-timeout", limit.as_secs_f64())]
     Timeout { url: String, limit: Duration },
-    #[error("downloading {url} stalled: no data for {}s after {bytes} bytes", limit.as_secs_f64())]
+    #[error("downloading {url} stalled: less than 1 KiB/s for {}s after {bytes} bytes; see --stall-timeout", limit.as_secs_f64())]
     Stalled { url: String, limit: Duration, bytes: u64 },
     #[error("{url} returned {status}; {}", advice(*.status))]
     Status {

@@ -32,6 +32,9 @@ pub struct Access {
     pub insecure: bool,
     /// Replaces the proxies of the environment.
     pub proxies: Option<Proxies>,
+    /// Namespace of the repository. Namespaces share the limits of a host fairly.
+    pub namespace: String,
+    pub repository: String,
 }
 
 impl Access {
@@ -69,6 +72,16 @@ impl Access {
         ])))
     }
 
+    pub(super) fn host_requester(&self) -> HostRequester {
+        let credentials = self.credentials();
+        HostRequester {
+            transport: self.transport_key(),
+            namespace: self.namespace.clone(),
+            repository: self.repository.clone(),
+            credentials: credentials.map(|secret| digest([Some(secret.expose().as_bytes().to_vec())])),
+        }
+    }
+
     pub(super) fn requester(&self) -> Requester {
         let bytes = |text: &str| text.as_bytes().to_vec();
         Requester(digest([
@@ -83,6 +96,24 @@ impl Access {
 /// Digest of a repository's own TLS and proxy settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct TransportKey([u8; 32]);
+
+#[cfg(test)]
+impl TransportKey {
+    pub(super) const fn of_test(number: u8) -> Self {
+        Self([number; 32])
+    }
+}
+
+/// The sender of requests to a host. Limits and backoffs of the host depend on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct HostRequester {
+    /// `None` for the default TLS and proxy settings.
+    pub(super) transport: Option<TransportKey>,
+    pub(super) namespace: String,
+    pub(super) repository: String,
+    /// Digest of the credentials.
+    pub(super) credentials: Option<[u8; 32]>,
+}
 
 /// Digest of credentials and connection settings. Never stored, because it depends on secrets.
 #[derive(Clone, PartialEq, Eq, Hash)]

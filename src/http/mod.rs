@@ -7,7 +7,7 @@
 //!                                              │
 //!           resolver: address policy ◄─ request ─┬─ 3xx ─► next hop, from the beginning
 //!                                                ├─ 304 ─► NotModified
-//!                                                ├─ 429, 503 + Retry-After ─► backoff of the host
+//!                                                ├─ 429, 503 + Retry-After ─► backoff of the repository, its namespace or the host
 //!                                                └─ 200 ─► chunks ─► limit, gunzip, limit, SHA-256, spool ─► Body
 //! ```
 
@@ -19,10 +19,11 @@ mod download;
 pub mod encoded;
 mod error;
 mod host_credentials;
+mod hosts;
 mod proxy;
-mod rate_limit;
 mod request;
 mod request_loop;
+mod retry_after;
 pub mod secret;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -34,15 +35,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::url::Url;
-use address::{Lookup, Policy, system_lookup};
+use address::{ApiServer, Lookup, Policy, system_lookup};
 pub use body::{Body, read_file};
 use clients::Clients;
 pub use error::FetchError;
-use host_credentials::TransportKey;
+use host_credentials::HostRequester;
 pub use host_credentials::{Access, Requester};
+use hosts::{HostLimits, Hosts};
 pub use proxy::Proxies;
 use proxy::ProxyConfig;
-use rate_limit::{HostLimits, Hosts};
 pub use request::{Authorization, Request, Response};
 use reqwest::StatusCode;
 pub use url::index_url;
@@ -57,7 +58,7 @@ pub struct Limits {
     pub max_bytes: u64,
     /// Timeout of connecting, including DNS and TLS.
     pub connect: Duration,
-    /// Timeout between two chunks.
+    /// Time within which a response begins, and within which each 1 KiB per second of its body arrives.
     pub stall: Duration,
     /// Timeout of the fetch, including redirects and the rate limit.
     pub total: Duration,
@@ -82,10 +83,12 @@ pub struct Settings {
     /// Rate limit per host.
     pub requests_per_second: NonZeroU32,
     pub burst: NonZeroU32,
-    /// Limit per host of requests whose bodies are not fully read.
+    /// Limit per host of requests whose bodies are not fully read. A namespace gets half of it while another one waits.
     pub max_concurrent_requests: usize,
     /// Allows connections to non-public addresses, except link-local addresses and metadata services.
     pub allow_private_networks: bool,
+    /// Allows connections to loopback and unspecified addresses, if private networks are allowed too.
+    pub allow_loopback: bool,
 }
 
 impl Default for Settings {
@@ -103,6 +106,7 @@ impl Default for Settings {
             burst: number(100),
             max_concurrent_requests: 8,
             allow_private_networks: true,
+            allow_loopback: true,
         }
     }
 }
@@ -145,7 +149,7 @@ struct Inner {
     /// Clients of repositories without their own TLS or proxy settings.
     shared: Arc<Clients>,
     clients: Arc<Clients>,
-    transport: Option<TransportKey>,
+    requester: HostRequester,
     access: Access,
 }
 
@@ -164,6 +168,8 @@ impl Fetcher {
         });
         let policy = Policy {
             allow_private_networks: settings.allow_private_networks,
+            allow_loopback: settings.allow_loopback,
+            api_server: Arc::default(),
         };
         let clients = Clients::new(settings.user_agent, policy, lookup, environment)?;
         let clients = Arc::new(clients);
@@ -172,9 +178,30 @@ impl Fetcher {
             hosts: Arc::new(hosts),
             shared: Arc::clone(&clients),
             clients,
-            transport: None,
+            requester: HostRequester::default(),
             access: Access::default(),
         })))
+    }
+
+    /// Returns a fetcher that does not connect to the API server at these hosts and ports. Names are resolved now.
+    pub async fn without_api_server(&self, endpoints: Vec<(String, u16)>) -> Self {
+        let mut api_server = ApiServer::default();
+        for (host, port) in endpoints {
+            let host = host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
+            // Without an answer, the name itself is still refused.
+            let addresses = tokio::net::lookup_host((host.as_str(), port)).await;
+            api_server.addresses.extend(addresses.into_iter().flatten());
+            api_server.names.push((host, port));
+        }
+        let clients = Arc::new(self.0.shared.without_api_server(api_server));
+        Self(Arc::new(Inner {
+            spool_dir: self.0.spool_dir.clone(),
+            hosts: Arc::clone(&self.0.hosts),
+            shared: Arc::clone(&clients),
+            clients,
+            requester: HostRequester::default(),
+            access: Access::default(),
+        }))
     }
 
     /// Returns a fetcher for one repository. It shares connections and host limits with all repositories that have the same
@@ -187,9 +214,15 @@ impl Fetcher {
             hosts: Arc::clone(&self.0.hosts),
             shared: Arc::clone(&self.0.shared),
             clients: separate.unwrap_or_else(|| Arc::clone(&self.0.shared)),
-            transport: access.transport_key(),
+            requester: access.host_requester(),
             access,
         })))
+    }
+
+    /// Returns the number of requests in flight to all hosts, and the limit of each.
+    #[must_use]
+    pub fn host_usage(&self) -> (usize, usize) {
+        self.0.hosts.usage()
     }
 
     /// Returns a digest of the credentials and connection settings. Equal requesters get equal responses.

@@ -57,7 +57,7 @@ impl ProxyConfig {
     }
 
     /// Parses the proxies of a repository. Their addresses obey `policy`, because any tenant may choose them.
-    pub(super) fn from_repository(proxies: &Proxies, policy: Policy) -> Result<Self, FetchError> {
+    pub(super) fn from_repository(proxies: &Proxies, policy: &Policy) -> Result<Self, FetchError> {
         let config = Self::parse(proxies, "of the repository")?;
         for url in [&config.http, &config.https].into_iter().flatten() {
             policy.check_url(url)?;
@@ -274,7 +274,7 @@ mod tests {
             https: Some(text.to_owned()),
             ..Proxies::default()
         };
-        let error = ProxyConfig::from_repository(&proxies, Policy::default()).unwrap_err();
+        let error = ProxyConfig::from_repository(&proxies, &Policy::default()).unwrap_err();
         assert_eq!((error.reason(), error.is_transient()), ("InvalidProxy", false));
         let printed = format!("{error} {error:?} {proxies:?}");
         assert!(
@@ -289,7 +289,7 @@ mod tests {
             http: Some("http://user:secret@proxy.example.com".to_owned()),
             ..Proxies::default()
         };
-        let config = ProxyConfig::from_repository(&proxies, Policy::default()).unwrap();
+        let config = ProxyConfig::from_repository(&proxies, &Policy::default()).unwrap();
         let printed = format!("{proxies:?} {config:?}");
         assert!(
             printed.contains("proxy.example.com") && !printed.contains("secret"),

@@ -6,8 +6,9 @@ use reqwest::{Method, StatusCode};
 use super::body::Spool;
 use super::error::FetchError;
 use super::host_credentials::Credentials;
-use super::rate_limit::{Host, parse_http_date, parse_retry_after};
+use super::hosts::Host;
 use super::request::{Request, Response};
+use super::retry_after::{parse_http_date, parse_retry_after};
 use super::{Inner, Limits, Validators, download, error, url};
 use crate::text::public_url;
 
@@ -32,8 +33,8 @@ impl Inner {
         let mut url = url::bare(&request.url);
         for _ in 0..=MAX_REDIRECTS {
             let (client, proxy) = self.clients.for_url(&url, limits.connect).await?;
-            let host = self.hosts.get(self.transport, &url::host_and_port(&url));
-            let _permit = host.acquire().await?;
+            let host = self.hosts.get(&url::host_and_port(&url));
+            let _permit = host.acquire(&self.requester).await?;
             let mut headers = headers.clone();
             if let Some(authorization) = credentials.for_hop(&url) {
                 headers.insert(header::AUTHORIZATION, authorization);
@@ -59,7 +60,7 @@ impl Inner {
                     }
                     url = next;
                 }
-                _ => return Err(status_error(&response, &url, &host)),
+                _ => return Err(self.status_error(&response, &url, &host)),
             }
         }
         Err(FetchError::TooManyRedirects {
@@ -101,6 +102,31 @@ impl Inner {
             body,
         })
     }
+
+    /// Returns the error of an unexpected status. Starts a backoff if the response has a `Retry-After`.
+    fn status_error(&self, response: &reqwest::Response, url: &Url, host: &Host) -> FetchError {
+        let status = response.status();
+        let is_overloaded = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let text = |name| header_text(response.headers(), name);
+        let retry_after = text(header::RETRY_AFTER).filter(|_| is_overloaded).and_then(|value| {
+            // The date refers to the server's clock.
+            let now = text(header::DATE).and_then(parse_http_date);
+            parse_retry_after(value, now.unwrap_or_else(Timestamp::now))
+        });
+        let retry_after = retry_after.map(|duration| host.back_off(&self.requester, status, duration));
+        let challenges = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
+        let challenges = challenges
+            .filter(|_| status == StatusCode::UNAUTHORIZED)
+            .filter_map(|value| value.to_str().ok())
+            .filter(|value| value.len() <= MAX_CHALLENGE_BYTES)
+            .take(MAX_CHALLENGES);
+        FetchError::Status {
+            url: public_url(url),
+            status,
+            retry_after,
+            challenges: challenges.map(str::to_owned).collect(),
+        }
+    }
 }
 
 fn is_redirect(status: StatusCode) -> bool {
@@ -123,31 +149,6 @@ fn bad_redirect(url: &Url, problem: &str) -> FetchError {
     FetchError::BadRedirect {
         url: public_url(url),
         problem: problem.to_owned(),
-    }
-}
-
-/// Returns the error of an unexpected status. Starts a backoff if the response has a `Retry-After`.
-fn status_error(response: &reqwest::Response, url: &Url, host: &Host) -> FetchError {
-    let status = response.status();
-    let is_overloaded = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-    let text = |name| header_text(response.headers(), name);
-    let retry_after = text(header::RETRY_AFTER).filter(|_| is_overloaded).and_then(|value| {
-        // The date refers to the server's clock.
-        let now = text(header::DATE).and_then(parse_http_date);
-        parse_retry_after(value, now.unwrap_or_else(Timestamp::now))
-    });
-    let retry_after = retry_after.map(|duration| host.back_off(status, duration));
-    let challenges = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
-    let challenges = challenges
-        .filter(|_| status == StatusCode::UNAUTHORIZED)
-        .filter_map(|value| value.to_str().ok())
-        .filter(|value| value.len() <= MAX_CHALLENGE_BYTES)
-        .take(MAX_CHALLENGES);
-    FetchError::Status {
-        url: public_url(url),
-        status,
-        retry_after,
-        challenges: challenges.map(str::to_owned).collect(),
     }
 }
 

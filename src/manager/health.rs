@@ -1,67 +1,138 @@
-//! The listener for health and metrics, and the readiness checks.
+//! The listeners for health and metrics, and the checks of `/livez` and `/readyz`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Error;
+use super::{Error, Options};
 use crate::catalog::Catalog;
-use crate::server::{self, Check, ListenAddress, Server};
+use crate::runtime::kube_client::review::may_get_path;
+use crate::server::{self, Authorize, Check, Decision, ListenAddress, Server};
 
-type HasSynced = Box<dyn Fn() -> bool + Send + Sync>;
+/// The runtime is stuck if it does not poll the heartbeat task for this time.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A running server.
+type Condition = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// Running servers.
 pub(super) struct Listening {
     shutdown: CancellationToken,
-    task: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Listening {
     pub(super) async fn end(self) {
         self.shutdown.cancel();
-        let _ = self.task.await;
+        for task in self.tasks {
+            let _ = task.await;
+        }
     }
 }
 
+/// Serves health and metrics, at separate addresses if the options have two.
 pub(super) async fn listen(
-    address: &ListenAddress,
+    options: &Options,
     registry: Registry,
-    checks: Vec<Check>,
+    health: &Health,
+    authorize: Option<Authorize>,
+    shutdown: &CancellationToken,
 ) -> Result<Listening, Error> {
-    let server = Server::bind(address, server::routes(checks, Arc::new(registry)))
-        .await
-        .map_err(|error| {
+    let probes = server::probe_routes(health.live_checks(), health.ready_checks(options, shutdown));
+    let metrics = server::metrics_routes(Arc::new(registry), authorize);
+    let limit = options.http_connections;
+    let shutdown = CancellationToken::new();
+    let mut tasks = vec![tokio::spawn(beat(health.clone(), shutdown.clone()))];
+    let mut start = async |address: &ListenAddress, flag, routes, what| {
+        let server = Server::bind(address, routes, limit).await;
+        let server = server.map_err(|error| {
             Error(format!(
-                "failed to listen on {address}: {error}; choose another address with --listen"
+                "failed to listen on {address}: {error}; choose another address with {flag}"
             ))
         })?;
-    if let Ok(address) = server.local_addr() {
-        tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "serving health and metrics");
+        if let Ok(address) = server.local_addr() {
+            tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "serving {what}");
+        }
+        tasks.push(tokio::spawn(server.run(shutdown.clone())));
+        Ok(())
+    };
+    match &options.metrics_listen {
+        None => start(&options.listen, "--listen", probes.merge(metrics), "health and metrics").await?,
+        Some(address) => {
+            start(&options.listen, "--listen", probes, "health").await?;
+            start(address, "--metrics-bind-address", metrics, "metrics").await?;
+        }
     }
-    let shutdown = CancellationToken::new();
-    let task = tokio::spawn(server.run(shutdown.clone()));
-    Ok(Listening { shutdown, task })
+    Ok(Listening { shutdown, tasks })
 }
 
-/// The state that readiness depends on.
+/// Authorizes by TokenReview and SubjectAccessReview.
+pub(super) fn authorize_metrics(client: kube::Client) -> Authorize {
+    Box::new(move |token| {
+        let client = client.clone();
+        Box::pin(async move {
+            match may_get_path(&client, &token, "/metrics").await {
+                Ok(None) => Decision::Unauthenticated,
+                Ok(Some(true)) => Decision::Allowed,
+                Ok(Some(false)) => Decision::Forbidden,
+                Err(error) => {
+                    tracing::warn!(%error, "failed to review the token of a request for metrics");
+                    Decision::Unknown
+                }
+            }
+        })
+    })
+}
+
+async fn beat(health: Health, shutdown: CancellationToken) {
+    let beats = async {
+        loop {
+            health.beat();
+            tokio::time::sleep(HEARTBEAT_INTERVAL).await;
+        }
+    };
+    shutdown.run_until_cancelled(beats).await;
+}
+
+/// The state that health depends on.
 #[derive(Clone, Default)]
 pub(super) struct Health(Arc<State>);
 
 #[derive(Default)]
 struct State {
-    caches: OnceLock<Vec<HasSynced>>,
+    last_beat: Mutex<Option<Instant>>,
+    /// A task that never ends regularly has ended.
+    has_lost_task: AtomicBool,
+    caches: OnceLock<Vec<Condition>>,
+    is_lease_known: OnceLock<Condition>,
     catalog: OnceLock<Catalog>,
     /// Another replica leads. A standby is ready without the database, or a rollout would wait for it forever.
     stands_by: AtomicBool,
 }
 
 impl Health {
-    pub(super) fn watch_caches(&self, caches: Vec<HasSynced>) {
+    fn beat(&self) {
+        *self.0.last_beat.lock() = Some(Instant::now());
+    }
+
+    pub(super) fn task_ended(&self) {
+        self.0.has_lost_task.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn watch_caches(&self, caches: Vec<Condition>) {
         // Called once.
         let _ = self.0.caches.set(caches);
+    }
+
+    pub(super) fn watch_lease(&self, is_known: Condition) {
+        // Called once.
+        let _ = self.0.is_lease_known.set(is_known);
     }
 
     pub(super) fn watch_catalog(&self, catalog: Catalog) {
@@ -77,44 +148,97 @@ impl Health {
         self.0.stands_by.load(Ordering::Relaxed)
     }
 
-    /// Checks that the caches have synced, that the database answers, and that no shutdown was requested.
-    pub(super) fn checks(&self, shutdown: &CancellationToken) -> Vec<Check> {
-        let (caches, database, shutdown) = (self.clone(), self.clone(), shutdown.clone());
+    /// Checks the process only: no tenant, database or API server can make it fail, since a restart would not help.
+    fn live_checks(&self) -> Vec<Check> {
+        let (runtime, tasks) = (self.clone(), self.clone());
         vec![
-            Check::new("caches", move || {
-                let has_synced = match caches.0.caches.get() {
-                    Some(caches) => caches.iter().all(|has_synced| has_synced()),
-                    None => caches.stands_by(),
-                };
-                async move {
-                    if has_synced {
-                        Ok(())
-                    } else {
-                        Err("the first list is not complete".to_owned())
-                    }
-                }
+            condition("runtime", "the heartbeat task was not polled for 10 s", move || {
+                let last = *runtime.0.last_beat.lock();
+                last.is_none_or(|last| last.elapsed() < HEARTBEAT_TIMEOUT)
             }),
-            Check::new("database", move || {
+            condition("tasks", "a background task has ended", move || {
+                !tasks.0.has_lost_task.load(Ordering::Relaxed)
+            }),
+        ]
+    }
+
+    /// Checks that the process can do its work. What is disabled is not checked.
+    fn ready_checks(&self, options: &Options, shutdown: &CancellationToken) -> Vec<Check> {
+        let (caches, lease, database, shutdown) = (self.clone(), self.clone(), self.clone(), shutdown.clone());
+        let mut checks = vec![condition(
+            "caches",
+            "the first list is not complete",
+            move || match caches.0.caches.get() {
+                Some(caches) => caches.iter().all(|has_synced| has_synced()),
+                None => caches.stands_by(),
+            },
+        )];
+        if options.lease_namespace.is_some() {
+            checks.push(condition("lease", "the holder of the lease is unknown", move || {
+                lease.0.is_lease_known.get().is_some_and(|is_known| is_known())
+            }));
+        }
+        if options.apprepository.is_some() {
+            checks.push(Check::new("database", move || {
                 let health = database.clone();
                 async move {
                     match health.0.catalog.get() {
                         _ if health.stands_by() => Ok(()),
-                        Some(catalog) => catalog.ping().await.map_err(|error| error.to_string()),
-                        None if health.0.caches.get().is_some() => Ok(()),
+                        Some(catalog) => catalog.check_writable().await,
                         None => Err("the database is not open".to_owned()),
                     }
                 }
-            }),
-            Check::new("shutdown", move || {
-                let requested = shutdown.is_cancelled();
-                async move {
-                    if requested {
-                        Err("the process is shutting down".to_owned())
-                    } else {
-                        Ok(())
-                    }
-                }
-            }),
-        ]
+            }));
+        }
+        checks.push(condition("shutdown", "the process is shutting down", move || {
+            !shutdown.is_cancelled()
+        }));
+        checks
+    }
+}
+
+fn condition(name: &'static str, reason: &'static str, holds: impl Fn() -> bool + Send + Sync + 'static) -> Check {
+    Check::new(name, move || {
+        let result = if holds() { Ok(()) } else { Err(reason.to_owned()) };
+        async move { result }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn is_ok(checks: &[Check]) -> bool {
+        for check in checks {
+            if !check.is_ok().await {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn liveness_fails_only_without_heartbeats_or_after_the_loss_of_a_task() {
+        let health = Health::default();
+        let checks = health.live_checks();
+        health.beat();
+        tokio::time::advance(HEARTBEAT_TIMEOUT - Duration::from_secs(1)).await;
+        assert!(is_ok(&checks).await);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!is_ok(&checks).await);
+        health.beat();
+        assert!(is_ok(&checks).await);
+        health.task_ended();
+        assert!(!is_ok(&checks).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_heartbeat_task_keeps_the_process_alive() {
+        let (health, shutdown) = (Health::default(), CancellationToken::new());
+        let task = tokio::spawn(beat(health.clone(), shutdown.clone()));
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(is_ok(&health.live_checks()).await);
+        shutdown.cancel();
+        task.await.unwrap();
     }
 }

@@ -1,8 +1,8 @@
 //! Leader election: of several replicas, only the holder of the Lease reconciles.
 
 use super::{Error, Options, SourceOptions};
-use crate::runtime::kube_client::connect;
 use crate::runtime::kube_client::metrics::RequestMetrics;
+use crate::runtime::kube_client::{ConnectOptions, connect};
 use crate::runtime::leader_election::{Election, LeaderGuard, Timing, identity};
 
 /// The name of the Lease.
@@ -20,10 +20,23 @@ impl Leadership {
         let (Some(namespace), SourceOptions::Cluster(cluster)) = (&options.lease_namespace, &options.source) else {
             return Ok(Self::Disabled);
         };
-        let client = connect(cluster, requests).await.map_err(Error::from_display)?;
+        // A renewal never waits behind other requests.
+        let unlimited = ConnectOptions {
+            limits: None,
+            ..cluster.clone()
+        };
+        let client = connect(&unlimited, requests).await.map_err(Error::from_display)?;
         let pod = std::env::var("POD_NAME").unwrap_or_else(|_| NAME.to_owned());
         let lease = Election::new(client, namespace, NAME, &identity(&pod), Timing::default());
         Ok(Self::Candidate(Box::new(lease)))
+    }
+
+    /// Returns a function that is true while the holder of the Lease is known; none if leader election is disabled.
+    pub(super) fn is_known(&self) -> Option<Box<dyn Fn() -> bool + Send + Sync>> {
+        match self {
+            Self::Candidate(lease) => Some(Box::new(lease.is_known())),
+            _ => None,
+        }
     }
 
     pub(super) fn is_candidate(&self) -> bool {

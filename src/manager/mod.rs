@@ -24,9 +24,9 @@ use tokio_util::sync::CancellationToken;
 use crate::catalog::Catalog;
 use crate::controllers::{Controller, Task, application, apprepository};
 use crate::runtime::controller::{Class, Key, WorkerPool};
-use crate::runtime::kube_client::ConnectOptions;
+use crate::runtime::kube_client::{ConnectOptions, connect};
 use crate::runtime::workqueue::Queue;
-use crate::server::{ListenAddress, ProcessMetrics};
+use crate::server::{Authorize, ListenAddress, ProcessMetrics};
 use database::Identity;
 use health::Health;
 use leader::Leadership;
@@ -53,8 +53,13 @@ pub struct Options {
     pub queue_rate: NonZeroU32,
     /// The burst of retries and requeues above the rate.
     pub queue_burst: NonZeroU32,
-    /// The address for health and metrics.
+    /// The address for health, and for metrics unless they have their own.
     pub listen: ListenAddress,
+    pub metrics_listen: Option<ListenAddress>,
+    /// Requires a token that the API server authorizes for `/metrics`.
+    pub metrics_auth: bool,
+    /// The maximum number of connections to each address.
+    pub http_connections: usize,
     /// The timeout for reconciles in progress at shutdown.
     pub drain_timeout: Duration,
     /// The namespace of the Lease; no leader election if `None`.
@@ -96,10 +101,28 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     let metrics = Metrics::register(&mut registry);
     registry.register_collector(Box::new(ProcessMetrics));
     let health = Health::default();
-    let listening = health::listen(&options.listen, registry, health.checks(&shutdown)).await?;
+    let authorize = authorize_metrics(options, &metrics).await?;
+    let listening = health::listen(options, registry, &health, authorize, &shutdown).await?;
     let result = lead(options, &metrics, &health, &shutdown).await;
     listening.end().await;
     result
+}
+
+async fn authorize_metrics(options: &Options, metrics: &Metrics) -> Result<Option<Authorize>, Error> {
+    match &options.source {
+        SourceOptions::Cluster(cluster) if options.metrics_auth => {
+            // The number of reviews is limited instead.
+            let unlimited = ConnectOptions {
+                limits: None,
+                ..cluster.clone()
+            };
+            let client = connect(&unlimited, &metrics.requests)
+                .await
+                .map_err(Error::from_display)?;
+            Ok(Some(health::authorize_metrics(client)))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Runs the controllers, and releases the Lease last: no work of this process is in progress when another takes over.
@@ -110,6 +133,9 @@ async fn lead(
     shutdown: &CancellationToken,
 ) -> Result<(), Error> {
     let mut leadership = Leadership::new(options, &metrics.requests).await?;
+    if let Some(is_known) = leadership.is_known() {
+        health.watch_lease(is_known);
+    }
     let result = set_up_and_run(options, metrics, health, shutdown, &mut leadership).await;
     leadership.release().await;
     result
@@ -224,7 +250,7 @@ impl Manager {
         let mut tasks: JoinSet<()> = std::mem::take(&mut self.sources).into_iter().collect();
         let prepared = tokio::select! {
             () = shutdown.cancelled() => None,
-            error = task_ended(&mut tasks) => Some(Err(error)),
+            error = task_ended(&mut tasks, health) => Some(Err(error)),
             prepared = prepare_to_lead(leadership, database) => Some(prepared),
         };
         let result = match prepared {
@@ -237,7 +263,7 @@ impl Manager {
                     self.queue.resume();
                     self.enqueue_all.iter().for_each(|enqueue| enqueue());
                 }
-                self.work(metrics, shutdown, leadership, &mut tasks).await
+                self.work(metrics, health, shutdown, leadership, &mut tasks).await
             }
         };
         shutdown.cancel();
@@ -248,6 +274,7 @@ impl Manager {
     async fn work(
         self,
         metrics: &Metrics,
+        health: &Health,
         shutdown: &CancellationToken,
         leadership: &mut Leadership,
         tasks: &mut JoinSet<()>,
@@ -260,9 +287,12 @@ impl Manager {
         let mut workers = tokio::spawn(pool.run(canceled.clone()));
         let result = tokio::select! {
             () = shutdown.cancelled() => Ok(()),
-            error = task_ended(tasks) => Err(error),
+            error = task_ended(tasks, health) => Err(error),
             error = leadership.lost() => Err(error),
-            _ = &mut workers => Err(Error("workers exited unexpectedly, see log".to_owned())),
+            _ = &mut workers => {
+                health.task_ended();
+                Err(Error("workers exited unexpectedly, see log".to_owned()))
+            }
         };
         // In each case: no new work starts, and readiness fails.
         shutdown.cancel();
@@ -307,8 +337,9 @@ async fn prepare_to_lead(
 }
 
 /// Waits for the first task that ends. None does so regularly: without it, the process would look healthy and do nothing.
-async fn task_ended(tasks: &mut JoinSet<()>) -> Error {
+async fn task_ended(tasks: &mut JoinSet<()>, health: &Health) -> Error {
     tasks.join_next().await;
+    health.task_ended();
     Error("background task exited unexpectedly, see log".to_owned())
 }
 

@@ -15,7 +15,7 @@ use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
 use crate::controllers::{Controller, SetupContext, Source, application, apprepository};
 use crate::runtime::controller::{self, Key};
 use crate::runtime::kube_client::metrics::RequestMetrics;
-use crate::runtime::kube_client::{ApiError, connect};
+use crate::runtime::kube_client::{ApiError, api_server_endpoint, api_server_of_pod, connect};
 use crate::runtime::workqueue::{self, Queue};
 
 /// The metrics of the process.
@@ -85,6 +85,7 @@ impl Setup {
                 cluster_id: (!origin.is_directory()).then(|| options.cluster_id.clone()),
             });
             let metrics = &metrics.apprepository;
+            let options_of = &without_api_server(options_of, &options.source).await?;
             apprepository = Some(apprepository::setup(
                 &context,
                 options_of,
@@ -104,6 +105,20 @@ impl Setup {
             identity,
         })
     }
+}
+
+/// Keeps repositories from reaching the API server from within.
+async fn without_api_server(
+    options: &apprepository::Options,
+    source: &SourceOptions,
+) -> Result<apprepository::Options, Error> {
+    let mut options = options.clone();
+    if let SourceOptions::Cluster(cluster) = source {
+        let endpoint = api_server_endpoint(cluster).await.map_err(Error::from_display)?;
+        let endpoints = [endpoint].into_iter().chain(api_server_of_pod()).collect();
+        options.sync.fetcher = options.sync.fetcher.without_api_server(endpoints).await;
+    }
+    Ok(options)
 }
 
 async fn connect_source(options: &SourceOptions, requests: &RequestMetrics) -> Result<Source, Error> {

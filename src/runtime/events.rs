@@ -4,10 +4,7 @@ use kube::runtime::events::{self, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 
 use super::kube_client::call;
-use crate::text::{printable, truncate};
-
-/// Maximum length of a note that the API server accepts, in bytes.
-const MAX_NOTE: usize = 1024;
+use crate::text::sanitize;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -69,7 +66,8 @@ impl EventPublisher {
                 EventType::Normal
             },
             reason: event.reason,
-            note: Some(truncate(&printable(&event.note), MAX_NOTE)),
+            // The API server accepts notes of 1,024 bytes.
+            note: Some(sanitize(&event.note)),
             action: action.to_owned(),
             secondary: None,
         };
@@ -79,5 +77,47 @@ impl EventPublisher {
             let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
             tracing::warn!(namespace, name, reason = event.reason, %error, "failed to publish event");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::http::{Request, Response};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::text::{MAX_TEXT, is_control, is_invisible};
+
+    #[tokio::test]
+    async fn a_hostile_note_is_cut_and_loses_control_and_invisible_characters() {
+        let sent = Arc::<Mutex<Vec<serde_json::Value>>>::default();
+        let received = Arc::clone(&sent);
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let received = Arc::clone(&received);
+            async move {
+                let bytes = axum::body::to_bytes(axum::body::Body::new(request.into_body()), 1 << 20).await;
+                let event: serde_json::Value = serde_json::from_slice(&bytes.unwrap()).unwrap();
+                received.lock().push(event.clone());
+                Ok::<_, std::convert::Infallible>(Response::new(Body::from(event.to_string().into_bytes())))
+            }
+        });
+        let publisher = EventPublisher::new(Client::new(server, "default"), "tests");
+        let meta = ObjectMeta {
+            namespace: Some("default".to_owned()),
+            name: Some("a".to_owned()),
+            ..ObjectMeta::default()
+        };
+        let note = "\u{202e}x\u{200b}\u{1b}[31m\n".repeat(40_000);
+        publisher
+            .publish::<ConfigMap>(&meta, "Test", Event::warning("Hostile", note))
+            .await;
+        let sent = sent.lock();
+        let note = sent[0]["note"].as_str().unwrap();
+        assert!(note.contains('x') && note.len() <= MAX_TEXT, "{}", note.len());
+        assert!(!note.contains(|c| is_control(c) || is_invisible(c)), "{note:?}");
     }
 }

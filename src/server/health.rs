@@ -1,4 +1,4 @@
-//! Readiness checks with a deadline.
+//! Health checks with a deadline.
 
 use std::{
     fmt::Write as _,
@@ -33,7 +33,7 @@ impl Check {
         }
     }
 
-    async fn is_ok(&self) -> bool {
+    pub async fn is_ok(&self) -> bool {
         let result = timeout(TIMEOUT, (self.run)()).await;
         let result = result.unwrap_or_else(|_| Err(format!("no result within {TIMEOUT:?}")));
         let was_failing = self.failing.swap(result.is_err(), Ordering::Relaxed);
@@ -42,10 +42,10 @@ impl Check {
                 tracing::info!(
                     check = self.name,
                     reason = printable(&truncate(reason, 500)),
-                    "readiness check failed"
+                    "health check failed"
                 );
             }
-            Ok(()) if was_failing => tracing::info!(check = self.name, "readiness check passed again"),
+            Ok(()) if was_failing => tracing::info!(check = self.name, "health check passed again"),
             _ => {}
         }
         result.is_ok()
@@ -53,7 +53,7 @@ impl Check {
 }
 
 pub(super) struct Report {
-    pub(super) is_ready: bool,
+    pub(super) is_ok: bool,
     /// One line per check, in the format of kube-apiserver.
     pub(super) text: String,
 }
@@ -68,9 +68,9 @@ pub(super) async fn report(endpoint: &str, checks: &[Check]) -> Report {
             false => writeln!(text, "[-]{} failed: see log for reason", check.name),
         };
     }
-    let is_ready = results.iter().all(|ok| *ok);
-    let _ = writeln!(text, "{endpoint} check {}", if is_ready { "passed" } else { "failed" });
-    Report { is_ready, text }
+    let is_ok = results.iter().all(|ok| *ok);
+    let _ = writeln!(text, "{endpoint} check {}", if is_ok { "passed" } else { "failed" });
+    Report { is_ok, text }
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
         ];
         let started = tokio::time::Instant::now();
         let report = report("readyz", &checks).await;
-        assert!(!report.is_ready);
+        assert!(!report.is_ok);
         assert!(started.elapsed() < Duration::from_secs(1));
         assert_eq!(
             report.text,
@@ -103,6 +103,6 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_without_checks_is_ready() {
-        assert!(report("readyz", &[]).await.is_ready);
+        assert!(report("readyz", &[]).await.is_ok);
     }
 }

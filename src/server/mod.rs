@@ -1,39 +1,46 @@
 //! HTTP/1.1 server for probes and metrics.
 //!
-//! Clients are not authenticated, so connections, header size, header timeout and connection lifetime are limited.
+//! Clients are not authenticated, so connections, header size, header timeout and connection lifetime are limited. Probes
+//! have reserved places: no other client can keep the kubelet from reaching them.
 
+mod connections;
 mod health;
 mod listen;
+mod metrics_auth;
 mod process;
 mod routes;
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
-use futures::FutureExt;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    time::{sleep, timeout},
-};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
+pub use connections::RESERVED as RESERVED_CONNECTIONS;
+use connections::{Connection, Connections};
 pub use health::Check;
 pub use listen::{ListenAddress, ListenAddressError};
+pub use metrics_auth::{Authorize, Decision};
 pub use process::ProcessMetrics;
-pub use routes::routes;
+pub use routes::{metrics_routes, probe_routes};
 
-/// Further connections wait in the kernel's backlog.
-const MAX_CONNECTIONS: u32 = 128;
 /// Size limit of the request line and headers, in bytes.
 const MAX_HEADER_SIZE: usize = 16 * 1024;
-/// Also limits idle keep-alive connections.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of a keep-alive connection that receives no request.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A slow reader could otherwise hold a connection indefinitely.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
 /// Timeout of in-flight responses at shutdown.
@@ -44,13 +51,15 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(500);
 pub struct Server {
     listener: TcpListener,
     routes: Router,
+    connections: Connections,
 }
 
 impl Server {
-    pub async fn bind(address: &ListenAddress, routes: Router) -> io::Result<Self> {
+    pub async fn bind(address: &ListenAddress, routes: Router, max_connections: usize) -> io::Result<Self> {
         Ok(Self {
             listener: address.bind().await?,
             routes,
+            connections: Connections::new(max_connections),
         })
     }
 
@@ -59,19 +68,23 @@ impl Server {
         self.listener.local_addr()
     }
 
+    /// Returns a function that reports the number of connections and their limit.
+    pub fn usage(&self) -> impl Fn() -> (usize, usize) + Send + Sync + 'static {
+        let connections = self.connections.clone();
+        move || connections.usage()
+    }
+
     /// Serves until `shutdown`, then drains in-flight responses.
     pub async fn run(self, shutdown: CancellationToken) {
-        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS as usize));
+        let mut tasks = JoinSet::new();
         let serve = async {
             loop {
-                // The semaphore is never closed.
-                let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-                    return;
-                };
                 match self.listener.accept().await {
-                    Ok((stream, _)) => {
-                        let connection = connection(stream, self.routes.clone(), shutdown.clone());
-                        tokio::spawn(connection.map(|()| drop(permit)));
+                    Ok((stream, peer)) => {
+                        // Without a place the stream is closed here.
+                        if let Some(place) = self.connections.admit(peer.ip()) {
+                            tasks.spawn(connection(stream, place, self.routes.clone(), shutdown.clone()));
+                        }
                     }
                     Err(error) if is_disconnect(&error) => {}
                     Err(error) => {
@@ -79,12 +92,12 @@ impl Server {
                         sleep(ACCEPT_RETRY_DELAY).await;
                     }
                 }
+                while tasks.try_join_next().is_some() {}
             }
         };
         shutdown.run_until_cancelled(serve).await;
-        // All permits are available once the last connection is closed.
-        let drained = timeout(DRAIN_TIMEOUT, permits.acquire_many(MAX_CONNECTIONS)).await;
-        if drained.is_err() {
+        let drain = async { while tasks.join_next().await.is_some() {} };
+        if timeout(DRAIN_TIMEOUT, drain).await.is_err() {
             tracing::debug!("closing connections still open at shutdown");
         }
     }
@@ -95,15 +108,22 @@ fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-async fn connection(stream: TcpStream, routes: Router, shutdown: CancellationToken) {
+async fn connection(stream: TcpStream, place: Connection, routes: Router, shutdown: CancellationToken) {
+    let place = Arc::new(place);
+    let service = service_fn(|request| respond(Arc::clone(&place), routes.clone(), request));
+    let stream = ObservedStream {
+        stream,
+        place: Arc::clone(&place),
+    };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
+        .header_read_timeout(IDLE_TIMEOUT)
         .max_header_size(MAX_HEADER_SIZE)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = place.closed() => return,
         // Also resolves at the shutdown.
         _ = shutdown.run_until_cancelled(sleep(MAX_CONNECTION_AGE)) => {
             connection.as_mut().graceful_shutdown();
@@ -118,157 +138,56 @@ async fn connection(stream: TcpStream, routes: Router, shutdown: CancellationTok
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use prometheus_client::{metrics::counter::Counter, registry::Registry};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    use super::*;
-
-    struct TestServer {
-        address: SocketAddr,
-        shutdown: CancellationToken,
-        task: tokio::task::JoinHandle<()>,
+async fn respond(
+    place: Arc<Connection>,
+    routes: Router,
+    request: hyper::Request<Incoming>,
+) -> Result<Response, Infallible> {
+    if !place.begin(request.uri().path()) {
+        let mut refused = (StatusCode::SERVICE_UNAVAILABLE, "too many connections\n").into_response();
+        let close = HeaderValue::from_static("close");
+        refused.headers_mut().insert(header::CONNECTION, close);
+        return Ok(refused);
     }
+    let response = routes.oneshot(request.map(axum::body::Body::new)).await;
+    place.end();
+    response
+}
 
-    async fn start(checks: Vec<Check>, registry: Registry) -> TestServer {
-        let routes = routes(checks, Arc::new(registry));
-        let server = Server::bind(&"127.0.0.1:0".parse().unwrap(), routes).await.unwrap();
-        let address = server.local_addr().unwrap();
-        let shutdown = CancellationToken::new();
-        let task = tokio::spawn(server.run(shutdown.clone()));
-        TestServer {
-            address,
-            shutdown,
-            task,
+/// A stream that reports when it receives bytes: hyper has one timeout for idle connections and for incomplete headers.
+struct ObservedStream {
+    stream: TcpStream,
+    place: Arc<Connection>,
+}
+
+impl AsyncRead for ObservedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        if buffer.filled().len() > before {
+            self.place.received();
         }
-    }
-
-    impl TestServer {
-        async fn send(&self, request: &str) -> String {
-            let mut stream = TcpStream::connect(self.address).await.unwrap();
-            // The server may reset the connection during the write.
-            let _ = stream.write_all(request.as_bytes()).await;
-            let mut response = Vec::new();
-            let _ = stream.read_to_end(&mut response).await;
-            String::from_utf8(response).unwrap()
-        }
-
-        async fn get(&self, path: &str) -> String {
-            self.send(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
-                .await
-        }
-    }
-
-    #[tokio::test]
-    async fn liveness_does_not_depend_on_readiness() {
-        let server = start(
-            vec![Check::new("never", || async { Err("no".to_owned()) })],
-            Registry::default(),
-        )
-        .await;
-        for path in ["/livez", "/healthz", "/livez?verbose"] {
-            assert!(server.get(path).await.starts_with("HTTP/1.1 200 OK\r\n"), "{path}");
-        }
-    }
-
-    #[tokio::test]
-    async fn readiness_lists_and_reflects_each_check() {
-        let up = Arc::new(AtomicBool::new(false));
-        let check = {
-            let up = Arc::clone(&up);
-            Check::new("database", move || {
-                let up = up.load(Ordering::SeqCst);
-                async move { if up { Ok(()) } else { Err("away".to_owned()) } }
-            })
-        };
-        let server = start(
-            vec![Check::new("caches", || async { Ok(()) }), check],
-            Registry::default(),
-        )
-        .await;
-        let response = server.get("/readyz").await;
-        assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
-        assert!(response.contains("[+]caches ok\n[-]database failed"), "{response}");
-        up.store(true, Ordering::SeqCst);
-        let response = server.get("/readyz?verbose").await;
-        assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
-        assert!(
-            response.contains("[+]caches ok\n[+]database ok\nreadyz check passed\n"),
-            "{response}"
-        );
-    }
-
-    #[tokio::test]
-    async fn metrics_use_the_openmetrics_format_and_include_process_metrics() {
-        let mut registry = Registry::default();
-        let counter = Counter::<u64>::default();
-        registry.register("portolan_tests", "Tests", counter.clone());
-        registry.register_collector(Box::new(ProcessMetrics));
-        counter.inc();
-        let response = start(vec![], registry).await.get("/metrics").await;
-        assert!(
-            response.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"),
-            "{response}"
-        );
-        assert!(response.contains("portolan_tests_total 1\n"), "{response}");
-        assert!(response.contains("process_resident_memory_bytes "), "{response}");
-        assert!(response.ends_with("# EOF\n"), "{response}");
-    }
-
-    #[tokio::test]
-    async fn unknown_paths_return_404_and_other_methods_405() {
-        let server = start(vec![], Registry::default()).await;
-        assert!(server.get("/etc/passwd").await.starts_with("HTTP/1.1 404 "));
-        let response = server
-            .send("POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-            .await;
-        assert!(response.starts_with("HTTP/1.1 405 "), "{response}");
-    }
-
-    #[tokio::test]
-    async fn too_long_headers_are_rejected_and_other_requests_are_served() {
-        let server = start(vec![], Registry::default()).await;
-        let response = server
-            .send(&format!(
-                "GET /livez HTTP/1.1\r\nHost: x\r\nX: {}",
-                "a".repeat(4 * MAX_HEADER_SIZE)
-            ))
-            .await;
-        assert!(
-            response.is_empty() || response.starts_with("HTTP/1.1 431 "),
-            "{response}"
-        );
-        assert!(server.get("/livez").await.starts_with("HTTP/1.1 200 "));
-    }
-
-    #[tokio::test]
-    async fn an_invalid_request_returns_400() {
-        let server = start(vec![], Registry::default()).await;
-        let response = server.send("\u{0}\u{1}\u{2} no request\r\n\r\n").await;
-        assert!(response.starts_with("HTTP/1.1 400 "), "{response}");
-    }
-
-    #[tokio::test]
-    async fn shutdown_closes_idle_connections_and_the_listener() {
-        let server = start(vec![], Registry::default()).await;
-        let mut idle = TcpStream::connect(server.address).await.unwrap();
-        idle.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        let mut head = [0; 15];
-        idle.read_exact(&mut head).await.unwrap();
-        server.shutdown.cancel();
-        server.task.await.unwrap();
-        let mut remaining = Vec::new();
-        idle.read_to_end(&mut remaining).await.unwrap();
-        assert!(TcpStream::connect(server.address).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn a_port_in_use_is_an_error() {
-        let server = start(vec![], Registry::default()).await;
-        let again = Server::bind(&server.address.to_string().parse().unwrap(), Router::new()).await;
-        assert_eq!(again.err().map(|error| error.kind()), Some(io::ErrorKind::AddrInUse));
+        Poll::Ready(Ok(()))
     }
 }
+
+impl AsyncWrite for ObservedStream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests;

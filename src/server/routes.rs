@@ -1,37 +1,52 @@
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
-    response::{IntoResponse, Response},
-    routing::get,
-};
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header::CONTENT_TYPE};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use prometheus_client::{encoding::text, registry::Registry};
 
 use super::health::{self, Check};
+use super::metrics_auth::{Authorize, Authorizer, require_permission};
 
-type AppState = (Arc<[Check]>, Arc<Registry>);
-
-/// Returns routes for `/livez`, `/healthz`, `/readyz` and `/metrics`. `?verbose` is accepted but always implied.
-pub fn routes(ready: Vec<Check>, registry: Arc<Registry>) -> Router {
+/// Returns routes for `/livez` with its old name `/healthz`, and `/readyz`. `?verbose` lists the checks; a failure always
+/// does.
+pub fn probe_routes(live: Vec<Check>, ready: Vec<Check>) -> Router {
+    let (live, ready): (Arc<[Check]>, Arc<[Check]>) = (live.into(), ready.into());
     Router::new()
-        .route("/livez", get(async || "livez check passed\n"))
-        .route("/healthz", get(async || "healthz check passed\n"))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .with_state((Arc::from(ready), registry))
+        .route("/livez", probe("livez", Arc::clone(&live)))
+        .route("/healthz", probe("healthz", live))
+        .route("/readyz", probe("readyz", ready))
 }
 
-async fn readyz(State((ready, _)): State<AppState>) -> Response {
-    let report = health::report("readyz", &ready).await;
-    match report.is_ready {
-        true => report.text.into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, report.text).into_response(),
+fn probe(endpoint: &'static str, checks: Arc<[Check]>) -> axum::routing::MethodRouter {
+    get(async move |RawQuery(query): RawQuery| {
+        let report = health::report(endpoint, &checks).await;
+        let mut parameters = query.iter().flat_map(|query| query.split('&'));
+        let is_verbose = parameters.any(|pair| pair.split('=').next() == Some("verbose"));
+        match report.is_ok {
+            true if is_verbose => report.text.into_response(),
+            true => format!("{endpoint} check passed\n").into_response(),
+            false => (StatusCode::SERVICE_UNAVAILABLE, report.text).into_response(),
+        }
+    })
+}
+
+/// Returns the route `/metrics`. With `authorize`, it requires a bearer token.
+pub fn metrics_routes(registry: Arc<Registry>, authorize: Option<Authorize>) -> Router {
+    let routes = Router::new().route("/metrics", get(metrics)).with_state(registry);
+    match authorize {
+        None => routes,
+        Some(authorize) => {
+            let authorizer = Arc::new(Authorizer::new(authorize));
+            routes.route_layer(from_fn_with_state(authorizer, require_permission))
+        }
     }
 }
 
-async fn metrics(State((_, registry)): State<AppState>) -> Response {
+async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let mut body = String::new();
     match text::encode(&mut body, &registry) {

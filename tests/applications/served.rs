@@ -120,3 +120,19 @@ async fn cluster_scoped_objects_are_counted_and_never_owned() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readiness_leaves_out_the_checks_of_disabled_controllers() {
+    let site = Site::new().await;
+    let portolan = site.portolan(&["--controllers=application"]).await;
+    let (status, checks) = portolan.get("/readyz?verbose").await.unwrap();
+    assert_eq!(
+        (status, checks.as_str()),
+        (200, "[+]caches ok\n[+]shutdown ok\nreadyz check passed\n")
+    );
+    let (status, checks) = portolan.get("/livez?verbose").await.unwrap();
+    assert_eq!(
+        (status, checks.as_str()),
+        (200, "[+]runtime ok\n[+]tasks ok\nlivez check passed\n")
+    );
+}

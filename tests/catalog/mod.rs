@@ -23,6 +23,7 @@ mod retention;
 mod scale;
 mod skipped_files;
 mod sqlite_file;
+mod writable;
 
 use std::{io, time::Duration};
 

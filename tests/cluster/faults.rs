@@ -172,6 +172,18 @@ async fn charts_and_status_are_written_if_events_fail(#[values(500, 429, 403)] c
     proxied.world.event("stable", "SyncSucceeded").await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_and_a_status_that_are_too_many_requests_are_sent_again_after_the_pause() {
+    let proxied = ProxiedWorld::new().await;
+    let is_write = |request: &ApiRequest| is_event(request) || is_status_patch(request);
+    proxied.proxy.inject(4, ApiFault::TooManyRequests, is_write);
+    proxied.declare("stable", "1.0.0").await;
+    proxied.until_ready("stable").await;
+    proxied.world.event("stable", "SyncSucceeded").await;
+    let lines = proxied.portolan.lines();
+    assert!(!lines.iter().any(|line| line.contains("failed to")), "{lines:?}");
+}
+
 /// The finalizer is written before the first row, so that no deletion can leave rows behind.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

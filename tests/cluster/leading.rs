@@ -34,6 +34,9 @@ async fn a_standby_is_ready_and_takes_over_when_the_leader_exits_or_is_killed() 
     let mut second = Portolan::start(world.command(&world.kubeconfig, postgres.url(), &flags));
     second.ready(SOON).await;
     second.line_with("waiting for the leader lease", SOON).await;
+    let (_, checks) = second.get("/readyz?verbose").await.unwrap();
+    let expected = ["caches", "lease", "database", "shutdown"].map(|check| format!("[+]{check} ok\n"));
+    assert_eq!(checks, format!("{}readyz check passed\n", expected.concat()));
     assert!(
         second.metrics().await.sum("portolan_syncs_total", &[]).is_none(),
         "the standby sent requests"

@@ -15,6 +15,7 @@ mod secrets_reading;
 mod shutdown;
 mod story;
 mod takeover;
+mod tenants;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -337,7 +337,8 @@ async fn a_repository_is_reached_through_its_own_proxy() {
         let variables = names.map(|name| json!({ "name": name, "value": value(name) }));
         json!({ "spec": { "containers": [{ "env": variables }] } })
     };
-    let portolan = world.portolan(postgres.url(), &[NEVER, "--chart-files=all"]).await;
+    let flags = [NEVER, "--chart-files=all", "--allow-tenant-proxies"];
+    let portolan = world.portolan(postgres.url(), &flags).await;
     world
         .write_secret(&world.namespace, "trust", json!({ "ca.crt": authority.ca_pem }))
         .await;

@@ -370,3 +370,38 @@ async fn a_sync_that_meets_a_long_write_of_another_process_tries_again() {
         .unwrap();
     assert_eq!(versions, "2.0.0");
 }
+
+#[tokio::test]
+async fn loopback_is_refused_in_a_pod_and_the_api_server_always() {
+    let world = World::new().await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    let manifests = world.declare("stable", &url, "");
+    let address = url::Url::parse(&url).unwrap();
+    let (host, port) = (address.host_str().unwrap(), address.port().unwrap().to_string());
+    let sync = ["sync", "stable", &url, "helm"];
+    let in_pod = |more: &[&str], service_port: &str| {
+        let mut command = world.command(&[&sync[..], more].concat());
+        command
+            .env_remove("PORTOLAN_ALLOW_LOOPBACK")
+            .env("KUBERNETES_SERVICE_HOST", host)
+            .env("KUBERNETES_SERVICE_PORT", service_port);
+        command
+    };
+    let error = execute(in_pod(&[], "1")).await.failed(1);
+    assert!(
+        error.contains("AddressRefused") && error.contains("--allow-loopback"),
+        "{error}"
+    );
+    let error = execute(in_pod(&["--allow-loopback"], &port)).await.failed(1);
+    assert!(error.contains("it is the API server"), "{error}");
+    assert!(world.server.requests("/stable/index.yaml").is_empty());
+
+    execute(in_pod(&["--allow-loopback"], "1")).await.ok();
+    for outside in [&sync[..], &["run", "--once", "--manifests", &manifests]] {
+        let mut command = world.command(outside);
+        command
+            .env_remove("PORTOLAN_ALLOW_LOOPBACK")
+            .env_remove("KUBERNETES_SERVICE_HOST");
+        execute(command).await.ok();
+    }
+}

@@ -94,6 +94,26 @@ fn methods(proxy: &FaultProxy) -> Vec<Method> {
 }
 
 #[tokio::test]
+async fn the_holder_is_known_as_long_as_the_api_server_answers() {
+    let world = World::new().await;
+    let _leader = world.leader("first").await;
+    let contender = world.contender(&world.proxied().await, "second");
+    let is_known = contender.is_known();
+    assert!(!is_known());
+    let waiting = tokio::spawn(contender.acquire());
+    let until = async |expected: bool| {
+        let what = format!("the holder to be known: {expected}");
+        eventually(SOON, &what, async || (is_known() == expected).then_some(())).await;
+    };
+    until(true).await;
+    world.proxy.inject(usize::MAX, ApiFault::Status(500), |_| true);
+    until(false).await;
+    world.proxy.clear_faults();
+    until(true).await;
+    waiting.abort();
+}
+
+#[tokio::test]
 async fn one_of_two_contenders_leads_until_it_releases_the_lease() {
     let world = World::new().await;
     let mut first = world.leader("first").await;

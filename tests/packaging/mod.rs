@@ -16,7 +16,7 @@ use crate::support::{helm, project, target_dir};
 const KUBE_VERSION: &str = "--kube-version=1.35.4";
 
 /// Settings that cover the branches of the templates.
-const SETTINGS: [&[&str]; 10] = [
+const SETTINGS: [&[&str]; 11] = [
     &[],
     &["--set=applications.enabled=true,leaderElection.enabled=true"],
     &[
@@ -31,6 +31,11 @@ const SETTINGS: [&[&str]; 10] = [
         "--set=fullnameOverride=a",
     ],
     &["--set=database.sqlite.persistence.existingClaim=charts"],
+    &[
+        "--set=metrics.port=9090,metrics.auth=true,networkPolicy.enabled=true",
+        "--set-json=networkPolicy.metricsFrom=[{\"namespaceSelector\":{\"matchLabels\":{\"name\":\"monitoring\"}}}]",
+        "--set=allowLoopback=true,allowTenantProxies=true,globalReposNamespace=kube-public",
+    ],
     &[
         "--set=database.existingSecret=postgres",
         "--set=watchNamespace=default",
@@ -119,6 +124,10 @@ async fn invalid_settings_are_rejected() {
             "/applications/componentRules/0",
         ),
         ("leaderElection.enabled=perhaps", "/leaderElection/enabled"),
+        ("metrics.port=8080", "/metrics/port"),
+        ("limits.httpConnections=8", "/limits/httpConnections"),
+        ("networkPolicy.metricsFrom=monitoring", "/networkPolicy/metricsFrom"),
+        ("globalReposNamespace=Not A Name", "/globalReposNamespace"),
         (
             "database.url=postgres://db/charts,database.existingSecret=both",
             "/database",
@@ -138,6 +147,33 @@ async fn monitors_are_rendered_only_if_enabled() {
     assert!(!helm_output(&arguments).await.contains("PodMonitor"));
     let rendered = helm_output(&[&arguments[..], &["--set=metrics.podMonitor.enabled=true"]].concat()).await;
     assert!(rendered.contains("kind: PodMonitor"));
+}
+
+#[tokio::test]
+async fn a_network_policy_admits_only_the_readers_of_metrics() {
+    let arguments = ["template", "try", &chart(), KUBE_VERSION];
+    assert!(!helm_output(&arguments).await.contains("NetworkPolicy"));
+    let policy = async |settings: &[&str]| {
+        let only = "--show-only=templates/networkpolicy.yaml";
+        let rendered =
+            helm_output(&[&arguments[..], &["--set=networkPolicy.enabled=true", only], settings].concat()).await;
+        serde_yaml::from_str::<serde_json::Value>(&rendered).unwrap()["spec"].clone()
+    };
+    let closed = policy(&[]).await;
+    assert_eq!(closed["policyTypes"], serde_json::json!(["Ingress"]));
+    assert!(closed["ingress"].is_null(), "{closed}");
+    let from = "--set-json=networkPolicy.metricsFrom=[{\"podSelector\":{\"matchLabels\":{\"app\":\"prometheus\"}}}]";
+    for (port, name) in [
+        ("--set=metrics.port=null", "http"),
+        ("--set=metrics.port=9090", "metrics"),
+    ] {
+        let open = policy(&[from, port]).await;
+        assert_eq!(open["ingress"][0]["ports"][0]["port"], name);
+        assert_eq!(
+            open["ingress"][0]["from"][0]["podSelector"]["matchLabels"]["app"],
+            "prometheus"
+        );
+    }
 }
 
 /// Returns the container of the rendered Deployment.
@@ -194,6 +230,17 @@ async fn settings_become_flags_unless_they_are_defaults() {
         ("database.maxRepositoryBytes=2Gi", "--max-repository-bytes=2Gi"),
         ("database.maxNamespaceBytes=20Gi", "--max-namespace-bytes=20Gi"),
         ("database.clusterId=east", "--cluster-id=east"),
+        ("allowLoopback=true", "--allow-loopback"),
+        ("allowTenantProxies=true", "--allow-tenant-proxies"),
+        ("globalReposNamespace=all", "--global-repos-namespace=all"),
+        ("metrics.port=9090", "--metrics-bind-address=:9090"),
+        ("metrics.auth=true", "--metrics-auth"),
+        ("limits.hostRequestsAtOnce=4", "--host-requests-at-once=4"),
+        ("limits.hostRequestsPerSecond=5", "--host-requests-per-second=5"),
+        ("limits.hostBurst=5", "--host-burst=5"),
+        ("limits.kubeApiInflight=8", "--kube-api-inflight=8"),
+        ("limits.kubeApiQps=20", "--kube-api-qps=20"),
+        ("limits.httpConnections=64", "--http-connections=64"),
         ("leaderElection.enabled=true", "--enable-leader-election"),
     ] {
         assert_eq!(flags(settings).await, format!("run {expected}"), "{settings}");

@@ -126,6 +126,13 @@ async fn permissions_on_secrets_can_be_disabled() {
 }
 
 #[tokio::test]
+async fn authorizing_readers_of_metrics_adds_reviews() {
+    let all = permissions(&["--set=metrics.auth=true"]).await;
+    let reviews = ["tokenreviews: create", "subjectaccessreviews: create"];
+    assert_eq!(all["sea:portolan:origin in everywhere"][1..], reviews);
+}
+
+#[tokio::test]
 async fn watching_secrets_and_adopting_cron_jobs_add_the_required_verbs() {
     let settings = "--set=watchSecrets=true,adoptKubeapps=true,kubeappsNamespace=apps";
     let more = expected(&[

@@ -9,7 +9,7 @@ use portolan::catalog::{Catalog, ChartInfo, Database, Login, Settings as Catalog
 use portolan::controllers::apprepository::decision::Mode;
 use portolan::controllers::apprepository::metrics::Metrics;
 use portolan::controllers::apprepository::secrets::source::CredentialSource;
-use portolan::controllers::apprepository::spec::{Defaults, Kind, OneShot, RepositorySpec};
+use portolan::controllers::apprepository::spec::{Defaults, Kind, OneShot, ProxyNamespaces, RepositorySpec};
 use portolan::controllers::apprepository::sync::location::FileAccess;
 use portolan::controllers::apprepository::sync::request::{SyncOutcome, SyncRequest, SyncResult};
 use portolan::controllers::apprepository::sync::{SyncContext, Syncer};
@@ -73,6 +73,7 @@ fn declared(server: &ChartServer, repositories: &[&str]) -> RepositorySpec {
         intervals,
         min_interval: Duration::from_secs(60),
         index_max_bytes: 1 << 20,
+        proxy_namespaces: ProxyNamespaces::All,
     };
     let arguments = OneShot {
         url: server.url("/ports"),

@@ -51,6 +51,8 @@ impl ApiRequest {
 pub enum ApiFault {
     /// An error with this status code, as the API server writes it; the request is not forwarded.
     Status(u16),
+    /// A 429 with `Retry-After: 1`; the request is not forwarded.
+    TooManyRequests,
     /// A watch that opens and immediately reports that its resource version is too old (410).
     WatchExpired,
     /// A watch that opens and ends in the middle of an event.
@@ -160,6 +162,11 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
     match shared.fault_for(&recorded) {
         None => forward(&shared, request).await,
         Some(ApiFault::Status(code)) => error(code),
+        Some(ApiFault::TooManyRequests) => {
+            let mut refused = error(429);
+            refused.headers_mut().insert(header::RETRY_AFTER, 1.into());
+            refused
+        }
         Some(ApiFault::WatchExpired) => expired(),
         Some(ApiFault::WatchTruncated) => torn(),
         Some(ApiFault::Refused) => close_connection(),

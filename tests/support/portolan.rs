@@ -44,6 +44,8 @@ pub fn command_as<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<
     // Most tests use charts without archives. Tests of files set the flag, which takes precedence.
     command.env("PORTOLAN_CHART_FILES", "none");
     command.env("PORTOLAN_VERIFY_DELTA", "true");
+    // All servers of the tests are on this machine.
+    command.env("PORTOLAN_ALLOW_LOOPBACK", "true");
     command
 }
 

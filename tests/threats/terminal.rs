@@ -1,17 +1,20 @@
 //! Charts with terminal escape sequences.
 
+use portolan::text::is_invisible;
 use serde_json::json;
 
 use super::{World, repository};
 use crate::support::archives::{Chart, index};
 use crate::support::chart_server::Fault;
 
-/// Clears the screen, sets the title, forges a log line, and uses control characters beyond ASCII.
-const CODES: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\r\n2026-01-01T00:00:00Z  INFO forged\u{9b}31m\u{7f}\u{8}";
+/// Clears the screen, sets the title, forges a log line, uses control characters beyond ASCII, and reverses and hides text.
+const CODES: &str =
+    "\u{202e}\u{2066}\u{200b}\u{1b}[2J\u{1b}]0;owned\u{7}\r\n2026-01-01T00:00:00Z  INFO forged\u{9b}31m\u{7f}\u{8}";
 
 fn assert_harmless(what: &str, text: &str) {
     for line in text.lines() {
-        assert!(!line.contains(|c: char| c.is_control()), "{what}: {line:?}");
+        let is_harmful = |c: char| c.is_control() || is_invisible(c);
+        assert!(!line.contains(is_harmful), "{what}: {line:?}");
         assert!(
             !line.trim_start().starts_with("2026-01-01T00:00:00Z  INFO forged"),
             "{what}: {line:?}"

@@ -57,6 +57,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- coalesce .Values.kubeappsNamespace .Values.watchNamespace .Release.Namespace -}}
 {{- end -}}
 
+{{/* Name of the container port that serves metrics. */}}
+{{- define "portolan.metricsPort" -}}
+{{- if .Values.metrics.port -}}metrics{{- else -}}http{{- end -}}
+{{- end -}}
+
 {{- define "portolan.secretVerbs" -}}
 [get{{ if .Values.watchSecrets }}, list, watch{{ end }}]
 {{- end -}}

@@ -67,6 +67,7 @@ impl Catalog {
         let result = result.await.map_err(|error| self.classify(operation, error));
         if result.is_ok() {
             self.0.pools.generation().write_succeeded();
+            self.0.writes.succeeded();
         }
         self.handle_missing_table(result).await
     }
@@ -118,11 +119,16 @@ impl Catalog {
             }
             result
         };
-        result.await.map_err(|error| self.classify(operation, error))
+        let result = result.await.map_err(|error| self.classify(operation, error))?;
+        if writes {
+            self.0.writes.succeeded();
+        }
+        Ok(result)
     }
 
     /// Adds the operation, and acts on errors that concern all connections.
     pub(in crate::catalog) fn classify(&self, operation: &'static str, error: Error) -> Error {
+        self.0.writes.failed();
         if error.is_refused_login() {
             self.0.refused_logins.send_modify(|count| *count += 1);
         }

@@ -14,6 +14,7 @@ pub mod metrics;
 mod permits;
 mod pools;
 pub mod sqlite_file;
+mod writable;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -27,6 +28,7 @@ use super::engine::{Engine, on_engine};
 use permits::Permit;
 pub(super) use permits::Usage;
 pub(super) use pools::{PoolSettings, Pools};
+pub(super) use writable::WriteHistory;
 
 /// Above the server's `statement_timeout`, which gives the better error: for a server that is gone without a reset.
 const STATEMENT_DEADLINE: Duration = Duration::from_secs(60);

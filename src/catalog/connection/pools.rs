@@ -155,6 +155,10 @@ impl Pools {
         self.engine.choose(sqlite, postgres)
     }
 
+    pub(in crate::catalog) const fn is_sqlite(&self) -> bool {
+        matches!(self.engine, Engine::Sqlite(_))
+    }
+
     /// Returns true if settings of a session hold for all its statements: there is no pooler in transaction mode.
     pub(in crate::catalog) const fn has_session(&self) -> bool {
         matches!(self.pooler, Pooler::Session)

@@ -37,6 +37,7 @@ impl ClusterFlags {
             apiserver: apiserver.map_err(|error| {
                 Error::Usage(format!("invalid value for --apiserver: {error}; use https://HOST:PORT"))
             })?,
+            limits: None,
         })
     }
 

@@ -4,13 +4,12 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, error::Err
 
 /// Flags with the same replacement.
 struct Group {
-    /// Empty if the flag needs no warning.
     replacement: &'static str,
     with_value: &'static [&'static str],
     boolean: &'static [&'static str],
 }
 
-const GROUPS: [Group; 7] = [
+const GROUPS: [Group; 6] = [
     Group {
         replacement: "repositories are synced by this process, without CronJobs and Jobs",
         with_value: &[
@@ -63,12 +62,6 @@ const GROUPS: [Group; 7] = [
             "skip_log_headers",
         ],
     },
-    // Charts belong to the namespace of their AppRepository. Kubeapps alone needs to know the global one.
-    Group {
-        replacement: "",
-        with_value: &["global-repos-namespace"],
-        boolean: &[],
-    },
 ];
 
 impl Group {
@@ -79,8 +72,7 @@ impl Group {
     fn warning(&self, matches: &ArgMatches) -> Option<String> {
         let is_set = |name: &&str| matches.value_source(name).is_some();
         let flags: Vec<String> = self.names().filter(is_set).map(|name| format!("--{name}")).collect();
-        let has_warning = !flags.is_empty() && !self.replacement.is_empty();
-        has_warning.then(|| format!("{} ({})", flags.join(", "), self.replacement))
+        (!flags.is_empty()).then(|| format!("{} ({})", flags.join(", "), self.replacement))
     }
 }
 

@@ -22,7 +22,7 @@ pub struct FetchFlags {
     /// Timeout for connecting to a server, including TLS
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive_duration)]
     pub connect_timeout: Duration,
-    /// Timeout for a download that receives no data
+    /// Time within which a response begins; later, the time for which a download may be slower than 1 KiB/s
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = positive_duration)]
     pub stall_timeout: Duration,
     /// Timeout for a download, including redirects
@@ -34,13 +34,16 @@ pub struct FetchFlags {
     /// Maximum burst of requests to one host
     #[arg(long, value_name = "N", default_value = "100")]
     pub host_burst: NonZeroU32,
-    /// Maximum number of concurrent requests to one host
+    /// Maximum number of concurrent requests to one host; half of it for a namespace while another one waits
     #[arg(long, value_name = "N", default_value = "8")]
     pub host_requests_at_once: NonZeroU32,
-    /// Allow connections to loopback and private addresses; link-local addresses and cloud metadata services are always
-    /// blocked
+    /// Allow connections to private addresses; link-local addresses and cloud metadata services are always blocked
     #[arg(long, default_value_t = true)]
     pub allow_private_networks: bool,
+    /// Allow connections to loopback addresses (default: only with --manifests, and for one-shot commands outside of a
+    /// cluster)
+    #[arg(long)]
+    pub allow_loopback: bool,
     /// Directory for indexes that are too large for memory (default: the directory for temporary files of the system)
     #[arg(long, value_name = "DIR")]
     pub spool_dir: Option<PathBuf>,
@@ -57,9 +60,10 @@ impl FetchFlags {
         http::user_agent(comment.trim())
     }
 
-    pub fn sync_options(&self, content: &ContentFlags) -> Result<SyncOptions, Error> {
+    /// Returns the options of syncs. `is_local` is true if only the operator chooses the URLs.
+    pub fn sync_options(&self, content: &ContentFlags, is_local: bool) -> Result<SyncOptions, Error> {
         Ok(SyncOptions {
-            fetcher: self.fetcher()?,
+            fetcher: self.fetcher(self.allow_loopback || is_local)?,
             fetch_limits: Limits {
                 max_bytes: self.index_max_bytes,
                 connect: self.connect_timeout,
@@ -73,7 +77,7 @@ impl FetchFlags {
         })
     }
 
-    fn fetcher(&self) -> Result<Fetcher, Error> {
+    fn fetcher(&self, allow_loopback: bool) -> Result<Fetcher, Error> {
         if let Some(directory) = self.spool_dir.as_ref().filter(|directory| !directory.is_dir()) {
             return Err(Error::Usage(format!(
                 "invalid value for --spool-dir: {} is not a directory",
@@ -87,6 +91,7 @@ impl FetchFlags {
             burst: self.host_burst,
             max_concurrent_requests: count(self.host_requests_at_once),
             allow_private_networks: self.allow_private_networks,
+            allow_loopback,
         };
         Fetcher::new(settings).map_err(failed_to("create the HTTP client"))
     }

@@ -11,7 +11,7 @@ use super::readiness::{ComponentState, Readiness};
 use super::spec::{AppSpec, MAX_KINDS};
 use crate::api::{ApplicationCondition, ApplicationStatus, ComponentStatus};
 use crate::runtime::watch::{GroupKind, KindState, View};
-use crate::text::truncate;
+use crate::text::sanitize;
 
 pub const READY: &str = "Ready";
 /// Condition type: something could not be read, evaluated or adopted.
@@ -20,7 +20,6 @@ pub const ERROR: &str = "Error";
 /// Maximum size of the components in a status, in bytes. The API server stores objects of up to 1.5 MB.
 const MAX_COMPONENTS: usize = 1024 * 1024;
 const MAX_NAMES: usize = 20;
-const MAX_MESSAGE: usize = 4096;
 
 /// A problem apart from the readiness of components.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,7 +210,7 @@ fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Applicat
         type_: type_.to_owned(),
         status: status.to_owned(),
         reason: Some(reason.to_owned()),
-        message: Some(truncate(message, MAX_MESSAGE)),
+        message: Some(sanitize(message)),
         last_update_time: None,
         last_transition_time: None,
     }

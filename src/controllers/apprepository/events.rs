@@ -22,6 +22,11 @@ pub fn sync_events(
     if let Some(error) = spec.interval_error.as_ref().filter(|_| is_new_spec) {
         events.push(Event::warning("InvalidInterval", format!("{error}; using the default")));
     }
+    if spec.access.are_proxies_refused && is_new_spec {
+        let note = "the proxies in spec.syncJobPodTemplate are ignored in this namespace, using those of the operator; \
+                    --allow-tenant-proxies allows them";
+        events.push(Event::warning("ProxiesIgnored", note));
+    }
     let recovered = before.is_some_and(|record| record.state.ready == Some(false));
     match outcome {
         SyncOutcome::NotModified => {
@@ -249,6 +254,20 @@ mod tests {
             events[0].note
         );
         assert!(reasons(Some(&after), &after, &outcome).is_empty());
+    }
+
+    #[test]
+    fn ignored_proxies_are_reported_when_the_spec_or_the_flag_changes() {
+        let mut spec = spec();
+        spec.access.are_proxies_refused = true;
+        let ready = record(true, "Synced");
+        let reported = |before| sync_events(&spec, before, &ready, &SyncOutcome::NotModified);
+        let event = &reported(None)[0];
+        assert!(
+            event.is_warning && event.note.contains("--allow-tenant-proxies"),
+            "{event:?}"
+        );
+        assert!(reported(Some(&ready)).is_empty());
     }
 
     #[test]

@@ -33,6 +33,23 @@ pub struct Defaults {
     /// Minimum time between two ticks of an interval.
     pub min_interval: Duration,
     pub index_max_bytes: u64,
+    pub proxy_namespaces: ProxyNamespaces,
+}
+
+/// The namespaces whose repositories may declare proxies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProxyNamespaces {
+    All,
+    Only(Vec<String>),
+}
+
+impl ProxyNamespaces {
+    fn contains(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(namespaces) => namespaces.iter().any(|allowed| allowed == namespace),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -44,6 +61,7 @@ impl Defaults {
             intervals,
             min_interval: Duration::from_secs(60),
             index_max_bytes: 100 << 20,
+            proxy_namespaces: ProxyNamespaces::All,
         }
     }
 }
@@ -155,11 +173,20 @@ impl RepositorySpec {
         };
         let (cron, interval_error) = choose_interval(&spec.interval, defaults);
         let filter = object.filter().map(rule);
+        let namespace = object.namespace().unwrap_or_default();
+        let mut access = RepositoryAccess::of(object);
+        if !defaults.proxy_namespaces.contains(&namespace) {
+            access.are_proxies_refused = access.proxies.take().is_some();
+        }
         Self {
-            name: NamespacedName::new(object.namespace().unwrap_or_default(), object.name_any()),
+            name: NamespacedName::new(namespace, object.name_any()),
             uid: object.uid().unwrap_or_default(),
             generation: object.metadata.generation,
-            spec_hash: short_digest(spec),
+            // A changed flag changes the connection too.
+            spec_hash: match access.are_proxies_refused {
+                true => short_digest(&(spec, "without proxies")),
+                false => short_digest(spec),
+            },
             change_key: ChangeKey::new(
                 &(&url, kind.as_str(), &spec.oci_repositories),
                 &filter.as_ref().map(parts),
@@ -172,7 +199,7 @@ impl RepositorySpec {
             suspended: object.is_suspended(),
             filter,
             oci_repositories: spec.oci_repositories.clone(),
-            access: RepositoryAccess::of(object),
+            access,
             allow_shrink: annotation(api::ALLOW_SHRINK),
             schedule: Some(cron.to_string()),
             cron,
@@ -256,6 +283,8 @@ pub struct RepositoryAccess {
     pub pass_credentials: bool,
     /// Proxies of this repository; without them, the environment of the process applies.
     pub proxies: Option<Proxies>,
+    /// Proxies are declared, but this namespace may not choose them.
+    pub are_proxies_refused: bool,
 }
 
 impl RepositoryAccess {
@@ -266,6 +295,7 @@ impl RepositoryAccess {
             insecure: object.spec.tls_insecure_skip_verify,
             pass_credentials: object.spec.pass_credentials,
             proxies: object.spec.sync_job_pod_template.as_ref().and_then(proxies),
+            are_proxies_refused: false,
         }
     }
 }

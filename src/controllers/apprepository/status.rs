@@ -22,8 +22,6 @@ pub const STALLED: &str = "Stalled";
 
 /// Maximum age of a status that differs only in its times.
 const REFRESH_SECONDS: i64 = 3600;
-/// Maximum message length. The API server accepts 32,768 bytes; ours stay readable.
-const MAX_MESSAGE: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -239,7 +237,7 @@ impl ConditionList<'_> {
             type_: type_.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
-            message: crate::text::truncate(message, MAX_MESSAGE),
+            message: crate::text::sanitize(message),
             observed_generation: self.facts.generation,
             last_transition_time: match same {
                 Some(condition) => condition.last_transition_time.clone(),

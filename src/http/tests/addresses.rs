@@ -133,3 +133,79 @@ async fn the_address_policy_applies_to_repositories_with_their_own_tls_settings(
     refused_message(&own, &"https://evil.example/".parse().unwrap()).await;
     refused_message(&own, &"https://127.0.0.1/".parse().unwrap()).await;
 }
+
+#[tokio::test]
+async fn loopback_is_refused_by_address_by_name_and_after_a_redirect() {
+    let server = Server::start(|_| response("200 OK", "", b"hello")).await;
+    let settings = Settings {
+        allow_loopback: false,
+        ..Settings::default()
+    };
+    let fetcher = fetcher_with_names(settings, &[("inside.example", &["127.0.0.1", "0.0.0.0", "::1"])]);
+    let mut by_name = server.url.clone();
+    by_name.set_host(Some("inside.example")).unwrap();
+    for url in [&server.url, &by_name] {
+        let message = refused_message(&fetcher, url).await;
+        assert!(message.contains("--allow-loopback"), "{message}");
+    }
+    assert!(server.requests().is_empty());
+}
+
+/// A name that resolves to an allowed address first and to a forbidden one later: there is no second lookup between the
+/// check and the connection.
+#[tokio::test]
+async fn the_checked_address_is_the_one_that_is_connected_to() {
+    let server = Server::start(|_| {
+        vec![
+            Part::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec()),
+            Part::Close,
+        ]
+    })
+    .await;
+    let lookups = Arc::<std::sync::atomic::AtomicUsize>::default();
+    let counted = Arc::clone(&lookups);
+    let lookup: Lookup = Arc::new(move |_| {
+        let is_first = counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
+        let address: IpAddr = if is_first { "127.0.0.1" } else { "169.254.169.254" }.parse().unwrap();
+        Box::pin(async move { Ok(vec![SocketAddr::new(address, 0)]) })
+    });
+    let fetcher = Fetcher::build(Settings::default(), lookup, ProxyConfig::default()).unwrap();
+    let mut url = server.url.clone();
+    url.set_host(Some("rebinding.example")).unwrap();
+    assert!(fetcher.get(&url, None, &limits()).await.is_ok());
+    assert_eq!(lookups.load(std::sync::atomic::Ordering::SeqCst), 1);
+    refused_message(&fetcher, &url).await;
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn the_api_server_is_refused_at_its_port_only() {
+    let api_server = Server::start(|_| response("200 OK", "", b"secret")).await;
+    let charts = Server::start(|_| response("200 OK", "", b"hello")).await;
+    let port = api_server.url.port().unwrap();
+    let names: &[(&str, &[&str])] = &[("alias.example", &["127.0.0.1", "::ffff:127.0.0.1"])];
+    let fetcher = fetcher_with_names(Settings::default(), names);
+    let fetcher = fetcher.without_api_server(vec![("127.0.0.1".to_owned(), port)]).await;
+    let own = fetcher.with(Access {
+        insecure: true,
+        ..Access::default()
+    });
+    let alias = |server: &Server| {
+        let mut url = server.url.clone();
+        url.set_host(Some("alias.example")).unwrap();
+        url
+    };
+    let mapped = format!("http://[::ffff:127.0.0.1]:{port}/").parse().unwrap();
+    let to = api_server.url.to_string();
+    let redirecting = Server::start(move |_| redirect(&to)).await;
+    for fetcher in [&fetcher, &own.unwrap()] {
+        for url in [&api_server.url, &alias(&api_server), &mapped, &redirecting.url] {
+            let message = refused_message(fetcher, url).await;
+            assert!(message.contains("it is the API server"), "{message}");
+        }
+        for url in [&charts.url, &alias(&charts)] {
+            assert!(fetcher.get(url, None, &limits()).await.is_ok(), "{url}");
+        }
+    }
+    assert!(api_server.requests().is_empty());
+}

@@ -257,3 +257,54 @@ async fn the_total_timeout_ends_a_slow_download() {
     assert_eq!((error.reason(), error.is_transient()), ("Timeout", true));
     assert!(error.to_string().contains("0.3s"), "{error}");
 }
+
+#[tokio::test]
+async fn a_transfer_below_one_kibibyte_per_second_is_stalled() {
+    // 100 bytes every 200 ms: half of the minimum.
+    let server = trickle(100).await;
+    let limits = Limits {
+        stall: Duration::from_secs(1),
+        ..limits()
+    };
+    let error = fetcher().get(&server.url, None, &limits).await.unwrap_err();
+    assert_eq!((error.reason(), error.is_transient()), ("DownloadStalled", true));
+    assert!(error.to_string().contains("less than 1 KiB/s for 1s after "), "{error}");
+}
+
+#[tokio::test]
+async fn a_transfer_above_one_kibibyte_per_second_completes() {
+    let server = trickle(400).await;
+    let limits = Limits {
+        stall: Duration::from_secs(1),
+        ..limits()
+    };
+    let Fetched::Body(body) = fetcher().get(&server.url, None, &limits).await.unwrap() else {
+        panic!("no validators were sent")
+    };
+    assert_eq!(body.bytes, 4_000);
+}
+
+/// Serves ten chunks of this size, one every 200 ms.
+async fn trickle(bytes: usize) -> Server {
+    let next = Arc::new(tokio::sync::Notify::new());
+    let server = Server::start({
+        let next = Arc::clone(&next);
+        move |_| {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 10 * bytes);
+            let mut parts = vec![Part::Bytes(head.into_bytes())];
+            for _ in 0..10 {
+                parts.extend([Part::Until(Arc::clone(&next)), Part::Bytes(vec![b'x'; bytes])]);
+            }
+            parts
+        }
+    })
+    .await;
+    tokio::spawn(async move {
+        let mut interval = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            interval.tick().await;
+            next.notify_waiters();
+        }
+    });
+    server
+}

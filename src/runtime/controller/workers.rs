@@ -14,16 +14,13 @@ use tracing::Instrument;
 use super::metrics::ControllerMetrics;
 use super::{Action, Class, Key, Metrics, Reconcile, ReconcileError};
 use crate::runtime::workqueue::{Backoff, Claim, Priority, Queue};
-use crate::text::{printable, truncate};
+use crate::text::sanitize;
 
 /// Retries after a panic, in case that the input has changed.
 const PANIC_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(5),
     cap: Duration::from_secs(15 * 60),
 };
-
-/// Maximum length of a logged error, in bytes.
-const MAX_MESSAGE: usize = 1024;
 
 pub struct WorkerPool {
     pool: Arc<Pool>,
@@ -172,7 +169,7 @@ impl Pool {
                     .queue
                     .add_rate_limited_after(key.clone(), *backoff, *at_least, priority);
                 tracing::warn!(
-                    error = shown(message),
+                    error = sanitize(message),
                     ?retry_in,
                     ?duration,
                     "reconcile failed, retrying"
@@ -185,7 +182,7 @@ impl Pool {
                     self.queue.add_after(key.clone(), *delay, Priority::LOW);
                 }
                 tracing::debug!(
-                    error = shown(message),
+                    error = sanitize(message),
                     ?retry_after,
                     ?duration,
                     "reconcile failed, not retrying"
@@ -213,9 +210,5 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    shown(message.unwrap_or("panic without a message"))
-}
-
-fn shown(message: &str) -> String {
-    truncate(&printable(message), MAX_MESSAGE)
+    sanitize(message.unwrap_or("panic without a message"))
 }

@@ -9,7 +9,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 use super::metrics::RequestMetrics;
-use super::response_size::limit_response_size;
+use super::request_limits::{RequestLimiter, RequestLimits};
+use super::response_size::limit_responses;
 use super::response_timeout::ResponseTimeout;
 
 /// The maximum time between two reads of a response. The API server ends watches after 290 s.
@@ -22,6 +23,8 @@ pub struct ConnectOptions {
     pub context: Option<String>,
     /// Overrides the address in the kubeconfig.
     pub apiserver: Option<Uri>,
+    /// No limits if `None`.
+    pub limits: Option<RequestLimits>,
 }
 
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -40,7 +43,30 @@ pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Res
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| ConnectError(format!("failed to create a client for the API server: {error}")))?;
     let builder = builder.with_layer(&ResponseTimeout::default()).with_layer(requests);
-    Ok(limit_response_size(builder.build()))
+    let limiter = options.limits.map(RequestLimiter::new);
+    if let Some(limiter) = &limiter {
+        requests.watch_permits(limiter.permits());
+    }
+    Ok(limit_responses(builder.build(), limiter))
+}
+
+/// Returns host and port of the API server.
+pub async fn api_server_endpoint(options: &ConnectOptions) -> Result<(String, u16), ConnectError> {
+    let url = config(options).await?.cluster_url;
+    let default_port = if url.scheme_str() == Some("http") { 80 } else { 443 };
+    let host = url.host().unwrap_or_default().to_owned();
+    Ok((host, url.port_u16().unwrap_or(default_port)))
+}
+
+/// Returns host and port of the API server if this process runs in a pod.
+pub fn api_server_of_pod() -> Option<(String, u16)> {
+    let host = std::env::var("KUBERNETES_SERVICE_HOST")
+        .ok()
+        .filter(|host| !host.is_empty())?;
+    let port = std::env::var("KUBERNETES_SERVICE_PORT")
+        .ok()
+        .and_then(|port| port.parse().ok());
+    Some((host, port.unwrap_or(443)))
 }
 
 async fn config(options: &ConnectOptions) -> Result<Config, ConnectError> {

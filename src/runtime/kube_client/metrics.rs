@@ -1,5 +1,6 @@
 //! Metrics of requests to the API server, named as in client-go.
 
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use axum::http::{Request, Response};
@@ -11,6 +12,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tower::{Layer, Service};
 
+use crate::sync_ext::fair_semaphore::FairSemaphore;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     code: String,
@@ -19,14 +22,28 @@ struct Labels {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct RequestMetrics(Family<Labels, Counter>);
+pub struct RequestMetrics {
+    requests: Family<Labels, Counter>,
+    permits: Arc<OnceLock<FairSemaphore>>,
+}
 
 impl RequestMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let requests = Self::default();
         let help = "Number of HTTP requests, partitioned by status code, method, and host";
-        registry.register("rest_client_requests", help, requests.0.clone());
+        registry.register("rest_client_requests", help, requests.requests.clone());
         requests
+    }
+
+    pub(super) fn watch_permits(&self, permits: FairSemaphore) {
+        // One client of the process is limited.
+        let _ = self.permits.set(permits);
+    }
+
+    /// Returns the number of limited requests in flight, and the limit.
+    #[must_use]
+    pub fn usage(&self) -> Option<(usize, usize)> {
+        self.permits.get().map(FairSemaphore::usage)
     }
 }
 
@@ -72,7 +89,7 @@ where
                 host: host.clone(),
                 method: method.clone(),
             };
-            requests.0.get_or_create(&labels).inc();
+            requests.requests.get_or_create(&labels).inc();
         };
         let count_error = count.clone();
         let call = self.inner.call(request);

@@ -1,8 +1,11 @@
 mod call;
 mod connect;
 pub mod metrics;
+mod request_limits;
 pub mod response_size;
 pub mod response_timeout;
+pub mod review;
 
 pub use call::{ApiError, DEADLINE, call};
-pub use connect::{ConnectError, ConnectOptions, connect};
+pub use connect::{ConnectError, ConnectOptions, api_server_endpoint, api_server_of_pod, connect};
+pub use request_limits::RequestLimits;

@@ -12,23 +12,26 @@ use kube::client::Body;
 use kube::{Client, Error};
 use tokio::sync::Semaphore;
 
+use super::request_limits::RequestLimiter;
+
 /// In bytes. etcd stores objects of up to 1.5 MiB; JSON is somewhat larger. kube briefly holds a response twice.
 const MAX_RESPONSE: usize = 16 << 20;
 /// Responses up to this size need no permit.
 const SMALL: usize = 64 << 10;
 const PERMITS: usize = 4;
 
-/// Wraps a client. Watches are not limited: they are read line by line.
-pub fn limit_response_size(client: Client) -> Client {
-    with_limit(client, MAX_RESPONSE)
+/// Wraps a client. Watches are not limited: they are read line by line. A request is in flight until its response is read.
+pub(super) fn limit_responses(client: Client, limiter: Option<RequestLimiter>) -> Client {
+    with_limit(client, MAX_RESPONSE, limiter)
 }
 
-fn with_limit(client: Client, limit: usize) -> Client {
+fn with_limit(client: Client, limit: usize, limiter: Option<RequestLimiter>) -> Client {
     let namespace = client.default_namespace().to_owned();
     let size_limit = ResponseSizeLimit {
         client,
         limit,
         permits: Arc::new(Semaphore::new(PERMITS)),
+        limiter: limiter.map(Arc::new),
     };
     let service = tower::service_fn(move |request| {
         let size_limit = size_limit.clone();
@@ -42,6 +45,7 @@ struct ResponseSizeLimit {
     client: Client,
     limit: usize,
     permits: Arc<Semaphore>,
+    limiter: Option<Arc<RequestLimiter>>,
 }
 
 struct Page {
@@ -62,6 +66,13 @@ impl ResponseSizeLimit {
         if is_watch(request.uri()) {
             return self.client.send(request).await;
         }
+        match &self.limiter {
+            Some(limiter) => limiter.limit(request, |request| self.send_and_read(request)).await,
+            None => self.send_and_read(request).await,
+        }
+    }
+
+    async fn send_and_read(&self, request: Request<Body>) -> Result<Response<Body>, Error> {
         let mut page = Page::of(&request);
         let mut response = self.client.send(request).await?;
         loop {
@@ -201,7 +212,7 @@ mod tests {
     #[tokio::test]
     async fn a_page_above_the_limit_is_split_without_losing_objects() {
         let (client, requested) = server(10, 1000);
-        let names = list(with_limit(client, 4000), 8).await.unwrap();
+        let names = list(with_limit(client, 4000, None), 8).await.unwrap();
         assert_eq!(names, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
         let requested = requested.lock().clone();
         assert_eq!(requested[..4], ["0+8", "0+4", "0+2", "2+8"], "{requested:?}");
@@ -210,14 +221,14 @@ mod tests {
     #[tokio::test]
     async fn a_page_within_the_limit_is_requested_once() {
         let (client, requested) = server(10, 10);
-        assert_eq!(list(with_limit(client, 4000), 8).await.unwrap().len(), 10);
+        assert_eq!(list(with_limit(client, 4000, None), 8).await.unwrap().len(), 10);
         assert_eq!(*requested.lock(), ["0+8", "8+8"]);
     }
 
     #[tokio::test]
     async fn a_single_object_above_the_limit_is_an_error() {
         let (client, _) = server(1, 5000);
-        let error = list(with_limit(client, 4000), 8).await.unwrap_err();
+        let error = list(with_limit(client, 4000, None), 8).await.unwrap_err();
         let error = crate::runtime::kube_client::ApiError::from(error).to_string();
         assert!(error.contains("larger than 4000 bytes"), "{error}");
     }
@@ -225,7 +236,7 @@ mod tests {
     #[tokio::test]
     async fn other_responses_are_limited_too() {
         let (client, requested) = server(10, 1000);
-        let api: Api<ConfigMap> = Api::all(with_limit(client, 4000));
+        let api: Api<ConfigMap> = Api::all(with_limit(client, 4000, None));
         assert!(api.list(&ListParams::default()).await.is_err());
         assert_eq!(requested.lock().len(), 1);
     }
@@ -254,7 +265,7 @@ mod tests {
             let body = axum::body::Body::from_stream(chunks.map(Ok::<_, Infallible>));
             async move { Ok::<_, Infallible>(Response::new(body)) }
         });
-        let client = with_limit(Client::new(service, "default"), MAX_RESPONSE);
+        let client = with_limit(Client::new(service, "default"), MAX_RESPONSE, None);
         let lists = (0..3 * PERMITS).map(|_| list(client.clone(), 8));
         for names in futures::future::join_all(lists).await {
             assert!(names.unwrap().is_empty());

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -28,6 +30,7 @@ pub struct Election {
     timing: Timing,
     /// The Lease as last written by this process; none if another write may have followed.
     written: Option<Lease>,
+    is_known: Arc<AtomicBool>,
 }
 
 impl Election {
@@ -40,7 +43,14 @@ impl Election {
             identity: identity.to_owned(),
             timing,
             written: None,
+            is_known: Arc::default(),
         }
+    }
+
+    /// Returns a function that is true once the last attempt to acquire the Lease showed who holds it.
+    pub fn is_known(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let is_known = Arc::clone(&self.is_known);
+        move || is_known.load(Ordering::Relaxed)
     }
 
     pub(super) fn timing(&self) -> Timing {
@@ -58,7 +68,10 @@ impl Election {
         let mut logged_holder = None;
         loop {
             let started = Instant::now();
-            match attempt(self.timing, self.take(&mut observed)).await {
+            let attempted = attempt(self.timing, self.take(&mut observed)).await;
+            let is_known = matches!(attempted, Ok(()) | Err(LeaseError::Taken(_)));
+            self.is_known.store(is_known, Ordering::Relaxed);
+            match attempted {
                 Ok(()) => {
                     tracing::info!(lease = self.name, identity = self.identity, "started leading");
                     return LeaderGuard::start(self, started);

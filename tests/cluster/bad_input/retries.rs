@@ -5,54 +5,59 @@ use futures::future::join;
 use super::*;
 use crate::support::chart_server::{ChartServer, Fault, Page};
 
-/// A host that sends `Retry-After` to `first`; `second` on the same host sends no request.
+/// A host sends `Retry-After` to `first`, which holds that repository alone, and then to `second`, which holds `third` of
+/// the same namespace too.
 async fn check_hold(fixture: &Fixture, host: &ChartServer, status: u16, reason: &str) {
-    const HOLD: Duration = Duration::from_secs(9);
+    const HOLD: Duration = Duration::from_secs(12);
     let world = &fixture.world;
-    let [first, second] = [format!("first-{status}"), format!("second-{status}")];
-    for name in [&first, &second] {
+    let names = ["first", "second", "third"].map(|name| format!("{name}-{status}"));
+    let [first, second, third] = &names;
+    for name in &names {
         host.serve(&index_path(name), Page::new(index(&[("web", &["1.0.0"])])));
         world.declare(name, &host.url(&format!("/{name}"))).await;
         world.until_ready(name).await;
     }
-    let rows = (fixture.rows(&first).await, fixture.rows(&second).await);
-    let held = Fault::retry_after(status, &HOLD.as_secs().to_string());
-    host.break_times(&index_path(&first), held, 1);
-    fixture.world.resync(&first, "now").await;
-    let object = world.until_ready_is(&first, "False", reason).await;
-    assert_eq!(condition(&object, "Reconciling"), Some(("True", "Retrying")));
+    let rows = fixture.rows(third).await;
+    let refuse = async |name: &str| {
+        let held = Fault::retry_after(status, &HOLD.as_secs().to_string());
+        host.break_times(&index_path(name), held, 1);
+        world.resync(name, "now").await;
+        let object = world.until_ready_is(name, "False", reason).await;
+        assert_eq!(condition(&object, "Reconciling"), Some(("True", "Retrying")));
+    };
+    refuse(first).await;
+    world.resync_and_wait(third, "one").await;
+    world.until_ready(third).await;
+    refuse(second).await;
 
-    fixture.world.resync(&second, "now").await;
-    let object = world.until_ready_is(&second, "False", reason).await;
-    assert_eq!(condition(&object, "Reconciling"), Some(("True", "Retrying")));
+    world.resync(third, "two").await;
+    let object = world.until_ready_is(third, "False", reason).await;
     let refusal = message(&object);
     assert!(
         refusal.contains("with Retry-After") && refusal.contains("remain available"),
         "{refusal}"
     );
     fixture
-        .event_with(&second, "SyncFailed", &[reason, "with Retry-After"])
+        .event_with(third, "SyncFailed", &[reason, "with Retry-After"])
         .await;
 
-    // Both recover automatically, but not before the pause is over.
-    world.until_ready(&first).await;
-    world.until_ready(&second).await;
-    assert_eq!((fixture.rows(&first).await, fixture.rows(&second).await), rows);
-    let (first, second) = (host.requests(&index_path(&first)), host.requests(&index_path(&second)));
-    assert_eq!((first.len(), second.len()), (3, 2));
-    let reported = first[1].at;
-    assert_eq!(first[1].status.map(|status| status.as_u16()), Some(status));
-    for request in [&first[2], &second[1]] {
-        assert!(
-            request.at.duration_since(reported) >= HOLD,
-            "{:?}",
-            request.at.duration_since(reported)
-        );
+    // All recover automatically, but not before the pause is over.
+    for name in &names {
+        world.until_ready(name).await;
+    }
+    assert_eq!(fixture.rows(third).await, rows);
+    let requests = |name: &str| host.requests(&index_path(name));
+    let [first, second, third] = [requests(first), requests(second), requests(third)];
+    assert_eq!((first.len(), second.len(), third.len()), (3, 3, 3));
+    for (reported, next) in [(&first[1], &first[2]), (&second[1], &second[2]), (&first[1], &third[2])] {
+        assert_eq!(reported.status.map(|status| status.as_u16()), Some(status));
+        let after = next.at.duration_since(reported.at);
+        assert!(after >= HOLD, "{after:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn retry_after_pauses_all_repositories_of_a_host() {
+async fn retry_after_pauses_a_repository_and_after_a_second_one_its_namespace() {
     let fixture = Fixture::new(&[]).await;
     let (limited, overloaded) = (ChartServer::start().await, ChartServer::start().await);
     join(

@@ -170,15 +170,15 @@ fn answers() -> Vec<Case> {
             "slow",
             Fault::Drip(8, Duration::from_millis(500)),
             Retried,
-            "Timeout",
-            &["timed out after 6s"],
+            "DownloadStalled",
+            &["less than 1 KiB/s for 3s"],
         ),
         fault(
             "stalling",
             Fault::StallAfter(20),
             Retried,
             "DownloadStalled",
-            &["no data for 3s after 20 bytes"],
+            &["less than 1 KiB/s for 3s after 20 bytes"],
         ),
         fault(
             "cut",

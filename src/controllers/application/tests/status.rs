@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::*;
 use crate::api::{ApplicationCondition, ApplicationStatus};
 use crate::controllers::application::index::Index;
-use crate::controllers::application::status::assess;
+use crate::controllers::application::status::{Problem, assess};
 
 const NOW: &str = "2026-05-01T12:00:00Z";
 const LATER: &str = "2026-05-01T13:00:00Z";
@@ -287,4 +287,20 @@ fn a_large_status_is_truncated_to_the_size_limit() {
     assert!(serde_json::to_string(&status).unwrap().len() < 1_200_000);
     assert!(summary(&status, "Error").contains("components omitted from status"));
     assert_eq!(summary(&status, "Ready"), "True ComponentsReady: all components ready");
+}
+
+#[test]
+fn a_hostile_problem_is_cut_and_loses_control_and_invisible_characters() {
+    let mut assessment = assess(&app_spec(json!({})), &[]);
+    let hostile = "\u{202e}x\u{200b}\u{1b}[31m\n".repeat(40_000);
+    assessment.problems.push(Problem::minor(hostile));
+    let status = assessment.status(Some(3), &[], at(NOW));
+    let message = condition(&status, "Error").message.clone().unwrap();
+    assert!(
+        message.contains('x') && message.len() <= crate::text::MAX_TEXT,
+        "{}",
+        message.len()
+    );
+    let is_hidden = |c: char| crate::text::is_control(c) || crate::text::is_invisible(c);
+    assert!(!message.contains(is_hidden), "{message:?}");
 }

@@ -6,7 +6,7 @@ use super::SecretReadError;
 use crate::api::NamespacedName;
 use crate::runtime::events::Event;
 use crate::runtime::manifests::{self, SecretContent, SecretFileError, directory_id};
-use crate::text::printable;
+use crate::text::{printable, sanitize};
 
 pub struct Directory {
     id: String,
@@ -38,7 +38,7 @@ impl Directory {
 
     pub(super) fn publish(meta: &ObjectMeta, event: &Event) {
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-        let note = printable(&event.note);
+        let note = sanitize(&event.note);
         if event.is_warning {
             tracing::warn!(namespace, name, reason = event.reason, "{note}");
         } else {

@@ -55,6 +55,8 @@ impl CredentialSource {
             ca,
             insecure: access.insecure,
             proxies: access.proxies.clone(),
+            namespace: spec.name.namespace.clone(),
+            repository: spec.name.name.clone(),
         };
         Ok((access, versions))
     }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::catalog::Handled;
+use crate::text::{MAX_TEXT, is_control, is_invisible};
 
 fn at(time: &str) -> Timestamp {
     time.parse().unwrap()
@@ -252,8 +253,17 @@ fn a_message_becomes_a_sentence_without_changing_names() {
 }
 
 #[test]
-fn a_long_message_is_truncated() {
+fn a_hostile_message_is_cut_and_loses_control_and_invisible_characters() {
     let mut record = record(state(false, true, "NotFound"));
-    record.state.message = "x".repeat(40_000);
-    assert!(build(&facts(Some(&record)), None).conditions[0].message.len() <= MAX_MESSAGE);
+    record.state.message = "\u{202e}x\u{200b}\u{1b}[31m\n".repeat(40_000);
+    let status = build(&facts(Some(&record)), None);
+    let texts = status.conditions.iter().map(|condition| &condition.message);
+    for text in texts.chain(&status.status) {
+        assert!(
+            text.contains('x') && text.len() <= MAX_TEXT + "Failed: ".len(),
+            "{}",
+            text.len()
+        );
+        assert!(!text.contains(|c| is_control(c) || is_invisible(c)), "{text:?}");
+    }
 }

@@ -1,4 +1,6 @@
-//! In-memory state per object.
+//! In-memory state per object, and a semaphore that is fair between tenants.
+
+pub mod fair_semaphore;
 
 use std::collections::HashMap;
 use std::hash::Hash;

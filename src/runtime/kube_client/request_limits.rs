@@ -1,0 +1,293 @@
+//! Limits requests to the API server, fairly between namespaces. Watches and the Lease bypass them.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use axum::http::{HeaderMap, Method, Request, StatusCode, Uri, header};
+use governor::clock::Clock;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use kube::client::Body;
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::clock::TokioClock;
+use crate::sync_ext::fair_semaphore::{FairLimits, FairPermit, FairSemaphore, Requester};
+
+/// Requests in flight for one object.
+const PER_OBJECT: usize = 4;
+/// Upper bound of a `Retry-After`; API Priority and Fairness sends one second.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
+/// Retries of a request that the API server refused as too many; client-go has ten.
+const MAX_RETRIES: u32 = 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestLimits {
+    pub inflight: usize,
+    /// No limit if `None`.
+    pub per_second: Option<NonZeroU32>,
+}
+
+pub(super) struct RequestLimiter {
+    permits: FairSemaphore,
+    rate: Option<RateLimiter<NotKeyed, InMemoryState, TokioClock>>,
+    /// End of the last `Retry-After`.
+    paused_until: Mutex<Instant>,
+}
+
+impl RequestLimiter {
+    pub(super) fn new(limits: RequestLimits) -> Self {
+        let rate = limits.per_second.map(Quota::per_second);
+        Self {
+            permits: FairSemaphore::new(FairLimits {
+                total: limits.inflight,
+                per_group: limits.inflight,
+                per_object: PER_OBJECT,
+            }),
+            rate: rate.map(|quota| RateLimiter::direct_with_clock(quota, TokioClock)),
+            paused_until: Mutex::new(Instant::now()),
+        }
+    }
+
+    pub(super) fn permits(&self) -> FairSemaphore {
+        self.permits.clone()
+    }
+
+    /// Sends a request with `send`, which returns the complete response. Repeats it after a 429 with `Retry-After`.
+    pub(super) async fn limit<B, E, F>(
+        &self,
+        request: Request<Body>,
+        send: impl Fn(Request<Body>) -> F,
+    ) -> Result<axum::http::Response<B>, E>
+    where
+        F: Future<Output = Result<axum::http::Response<B>, E>>,
+    {
+        let requester = requester(request.method(), request.uri());
+        let mut request = request;
+        let mut retries = 0;
+        loop {
+            let again = copy(&request);
+            let permit = self.acquire(requester.clone()).await;
+            let response = send(request).await?;
+            drop(permit);
+            let pause = retry_after(response.status(), response.headers());
+            if let Some(pause) = pause {
+                let mut paused_until = self.paused_until.lock();
+                *paused_until = (*paused_until).max(Instant::now() + pause);
+            }
+            match again {
+                Some(again) if pause.is_some() && retries < MAX_RETRIES => request = again,
+                _ => return Ok(response),
+            }
+            retries += 1;
+        }
+    }
+
+    async fn acquire(&self, requester: Requester) -> FairPermit {
+        let permit = self.permits.acquire(requester).await;
+        loop {
+            let paused_until = *self.paused_until.lock();
+            if paused_until <= Instant::now() {
+                break;
+            }
+            sleep_until(paused_until).await;
+        }
+        if let Some(rate) = &self.rate {
+            while let Err(not_yet) = rate.check() {
+                sleep(not_yet.wait_time_from(TokioClock.now())).await;
+            }
+        }
+        permit
+    }
+}
+
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(copy)
+}
+
+fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    (status == StatusCode::TOO_MANY_REQUESTS).then(|| Duration::from_secs(seconds).min(MAX_PAUSE))
+}
+
+/// Groups requests by namespace. Status writes of each resource are a class of their own, so that those of many objects of
+/// one resource alternate with those of another.
+fn requester(method: &Method, uri: &Uri) -> Requester {
+    let segments: Vec<&str> = uri.path().split('/').collect();
+    let resource = match segments.as_slice() {
+        ["", "api", _, resource @ ..] | ["", "apis", _, _, resource @ ..] => resource,
+        _ => return Requester::default(),
+    };
+    let (namespace, resource) = match resource {
+        ["namespaces", namespace, resource @ ..] if !resource.is_empty() => (*namespace, resource),
+        _ => ("", resource),
+    };
+    let class = match resource {
+        [resource, _, "status"] if method != Method::GET => *resource,
+        _ => "",
+    };
+    let object = match resource {
+        [resource, name, ..] => format!("{namespace}/{resource}/{name}"),
+        _ => String::new(),
+    };
+    Requester {
+        class: class.to_owned(),
+        group: namespace.to_owned(),
+        object,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::http::Response;
+    use futures::future::join_all;
+
+    use super::*;
+
+    fn limiter(inflight: usize, per_second: Option<u32>) -> RequestLimiter {
+        RequestLimiter::new(RequestLimits {
+            inflight,
+            per_second: per_second.and_then(NonZeroU32::new),
+        })
+    }
+
+    fn patch(uri: &str) -> Request<Body> {
+        Request::patch(uri).body(Body::from(b"{}".to_vec())).unwrap()
+    }
+
+    fn status_of(kind: &str, namespace: usize, name: usize) -> String {
+        format!("/apis/example.com/v1/namespaces/n{namespace}/{kind}/{name}/status")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_request_is_answered_within_the_limits() {
+        let limiter = limiter(64, None);
+        let (current, highest) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let send = |_: Request<Body>| async {
+            highest.fetch_max(current.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            sleep(Duration::from_millis(10)).await;
+            current.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, Infallible>(Response::new(()))
+        };
+        let start = Instant::now();
+        let all = (0..1_000).map(|number| limiter.limit(patch(&status_of("ships", number % 7, number)), send));
+        assert_eq!(join_all(all).await.into_iter().filter(Result::is_ok).count(), 1_000);
+        assert_eq!(highest.load(Ordering::SeqCst), 64);
+        assert_eq!(start.elapsed(), Duration::from_millis(10 * 1_000_u64.div_ceil(64)));
+        highest.store(0, Ordering::SeqCst);
+        join_all((0..20).map(|_| limiter.limit(patch(&status_of("ships", 1, 1)), send))).await;
+        assert_eq!(highest.load(Ordering::SeqCst), PER_OBJECT);
+        assert_eq!(limiter.permits.usage(), (0, 64));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn status_writes_of_two_resources_alternate_and_namespaces_take_turns() {
+        let limiter = limiter(1, None);
+        let order = Mutex::new(Vec::new());
+        let send = |request: Request<Body>| {
+            order.lock().push(request.uri().path().to_owned());
+            async {
+                sleep(Duration::from_millis(1)).await;
+                Ok::<_, Infallible>(Response::new(()))
+            }
+        };
+        let ships = (0..4).map(|name| status_of("ships", 0, name));
+        let more_ships = [status_of("ships", 1, 0)];
+        let harbors = (0..3).map(|name| status_of("harbors", 0, name));
+        let uris: Vec<_> = ships.chain(more_ships).chain(harbors).collect();
+        join_all(uris.iter().map(|uri| limiter.limit(patch(uri), send))).await;
+        let expected = [
+            ("ships", 0, 0),
+            ("ships", 0, 1),
+            ("harbors", 0, 0),
+            ("ships", 1, 0),
+            ("harbors", 0, 1),
+            ("ships", 0, 2),
+            ("harbors", 0, 2),
+            ("ships", 0, 3),
+        ];
+        assert_eq!(
+            *order.lock(),
+            expected.map(|(kind, namespace, name)| status_of(kind, namespace, name))
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retry_after_pauses_all_requests_and_the_refused_one_is_repeated() {
+        let limiter = limiter(64, None);
+        let sent = Arc::<Mutex<Vec<u64>>>::default();
+        let start = Instant::now();
+        let times = Arc::clone(&sent);
+        let send = move |request: Request<Body>| {
+            let mut times = times.lock();
+            times.push(start.elapsed().as_secs());
+            let mut response = Response::new(());
+            if times.len() == 1 {
+                assert_eq!(request.uri().path(), "/first");
+                *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+                response.headers_mut().insert(header::RETRY_AFTER, 3.into());
+            }
+            async { Ok::<_, Infallible>(response) }
+        };
+        let first = limiter.limit(patch("/first"), &send).await.unwrap();
+        assert_eq!(first.status(), StatusCode::OK);
+        limiter.limit(patch("/second"), &send).await.unwrap();
+        assert_eq!(*sent.lock(), [0, 3, 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_always_refused_ends_with_the_refusal() {
+        let limiter = limiter(64, None);
+        let refuse = |_: Request<Body>| async {
+            let refused = Response::builder().status(429).header("Retry-After", "1");
+            Ok::<_, Infallible>(refused.body(()).unwrap())
+        };
+        let start = Instant::now();
+        let response = limiter.limit(patch("/refused"), refuse).await.unwrap();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(start.elapsed().as_secs(), u64::from(MAX_RETRIES));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rate_limit_applies_only_if_it_is_set() {
+        let send = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(())) };
+        for (per_second, seconds) in [(None, 0), (Some(10), 9)] {
+            let limiter = limiter(64, per_second);
+            let start = Instant::now();
+            join_all((0..100).map(|number| limiter.limit(patch(&status_of("ships", 0, number)), send))).await;
+            assert_eq!(start.elapsed().as_secs(), seconds);
+        }
+    }
+
+    #[test]
+    fn requests_are_grouped_by_namespace_resource_and_object() {
+        let of = |method: Method, path: &str| {
+            let Requester { class, group, object } = requester(&method, &path.parse().unwrap());
+            [class, group, object]
+        };
+        let status = "/apis/example.com/v1/namespaces/sea/ships/a/status?fieldManager=x";
+        assert_eq!(of(Method::PATCH, status), ["ships", "sea", "sea/ships/a"]);
+        assert_eq!(of(Method::GET, status), ["", "sea", "sea/ships/a"]);
+        assert_eq!(
+            of(Method::PATCH, "/api/v1/namespaces/sea/pods/a"),
+            ["", "sea", "sea/pods/a"]
+        );
+        assert_eq!(of(Method::GET, "/api/v1/namespaces/sea"), ["", "", "/namespaces/sea"]);
+        assert_eq!(of(Method::GET, "/api/v1/pods?limit=200"), ["", "", ""]);
+        assert_eq!(
+            of(Method::POST, "/apis/events.k8s.io/v1/namespaces/sea/events"),
+            ["", "sea", ""]
+        );
+        assert_eq!(of(Method::GET, "/version"), ["", "", ""]);
+    }
+}

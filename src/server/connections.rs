@@ -1,0 +1,304 @@
+//! The table of open connections: their number, places that only probes may take, and the limit of each peer for metrics.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// Places that are left to probes once all others are in use.
+pub const RESERVED: usize = 8;
+/// Connections of one address that read metrics.
+const MAX_METRICS_PER_PEER: usize = 16;
+/// Timeout for a complete header after its first byte, and for the first request on a reserved place.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Clone)]
+pub(super) struct Connections(Arc<Inner>);
+
+struct Inner {
+    limit: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    next_id: u64,
+    entries: HashMap<u64, Entry>,
+}
+
+struct Entry {
+    peer: IpAddr,
+    is_reserved: bool,
+    has_read_metrics: bool,
+    /// `None` while a request is served.
+    idle_since: Option<Instant>,
+    closed: CancellationToken,
+}
+
+/// A place in the table until it is dropped.
+pub(super) struct Connection {
+    connections: Connections,
+    id: u64,
+    closed: CancellationToken,
+    phase: watch::Sender<Phase>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    /// A request is due [`HEADER_TIMEOUT`] after this time.
+    Header(Instant),
+    Serving,
+}
+
+impl Connections {
+    pub(super) fn new(limit: usize) -> Self {
+        Self(Arc::new(Inner {
+            limit,
+            table: Mutex::default(),
+        }))
+    }
+
+    /// Admits a connection. If all places are in use, the oldest idle connection is closed. Returns `None` if there is none.
+    pub(super) fn admit(&self, peer: IpAddr) -> Option<Connection> {
+        let mut table = self.0.table.lock();
+        let is_reserved = !table.make_place(false, self.general_limit());
+        if is_reserved && !table.make_place(true, RESERVED) {
+            return None;
+        }
+        let (id, now, closed) = (table.next_id, Instant::now(), CancellationToken::new());
+        table.next_id += 1;
+        let entry = Entry {
+            // A peer is the same over IPv4 and over IPv4 mapped to IPv6.
+            peer: peer.to_canonical(),
+            is_reserved,
+            has_read_metrics: false,
+            idle_since: Some(now),
+            closed: closed.clone(),
+        };
+        table.entries.insert(id, entry);
+        let phase = if is_reserved { Phase::Header(now) } else { Phase::Idle };
+        Some(Connection {
+            connections: self.clone(),
+            id,
+            closed,
+            phase: watch::Sender::new(phase),
+        })
+    }
+
+    fn general_limit(&self) -> usize {
+        self.0.limit.saturating_sub(RESERVED)
+    }
+
+    /// Returns the number of connections and their limit.
+    pub(super) fn usage(&self) -> (usize, usize) {
+        (self.0.table.lock().entries.len(), self.0.limit)
+    }
+}
+
+impl Table {
+    fn make_place(&mut self, is_reserved: bool, limit: usize) -> bool {
+        let of_kind = |entry: &Entry| entry.is_reserved == is_reserved;
+        self.count(of_kind) < limit || self.close_oldest_idle(of_kind)
+    }
+
+    fn count(&self, filter: impl Fn(&Entry) -> bool) -> usize {
+        self.entries.values().filter(|entry| filter(entry)).count()
+    }
+
+    fn close_oldest_idle(&mut self, filter: impl Fn(&Entry) -> bool) -> bool {
+        let entries = self.entries.iter().filter(|(_, entry)| filter(entry));
+        let oldest = entries.filter_map(|(id, entry)| Some((entry.idle_since?, *id))).min();
+        let closed = oldest.and_then(|(_, id)| self.entries.remove(&id));
+        closed.map(|entry| entry.closed.cancel()).is_some()
+    }
+}
+
+impl Connection {
+    /// Registers a request. Returns false if it must be refused and the connection closed.
+    pub(super) fn begin(&self, path: &str) -> bool {
+        self.phase.send_replace(Phase::Serving);
+        let mut table = self.connections.0.table.lock();
+        let Some(entry) = table.entries.get_mut(&self.id) else {
+            return false;
+        };
+        entry.idle_since = None;
+        entry.has_read_metrics = path == "/metrics";
+        let (peer, reads_metrics) = (entry.peer, entry.has_read_metrics);
+        let loses_place = entry.is_reserved && !matches!(path, "/livez" | "/readyz");
+        if loses_place {
+            if !table.make_place(false, self.connections.general_limit()) {
+                return false;
+            }
+            if let Some(entry) = table.entries.get_mut(&self.id) {
+                entry.is_reserved = false;
+            }
+        }
+        let of_peer = |entry: &Entry| entry.has_read_metrics && entry.peer == peer;
+        !reads_metrics || table.count(of_peer) <= MAX_METRICS_PER_PEER || table.close_oldest_idle(of_peer)
+    }
+
+    /// Registers that the response to the last request is complete.
+    pub(super) fn end(&self) {
+        let now = Instant::now();
+        let mut table = self.connections.0.table.lock();
+        let Some(entry) = table.entries.get_mut(&self.id) else {
+            return;
+        };
+        entry.idle_since = Some(now);
+        self.phase.send_replace(if entry.is_reserved {
+            Phase::Header(now)
+        } else {
+            Phase::Idle
+        });
+    }
+
+    /// Registers received bytes, of which the first after a response begin a header.
+    pub(super) fn received(&self) {
+        self.phase.send_if_modified(|phase| {
+            let is_first = *phase == Phase::Idle;
+            if is_first {
+                *phase = Phase::Header(Instant::now());
+            }
+            is_first
+        });
+    }
+
+    /// Waits until the connection must be closed: another one took its place, or its header is late.
+    pub(super) async fn closed(&self) {
+        let mut phase = self.phase.subscribe();
+        let header_timeout = async {
+            loop {
+                let current = *phase.borrow_and_update();
+                let changed = phase.changed();
+                match current {
+                    Phase::Header(since) => tokio::select! {
+                        () = sleep_until(since + HEADER_TIMEOUT) => return,
+                        _ = changed => {}
+                    },
+                    // The sender lives as long as `self`.
+                    Phase::Idle | Phase::Serving => drop(changed.await),
+                }
+            }
+        };
+        tokio::select! {
+            () = self.closed.cancelled() => {}
+            () = header_timeout => {}
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.connections.0.table.lock().entries.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn other_peer(number: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, number])
+    }
+
+    /// Admits connections until all general places serve a request.
+    fn busy(connections: &Connections, number: usize) -> Vec<Connection> {
+        let one = || connections.admit(PEER).filter(|connection| connection.begin("/readyz"));
+        (0..number).map(|_| one().unwrap()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_idle_connection_is_closed_when_all_places_are_in_use() {
+        let connections = Connections::new(RESERVED + 2);
+        let first = connections.admit(PEER).unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let second = connections.admit(PEER).unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        // The first one is younger now.
+        assert!(first.begin("/livez"));
+        first.end();
+        let third = connections.admit(PEER).unwrap();
+        assert!(second.closed.is_cancelled() && !first.closed.is_cancelled() && !third.closed.is_cancelled());
+        assert_eq!(connections.usage(), (2, RESERVED + 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reserved_places_serve_probes_only() {
+        let connections = Connections::new(RESERVED + 2);
+        let mut general = busy(&connections, 2);
+        let probe = connections.admit(PEER).unwrap();
+        let other = connections.admit(PEER).unwrap();
+        assert!(probe.begin("/livez"));
+        assert!(!other.begin("/metrics"));
+        drop(other);
+        // As soon as a general place is free, the connection may leave its reserved one.
+        let other = connections.admit(PEER).unwrap();
+        general.pop();
+        assert!(other.begin("/metrics"));
+        assert_eq!(connections.usage().0, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_refused_if_all_places_serve_requests() {
+        let connections = Connections::new(RESERVED + 2);
+        let _all = busy(&connections, RESERVED + 2);
+        assert!(connections.admit(PEER).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reserved_place_without_a_request_is_lost_after_five_seconds() {
+        let connections = Connections::new(RESERVED);
+        let reserved = connections.admit(PEER).unwrap();
+        let start = Instant::now();
+        reserved.closed().await;
+        assert_eq!(start.elapsed(), HEADER_TIMEOUT);
+        let served = connections.admit(PEER).unwrap();
+        assert!(served.begin("/livez"));
+        assert!(
+            tokio::time::timeout(Duration::from_secs(60), served.closed())
+                .await
+                .is_err()
+        );
+        served.end();
+        served.closed().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_header_must_be_complete_within_five_seconds() {
+        let connections = Connections::new(256);
+        let connection = connections.admit(PEER).unwrap();
+        assert!(
+            tokio::time::timeout(Duration::from_secs(20), connection.closed())
+                .await
+                .is_err()
+        );
+        connection.received();
+        let start = Instant::now();
+        connection.closed().await;
+        assert_eq!(start.elapsed(), HEADER_TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_has_at_most_16_connections_for_metrics() {
+        let connections = Connections::new(256);
+        let mut all: Vec<_> = (0..=MAX_METRICS_PER_PEER)
+            .map(|_| connections.admit(PEER).unwrap())
+            .collect();
+        let last = all.pop().unwrap();
+        assert!(all.iter().all(|connection| connection.begin("/metrics")));
+        assert!(!last.begin("/metrics"));
+        // Probes and other peers are not limited, and an idle connection is replaced.
+        assert!(last.begin("/livez"));
+        assert!(connections.admit(other_peer(2)).unwrap().begin("/metrics"));
+        all[3].end();
+        assert!(last.begin("/metrics") && all[3].closed.is_cancelled());
+    }
+}
