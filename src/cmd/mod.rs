@@ -6,6 +6,7 @@ mod application_view;
 mod applications;
 mod crds;
 mod delete;
+mod filter_process;
 mod flags;
 mod history;
 mod logging;
@@ -80,6 +81,9 @@ fn failed_to<E: Display>(action: impl Display) -> impl FnOnce(E) -> Error {
 
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = filter_process::serve_if_child(std::env::args_os()) {
+        return code;
+    }
     crate::http::install_crypto_provider();
     let cli = match parse(std::env::args_os()) {
         Ok(cli) => cli,

@@ -11,6 +11,7 @@ use super::flags::database::DatabaseFlags;
 use super::flags::deprecated::DeprecatedFlags;
 use super::flags::fetch::{ContentFlags, FetchFlags};
 use super::flags::parse::CommaSeparated;
+use super::flags::resources::ResourceFlags;
 use super::{Error, failed_to, output};
 use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog, Record};
@@ -77,6 +78,8 @@ pub struct Sync {
     #[command(flatten)]
     pub fetch: FetchFlags,
     #[command(flatten)]
+    pub resources: ResourceFlags,
+    #[command(flatten)]
     pub database: DatabaseFlags,
     #[command(flatten)]
     pub deprecated: DeprecatedFlags,
@@ -135,7 +138,7 @@ impl Sync {
         let name = NamespacedName::new(&self.namespace, &self.name);
         Ok(Settings {
             spec: RepositorySpec::one_shot(name, arguments, &defaults),
-            options: self.fetch.sync_options(&self.content)?,
+            options: self.fetch.sync_options(&self.content, &self.resources)?,
             credentials: CredentialSource::Static(credentials(self.ca_file.as_deref())?),
         })
     }
@@ -185,7 +188,7 @@ impl Sync {
         let metrics = Metrics::register(&mut Registry::default());
         let result = sync_completely(&Syncer::new(context.clone(), metrics.clone()), request).await?;
         Ok(Synced {
-            importer: Importer::new(context, self.content.settings(), metrics),
+            importer: Importer::new(context, self.content.settings(&settings.options.objects), metrics),
             spec,
             result,
         })

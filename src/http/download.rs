@@ -53,10 +53,15 @@ pub(super) async fn read_body(
     if let Some(length) = response.content_length().filter(|length| *length > limits.max_bytes) {
         return Err(too_large(length));
     }
+    let aborted = spool.aborted();
+    tokio::pin!(aborted);
     let mut decoder = Decoder::Identity(Box::new(spool));
     let mut received = 0;
     loop {
-        let chunk = tokio::time::timeout(limits.stall, response.chunk()).await;
+        let chunk = tokio::select! {
+            error = &mut aborted => return Err(error),
+            chunk = tokio::time::timeout(limits.stall, response.chunk()) => chunk,
+        };
         let chunk = chunk.map_err(|_| FetchError::Stalled {
             url: url.to_owned(),
             limit: limits.stall,

@@ -22,6 +22,8 @@ use crate::text::public_url;
 /// unless `pass_credentials` is set, and never from `https` to plain `http`.
 #[derive(Clone, Default)]
 pub struct Access {
+    /// Namespace that spooled bytes are charged to.
+    pub namespace: String,
     pub authorization: Option<Secret>,
     /// URL of the repository; `oci` counts as `https`. Without it, credentials need `pass_credentials`.
     pub scope: Option<Url>,

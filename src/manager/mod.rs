@@ -91,6 +91,9 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     registry.register_collector(Box::new(ProcessMetrics));
+    if let Some(apprepository) = &options.apprepository {
+        apprepository.sync.budgets.register(&mut registry);
+    }
     let health = Health::default();
     let listening = health::listen(&options.listen, registry, health.checks(&shutdown)).await?;
     let result = lead(options, &metrics, &health, &shutdown).await;

@@ -6,10 +6,13 @@ use clap::{Args, ValueEnum};
 
 use super::count;
 use super::parse::{bytes, positive_duration};
+use super::resources::ResourceFlags;
+use crate::budget::Budgets;
 use crate::catalog::FilesMode;
-use crate::cmd::{Error, failed_to};
+use crate::cmd::{Error, failed_to, filter_process};
 use crate::controllers::apprepository::SyncOptions;
 use crate::controllers::apprepository::chart_files::{self, icon_decoder};
+use crate::controllers::apprepository::sync::object_limits::ObjectLimits;
 use crate::helm::archive;
 use crate::http::{self, Fetcher, Limits};
 
@@ -57,9 +60,12 @@ impl FetchFlags {
         http::user_agent(comment.trim())
     }
 
-    pub fn sync_options(&self, content: &ContentFlags) -> Result<SyncOptions, Error> {
+    pub fn sync_options(&self, content: &ContentFlags, resources: &ResourceFlags) -> Result<SyncOptions, Error> {
+        let budgets = resources.budgets()?;
+        let (objects, lowered) = ObjectLimits::within(budgets.memory.limit());
+        lowered.iter().for_each(|lowered| tracing::warn!("{lowered}"));
         Ok(SyncOptions {
-            fetcher: self.fetcher()?,
+            fetcher: self.fetcher(&budgets)?,
             fetch_limits: Limits {
                 max_bytes: self.index_max_bytes,
                 connect: self.connect_timeout,
@@ -70,10 +76,13 @@ impl FetchFlags {
             check_digests: content.oci_check_digests,
             keep_removed: content.keep_removed_versions,
             spool_dir: self.spool_dir.clone(),
+            budgets,
+            objects,
+            filters: filter_process::processes(objects.filter),
         })
     }
 
-    fn fetcher(&self) -> Result<Fetcher, Error> {
+    fn fetcher(&self, budgets: &Budgets) -> Result<Fetcher, Error> {
         if let Some(directory) = self.spool_dir.as_ref().filter(|directory| !directory.is_dir()) {
             return Err(Error::Usage(format!(
                 "invalid value for --spool-dir: {} is not a directory",
@@ -83,6 +92,7 @@ impl FetchFlags {
         let settings = http::Settings {
             user_agent: self.user_agent(),
             spool_dir: self.spool_dir.clone(),
+            spool: budgets.spool.clone(),
             requests_per_second: self.host_requests_per_second,
             burst: self.host_burst,
             max_concurrent_requests: count(self.host_requests_at_once),
@@ -137,7 +147,7 @@ impl From<ChartFiles> for FilesMode {
 }
 
 impl ContentFlags {
-    pub fn settings(&self) -> chart_files::Settings {
+    pub fn settings(&self, objects: &ObjectLimits) -> chart_files::Settings {
         chart_files::Settings {
             mode: self.chart_files.into(),
             icons: self.icons,
@@ -145,8 +155,9 @@ impl ContentFlags {
                 packed_bytes: self.archive_max_bytes,
                 unpacked_bytes: self.archive_max_bytes.saturating_mul(10),
                 ..archive::Limits::default()
-            },
-            icon: icon_decoder::Limits::default(),
+            }
+            .within(objects.archive),
+            icon: icon_decoder::Limits::default().within(objects.icon),
         }
     }
 

@@ -48,6 +48,7 @@ impl CredentialSource {
             }
         };
         let access = Access {
+            namespace: spec.name.namespace.clone(),
             authorization,
             // An invalid URL is reported when it is fetched.
             scope: Url::parse(&spec.url).ok(),

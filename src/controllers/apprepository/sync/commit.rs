@@ -100,6 +100,7 @@ impl Run<'_> {
             retain,
             gone,
             digests,
+            memory,
         } = decoded;
         let mut record = self.new_record();
         let before = record.clone();
@@ -147,6 +148,7 @@ impl Run<'_> {
         commit.digests = digests;
         commit.oci_removals = Some(gone).filter(|gone| !gone.is_empty());
         let committed = self.catalog().commit(commit, rows).await?;
+        drop(memory);
         if self.request.mode == Mode::Complete {
             // A complete sync also retries failed archives.
             self.catalog().retry_failed(&record.name, &record.uid).await?;
