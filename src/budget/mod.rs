@@ -1,7 +1,7 @@
 //! Budgets of what all tenants share: memory, CPU permits and spool bytes.
 //!
 //! ```text
-//!  reserve(namespace, amount) ─┬─ fits and nobody waits ──────────────► Reservation ─► shrink, drop
+//!  reserve(namespace, amount) ─┬─ fits, and no queue ─────────────────► Reservation ─► shrink, drop
 //!                              └─ queue of the namespace ─► its turn ─►      │
 //!                                        ▲                                   │
 //!                                        └──────── returned amount ◄─────────┘
@@ -106,7 +106,7 @@ impl Budget {
         reservation
     }
 
-    /// Reserves `amount` if it is available and nobody waits.
+    /// Reserves `amount` if it is available and the queues are empty.
     fn try_reserve(&self, namespace: &str, amount: u64) -> Option<Reservation> {
         let namespace = Arc::from(namespace);
         let mut state = self.0.state.lock();

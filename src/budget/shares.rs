@@ -43,7 +43,7 @@ impl<T> Shares<T> {
         self.held.get(namespace).copied().unwrap_or_default()
     }
 
-    /// Takes an amount if it is free and nobody waits.
+    /// Takes an amount if it is free and the queues are empty.
     pub(super) fn take(&mut self, namespace: &Arc<str>, amount: u64) -> bool {
         let is_free = self.waiting.is_empty() && amount <= self.limit.saturating_sub(self.used);
         if is_free {

@@ -99,7 +99,7 @@ async fn a_canceled_wait_lets_the_next_one_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_nobody_receives_is_returned() {
+async fn a_grant_without_a_receiver_is_returned() {
     let budget = Budget::new("test", 1);
     let held = reserve(&budget, "a", 1).await;
     let granted = waiting(&budget, "b", 1);
@@ -254,7 +254,7 @@ proptest! {
                 let used: u64 = held.iter().map(|(_, part)| part.amount()).sum();
                 prop_assert_eq!(budget.used(), used);
                 prop_assert!(used <= LIMIT);
-                prop_assert!(!held.is_empty() || queue.is_empty(), "somebody waits although nobody holds anything");
+                prop_assert!(!held.is_empty() || queue.is_empty(), "a waiter is not served although everything is free");
             }
             while !queue.is_empty() {
                 held.clear();

@@ -6,7 +6,6 @@ mod application_view;
 mod applications;
 mod crds;
 mod delete;
-mod filter_process;
 mod flags;
 mod history;
 mod logging;
@@ -23,6 +22,7 @@ use std::{ffi::OsString, fmt::Display, process::ExitCode, time::Duration};
 
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::controllers::apprepository::sync::filter_process::serve_if_child;
 use crate::text::printable;
 use flags::{LogFlags, parse::boolean, program_name};
 
@@ -81,7 +81,7 @@ fn failed_to<E: Display>(action: impl Display) -> impl FnOnce(E) -> Error {
 
 #[must_use]
 pub fn main() -> ExitCode {
-    if let Some(code) = filter_process::serve_if_child(std::env::args_os()) {
+    if let Some(code) = serve_if_child(std::env::args_os()) {
         return code;
     }
     crate::http::install_crypto_provider();

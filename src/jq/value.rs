@@ -1,7 +1,8 @@
 //! JSON values of the interpreter.
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::rc::Rc;
 
@@ -204,6 +205,42 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
+/// Keys that are kept for the next objects. All versions of a chart have the same.
+const MAX_KEYS: usize = 64;
+
+thread_local! {
+    static KEYS: RefCell<BTreeSet<Rc<str>>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+struct Key(Rc<str>);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+        impl Visitor<'_> for KeyVisitor {
+            type Value = Key;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_str<E>(self, key: &str) -> Result<Key, E> {
+                Ok(Key(KEYS.with_borrow_mut(|keys| match keys.get(key) {
+                    Some(key) => Rc::clone(key),
+                    None => {
+                        let key = Rc::<str>::from(key);
+                        if keys.len() < MAX_KEYS {
+                            keys.insert(Rc::clone(&key));
+                        }
+                        key
+                    }
+                })))
+            }
+        }
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}
+
 struct ValueVisitor;
 
 impl<'de> Visitor<'de> for ValueVisitor {
@@ -249,8 +286,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some((key, value)) = entries.next_entry::<String, Value>()? {
-            map.insert(key.into(), value);
+        while let Some((Key(key), value)) = entries.next_entry()? {
+            map.insert(key, value);
         }
         Ok(Value::Map(map.into()))
     }

@@ -11,7 +11,7 @@ use portolan::controllers::apprepository::decision::Mode;
 use portolan::controllers::apprepository::metrics::Metrics;
 use portolan::controllers::apprepository::secrets::source::CredentialSource;
 use portolan::controllers::apprepository::spec::{Defaults, Kind, OneShot, RepositorySpec};
-use portolan::controllers::apprepository::sync::filter::FilterProcesses;
+use portolan::controllers::apprepository::sync::filter_process::FilterProcesses;
 use portolan::controllers::apprepository::sync::location::FileAccess;
 use portolan::controllers::apprepository::sync::request::{SyncOutcome, SyncRequest, SyncResult};
 use portolan::controllers::apprepository::sync::{SyncContext, Syncer};
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::archives::sha256;
 use crate::support::chart_server::{ChartServer, Page};
-use crate::support::portolan::filter_processes;
+use crate::support::portolan::BINARY;
 
 /// A fake registry and a catalog synced with it.
 pub struct Site {
@@ -106,11 +106,7 @@ impl Site {
             decode_limits: DecodeLimits::default(),
             budgets: Budgets::default(),
             index_memory: 64 * 1024 * 1024,
-            filters: FilterProcesses {
-                processes: filter_processes(32 * 1024 * 1024),
-                memory: 32 * 1024 * 1024,
-                limits: filter::Limits::default(),
-            },
+            filters: FilterProcesses::new(BINARY.into(), 32 * 1024 * 1024, filter::Limits::default()),
             verify_delta: true,
             check_digests: Duration::from_secs(24 * 3600),
             keep_removed: None,

@@ -10,8 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use portolan::runtime::worker_process::{Program, WorkerProcesses};
-
 use super::eventually::eventually;
 use super::ports::free_port;
 use super::process::Process;
@@ -54,14 +52,6 @@ fn image_environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     set.map(|set| {
         assert!(!set.contains(' '), "one unquoted setting per line: {set}");
         set.split_once('=').expect("a name and a value")
-    })
-}
-
-/// Returns the processes of filters whose values take at most `memory` bytes.
-pub fn filter_processes(memory: u64) -> WorkerProcesses {
-    WorkerProcesses::new(Program {
-        path: BINARY.into(),
-        arguments: vec!["__filter".into(), memory.to_string().into()],
     })
 }
 

@@ -9,12 +9,17 @@ use super::parse::{bytes, positive_duration};
 use super::resources::ResourceFlags;
 use crate::budget::Budgets;
 use crate::catalog::FilesMode;
-use crate::cmd::{Error, failed_to, filter_process};
+use crate::cmd::{Error, failed_to};
 use crate::controllers::apprepository::SyncOptions;
 use crate::controllers::apprepository::chart_files::{self, icon_decoder};
+use crate::controllers::apprepository::sync::filter_process::FilterProcesses;
 use crate::controllers::apprepository::sync::object_limits::ObjectLimits;
 use crate::helm::archive;
 use crate::http::{self, Fetcher, Limits};
+use crate::jq;
+
+/// This program, even if its file was replaced.
+const PROGRAM: &str = "/proc/self/exe";
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Fetching")]
@@ -78,7 +83,7 @@ impl FetchFlags {
             spool_dir: self.spool_dir.clone(),
             budgets,
             objects,
-            filters: filter_process::processes(objects.filter),
+            filters: FilterProcesses::new(PROGRAM.into(), objects.filter, jq::Limits::default()),
         })
     }
 

@@ -7,7 +7,7 @@ use super::running_syncs::RunningSyncs;
 use super::secrets::source::CredentialSource;
 use super::spec::Defaults;
 use super::sync::SyncContext;
-use super::sync::filter::FilterProcesses;
+use super::sync::filter_process::FilterProcesses;
 use super::sync::location::FileAccess;
 use super::sync::object_limits::ObjectLimits;
 use super::{CHART_FILES, NAME, chart_files};
@@ -15,8 +15,6 @@ use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::helm::index::DecodeLimits;
 use crate::http::{Fetcher, Limits};
-use crate::jq;
-use crate::runtime::worker_process::WorkerProcesses;
 
 #[derive(Clone)]
 pub struct Options {
@@ -57,7 +55,7 @@ pub struct SyncOptions {
     pub spool_dir: Option<PathBuf>,
     pub budgets: Budgets,
     pub objects: ObjectLimits,
-    pub filters: WorkerProcesses,
+    pub filters: FilterProcesses,
 }
 
 impl SyncOptions {
@@ -77,11 +75,7 @@ impl SyncOptions {
             decode_limits: DecodeLimits::within(self.objects.index),
             budgets: self.budgets,
             index_memory: self.objects.index,
-            filters: FilterProcesses {
-                processes: self.filters,
-                memory: self.objects.filter,
-                limits: jq::Limits::default(),
-            },
+            filters: self.filters,
             verify_delta: self.verify_delta,
             check_digests: self.check_digests,
             keep_removed: self.keep_removed,

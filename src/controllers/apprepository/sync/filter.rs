@@ -5,41 +5,12 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use super::filter_process::{FilterProcesses, TIME};
 use crate::jq::{self, FilterError, Rule};
-use crate::runtime::worker_process::{self, Worker, WorkerError, WorkerProcesses};
+use crate::runtime::worker_process::{Worker, WorkerError};
 use crate::text::{printable, truncate};
 
-/// Time of all charts of a sync together.
-const TIME: Duration = Duration::from_secs(10);
-const STACK: usize = 8 * 1024 * 1024;
-/// Memory of the child's program besides stack and values.
-const PROGRAM: u64 = 4 * 1024 * 1024;
 const NAME_BYTES: usize = 256;
-
-/// Returns the limits of a child whose values take at most `memory`.
-#[must_use]
-pub const fn process_limits(memory: u64) -> worker_process::Limits {
-    worker_process::Limits {
-        memory,
-        stack: STACK,
-        cpu: TIME,
-    }
-}
-
-/// Returns the memory of a child whose values take at most `memory`.
-#[must_use]
-pub const fn process_memory(memory: u64) -> u64 {
-    memory + STACK as u64 + PROGRAM
-}
-
-/// The processes that evaluate filters, and the limits of a filter.
-#[derive(Clone)]
-pub struct FilterProcesses {
-    pub processes: WorkerProcesses,
-    /// Memory of the values of one filter in bytes.
-    pub memory: u64,
-    pub limits: jq::Limits,
-}
 
 /// A rule and the child that evaluates it, if it has started.
 pub struct Filter {

@@ -5,7 +5,8 @@ use std::io::{Read, Seek};
 use std::sync::Arc;
 
 use super::chart_rows::{BuiltRows, RowBuilder, RowError, RowSettings};
-use super::filter::{Filter, process_memory};
+use super::filter::Filter;
+use super::filter_process::process_memory;
 use super::index_cache::IndexCache;
 use super::request::{SyncAborted, SyncError};
 use super::shrink_guard as guard;

@@ -11,6 +11,7 @@ mod chart_rows;
 mod commit;
 mod download_cache;
 pub mod filter;
+pub mod filter_process;
 mod helm_index;
 mod index_cache;
 pub mod location;
@@ -39,7 +40,7 @@ use crate::catalog::{self, Catalog, DigestUpdate, OciRemovals, Record, Refused, 
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
 use download_cache::{Download, DownloadCache, DownloadRequest};
-use filter::FilterProcesses;
+use filter_process::FilterProcesses;
 use index_cache::CommonDigestKey;
 use location::{FileAccess, Location, locate};
 use request::{SyncAborted, SyncError, SyncRequest, SyncResult};

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::filter::process_memory;
+use super::filter_process::process_memory;
 
 const MIB: u64 = 1024 * 1024;
 

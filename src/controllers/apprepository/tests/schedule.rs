@@ -22,13 +22,14 @@ use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::origin::{Directory, Origin};
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
+use crate::controllers::apprepository::sync::filter_process::FilterProcesses;
 use crate::controllers::apprepository::sync::object_limits::ObjectLimits;
 use crate::controllers::apprepository::{Options, SyncOptions, setup};
 use crate::controllers::{SetupContext, Source};
 use crate::helm::archive;
 use crate::http::{self, Fetcher, Limits};
+use crate::jq;
 use crate::runtime::controller::{self, Action, Class, Key, Reconcile, ReconcileError, WorkerPool};
-use crate::runtime::worker_process::{Program, WorkerProcesses};
 use crate::runtime::workqueue::{self as queue, Priority, Queue, Settings};
 
 const START: &str = "2026-01-01T00:05:00Z";
@@ -206,10 +207,7 @@ fn options() -> Options {
             budgets: Budgets::default(),
             objects: ObjectLimits::default(),
             // No repository has a filter.
-            filters: WorkerProcesses::new(Program {
-                path: PathBuf::new(),
-                arguments: Vec::new(),
-            }),
+            filters: FilterProcesses::new(PathBuf::new(), 0, jq::Limits::default()),
         },
         chart_files: chart_files::Settings {
             mode: FilesMode::None,
