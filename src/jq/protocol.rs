@@ -45,10 +45,14 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    pub fn answer(&mut self, request: &[u8]) -> Vec<u8> {
+    pub fn answer(&mut self, request: Vec<u8>) -> Vec<u8> {
         let answer: Answer = match request.split_first() {
             Some((&LOAD, rule)) => self.load(rule).map(|()| Vec::new()),
-            Some((&CHARTS, charts)) => self.evaluate(charts),
+            Some((&CHARTS, charts)) => parse(charts).and_then(|charts| {
+                // Not in memory together with the values of the evaluation.
+                drop(request);
+                self.evaluate(charts)
+            }),
             _ => Err(invalid("an unknown request")),
         };
         serde_json::to_vec(&answer).unwrap_or_default()
@@ -62,15 +66,17 @@ impl Evaluator {
         Ok(())
     }
 
-    fn evaluate(&self, charts: &[u8]) -> Answer {
+    fn evaluate(&self, charts: Vec<Value>) -> Answer {
         let filter = self.filter.as_ref().ok_or_else(|| invalid("no filter is loaded"))?;
-        let charts = charts.split_inclusive(|byte| *byte == b'\n');
-        let kept = charts.map(|chart| {
-            let chart: Value = serde_json::from_slice(chart).map_err(invalid)?;
-            filter.keeps_value(chart)
-        });
-        kept.collect()
+        charts.into_iter().map(|chart| filter.keeps_value(chart)).collect()
     }
+}
+
+fn parse(charts: &[u8]) -> Result<Vec<Value>, FilterError> {
+    let lines = charts.split_inclusive(|byte| *byte == b'\n');
+    lines
+        .map(|chart| serde_json::from_slice(chart).map_err(invalid))
+        .collect()
 }
 
 fn invalid(error: impl std::fmt::Display) -> FilterError {
@@ -100,9 +106,9 @@ mod tests {
     #[test]
     fn a_batch_is_answered_chart_by_chart() {
         let mut evaluator = Evaluator::default();
-        let loaded = evaluator.answer(&rule(".name == $v"));
+        let loaded = evaluator.answer(rule(".name == $v"));
         assert_eq!(decode_answer(&loaded, 0), Ok(Vec::new()));
-        let answer = evaluator.answer(&charts(&["a", "b", "c"]));
+        let answer = evaluator.answer(charts(&["a", "b", "c"]));
         assert_eq!(decode_answer(&answer, 3), Ok(vec![false, true, false]));
         assert!(decode_answer(&answer, 2).unwrap_err().is_transient());
     }
@@ -110,18 +116,18 @@ mod tests {
     #[test]
     fn errors_keep_their_reason_and_name_the_chart() {
         let mut evaluator = Evaluator::default();
-        let unloaded = evaluator.answer(&charts(&["a"]));
+        let unloaded = evaluator.answer(charts(&["a"]));
         assert!(decode_answer(&unloaded, 1).unwrap_err().is_transient());
-        let invalid = decode_answer(&evaluator.answer(&rule("(")), 0).unwrap_err();
+        let invalid = decode_answer(&evaluator.answer(rule("(")), 0).unwrap_err();
         assert_eq!(invalid.reason(), "InvalidFilter");
-        evaluator.answer(&rule(".name == \"a\" or error"));
-        let failed = decode_answer(&evaluator.answer(&charts(&["a", "b"])), 2).unwrap_err();
+        evaluator.answer(rule(".name == \"a\" or error"));
+        let failed = decode_answer(&evaluator.answer(charts(&["a", "b"])), 2).unwrap_err();
         assert!(
             failed.to_string().starts_with("spec.filterRule failed for chart b: "),
             "{failed}"
         );
-        evaluator.answer(&rule("last(repeat(0))"));
-        let stopped = decode_answer(&evaluator.answer(&charts(&["a"])), 1).unwrap_err();
+        evaluator.answer(rule("last(repeat(0))"));
+        let stopped = decode_answer(&evaluator.answer(charts(&["a"])), 1).unwrap_err();
         assert_eq!(
             stopped.to_string(),
             "spec.filterRule was stopped at chart a: it takes more than 1000000 steps; simplify the rule"

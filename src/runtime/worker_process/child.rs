@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 /// Answers requests on standard input until it closes, within limits that cannot be raised again.
-pub fn serve(limits: Limits, handler: impl FnMut(&[u8]) -> Vec<u8> + Send + 'static) -> io::Result<()> {
+pub fn serve(limits: Limits, handler: impl FnMut(Vec<u8>) -> Vec<u8> + Send + 'static) -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut is_limited = false;
     let limit = move || {
@@ -42,14 +42,14 @@ pub(super) fn run(
     socket: &UnixStream,
     stack: usize,
     mut limit: impl FnMut() -> io::Result<()> + Send + 'static,
-    mut handler: impl FnMut(&[u8]) -> Vec<u8> + Send + 'static,
+    mut handler: impl FnMut(Vec<u8>) -> Vec<u8> + Send + 'static,
 ) -> io::Result<()> {
     let output = ClosedOnDrop(socket.try_clone()?);
     let (requests, received) = mpsc::sync_channel::<Vec<u8>>(0);
     let worker = thread::Builder::new().name("worker".to_owned()).stack_size(stack);
     worker.spawn(move || {
         for request in received {
-            let answered = limit().and_then(|()| frame::write(&output.0, &handler(&request)));
+            let answered = limit().and_then(|()| frame::write(&output.0, &handler(request)));
             if let Err(error) = answered {
                 eprintln!("{error}");
                 return;

@@ -158,7 +158,7 @@ fn a_program_that_does_not_exist_is_reported() {
 }
 
 /// Runs the child's loop on a thread, and returns the parent's end of the socket.
-fn serving(handler: impl FnMut(&[u8]) -> Vec<u8> + Send + 'static) -> (UnixStream, thread::JoinHandle<()>) {
+fn serving(handler: impl FnMut(Vec<u8>) -> Vec<u8> + Send + 'static) -> (UnixStream, thread::JoinHandle<()>) {
     let (parent, socket) = UnixStream::pair().unwrap();
     let serving = thread::spawn(move || child::run(&socket, 1024 * 1024, || Ok(()), handler).unwrap());
     (parent, serving)
@@ -166,7 +166,7 @@ fn serving(handler: impl FnMut(&[u8]) -> Vec<u8> + Send + 'static) -> (UnixStrea
 
 #[test]
 fn the_child_answers_in_order_until_its_input_closes() {
-    let (parent, serving) = serving(|request| request.iter().rev().copied().collect());
+    let (parent, serving) = serving(|request| request.into_iter().rev().collect());
     for (request, response) in [(&b"abc"[..], &b"cba"[..]), (b"", b""), (b"12", b"21")] {
         frame::write(&parent, request).unwrap();
         assert_eq!(frame::read(&parent, 10).unwrap(), response);
