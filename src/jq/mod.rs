@@ -32,7 +32,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use error::FilterError;
-pub use protocol::{Evaluator, charts_request, decode_answer, load_request};
+pub use protocol::{Evaluator, charts_request, decode_answer, is_load_request, load_request};
 
 use compile::Compiled;
 use value::Value;

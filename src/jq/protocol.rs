@@ -25,6 +25,12 @@ pub fn load_request(rule: &Rule, limits: Limits) -> Vec<u8> {
     request
 }
 
+/// Returns true for a request that compiles a rule.
+#[must_use]
+pub fn is_load_request(request: &[u8]) -> bool {
+    request.first() == Some(&LOAD)
+}
+
 /// Returns the beginning of a request that evaluates charts. Their JSON follows, each ended by a line break.
 #[must_use]
 pub fn charts_request() -> Vec<u8> {

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::time::Duration;
-use std::{fs, io, mem, thread};
+use std::{fs, io, thread};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
@@ -20,40 +20,31 @@ pub struct Limits {
     /// Memory besides the program and the stack.
     pub memory: u64,
     pub stack: usize,
-    /// CPU time of one request.
-    pub cpu: Duration,
 }
 
 /// Answers requests on standard input until it closes, within limits that cannot be raised again.
 pub fn serve(limits: Limits, handler: impl FnMut(Vec<u8>) -> Vec<u8> + Send + 'static) -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut is_limited = false;
-    let limit = move || {
-        if !mem::replace(&mut is_limited, true) {
-            limit_process(limits.memory)?;
-        }
-        limit_cpu(limits.cpu)
-    };
-    run(&socket, limits.stack, limit, handler)
+    run(&socket, limits.stack, move || limit_process(limits.memory), handler)
 }
 
 /// Reads on this thread and works on another, so that the end of the input ends the process whatever the work does.
 pub(super) fn run(
     socket: &UnixStream,
     stack: usize,
-    mut limit: impl FnMut() -> io::Result<()> + Send + 'static,
+    limit: impl FnOnce() -> io::Result<()> + Send + 'static,
     mut handler: impl FnMut(Vec<u8>) -> Vec<u8> + Send + 'static,
 ) -> io::Result<()> {
     let output = ClosedOnDrop(socket.try_clone()?);
     let (requests, received) = mpsc::sync_channel::<Vec<u8>>(0);
     let worker = thread::Builder::new().name("worker".to_owned()).stack_size(stack);
     worker.spawn(move || {
-        for request in received {
-            let answered = limit().and_then(|()| frame::write(&output.0, &handler(request)));
-            if let Err(error) = answered {
-                eprintln!("{error}");
-                return;
-            }
+        let answered = limit().and_then(|()| {
+            let mut requests = received.into_iter();
+            requests.try_for_each(|request| frame::write(&output.0, &handler(request)))
+        });
+        if let Err(error) = answered {
+            eprintln!("{error}");
         }
     })?;
     loop {
@@ -89,8 +80,8 @@ fn limit_process(memory: u64) -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, fixed(0))?)
 }
 
-/// Ends the process after more CPU time, if the parent does not.
-fn limit_cpu(more: Duration) -> io::Result<()> {
+/// Ends this process after `more` CPU time.
+pub fn limit_cpu(more: Duration) -> io::Result<()> {
     let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec.unsigned_abs();
     let limit = Rlimit {
         current: Some(used + more.as_secs() + 1),

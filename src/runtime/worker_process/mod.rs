@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-pub use child::{Limits, serve};
+pub use child::{Limits, limit_cpu, serve};
 use process::Process;
 
 /// A child without work ends after this time.
@@ -48,6 +48,8 @@ pub enum WorkerError {
     Canceled,
     #[error("deadline exceeded")]
     Deadline,
+    #[error("CPU time limit exceeded")]
+    Cpu,
     #[error("memory limit exceeded")]
     Memory,
     #[error("stack limit exceeded")]

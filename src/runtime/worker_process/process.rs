@@ -118,7 +118,7 @@ impl Process {
 fn classify(status: ExitStatus, last_words: &str) -> WorkerError {
     const SHOWN_BYTES: usize = 200;
     if status.signal() == Some(Signal::XCPU.as_raw()) {
-        return WorkerError::Deadline;
+        return WorkerError::Cpu;
     }
     if last_words.contains("memory allocation of") {
         return WorkerError::Memory;

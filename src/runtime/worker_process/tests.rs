@@ -105,7 +105,7 @@ async fn limits_are_distinguished_from_faults_by_the_last_words() {
             "echo \"thread 'worker' has overflowed its stack\" >&2; kill -ABRT $$",
             "stack limit exceeded",
         ),
-        ("kill -XCPU $$", "deadline exceeded"),
+        ("kill -XCPU $$", "CPU time limit exceeded"),
         ("echo sorry >&2; exit 3", "child process failed: exit status: 3: sorry"),
         // Longer than any response.
         (

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::filter_process::{FilterProcesses, TIME};
+use super::filter_process::{CPU_TIME, FilterProcesses};
 use crate::jq::{self, FilterError, Rule};
 use crate::runtime::worker_process::{Worker, WorkerError};
 use crate::text::{printable, truncate};
 
+/// Time of all charts of a sync together. A filter ends earlier by its CPU time, unless the machine is overloaded.
+const TIME: Duration = Duration::from_secs(60);
 const NAME_BYTES: usize = 256;
 
 /// A rule and the child that evaluates it, if it has started.
@@ -75,10 +77,13 @@ impl Filter {
 
     fn failed(&self, error: WorkerError, place: &str) -> FilterError {
         let cause = match error {
-            WorkerError::Canceled | WorkerError::Start(_) | WorkerError::Failed(_) => {
+            WorkerError::Canceled | WorkerError::Deadline | WorkerError::Start(_) | WorkerError::Failed(_) => {
                 return FilterError::Process(error.to_string());
             }
-            WorkerError::Deadline => format!("it takes more than {} seconds for all charts together", TIME.as_secs()),
+            WorkerError::Cpu => {
+                let seconds = CPU_TIME.as_secs();
+                format!("it takes more than {seconds} seconds of CPU time for all charts together")
+            }
             WorkerError::Memory => format!("it takes more than {} bytes of memory", self.processes.memory),
             WorkerError::Stack => "its calls or values are nested too deeply".to_owned(),
         };

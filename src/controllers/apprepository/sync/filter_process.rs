@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::jq::{self, Evaluator};
-use crate::runtime::worker_process::{Limits, Program, WorkerProcesses, serve};
+use crate::runtime::worker_process::{Limits, Program, WorkerProcesses, limit_cpu, serve};
 
 /// Not a subcommand, so that help does not list it.
 const ARGUMENT: &str = "__filter";
-/// Time of all charts of a sync together.
-pub(super) const TIME: Duration = Duration::from_secs(10);
+/// CPU time of all charts of a sync together.
+pub(super) const CPU_TIME: Duration = Duration::from_secs(10);
 const STACK: usize = 8 * 1024 * 1024;
 /// Memory of the child's program besides stack and values.
 const PROGRAM: u64 = 4 * 1024 * 1024;
@@ -53,10 +53,16 @@ pub fn serve_if_child(arguments: impl IntoIterator<Item = OsString>) -> Option<E
     let limits = Limits {
         memory: arguments.next()?.to_str()?.parse().ok()?,
         stack: STACK,
-        cpu: TIME,
     };
     let mut evaluator = Evaluator::default();
-    Some(match serve(limits, move |request| evaluator.answer(request)) {
+    let answer = move |request: Vec<u8>| {
+        if jq::is_load_request(&request) {
+            // If it fails, the deadline of the parent remains.
+            let _ = limit_cpu(CPU_TIME);
+        }
+        evaluator.answer(request)
+    };
+    Some(match serve(limits, answer) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
