@@ -22,6 +22,7 @@ use std::{ffi::OsString, fmt::Display, process::ExitCode, time::Duration};
 
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::controllers::apprepository::sync::filter_process::serve_if_child;
 use crate::text::sanitize;
 use flags::{LogFlags, parse::boolean, program_name};
 
@@ -80,6 +81,9 @@ fn failed_to<E: Display>(action: impl Display) -> impl FnOnce(E) -> Error {
 
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = serve_if_child(std::env::args_os()) {
+        return code;
+    }
     crate::http::install_crypto_provider();
     let cli = match parse(std::env::args_os()) {
         Ok(cli) => cli,

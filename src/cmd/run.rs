@@ -7,6 +7,7 @@ use super::flags::database::DatabaseFlags;
 use super::flags::deprecated::DeprecatedFlags;
 use super::flags::fetch::{ContentFlags, FetchFlags};
 use super::flags::parse::{boolean, duration, seconds};
+use super::flags::resources::ResourceFlags;
 use super::flags::{count, non_empty};
 use super::{Error, failed_to, progress};
 use crate::api::NamespacedName;
@@ -81,6 +82,8 @@ pub struct Run {
     pub content: ContentFlags,
     #[command(flatten)]
     pub fetch: FetchFlags,
+    #[command(flatten)]
+    pub resources: ResourceFlags,
     /// Additional directory to which file: URLs can refer; can be repeated, requires --manifests
     #[arg(
         long,
@@ -285,6 +288,9 @@ impl Run {
             .map_err(|error| Error::Usage(format!("invalid value for --crontab: {error}")))?;
         let kubeapps_namespace = kubeapps_namespace(self.namespace.as_deref());
         let only_kubeapps = (!self.repos_per_namespace).then_some(kubeapps_namespace.as_str());
+        let sync = self
+            .fetch
+            .sync_options(&self.content, &self.resources, self.manifests.is_some())?;
         Ok(apprepository::Options {
             workers: count(syncing.sync_workers),
             files_workers: count(syncing.files_workers),
@@ -297,8 +303,8 @@ impl Run {
                 index_max_bytes: self.fetch.index_max_bytes,
                 proxy_namespaces: self.proxy_namespaces(),
             },
-            sync: self.fetch.sync_options(&self.content, self.manifests.is_some())?,
-            chart_files: self.content.settings(),
+            chart_files: self.content.settings(&sync.objects),
+            sync,
             import_after_sync: self.content.has_imports() && !syncing.once,
             allowed_directories: self.allow_file_root.clone(),
             confirm_removals: syncing.confirm_removals,

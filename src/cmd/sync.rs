@@ -11,6 +11,7 @@ use super::flags::database::DatabaseFlags;
 use super::flags::deprecated::DeprecatedFlags;
 use super::flags::fetch::{ContentFlags, FetchFlags};
 use super::flags::parse::CommaSeparated;
+use super::flags::resources::ResourceFlags;
 use super::{Error, failed_to, output};
 use crate::api::NamespacedName;
 use crate::catalog::{Catalog, Fence, Record};
@@ -81,6 +82,8 @@ pub struct Sync {
     #[command(flatten)]
     pub fetch: FetchFlags,
     #[command(flatten)]
+    pub resources: ResourceFlags,
+    #[command(flatten)]
     pub database: DatabaseFlags,
     /// Without effect: charts belong to the namespace of their repository
     #[arg(long, hide = true)]
@@ -141,7 +144,9 @@ impl Sync {
             allow_shrink: self.allow_shrink.clone(),
         };
         let api_server = api_server_of_pod();
-        let mut options = self.fetch.sync_options(&self.content, api_server.is_none())?;
+        let mut options = self
+            .fetch
+            .sync_options(&self.content, &self.resources, api_server.is_none())?;
         if let Some(endpoint) = api_server {
             options.fetcher = options.fetcher.without_api_server(vec![endpoint]).await;
         }
@@ -198,7 +203,7 @@ impl Sync {
         let metrics = Metrics::register(&mut Registry::default());
         let result = sync_completely(&Syncer::new(context.clone(), metrics.clone()), request).await?;
         Ok(Synced {
-            importer: Importer::new(context, self.content.settings(), metrics),
+            importer: Importer::new(context, self.content.settings(&settings.options.objects), metrics),
             spec,
             result,
         })

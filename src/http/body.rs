@@ -11,10 +11,11 @@ use tempfile::{SpooledData, SpooledTempFile};
 
 use super::error::FetchError;
 use super::{Limits, Validators};
+use crate::budget::{Budget, Reservation, Transfer};
 use crate::text::{printable, truncate};
 
-/// Bytes of a body that stay in memory; larger bodies go to an unlinked temporary file.
-const MAX_IN_MEMORY: usize = 256 * 1024;
+/// Bytes of a body that stay in memory; larger bodies go to an unlinked temporary file. Hundreds of syncs may receive one.
+const MAX_IN_MEMORY: usize = 64 * 1024;
 
 /// A complete body. Clones share its bytes; the temporary file is deleted with the last clone or reader.
 #[derive(Debug, Clone)]
@@ -25,6 +26,7 @@ pub struct Body {
     pub sha256: String,
     pub validators: Validators,
     content: Content,
+    spooled: Arc<Reservation>,
 }
 
 impl Body {
@@ -40,6 +42,7 @@ impl Body {
             content: self.content,
             length: self.bytes,
             position: 0,
+            _spooled: self.spooled,
         }
     }
 }
@@ -54,6 +57,8 @@ struct BodyReader {
     content: Content,
     length: u64,
     position: u64,
+    /// Returned with the content.
+    _spooled: Arc<Reservation>,
 }
 
 impl Read for BodyReader {
@@ -96,20 +101,37 @@ pub(super) struct Spool {
     hash: Sha256,
     bytes: u64,
     limit: u64,
+    transfer: Transfer,
 }
 
-impl Spool {
-    pub(super) fn new(name: String, directory: Option<&Path>, limit: u64) -> Self {
-        Self {
+/// The directory of temporary files, and the budget of their bytes.
+#[derive(Debug, Clone)]
+pub(super) struct SpoolSpace {
+    pub(super) directory: Option<PathBuf>,
+    pub(super) budget: Budget,
+}
+
+impl SpoolSpace {
+    pub(super) fn open(&self, name: String, limit: u64, namespace: &str) -> Spool {
+        Spool {
             name,
-            file: match directory {
+            file: match &self.directory {
                 Some(directory) => SpooledTempFile::new_in(MAX_IN_MEMORY, directory),
                 None => SpooledTempFile::new(MAX_IN_MEMORY),
             },
             hash: Sha256::new(),
             bytes: 0,
             limit,
+            transfer: self.budget.transfer(namespace),
         }
+    }
+}
+
+impl Spool {
+    /// Returns when the download is aborted in favor of another namespace.
+    pub(super) fn aborted(&self) -> impl Future<Output = FetchError> + use<> {
+        let aborted = self.transfer.aborted();
+        async move { FetchError::SpoolFull(aborted.await) }
     }
 
     pub(super) fn push(&mut self, chunk: &[u8]) -> Result<(), FetchError> {
@@ -122,11 +144,13 @@ impl Spool {
                 validators: Validators::default(),
             });
         }
+        self.transfer.grow(chunk.len() as u64).map_err(FetchError::SpoolFull)?;
         self.hash.update(chunk);
         self.file.write_all(chunk).map_err(FetchError::Spool)
     }
 
     pub(super) fn finish(self, validators: Validators) -> Result<Body, FetchError> {
+        let spooled = self.transfer.finish().map_err(FetchError::SpoolFull)?;
         let content = match self.file.into_inner() {
             SpooledData::InMemory(bytes) => Content::Memory(Arc::new(bytes.into_inner())),
             SpooledData::OnDisk(file) => Content::File(Arc::new(file)),
@@ -137,6 +161,7 @@ impl Spool {
             sha256,
             validators,
             content,
+            spooled: Arc::new(spooled),
         })
     }
 }
@@ -152,14 +177,17 @@ impl Write for Spool {
     }
 }
 
-/// Reads a file within the limits of size and total time. The caller decides if the path may be read.
-///
-/// The file is copied like a download, so that it cannot change between hashing and decoding.
-pub async fn read_file(path: &Path, spool_dir: Option<&Path>, limits: &Limits) -> Result<Body, FetchError> {
+pub(super) async fn read_file(
+    path: &Path,
+    space: &SpoolSpace,
+    namespace: &str,
+    limits: &Limits,
+) -> Result<Body, FetchError> {
     let path_text = display_path(path);
-    let (path, spool_dir, limit) = (path.to_owned(), spool_dir.map(Path::to_owned), limits.max_bytes);
+    let spool = space.open(path_text.clone(), limits.max_bytes, namespace);
+    let (path, limit) = (path.to_owned(), limits.max_bytes);
     // A network file system may hang; then the thread leaks but the caller still times out.
-    let reading = tokio::task::spawn_blocking(move || read_blocking(path, spool_dir.as_deref(), limit));
+    let reading = tokio::task::spawn_blocking(move || read_blocking(&path, spool, limit));
     match tokio::time::timeout(limits.total, reading).await {
         Ok(Ok(result)) => result,
         Ok(Err(error)) => Err(FetchError::FileUnreadable {
@@ -173,8 +201,8 @@ pub async fn read_file(path: &Path, spool_dir: Option<&Path>, limits: &Limits) -
     }
 }
 
-fn read_blocking(path: PathBuf, spool_dir: Option<&Path>, limit: u64) -> Result<Body, FetchError> {
-    let name = display_path(&path);
+fn read_blocking(path: &Path, mut spool: Spool, limit: u64) -> Result<Body, FetchError> {
+    let name = display_path(path);
     let unreadable = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => FetchError::FileNotFound(name.clone()),
         _ => FetchError::FileUnreadable {
@@ -195,8 +223,7 @@ fn read_blocking(path: PathBuf, spool_dir: Option<&Path>, limit: u64) -> Result<
             validators: Validators::default(),
         });
     }
-    let mut file = File::open(&path).map_err(unreadable)?;
-    let mut spool = Spool::new(name.clone(), spool_dir, limit);
+    let mut file = File::open(path).map_err(unreadable)?;
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match file.read(&mut buffer) {

@@ -58,13 +58,18 @@ pub(super) async fn read_body(
     if let Some(length) = response.content_length().filter(|length| *length > limits.max_bytes) {
         return Err(too_large(length));
     }
+    let aborted = spool.aborted();
+    tokio::pin!(aborted);
     let mut decoder = Decoder::Identity(Box::new(spool));
     let mut received = 0;
     let least = MIN_SPEED.saturating_mul(limits.stall.as_secs()).max(1);
     let mut deadline = Instant::now() + limits.stall;
     let mut due = least;
     loop {
-        let chunk = timeout_at(deadline, response.chunk()).await;
+        let chunk = tokio::select! {
+            error = &mut aborted => return Err(error),
+            chunk = timeout_at(deadline, response.chunk()) => chunk,
+        };
         let chunk = chunk.map_err(|_| FetchError::Stalled {
             url: url.to_owned(),
             limit: limits.stall,

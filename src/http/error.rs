@@ -10,6 +10,7 @@ use reqwest::StatusCode;
 use super::Validators;
 use super::address::{AddressNotAllowed, ResolveError};
 use super::url::host_and_port;
+use crate::budget::Full;
 use crate::text::{printable, public_url, truncate};
 
 /// A failed fetch. Messages never contain credentials, query strings or response bodies.
@@ -91,6 +92,8 @@ pub enum FetchError {
     FileUnreadable { path: String, detail: String },
     #[error("failed to write the download to a temporary file: {0}; check the spool directory and its free disk space")]
     Spool(#[source] io::Error),
+    #[error("the download was aborted, since all temporary files together are too large: {0}; raise --spool-limit")]
+    SpoolFull(Full),
     #[error("failed to build the HTTP client: {0}")]
     Client(String),
 }
@@ -135,6 +138,7 @@ impl FetchError {
             Self::FileNotFound(_) => "FileNotFound",
             Self::FileUnreadable { .. } => "FileUnreadable",
             Self::Spool(_) => "SpoolFailed",
+            Self::SpoolFull(_) => "SpoolFull",
             Self::Client(_) => "ClientFailed",
         }
     }
@@ -151,7 +155,8 @@ impl FetchError {
             | Self::Stalled { .. }
             | Self::BackingOff { .. }
             | Self::Interrupted { .. }
-            | Self::Spool(_) => true,
+            | Self::Spool(_)
+            | Self::SpoolFull(_) => true,
             Self::Status { status, .. } => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
             Self::InvalidUrl(_)
             | Self::AddressRefused { .. }

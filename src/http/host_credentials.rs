@@ -32,7 +32,7 @@ pub struct Access {
     pub insecure: bool,
     /// Replaces the proxies of the environment.
     pub proxies: Option<Proxies>,
-    /// Namespace of the repository. Namespaces share the limits of a host fairly.
+    /// Namespace of the repository. Spooled bytes are charged to it, and namespaces share the limits of a host fairly.
     pub namespace: String,
     pub repository: String,
 }

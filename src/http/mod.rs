@@ -30,13 +30,14 @@ pub(crate) mod tests;
 mod url;
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::url::Url;
 use address::{ApiServer, Lookup, Policy, system_lookup};
-pub use body::{Body, read_file};
+pub use body::Body;
+use body::SpoolSpace;
 use clients::Clients;
 pub use error::FetchError;
 use host_credentials::HostRequester;
@@ -48,6 +49,7 @@ pub use request::{Authorization, Request, Response};
 use reqwest::StatusCode;
 pub use url::index_url;
 
+use crate::budget::{Budget, Budgets};
 use crate::text::public_url;
 pub use encoded::percent_decoded;
 use secret::Secret;
@@ -78,8 +80,10 @@ impl Default for Limits {
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub user_agent: String,
-    /// Directory of bodies larger than 256 KiB. Defaults to the system's temporary directory.
+    /// Directory of bodies larger than 64 KiB. Defaults to the system's temporary directory.
     pub spool_dir: Option<PathBuf>,
+    /// Bytes of all bodies.
+    pub spool: Budget,
     /// Rate limit per host.
     pub requests_per_second: NonZeroU32,
     pub burst: NonZeroU32,
@@ -102,6 +106,7 @@ impl Default for Settings {
         Self {
             user_agent: user_agent(""),
             spool_dir: None,
+            spool: Budgets::default().spool,
             requests_per_second: number(50),
             burst: number(100),
             max_concurrent_requests: 8,
@@ -144,7 +149,7 @@ pub struct Fetcher(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    spool_dir: Option<PathBuf>,
+    spool: SpoolSpace,
     hosts: Arc<Hosts>,
     /// Clients of repositories without their own TLS or proxy settings.
     shared: Arc<Clients>,
@@ -174,7 +179,10 @@ impl Fetcher {
         let clients = Clients::new(settings.user_agent, policy, lookup, environment)?;
         let clients = Arc::new(clients);
         Ok(Self(Arc::new(Inner {
-            spool_dir: settings.spool_dir,
+            spool: SpoolSpace {
+                directory: settings.spool_dir,
+                budget: settings.spool,
+            },
             hosts: Arc::new(hosts),
             shared: Arc::clone(&clients),
             clients,
@@ -195,7 +203,7 @@ impl Fetcher {
         }
         let clients = Arc::new(self.0.shared.without_api_server(api_server));
         Self(Arc::new(Inner {
-            spool_dir: self.0.spool_dir.clone(),
+            spool: self.0.spool.clone(),
             hosts: Arc::clone(&self.0.hosts),
             shared: Arc::clone(&clients),
             clients,
@@ -210,7 +218,7 @@ impl Fetcher {
         access.check()?;
         let separate = self.0.shared.for_access(&access)?.map(Arc::new);
         Ok(Self(Arc::new(Inner {
-            spool_dir: self.0.spool_dir.clone(),
+            spool: self.0.spool.clone(),
             hosts: Arc::clone(&self.0.hosts),
             shared: Arc::clone(&self.0.shared),
             clients: separate.unwrap_or_else(|| Arc::clone(&self.0.shared)),
@@ -253,6 +261,13 @@ impl Fetcher {
             StatusCode::NOT_MODIFIED => Fetched::NotModified,
             _ => Fetched::Body(response.body),
         })
+    }
+
+    /// Reads a file within the limits of size and total time. The caller decides if the path may be read.
+    ///
+    /// The file is copied like a download, so that it cannot change between hashing and decoding.
+    pub async fn read_file(&self, path: &Path, limits: &Limits) -> Result<Body, FetchError> {
+        body::read_file(path, &self.0.spool, &self.0.access.namespace, limits).await
     }
 
     /// Sends a request, follows redirects and reads the body.

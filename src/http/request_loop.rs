@@ -3,7 +3,6 @@ use jiff::Timestamp;
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
 
-use super::body::Spool;
 use super::error::FetchError;
 use super::host_credentials::Credentials;
 use super::hosts::Host;
@@ -82,7 +81,9 @@ impl Inner {
         let url_text = public_url(&url);
         let is_gzip = download::is_gzip(&response, &url_text, request.verbatim)?;
         let headers = std::mem::take(response.headers_mut());
-        let spool = Spool::new(url_text.clone(), self.spool_dir.as_deref(), limits.max_bytes);
+        let spool = self
+            .spool
+            .open(url_text.clone(), limits.max_bytes, &self.access.namespace);
         let body = download::read_body(response, spool, &url_text, is_gzip, validators_of(&headers), limits).await?;
         Ok(Response {
             status: StatusCode::OK,
@@ -94,7 +95,8 @@ impl Inner {
 
     fn without_body(&self, mut response: reqwest::Response, url: Url) -> Result<Response, FetchError> {
         let headers = std::mem::take(response.headers_mut());
-        let body = Spool::new(String::new(), self.spool_dir.as_deref(), 0).finish(validators_of(&headers))?;
+        let spool = self.spool.open(String::new(), 0, &self.access.namespace);
+        let body = spool.finish(validators_of(&headers))?;
         Ok(Response {
             status: response.status(),
             headers,

@@ -7,9 +7,8 @@ use jaq_core::path::Opt;
 use jaq_core::val::Range;
 use jaq_core::{Error, Exn, ValR, ValT, ValX};
 
-use super::budget;
 use super::natives::indices;
-use super::value::{List, Map, Value, into_owned_list, into_owned_map};
+use super::value::{List, Map, Value};
 
 const ITERABLE: &str = "iterable (array or object)";
 
@@ -32,7 +31,7 @@ fn bounds(range: &Range<&Value>, length: usize) -> Result<(usize, usize), Error<
 }
 
 fn slice_of(map: &Map) -> Range<&Value> {
-    map.entries().get("start")..map.entries().get("end")
+    map.get("start")..map.get("end")
 }
 
 fn first<'a>(mut outputs: impl Iterator<Item = ValX<'a, Value>>) -> Result<Option<Value>, Exn<'a, Value>> {
@@ -49,7 +48,9 @@ impl ValT for Value {
         let mut map = Map::default();
         for (key, value) in entries {
             match key {
-                Self::Text(key) => map.insert(key, value),
+                Self::Text(key) => {
+                    map.insert(key, value);
+                }
                 key => return Err(Error::typ(key, "key of an object")),
             }
         }
@@ -59,11 +60,11 @@ impl ValT for Value {
     fn key_values(self) -> BoxIter<'static, ValR<(Self, Self), Self>> {
         match self {
             Self::List(list) => {
-                let items = into_owned_list(list).into_items().into_iter().enumerate();
+                let items = Rc::unwrap_or_clone(list).into_iter().enumerate();
                 Box::new(items.map(|(index, item)| Ok((Self::count(index), item))))
             }
             Self::Map(map) => {
-                let entries = into_owned_map(map).into_entries().into_iter();
+                let entries = Rc::unwrap_or_clone(map).into_iter();
                 Box::new(entries.map(|(key, value)| Ok((Self::Text(key), value))))
             }
             other => box_once(Err(Error::typ(other, ITERABLE))),
@@ -76,7 +77,7 @@ impl ValT for Value {
                 let mut index = 0;
                 Box::new(std::iter::from_fn(move || {
                     index += 1;
-                    list.items().get(index - 1).cloned().map(Ok)
+                    list.get(index - 1).cloned().map(Ok)
                 }))
             }
             Self::Map(_) => Box::new(self.key_values().map(|entry| entry.map(|(_, value)| value))),
@@ -87,14 +88,13 @@ impl ValT for Value {
     fn index(self, index: &Self) -> ValR<Self> {
         match (&self, index) {
             (Self::Null, Self::Text(_) | Self::Number(_) | Self::Null) => Ok(Self::Null),
-            (Self::Map(map), Self::Text(key)) => Ok(map.entries().get(key).cloned().unwrap_or(Self::Null)),
+            (Self::Map(map), Self::Text(key)) => Ok(map.get(key).cloned().unwrap_or(Self::Null)),
             (Self::List(list), Self::Number(index)) => {
-                let place = position(*index, list.items().len());
-                let item = place.and_then(|place| list.items().get(place));
+                let place = position(*index, list.len());
+                let item = place.and_then(|place| list.get(place));
                 Ok(item.cloned().unwrap_or(Self::Null))
             }
             (Self::Text(text), Self::Number(index)) => {
-                budget::charge_read(self.bytes());
                 let character = position(*index, text.chars().count()).and_then(|place| text.chars().nth(place));
                 Ok(character.map_or(Self::Null, |c| Self::text(c.encode_utf8(&mut [0; 4]))))
             }
@@ -111,11 +111,10 @@ impl ValT for Value {
         match &self {
             Self::Null => Ok(Self::Null),
             Self::List(list) => {
-                let (start, end) = bounds(&range, list.items().len())?;
-                Ok(list.items()[start..end].iter().cloned().collect())
+                let (start, end) = bounds(&range, list.len())?;
+                Ok(list[start..end].iter().cloned().collect())
             }
             Self::Text(text) => {
-                budget::charge_read(self.bytes());
                 let (start, end) = bounds(&range, text.chars().count())?;
                 let part: String = text.chars().skip(start).take(end - start).collect();
                 Ok(Self::from(part))
@@ -128,7 +127,7 @@ impl ValT for Value {
         match self {
             Self::List(list) => {
                 let mut new = List::default();
-                for item in into_owned_list(list).into_items() {
+                for item in Rc::unwrap_or_clone(list) {
                     if let Some(item) = first(f(item))? {
                         new.push(item);
                     }
@@ -137,7 +136,7 @@ impl ValT for Value {
             }
             Self::Map(map) => {
                 let mut new = Map::default();
-                for (key, value) in into_owned_map(map).into_entries() {
+                for (key, value) in Rc::unwrap_or_clone(map) {
                     if let Some(value) = first(f(value))? {
                         new.insert(key, value);
                     }
@@ -158,9 +157,9 @@ impl ValT for Value {
             (Self::Null, Self::Text(_)) => Self::Map(Rc::default()).map_index(index, opt, f),
             (Self::Null, Self::Number(_)) => Self::List(Rc::default()).map_index(index, opt, f),
             (Self::Map(map), Self::Text(key)) => {
-                let changed = first(f(map.entries().get(key).cloned().unwrap_or(Self::Null)))?;
+                let changed = first(f(map.get(key).cloned().unwrap_or(Self::Null)))?;
                 let mut new = Map::default();
-                for (old, value) in map.entries().iter().filter(|(old, _)| *old != key) {
+                for (old, value) in map.iter().filter(|(old, _)| *old != key) {
                     new.insert(Rc::clone(old), value.clone());
                 }
                 if let Some(value) = changed {
@@ -169,23 +168,22 @@ impl ValT for Value {
                 Ok(Self::Map(new.into()))
             }
             (Self::List(list), Self::Number(index)) => {
-                let Some(place) = position(*index, list.items().len()) else {
+                let Some(place) = position(*index, list.len()) else {
                     let fail = |_| Exn::from(Error::str(format_args!("index {index} out of bounds")));
                     return opt.fail(Self::List(list), fail);
                 };
-                let changed = first(f(list.items().get(place).cloned().unwrap_or(Self::Null)))?;
+                let changed = first(f(list.get(place).cloned().unwrap_or(Self::Null)))?;
                 let mut new = List::default();
-                for item in list.items().iter().take(place) {
+                for item in list.iter().take(place) {
                     new.push(item.clone());
                 }
                 if let Some(item) = changed {
-                    // `push` charges the memory of each filled item.
-                    while new.items().len() < place {
+                    while new.len() < place {
                         new.push(Self::Null);
                     }
                     new.push(item);
                 }
-                for item in list.items().iter().skip(place.saturating_add(1)) {
+                for item in list.iter().skip(place.saturating_add(1)) {
                     new.push(item.clone());
                 }
                 Ok(Self::List(new.into()))
@@ -208,16 +206,16 @@ impl ValT for Value {
             Self::List(list) => list,
             other => return opt.fail(other, |other| Exn::from(Error::typ(other, "array"))),
         };
-        let (start, end) = match bounds(&range, list.items().len()) {
+        let (start, end) = match bounds(&range, list.len()) {
             Ok(bounds) => bounds,
             Err(error) => return opt.fail(Self::List(list), |_| Exn::from(error)),
         };
-        let changed = match first(f(list.items()[start..end].iter().cloned().collect()))? {
+        let changed = match first(f(list[start..end].iter().cloned().collect()))? {
             None => Rc::default(),
             Some(Self::List(changed)) => changed,
             Some(other) => return Err(Exn::from(Error::typ(other, "array"))),
         };
-        let parts = [&list.items()[..start], changed.items(), &list.items()[end..]];
+        let parts = [&list[..start], &changed[..], &list[end..]];
         Ok(parts.into_iter().flatten().cloned().collect())
     }
 
@@ -228,10 +226,7 @@ impl ValT for Value {
     fn into_string(self) -> Self {
         match self {
             Self::Text(_) => self,
-            other => {
-                budget::allocate(other.bytes());
-                Self::from(other.to_string())
-            }
+            other => Self::from(other.to_string()),
         }
     }
 }

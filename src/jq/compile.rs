@@ -4,16 +4,15 @@ use jaq_core::compile::Undefined;
 use jaq_core::load::{self, Arena, File, Loader};
 use jaq_core::{Compiler, Filter};
 
-use super::evaluate::Budgeted;
+use super::evaluate::Counted;
 use super::{FilterError, Limits, Rule, natives};
 use crate::text::{printable, truncate};
 
 pub(super) struct Compiled {
-    pub(super) filter: Filter<Budgeted>,
+    pub(super) filter: Filter<Counted>,
     pub(super) variables: Vec<String>,
 }
 
-/// Compiles a rule. The parser is recursive, so this needs a large stack.
 pub(super) fn compile(rule: &Rule, limits: &Limits) -> Result<Compiled, FilterError> {
     check_size(rule, limits).map_err(FilterError::Invalid)?;
     for name in rule.variables.keys() {
@@ -63,7 +62,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn load_and_compile(rule: &Rule) -> Result<Filter<Budgeted>, String> {
+fn load_and_compile(rule: &Rule) -> Result<Filter<Counted>, String> {
     let code = rule.jq.as_str();
     let arena = Arena::default();
     let modules = Loader::new(natives::definitions())

@@ -1,21 +1,18 @@
-use std::io;
+use serde::{Deserialize, Serialize};
 
-use super::Limits;
-use super::budget::Exhausted;
-
-/// Reasons why a rule gives no answer. Only [`FilterError::Thread`] is transient.
-#[derive(Debug, thiserror::Error)]
+/// Reasons why a rule gives no answer. Only [`FilterError::Process`] is transient.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum FilterError {
     #[error("spec.filterRule is not valid: {0}")]
     Invalid(String),
     #[error("spec.filterRule failed for chart {chart}: {cause}")]
     Failed { chart: String, cause: String },
-    #[error("spec.filterRule was stopped at chart {chart}: {cause}; simplify the rule")]
-    TooCostly { chart: String, cause: String },
-    #[error("failed to start a thread for spec.filterRule: {0}")]
-    Thread(#[source] io::Error),
-    #[error("internal error in Portolan; please report this bug")]
-    Panicked,
+    /// `place` is empty, or names the charts in evaluation.
+    #[error("spec.filterRule was stopped{place}: {cause}; simplify the rule")]
+    LimitExceeded { place: String, cause: String },
+    /// The process that evaluates filters failed for another reason than a limit.
+    #[error("failed to evaluate spec.filterRule: {0}")]
+    Process(String),
 }
 
 impl FilterError {
@@ -24,30 +21,13 @@ impl FilterError {
         match self {
             Self::Invalid(_) => "InvalidFilter",
             Self::Failed { .. } => "FilterFailed",
-            Self::TooCostly { .. } => "FilterTooCostly",
-            Self::Thread(_) => "ResourceExhausted",
-            Self::Panicked => "InternalError",
+            Self::LimitExceeded { .. } => "FilterLimitExceeded",
+            Self::Process(_) => "FilterProcessFailed",
         }
     }
 
     #[must_use]
     pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Thread(_))
-    }
-}
-
-impl Exhausted {
-    pub(super) fn describe(self, limits: &Limits) -> String {
-        match self {
-            Self::Steps => format!("it takes more than {} steps", limits.steps.min(Limits::MAX_STEPS)),
-            Self::Time => format!(
-                "it takes more than {} seconds for all charts together",
-                limits.time.as_secs_f64()
-            ),
-            Self::Stack => "its calls are nested too deeply".to_owned(),
-            Self::Depth => format!("its lists and objects are more than {} levels deep", limits.depth),
-            Self::Value => format!("it creates a value of more than {} bytes", limits.value_bytes),
-            Self::Allocated => format!("it creates values of more than {} bytes", limits.allocated_bytes),
-        }
+        matches!(self, Self::Process(_))
     }
 }

@@ -1,71 +1,64 @@
 use std::fmt::{self, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
 use jaq_core::data::HasLut;
 use jaq_core::{Ctx, DataT, Lut, Vars};
 
-use super::budget::{self, Exhausted};
+use super::FilterError;
 use super::compile::Compiled;
+use super::steps::{self, Exceeded};
 use super::value::Value;
-use super::{FilterError, Limits};
 use crate::text::{printable, truncate};
 
 const QUOTED_BYTES: usize = 256;
 
 /// The interpreter's data types, with every step counted.
-pub(super) struct Budgeted;
+pub(super) struct Counted;
 
-impl DataT for Budgeted {
+impl DataT for Counted {
     type V<'a> = Value;
     type Data<'a> = Steps<'a>;
 }
 
 /// Counts a step whenever the interpreter accesses the program.
 #[derive(Clone)]
-pub(super) struct Steps<'a>(&'a Lut<Budgeted>);
+pub(super) struct Steps<'a>(&'a Lut<Counted>);
 
-impl<'a> HasLut<'a, Budgeted> for Steps<'a> {
-    fn lut(&self) -> &'a Lut<Budgeted> {
-        budget::step();
+impl<'a> HasLut<'a, Counted> for Steps<'a> {
+    fn lut(&self) -> &'a Lut<Counted> {
+        steps::step();
         self.0
     }
 }
 
-pub(super) fn keeps(
-    compiled: &Compiled,
-    chart: &serde_json::Value,
-    limits: &Limits,
-    deadline: Option<Instant>,
-) -> Result<bool, FilterError> {
-    let name = || quoted(chart["name"].as_str().unwrap_or("without a name"));
-    let failed = |cause| FilterError::Failed { chart: name(), cause };
-    let too_costly = |limit: Exhausted| FilterError::TooCostly {
-        chart: name(),
-        cause: limit.describe(limits),
+pub(super) fn keeps(compiled: &Compiled, chart: Value, max_steps: u64) -> Result<bool, FilterError> {
+    let name = match &chart {
+        Value::Map(map) => map.get("name").and_then(|name| match name {
+            Value::Text(name) => Some(quoted(name)),
+            _ => None,
+        }),
+        _ => None,
     };
-    // A simple rule ends before the first periodic check of the deadline.
-    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-        return Err(too_costly(Exhausted::Time));
-    }
+    let name = name.unwrap_or_else(|| "without a name".to_owned());
     // Values are created and dropped inside, so that an unwind leaves none behind.
-    let evaluate = || {
-        // The chart is not charged, it has its own limits.
-        let input = Value::from_json(chart);
-        budget::run_within(limits, deadline, || first_output(compiled, input))
-    };
-    match catch_unwind(AssertUnwindSafe(evaluate)) {
-        Ok(answer) => answer.map_err(failed),
-        Err(payload) => Err(match budget::exhausted(&*payload) {
-            Some(limit) => too_costly(limit),
-            None => failed("the jq interpreter panicked; please report this bug".to_owned()),
+    match steps::run_within(max_steps, || first_output(compiled, chart)) {
+        Ok(answer) => answer.map_err(|cause| FilterError::Failed { chart: name, cause }),
+        Err(Some(exceeded)) => Err(FilterError::LimitExceeded {
+            place: format!(" at chart {name}"),
+            cause: match exceeded {
+                Exceeded::Steps => format!("it takes more than {max_steps} steps"),
+                Exceeded::Size => "it creates a value that is too large".to_owned(),
+            },
+        }),
+        Err(None) => Err(FilterError::Failed {
+            chart: name,
+            cause: "the jq interpreter panicked; please report this bug".to_owned(),
         }),
     }
 }
 
 fn first_output(compiled: &Compiled, input: Value) -> Result<bool, String> {
     let variables = compiled.variables.iter().map(|value| Value::text(value));
-    let context = Ctx::<Budgeted>::new(Steps(&compiled.filter.lut), Vars::new(variables));
+    let context = Ctx::<Counted>::new(Steps(&compiled.filter.lut), Vars::new(variables));
     let mut outputs = compiled.filter.id.run((context, input));
     match outputs.next() {
         Some(Ok(Value::Bool(answer))) => Ok(answer),

@@ -8,21 +8,19 @@
 //! - There are no dates, streams, formats other than `@text` and `@json`, and fewer mathematical functions.
 //! - `join` rejects lists and maps, and error messages differ.
 //!
-//! Rules are untrusted. They have no access to the environment, files, modules or further inputs, and [`Limits`]
-//! bound size, steps, memory, nesting and time. Steps are deterministic; the time limit is the last resort.
-//! Values are our own type, which charges memory before allocating it (`.+.` forty times, `"a" * 1e12`).
-//! Not limited are the interpreter's own iterators and bindings (about a hundred bytes per step), and a single
-//! regular expression search, which may exceed the deadline by seconds.
+//! Rules are untrusted. They have no access to the environment, files, modules or further inputs. [`Limits`] bound size and
+//! steps; nothing here bounds memory, nesting of values, or the time of one step (`"a" * 1e9`). So rules are compiled and
+//! evaluated in a child process ([`Evaluator`]) that bounds those, and whose end is an exceeded limit of the rule.
 
 mod access;
-mod budget;
 mod compile;
 mod error;
 mod evaluate;
 mod natives;
 mod operators;
+mod protocol;
 mod regex;
-mod thread;
+mod steps;
 mod value;
 
 #[cfg(test)]
@@ -30,15 +28,16 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
 
 pub use error::FilterError;
-pub use thread::on_large_stack;
+pub use protocol::{Evaluator, charts_request, decode_answer, is_load_request, load_request};
 
 use compile::Compiled;
+use value::Value;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     pub jq: String,
     /// Values by name, including the `$`.
@@ -53,86 +52,52 @@ impl Rule {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub rule_bytes: usize,
     pub variables: usize,
     pub variable_bytes: usize,
-    /// Interpreter steps per chart, at most [`Limits::MAX_STEPS`]. Reading 64 bytes of a value also counts as one.
+    /// Interpreter steps per chart.
     pub steps: u64,
-    pub time: Duration,
-    pub value_bytes: u64,
-    /// Size of all values allocated for one chart, including dropped ones.
-    pub allocated_bytes: u64,
-    /// Nesting of lists and maps.
-    pub depth: u32,
-    pub stack_bytes: usize,
-}
-
-impl Limits {
-    /// Upper limit of steps. Each may bind a variable, a chain of bindings is dropped recursively, and more would
-    /// overflow the stack.
-    pub const MAX_STEPS: u64 = 1_000_000;
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        const MIB: u64 = 1024 * 1024;
         Self {
             // The longest rule of Kubeapps' dashboard, with 300 names, has half of that.
             rule_bytes: 16 * 1024,
             variables: 1_000,
             variable_bytes: 64 * 1024,
             // Forty per version of a chart with 25,000 versions.
-            steps: Self::MAX_STEPS,
-            time: Duration::from_secs(30),
-            value_bytes: 64 * MIB,
-            allocated_bytes: 128 * MIB,
-            depth: 256,
-            stack_bytes: 4 * 1024 * 1024,
+            steps: 1_000_000,
         }
     }
 }
 
-/// A compiled rule. Clones share the program and the time budget.
+/// A compiled rule. Clones share the program.
 #[derive(Clone)]
 pub struct Filter {
     compiled: Arc<Compiled>,
     limits: Limits,
-    spent: Arc<AtomicU64>,
 }
 
 impl Filter {
-    /// Compiles a rule, once per sync. Starts a thread unless called inside [`on_large_stack`].
+    /// Compiles a rule. The parser is recursive.
     pub fn compile(rule: &Rule, limits: Limits) -> Result<Self, FilterError> {
-        let compiled = thread::ensure_large_stack(|| compile::compile(rule, &limits))??;
         Ok(Self {
-            compiled: Arc::new(compiled),
+            compiled: Arc::new(compile::compile(rule, &limits)?),
             limits,
-            spent: Arc::default(),
         })
     }
 
-    /// Returns the same rule with the full time budget.
-    #[must_use]
-    pub fn with_full_time_budget(&self) -> Self {
-        Self {
-            compiled: Arc::clone(&self.compiled),
-            limits: self.limits,
-            spent: Arc::default(),
-        }
+    /// Returns true if the rule keeps the chart, given its JSON as stored.
+    pub fn keeps(&self, chart: &serde_json::Value) -> Result<bool, FilterError> {
+        let invalid = |error: serde_json::Error| FilterError::Process(error.to_string());
+        self.keeps_value(Value::deserialize(chart).map_err(invalid)?)
     }
 
-    /// Returns true if the rule keeps the chart, given its JSON as stored. Call this inside one [`on_large_stack`] for
-    /// all charts; otherwise each call starts a thread.
-    pub fn keeps(&self, chart: &serde_json::Value) -> Result<bool, FilterError> {
-        let started = Instant::now();
-        let spent = Duration::from_nanos(self.spent.load(Ordering::Relaxed));
-        let deadline = started.checked_add(self.limits.time.saturating_sub(spent));
-        let kept = thread::ensure_large_stack(|| evaluate::keeps(&self.compiled, chart, &self.limits, deadline))?;
-        let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.spent.fetch_add(took, Ordering::Relaxed);
-        kept
+    fn keeps_value(&self, chart: Value) -> Result<bool, FilterError> {
+        evaluate::keeps(&self.compiled, chart, self.limits.steps)
     }
 }
 

@@ -4,10 +4,10 @@ use jaq_core::load::parse::Def;
 use jaq_core::native::{Fun, bome, run, v};
 use jaq_core::{Cv, Error, ValR, load};
 
-use super::evaluate::Budgeted;
+use super::evaluate::Counted;
 use super::operators::split;
+use super::regex;
 use super::value::Value;
-use super::{budget, regex};
 
 /// Functions of the interpreter that rules may not use: `range` outputs values without interpreter steps, and the
 /// others depend on the key order of maps.
@@ -20,32 +20,30 @@ pub(super) fn definitions() -> impl Iterator<Item = Def<&'static str>> {
         .into_iter()
 }
 
-pub(super) fn functions() -> impl Iterator<Item = Fun<Budgeted>> {
+pub(super) fn functions() -> impl Iterator<Item = Fun<Counted>> {
     let core_functions = jaq_core::funs().filter(|(name, ..)| !EXCLUDED.contains(name));
     core_functions.chain(native_functions())
 }
 
 macro_rules! native {
     ($name:literal, $f:expr) => {
-        run(($name, v(0), |cv| bome(on_input(cv.1, $f))))
+        run(($name, v(0), |cv| bome(on_input(cv, $f))))
     };
     ($name:literal, $f:expr, 1) => {
         run(($name, v(1), |cv| bome(with_argument(cv, $f))))
     };
 }
 
-fn on_input(input: Value, f: fn(Value) -> ValR<Value>) -> ValR<Value> {
-    budget::charge_read(input.bytes());
-    f(input)
+fn on_input(cv: Cv<'_, Counted>, f: fn(Value) -> ValR<Value>) -> ValR<Value> {
+    f(cv.1)
 }
 
-fn with_argument(mut cv: Cv<'_, Budgeted>, f: fn(Value, &Value) -> ValR<Value>) -> ValR<Value> {
+fn with_argument(mut cv: Cv<'_, Counted>, f: fn(Value, &Value) -> ValR<Value>) -> ValR<Value> {
     let argument = cv.0.pop_var();
-    budget::charge_read(cv.1.bytes() + argument.bytes());
     f(cv.1, &argument)
 }
 
-fn native_functions() -> [Fun<Budgeted>; 46] {
+fn native_functions() -> [Fun<Counted>; 46] {
     [
         native!("type", |input| Ok(Value::text(input.kind()))),
         native!("length", length),
@@ -59,10 +57,7 @@ fn native_functions() -> [Fun<Budgeted>; 46] {
         native!("reverse", reverse),
         native!("_sort_by_first", sort_by_first),
         native!("_group_by_first", group_by_first),
-        native!("tojson", |input| {
-            budget::allocate(input.bytes());
-            Ok(Value::from(input.to_string()))
-        }),
+        native!("tojson", |input| Ok(Value::from(input.to_string()))),
         native!("fromjson", from_json),
         native!("tonumber", to_number),
         native!("ascii_downcase", |input| on_text(input, |text| Value::text(
@@ -161,13 +156,13 @@ fn trimmed(input: Value, part: &Value, f: for<'a> fn(&'a str, &str) -> Option<&'
     }
 }
 
-fn by_regex(mut cv: Cv<'_, Budgeted>, f: fn(&Value, &Value, &Value) -> ValR<Value>) -> ValR<Value> {
+fn by_regex(mut cv: Cv<'_, Counted>, f: fn(&Value, &Value, &Value) -> ValR<Value>) -> ValR<Value> {
     let flags = cv.0.pop_var();
     let pattern = cv.0.pop_var();
     f(&cv.1, &pattern, &flags)
 }
 
-fn power(mut cv: Cv<'_, Budgeted>) -> ValR<Value> {
+fn power(mut cv: Cv<'_, Counted>) -> ValR<Value> {
     let exponent = cv.0.pop_var();
     let base = cv.0.pop_var();
     match (&base, &exponent) {
@@ -182,26 +177,26 @@ fn length(input: Value) -> ValR<Value> {
         Value::Null => Ok(Value::count(0)),
         Value::Number(number) => Ok(Value::Number(number.abs())),
         Value::Text(text) => Ok(Value::count(text.chars().count())),
-        Value::List(list) => Ok(Value::count(list.items().len())),
-        Value::Map(map) => Ok(Value::count(map.entries().len())),
+        Value::List(list) => Ok(Value::count(list.len())),
+        Value::Map(map) => Ok(Value::count(map.len())),
         Value::Bool(_) => Err(Error::typ(input, "something that has a length")),
     }
 }
 
 fn keys(input: Value) -> ValR<Value> {
     match &input {
-        Value::List(list) => Ok((0..list.items().len()).map(Value::count).collect()),
-        Value::Map(map) => Ok(map.entries().keys().map(|key| Value::Text(Rc::clone(key))).collect()),
+        Value::List(list) => Ok((0..list.len()).map(Value::count).collect()),
+        Value::Map(map) => Ok(map.keys().map(|key| Value::Text(Rc::clone(key))).collect()),
         _ => Err(Error::typ(input, "iterable (array or object)")),
     }
 }
 
 fn has(input: Value, key: &Value) -> ValR<Value> {
     match (&input, key) {
-        (Value::Map(map), Value::Text(key)) => Ok(Value::Bool(map.entries().contains_key(key))),
+        (Value::Map(map), Value::Text(key)) => Ok(Value::Bool(map.contains_key(key))),
         (Value::List(list), Value::Number(index)) => {
             #[allow(clippy::cast_precision_loss, reason = "a list is far shorter than 2^53")]
-            let length = list.items().len() as f64;
+            let length = list.len() as f64;
             Ok(Value::Bool(*index >= 0.0 && *index < length))
         }
         _ => Err(Error::index(input, key.clone())),
@@ -211,20 +206,12 @@ fn has(input: Value, key: &Value) -> ValR<Value> {
 /// Returns true if `part` is contained in `container`: as a substring, item by item, entry by entry, or as an equal
 /// value.
 fn contains(container: &Value, part: &Value) -> Result<bool, Error<Value>> {
-    // Lists are compared item by item, each with each.
-    budget::charge_read(container.bytes().min(part.bytes()));
     match (container, part) {
-        (Value::Text(container), Value::Text(part)) => {
-            // A long text may be searched for each of many parts.
-            budget::charge_read((container.len() + part.len()) as u64);
-            Ok(container.contains(&**part))
-        }
+        (Value::Text(container), Value::Text(part)) => Ok(container.contains(&**part)),
         (Value::List(container), Value::List(part)) => {
-            for part in part.items() {
-                budget::charge_read(part.bytes() + container.items().len() as u64 * 64);
+            for part in &**part {
                 // Here a type mismatch of items is not an error.
                 if !container
-                    .items()
                     .iter()
                     .any(|container| contains(container, part).unwrap_or(false))
                 {
@@ -234,8 +221,8 @@ fn contains(container: &Value, part: &Value) -> Result<bool, Error<Value>> {
             Ok(true)
         }
         (Value::Map(container), Value::Map(part)) => {
-            for (key, part) in part.entries() {
-                match container.entries().get(key) {
+            for (key, part) in &**part {
+                match container.get(key) {
                     Some(container) if contains(container, part)? => {}
                     _ => return Ok(false),
                 }
@@ -266,26 +253,21 @@ pub(super) fn indices(container: Value, part: &Value) -> ValR<Value> {
             };
             Ok(occurrences.map(Value::count).collect())
         }
-        (Value::List(_), Value::List(part)) if part.items().is_empty() => Ok(Value::from_iter([])),
+        (Value::List(_), Value::List(part)) if part.is_empty() => Ok(Value::from_iter([])),
         (Value::List(list), Value::List(part)) => {
-            let windows = list.items().windows(part.items().len()).enumerate();
-            let found = windows.filter(|(_, window)| {
-                window.iter().zip(part.items()).all(|(a, b)| {
-                    budget::step();
-                    a == b
-                })
-            });
+            let windows = list.windows(part.len()).enumerate();
+            let found = windows.filter(|(_, window)| *window == part.as_slice());
             Ok(found.map(|(index, _)| Value::count(index)).collect())
         }
         (Value::List(list), item) => {
-            let found = list.items().iter().enumerate().filter(|(_, other)| *other == item);
+            let found = list.iter().enumerate().filter(|(_, other)| *other == item);
             Ok(found.map(|(index, _)| Value::count(index)).collect())
         }
         _ => Err(Error::index(container, part.clone())),
     }
 }
 
-/// Iterates over the positions of a part in a text, in characters. Matches may overlap, so each search is charged.
+/// Iterates over the positions of a part in a text, in characters. Matches may overlap.
 struct Occurrences<'a> {
     text: &'a str,
     part: &'a str,
@@ -297,11 +279,8 @@ impl Iterator for Occurrences<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        budget::step();
-        budget::charge_read(self.part.len() as u64);
         let rest = &self.text[self.at..];
         let distance = rest.find(self.part)?;
-        budget::charge_read(distance as u64);
         let found = self.characters + rest[..distance].chars().count();
         let first = rest[distance..].chars().next()?;
         self.at += distance + first.len_utf8();
@@ -314,7 +293,7 @@ fn reverse(input: Value) -> ValR<Value> {
     match &input {
         Value::Null => Ok(Value::from_iter([])),
         Value::Text(text) => Ok(Value::from(text.chars().rev().collect::<String>())),
-        Value::List(list) => Ok(list.items().iter().rev().cloned().collect()),
+        Value::List(list) => Ok(list.iter().rev().cloned().collect()),
         _ => Err(Error::typ(input, "array")),
     }
 }
@@ -322,7 +301,7 @@ fn reverse(input: Value) -> ValR<Value> {
 /// Returns the sort key of a pair, which our own definitions create.
 fn first_of(pair: &Value) -> &Value {
     match pair {
-        Value::List(list) => list.items().first().unwrap_or(&Value::Null),
+        Value::List(list) => list.first().unwrap_or(&Value::Null),
         _ => &Value::Null,
     }
 }
@@ -331,8 +310,7 @@ fn sort_by_first(input: Value) -> ValR<Value> {
     let Value::List(list) = &input else {
         return Err(Error::typ(input, "array"));
     };
-    budget::allocate(list.items().len() as u64 * 16);
-    let mut items = list.items().to_vec();
+    let mut items = list.to_vec();
     items.sort_by(|a, b| first_of(a).sorting_order(first_of(b)));
     Ok(items.into_iter().collect())
 }
@@ -341,9 +319,7 @@ fn group_by_first(input: Value) -> ValR<Value> {
     let Value::List(list) = &input else {
         return Err(Error::typ(input, "array"));
     };
-    let groups = list
-        .items()
-        .chunk_by(|a, b| first_of(a).sorting_order(first_of(b)).is_eq());
+    let groups = list.chunk_by(|a, b| first_of(a).sorting_order(first_of(b)).is_eq());
     Ok(groups.map(|group| group.iter().cloned().collect()).collect())
 }
 
@@ -359,10 +335,8 @@ fn from_json(input: Value) -> ValR<Value> {
     let Value::Text(text) = &input else {
         return Err(Error::typ(input, "string"));
     };
-    // A parsed document takes several times the size of its text.
-    budget::allocate(text.len() as u64 * 8);
     match serde_json::from_str(text) {
-        Ok(json) => Ok(Value::from_json(&json)),
+        Ok(value) => Ok(value),
         Err(error) => Err(Error::str(format_args!("not JSON: {error}"))),
     }
 }
@@ -396,6 +370,6 @@ fn implode(input: Value) -> ValR<Value> {
         Value::Number(number) => char::from_u32(*number as u32),
         _ => None,
     };
-    let text: Option<String> = list.items().iter().map(character).collect();
+    let text: Option<String> = list.iter().map(character).collect();
     text.map(Value::from).ok_or_else(|| fail(&input))
 }

@@ -4,10 +4,13 @@ use std::rc::Rc;
 use jaq_core::ops::Math;
 use jaq_core::{Error, ValR};
 
-use super::budget;
-use super::value::{Map, Value, into_owned_list, into_owned_map};
+use super::steps;
+use super::value::{Map, Value};
 
 type Result = ValR<Value>;
+
+/// Far above the memory of the process.
+const MAX_TEXT_BYTES: u64 = 1 << 40;
 
 impl Add for Value {
     type Output = Result;
@@ -16,22 +19,15 @@ impl Add for Value {
         match (self, other) {
             (Self::Null, value) | (value, Self::Null) => Ok(value),
             (Self::Number(a), Self::Number(b)) => Ok(Self::Number(a + b)),
-            (Self::Text(a), Self::Text(b)) => {
-                budget::allocate((a.len() + b.len()) as u64);
-                Ok(Self::text(&[&*a, &*b].concat()))
-            }
+            (Self::Text(a), Self::Text(b)) => Ok(Self::from([&*a, &*b].concat())),
             (Self::List(a), Self::List(b)) => {
-                let mut list = into_owned_list(a);
-                for item in b.items() {
-                    list.push(item.clone());
-                }
+                let mut list = Rc::unwrap_or_clone(a);
+                list.extend_from_slice(&b);
                 Ok(Self::List(list.into()))
             }
             (Self::Map(a), Self::Map(b)) => {
-                let mut map = into_owned_map(a);
-                for (key, value) in b.entries() {
-                    map.insert(Rc::clone(key), value.clone());
-                }
+                let mut map = Rc::unwrap_or_clone(a);
+                map.extend(b.iter().map(|(key, value)| (Rc::clone(key), value.clone())));
                 Ok(Self::Map(map.into()))
             }
             (a, b) => Err(Error::math(a, Math::Add, b)),
@@ -43,17 +39,13 @@ impl Sub for Value {
     type Output = Result;
 
     fn sub(self, other: Self) -> Result {
-        let bytes = self.bytes() + other.bytes();
         match (self, other) {
             (Self::Number(a), Self::Number(b)) => Ok(Self::Number(a - b)),
             (Self::List(a), Self::List(b)) => {
-                // Comparisons of small items are free, and the result may be empty, so charge both inputs.
-                budget::charge_read(bytes);
-                budget::allocate((b.items().len() * size_of::<&Self>()) as u64);
-                let mut taken: Vec<&Self> = b.items().iter().collect();
+                let mut taken: Vec<&Self> = b.iter().collect();
                 taken.sort_by(|a, b| a.sorting_order(b));
                 let stays = |item: &&Self| taken.binary_search_by(|taken| taken.sorting_order(item)).is_err();
-                Ok(a.items().iter().filter(stays).cloned().collect())
+                Ok(a.iter().filter(stays).cloned().collect())
             }
             (a, b) => Err(Error::math(a, Math::Sub, b)),
         }
@@ -86,16 +78,17 @@ fn repeated(text: &str, times: f64) -> Value {
         reason = "not negative, and saturating"
     )]
     let times = times as u64;
-    let bytes = times.saturating_mul(text.len() as u64);
-    budget::check_value(bytes, 1);
-    budget::allocate(bytes);
-    Value::text(&text.repeat(usize::try_from(times).unwrap_or(usize::MAX)))
+    // A longer text would panic before it is allocated.
+    match times.checked_mul(text.len() as u64) {
+        Some(bytes) if bytes < MAX_TEXT_BYTES => Value::from(text.repeat(usize::try_from(times).unwrap_or_default())),
+        _ => steps::too_large(),
+    }
 }
 
 fn merged(a: Rc<Map>, b: &Map) -> Map {
-    let mut map = into_owned_map(a);
-    for (key, value) in b.entries() {
-        let value = match (map.entries().get(key), value) {
+    let mut map = Rc::unwrap_or_clone(a);
+    for (key, value) in b {
+        let value = match (map.get(key), value) {
             (Some(Value::Map(a)), Value::Map(b)) => Value::Map(merged(Rc::clone(a), b).into()),
             (_, value) => value.clone(),
         };

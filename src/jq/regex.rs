@@ -7,7 +7,6 @@ use std::iter;
 use jaq_core::{Error, ValR};
 use regex::{Captures, Regex, RegexBuilder};
 
-use super::budget;
 use super::value::{Map, Value};
 use crate::text::truncate;
 
@@ -62,18 +61,9 @@ pub(super) fn tests(text: &Value, pattern: &Value, flags: &Value) -> ValR<Value>
 pub(super) fn matches(text: &Value, pattern: &Value, flags: &Value) -> ValR<Value> {
     with_regex(text, pattern, flags, |regex, flags, text| {
         let mut offsets = Offsets::default();
-        let mut searched = 0;
         let found = regex.captures_iter(text).take(if flags.all { usize::MAX } else { 1 });
         found
-            .map(|captures| {
-                // Each match is a search of its own, possibly over all of the remaining text.
-                let end = captures.get_match().end();
-                budget::step();
-                budget::charge_read((end - searched) as u64 * 16);
-                budget::check_clock();
-                searched = end;
-                found_value(regex, text, &captures, &mut offsets)
-            })
+            .map(|captures| found_value(regex, text, &captures, &mut offsets))
             .collect()
     })
 }
@@ -89,8 +79,6 @@ fn with_regex(
         (Value::Text(_), other) => return Err(Error::typ(other.clone(), "regular expression")),
         (other, _) => return Err(Error::typ(other.clone(), "string")),
     };
-    // Flags may be repeated millions of times.
-    budget::charge_read(flags.bytes());
     let flags = Flags::read(flags)?;
     if pattern.len() > MAX_PATTERN_BYTES {
         let bytes = pattern.len();
@@ -104,9 +92,6 @@ fn with_regex(
             "a text of {bytes} bytes is too long for a regular expression, the limit is {MAX_SEARCHED_BYTES}"
         )));
     }
-    // A search cannot be interrupted, so its cost is charged first.
-    budget::charge_read((text.len() + pattern.len()) as u64 * 16);
-    budget::check_clock();
     COMPILED.with_borrow_mut(|cache| {
         let key = (pattern.to_string(), flags);
         if !cache.contains_key(&key) {
@@ -121,7 +106,6 @@ fn with_regex(
 }
 
 fn compile(pattern: &str, flags: Flags) -> Result<Regex, String> {
-    budget::charge_read(MAX_COMPILED_BYTES as u64);
     RegexBuilder::new(&from_go(pattern))
         .case_insensitive(flags.ignore_case)
         .dot_matches_new_line(flags.dot_matches_newline)

@@ -1,22 +1,18 @@
-//! JSON values that track their own size.
-//!
-//! A shared value is stored once, so a rule can build one that represents terabytes in forty steps (`[., .]`
-//! repeatedly). Comparing, printing or dropping it would not end or overflow the stack. Each list and map therefore
-//! stores its expanded size and depth, and none may exceed the limits.
+//! JSON values of the interpreter.
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::rc::Rc;
 
 use jaq_core::val;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::budget;
+pub(super) type List = Vec<Value>;
 
-const VALUE_BYTES: u64 = 16;
-
-const ENTRY_BYTES: u64 = 64;
+/// Ordered by keys, as in gojq.
+pub(super) type Map = BTreeMap<Rc<str>, Value>;
 
 #[derive(Clone, Debug)]
 pub(super) enum Value {
@@ -28,107 +24,14 @@ pub(super) enum Value {
     Map(Rc<Map>),
 }
 
-#[derive(Clone, Debug, Default)]
-pub(super) struct List {
-    items: Vec<Value>,
-    bytes: u64,
-    depth: u32,
-}
-
-/// Ordered by keys, as in gojq.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Map {
-    entries: BTreeMap<Rc<str>, Value>,
-    bytes: u64,
-    depth: u32,
-}
-
-impl List {
-    pub(super) fn items(&self) -> &[Value] {
-        &self.items
-    }
-
-    pub(super) fn into_items(self) -> Vec<Value> {
-        self.items
-    }
-
-    pub(super) fn push(&mut self, item: Value) {
-        budget::allocate(VALUE_BYTES);
-        self.bytes += item.bytes();
-        self.depth = self.depth.max(item.depth());
-        budget::check_value(self.bytes, self.depth + 1);
-        self.items.push(item);
-    }
-}
-
-impl Map {
-    pub(super) fn entries(&self) -> &BTreeMap<Rc<str>, Value> {
-        &self.entries
-    }
-
-    pub(super) fn into_entries(self) -> BTreeMap<Rc<str>, Value> {
-        self.entries
-    }
-
-    pub(super) fn insert(&mut self, key: Rc<str>, value: Value) {
-        budget::allocate(ENTRY_BYTES);
-        // An upper bound: replacing the deepest value does not decrease it.
-        self.depth = self.depth.max(value.depth());
-        self.bytes += value.bytes();
-        match self.entries.entry(key) {
-            Entry::Vacant(entry) => {
-                self.bytes += ENTRY_BYTES + entry.key().len() as u64;
-                entry.insert(value);
-            }
-            Entry::Occupied(mut entry) => self.bytes -= entry.insert(value).bytes(),
-        }
-        budget::check_value(self.bytes, self.depth + 1);
-    }
-}
-
-pub(super) fn into_owned_list(list: Rc<List>) -> List {
-    Rc::try_unwrap(list).unwrap_or_else(|shared| {
-        budget::allocate(shared.items.len() as u64 * VALUE_BYTES);
-        (*shared).clone()
-    })
-}
-
-pub(super) fn into_owned_map(map: Rc<Map>) -> Map {
-    Rc::try_unwrap(map).unwrap_or_else(|shared| {
-        budget::allocate(shared.entries.len() as u64 * ENTRY_BYTES);
-        (*shared).clone()
-    })
-}
-
 impl Value {
     pub(super) fn text(text: &str) -> Self {
-        budget::allocate(VALUE_BYTES + text.len() as u64);
-        budget::check_value(text.len() as u64, 1);
         Self::Text(text.into())
     }
 
     pub(super) fn count(count: usize) -> Self {
         #[allow(clippy::cast_precision_loss, reason = "a value is far smaller than 2^53 bytes")]
         Self::Number(count as f64)
-    }
-
-    /// Returns the expanded size, as if nothing were shared.
-    pub(super) fn bytes(&self) -> u64 {
-        VALUE_BYTES
-            + match self {
-                Self::Null | Self::Bool(_) | Self::Number(_) => 0,
-                Self::Text(text) => text.len() as u64,
-                Self::List(list) => list.bytes,
-                Self::Map(map) => map.bytes,
-            }
-    }
-
-    fn depth(&self) -> u32 {
-        match self {
-            Self::Null | Self::Bool(_) | Self::Number(_) | Self::Text(_) => 0,
-            Self::List(list) => list.depth + 1,
-            Self::Map(map) => map.depth + 1,
-        }
     }
 
     pub(super) fn kind(&self) -> &'static str {
@@ -142,24 +45,6 @@ impl Value {
         }
     }
 
-    /// Recursive. The JSON decoder and the limits bound the depth.
-    pub(super) fn from_json(json: &serde_json::Value) -> Self {
-        match json {
-            serde_json::Value::Null => Self::Null,
-            serde_json::Value::Bool(bool) => Self::Bool(*bool),
-            serde_json::Value::Number(number) => Self::Number(number.as_f64().unwrap_or(f64::NAN)),
-            serde_json::Value::String(text) => Self::text(text),
-            serde_json::Value::Array(items) => items.iter().map(Self::from_json).collect(),
-            serde_json::Value::Object(entries) => {
-                let mut map = Map::default();
-                for (key, value) in entries {
-                    map.insert(key.as_str().into(), Self::from_json(value));
-                }
-                Self::Map(map.into())
-            }
-        }
-    }
-
     /// jq's sort order: null, false, true, NaN, numbers, texts, lists, maps.
     pub(super) fn sorting_order(&self, other: &Self) -> Ordering {
         self.order(other, Ordering::Equal)
@@ -167,11 +52,6 @@ impl Value {
 
     /// The same order, with `nan_order` as the result for two NaNs.
     fn order(&self, other: &Self, nan_order: Ordering) -> Ordering {
-        budget::charge_read(self.bytes().min(other.bytes()));
-        self.walk_order(other, nan_order)
-    }
-
-    fn walk_order(&self, other: &Self, nan_order: Ordering) -> Ordering {
         match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
             (Self::Number(a), Self::Number(b)) => a.partial_cmp(b).unwrap_or_else(|| {
@@ -180,18 +60,12 @@ impl Value {
             }),
             (Self::Text(a), Self::Text(b)) => a.cmp(b),
             (Self::List(a), Self::List(b)) => {
-                let pairs = a.items.iter().zip(&b.items);
-                pairs
-                    .map(|(a, b)| a.walk_order(b, nan_order))
-                    .find(|order| order.is_ne())
-                    .unwrap_or_else(|| a.items.len().cmp(&b.items.len()))
+                let orders = a.iter().zip(&**b).map(|(a, b)| a.order(b, nan_order));
+                first_difference(orders).then_with(|| a.len().cmp(&b.len()))
             }
-            (Self::Map(a), Self::Map(b)) => a.entries.keys().cmp(b.entries.keys()).then_with(|| {
-                let pairs = a.entries.values().zip(b.entries.values());
-                pairs
-                    .map(|(a, b)| a.walk_order(b, nan_order))
-                    .find(|order| order.is_ne())
-                    .unwrap_or(Ordering::Equal)
+            (Self::Map(a), Self::Map(b)) => a.keys().cmp(b.keys()).then_with(|| {
+                let pairs = a.values().zip(b.values());
+                first_difference(pairs.map(|(a, b)| a.order(b, nan_order)))
             }),
             _ => self.rank().cmp(&other.rank()),
         }
@@ -207,6 +81,10 @@ impl Value {
             Self::Map(_) => 5,
         }
     }
+}
+
+fn first_difference(mut orders: impl Iterator<Item = Ordering>) -> Ordering {
+    orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
 /// NaN is not equal to itself.
@@ -232,7 +110,7 @@ impl fmt::Display for Value {
             Self::Text(text) => write_text(text, f),
             Self::List(list) => {
                 f.write_char('[')?;
-                for (index, item) in list.items.iter().enumerate() {
+                for (index, item) in list.iter().enumerate() {
                     f.write_str(if index == 0 { "" } else { "," })?;
                     item.fmt(f)?;
                 }
@@ -240,7 +118,7 @@ impl fmt::Display for Value {
             }
             Self::Map(map) => {
                 f.write_char('{')?;
-                for (index, (key, value)) in map.entries.iter().enumerate() {
+                for (index, (key, value)) in map.iter().enumerate() {
                     f.write_str(if index == 0 { "" } else { "," })?;
                     write_text(key, f)?;
                     f.write_char(':')?;
@@ -303,25 +181,114 @@ impl From<isize> for Value {
 
 impl From<String> for Value {
     fn from(text: String) -> Self {
-        Self::text(&text)
+        Self::Text(text.into())
     }
 }
 
 impl From<val::Range<Value>> for Value {
     fn from(range: val::Range<Value>) -> Self {
-        let mut map = Map::default();
-        map.insert("start".into(), range.start.unwrap_or(Self::Null));
-        map.insert("end".into(), range.end.unwrap_or(Self::Null));
-        Self::Map(map.into())
+        let bounds = [("start", range.start), ("end", range.end)];
+        let bounds = bounds.map(|(name, bound)| (name.into(), bound.unwrap_or(Self::Null)));
+        Self::Map(Map::from(bounds).into())
     }
 }
 
 impl FromIterator<Value> for Value {
     fn from_iter<I: IntoIterator<Item = Value>>(items: I) -> Self {
-        let mut list = List::default();
-        for item in items {
+        Self::List(Rc::new(items.into_iter().collect()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+/// Keys that are kept for the next objects. All versions of a chart have the same.
+const MAX_KEYS: usize = 64;
+
+thread_local! {
+    static KEYS: RefCell<BTreeSet<Rc<str>>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+struct Key(Rc<str>);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+        impl Visitor<'_> for KeyVisitor {
+            type Value = Key;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_str<E>(self, key: &str) -> Result<Key, E> {
+                Ok(Key(KEYS.with_borrow_mut(|keys| match keys.get(key) {
+                    Some(key) => Rc::clone(key),
+                    None => {
+                        let key = Rc::<str>::from(key);
+                        if keys.len() < MAX_KEYS {
+                            keys.insert(Rc::clone(&key));
+                        }
+                        key
+                    }
+                })))
+            }
+        }
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, bool: bool) -> Result<Value, E> {
+        Ok(Value::Bool(bool))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        Ok(Value::Number(number))
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "numbers are floats")]
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Number(number as f64))
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "numbers are floats")]
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::Number(number as f64))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = List::new();
+        while let Some(item) = items.next_element()? {
             list.push(item);
         }
-        Self::List(list.into())
+        Ok(Value::List(list.into()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some((Key(key), value)) = entries.next_entry()? {
+            map.insert(key, value);
+        }
+        Ok(Value::Map(map.into()))
     }
 }

@@ -100,6 +100,9 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     registry.register_collector(Box::new(ProcessMetrics));
+    if let Some(apprepository) = &options.apprepository {
+        apprepository.sync.budgets.register(&mut registry);
+    }
     let health = Health::default();
     let authorize = authorize_metrics(options, &metrics).await?;
     let listening = health::listen(options, registry, &health, authorize, &shutdown).await?;

@@ -8,4 +8,5 @@ pub mod leader_election;
 pub mod manifests;
 pub mod owner_refs;
 pub mod watch;
+pub mod worker_process;
 pub mod workqueue;

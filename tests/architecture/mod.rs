@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use crate::support::project;
 
-/// Imports that each module is allowed, besides `text`, `clock` and `sync_ext`, which import nothing.
-const ALLOWED: [(&str, &[&str]); 16] = [
+/// Imports that each module is allowed, besides `text`, `clock`, `sync_ext` and `budget`, which import nothing of ours.
+const ALLOWED: [(&str, &[&str]); 17] = [
+    ("budget", &[]),
     ("text", &[]),
     ("clock", &[]),
     ("sync_ext", &[]),
@@ -58,7 +59,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ),
 ];
 
-const FOR_ALL: [&str; 3] = ["text", "clock", "sync_ext"];
+const FOR_ALL: [&str; 4] = ["text", "clock", "sync_ext", "budget"];
 
 fn source_files(directory: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {

@@ -157,10 +157,10 @@ async fn an_endless_filter_is_stopped_and_delays_no_others() {
     world.until_ready("stable").await;
     assert_eq!(portolan.get("/livez").await.unwrap().0, 200);
     for (name, rule) in rules {
-        let object = world.until_ready_is(name, "False", "FilterTooCostly").await;
+        let object = world.until_ready_is(name, "False", "FilterLimitExceeded").await;
         assert_eq!(
             condition(&object, "Stalled"),
-            Some(("True", "FilterTooCostly")),
+            Some(("True", "FilterLimitExceeded")),
             "{rule}"
         );
         assert!(message(&object).contains("simplify the rule"), "{}", message(&object));

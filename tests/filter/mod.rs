@@ -1,5 +1,7 @@
 //! Compares filters with the charts that Kubeapps' syncer kept.
 
+mod hostile;
+
 use std::fs;
 
 use serde_json::Value;

@@ -2,6 +2,7 @@
 
 mod auth;
 mod failing;
+mod filtering;
 mod listing;
 mod lost;
 mod parts;

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use portolan::api::NamespacedName;
+use portolan::budget::Budgets;
 use portolan::catalog::{Catalog, ChartInfo, Database, Login, Settings as CatalogSettings};
 use portolan::controllers::apprepository::decision::Mode;
 use portolan::controllers::apprepository::metrics::Metrics;
 use portolan::controllers::apprepository::secrets::source::CredentialSource;
 use portolan::controllers::apprepository::spec::{Defaults, Kind, OneShot, ProxyNamespaces, RepositorySpec};
+use portolan::controllers::apprepository::sync::filter_process::FilterProcesses;
 use portolan::controllers::apprepository::sync::location::FileAccess;
 use portolan::controllers::apprepository::sync::request::{SyncOutcome, SyncRequest, SyncResult};
 use portolan::controllers::apprepository::sync::{SyncContext, Syncer};
@@ -24,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::archives::sha256;
 use crate::support::chart_server::{ChartServer, Page};
+use crate::support::portolan::BINARY;
 
 /// A fake registry and a catalog synced with it.
 pub struct Site {
@@ -102,7 +105,9 @@ impl Site {
             credentials: CredentialSource::Static(Default::default()),
             fetch_limits: Limits::default(),
             decode_limits: DecodeLimits::default(),
-            filter_limits: filter::Limits::default(),
+            budgets: Budgets::default(),
+            index_memory: 64 * 1024 * 1024,
+            filters: FilterProcesses::new(BINARY.into(), 32 * 1024 * 1024, filter::Limits::default()),
             verify_delta: true,
             check_digests: Duration::from_secs(24 * 3600),
             keep_removed: None,

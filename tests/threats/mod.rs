@@ -3,6 +3,7 @@
 
 mod addresses;
 mod archives;
+mod budgets;
 mod credentials;
 mod filters;
 mod icons;

@@ -6,12 +6,20 @@ use clap::{Args, ValueEnum};
 
 use super::count;
 use super::parse::{bytes, positive_duration};
+use super::resources::ResourceFlags;
+use crate::budget::Budgets;
 use crate::catalog::FilesMode;
 use crate::cmd::{Error, failed_to};
 use crate::controllers::apprepository::SyncOptions;
 use crate::controllers::apprepository::chart_files::{self, icon_decoder};
+use crate::controllers::apprepository::sync::filter_process::FilterProcesses;
+use crate::controllers::apprepository::sync::object_limits::ObjectLimits;
 use crate::helm::archive;
 use crate::http::{self, Fetcher, Limits};
+use crate::jq;
+
+/// This program, even if its file was replaced.
+const PROGRAM: &str = "/proc/self/exe";
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Fetching")]
@@ -61,9 +69,17 @@ impl FetchFlags {
     }
 
     /// Returns the options of syncs. `is_local` is true if only the operator chooses the URLs.
-    pub fn sync_options(&self, content: &ContentFlags, is_local: bool) -> Result<SyncOptions, Error> {
+    pub fn sync_options(
+        &self,
+        content: &ContentFlags,
+        resources: &ResourceFlags,
+        is_local: bool,
+    ) -> Result<SyncOptions, Error> {
+        let budgets = resources.budgets()?;
+        let (objects, lowered) = ObjectLimits::within(budgets.memory.limit());
+        lowered.iter().for_each(|lowered| tracing::warn!("{lowered}"));
         Ok(SyncOptions {
-            fetcher: self.fetcher(self.allow_loopback || is_local)?,
+            fetcher: self.fetcher(&budgets, self.allow_loopback || is_local)?,
             fetch_limits: Limits {
                 max_bytes: self.index_max_bytes,
                 connect: self.connect_timeout,
@@ -74,10 +90,13 @@ impl FetchFlags {
             check_digests: content.oci_check_digests,
             keep_removed: content.keep_removed_versions,
             spool_dir: self.spool_dir.clone(),
+            budgets,
+            objects,
+            filters: FilterProcesses::new(PROGRAM.into(), objects.filter, jq::Limits::default()),
         })
     }
 
-    fn fetcher(&self, allow_loopback: bool) -> Result<Fetcher, Error> {
+    fn fetcher(&self, budgets: &Budgets, allow_loopback: bool) -> Result<Fetcher, Error> {
         if let Some(directory) = self.spool_dir.as_ref().filter(|directory| !directory.is_dir()) {
             return Err(Error::Usage(format!(
                 "invalid value for --spool-dir: {} is not a directory",
@@ -87,6 +106,7 @@ impl FetchFlags {
         let settings = http::Settings {
             user_agent: self.user_agent(),
             spool_dir: self.spool_dir.clone(),
+            spool: budgets.spool.clone(),
             requests_per_second: self.host_requests_per_second,
             burst: self.host_burst,
             max_concurrent_requests: count(self.host_requests_at_once),
@@ -142,7 +162,7 @@ impl From<ChartFiles> for FilesMode {
 }
 
 impl ContentFlags {
-    pub fn settings(&self) -> chart_files::Settings {
+    pub fn settings(&self, objects: &ObjectLimits) -> chart_files::Settings {
         chart_files::Settings {
             mode: self.chart_files.into(),
             icons: self.icons,
@@ -150,8 +170,9 @@ impl ContentFlags {
                 packed_bytes: self.archive_max_bytes,
                 unpacked_bytes: self.archive_max_bytes.saturating_mul(10),
                 ..archive::Limits::default()
-            },
-            icon: icon_decoder::Limits::default(),
+            }
+            .within(objects.archive),
+            icon: icon_decoder::Limits::default().within(objects.icon),
         }
     }
 

@@ -7,6 +7,7 @@ pub mod deprecated;
 pub mod fetch;
 pub mod parse;
 pub mod program_name;
+pub mod resources;
 
 use std::num::NonZeroU32;
 

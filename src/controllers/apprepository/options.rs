@@ -7,12 +7,14 @@ use super::running_syncs::RunningSyncs;
 use super::secrets::source::CredentialSource;
 use super::spec::Defaults;
 use super::sync::SyncContext;
+use super::sync::filter_process::FilterProcesses;
 use super::sync::location::FileAccess;
+use super::sync::object_limits::ObjectLimits;
 use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, NAME, chart_files};
+use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::helm::index::DecodeLimits;
 use crate::http::{Fetcher, Limits};
-use crate::jq;
 use crate::runtime::workqueue::ClassLimits;
 
 #[derive(Clone)]
@@ -66,6 +68,9 @@ pub struct SyncOptions {
     pub check_digests: Duration,
     pub keep_removed: Option<Duration>,
     pub spool_dir: Option<PathBuf>,
+    pub budgets: Budgets,
+    pub objects: ObjectLimits,
+    pub filters: FilterProcesses,
 }
 
 impl SyncOptions {
@@ -82,8 +87,10 @@ impl SyncOptions {
             fetcher: self.fetcher,
             credentials,
             fetch_limits: self.fetch_limits,
-            decode_limits: DecodeLimits::default(),
-            filter_limits: jq::Limits::default(),
+            decode_limits: DecodeLimits::within(self.objects.index),
+            budgets: self.budgets,
+            index_memory: self.objects.index,
+            filters: self.filters,
             verify_delta: self.verify_delta,
             check_digests: self.check_digests,
             keep_removed: self.keep_removed,

@@ -48,6 +48,18 @@ impl Default for Limits {
 const BUFFERS: u64 = 512 * 1024;
 
 impl Limits {
+    /// Lowers the limits until one archive needs at most `memory` bytes.
+    #[must_use]
+    pub fn within(self, memory: u64) -> Self {
+        let available = memory.saturating_sub(BUFFERS + 3 * EXTENSION_BYTES);
+        let kept_bytes = self.kept_bytes.min(available / 3);
+        Self {
+            kept_bytes,
+            file_bytes: self.file_bytes.min(kept_bytes),
+            ..self
+        }
+    }
+
     /// Returns an upper bound of the memory in bytes that one archive needs until its files are stored.
     ///
     /// Reading holds the extracted files, one more file and path names. Writing holds up to three copies: texts, JSON

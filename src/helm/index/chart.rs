@@ -63,9 +63,11 @@ impl ChartBuilder {
     }
 }
 
+/// Returns the allocated size, with the allocator's overhead of each text.
 fn size_of_version(version: &Version) -> u64 {
+    const TEXT: usize = size_of::<String>() + 24;
     let urls = version.urls.iter().flatten();
-    let urls: usize = urls.map(|url| url.len() + size_of::<String>()).sum();
+    let urls: usize = urls.map(|url| url.len() + TEXT).sum();
     // Use a fixed length, so that cached stats do not depend on timestamps.
     const CREATED: usize = "2020-01-01T00:00:00.000000000+00:00".len();
     let texts = version.version.len() + version.app_version.len() + CREATED + version.digest.len();

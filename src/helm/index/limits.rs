@@ -24,7 +24,7 @@ impl Default for DecodeLimits {
             charts: 100_000,
             versions_per_chart: 50_000,
             // The largest known row is 345 KB; 25,000 versions with long URLs keep about 10 MiB.
-            chart_bytes: 32 * MIB,
+            chart_bytes: 16 * MIB,
             depth: 32,
             // 100 MiB divided by 5 bytes, the shortest useful node.
             nodes: 20_000_000,
@@ -41,6 +41,22 @@ impl Default for DecodeLimits {
 pub(super) const LEVELS_ABOVE: usize = 4;
 
 impl DecodeLimits {
+    /// Memory that a decode takes at most for each byte of [`DecodeLimits::chart_bytes`]: the chart, its row, their spare
+    /// capacity, and the row as JSON.
+    pub const MEMORY_FACTOR: u64 = 4;
+
+    /// Lowers the limits until a decode needs at most `memory` bytes.
+    #[must_use]
+    pub fn within(memory: u64) -> Self {
+        let default = Self::default();
+        let chart_bytes = default.chart_bytes.min(memory / Self::MEMORY_FACTOR);
+        Self {
+            chart_bytes,
+            anchored_bytes: default.anchored_bytes.min(chart_bytes / 4),
+            ..default
+        }
+    }
+
     /// Maximum input without a parser event: one scalar (JSON may escape each byte with six) or one JSON version.
     /// Bounds the parser's own buffers.
     pub(super) const fn max_bytes_without_progress(&self) -> u64 {

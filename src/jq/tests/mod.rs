@@ -1,4 +1,3 @@
-mod hostile;
 mod messages;
 mod reference;
 mod rules;

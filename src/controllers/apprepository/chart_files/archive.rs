@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use url::Url;
 
-use super::budget::{Budget, Panicked, Reservation};
 use super::locate::{ArchiveLocation, locate_archive};
+use crate::budget::{Reservation, WorkError};
 use crate::catalog::{ChartFiles, FetchedFiles, MissingFiles};
 use crate::controllers::apprepository::spec::{Kind, RepositorySpec};
 use crate::controllers::apprepository::sync::location::locate_file;
@@ -21,6 +21,8 @@ use crate::text::truncate;
 
 const MESSAGE_BYTES: usize = 512;
 pub(super) const DISK_FULL_PAUSE: Duration = Duration::from_secs(60);
+/// Pause if no memory, CPU or database connection was available in time.
+pub(super) const BUSY_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) enum ImportError {
@@ -52,7 +54,7 @@ impl From<FetchError> for ImportError {
     fn from(error: FetchError) -> Self {
         match &error {
             FetchError::BackingOff { remaining, .. } => Self::Deferred(*remaining),
-            FetchError::Spool(_) => Self::Deferred(DISK_FULL_PAUSE),
+            FetchError::Spool(_) | FetchError::SpoolFull(_) => Self::Deferred(DISK_FULL_PAUSE),
             _ => Self::Failed {
                 message: truncate(&error.to_string(), MESSAGE_BYTES),
                 retry_after: error.retry_after(),
@@ -82,9 +84,17 @@ impl From<ArchiveError> for ImportError {
     }
 }
 
+impl From<WorkError> for ImportError {
+    fn from(error: WorkError) -> Self {
+        match error {
+            WorkError::Exhausted(_) => Self::Deferred(BUSY_PAUSE),
+            WorkError::Panicked => Self::failed("decoder panicked; please report this bug"),
+        }
+    }
+}
+
 pub(super) struct ArchiveFetcher<'a> {
     context: &'a SyncContext,
-    budget: &'a Budget,
     limits: archive::Limits,
     spec: &'a RepositorySpec,
     session: &'a Fetcher,
@@ -94,7 +104,6 @@ pub(super) struct ArchiveFetcher<'a> {
 impl<'a> ArchiveFetcher<'a> {
     pub(super) fn new(
         context: &'a SyncContext,
-        budget: &'a Budget,
         limits: archive::Limits,
         spec: &'a RepositorySpec,
         session: &'a Fetcher,
@@ -105,7 +114,6 @@ impl<'a> ArchiveFetcher<'a> {
             .map_or(limits.packed_bytes, |bytes| bytes.min(limits.packed_bytes));
         Self {
             context,
-            budget,
             limits: archive::Limits { packed_bytes, ..limits },
             spec,
             session,
@@ -118,7 +126,8 @@ impl<'a> ArchiveFetcher<'a> {
         let (body, manifest) = self.fetch(missing).await?;
         check(&missing.digest, &body.sha256, manifest.as_deref())?;
         let (limits, missing, mut body) = (self.limits, missing.clone(), body.into_reader());
-        let reading = self.budget.run(limits.memory(), move || {
+        let namespace = &self.spec.name.namespace;
+        let reading = self.context.budgets.run(namespace, limits.memory(), move || {
             body.rewind().map_err(ArchiveError::Read)?;
             let files = archive::read(&mut body, &limits)?;
             let files = ChartFiles {
@@ -129,9 +138,7 @@ impl<'a> ArchiveFetcher<'a> {
             };
             FetchedFiles::new(missing, &files).map_err(ImportError::failed)
         });
-        let (files, mut reservation) = reading
-            .await
-            .map_err(|Panicked| ImportError::failed("archive decoder panicked; please report this bug"))?;
+        let (files, mut reservation) = reading.await?;
         let files = files?;
         reservation.shrink(files.memory());
         Ok((files, reservation))
@@ -194,8 +201,7 @@ impl<'a> ArchiveFetcher<'a> {
     async fn read(&self, path: &str) -> Result<Body, ImportError> {
         let manifest = self.spec.manifest.as_deref();
         let path = locate_file(&self.spec.url, path, manifest, &self.context.files)?;
-        let body = fetch::read_file(&path, self.context.spool_dir.as_deref(), &self.bounds()).await;
-        Ok(body?)
+        Ok(self.session.read_file(&path, &self.bounds()).await?)
     }
 
     fn bounds(&self) -> fetch::Limits {

@@ -4,8 +4,8 @@ use std::io::Read;
 use std::time::Duration;
 
 use super::archive::{DISK_FULL_PAUSE, ImportError};
-use super::budget::{Budget, Panicked};
 use super::icon_decoder::{self as icon, IconError, Limits};
+use crate::budget::Budgets;
 use crate::catalog::MissingIcon;
 use crate::http::{self as fetch, Body, Fetcher, Request, Response};
 
@@ -14,7 +14,8 @@ const SVG_RETRY: Duration = Duration::from_hours(24);
 
 pub(super) struct IconFetcher<'a> {
     pub(super) session: &'a Fetcher,
-    pub(super) budget: &'a Budget,
+    pub(super) budgets: &'a Budgets,
+    pub(super) namespace: &'a str,
     pub(super) limits: Limits,
     pub(super) fetch_limits: fetch::Limits,
 }
@@ -27,16 +28,13 @@ enum FetchedIcon {
 impl IconFetcher<'_> {
     pub(super) async fn png(&self, missing: &MissingIcon) -> Result<Vec<u8>, ImportError> {
         let (limits, fetched) = (self.limits, self.fetch(missing).await?);
-        // The file, a copy in the decoder, and the text of a `data:` URL.
-        let memory = 3 * fetched.bytes() + limits.memory();
-        let decoding = self.budget.run(memory, move || {
+        let memory = icon::COPIES * fetched.bytes() + limits.memory();
+        let decoding = self.budgets.run(self.namespace, memory, move || {
             let (content_type, bytes) = fetched.read(&limits)?;
             icon::png(&bytes, content_type.as_deref(), &limits).map_err(ImportError::from)
         });
         // The small PNG is not counted.
-        let (png, _) = decoding
-            .await
-            .map_err(|Panicked| ImportError::failed("icon decoder panicked; please report this bug"))?;
+        let (png, _) = decoding.await?;
         png
     }
 

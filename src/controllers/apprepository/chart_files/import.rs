@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::timeout;
 
 use super::Settings;
-use super::archive::{ArchiveFetcher, ImportError};
-use super::budget::Budget;
+use super::archive::{ArchiveFetcher, BUSY_PAUSE, ImportError};
 use super::icon::IconFetcher;
 use crate::api::{Files, SkippedEntry};
 use crate::catalog::{self, FilesMode, MissingFiles, MissingIcon, SaveOutcome};
@@ -30,6 +30,8 @@ const RETRY_BACKOFF: Backoff = Backoff {
     base: Duration::from_mins(1),
     cap: Duration::from_hours(24),
 };
+/// Deadline of writing the files of one version: a locked repository must not hold the memory of other imports.
+const SAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after an unreadable Secret, which the next sync reports.
 const SECRET_ERROR_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 /// Minimum pause if all hosts asked for one.
@@ -41,7 +43,6 @@ pub struct Importer {
     context: SyncContext,
     settings: Settings,
     metrics: Metrics,
-    budget: Budget,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +71,6 @@ impl Importer {
             context,
             settings,
             metrics,
-            budget: Budget::default(),
         }
     }
 
@@ -161,16 +161,20 @@ impl Importer {
         session: &Fetcher,
         worklist: &mut Worklist,
     ) -> Result<Option<Duration>, catalog::Error> {
-        let archives = ArchiveFetcher::new(&self.context, &self.budget, self.settings.archive, spec, session);
+        let archives = ArchiveFetcher::new(&self.context, self.settings.archive, spec, session);
         let (catalog, name, archives) = (&self.context.catalog, &spec.name, &archives);
         run_batch(&mut worklist.files, |missing: MissingFiles| async move {
             // Versions that are gone are not written.
             let _: SaveOutcome = match archives.files(&missing).await {
                 Ok((files, reservation)) => {
-                    self.metrics.chart_files("imported");
-                    let saved = catalog.save_files(name, uid, files).await?;
+                    let saved = timeout(SAVE_TIMEOUT, catalog.save_files(name, uid, files)).await;
                     drop(reservation);
-                    saved
+                    let Ok(saved) = saved else {
+                        self.metrics.chart_files("deferred");
+                        return Ok(Some((missing, BUSY_PAUSE)));
+                    };
+                    self.metrics.chart_files("imported");
+                    saved?
                 }
                 Err(ImportError::Deferred(time)) => {
                     self.metrics.chart_files("deferred");
@@ -200,7 +204,8 @@ impl Importer {
         let (catalog, name) = (&self.context.catalog, &spec.name);
         let icons = &IconFetcher {
             session,
-            budget: &self.budget,
+            budgets: &self.context.budgets,
+            namespace: &spec.name.namespace,
             limits: self.settings.icon,
             fetch_limits: self.context.fetch_limits,
         };

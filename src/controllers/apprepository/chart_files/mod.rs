@@ -4,7 +4,6 @@
 //! version still exists, so that removed charts need no cancellation.
 
 mod archive;
-mod budget;
 mod icon;
 pub mod icon_decoder;
 mod import;

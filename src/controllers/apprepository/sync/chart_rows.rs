@@ -1,29 +1,40 @@
 //! Builds catalog rows from charts: filters, deduplicates and spools them.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
+use std::{io, mem};
 
 use tokio_util::sync::CancellationToken;
 
+use super::filter::Filter;
 use super::index_cache::{self, ChartOutcome};
 use super::rows::{self, PushResult, Spool};
-use crate::catalog::{ChartDigest, ChartRow, Fingerprint, UnchangedChart};
+use crate::budget::Budget;
+use crate::catalog::{ChartDigest, Fingerprint, UnchangedChart};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::{CacheEntry, ChangeSink, Chart, ChartStats, Sink};
-use crate::jq::{Filter, FilterError};
+use crate::jq::{FilterError, charts_request};
 
-/// Builds the rows of one repository, on its own thread: filters need time and stack.
+/// Charts are filtered and spooled when their JSON has this size.
+const BATCH_BYTES: usize = 256 * 1024;
+
+/// Builds the rows of one repository, on its own thread.
 pub(super) struct RowBuilder {
-    spec: RepositorySpec,
-    cancel: CancellationToken,
+    settings: RowSettings,
     filter: Option<Filter>,
-    spool_dir: Option<PathBuf>,
     with_fingerprints: bool,
     /// Cached outcomes by chart key.
     outcomes: HashMap<String, ChartOutcome>,
-    last: ChartOutcome,
+    batch: Batch,
     rows: BuiltRows,
+}
+
+pub(super) struct RowSettings {
+    pub(super) spec: RepositorySpec,
+    pub(super) spool_dir: Option<PathBuf>,
+    pub(super) spool: Budget,
+    pub(super) cancel: CancellationToken,
 }
 
 pub(super) struct BuiltRows {
@@ -35,22 +46,52 @@ pub(super) struct BuiltRows {
     pub(super) fingerprints: HashMap<String, Fingerprint>,
 }
 
-impl RowBuilder {
-    pub(super) fn new(
-        spec: RepositorySpec,
-        filter: Option<Filter>,
-        spool_dir: Option<PathBuf>,
-        cancel: CancellationToken,
-    ) -> Self {
-        let rows = BuiltRows::new(&spool_dir);
+/// Charts that are not filtered and spooled yet.
+struct Batch {
+    charts: Vec<PendingChart>,
+    /// The request to the filter. The JSON of the charts is also what is spooled.
+    request: Vec<u8>,
+    /// The next cache entry belongs to the last chart.
+    expects_entry: bool,
+}
+
+struct PendingChart {
+    chart_id: String,
+    name: String,
+    versions: u64,
+    json: Range<usize>,
+    fingerprint: Option<Fingerprint>,
+    entry: Option<CacheEntry>,
+}
+
+impl RowSettings {
+    fn check_canceled(&self) -> Result<(), RowError> {
+        if self.cancel.is_cancelled() {
+            return Err(RowError::Cancelled);
+        }
+        Ok(())
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
         Self {
-            spec,
-            cancel,
+            charts: Vec::new(),
+            request: charts_request(),
+            expects_entry: false,
+        }
+    }
+}
+
+impl RowBuilder {
+    pub(super) fn new(settings: RowSettings, filter: Option<Filter>) -> Self {
+        let rows = BuiltRows::new(&settings);
+        Self {
+            settings,
             filter,
-            spool_dir,
             with_fingerprints: false,
             outcomes: HashMap::new(),
-            last: ChartOutcome::default(),
+            batch: Batch::default(),
             rows,
         }
     }
@@ -68,34 +109,59 @@ impl RowBuilder {
     /// Starts over without cached outcomes.
     pub(super) fn reset(&mut self) {
         self.outcomes.clear();
-        self.filter = self.filter.as_ref().map(Filter::with_full_time_budget);
-        self.last = ChartOutcome::default();
-        self.rows = BuiltRows::new(&self.spool_dir);
+        if let Some(filter) = &mut self.filter {
+            filter.reset();
+        }
+        self.batch = Batch::default();
+        self.rows = BuiltRows::new(&self.settings);
     }
 
     /// Adds a chart. `path` is its path in an OCI registry, which replaces the name in the chart ID.
     pub(super) fn take(&mut self, chart: Chart, path: Option<&str>) -> Result<(), RowError> {
-        if self.cancel.is_cancelled() {
-            return Err(RowError::Cancelled);
+        self.settings.check_canceled()?;
+        if self.batch.request.len() >= BATCH_BYTES {
+            self.flush()?;
         }
-        let row = rows::row(&self.spec, chart, path);
-        let is_filtered = !is_kept(self.filter.as_ref(), &row)?;
-        self.last = ChartOutcome {
-            chart_id: Some(row.chart_id.clone()),
-            is_filtered,
-        };
-        if is_filtered {
-            self.rows.filtered_out.insert(row.chart_id);
-            return Ok(());
-        }
-        match self.rows.spool.push(&row).map_err(RowError::Spool)? {
-            PushResult::Added if self.with_fingerprints => {
-                let fingerprint = row.info.fingerprint();
-                self.rows.fingerprints.insert(row.chart_id, fingerprint);
+        let row = rows::row(&self.settings.spec, chart, path);
+        let batch = &mut self.batch;
+        let start = batch.request.len();
+        // A row holds string keys and finite numbers only, so that JSON can't fail.
+        serde_json::to_writer(&mut batch.request, &row.info).map_err(|error| RowError::Spool(error.into()))?;
+        batch.request.push(b'\n');
+        batch.charts.push(PendingChart {
+            json: start..batch.request.len(),
+            versions: row.info.chart_versions.len() as u64,
+            fingerprint: self.with_fingerprints.then(|| row.info.fingerprint()),
+            chart_id: row.chart_id,
+            name: row.info.name,
+            entry: None,
+        });
+        batch.expects_entry = true;
+        Ok(())
+    }
+
+    /// Filters and spools the charts of the batch. Called once more after the last chart.
+    pub(super) fn flush(&mut self) -> Result<(), RowError> {
+        self.settings.check_canceled()?;
+        let Batch {
+            charts, mut request, ..
+        } = mem::take(&mut self.batch);
+        let kept = match &mut self.filter {
+            Some(filter) if !charts.is_empty() => {
+                let names: Vec<&str> = charts.iter().map(|chart| chart.name.as_str()).collect();
+                let kept = filter.keeps(&request, &names);
+                self.settings.check_canceled()?;
+                kept.map_err(RowError::Filter)?
             }
-            PushResult::Added => {}
-            PushResult::Duplicate => self.rows.duplicates.push(row.info.name),
-            PushResult::DuplicateOfUnchanged => return Err(RowError::DuplicateId),
+            _ => vec![true; charts.len()],
+        };
+        for (chart, is_kept) in charts.into_iter().zip(kept) {
+            self.rows.add(chart, &request, is_kept)?;
+        }
+        // Reused, unless one chart was far larger than a batch.
+        if request.capacity() <= 4 * BATCH_BYTES {
+            request.truncate(self.batch.request.len());
+            self.batch.request = request;
         }
         Ok(())
     }
@@ -109,15 +175,41 @@ impl RowBuilder {
 }
 
 impl BuiltRows {
-    fn new(spool_dir: &Option<PathBuf>) -> Self {
+    fn new(settings: &RowSettings) -> Self {
+        let namespace = &settings.spec.name.namespace;
         Self {
-            spool: Spool::new(spool_dir.as_deref()),
+            spool: Spool::new(settings.spool_dir.as_deref(), &settings.spool, namespace),
             filtered_out: HashSet::new(),
             duplicates: Vec::new(),
             unchanged: Vec::new(),
             digests: Vec::new(),
             fingerprints: HashMap::new(),
         }
+    }
+
+    fn add(&mut self, chart: PendingChart, request: &[u8], is_kept: bool) -> Result<(), RowError> {
+        if let Some(entry) = chart.entry {
+            let outcome = ChartOutcome {
+                chart_id: Some(chart.chart_id.clone()),
+                is_filtered: !is_kept,
+            };
+            self.digests.push(index_cache::chart_digest(entry, outcome));
+        }
+        if !is_kept {
+            self.filtered_out.insert(chart.chart_id);
+            return Ok(());
+        }
+        let json = &request[chart.json];
+        let pushed = self.spool.push(&chart.chart_id, json, chart.versions);
+        match pushed.map_err(RowError::Spool)? {
+            PushResult::Added => {
+                let fingerprint = chart.fingerprint.map(|fingerprint| (chart.chart_id, fingerprint));
+                self.fingerprints.extend(fingerprint);
+            }
+            PushResult::Duplicate => self.duplicates.push(chart.name),
+            PushResult::DuplicateOfUnchanged => return Err(RowError::DuplicateId),
+        }
+        Ok(())
     }
 }
 
@@ -136,9 +228,7 @@ impl Sink for RowBuilder {
 
 impl ChangeSink for RowBuilder {
     fn unchanged(&mut self, key: &str, stats: &ChartStats) -> Result<(), RowError> {
-        if self.cancel.is_cancelled() {
-            return Err(RowError::Cancelled);
-        }
+        self.settings.check_canceled()?;
         let ChartOutcome { chart_id, is_filtered } = self.outcomes.get(key).cloned().unwrap_or_default();
         let chart_id = match chart_id {
             Some(chart_id) if is_filtered => {
@@ -159,17 +249,16 @@ impl ChangeSink for RowBuilder {
     }
 
     fn cache(&mut self, chart: CacheEntry) -> Result<(), RowError> {
-        let outcome = std::mem::take(&mut self.last);
-        self.rows.digests.push(index_cache::chart_digest(chart, outcome));
+        // A skipped or deprecated chart has no row.
+        match self.batch.charts.last_mut() {
+            Some(last) if mem::take(&mut self.batch.expects_entry) => last.entry = Some(chart),
+            _ => {
+                let outcome = ChartOutcome::default();
+                self.rows.digests.push(index_cache::chart_digest(chart, outcome));
+            }
+        }
         Ok(())
     }
-}
-
-fn is_kept(filter: Option<&Filter>, row: &ChartRow) -> Result<bool, RowError> {
-    let Some(filter) = filter else { return Ok(true) };
-    // A row holds string keys and finite numbers only, so that JSON can't fail.
-    let input = serde_json::to_value(&row.info).unwrap_or_default();
-    filter.keeps(&input).map_err(RowError::Filter)
 }
 
 #[derive(Debug, thiserror::Error)]

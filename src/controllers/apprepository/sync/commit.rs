@@ -100,6 +100,7 @@ impl Run<'_> {
             retain,
             gone,
             digests,
+            memory,
         } = decoded;
         let mut record = self.new_record();
         let before = record.clone();
@@ -156,6 +157,7 @@ impl Run<'_> {
             }
             Err(error) => return Err(error.into()),
         };
+        drop(memory);
         commit_result.complete(&committed, &mut record);
         (record.trusted, record.charts) = (true, commit_result.counts.charts);
         Ok(SyncResult {

@@ -29,7 +29,8 @@ use crate::http::{FetchError, Fetched, Fetcher, Limits, Requester, Validators};
 const TTL: Duration = Duration::from_secs(90);
 /// Maximum size of all cached bodies. Other responses are fetched by each requester.
 const MAX_MEMORY: u64 = 8 * 1024 * 1024;
-const MAX_FILES: u64 = 512 * 1024 * 1024;
+/// A quarter of the default `--spool-limit`: cached bodies are not aborted when it is full.
+const MAX_FILES: u64 = 256 * 1024 * 1024;
 /// Maximum number of request keys; unused ones are dropped beyond it.
 const MAX_KEYS: usize = 20_000;
 /// Concurrent requests for one key, which differ by their validators.

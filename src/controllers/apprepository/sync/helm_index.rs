@@ -2,38 +2,32 @@
 
 use std::collections::HashMap;
 use std::io::{Read, Seek};
+use std::sync::Arc;
 
-use super::chart_rows::{BuiltRows, RowBuilder, RowError};
+use super::chart_rows::{BuiltRows, RowBuilder, RowError, RowSettings};
+use super::filter::Filter;
+use super::filter_process::process_memory;
 use super::index_cache::IndexCache;
 use super::request::{SyncAborted, SyncError};
 use super::shrink_guard as guard;
 use super::verify::{FullDecode, full_decode};
 use super::{Decoded, Prepared, Retain, Run, spool_error};
+use crate::budget::{Exhausted, Reservation, WorkError};
 use crate::catalog::{Baseline, DigestUpdate, OciRemovals, Refused};
 use crate::controllers::apprepository::SHRINK_REFUSED;
 use crate::controllers::apprepository::decision::has_lost_charts;
 use crate::helm::index::{self, DecodeError, DecodeLimits, SharedSplit, Summary};
 use crate::http::{Body, Validators};
-use crate::jq::{self as filter, Filter, FilterError};
+use crate::jq::FilterError;
 
 impl Run<'_> {
-    pub(super) async fn decode(
-        &self,
-        body: Body,
-        digests: &SharedSplit,
-        filter: Option<Filter>,
-    ) -> Result<Prepared, SyncAborted> {
+    pub(super) async fn decode(&self, body: Body, digests: &SharedSplit) -> Result<Prepared, SyncAborted> {
         let cache = self.index_cache().await?;
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         // If the incremental decoder panics, the full decoder may still work.
         let tries = if cache.is_some() { vec![cache, None] } else { vec![None] };
         for cache in tries {
-            let decoded = self.decode_with_cache(
-                cache,
-                body.clone(),
-                digests.clone(),
-                filter.as_ref().map(Filter::with_full_time_budget),
-            );
+            let decoded = self.decode_with_cache(cache, body.clone(), digests.clone());
             if let Ok(prepared) = decoded.await? {
                 return Ok(prepared);
             }
@@ -45,35 +39,54 @@ impl Run<'_> {
         Ok(Prepared::Refused(refused))
     }
 
-    /// Decodes on a separate thread, since an index may take a second and a filter longer.
+    /// Decodes on a blocking thread, since an index may take a second and a filter longer.
     async fn decode_with_cache(
         &self,
         cache: Option<IndexCache>,
         body: Body,
         shared: SharedSplit,
-        filter: Option<Filter>,
     ) -> Result<Result<Prepared, DecoderPanicked>, SyncAborted> {
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
-        let builder = self.builder(filter.clone());
-        let verification = self
-            .syncer
-            .context
-            .verify_delta
-            .then(|| self.builder(filter.as_ref().map(Filter::with_full_time_budget)));
+        let builder = self.builder();
+        let verification = self.syncer.context.verify_delta.then(|| self.builder());
         let limits = self.syncer.context.decode_limits;
-        let task = filter::on_large_stack(move || decode(body, &shared, &limits, cache, builder, verification));
-        let outcome = match task.await {
-            Ok(outcome) => outcome,
-            Err(error) if error.is_transient() => return Ok(Ok(Prepared::Failed(resource_exhausted(&error)))),
-            Err(_) => return Ok(Err(DecoderPanicked)),
+        let work = move || decode(body, &shared, &limits, cache, builder, verification);
+        let (outcome, mut memory) = match self.work(self.decode_memory(), work).await {
+            Ok(done) => done,
+            Err(WorkError::Exhausted(error)) => return Ok(Ok(Prepared::Failed(resource_exhausted(&error)))),
+            Err(WorkError::Panicked) => return Ok(Err(DecoderPanicked)),
         };
+        memory.shrink(outcome.0.rows.spool.commit_memory());
         let DecodeOutcome {
             result,
             mut rows,
             cache,
         } = self.verified(outcome, &sha256).await?;
         let digests = cache.map(|cache| cache.digest_update(&mut rows));
-        self.prepared(result, rows, digests, sha256, validators).map(Ok)
+        let index = DecodedIndex {
+            result,
+            rows,
+            digests,
+            memory,
+        };
+        self.prepared(index, sha256, validators).map(Ok)
+    }
+
+    /// Runs work on a blocking thread within the budgets of the process.
+    pub(super) fn work<T: Send + 'static>(
+        &self,
+        memory: u64,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Result<(T, Reservation), WorkError>> {
+        let namespace = &self.request.spec.name.namespace;
+        self.syncer.context.budgets.run(namespace, memory, work)
+    }
+
+    /// Returns the maximum memory of a decode, with the process of its filter.
+    pub(super) fn decode_memory(&self) -> u64 {
+        let context = &self.syncer.context;
+        let filter = self.request.spec.filter.as_ref();
+        context.index_memory + filter.map_or(0, |_| process_memory(context.filters.memory))
     }
 
     /// Returns the result of the full decode if it differs.
@@ -101,14 +114,13 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    fn prepared(
-        &self,
-        result: Result<Summary, DecodeError<RowError>>,
-        rows: BuiltRows,
-        digests: Option<DigestUpdate>,
-        sha256: String,
-        validators: Validators,
-    ) -> Result<Prepared, SyncAborted> {
+    fn prepared(&self, index: DecodedIndex, sha256: String, validators: Validators) -> Result<Prepared, SyncAborted> {
+        let DecodedIndex {
+            result,
+            rows,
+            digests,
+            memory,
+        } = index;
         let BuiltRows {
             spool,
             filtered_out,
@@ -131,6 +143,7 @@ impl Run<'_> {
                     retain: Retain::Charts(HashMap::new()),
                     gone: OciRemovals::default(),
                     digests,
+                    memory,
                 })
             }
             Err(DecodeError::Sink(error)) => return self.row_failed(error, validators, sha256),
@@ -139,13 +152,24 @@ impl Run<'_> {
         })
     }
 
-    pub(super) fn builder(&self, filter: Option<Filter>) -> RowBuilder {
-        RowBuilder::new(
-            self.request.spec.clone(),
-            filter,
-            self.syncer.context.spool_dir.clone(),
+    pub(super) fn builder(&self) -> RowBuilder {
+        let context = &self.syncer.context;
+        let settings = RowSettings {
+            spec: self.request.spec.clone(),
+            spool_dir: context.spool_dir.clone(),
+            spool: context.budgets.spool.clone(),
+            cancel: self.cancel.clone(),
+        };
+        RowBuilder::new(settings, self.filter())
+    }
+
+    fn filter(&self) -> Option<Filter> {
+        let rule = Arc::new(self.request.spec.filter.clone()?);
+        Some(Filter::new(
+            self.syncer.context.filters.clone(),
+            rule,
             self.cancel.clone(),
-        )
+        ))
     }
 
     pub(super) fn row_failed(
@@ -162,6 +186,7 @@ impl Run<'_> {
                 error.to_string(),
             ))),
             RowError::Spool(error) => Ok(Prepared::Failed(spool_error(&error))),
+            RowError::Filter(error) if self.is_retried(&error) => Ok(Prepared::Failed(filter_failed(&error))),
             // The same filter fails again on the same charts.
             RowError::Filter(error) => Ok(Prepared::Refused(self.refuse(
                 validators,
@@ -172,23 +197,30 @@ impl Run<'_> {
         }
     }
 
-    /// Compiles the filter before anything is fetched: an invalid one costs no request.
-    pub(super) async fn filter(&self) -> Result<Option<Filter>, Prepared> {
-        let Some(rule) = self.request.spec.filter.clone() else {
-            return Ok(None);
+    /// Compiles a filter that was not used before, before anything is fetched: an invalid one costs no request.
+    pub(super) async fn check_filter(&self) -> Result<(), Prepared> {
+        let Some(mut filter) = self.filter().filter(|_| self.last_success().is_none()) else {
+            return Ok(());
         };
-        let limits = self.syncer.context.filter_limits;
-        let compiled = filter::on_large_stack(move || Filter::compile(&rule, limits)).await;
-        let failed = match compiled {
-            Ok(Ok(filter)) => return Ok(Some(filter)),
-            Ok(Err(error)) => SyncError::stalled(error.reason(), error.to_string()),
-            Err(error) if error.is_transient() => resource_exhausted(&error),
-            Err(_) => {
+        let memory = process_memory(self.syncer.context.filters.memory);
+        let failed = match self.work(memory, move || filter.compile()).await {
+            Ok((Ok(()), _)) => return Ok(()),
+            Ok((Err(error), _)) if self.is_retried(&error) => filter_failed(&error),
+            Ok((Err(error), _)) => SyncError::stalled(error.reason(), error.to_string()),
+            Err(WorkError::Exhausted(error)) => resource_exhausted(&error),
+            Err(WorkError::Panicked) => {
                 let message = "filter compiler panicked; please report this bug with the filter";
-                SyncError::stalled("InvalidFilter", message)
+                SyncError::stalled("InternalError", message)
             }
         };
         Err(Prepared::Failed(failed))
+    }
+
+    /// Returns true for a failure that a retry may mend: a transient one, until it occurs the third time in a row.
+    fn is_retried(&self, error: &FilterError) -> bool {
+        let previous = self.request.previous.as_ref().map(|previous| &previous.state);
+        let is_third = previous.is_some_and(|state| state.reason == error.reason() && state.failures >= 2);
+        error.is_transient() && !is_third
     }
 
     pub(super) fn check_shrink(&self, mut decoded: Decoded) -> Prepared {
@@ -221,6 +253,14 @@ impl Run<'_> {
 
 struct DecoderPanicked;
 
+/// A decoded index that is not accepted yet.
+struct DecodedIndex {
+    result: Result<Summary, DecodeError<RowError>>,
+    rows: BuiltRows,
+    digests: Option<DigestUpdate>,
+    memory: Reservation,
+}
+
 struct DecodeOutcome {
     result: Result<Summary, DecodeError<RowError>>,
     rows: BuiltRows,
@@ -245,7 +285,7 @@ fn decode(
             builder = builder.with_outcomes(std::mem::take(&mut cache.outcomes));
             decode_changes(&mut input, shared, limits, cache, &mut builder)
         }
-        None => index::decode(&mut input, limits, &mut builder),
+        None => decode_all(&mut input, limits, &mut builder),
     };
     let rows = builder.finish();
     let is_delta = result.is_ok() && !rows.unchanged.is_empty();
@@ -264,16 +304,34 @@ fn decode_changes(
     cache: &mut IndexCache,
     builder: &mut RowBuilder,
 ) -> Result<Summary, DecodeError<RowError>> {
-    let result = index::decode_changes(&mut input, limits, &cache.known, shared, builder);
+    let mut decode = |cache: &IndexCache, builder: &mut RowBuilder| {
+        let summary = index::decode_changes(&mut input, limits, &cache.known, shared, builder)?;
+        builder.flush().map_err(DecodeError::Sink)?;
+        Ok(summary)
+    };
+    let result = decode(cache, builder);
     if !matches!(result, Err(DecodeError::Sink(RowError::DuplicateId))) {
         return result;
     }
     cache.reset();
     builder.reset();
-    index::decode_changes(&mut input, limits, &cache.known, shared, builder)
+    decode(cache, builder)
 }
 
-/// Reports a failure to start a thread, which is transient.
-pub(super) fn resource_exhausted(error: &FilterError) -> SyncError {
+pub(super) fn decode_all(
+    input: impl Read + Seek,
+    limits: &DecodeLimits,
+    builder: &mut RowBuilder,
+) -> Result<Summary, DecodeError<RowError>> {
+    let summary = index::decode(input, limits, builder)?;
+    builder.flush().map_err(DecodeError::Sink)?;
+    Ok(summary)
+}
+
+pub(super) fn resource_exhausted(error: &Exhausted) -> SyncError {
     SyncError::transient("ResourceExhausted", error.to_string())
+}
+
+fn filter_failed(error: &FilterError) -> SyncError {
+    SyncError::transient(error.reason(), error.to_string())
 }

@@ -10,9 +10,12 @@
 mod chart_rows;
 mod commit;
 mod download_cache;
+pub mod filter;
+pub mod filter_process;
 mod helm_index;
 mod index_cache;
 pub mod location;
+pub mod object_limits;
 mod oci;
 pub mod request;
 pub mod rows;
@@ -32,11 +35,12 @@ use super::metrics::Metrics;
 use super::secrets::source::CredentialSource;
 use super::spec::{Kind, RepositorySpec};
 use crate::api::NamespacedName;
+use crate::budget::{Budgets, Full, Reservation};
 use crate::catalog::{self, Catalog, DigestUpdate, OciRemovals, Record, Refused, RetainedPart};
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
-use crate::jq::{self as filter, Filter};
 use download_cache::{Download, DownloadCache, DownloadRequest};
+use filter_process::FilterProcesses;
 use index_cache::CommonDigestKey;
 use location::{FileAccess, Location, locate};
 use request::{SyncAborted, SyncError, SyncRequest, SyncResult};
@@ -49,7 +53,10 @@ pub struct SyncContext {
     pub credentials: CredentialSource,
     pub fetch_limits: fetch::Limits,
     pub decode_limits: DecodeLimits,
-    pub filter_limits: filter::Limits,
+    pub budgets: Budgets,
+    /// Maximum memory of one decode in bytes.
+    pub index_memory: u64,
+    pub filters: FilterProcesses,
     pub verify_delta: bool,
     /// Interval between checks of all tag digests of an OCI repository. A retagged version does not change the list of
     /// tags.
@@ -132,6 +139,8 @@ struct Decoded {
     /// Tags and repositories that are no longer in the registry.
     gone: OciRemovals,
     digests: Option<DigestUpdate>,
+    /// Held until the rows are written.
+    memory: Reservation,
 }
 
 /// Work that one sync left in an OCI registry.
@@ -183,17 +192,16 @@ impl Run<'_> {
     }
 
     async fn prepare(&mut self) -> Result<Prepared, SyncAborted> {
-        let filter = match self.filter().await {
-            Ok(filter) => filter,
-            Err(prepared) => return Ok(prepared),
-        };
+        if let Err(prepared) = self.check_filter().await {
+            return Ok(prepared);
+        }
         let session = match self.session().await {
             Ok(session) => session,
             Err(failed) => return Ok(Prepared::Failed(failed)),
         };
         match self.request.spec.kind {
-            Kind::Helm => self.prepare_index(&session, filter).await,
-            Kind::Oci => self.prepare_registry(session, filter).await,
+            Kind::Helm => self.prepare_index(&session).await,
+            Kind::Oci => self.prepare_registry(session).await,
         }
     }
 
@@ -217,9 +225,9 @@ impl Run<'_> {
         previous.is_none_or(|previous| previous.credentials != self.secret_versions)
     }
 
-    async fn prepare_index(&self, session: &Fetcher, filter: Option<Filter>) -> Result<Prepared, SyncAborted> {
+    async fn prepare_index(&self, session: &Fetcher) -> Result<Prepared, SyncAborted> {
         match self.body(session).await {
-            Ok((body, split)) => self.decode(body, &split, filter).await,
+            Ok((body, split)) => self.decode(body, &split).await,
             Err(prepared) => Ok(prepared),
         }
     }
@@ -290,7 +298,7 @@ impl Run<'_> {
         let location = locate(&spec.url, spec.manifest.as_deref(), &self.syncer.context.files);
         match location.map_err(Prepared::Failed)? {
             Location::File(path) => {
-                let body = fetch::read_file(&path, self.syncer.context.spool_dir.as_deref(), &limits).await;
+                let body = session.read_file(&path, &limits).await;
                 let body = body.map_err(|error| self.fetch_failed(&error))?;
                 Ok((Fetched::Body(body), SharedSplit::default(), true))
             }
@@ -343,6 +351,9 @@ impl Run<'_> {
 }
 
 fn spool_error(error: &io::Error) -> SyncError {
+    if let Some(full) = error.get_ref().and_then(|error| error.downcast_ref::<Full>()) {
+        return FetchError::SpoolFull(full.clone()).into();
+    }
     let message = format!(
         "failed to access temporary file: {error}; free disk space or choose another directory with --spool-dir"
     );

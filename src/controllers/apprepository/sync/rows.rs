@@ -6,12 +6,15 @@ use std::path::Path;
 
 use tempfile::SpooledTempFile;
 
+use crate::budget::{Budget, Transfer};
 use crate::catalog::{ChartInfo, ChartRow, ChartVersion, Maintainer, RepoRef};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::Chart;
 
 /// Maximum size of rows in memory; larger spools use an unlinked temporary file.
-const IN_MEMORY: usize = 256 * 1024;
+const IN_MEMORY: usize = 64 * 1024;
+
+const MIB: u64 = 1024 * 1024;
 
 /// Returns the chart name as Kubeapps stores it, with `/` escaped as `%2F`, so that a chart ID has exactly one slash.
 #[must_use]
@@ -74,9 +77,10 @@ pub fn row(spec: &RepositorySpec, chart: Chart, path: Option<&str>) -> ChartRow 
 /// Rows waiting for the commit, in memory or in an unlinked temporary file.
 pub struct Spool {
     file: SpooledTempFile,
-    line: Vec<u8>,
+    transfer: Transfer,
     seen: HashMap<String, RowSource>,
     versions: u64,
+    largest: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,34 +90,42 @@ enum RowSource {
 }
 
 impl Spool {
+    /// Creates a spool that takes its bytes from `budget` for `namespace`.
     #[must_use]
-    pub fn new(directory: Option<&Path>) -> Self {
+    pub fn new(directory: Option<&Path>, budget: &Budget, namespace: &str) -> Self {
         let file = match directory {
             Some(directory) => tempfile::spooled_tempfile_in(IN_MEMORY, directory),
             None => tempfile::spooled_tempfile(IN_MEMORY),
         };
         Self {
             file,
-            line: Vec::new(),
+            transfer: budget.transfer(namespace),
             seen: HashMap::new(),
             versions: 0,
+            largest: 0,
         }
     }
 
-    /// Adds a row. The first of several rows with one ID wins.
-    pub fn push(&mut self, row: &ChartRow) -> io::Result<PushResult> {
-        match self.seen.get(&row.chart_id) {
+    /// Adds a row as a line of JSON. The first of several rows with one ID wins.
+    pub fn push(&mut self, chart_id: &str, line: &[u8], versions: u64) -> io::Result<PushResult> {
+        match self.seen.get(chart_id) {
             Some(RowSource::Spooled) => return Ok(PushResult::Duplicate),
             Some(RowSource::Stored) => return Ok(PushResult::DuplicateOfUnchanged),
-            None => self.seen.insert(row.chart_id.clone(), RowSource::Spooled),
+            None => self.seen.insert(chart_id.to_owned(), RowSource::Spooled),
         };
-        self.versions += row.info.chart_versions.len() as u64;
-        // Buffered, since serde would write each field separately.
-        self.line.clear();
-        serde_json::to_writer(&mut self.line, &row.info)?;
-        self.line.push(b'\n');
-        self.file.write_all(&self.line)?;
+        self.versions += versions;
+        self.largest = self.largest.max(line.len() as u64);
+        self.transfer.grow(line.len() as u64).map_err(io::Error::other)?;
+        self.file.write_all(line)?;
         Ok(PushResult::Added)
+    }
+
+    /// Returns an upper bound of the memory that writing the rows needs: some copies of the largest one, and the index.
+    #[must_use]
+    pub fn commit_memory(&self) -> u64 {
+        const COPIES: u64 = 8;
+        const PER_CHART: u64 = 256;
+        MIB + COPIES * self.largest + PER_CHART * self.seen.len() as u64
     }
 
     pub fn push_unchanged(&mut self, chart_id: String, versions: u64) -> PushResult {
@@ -145,9 +157,12 @@ impl Spool {
 
     /// Returns the rows in insertion order, without unchanged ones.
     pub fn into_rows(mut self) -> io::Result<impl Iterator<Item = io::Result<ChartRow>> + Send> {
+        let reserved = self.transfer.finish().map_err(io::Error::other)?;
         self.file.rewind()?;
         let lines = BufReader::with_capacity(64 * 1024, self.file).lines();
-        Ok(lines.map(|line| {
+        Ok(lines.map(move |line| {
+            // Returned with the file.
+            let _ = &reserved;
             let info: ChartInfo = serde_json::from_str(&line?)?;
             Ok(ChartRow {
                 chart_id: info.id.clone(),
@@ -190,13 +205,21 @@ mod tests {
 
     #[test]
     fn rows_are_returned_unchanged_and_the_first_of_two_wins() {
-        let mut spool = Spool::new(None);
-        assert_eq!(spool.push(&spooled("r/a")).unwrap(), PushResult::Added);
-        assert_eq!(spool.push(&spooled("r/b\nwith a line")).unwrap(), PushResult::Added);
-        assert_eq!(spool.push(&spooled("r/a")).unwrap(), PushResult::Duplicate);
-        assert_eq!(spool.charts(), 2);
+        let budget = Budget::new("spool", 1000);
+        let mut spool = Spool::new(None, &budget, "default");
+        let mut push = |id: &str| {
+            let row = spooled(id);
+            let line = format!("{}\n", serde_json::to_string(&row.info).unwrap());
+            spool.push(&row.chart_id, line.as_bytes(), 1).unwrap()
+        };
+        assert_eq!(push("r/a"), PushResult::Added);
+        assert_eq!(push("r/b\nwith a line"), PushResult::Added);
+        assert_eq!(push("r/a"), PushResult::Duplicate);
+        assert_eq!((spool.charts(), spool.versions()), (2, 2));
+        assert!(budget.used() > 0);
         let rows: Vec<ChartRow> = spool.into_rows().unwrap().map(Result::unwrap).collect();
         assert_eq!(rows, [spooled("r/a"), spooled("r/b\nwith a line")]);
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::io::{Read, Seek};
 
 use super::Run;
 use super::chart_rows::{BuiltRows, RowBuilder, RowError};
+use super::helm_index::decode_all;
 use super::request::SyncAborted;
 use crate::catalog::Fingerprint;
-use crate::helm::index::{self, DecodeError, DecodeLimits, Summary};
+use crate::helm::index::{DecodeError, DecodeLimits, Summary};
 
 pub(super) struct FullDecode {
     pub(super) result: Result<Summary, DecodeError<RowError>>,
@@ -15,7 +16,7 @@ pub(super) struct FullDecode {
 }
 
 pub(super) fn full_decode(input: impl Read + Seek, limits: &DecodeLimits, mut builder: RowBuilder) -> FullDecode {
-    let result = index::decode(input, limits, &mut builder);
+    let result = decode_all(input, limits, &mut builder);
     FullDecode {
         result,
         rows: builder.finish(),

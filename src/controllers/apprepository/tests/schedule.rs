@@ -1,6 +1,7 @@
 //! Schedules kept by the work queue alone, without a cron trigger.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::NamespacedName;
+use crate::budget::Budgets;
 use crate::catalog::{self, Catalog, Database, FilesMode, Handled, Record, State};
 use crate::controllers::apprepository::chart_files;
 use crate::controllers::apprepository::decision::{Decision, decide, handled, until_due};
@@ -20,10 +22,13 @@ use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::origin::{Directory, Origin};
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
+use crate::controllers::apprepository::sync::filter_process::FilterProcesses;
+use crate::controllers::apprepository::sync::object_limits::ObjectLimits;
 use crate::controllers::apprepository::{Options, SyncOptions, setup};
 use crate::controllers::{SetupContext, Source};
 use crate::helm::archive;
 use crate::http::{self, Fetcher, Limits};
+use crate::jq;
 use crate::runtime::controller::{self, Action, Class, Key, Reconcile, ReconcileError, WorkerPool};
 use crate::runtime::workqueue::{self as queue, Priority, Queue, Settings};
 
@@ -199,6 +204,10 @@ fn options() -> Options {
             check_digests: DAY,
             keep_removed: None,
             spool_dir: None,
+            budgets: Budgets::default(),
+            objects: ObjectLimits::default(),
+            // No repository has a filter.
+            filters: FilterProcesses::new(PathBuf::new(), 0, jq::Limits::default()),
         },
         chart_files: chart_files::Settings {
             mode: FilesMode::None,

@@ -11,6 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use data_url::data_url;
 pub use error::IconError;
 
+/// Copies of the file in memory: the file, one in the decoder, and the text of a `data:` URL.
+pub const COPIES: u64 = 3;
+
+const BYTES_PER_PIXEL: u64 = 12;
+
 /// Maximum width and height of a stored icon, as in Kubeapps.
 const SIDE: u32 = 160;
 
@@ -32,6 +37,16 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Lowers the limits until the largest icon needs at most `memory` bytes.
+    #[must_use]
+    pub fn within(self, memory: u64) -> Self {
+        let half = memory / 2;
+        Self {
+            bytes: self.bytes.min(usize::try_from(half / COPIES).unwrap_or(usize::MAX)),
+            pixels: self.pixels.min(half / BYTES_PER_PIXEL),
+        }
+    }
+
     /// Returns the peak memory of [`png`] in bytes, in addition to the file and a copy that some decoders make.
     ///
     /// A decoded image takes 3 or 4 bytes per pixel, and its decoder up to 8 more: 12 MiB for 1,024 x 1,024 pixels.

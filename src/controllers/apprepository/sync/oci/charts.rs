@@ -4,6 +4,7 @@ use tokio::sync::mpsc;
 
 use super::Repository;
 use super::listing::Listing;
+use crate::budget::WorkError;
 use crate::catalog::{self, OciMetadata, OciRemovals};
 use crate::controllers::apprepository::sync::chart_rows::{BuiltRows, RowBuilder, RowError};
 use crate::controllers::apprepository::sync::helm_index::resource_exhausted;
@@ -11,7 +12,6 @@ use crate::controllers::apprepository::sync::request::SyncAborted;
 use crate::controllers::apprepository::sync::{Decoded, Prepared, Retain, Run};
 use crate::helm::index::{self, DecodeLimits, Summary, Versions};
 use crate::http::Validators;
-use crate::jq::{self as filter, Filter};
 use crate::oci;
 
 /// Versions read at a time.
@@ -28,21 +28,16 @@ enum BuilderInput {
 }
 
 impl Run<'_> {
-    pub(super) async fn charts(
-        &self,
-        listing: Listing,
-        digest: String,
-        filter: Option<Filter>,
-    ) -> Result<Prepared, SyncAborted> {
+    pub(super) async fn charts(&self, listing: Listing, digest: String) -> Result<Prepared, SyncAborted> {
         let (parts, received) = mpsc::channel(1);
         let chart_builder = ChartBuilder {
-            builder: self.builder(filter),
+            builder: self.builder(),
             limits: self.syncer.context.decode_limits,
             summary: Summary::default(),
             versions: Versions::default(),
             unusable: Vec::new(),
         };
-        let task = filter::on_large_stack(move || chart_builder.charts(received));
+        let task = self.work(self.decode_memory(), move || chart_builder.charts(received));
         let (remaining, retain) = (listing.remaining(), listing.retain(&self.request.spec));
         let gone = match retain {
             Retain::All => OciRemovals::default(),
@@ -50,13 +45,11 @@ impl Run<'_> {
         };
         let tags_digest = listing.tags_digest();
         let (read, built) = tokio::join!(self.read(listing, parts), task);
-        if let Err(error) = &built
-            && error.is_transient()
-        {
+        if let Err(WorkError::Exhausted(error)) = &built {
             return Ok(Prepared::Failed(resource_exhausted(error)));
         }
         read?;
-        let Ok(rows) = built else {
+        let Ok((rows, mut memory)) = built else {
             tracing::error!("chart builder panicked");
             let message = "chart builder panicked; please report this bug";
             let refused = self.refuse(Validators::default(), digest, "InternalError", message.to_owned());
@@ -64,6 +57,10 @@ impl Run<'_> {
         };
         match rows {
             Ok((rows, summary)) => Ok(self.check_shrink(Decoded {
+                memory: {
+                    memory.shrink(rows.spool.commit_memory());
+                    memory
+                },
                 spool: rows.spool,
                 filtered_out: rows.filtered_out,
                 summary: Summary {
@@ -127,6 +124,7 @@ impl ChartBuilder {
                 BuilderInput::End(repository) => self.chart(*repository)?,
             }
         }
+        self.builder.flush()?;
         Ok((self.builder.finish(), self.summary))
     }
 

@@ -30,7 +30,6 @@ use crate::catalog::{self, OciRepository};
 use crate::controllers::apprepository::decision::{self, Mode};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::http::Fetcher;
-use crate::jq::Filter;
 use crate::oci::{self, OciError, Registry};
 use budget::RegistryBudget;
 use listing::{Listing, all_failed};
@@ -62,11 +61,7 @@ impl From<catalog::Error> for ListingError {
 }
 
 impl Run<'_> {
-    pub(super) async fn prepare_registry(
-        &self,
-        session: Fetcher,
-        filter: Option<Filter>,
-    ) -> Result<Prepared, SyncAborted> {
+    pub(super) async fn prepare_registry(&self, session: Fetcher) -> Result<Prepared, SyncAborted> {
         let listing = match self.listing(session).await {
             Ok(listing) => listing,
             Err(ListingError::Registry(error)) => return Ok(Prepared::Failed((&*error).into())),
@@ -93,7 +88,7 @@ impl Run<'_> {
         {
             return Ok(Prepared::Failed(failed));
         }
-        self.charts(listing, digest, filter).await
+        self.charts(listing, digest).await
     }
 
     async fn listing(&self, session: Fetcher) -> Result<Listing, ListingError> {

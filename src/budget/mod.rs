@@ -1,0 +1,223 @@
+//! Budgets of what all tenants share: memory, CPU permits and spool bytes.
+//!
+//! ```text
+//!  reserve(namespace, amount) ─┬─ fits, and no queue ─────────────────► Reservation ─► shrink, drop
+//!                              └─ queue of the namespace ─► its turn ─►      │
+//!                                        ▲                                   │
+//!                                        └──────── returned amount ◄─────────┘
+//!
+//!  transfer(namespace) ─► grow, as bytes are written ─► full: the largest namespace's transfer is aborted
+//! ```
+//! A namespace holds at most half of a budget while another waits. Namespaces are served in turn, and first in, first out
+//! within one. A task that holds memory never waits for more: it reserves its maximum and returns what it does not use.
+//! Order of acquisition: sync slot, host permit, spool, memory, CPU permit, database connection.
+
+mod cgroup;
+mod metrics;
+mod shares;
+#[cfg(test)]
+mod tests;
+mod transfer;
+mod work;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+pub use cgroup::memory_limit;
+use metrics::{Metrics, ResourceMetrics};
+use shares::Shares;
+use transfer::OpenTransfers;
+pub use transfer::{Full, Transfer};
+pub use work::{Budgets, Sizes, WorkError};
+
+/// A shared quantity in bytes or permits. Clones share it.
+#[derive(Clone)]
+pub struct Budget(Arc<Inner>);
+
+struct Inner {
+    resource: &'static str,
+    limit: u64,
+    state: Mutex<State>,
+    metrics: ResourceMetrics,
+}
+
+struct State {
+    shares: Shares<oneshot::Sender<Reservation>>,
+    transfers: OpenTransfers,
+}
+
+/// The deadline of a wait has passed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no {resource} available within {} s", waited.as_secs())]
+pub struct Exhausted {
+    pub resource: &'static str,
+    pub waited: Duration,
+}
+
+impl Budget {
+    #[must_use]
+    pub fn new(resource: &'static str, limit: u64) -> Self {
+        Self::with_metrics(resource, limit, &Metrics::default())
+    }
+
+    fn with_metrics(resource: &'static str, limit: u64, metrics: &Metrics) -> Self {
+        let metrics = metrics.of(resource, limit);
+        Self(Arc::new(Inner {
+            resource,
+            limit,
+            state: Mutex::new(State {
+                shares: Shares::new(limit),
+                transfers: OpenTransfers::default(),
+            }),
+            metrics,
+        }))
+    }
+
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.0.limit
+    }
+
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.0.state.lock().shares.used()
+    }
+
+    /// Returns the maximum that one namespace holds while another waits: half, rounded up.
+    #[must_use]
+    pub fn share(&self) -> u64 {
+        self.0.limit.div_ceil(2)
+    }
+
+    /// Reserves `amount`, or the share of a namespace if that is less, as soon as it is the namespace's turn. Dropping the
+    /// future gives up the place in the queue.
+    pub async fn reserve(&self, namespace: &str, amount: u64, deadline: Duration) -> Result<Reservation, Exhausted> {
+        let (started, amount) = (Instant::now(), amount.min(self.share()));
+        let reservation = match self.try_reserve(namespace, amount) {
+            Some(reservation) => Ok(reservation),
+            None => self.wait(namespace, amount, deadline).await,
+        };
+        self.0.metrics.observe_wait(started.elapsed());
+        reservation
+    }
+
+    /// Reserves `amount` if it is available and the queues are empty.
+    fn try_reserve(&self, namespace: &str, amount: u64) -> Option<Reservation> {
+        let namespace = Arc::from(namespace);
+        let mut state = self.0.state.lock();
+        let is_taken = state.shares.take(&namespace, amount);
+        is_taken.then(|| self.reservation(&state, namespace, amount))
+    }
+
+    async fn wait(&self, namespace: &str, amount: u64, deadline: Duration) -> Result<Reservation, Exhausted> {
+        let (granted, grant) = oneshot::channel();
+        let id = self.0.state.lock().shares.wait(namespace, amount, granted);
+        // If the grant comes while the place is given up, the channel drops the reservation.
+        let _place = PlaceInQueue { budget: self, id };
+        self.grant();
+        let exhausted = Exhausted {
+            resource: self.0.resource,
+            waited: deadline,
+        };
+        // The sender is dropped only by a grant, or after this future.
+        timeout(deadline, grant)
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .ok_or(exhausted)
+    }
+
+    /// Serves all waiters that can be served.
+    fn grant(&self) {
+        let mut grants = Vec::new();
+        {
+            let mut state = self.0.state.lock();
+            while let Some(grant) = state.shares.grant() {
+                let reservation = self.reservation(&state, grant.namespace, grant.amount);
+                grants.push((grant.notify, reservation));
+            }
+        }
+        // Sent without the lock, because a waiter may be gone, which drops the reservation.
+        for (notify, reservation) in grants {
+            let _ = notify.send(reservation);
+        }
+    }
+
+    fn reservation(&self, state: &State, namespace: Arc<str>, amount: u64) -> Reservation {
+        self.0.metrics.set_used(state.shares.used());
+        Reservation {
+            budget: self.clone(),
+            namespace,
+            amount,
+        }
+    }
+
+    fn give_back(&self, namespace: &Arc<str>, amount: u64) {
+        if amount == 0 {
+            return;
+        }
+        {
+            let mut state = self.0.state.lock();
+            state.shares.give_back(namespace, amount);
+            self.0.metrics.set_used(state.shares.used());
+        }
+        self.grant();
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget")
+            .field("resource", &self.0.resource)
+            .field("limit", &self.0.limit)
+            .field("used", &self.used())
+            .finish()
+    }
+}
+
+/// Leaves the queue on drop. Without this waiter, others may be next.
+struct PlaceInQueue<'a> {
+    budget: &'a Budget,
+    id: u64,
+}
+
+impl Drop for PlaceInQueue<'_> {
+    fn drop(&mut self) {
+        let was_waiting = self.budget.0.state.lock().shares.leave(self.id);
+        if was_waiting {
+            self.budget.grant();
+        }
+    }
+}
+
+/// A part of a budget, returned on drop. It only shrinks.
+#[derive(Debug)]
+pub struct Reservation {
+    budget: Budget,
+    namespace: Arc<str>,
+    amount: u64,
+}
+
+impl Reservation {
+    #[must_use]
+    pub const fn amount(&self) -> u64 {
+        self.amount
+    }
+
+    pub fn shrink(&mut self, amount: u64) {
+        let returned = self.amount.saturating_sub(amount);
+        self.amount -= returned;
+        self.budget.give_back(&self.namespace, returned);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.budget.give_back(&self.namespace, self.amount);
+    }
+}

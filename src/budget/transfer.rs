@@ -1,0 +1,134 @@
+//! Reservations that grow as bytes arrive and never wait.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Budget, Reservation, State};
+
+/// The budget is full, and this namespace holds most of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the limit of {limit} bytes is reached")]
+pub struct Full {
+    pub limit: u64,
+}
+
+#[derive(Default)]
+pub(super) struct OpenTransfers {
+    open: HashMap<u64, OpenTransfer>,
+    next_id: u64,
+}
+
+struct OpenTransfer {
+    namespace: Arc<str>,
+    amount: u64,
+    aborted: CancellationToken,
+}
+
+/// A growing part of a budget. When the budget is full, the largest transfer of the namespace that holds most is aborted:
+/// its amount counts as returned, since its owner drops the bytes as soon as it sees the abort.
+pub struct Transfer {
+    budget: Budget,
+    id: u64,
+    aborted: CancellationToken,
+}
+
+impl Budget {
+    #[must_use]
+    pub fn transfer(&self, namespace: &str) -> Transfer {
+        let aborted = CancellationToken::new();
+        let mut state = self.0.state.lock();
+        let id = state.transfers.next_id;
+        state.transfers.next_id += 1;
+        let open = OpenTransfer {
+            namespace: Arc::from(namespace),
+            amount: 0,
+            aborted: aborted.clone(),
+        };
+        state.transfers.open.insert(id, open);
+        Transfer {
+            budget: self.clone(),
+            id,
+            aborted,
+        }
+    }
+}
+
+impl State {
+    /// Returns the largest transfer of the namespace that holds most.
+    fn victim(&self) -> Option<u64> {
+        let open = self.transfers.open.iter();
+        let largest = open.max_by_key(|(id, transfer)| {
+            let held = self.shares.held(&transfer.namespace);
+            (held, &transfer.namespace, transfer.amount, **id)
+        });
+        largest.map(|(id, _)| *id)
+    }
+
+    fn close(&mut self, id: u64) -> Option<OpenTransfer> {
+        let closed = self.transfers.open.remove(&id)?;
+        self.shares.give_back(&closed.namespace, closed.amount);
+        Some(closed)
+    }
+}
+
+impl Transfer {
+    /// Takes `bytes` more.
+    pub fn grow(&mut self, bytes: u64) -> Result<(), Full> {
+        let full = Full {
+            limit: self.budget.0.limit,
+        };
+        let mut state = self.budget.0.state.lock();
+        loop {
+            let State { shares, transfers } = &mut *state;
+            let Some(open) = transfers.open.get_mut(&self.id) else {
+                return Err(full);
+            };
+            if shares.take(&open.namespace, bytes) {
+                open.amount += bytes;
+                break;
+            }
+            // It exists, since this transfer is open.
+            let Some(victim) = state.victim() else { return Err(full) };
+            if let Some(closed) = state.close(victim) {
+                closed.aborted.cancel();
+            }
+        }
+        self.budget.0.metrics.set_used(state.shares.used());
+        Ok(())
+    }
+
+    /// Waits until this transfer is aborted in favor of another namespace.
+    pub fn aborted(&self) -> impl Future<Output = Full> + use<> {
+        let (aborted, limit) = (self.aborted.clone(), self.budget.0.limit);
+        async move {
+            aborted.cancelled().await;
+            Full { limit }
+        }
+    }
+
+    /// Ends the transfer. The bytes stay reserved.
+    pub fn finish(self) -> Result<Reservation, Full> {
+        let full = Full {
+            limit: self.budget.0.limit,
+        };
+        let mut state = self.budget.0.state.lock();
+        let OpenTransfer { namespace, amount, .. } = state.transfers.open.remove(&self.id).ok_or(full)?;
+        Ok(self.budget.reservation(&state, namespace, amount))
+    }
+}
+
+impl std::fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transfer").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        let mut state = self.budget.0.state.lock();
+        let _ = state.close(self.id);
+        self.budget.0.metrics.set_used(state.shares.used());
+    }
+}

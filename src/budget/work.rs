@@ -1,0 +1,113 @@
+//! Memory, CPU permits and spool of the process, and the threads that use them.
+
+use std::num::NonZeroUsize;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+
+use super::metrics::Metrics;
+use super::{Budget, Exhausted, Reservation};
+
+/// Deadline of waiting for memory and a CPU permit. Every holder ends earlier by its own limits.
+const WAIT: Duration = Duration::from_secs(300);
+
+const MIB: u64 = 1024 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    pub memory: u64,
+    pub cpu_permits: u64,
+    pub spool: u64,
+}
+
+impl Sizes {
+    pub const MIN_MEMORY: u64 = 32 * MIB;
+    /// Without a limit of the container.
+    pub const DEFAULT_MEMORY: u64 = 256 * MIB;
+    pub const DEFAULT_SPOOL: u64 = 1024 * MIB;
+
+    const MAX_CPU_PERMITS: u64 = 8;
+    /// Memory of the most expensive work, decoding an index.
+    const MEMORY_PER_PERMIT: u64 = 64 * MIB;
+
+    /// Returns the default number of CPU permits: one for each core that the container may use, at most one for each
+    /// 64 MiB of memory.
+    #[must_use]
+    pub fn cpu_permits(memory: u64) -> u64 {
+        // Respects the CPU quota of the container.
+        let cores = available_parallelism().map_or(1, NonZeroUsize::get) as u64;
+        let by_memory = (memory / Self::MEMORY_PER_PERMIT).max(1);
+        cores.min(by_memory).min(Self::MAX_CPU_PERMITS)
+    }
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self {
+            memory: Self::DEFAULT_MEMORY,
+            cpu_permits: Self::cpu_permits(Self::DEFAULT_MEMORY),
+            spool: Self::DEFAULT_SPOOL,
+        }
+    }
+}
+
+/// The budgets of the process. Clones share them.
+#[derive(Clone)]
+pub struct Budgets {
+    pub memory: Budget,
+    pub cpu: Budget,
+    pub spool: Budget,
+    metrics: Metrics,
+}
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum WorkError {
+    #[error(transparent)]
+    Exhausted(#[from] Exhausted),
+    #[error("the work panicked")]
+    Panicked,
+}
+
+impl Budgets {
+    #[must_use]
+    pub fn new(sizes: Sizes) -> Self {
+        let metrics = Metrics::default();
+        Self {
+            memory: Budget::with_metrics("memory", sizes.memory, &metrics),
+            cpu: Budget::with_metrics("cpu", sizes.cpu_permits, &metrics),
+            spool: Budget::with_metrics("spool", sizes.spool, &metrics),
+            metrics,
+        }
+    }
+
+    pub fn register(&self, registry: &mut Registry) {
+        self.metrics.register(registry);
+    }
+
+    /// Reserves memory and a CPU permit for `namespace`, and runs `work` on a blocking thread. Returns its result with the
+    /// memory, which the caller shrinks to what the result takes.
+    ///
+    /// The thread owns both: if the caller is canceled, they are returned when `work` has really ended.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        namespace: &str,
+        memory: u64,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<(T, Reservation), WorkError> {
+        let memory = self.memory.reserve(namespace, memory, WAIT).await?;
+        let permit = self.cpu.reserve(namespace, 1, WAIT).await?;
+        let thread = tokio::task::spawn_blocking(move || {
+            let result = work();
+            drop(permit);
+            (result, memory)
+        });
+        thread.await.map_err(|_| WorkError::Panicked)
+    }
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self::new(Sizes::default())
+    }
+}
