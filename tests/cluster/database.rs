@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use portolan::api;
 use rstest::rstest;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::rows::{Postgres, Rows, reference};
@@ -252,4 +252,42 @@ async fn a_process_killed_at_any_moment_leaves_no_partial_sync(#[case] on_postgr
         before = next;
     }
     rows.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_password_in_the_secret_is_used_without_a_restart() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let name = &postgres.database.name;
+    let role = format!("rotated_{name}");
+    let create = format!("CREATE ROLE {role} LOGIN SUPERUSER PASSWORD 'first'");
+    postgres.rows.execute(&create).await;
+    let secret = async |password: &str| {
+        let values = json!({ "password": password });
+        world.write_secret(&world.namespace, "database", values).await;
+    };
+    secret("first").await;
+    let server = url::Url::parse(postgres.url()).unwrap();
+    let address = format!("{}:{}", server.host_str().unwrap(), server.port().unwrap());
+    let flags = [
+        &format!("--database-user={role}"),
+        &format!("--database-name={name}"),
+        &format!("--namespace={}", world.namespace),
+        "--database-secret-name=database",
+        "--database-secret-key=password",
+    ];
+    let _portolan = world.portolan(&address, &flags).await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+
+    let change = format!(
+        "ALTER ROLE {role} PASSWORD 'second';
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"
+    );
+    postgres.rows.execute(&change).await;
+    secret("second").await;
+    world.serve("stable", index(&[("web", &["2.0.0"])]));
+    world.resync("stable", "now").await;
+    postgres.rows.until_charts_within(RECOVERY, &["stable/web 2.0.0"]).await;
+    world.until_ready("stable").await;
 }

@@ -9,7 +9,7 @@ use crate::support::eventually::eventually;
 fn archives() -> Vec<Archive> {
     let chart = |at: usize| {
         let chart = Chart::new(&format!("c{at}"), "1.0.0");
-        chart.file("README.md", &"readme ".repeat(3000)).pack()
+        chart.file("README.md", "readme ".repeat(3000)).pack()
     };
     (0..6).map(chart).collect()
 }

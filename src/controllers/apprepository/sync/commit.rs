@@ -152,7 +152,7 @@ impl Run<'_> {
             Ok(committed) => committed,
             // Not remembered as refused: space may become free without a change of the index.
             Err(error @ catalog::Error::QuotaExceeded { .. }) => {
-                let failed = SyncError::stalled(error.reason(), &error.to_string());
+                let failed = SyncError::stalled(error.reason(), error.to_string());
                 return self.save_failed(failed, None).await;
             }
             Err(error) => return Err(error.into()),
