@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 
 use super::{SOON, World, repository, secret};
 use crate::support::archives::{Archive, Chart, index};
+use crate::support::chart_server::{Fault, Page};
 use crate::support::eventually::eventually;
 
 const AUTH: &str = "  auth:\n    header:\n      secretKeyRef: {name: keys, key: header}\n  interval: \"* * * * * *\"\n";
@@ -188,4 +189,41 @@ async fn tenants_of_one_url_see_only_the_content_of_their_own_credentials() {
     })
     .await;
     world.until_honest_files_are_served().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_whose_requests_to_a_host_all_stall_yields_to_another_one() {
+    const STALLING: usize = 24;
+    let world = World::new().await;
+    let host = &world.attacker;
+    let entry = boat("all").index_entry(&["boat.tgz"]);
+    let declare = |namespace: &str, name: &str| {
+        host.serve(&format!("/{name}/index.yaml"), Page::new(index([entry.clone()])));
+        let url = host.url(&format!("/{name}"));
+        world.manifest(name, &repository(namespace, name, "helm", &url, ""));
+    };
+    let names: Vec<String> = (0..STALLING).map(|number| format!("stalling-{number}")).collect();
+    for name in &names {
+        declare("hostile", name);
+        host.break_path(&format!("/{name}/index.yaml"), Fault::StallAfter(20));
+    }
+    let _portolan = world.run(&["--sync-workers=64", "--stall-timeout=5s"]).await;
+    let stalled = || {
+        names
+            .iter()
+            .flat_map(|name| host.requests(&format!("/{name}/index.yaml")))
+    };
+    eventually(SOON, "all permits of the host to be taken", async || {
+        match stalled().count() {
+            8.. => Ok(()),
+            requests => Err(requests),
+        }
+    })
+    .await;
+    declare("patient", "patient");
+    world.until_ready("patient").await;
+    let served = host.requests("/patient/index.yaml")[0].at;
+    // In the order of arrival, it would follow all others.
+    let before = stalled().filter(|request| request.at < served).count();
+    assert!((8..16).contains(&before), "{before}");
 }
