@@ -11,8 +11,9 @@ struct ResourceLabel {
     resource: &'static str,
 }
 
+/// The metrics of all resources; a handle, cheap to clone.
 #[derive(Clone)]
-pub(super) struct Metrics {
+pub struct Metrics {
     used: Family<ResourceLabel, Gauge>,
     limit: Family<ResourceLabel, Gauge>,
     wait: Family<ResourceLabel, Histogram, fn() -> Histogram>,
@@ -39,28 +40,43 @@ impl Metrics {
         registry.register("portolan_budget_wait_seconds", help, self.wait.clone());
     }
 
-    pub(super) fn of(&self, resource: &'static str, limit: u64) -> ResourceMetrics {
+    #[must_use]
+    pub fn of(&self, resource: &'static str, limit: u64) -> ResourceMetrics {
         let label = ResourceLabel { resource };
-        self.limit.get_or_create(&label).set(gauge(limit));
-        ResourceMetrics {
+        let metrics = ResourceMetrics {
             used: self.used.get_or_create(&label).clone(),
+            limit: self.limit.get_or_create(&label).clone(),
             wait: self.wait.get_or_create(&label).clone(),
-        }
+        };
+        metrics.set_limit(limit);
+        metrics
     }
 }
 
 /// The metrics of one resource.
-pub(super) struct ResourceMetrics {
+#[derive(Clone, Debug)]
+pub struct ResourceMetrics {
     used: Gauge,
+    limit: Gauge,
     wait: Histogram,
 }
 
 impl ResourceMetrics {
-    pub(super) fn set_used(&self, used: u64) {
+    /// Returns metrics that are not exported.
+    #[must_use]
+    pub fn unregistered() -> Self {
+        Metrics::default().of("", 0)
+    }
+
+    pub fn set_used(&self, used: u64) {
         self.used.set(gauge(used));
     }
 
-    pub(super) fn observe_wait(&self, waited: Duration) {
+    pub fn set_limit(&self, limit: u64) {
+        self.limit.set(gauge(limit));
+    }
+
+    pub fn observe_wait(&self, waited: Duration) {
         self.wait.observe(waited.as_secs_f64());
     }
 }

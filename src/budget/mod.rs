@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 pub use cgroup::memory_limit;
-use metrics::{Metrics, ResourceMetrics};
+pub use metrics::{Metrics, ResourceMetrics};
 use shares::Shares;
 use transfer::OpenTransfers;
 pub use transfer::{Full, Transfer};

@@ -81,6 +81,11 @@ impl Budgets {
         }
     }
 
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     pub fn register(&self, registry: &mut Registry) {
         self.metrics.register(registry);
     }

@@ -43,7 +43,6 @@ use tokio::sync::watch;
 
 pub use chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef};
 pub use cluster::{Claim, RENEW_INTERVAL};
-pub use connection::metrics::ConnectionMetrics;
 use connection::{Connection, PoolSettings, Pools, Transaction, Usage};
 use engine::{execute, on_engine, select};
 pub use error::Error;

@@ -9,7 +9,8 @@ use std::{
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use url::Url;
 
-use super::{ConnectionMetrics, StorageLimits};
+use super::StorageLimits;
+use crate::budget::ResourceMetrics;
 
 pub const DEFAULT_POSTGRES_CONNECTIONS: u32 = 10;
 
@@ -40,7 +41,7 @@ pub struct Settings {
     pub postgres_connections: u32,
     pub pooler: Pooler,
     pub limits: StorageLimits,
-    pub metrics: ConnectionMetrics,
+    pub metrics: ResourceMetrics,
 }
 
 /// The mode of a connection pooler between Portolan and Postgres.
@@ -61,7 +62,7 @@ impl Settings {
             postgres_connections: DEFAULT_POSTGRES_CONNECTIONS,
             pooler: Pooler::default(),
             limits: StorageLimits::default(),
-            metrics: ConnectionMetrics::default(),
+            metrics: ResourceMetrics::unregistered(),
         }
     }
 }

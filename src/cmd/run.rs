@@ -117,8 +117,8 @@ pub struct SyncingFlags {
     /// Minimum sync interval; shorter spec.interval values fall back to --crontab
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub min_interval: Duration,
-    /// Maximum number of concurrent syncs
-    #[arg(long, value_name = "N", default_value = "8")]
+    /// Maximum number of concurrent syncs; most of them wait for a server
+    #[arg(long, value_name = "N", default_value = "256")]
     pub sync_workers: NonZeroU32,
     /// Maximum number of concurrent imports of chart files
     #[arg(long, value_name = "N", default_value = "4")]

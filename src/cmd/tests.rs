@@ -66,7 +66,7 @@ fn run_has_the_documented_defaults() {
     let run = run(&["portolan", "run"]);
     assert_eq!(run.syncing.crontab, "*/10 * * * *");
     assert_eq!(run.syncing.min_interval.as_secs(), 60);
-    assert_eq!(run.syncing.sync_workers.get(), 8);
+    assert_eq!(run.syncing.sync_workers.get(), 256);
     assert_eq!(run.fetch.index_max_bytes, 100 << 20);
     assert_eq!(
         (

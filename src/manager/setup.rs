@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 use super::database::Identity;
 use super::startup::{self, OpenCatalog, Patience};
 use super::{Error, Options, SourceOptions};
-use crate::catalog::ConnectionMetrics;
 use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
 use crate::controllers::{Controller, SetupContext, Source, application, apprepository};
 use crate::runtime::controller::{self, Key};
@@ -24,7 +23,6 @@ pub struct Metrics {
     pub(super) queue: workqueue::Metrics,
     pub(super) workers: controller::Metrics,
     pub(super) requests: RequestMetrics,
-    connections: ConnectionMetrics,
     apprepository: apprepository::metrics::Metrics,
     application: application::metrics::Metrics,
 }
@@ -38,7 +36,6 @@ impl Metrics {
             apprepository: apprepository::metrics::Metrics::register(registry),
             application: application::metrics::Metrics::register(registry),
             requests: RequestMetrics::register(registry),
-            connections: ConnectionMetrics::register(registry),
         }
     }
 }
@@ -77,7 +74,7 @@ impl Setup {
         };
         let (mut apprepository, mut catalog, mut identity) = (None, None, None);
         if let Some(options_of) = &options.apprepository {
-            let connections = &metrics.connections;
+            let connections = &options_of.sync.budgets.metrics().of("database_connections", 0);
             let opened = startup::open(&options.database, &context.source, connections, patience, is_standby).await?;
             let origin = origin(&context.source, &options.cluster_id, patience).await?;
             identity = Some(Identity {

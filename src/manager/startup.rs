@@ -10,10 +10,9 @@ use tokio::time::timeout;
 use super::Error;
 use super::database::{self, Identity};
 use crate::api::NamespacedName;
+use crate::budget::ResourceMetrics;
 use crate::catalog::lock::{LockError, SqliteLock};
-use crate::catalog::{
-    self, Catalog, ConnectionMetrics, Database, Login, Password, Pooler, Settings, SettingsError, StorageLimits,
-};
+use crate::catalog::{self, Catalog, Database, Login, Password, Pooler, Settings, SettingsError, StorageLimits};
 use crate::controllers::apprepository::origin::{SecretReadError, read_secret};
 use crate::controllers::{Source, Task};
 
@@ -97,7 +96,7 @@ impl DatabaseOptions {
             postgres_connections: self.connections,
             pooler: self.pooler,
             limits: self.limits,
-            metrics: ConnectionMetrics::default(),
+            metrics: ResourceMetrics::unregistered(),
         })
     }
 }
@@ -133,7 +132,7 @@ enum Tables {
 pub(super) async fn open(
     options: &DatabaseOptions,
     source: &Source,
-    metrics: &ConnectionMetrics,
+    metrics: &ResourceMetrics,
     patience: Patience,
     is_standby: bool,
 ) -> Result<OpenCatalog, Error> {

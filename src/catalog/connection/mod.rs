@@ -10,7 +10,6 @@
 
 mod calls;
 mod failover;
-pub mod metrics;
 mod permits;
 mod pools;
 pub mod sqlite_file;

@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::metrics::ConnectionMetrics;
+use crate::budget::ResourceMetrics;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::catalog) enum Usage {
@@ -31,7 +31,7 @@ struct Shared {
     reserved: usize,
     max_commits: usize,
     state: Mutex<State>,
-    metrics: ConnectionMetrics,
+    metrics: ResourceMetrics,
 }
 
 #[derive(Debug, Default)]
@@ -64,8 +64,8 @@ pub(super) struct Permit {
 
 impl Permits {
     /// Creates permits for `limit` connections. One is reserved for clean-up, unless it is the only one.
-    pub(super) fn new(limit: usize, metrics: ConnectionMetrics) -> Self {
-        metrics.set_limit(limit);
+    pub(super) fn new(limit: usize, metrics: ResourceMetrics) -> Self {
+        metrics.set_limit(limit as u64);
         Self(Arc::new(Shared {
             limit,
             reserved: usize::from(limit > 1),
@@ -86,7 +86,7 @@ impl Permits {
         });
         self.0.dispatch();
         let permit = tokio::time::timeout(timeout, receiver).await;
-        self.0.metrics.waited(started.elapsed());
+        self.0.metrics.observe_wait(started.elapsed());
         permit.ok()?.ok()
     }
 }
@@ -107,7 +107,7 @@ impl Shared {
             let held = state.held.entry(waiter.namespace.clone()).or_default();
             held.permits += 1;
             held.commits += usize::from(waiter.usage == Usage::Commit);
-            self.metrics.set_used(state.used);
+            self.metrics.set_used(state.used as u64);
             // A permit that can't be delivered is dropped, which takes the lock again.
             drop(state);
             let _ = waiter.sender.send(Permit {
@@ -147,7 +147,7 @@ impl Drop for Permit {
                 state.held.remove(&self.namespace);
             }
         }
-        self.shared.metrics.set_used(state.used);
+        self.shared.metrics.set_used(state.used as u64);
         drop(state);
         self.shared.dispatch();
     }
@@ -162,7 +162,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(5);
 
     fn permits(limit: usize) -> Permits {
-        Permits::new(limit, ConnectionMetrics::default())
+        Permits::new(limit, ResourceMetrics::unregistered())
     }
 
     async fn take(permits: &Permits, usage: Usage, namespace: &str) -> Permit {

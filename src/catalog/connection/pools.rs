@@ -12,9 +12,9 @@ use sqlx::{
 
 use super::Connection;
 use super::failover::Generation;
-use super::metrics::ConnectionMetrics;
 use super::permits::{Permit, Permits, Usage};
 use super::sqlite_file::SqliteFile;
+use crate::budget::ResourceMetrics;
 use crate::catalog::engine::Engine;
 use crate::catalog::{Error, Password, Pooler};
 
@@ -46,7 +46,7 @@ const SESSION_TIMEOUTS: &str =
 pub(in crate::catalog) struct PoolSettings<'a> {
     pub(in crate::catalog) connections: u32,
     pub(in crate::catalog) pooler: Pooler,
-    pub(in crate::catalog) metrics: &'a ConnectionMetrics,
+    pub(in crate::catalog) metrics: &'a ResourceMetrics,
 }
 
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Pools {
     pub(in crate::catalog) async fn sqlite(
         path: &Path,
         writable: bool,
-        metrics: &ConnectionMetrics,
+        metrics: &ResourceMetrics,
     ) -> Result<Self, Error> {
         let pools = SqlitePools::open(path, writable).await?;
         Ok(Self {

@@ -37,8 +37,6 @@ use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::{Cached, Store};
 use crate::runtime::workqueue::{Backoff, Priority, Queue};
 
-/// Backoff of failed syncs. The next scheduled sync may come sooner.
-
 /// Backoff while the database fails. Short, because one fault stops all repositories, and all go on once it is mended.
 const DATABASE_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(5),

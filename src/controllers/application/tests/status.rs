@@ -291,7 +291,7 @@ fn a_large_status_is_truncated_to_the_size_limit() {
 
 #[test]
 fn a_hostile_problem_is_cut_and_loses_control_and_invisible_characters() {
-    let mut assessment = assess(&app_spec(json!({})), &[]);
+    let mut assessment = assess(&app_spec(json!({})), &[], &Index::default());
     let hostile = "\u{202e}x\u{200b}\u{1b}[31m\n".repeat(40_000);
     assessment.problems.push(Problem::minor(hostile));
     let status = assessment.status(Some(3), &[], at(NOW));
