@@ -173,7 +173,7 @@ fn many_urls(versions: usize) -> String {
 /// An index whose aliases expand to `count` texts of 90 bytes in each of some charts.
 fn aliases(count: usize) -> String {
     let mut text = format!("apiVersion: v1\ntext: &text {}\nentries:\n", "x".repeat(90));
-    for chart in 0..10 {
+    for chart in 0..2 {
         let keywords = "*text,".repeat(count);
         let _ = writeln!(
             text,
@@ -183,11 +183,13 @@ fn aliases(count: usize) -> String {
     text
 }
 
-async fn twelve_at_once(what: &str, page: String, reason: &str) -> u64 {
+async fn twelve_at_once(what: &str, page: String, reason: &str) {
     const TENANTS: usize = 12;
     let world = World::new().await;
     world.attacker.serve("/index.yaml", Page::new(page));
-    let portolan = world.run(&[BUDGET, "--verify-delta=false", "--sync-workers=64"]).await;
+    let portolan = world
+        .run(&[BUDGET, "--verify-delta=false", "--sync-workers=64", "--cpu-permits=2"])
+        .await;
     world.until_honest_is_served().await;
     let sampler = PeakSampler::start(&portolan);
     for number in 0..TENANTS {
@@ -204,30 +206,26 @@ async fn twelve_at_once(what: &str, page: String, reason: &str) -> u64 {
         assert_eq!(status["reason"], reason, "{status}");
     }
     world.assert_honest_is_ready_in_time().await;
-    sampler.above_idle(what)
+    let above = sampler.above_idle(what);
+    // Two decodes of 64 MiB each.
+    assert!(above <= 128 + 128 / 4, "{above} MiB");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twelve_indexes_of_many_urls_stay_within_the_budget() {
-    let above = twelve_at_once(
-        "12 indexes of 49,000 versions x 20 URLs",
-        many_urls(49_000),
-        "TooComplex",
-    )
-    .await;
-    assert!(above <= BUDGET_MIB, "{above} MiB");
+    let index = many_urls(49_000);
+    twelve_at_once("12 indexes of 49,000 versions x 20 URLs", index, "TooComplex").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twelve_of_the_largest_accepted_indexes_stay_within_the_budget() {
-    let above = twelve_at_once("12 indexes of 13,000 versions x 20 URLs", many_urls(13_000), "Synced").await;
-    assert!(above <= BUDGET_MIB, "{above} MiB");
+    let index = many_urls(9_500);
+    twelve_at_once("12 indexes of 9,500 versions x 20 URLs", index, "Synced").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twelve_indexes_of_aliases_stay_within_the_budget() {
-    let above = twelve_at_once("12 indexes of aliases", aliases(100_000), "Synced").await;
-    assert!(above <= BUDGET_MIB, "{above} MiB");
+    twelve_at_once("12 indexes of aliases", aliases(75_000), "Synced").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@ pub struct DecodeLimits {
     /// Keys under `entries`, including skipped ones.
     pub charts: u64,
     pub versions_per_chart: u64,
-    /// Bytes of text kept per chart. Bounds the decoder's memory.
+    /// Allocated bytes of the versions of a chart. Bounds the decoder's memory.
     pub chart_bytes: u64,
     pub depth: usize,
     pub nodes: u64,
@@ -23,8 +23,8 @@ impl Default for DecodeLimits {
         Self {
             charts: 100_000,
             versions_per_chart: 50_000,
-            // The largest known row is 345 KB; 25,000 versions with long URLs keep about 10 MiB.
-            chart_bytes: 16 * MIB,
+            // The largest known row is 345 KB; 25,000 versions with long URLs take about 10 MiB.
+            chart_bytes: 12 * MIB,
             depth: 32,
             // 100 MiB divided by 5 bytes, the shortest useful node.
             nodes: 20_000_000,
@@ -43,7 +43,7 @@ pub(super) const LEVELS_ABOVE: usize = 4;
 impl DecodeLimits {
     /// Memory that a decode takes at most for each byte of [`DecodeLimits::chart_bytes`]: the chart, its row, their spare
     /// capacity, and the row as JSON.
-    pub const MEMORY_FACTOR: u64 = 4;
+    pub const MEMORY_FACTOR: u64 = 5;
 
     /// Lowers the limits until a decode needs at most `memory` bytes.
     #[must_use]
