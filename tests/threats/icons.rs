@@ -172,6 +172,6 @@ async fn icons_neither_exhaust_memory_nor_cause_other_requests() {
     world.until_honest_is_served().await;
     assert_eq!(world.attacker.count("/spied"), 0);
     let peak = peak_memory(&portolan);
-    assert!(peak < 160, "{peak} MiB, although all imports together may take 32 MiB");
+    assert!(peak < 160, "{peak} MiB, although two icons at a time take 27 MiB each");
     assert!(!portolan.lines().join("\n").contains("panicked"), "a decoder panicked");
 }

@@ -57,7 +57,7 @@ fn a_long_text_repeated_by_aliases_is_rejected() {
     );
     let message = rejected(&bomb("keywords"), &DecodeLimits::default());
     assert!(
-        message.contains("a chart version takes more than 33554432 bytes"),
+        message.contains("a chart version takes more than 12582912 bytes"),
         "{message}"
     );
 }
