@@ -22,8 +22,8 @@ const DEADLINE: Duration = Duration::from_millis(700);
 pub(in crate::catalog) struct WriteHistory {
     /// `None` after a failed call.
     last_success: Mutex<Option<Instant>>,
-    /// The last test write and its error. Locked during the write, so that concurrent requests share it.
-    last_test: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
+    /// The last test without a successful write. Locked during the test, so that concurrent requests share it.
+    last_test: tokio::sync::Mutex<Option<(Instant, Result<(), String>)>>,
 }
 
 impl WriteHistory {
@@ -53,21 +53,24 @@ impl Catalog {
         if writes.is_fresh() {
             return Ok(());
         }
-        if let Some((at, error)) = &*last_test
+        if let Some((at, result)) = &*last_test
             && at.elapsed() < RETRY_INTERVAL
         {
-            return error.clone().map_or(Ok(()), Err);
+            return result.clone();
         }
-        let error = match timeout(DEADLINE, self.write_test_row()).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) if self.0.pools.is_sqlite() && error.is_busy() => None,
-            Ok(Err(error)) => Some(error.to_string()),
+        let result = match timeout(DEADLINE, self.write_test_row()).await {
+            Ok(Ok(())) => {
+                *last_test = None;
+                return Ok(());
+            }
+            Ok(Err(error)) if self.0.pools.is_sqlite() && error.is_busy() => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
             // SQLite has one writer, and a sync may hold it for long.
-            Err(_) if self.0.pools.is_sqlite() => None,
-            Err(_) => Some(format!("no response to a write within {DEADLINE:?}")),
+            Err(_) if self.0.pools.is_sqlite() => Ok(()),
+            Err(_) => Err(format!("no response to a write within {DEADLINE:?}")),
         };
-        *last_test = Some((Instant::now(), error.clone()));
-        error.map_or(Ok(()), Err)
+        *last_test = Some((Instant::now(), result.clone()));
+        result
     }
 
     /// Writes a row and removes it in the same transaction. No repository has an empty name.
