@@ -7,7 +7,7 @@ FUZZ_TIME ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard fuzz/seeds/*))
 
 # More than cores: integration tests wait more than they compute.
-TEST_THREADS ?= 4
+TEST_THREADS ?= 8
 
 .PHONY: help run check test bench fuzz fmt lint loc tools image crds
 

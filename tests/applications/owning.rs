@@ -125,7 +125,11 @@ async fn applications_that_select_each_other_never_own_each_other() {
     }
     site.apply(APPLICATION, "two", object(false)).await;
     site.until_owned(APPLICATION, "two", &["one"]).await;
-    site.until_error("one", "").await;
+    site.until_error(
+        "one",
+        "counted as ready, as they select this Application themselves: two",
+    )
+    .await;
     site.until_owned(APPLICATION, "one", &[]).await;
     // Also in the other direction: they never own each other at the same time.
     site.apply(APPLICATION, "two", object(true)).await;

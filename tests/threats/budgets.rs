@@ -148,10 +148,12 @@ async fn eight_filters_that_fill_memory_stay_within_the_budget() {
     world.until_ready("later").await;
     assert!(started.elapsed() < HONEST, "{:?}", started.elapsed());
     for status in world.until_all_decided(rules.len()).await {
-        assert!(
-            matches!(status["reason"].as_str(), Some("FilterLimitExceeded" | "InvalidFilter")),
-            "{status}"
-        );
+        let is_refused = matches!(status["reason"].as_str(), Some("FilterLimitExceeded" | "InvalidFilter"));
+        // On an overloaded machine, a filter may reach its time before its CPU time.
+        let is_late = status["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("deadline exceeded"));
+        assert!(is_refused || is_late, "{status}");
     }
     let metrics = portolan.metrics().await;
     assert_eq!(metrics.sum("portolan_budget_used", &[("resource", "cpu")]), Some(0.0));

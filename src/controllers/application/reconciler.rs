@@ -33,7 +33,7 @@ const BACKOFF: Backoff = Backoff {
 };
 /// The backoff of status updates. A failed one leaves an old status on display.
 const STATUS_BACKOFF: Backoff = Backoff {
-    base: Duration::from_secs(5),
+    base: Duration::from_secs(1),
     cap: Duration::from_secs(60),
 };
 /// Minimum time between status writes of one Application: a flapping component must not cause a write for each change.

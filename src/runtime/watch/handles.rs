@@ -43,7 +43,7 @@ pub(super) fn demands<K>(
         let demand = Demand {
             namespaces: namespaces.clone(),
             is_namespaced: resource.is_namespaced,
-            is_wide_refused: wide.is_some_and(|watch| watch.store.is_denied()),
+            is_wide_refused: wide.is_some_and(|watch| watch.store.has_failed() && watch.store.is_denied()),
             running: watches.into_iter().flat_map(BTreeMap::keys).cloned().collect(),
         };
         Some((kind.clone(), demand))

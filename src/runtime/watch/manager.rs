@@ -202,7 +202,7 @@ where
         };
         let polled = match watch.store.health() {
             Health::Failed { message, .. } => return KindState::Failed(message),
-            Health::Polled(reason) => Some(reason),
+            Health::Polled { reason, .. } => Some(reason),
             Health::Healthy => None,
         };
         let namespace = if resource.is_namespaced { namespace } else { "" };

@@ -71,7 +71,11 @@ pub(super) enum Health {
         is_denied: bool,
     },
     /// Watching fails but listing works; objects are as old as the last list.
-    Polled(String),
+    Polled {
+        reason: String,
+        /// The API server refuses to watch.
+        is_denied: bool,
+    },
 }
 
 /// A change. The store already contains it.
@@ -208,13 +212,17 @@ impl<T> Store<T> {
         matches!(self.state.read().health, Health::Failed { .. })
     }
 
-    /// Returns true if objects may not be listed.
+    /// Returns true if objects may not be listed, or may not be watched.
     pub(super) fn is_denied(&self) -> bool {
-        matches!(self.state.read().health, Health::Failed { is_denied: true, .. })
+        let health = &self.state.read().health;
+        matches!(
+            health,
+            Health::Failed { is_denied: true, .. } | Health::Polled { is_denied: true, .. }
+        )
     }
 
     pub(super) fn is_polled(&self) -> bool {
-        matches!(self.state.read().health, Health::Polled(_))
+        matches!(self.state.read().health, Health::Polled { .. })
     }
 
     pub(super) fn health(&self) -> Health {

@@ -17,8 +17,10 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 const STALE_LIMIT: Duration = Duration::from_secs(30);
 /// Delay after a panic, which is likely to recur.
 const PANIC_DELAY: Duration = Duration::from_secs(60);
-/// Time without failure after which a failing watch counts as working. A request for a watch fails earlier.
-const PROBATION: Duration = Duration::from_secs(SLOW_WATCH_TIMEOUT.as_secs() + 5);
+/// Time without failure after which a forbidden watch counts as allowed. The API server refuses it immediately.
+const PROBATION: Duration = Duration::from_secs(5);
+/// The same for other failures. The request for a watch may wait as long as its timeout.
+const SLOW_PROBATION: Duration = Duration::from_secs(SLOW_WATCH_TIMEOUT.as_secs() + 5);
 
 #[derive(Debug)]
 pub(super) enum Notification<T> {
@@ -96,7 +98,12 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
             return timeout(PAGE_TIMEOUT, events.next()).await.ok().flatten();
         }
         if self.store.is_polled() {
-            if let Ok(event) = timeout(PROBATION, events.next()).await {
+            let probation = if self.store.is_denied() {
+                PROBATION
+            } else {
+                SLOW_PROBATION
+            };
+            if let Ok(event) = timeout(probation, events.next()).await {
                 return event;
             }
             self.set_health(Health::Healthy);
@@ -156,9 +163,9 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
             }
         } else if failure.is_denied() {
             let seconds = interval.as_secs();
-            self.set_polled(&format!("{message}; polling every {seconds}s instead"));
+            self.set_polled(&format!("{message}; polling every {seconds}s instead"), true);
         } else if is_stale && !matches!(failure.code, Some(404 | 410)) {
-            self.set_polled(&format!("{message}; showing the last known state"));
+            self.set_polled(&format!("{message}; showing the last known state"), false);
         }
     }
 
@@ -169,11 +176,11 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
         });
     }
 
-    fn set_polled(&self, message: &str) {
-        self.set_health(Health::Polled(format!(
-            "failed to watch {}: {message}",
-            self.description
-        )));
+    fn set_polled(&self, message: &str, is_denied: bool) {
+        self.set_health(Health::Polled {
+            reason: format!("failed to watch {}: {message}", self.description),
+            is_denied,
+        });
     }
 
     fn set_health(&self, health: Health) {
