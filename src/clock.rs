@@ -21,6 +21,8 @@ impl Clock for TokioClock {
 pub struct StepDetector {
     monotonic: Instant,
     wall: SystemTime,
+    /// Kept between calls, which may be canceled more often than it fires.
+    next_check: Option<tokio::time::Instant>,
 }
 
 /// Smaller differences are adjustments.
@@ -32,6 +34,7 @@ impl Default for StepDetector {
         Self {
             monotonic: Instant::now(),
             wall: SystemTime::now(),
+            next_check: None,
         }
     }
 }
@@ -40,7 +43,11 @@ impl StepDetector {
     /// Returns when the wall clock was set.
     pub async fn stepped(&mut self) {
         loop {
-            tokio::time::sleep(STEP_CHECK_INTERVAL).await;
+            let next = *self
+                .next_check
+                .get_or_insert_with(|| tokio::time::Instant::now() + STEP_CHECK_INTERVAL);
+            tokio::time::sleep_until(next).await;
+            self.next_check = None;
             if self.has_stepped(Instant::now(), SystemTime::now()) {
                 tracing::info!("the wall clock was set, rebuilding the schedule");
                 return;
@@ -51,7 +58,7 @@ impl StepDetector {
     /// Compares both clocks since the last call.
     fn has_stepped(&mut self, monotonic: Instant, wall: SystemTime) -> bool {
         let expected = self.wall + monotonic.saturating_duration_since(self.monotonic);
-        *self = Self { monotonic, wall };
+        (self.monotonic, self.wall) = (monotonic, wall);
         let step = wall.duration_since(expected).unwrap_or_else(|error| error.duration());
         step > MIN_STEP
     }

@@ -139,6 +139,18 @@ impl Error {
         }
     }
 
+    /// Returns true for a fault of the database, not of one repository.
+    pub(super) fn is_outage(&self) -> bool {
+        match self {
+            Self::TimedOut { .. } | Self::ReadOnlyServer { .. } => true,
+            Self::Database { source, .. } => matches!(
+                cause(source),
+                Cause::Unreachable | Cause::Standby | Cause::DiskFull | Cause::ReadOnly | Cause::NoSuchDatabase
+            ),
+            _ => false,
+        }
+    }
+
     pub(super) fn is_busy(&self) -> bool {
         matches!(self, Self::Database { source, .. } if cause(source) == Cause::Busy)
     }

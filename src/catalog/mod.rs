@@ -226,11 +226,14 @@ impl Catalog {
     /// Returns the UID of the stored record. Reads no other field: a record that can't be read can still be removed.
     pub async fn stored_uid(&self, name: &NamespacedName) -> Result<Option<String>, Error> {
         const SELECT: &str = "SELECT uid FROM portolan_repositories WHERE namespace = $1 AND name = $2";
-        self.read("read the UID of the repository", &name.namespace, async |connection| {
-            let row: Option<(String,)> = select!(fetch_optional, connection, SELECT, name);
+        let operation = "read the UID of the repository";
+        let select = async |tx: &mut Transaction| {
+            let row: Option<(String,)> = select!(fetch_optional, tx, SELECT, name);
             Ok(row.map(|(uid,)| uid))
-        })
-        .await
+        };
+        // Part of clean-up, which waits for no sync.
+        self.write_with(operation, Usage::Reserved, &name.namespace, SHORT_DEADLINE, select)
+            .await
     }
 
     pub async fn records(&self) -> Result<Vec<Record>, Error> {

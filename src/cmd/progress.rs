@@ -1,7 +1,7 @@
 //! The progress line on a terminal: the running syncs.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io::{self, IsTerminal},
     time::Duration,
 };
@@ -9,6 +9,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::api::NamespacedName;
 use crate::text::{printable, truncate};
@@ -20,16 +21,16 @@ const MAX_NAME_BYTES: usize = 40;
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Shows the running syncs if the standard error output is a terminal. Returns when the sender is dropped.
-pub async fn show(mut names: watch::Receiver<Vec<NamespacedName>>) {
+pub async fn show(mut running: watch::Receiver<BTreeMap<NamespacedName, CancellationToken>>) {
     if !io::stderr().is_terminal() {
         return;
     }
     let mut tally = Tally::default();
     let _line = Line;
     loop {
-        let line = tally.update(&names.borrow_and_update());
-        Line::set(line);
-        if names.changed().await.is_err() {
+        let names: Vec<_> = running.borrow_and_update().keys().cloned().collect();
+        Line::set(tally.update(&names));
+        if running.changed().await.is_err() {
             return;
         }
     }

@@ -208,7 +208,10 @@ impl Run {
         }
         let options = self.options()?;
         let shutdown = shutdown::on_signal().map_err(failed_to("listen for signals"))?;
-        let running = options.apprepository.as_ref().map(|options| options.running.names());
+        let running = options
+            .apprepository
+            .as_ref()
+            .map(|options| options.running.subscribe());
         let progress = running.map(|names| tokio::spawn(progress::show(names)));
         let result = if self.syncing.once {
             manager::once::run(&options, shutdown).await

@@ -13,7 +13,7 @@ use super::{Limits, Validators, error};
 use crate::text::{printable, truncate};
 
 /// Compressed bytes decompressed between two yields to the runtime. Deflate expands them at most 1,032 times.
-const GZIP_CHUNK: usize = 8 * 1024;
+const GZIP_CHUNK: usize = 1024;
 
 pub(super) fn is_gzip(response: &Response, url: &str, verbatim: bool) -> Result<bool, FetchError> {
     let values = response.headers().get_all(header::CONTENT_ENCODING).iter();

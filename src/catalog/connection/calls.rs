@@ -128,7 +128,9 @@ impl Catalog {
 
     /// Adds the operation, and acts on errors that concern all connections.
     pub(in crate::catalog) fn classify(&self, operation: &'static str, error: Error) -> Error {
-        self.0.writes.failed();
+        if error.is_outage() {
+            self.0.writes.failed();
+        }
         if error.is_refused_login() {
             self.0.refused_logins.send_modify(|count| *count += 1);
         }

@@ -29,7 +29,10 @@ pub(super) struct Permits(Arc<Shared>);
 struct Shared {
     limit: usize,
     reserved: usize,
+    /// Commits of one namespace.
     max_commits: usize,
+    /// Commits of all namespaces: the rest is for short calls, with which every reconcile begins.
+    max_all_commits: usize,
     state: Mutex<State>,
     metrics: ResourceMetrics,
 }
@@ -37,6 +40,10 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     used: usize,
+    commits: usize,
+    turn: u64,
+    /// The last turn of each namespace that waits or holds permits.
+    turns: HashMap<String, u64>,
     held: HashMap<String, Held>,
     waiting: Vec<Waiter>,
 }
@@ -70,6 +77,7 @@ impl Permits {
             limit,
             reserved: usize::from(limit > 1),
             max_commits: (limit / 2).max(1),
+            max_all_commits: limit.saturating_sub(3).max(1),
             state: Mutex::default(),
             metrics,
         }))
@@ -92,7 +100,8 @@ impl Permits {
 }
 
 impl Shared {
-    /// Grants free permits: clean-up first, then namespaces that hold the fewest, then first in, first out.
+    /// Grants free permits: clean-up first, then namespaces that hold the fewest, then namespaces in turn, then first in,
+    /// first out.
     fn dispatch(self: &Arc<Self>) {
         loop {
             let mut state = self.state.lock();
@@ -100,10 +109,16 @@ impl Shared {
             let waiting = state.waiting.iter().enumerate();
             let next = waiting
                 .filter(|(_, waiter)| self.can_grant(&state, waiter))
-                .min_by_key(|(at, waiter)| (waiter.usage != Usage::Reserved, state.permits(&waiter.namespace), *at));
+                .min_by_key(|(at, waiter)| {
+                    let namespace = &waiter.namespace;
+                    let turn = state.turns.get(namespace).copied();
+                    (waiter.usage != Usage::Reserved, state.permits(namespace), turn, *at)
+                });
             let Some((at, _)) = next else { return };
             let waiter = state.waiting.remove(at);
             state.used += 1;
+            state.take_turn(&waiter.namespace);
+            state.commits += usize::from(waiter.usage == Usage::Commit);
             let held = state.held.entry(waiter.namespace.clone()).or_default();
             held.permits += 1;
             held.commits += usize::from(waiter.usage == Usage::Commit);
@@ -124,13 +139,28 @@ impl Shared {
             Usage::Call => state.used < self.limit - self.reserved,
             Usage::Commit => {
                 let commits = state.held.get(&waiter.namespace).map_or(0, |held| held.commits);
-                state.used < self.limit - self.reserved && commits < self.max_commits
+                state.used < self.limit - self.reserved
+                    && commits < self.max_commits
+                    && state.commits < self.max_all_commits
             }
         }
     }
 }
 
 impl State {
+    fn take_turn(&mut self, namespace: &str) {
+        self.turn += 1;
+        self.turns.insert(namespace.to_owned(), self.turn);
+        let Self {
+            turns, held, waiting, ..
+        } = self;
+        if turns.len() > held.len() + waiting.len() + 1 {
+            turns.retain(|name, _| {
+                name == namespace || held.contains_key(name) || waiting.iter().any(|waiter| waiter.namespace == *name)
+            });
+        }
+    }
+
     fn permits(&self, namespace: &str) -> usize {
         self.held.get(namespace).map_or(0, |held| held.permits)
     }
@@ -140,6 +170,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         state.used -= 1;
+        state.commits -= usize::from(self.usage == Usage::Commit);
         if let Some(held) = state.held.get_mut(&self.namespace) {
             held.permits -= 1;
             held.commits -= usize::from(self.usage == Usage::Commit);
@@ -206,6 +237,43 @@ mod tests {
         drop(first);
         assert!(modest.await.is_some());
         assert!(greedy.await.is_some(), "the permit of the other call is free again");
+    }
+
+    #[tokio::test]
+    async fn namespaces_take_turns_for_a_single_connection() {
+        let permits = permits(1);
+        let first = take(&permits, Usage::Commit, "a").await;
+        let mut greedy: Vec<_> = (0..3)
+            .map(|_| Box::pin(permits.acquire(Usage::Commit, "a", SOON)))
+            .collect();
+        for waiter in &mut greedy {
+            assert!(waiter.as_mut().now_or_never().is_none());
+        }
+        let mut other = Box::pin(permits.acquire(Usage::Call, "b", SOON));
+        assert!(other.as_mut().now_or_never().is_none());
+        drop(first);
+        let held = other.await.expect("the turn of the other namespace");
+        assert!(greedy[0].as_mut().now_or_never().is_none());
+        drop(held);
+        assert!(greedy.remove(0).await.is_some());
+        drop(greedy);
+        take(&permits, Usage::Call, "c").await;
+        assert_eq!(
+            permits.0.state.lock().turns.len(),
+            1,
+            "only that of the last one is kept"
+        );
+    }
+
+    #[tokio::test]
+    async fn commits_of_all_namespaces_leave_connections_for_short_calls() {
+        let permits = permits(10);
+        let mut held = Vec::new();
+        for namespace in ["a", "a", "a", "b", "b", "b", "c"] {
+            held.push(take(&permits, Usage::Commit, namespace).await);
+        }
+        assert!(permits.acquire(Usage::Commit, "d", SOON).now_or_never().is_none());
+        take(&permits, Usage::Call, "d").await;
     }
 
     #[tokio::test(start_paused = true)]

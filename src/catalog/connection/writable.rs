@@ -42,8 +42,8 @@ impl WriteHistory {
 }
 
 impl Catalog {
-    /// Succeeds if the last write of this process did, is recent, and no call failed since; otherwise writes a row. Returns the reason of a
-    /// failure.
+    /// Succeeds if the last write of this process did, is recent, and no fault of the database occurred since; otherwise
+    /// writes a row. Returns the reason of a failure.
     pub async fn check_writable(&self) -> Result<(), String> {
         let writes = &self.0.writes;
         if writes.is_fresh() {
@@ -63,6 +63,8 @@ impl Catalog {
                 *last_test = None;
                 return Ok(());
             }
+            // All connections are in use, so the database works.
+            Ok(Err(Error::NoConnection { .. })) => Ok(()),
             Ok(Err(error)) if self.0.pools.is_sqlite() && error.is_busy() => Ok(()),
             Ok(Err(error)) => Err(error.to_string()),
             // SQLite has one writer, and a sync may hold it for long.

@@ -6,13 +6,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
+use super::event_handler::key;
 use super::reconciler::{Reconciler, STALE_CACHE_RETRY, ignore_not_found, is_gone};
 use super::status::{self, Facts, ImportProgress, Phase};
 use crate::api::{NamespacedName, SKIP_CLEANUP};
 use crate::catalog::{self, Fence, State};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
-use crate::runtime::workqueue::Backoff;
+use crate::runtime::workqueue::{Backoff, Priority};
 
 const CLEANUP_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(1),
@@ -25,12 +26,17 @@ impl Reconciler {
         if self.stopping.is_cancelled() {
             return Ok(Action::Done);
         }
-        self.running_syncs.end(name).await;
+        if is_gone(self.store.get(name).as_ref()) {
+            self.running_syncs.end(name).await;
+        }
         match self.look_up(name) {
             None => self.remove_orphan(name).await,
             Some(seen) if is_gone(Some(&seen)) => self.clean_up_deleted(name, seen.meta()).await,
-            // Declared again, and enqueued for a sync.
-            Some(_) => Ok(Action::Done),
+            Some(_) => {
+                // Declared again. Its sync may have been canceled just now.
+                self.queue.add(key(name), Priority::USER);
+                Ok(Action::Done)
+            }
         }
     }
 

@@ -43,8 +43,8 @@ impl Options {
     pub fn classes(&self) -> [(&'static str, ClassLimits); 3] {
         [
             (NAME, sync_limits(self.workers)),
-            (CHART_FILES, ClassLimits::workers(self.files_workers)),
-            (CLEANUP, ClassLimits::workers(CLEANUP_WORKERS)),
+            (CHART_FILES, with_reserve(self.files_workers)),
+            (CLEANUP, with_reserve(CLEANUP_WORKERS)),
         ]
     }
 }
@@ -56,6 +56,14 @@ fn sync_limits(workers: usize) -> ClassLimits {
         workers,
         per_namespace: (workers / 8).max(workers.min(8).div_ceil(2)),
         reserve: if workers > 1 { workers.div_ceil(16) } else { 0 },
+    }
+}
+
+/// The last worker takes only namespaces that hold none.
+fn with_reserve(workers: usize) -> ClassLimits {
+    ClassLimits {
+        reserve: usize::from(workers > 1),
+        ..ClassLimits::workers(workers)
     }
 }
 

@@ -1,9 +1,7 @@
 //! Tracks the running syncs, to list and to cancel them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -11,28 +9,25 @@ use crate::api::NamespacedName;
 
 /// The running syncs; a handle, cheap to clone.
 #[derive(Clone, Debug)]
-pub struct RunningSyncs {
-    running: Arc<Mutex<BTreeMap<NamespacedName, CancellationToken>>>,
-    names: watch::Sender<Vec<NamespacedName>>,
-}
+pub struct RunningSyncs(watch::Sender<Tokens>);
+
+type Tokens = BTreeMap<NamespacedName, CancellationToken>;
 
 impl Default for RunningSyncs {
     fn default() -> Self {
-        Self {
-            running: Arc::default(),
-            names: watch::Sender::new(Vec::new()),
-        }
+        Self(watch::Sender::new(BTreeMap::new()))
     }
 }
 
 impl RunningSyncs {
+    /// Returns the running syncs by name, and their changes.
     #[must_use]
-    pub fn names(&self) -> watch::Receiver<Vec<NamespacedName>> {
-        self.names.subscribe()
+    pub fn subscribe(&self) -> watch::Receiver<BTreeMap<NamespacedName, CancellationToken>> {
+        self.0.subscribe()
     }
 
     pub fn cancel(&self, name: &NamespacedName) {
-        if let Some(token) = self.running.lock().get(name) {
+        if let Some(token) = self.0.borrow().get(name) {
             token.cancel();
         }
     }
@@ -41,25 +36,20 @@ impl RunningSyncs {
     pub async fn end(&self, name: &NamespacedName) {
         self.cancel(name);
         // Fails only without a sender, which `self` owns.
-        let _ = self.names().wait_for(|names| !names.contains(name)).await;
+        let _ = self.subscribe().wait_for(|running| !running.contains_key(name)).await;
     }
 
     /// Registers a sync of `name` until the guard is dropped.
     #[must_use]
     pub fn begin(&self, name: &NamespacedName) -> RunningSync {
         let token = CancellationToken::new();
-        self.running.lock().insert(name.clone(), token.clone());
-        self.publish_names();
+        self.0
+            .send_modify(|running| drop(running.insert(name.clone(), token.clone())));
         RunningSync {
             syncs: self.clone(),
             name: name.clone(),
             token,
         }
-    }
-
-    fn publish_names(&self) {
-        let names = self.running.lock().keys().cloned().collect();
-        self.names.send_replace(names);
     }
 }
 
@@ -79,8 +69,7 @@ impl RunningSync {
 
 impl Drop for RunningSync {
     fn drop(&mut self) {
-        self.syncs.running.lock().remove(&self.name);
-        self.syncs.publish_names();
+        self.syncs.0.send_modify(|running| drop(running.remove(&self.name)));
     }
 }
 
@@ -116,14 +105,29 @@ mod tests {
         ended.await;
     }
 
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn concurrent_syncs_leave_no_name_behind() {
+        let syncs = RunningSyncs::default();
+        let tasks = (0..8).map(|number| {
+            let syncs = syncs.clone();
+            tokio::spawn(async move {
+                for _ in 0..500 {
+                    drop(syncs.begin(&name(&number.to_string())));
+                }
+            })
+        });
+        futures::future::join_all(tasks).await;
+        assert!(syncs.subscribe().borrow().is_empty());
+    }
+
     #[test]
     fn a_running_sync_is_listed_until_it_ends() {
         let syncs = RunningSyncs::default();
-        let names = syncs.names();
+        let all = syncs.subscribe();
         let running = syncs.begin(&name("a"));
-        assert_eq!(*names.borrow(), [name("a")]);
+        assert!(all.borrow().keys().eq([&name("a")]));
         drop(running);
-        assert!(names.borrow().is_empty());
+        assert!(all.borrow().is_empty());
         syncs.cancel(&name("a"));
     }
 }

@@ -145,14 +145,17 @@ impl DownloadCache {
             limits: request.limits,
         };
         let download = self.download(&key, &request).await;
-        let is_out_of_time = matches!(
+        let is_due_to_initiator = matches!(
             download.result.fetched,
-            Err(FetchError::Timeout { .. } | FetchError::Stalled { .. })
+            Err(FetchError::Timeout { .. }
+                | FetchError::Stalled { .. }
+                | FetchError::SpoolFull(_)
+                | FetchError::BackingOff { .. })
         );
-        if download.is_initiator || !is_out_of_time {
+        if download.is_initiator || !is_due_to_initiator {
             return download;
         }
-        // The time limit belonged to another requester, so that little time may have been left.
+        // Time, spool and pauses were those of another requester.
         request.fresh_since = Timestamp::now();
         self.download(&key, &request).await
     }

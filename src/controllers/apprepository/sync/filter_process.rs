@@ -54,6 +54,8 @@ pub fn serve_if_child(arguments: impl IntoIterator<Item = OsString>) -> Option<E
         memory: arguments.next()?.to_str()?.parse().ok()?,
         stack: STACK,
     };
+    // Panics are answers; their messages would fill the pipe, which the parent reads only at the end.
+    std::panic::set_hook(Box::new(|_| {}));
     let mut evaluator = Evaluator::default();
     let answer = move |request: Vec<u8>| {
         if jq::is_load_request(&request) {

@@ -187,6 +187,10 @@ impl Run<'_> {
             ))),
             RowError::Spool(error) => Ok(Prepared::Failed(spool_error(&error))),
             RowError::Filter(error) if self.is_retried(&error) => Ok(Prepared::Failed(filter_failed(&error))),
+            // Not remembered with the index: the fault may be of the machine.
+            RowError::Filter(error) if error.is_transient() => {
+                Ok(Prepared::Failed(SyncError::stalled(error.reason(), error.to_string())))
+            }
             // The same filter fails again on the same charts.
             RowError::Filter(error) => Ok(Prepared::Refused(self.refuse(
                 validators,

@@ -39,6 +39,7 @@ use crate::budget::{Budgets, Full, Reservation};
 use crate::catalog::{self, Catalog, DigestUpdate, OciRemovals, Record, Refused, RetainedPart};
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
+use crate::sync_ext::fair_semaphore::{FairLimits, FairSemaphore};
 use download_cache::{Download, DownloadCache, DownloadRequest};
 use filter_process::FilterProcesses;
 use index_cache::CommonDigestKey;
@@ -75,7 +76,16 @@ pub struct Syncer {
     metrics: Metrics,
     downloads: DownloadCache,
     digest_key: CommonDigestKey,
+    /// A list of tags may take many megabytes and is held while manifests are pulled.
+    registries: FairSemaphore,
 }
+
+/// Registries that are synced at the same time, and those of one namespace while another waits.
+const REGISTRIES: FairLimits = FairLimits {
+    total: 8,
+    per_group: 4,
+    per_object: 1,
+};
 
 impl Syncer {
     #[must_use]
@@ -85,6 +95,7 @@ impl Syncer {
             metrics,
             downloads: DownloadCache::default(),
             digest_key: CommonDigestKey::default(),
+            registries: FairSemaphore::new(REGISTRIES),
         }
     }
 

@@ -31,6 +31,7 @@ use crate::controllers::apprepository::decision::{self, Mode};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::http::Fetcher;
 use crate::oci::{self, OciError, Registry};
+use crate::sync_ext::fair_semaphore::Requester;
 use budget::RegistryBudget;
 use listing::{Listing, all_failed};
 use repository::{MAX_TAGS, Repository};
@@ -62,6 +63,13 @@ impl From<catalog::Error> for ListingError {
 
 impl Run<'_> {
     pub(super) async fn prepare_registry(&self, session: Fetcher) -> Result<Prepared, SyncAborted> {
+        let name = &self.request.spec.name;
+        let requester = Requester {
+            group: name.namespace.clone(),
+            object: name.to_string(),
+            ..Requester::default()
+        };
+        let _permit = self.syncer.registries.acquire(requester).await;
         let listing = match self.listing(session).await {
             Ok(listing) => listing,
             Err(ListingError::Registry(error)) => return Ok(Prepared::Failed((&*error).into())),
