@@ -136,19 +136,25 @@ async fn a_standby_leaves_a_sqlite_file_to_the_leader() {
     world.until_ready("other").await;
 }
 
+/// Returns a standby whose cache no longer follows the AppRepositories, and its proxy.
+async fn stale_standby(world: &World, postgres: &Postgres, flags: &[&str]) -> (Portolan, FaultProxy) {
+    let control_plane = control_plane().await;
+    let proxy = FaultProxy::in_front_of(control_plane).await;
+    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+    let standby = Portolan::start(world.command(&kubeconfig, postgres.url(), flags));
+    standby.ready(SOON).await;
+    let is_watch = |request: &ApiRequest| request.is_watch() && request.is_of("apprepositories");
+    proxy.inject(usize::MAX, ApiFault::Stalled, is_watch);
+    proxy.gate.disconnect();
+    (standby, proxy)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_leader_with_a_stale_cache_keeps_the_charts_of_repositories_it_has_not_seen() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let flags = ["--enable-leader-election", "--namespace", &world.namespace];
     let mut leader = world.portolan(postgres.url(), &flags).await;
-    let control_plane = control_plane().await;
-    let proxy = FaultProxy::in_front_of(control_plane).await;
-    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
-    let standby = Portolan::start(world.command(&kubeconfig, postgres.url(), &flags));
-    standby.ready(SOON).await;
-    let is_watch = |request: &ApiRequest| request.is_watch() && request.is_of("apprepositories");
-    proxy.inject(usize::MAX, ApiFault::Stalled, is_watch);
-    proxy.gate.disconnect();
+    let (standby, proxy) = stale_standby(&world, &postgres, &flags).await;
 
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     world.declare("stable", &url).await;
@@ -184,14 +190,7 @@ async fn a_new_leader_that_saw_a_deletion_keeps_the_charts_of_the_recreated_repo
         })
         .await;
 
-    let control_plane = control_plane().await;
-    let proxy = FaultProxy::in_front_of(control_plane).await;
-    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
-    let standby = Portolan::start(world.command(&kubeconfig, postgres.url(), &flags));
-    standby.ready(SOON).await;
-    let is_watch = |request: &ApiRequest| request.is_watch() && request.is_of("apprepositories");
-    proxy.inject(usize::MAX, ApiFault::Stalled, is_watch);
-    proxy.gate.disconnect();
+    let (standby, _proxy) = stale_standby(&world, &postgres, &flags).await;
 
     world.set_finalizers("stable", &[]).await;
     world.gone("stable").await;

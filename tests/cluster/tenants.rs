@@ -1,4 +1,4 @@
-//! What a tenant of a cluster may not reach or choose, and who may read metrics.
+//! Addresses and proxies that tenants of a cluster may not use, and access to metrics.
 
 use axum::http::StatusCode;
 use serde_json::json;

@@ -201,7 +201,7 @@ pub fn until_due(spec: &RepositorySpec, since: Timestamp, now: Timestamp) -> Dur
     Duration::try_from(wait).unwrap_or_default().min(MAX_REQUEUE)
 }
 
-/// Returns the time from `now` to the next look at a repository that is not due: its retry or its next scheduled sync.
+/// Returns the time from `now` to the next reconcile of a repository that is not due: its retry or scheduled sync.
 #[must_use]
 pub fn until_next(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp) -> Duration {
     let Some(retry) = record.and_then(|record| next_retry(record, now)) else {
@@ -232,8 +232,8 @@ fn is_due(spec: &RepositorySpec, record: &Record, now: Timestamp) -> bool {
     if let Some(retry) = next_retry(record, now) {
         return retry <= now;
     }
-    // A last attempt in the future means that the clock was set back. Nothing is due at once: the next look at the
-    // repository comes shortly after its tick.
+    // A last attempt in the future means that the clock was set back. Nothing is due at once: the next reconcile comes
+    // shortly after a tick.
     let lateness = SignedDuration::try_from(spec.jitter() + MAX_LATENESS).unwrap_or_default();
     let since = if last <= now {
         Ok(last)

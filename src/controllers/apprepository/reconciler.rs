@@ -37,7 +37,7 @@ use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::{Cached, Store};
 use crate::runtime::workqueue::{Backoff, Priority, Queue};
 
-/// Backoff while the database fails. Short, because one fault stops all repositories, and all go on once it is mended.
+/// Backoff while the database fails. Short, because one fault stops all repositories.
 const DATABASE_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(5),
     cap: Duration::from_secs(60),
@@ -100,14 +100,13 @@ impl Reconciler {
         if self.stopping.is_cancelled() {
             return Ok(Action::Done);
         }
-        let seen = self.look_up(name);
-        if is_gone(seen.as_ref()) {
+        let Some(seen) = self.look_up(name).filter(|seen| !is_gone(Some(seen))) else {
             self.queue.add(cleanup_key(name), Priority::USER);
-        }
-        match seen.filter(|seen| !is_gone(Some(seen))) {
-            None => Ok(Action::Done),
-            Some(Cached::Invalid { meta, error }) => self.report_invalid_object(name, &meta, &error).await,
-            Some(Cached::Object(object)) => self.sync_if_due(name, &object, forced).await,
+            return Ok(Action::Done);
+        };
+        match seen {
+            Cached::Invalid { meta, error } => self.report_invalid_object(name, &meta, &error).await,
+            Cached::Object(object) => self.sync_if_due(name, &object, forced).await,
         }
     }
 
