@@ -6,10 +6,14 @@ IMAGE ?= portolan:dev
 FUZZ_TIME ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard fuzz/seeds/*))
 
+# Rounds of `make chaos`, and seconds for which each fault is kept.
+ROUNDS ?= 3
+HOLD ?= 20
+
 # More than cores: integration tests wait more than they compute.
 TEST_THREADS ?= 8
 
-.PHONY: help run check test bench fuzz fmt lint loc tools image crds
+.PHONY: help run check test chaos bench fuzz fmt lint loc tools image crds
 
 help: ## list targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -25,6 +29,9 @@ test: tools ## run all tests; the first run builds the tools (ARGS= is passed to
 	cargo test --locked --doc
 	cargo test --locked --lib --bins -- $(ARGS)
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test main -- $(ARGS)
+
+chaos: tools ## inject faults for half an hour and write docs/reliability.md (ROUNDS=, HOLD= seconds)
+	ROUNDS=$(ROUNDS) HOLD=$(HOLD) cargo test --locked --test main isolation::chaos::chaos -- --ignored --nocapture
 
 bench: tools ## run the benchmarks (ARGS=--record writes the results to docs/performance.md and README.md)
 	cargo bench --locked --bench sync -- $(ARGS)

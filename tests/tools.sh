@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the tools of the integration tests in target/tools. Each tool is built once.
 #
-#   tests/tools.sh [control-plane] [helm] [registry] [postgres]      (default: all four)
+#   tests/tools.sh [control-plane] [helm] [registry] [postgres] [faketime]      (default: all five)
 #   tests/tools.sh cargo-deny                             (for .ci/run; exits 1 on failure)
 #
 # KUBEBUILDER_ASSETS  directory with etcd, kube-apiserver, kube-controller-manager and kubectl, used instead of a build
@@ -94,6 +94,24 @@ postgres() {
     fail "\`initdb\` not found, which the tests need to start Postgres; install the Postgres server package (Debian, Ubuntu: postgresql; Fedora: postgresql-server; Homebrew: postgresql@17) and add initdb to PATH"
 }
 
+find_faketime() {
+    for library in /usr/lib*/faketime/libfaketimeMT.so.1 /usr/lib/*/faketime/libfaketimeMT.so.1; do
+        if [ -e "$library" ]; then return; fi
+    done
+    return 1
+}
+
+faketime() {
+    if find_faketime; then return; fi
+    if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+        say "installing libfaketime with apt-get"
+        apt-get update -qq >&2
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libfaketime >&2
+        if find_faketime; then return; fi
+    fi
+    fail "libfaketime not found, with which the tests set the clock of a process; install its package (Debian, Ubuntu, Fedora: libfaketime)"
+}
+
 cargo_deny() {
     if command -v cargo-deny >/dev/null; then ln -sf "$(command -v cargo-deny)" "$tools/cargo-deny"; return; fi
     if [ -x "$tools/bin/cargo-deny" ]; then ln -sf bin/cargo-deny "$tools/cargo-deny"; return; fi
@@ -102,14 +120,15 @@ cargo_deny() {
     ln -sf bin/cargo-deny "$tools/cargo-deny"
 }
 
-[ $# -gt 0 ] || set -- control-plane helm registry postgres
+[ $# -gt 0 ] || set -- control-plane helm registry postgres faketime
 for part; do
     case $part in
     control-plane) control_plane ;;
     helm) helm ;;
     registry) registry ;;
     postgres) postgres ;;
+    faketime) faketime ;;
     cargo-deny) cargo_deny ;;
-    *) fail "unknown tool $part; expected control-plane, helm, registry, postgres or cargo-deny" ;;
+    *) fail "unknown tool $part; expected control-plane, helm, registry, postgres, faketime or cargo-deny" ;;
     esac
 done

@@ -1,3 +1,6 @@
-//! One tenant takes all it can; another is served.
+//! One tenant takes all it can, or something breaks; others are served, and everything recovers without a restart.
 
+mod arena;
+mod chaos;
 mod fairness;
+mod fault;

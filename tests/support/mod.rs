@@ -20,6 +20,7 @@ pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod registry;
+pub mod small_disk;
 pub mod tls;
 pub mod token_server;
 pub mod world;

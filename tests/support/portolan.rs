@@ -139,6 +139,11 @@ impl Portolan {
         Ok((response.status().as_u16(), response.text().await?))
     }
 
+    /// Returns host and port of its HTTP server.
+    pub fn address(&self) -> &str {
+        self.http.trim_start_matches("http://")
+    }
+
     pub async fn metrics(&self) -> Metrics {
         Metrics::parse(&self.get("/metrics").await.expect("Portolan answers").1)
     }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -111,22 +111,26 @@ impl World {
     }
 }
 
-fn filter(rule: &str) -> String {
+pub fn filter(rule: &str) -> String {
     format!("  filterRule:\n    jq: {}\n", serde_json::to_string(rule).unwrap())
 }
 
+/// Rules that fill memory or compute without end.
+pub static RULES: LazyLock<[String; 8]> = LazyLock::new(|| {
+    [
+        "reduce range(2e5) as $i ({}; .[\"k\\($i)\"] = {a: {b: {c: $i}}}) | length > 0".to_owned(),
+        "reduce range(60) as $i (\"x\"; . + .) | length > 0".to_owned(),
+        "[range(1e6) | {a: {b: {c: .}}}] | length > 0".to_owned(),
+        "[limit(1e5; repeat(\"x\" * 1000))] | length > 0".to_owned(),
+        "last(limit(40; recurse({a: ., b: .}))) | tojson | length > 0".to_owned(),
+        "[range(1e6) | tostring] | add | length > 0".to_owned(),
+        "def f: [f]; f".to_owned(),
+        "-".repeat(15_000),
+    ]
+});
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_filters_that_fill_memory_stay_within_the_budget() {
-    let rules = [
-        "reduce range(2e5) as $i ({}; .[\"k\\($i)\"] = {a: {b: {c: $i}}}) | length > 0",
-        "reduce range(60) as $i (\"x\"; . + .) | length > 0",
-        "[range(1e6) | {a: {b: {c: .}}}] | length > 0",
-        "[limit(1e5; repeat(\"x\" * 1000))] | length > 0",
-        "last(limit(40; recurse({a: ., b: .}))) | tojson | length > 0",
-        "[range(1e6) | tostring] | add | length > 0",
-        "def f: [f]; f",
-        &"-".repeat(15_000),
-    ];
     let world = World::new().await;
     let charts = (0..50).map(|number| {
         Chart::new(&format!("boat-{number}"), "1.0.0")
@@ -137,7 +141,7 @@ async fn eight_filters_that_fill_memory_stay_within_the_budget() {
     let portolan = world.run(&[BUDGET]).await;
     world.until_honest_is_served().await;
     let sampler = PeakSampler::start(&portolan);
-    for (number, rule) in rules.iter().enumerate() {
+    for (number, rule) in RULES.iter().enumerate() {
         world.attack_in(&format!("tenant-{number}"), "", &filter(rule));
     }
     world.manifest(
@@ -147,7 +151,7 @@ async fn eight_filters_that_fill_memory_stay_within_the_budget() {
     let started = Instant::now();
     world.until_ready("later").await;
     assert!(started.elapsed() < HONEST, "{:?}", started.elapsed());
-    for status in world.until_all_decided(rules.len()).await {
+    for status in world.until_all_decided(RULES.len()).await {
         let is_refused = matches!(status["reason"].as_str(), Some("FilterLimitExceeded" | "InvalidFilter"));
         // On an overloaded machine, a filter may reach its time before its CPU time.
         let is_late = status["message"]
@@ -162,7 +166,7 @@ async fn eight_filters_that_fill_memory_stay_within_the_budget() {
 }
 
 /// An index of one chart with many versions, each with 20 URLs.
-fn many_urls(versions: usize) -> String {
+pub fn many_urls(versions: usize) -> String {
     let urls: Vec<String> = (0..20).map(|number| format!("u{number}")).collect();
     let urls = urls.join(",");
     let mut text = "apiVersion: v1\nentries:\n  wide:\n".to_owned();
@@ -173,7 +177,7 @@ fn many_urls(versions: usize) -> String {
 }
 
 /// An index whose aliases expand to `count` texts of 90 bytes in each of some charts.
-fn aliases(count: usize) -> String {
+pub fn aliases(count: usize) -> String {
     let mut text = format!("apiVersion: v1\ntext: &text {}\nentries:\n", "x".repeat(90));
     for chart in 0..2 {
         let keywords = "*text,".repeat(count);

@@ -19,7 +19,7 @@ fn good() -> Vec<u8> {
 }
 
 /// Returns a PNG whose header claims a size that its data does not have.
-pub(super) fn claims(side: u32) -> Vec<u8> {
+pub fn claims(side: u32) -> Vec<u8> {
     let chunk = |kind: &[u8], content: &[u8]| {
         let named = [kind, content].concat();
         let mut sum = flate2::Crc::new();

@@ -3,10 +3,10 @@
 
 mod addresses;
 mod archives;
-mod budgets;
+pub mod budgets;
 mod credentials;
 mod filters;
-mod icons;
+pub mod icons;
 mod indexes;
 mod leaks;
 mod sql;

@@ -1,0 +1,367 @@
+//! A running Portolan with honest repositories, whose charts are compared with what they declare.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sqlx::{Connection, Executor, PgConnection};
+
+use super::fault::Fault;
+use crate::support::chart_server::{ChartServer, Page};
+use crate::support::portolan::{BINARY, Portolan, command, command_as, run};
+use crate::support::postgres::{PostgresServer, TestDatabase};
+use crate::support::small_disk::SmallDisk;
+use crate::support::world::{SOON, World, succeeded};
+
+/// Time for an honest repository or a deletion beside hostile tenants, in a debug build on a busy machine.
+const BESIDE: Duration = Duration::from_secs(30);
+/// Time until everything has recovered after a fault has gone.
+const RECOVERY: Duration = Duration::from_secs(60);
+/// Time of a call to a database that does not respond, and a margin.
+const CALL_TIMEOUT: Duration = Duration::from_secs(90);
+const INTERVAL: Duration = Duration::from_millis(50);
+/// Repositories that exist all the time.
+const RESIDENTS: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    Sqlite,
+    Postgres,
+}
+
+pub enum Database {
+    Sqlite(SmallDisk),
+    Postgres(Box<PostgresServer>, TestDatabase),
+}
+
+/// The newest version of each chart, by namespace, repository and chart.
+type Charts = BTreeMap<String, String>;
+
+/// Durations of one round.
+#[derive(Debug, Default)]
+pub struct Round {
+    /// Until a new honest repository was Ready during the fault; `None` if the fault makes that impossible.
+    pub ready: Option<Duration>,
+    pub deleted: Option<Duration>,
+    /// From the end of the fault until the catalog was as declared.
+    pub recovered: Duration,
+}
+
+pub struct Arena {
+    pub world: World,
+    pub hostile: ChartServer,
+    pub database: Database,
+    pub portolan: Portolan,
+    clock: Option<PathBuf>,
+    expected: Charts,
+    rounds: usize,
+}
+
+impl Arena {
+    /// Starts Portolan with some honest repositories and waits until they are synced. With `clock`, its wall clock can
+    /// be set.
+    pub async fn new(engine: Engine, clock: bool) -> Self {
+        let world = World::new().await;
+        let database = match engine {
+            Engine::Sqlite => Database::Sqlite(SmallDisk::new(64)),
+            Engine::Postgres => {
+                let server = PostgresServer::start().await;
+                let database = server.database().await;
+                Database::Postgres(Box::new(server), database)
+            }
+        };
+        let clock = clock.then(|| world.directory.write("clock", "+0\n"));
+        let portolan = start(&world, &database, clock.as_deref()).await;
+        let mut arena = Self {
+            hostile: ChartServer::start().await,
+            world,
+            database,
+            portolan,
+            clock,
+            expected: Charts::new(),
+            rounds: 0,
+        };
+        for number in 0..RESIDENTS {
+            arena.declare(&format!("resident-{number}"), 0);
+        }
+        let url = arena.world.server.url("/ticking");
+        arena
+            .world
+            .server
+            .serve("/ticking/index.yaml", Page::new("apiVersion: v1\nentries: {}\n"));
+        arena.write("honest-ticking", "ticking", &url, "  interval: \"* * * * * *\"\n");
+        arena.until_as_declared(SOON).await.unwrap();
+        arena
+    }
+
+    /// Injects a fault, keeps it for a time, lifts it, and waits for recovery. An error says what went wrong.
+    pub async fn round(&mut self, fault: Fault, hold: Duration) -> Result<Round, String> {
+        self.rounds += 1;
+        let (version, name) = (self.rounds, format!("newcomer-{}", self.rounds));
+        let mut round = Round::default();
+        let held = Instant::now();
+        let failures = self.failures().await;
+        let injected = fault.inject(self).await;
+
+        // A change of a resident must not be lost, whatever happens meanwhile.
+        self.declare("resident-0", version);
+        self.resync("resident-0").await;
+        self.declare(&name, version);
+        if !fault.stops_commits() {
+            round.ready = Some(self.until_stored(&name, BESIDE).await?);
+        }
+        if fault.fails_syncs() {
+            self.until_failed(failures).await?;
+        }
+        self.undeclare(&name);
+        if !fault.stops_commits() {
+            round.deleted = Some(self.until_stored(&name, BESIDE).await?);
+        }
+        if !fault.stops_commits() {
+            self.until_ticked().await?;
+        }
+        self.is_alive().await?;
+        tokio::time::sleep(hold.saturating_sub(held.elapsed())).await;
+        self.is_alive().await?;
+
+        fault.lift(self, injected).await;
+        let lifted = Instant::now();
+        self.declare("resident-1", version);
+        self.resync("resident-1").await;
+        self.until_as_declared(RECOVERY).await?;
+        self.is_ready().await?;
+        round.recovered = lifted.elapsed();
+        self.until_ticked().await?;
+        Ok(round)
+    }
+
+    /// Declares an honest repository in a namespace of its own, whose chart has the version `1.N.0`.
+    fn declare(&mut self, name: &str, version: usize) {
+        let index =
+            format!("apiVersion: v1\nentries:\n  web:\n  - {{name: web, version: 1.{version}.0, urls: [web.tgz]}}\n");
+        self.world
+            .server
+            .serve(&format!("/{name}/index.yaml"), Page::new(index));
+        self.write(
+            &format!("honest-{name}"),
+            name,
+            &self.world.server.url(&format!("/{name}")),
+            "",
+        );
+        self.expected
+            .insert(format!("honest-{name}/{name}/web"), format!("1.{version}.0"));
+    }
+
+    async fn resync(&self, name: &str) {
+        let (namespace, manifests) = (format!("honest-{name}"), self.world.manifests());
+        succeeded(command([
+            "resync",
+            name,
+            "--namespace",
+            &namespace,
+            "--manifests",
+            &manifests,
+        ]))
+        .await;
+    }
+
+    fn undeclare(&mut self, name: &str) {
+        self.remove(&format!("honest-{name}"), name);
+        self.expected.remove(&format!("honest-{name}/{name}/web"));
+    }
+
+    /// Writes a manifest; `more` is appended to the spec.
+    pub fn write(&self, namespace: &str, name: &str, url: &str, more: &str) {
+        let kind = if url.starts_with("oci:") || more.contains("ociRepositories") {
+            "oci"
+        } else {
+            "helm"
+        };
+        let manifest = format!(
+            "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata: {{namespace: {namespace}, name: {name}}}\n\
+             spec:\n  type: {kind}\n  url: \"{url}\"\n{more}"
+        );
+        self.world.write(&format!("{namespace}-{name}.yaml"), manifest);
+    }
+
+    pub fn remove(&self, namespace: &str, name: &str) {
+        let path = Path::new(&self.world.manifests()).join(format!("{namespace}-{name}.yaml"));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// Starts Portolan again after it was killed.
+    pub async fn start_again(&mut self) {
+        self.portolan = start(&self.world, &self.database, self.clock.as_deref()).await;
+    }
+
+    /// Sets the wall clock of Portolan relative to the system's.
+    pub fn set_clock(&self, offset: &str) {
+        let clock = self.clock.as_ref().expect("the arena has a clock");
+        std::fs::write(clock, format!("{offset}\n")).unwrap();
+    }
+
+    /// Connects to the Postgres server.
+    pub async fn session(&self) -> PgConnection {
+        let Database::Postgres(_, database) = &self.database else {
+            panic!("the database is SQLite")
+        };
+        PgConnection::connect(&database.url).await.unwrap()
+    }
+
+    /// Waits until the charts of a repository are as declared, and returns how long that took.
+    async fn until_stored(&self, name: &str, deadline: Duration) -> Result<Duration, String> {
+        let prefix = format!("honest-{name}/");
+        self.until(deadline, name, |charts| {
+            charts.iter().filter(|chart| chart.0.starts_with(&prefix)).collect()
+        })
+        .await
+    }
+
+    /// Same for all repositories; those of hostile tenants have to be gone.
+    async fn until_as_declared(&self, deadline: Duration) -> Result<Duration, String> {
+        self.until(deadline, "all repositories", |charts| charts.iter().collect())
+            .await
+    }
+
+    async fn until(
+        &self,
+        deadline: Duration,
+        what: &str,
+        part: impl for<'a> Fn(&'a Charts) -> BTreeMap<&'a String, &'a String>,
+    ) -> Result<Duration, String> {
+        let started = Instant::now();
+        let expected = part(&self.expected);
+        loop {
+            let stored = self.stored().await;
+            match &stored {
+                Ok(stored) if part(stored) == expected => return Ok(started.elapsed()),
+                _ if started.elapsed() < deadline => tokio::time::sleep(INTERVAL).await,
+                _ => {
+                    return Err(format!(
+                        "waited {deadline:?} for {what}: expected {expected:?}, stored {stored:?}"
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Reads the catalog as users do.
+    async fn stored(&self) -> Result<Charts, String> {
+        let mut command = command_in(&self.database, &["search", "--limit", "1000", "-o", "json"]);
+        command.args(["--database-url", &url(&self.database)]);
+        let output = run(command).await;
+        let errors = || String::from_utf8_lossy(&output.stderr).into_owned();
+        let hits: Vec<Value> =
+            serde_json::from_slice(&output.stdout).map_err(|error| format!("{error}: {}", errors()))?;
+        let text = |hit: &Value, key: &str| hit[key].as_str().unwrap_or_default().to_owned();
+        let key = |hit: &Value| ["namespace", "repository", "chart"].map(|key| text(hit, key)).join("/");
+        Ok(hits.iter().map(|hit| (key(hit), text(hit, "version"))).collect())
+    }
+
+    /// Waits for two scheduled syncs, of which one began after the call.
+    async fn until_ticked(&self) -> Result<(), String> {
+        let ticks = || self.world.server.count("/ticking/index.yaml");
+        let (before, started) = (ticks(), Instant::now());
+        while ticks() < before + 2 {
+            if started.elapsed() > BESIDE {
+                return Err(format!("no scheduled sync within {BESIDE:?}"));
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until the fault has had an effect.
+    async fn until_failed(&self, before: f64) -> Result<(), String> {
+        let started = Instant::now();
+        while self.failures().await <= before {
+            if started.elapsed() > CALL_TIMEOUT {
+                return Err("no sync failed".to_owned());
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    async fn failures(&self) -> f64 {
+        let metrics = self.portolan.metrics().await;
+        metrics
+            .sum("controller_runtime_reconcile_errors_total", &[])
+            .unwrap_or_default()
+    }
+
+    async fn is_alive(&self) -> Result<(), String> {
+        self.probe("/livez").await
+    }
+
+    async fn is_ready(&self) -> Result<(), String> {
+        self.probe("/readyz?verbose").await
+    }
+
+    async fn probe(&self, path: &str) -> Result<(), String> {
+        match self.portolan.get(path).await {
+            Ok((200, _)) => Ok(()),
+            Ok((status, body)) => Err(format!("{path}: {status} {body}")),
+            Err(error) => Err(format!("{path}: {error}")),
+        }
+    }
+}
+
+fn url(database: &Database) -> String {
+    match database {
+        Database::Sqlite(disk) => format!("sqlite://{}", disk.path("portolan.db").display()),
+        Database::Postgres(_, database) => database.url.clone(),
+    }
+}
+
+fn command_in(database: &Database, arguments: &[&str]) -> Command {
+    match database {
+        Database::Sqlite(disk) => {
+            let mut words = disk.enter();
+            words.push(BINARY.to_owned());
+            words.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+            command_as(Path::new(&words[0]), &words[1..])
+        }
+        Database::Postgres(..) => command_as(Path::new(BINARY), arguments),
+    }
+}
+
+async fn start(world: &World, database: &Database, clock: Option<&Path>) -> Portolan {
+    // Half of a container of 512 MiB.
+    let mut command = command_in(
+        database,
+        &["run", "--manifests", &world.manifests(), "--memory-budget=256Mi"],
+    );
+    command.args(["--database-url", &url(database), "--min-interval=1s", "--icons"]);
+    if let Some(clock) = clock {
+        fake_time(&mut command, clock);
+    }
+    let portolan = Portolan::start(command);
+    portolan.ready(SOON).await;
+    portolan
+}
+
+/// Makes a program read its wall clock, and not its monotonic clock, through a file.
+fn fake_time(command: &mut Command, file: &Path) {
+    let below = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let library = below
+        .map(|entry| entry.path())
+        .chain(["/usr/lib".into(), "/usr/lib64".into()])
+        .map(|directory| directory.join("faketime/libfaketimeMT.so.1"))
+        .find(|path| path.exists())
+        .expect("libfaketime is missing: run `make tools`");
+    command
+        .env("LD_PRELOAD", library)
+        .env("FAKETIME_TIMESTAMP_FILE", file)
+        .env("FAKETIME_NO_CACHE", "1")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        .env("DONT_FAKE_MONOTONIC", "1");
+}
+
+/// Ends a transaction and its session.
+pub async fn roll_back(mut session: PgConnection) {
+    session.execute("ROLLBACK").await.unwrap();
+    session.close().await.unwrap();
+}
