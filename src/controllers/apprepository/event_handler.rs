@@ -12,7 +12,7 @@ use super::state::RepositoryStates;
 use crate::api::{AppRepository, NamespacedName};
 use crate::runtime::controller::Key;
 use crate::runtime::cron::CronTrigger;
-use crate::runtime::watch::{Cached, Change, Stored};
+use crate::runtime::watch::{Cached, Change, Store, Stored};
 use crate::runtime::workqueue::{Priority, Queue};
 
 pub struct EventHandler {
@@ -89,7 +89,7 @@ impl EventHandler {
 
 /// Returns the priority of an object in the initial list. It must not delay a user's change. Objects that changed while
 /// Portolan was down come first.
-pub(super) fn initial_priority(cached: &Cached<AppRepository>) -> Priority {
+fn initial_priority(cached: &Cached<AppRepository>) -> Priority {
     let is_observed = cached.object().map(|object| {
         let observed = object.status.as_ref().and_then(|status| status.observed_generation);
         observed == object.metadata.generation
@@ -97,6 +97,15 @@ pub(super) fn initial_priority(cached: &Cached<AppRepository>) -> Priority {
     match is_observed {
         Some(false) => Priority::MISSED,
         Some(true) | None => Priority::LOW,
+    }
+}
+
+/// Enqueues all declared repositories: for a new leader, and after catalog tables were recreated.
+pub fn enqueue_all(store: &Store<Cached<AppRepository>>, queue: &Queue<Key>) {
+    for name in store.names() {
+        if let Some(seen) = store.get(&name) {
+            queue.add(key(&name), initial_priority(&seen));
+        }
     }
 }
 
@@ -188,10 +197,7 @@ mod tests {
     #[tokio::test]
     async fn a_deletion_approves_the_removal_of_charts_until_the_name_is_declared_again() {
         let handler = handler();
-        let name = NamespacedName {
-            namespace: "team".to_owned(),
-            name: "a".to_owned(),
-        };
+        let name = NamespacedName::new("team", "a");
         let is_approved = || handler.states.read(&name, |state| state.approved_removal.is_some());
         let Change::Applied { new: old, .. } = seen("a", Some(1), None) else {
             unreachable!()

@@ -245,13 +245,6 @@ mod tests {
 
     use super::*;
 
-    fn name(namespace: &str, name: &str) -> NamespacedName {
-        NamespacedName {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
     #[rstest]
     #[case("kubeapps", "bitnami", "apprepo-kubeapps-sync-bitnami")]
     #[case("foofoofoofoofoofoof", "b", "apprepo-foofoofoofoofoofoof-sync-b")]
@@ -266,15 +259,15 @@ mod tests {
         #[case] repository: &str,
         #[case] expected: &str,
     ) {
-        assert_eq!(cron_job_name(&name(namespace, repository)), expected);
+        assert_eq!(cron_job_name(&NamespacedName::new(namespace, repository)), expected);
     }
 
     #[test]
     fn names_of_cron_jobs_are_within_the_limit_of_kubernetes() {
         let long = "z".repeat(253);
-        assert!(cron_job_name(&name(&long[..63], &long)).len() <= 52);
+        assert!(cron_job_name(&NamespacedName::new(&long[..63], &long)).len() <= 52);
         assert_eq!(
-            cron_job_name(&name("ä-is-no-name-in-a-cluster", "a")),
+            cron_job_name(&NamespacedName::new("ä-is-no-name-in-a-cluster", "a")),
             "apprepo-ä-is-no-name-in-a-cluster-sync-a"
         );
     }
@@ -303,13 +296,17 @@ mod tests {
             ..ObjectMeta::default()
         };
         let found = repository_of(&metadata.into());
-        assert_eq!(found, belongs.then(|| name("team-a", "charts")));
+        assert_eq!(found, belongs.then(|| NamespacedName::new("team-a", "charts")));
     }
 
     #[test]
     fn the_warning_contains_the_number_and_the_next_step() {
         assert_eq!(warning(&[], "kubeapps"), None);
-        let message = warning(&[name("a", "b"), name("c", "d")], "kubeapps").unwrap();
+        let message = warning(
+            &[NamespacedName::new("a", "b"), NamespacedName::new("c", "d")],
+            "kubeapps",
+        )
+        .unwrap();
         for part in ["2 repositories", "a/b", "namespace kubeapps", "--adopt-kubeapps"] {
             assert!(message.contains(part), "{message}");
         }
@@ -342,7 +339,7 @@ mod tests {
         );
         let mut removed = Vec::new();
         for _ in 0..3 {
-            removed.push(remover.after_sync(&name("team-a", "charts")).await);
+            removed.push(remover.after_sync(&NamespacedName::new("team-a", "charts")).await);
         }
         let unused = unused.lock().len();
         (removed, unused)

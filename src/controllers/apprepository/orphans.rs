@@ -11,7 +11,7 @@ use std::time::Duration;
 use backon::{ExponentialBuilder, Retryable};
 use tokio::sync::{Notify, watch};
 
-use super::event_handler::{cleanup_key, key};
+use super::event_handler::{cleanup_key, enqueue_all};
 use super::metrics::Metrics;
 use super::origin::Origin;
 use super::state::RepositoryStates;
@@ -105,9 +105,7 @@ impl OrphanFinder {
 pub async fn refill(mut rebuilt: watch::Receiver<u64>, store: Store<Cached<AppRepository>>, queue: Queue<Key>) {
     while rebuilt.changed().await.is_ok() {
         tracing::warn!("catalog tables were recreated, syncing all repositories");
-        for name in store.names() {
-            queue.add(key(&name), Priority::LOW);
-        }
+        enqueue_all(&store, &queue);
     }
 }
 
@@ -147,21 +145,10 @@ pub fn find_orphans(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::NamespacedName;
-
-    fn name(namespace: &str, name: &str) -> NamespacedName {
-        NamespacedName {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
 
     fn record(namespace: &str, repository: &str, origin: &str) -> Record {
         Record {
-            name: NamespacedName {
-                namespace: namespace.to_owned(),
-                name: repository.to_owned(),
-            },
+            name: NamespacedName::new(namespace, repository),
             uid: "uid".to_owned(),
             origin: origin.to_owned(),
             ..Record::default()
@@ -175,13 +162,18 @@ mod tests {
     }
 
     fn declared(count: usize) -> BTreeSet<NamespacedName> {
-        (0..count).map(|i| name("default", &format!("r{i}"))).collect()
+        (0..count)
+            .map(|i| NamespacedName::new("default", format!("r{i}")))
+            .collect()
     }
 
     #[test]
     fn undeclared_repositories_are_removed() {
         let found = find_orphans(&many(3), &declared(2), "here", |_| true, false);
-        assert_eq!(found, Orphans::Remove(vec![(name("default", "r2"), "uid".to_owned())]));
+        assert_eq!(
+            found,
+            Orphans::Remove(vec![(NamespacedName::new("default", "r2"), "uid".to_owned())])
+        );
     }
 
     #[test]

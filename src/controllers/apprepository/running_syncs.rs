@@ -77,26 +77,20 @@ impl Drop for RunningSync {
 mod tests {
     use super::*;
 
-    fn name(name: &str) -> NamespacedName {
-        NamespacedName {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
     #[test]
     fn only_the_sync_of_that_name_is_canceled() {
         let syncs = RunningSyncs::default();
-        let (a, b) = (syncs.begin(&name("a")), syncs.begin(&name("b")));
-        syncs.cancel(&name("a"));
-        assert!(a.token().is_cancelled());
-        assert!(!b.token().is_cancelled());
+        let [a, b] = ["a", "b"].map(|name| NamespacedName::new("default", name));
+        let (first, second) = (syncs.begin(&a), syncs.begin(&b));
+        syncs.cancel(&a);
+        assert!(first.token().is_cancelled());
+        assert!(!second.token().is_cancelled());
     }
 
     #[tokio::test]
     async fn ending_a_sync_waits_for_its_guard() {
         let syncs = RunningSyncs::default();
-        let name = name("a");
+        let name = NamespacedName::new("default", "a");
         let running = syncs.begin(&name);
         let mut ended = Box::pin(syncs.end(&name));
         assert!(futures::poll!(&mut ended).is_pending());
@@ -110,9 +104,10 @@ mod tests {
         let syncs = RunningSyncs::default();
         let tasks = (0..8).map(|number| {
             let syncs = syncs.clone();
+            let name = NamespacedName::new("default", number.to_string());
             tokio::spawn(async move {
                 for _ in 0..500 {
-                    drop(syncs.begin(&name(&number.to_string())));
+                    drop(syncs.begin(&name));
                 }
             })
         });
@@ -124,10 +119,11 @@ mod tests {
     fn a_running_sync_is_listed_until_it_ends() {
         let syncs = RunningSyncs::default();
         let all = syncs.subscribe();
-        let running = syncs.begin(&name("a"));
-        assert!(all.borrow().keys().eq([&name("a")]));
+        let name = NamespacedName::new("default", "a");
+        let running = syncs.begin(&name);
+        assert!(all.borrow().keys().eq([&name]));
         drop(running);
         assert!(all.borrow().is_empty());
-        syncs.cancel(&name("a"));
+        syncs.cancel(&name);
     }
 }

@@ -6,7 +6,7 @@ use kube::Client;
 use tokio::sync::Notify;
 
 use super::chart_files::{FilesReconciler, ImportQueue, Importer};
-use super::event_handler::{EventHandler, initial_priority, key};
+use super::event_handler::{EventHandler, enqueue_all, key};
 use super::kubeapps_cronjobs::{self, CronJobRemover};
 use super::metrics::Metrics;
 use super::options::Options;
@@ -151,13 +151,7 @@ impl Parts {
             ],
             sources,
             leader_tasks,
-            enqueue_all: Box::new(move || {
-                for name in cached.names() {
-                    if let Some(seen) = cached.get(&name) {
-                        queue.add(key(&name), initial_priority(&seen));
-                    }
-                }
-            }),
+            enqueue_all: Box::new(move || enqueue_all(&cached, &queue)),
             has_synced: Box::new(move || self.store.is_synced()),
         }
     }
