@@ -10,9 +10,12 @@ use super::fault::Fault;
 use crate::support::portolan::peak_memory;
 use crate::support::project;
 
+/// More than any fault adds: the removal of most repositories at once would have to be confirmed.
+const RESIDENTS: usize = 80;
+
 async fn once(engine: Engine, fault: Fault) {
     let needs_clock = matches!(fault, Fault::ClockBack | Fault::ClockForward);
-    let mut arena = Arena::new(engine, needs_clock).await;
+    let mut arena = Arena::new(engine, 2, needs_clock).await;
     if let Err(error) = arena.round(fault, Duration::ZERO).await {
         panic!("{fault:?}: {error}");
     }
@@ -111,7 +114,7 @@ async fn chaos() {
     let (mut table, mut errors, mut memory) = (String::new(), Vec::new(), Vec::new());
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let faults = Fault::of(engine);
-        let mut arena = Arena::new(engine, true).await;
+        let mut arena = Arena::new(engine, RESIDENTS, true).await;
         let mut counts: Vec<Counts> = faults.iter().map(|_| Counts::default()).collect();
         let mut peak = 0;
         for _ in 0..rounds {

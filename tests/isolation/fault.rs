@@ -227,7 +227,7 @@ async fn servers(arena: &Arena, fault: Option<ServerFault>) -> Injected {
         }
         arena.write(
             &format!("hostile-{}", number % TENANTS),
-            &format!("r{number}"),
+            &format!("r{number}-{}", arena.rounds),
             &server.url(""),
             "",
         );
@@ -249,7 +249,7 @@ fn silent_servers(arena: &Arena) -> Injected {
         let url = format!("http://{}", listener.local_addr().unwrap());
         arena.write(
             &format!("hostile-{}", number % TENANTS),
-            &format!("r{number}"),
+            &format!("r{number}-{}", arena.rounds),
             &url,
             "",
         );
@@ -266,7 +266,7 @@ async fn repositories(arena: &Arena, page: Page, more: impl Fn(usize) -> String)
     for number in 0..TENANTS {
         arena.write(
             &format!("hostile-{number}"),
-            "attack",
+            &format!("attack-{}", arena.rounds),
             &arena.hostile.url(""),
             &more(number),
         );
@@ -291,7 +291,7 @@ async fn large_registries(arena: &Arena) -> Injected {
         let url = arena.hostile.url("/harbour");
         arena.write(
             &format!("hostile-{number}"),
-            "registry",
+            &format!("registry-{}", arena.rounds),
             &url,
             "  ociRepositories: [boat]\n",
         );

@@ -105,7 +105,7 @@ pub fn ready_message(last_sync: &LastSync) -> String {
     let skipped = [
         (last_sync.deprecated, "chart", "whose newest version is deprecated"),
         (last_sync.filtered, "chart", "by the filter"),
-        (last_sync.skipped_count, "entry", "that are not valid"),
+        (last_sync.skipped_count, "entry", "not valid"),
     ];
     let skipped = skipped.iter().filter(|(count, ..)| *count > 0);
     let skipped: Vec<String> = skipped
@@ -197,7 +197,7 @@ mod tests {
         let message = ready_message(&last_sync);
         assert_eq!(
             message,
-            "2 versions in 1 chart; skipped: 1 chart whose newest version is deprecated, 2 charts by the filter, 3 entries that are not valid."
+            "2 versions in 1 chart; skipped: 1 chart whose newest version is deprecated, 2 charts by the filter, 3 entries not valid."
         );
     }
 }
