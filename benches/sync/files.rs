@@ -36,7 +36,7 @@ pub async fn run() -> Vec<Row> {
             let unpacked = baseline::unpack(directory.path()).await;
             baselines.push(unpacked);
             let mut process = BenchProcess::start(database, &source, &["--chart-files=all"]).await;
-            samples.push(process.import(ARCHIVES).await.against(unpacked.cpu));
+            samples.push(process.import(ARCHIVES, "imported").await.against(unpacked.cpu));
             process.end().await;
         }
         let row = Row::new("500 archives", &samples).against(UNPACKING);
@@ -76,7 +76,7 @@ fn archives() -> Vec<Archive> {
 }
 
 /// Returns about this many bytes of text that compresses to less than a quarter.
-fn lines(random: &mut Random, bytes: usize) -> String {
+pub fn lines(random: &mut Random, bytes: usize) -> String {
     const WORDS: [&str; 12] = [
         "anchor", "ballast", "capstan", "davit", "fender", "gunwale", "halyard", "keel", "mizzen", "rudder", "sextant",
         "tiller",

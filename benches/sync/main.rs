@@ -20,6 +20,7 @@ mod apps;
 mod baseline;
 mod cluster;
 mod files;
+mod first_import;
 mod index;
 mod many;
 mod measure;
@@ -34,7 +35,9 @@ mod standard;
 mod support;
 
 /// In the order of the table.
-const PARTS: [&str; 7] = ["index", "size", "many", "namespaces", "files", "registry", "apps"];
+const PARTS: [&str; 8] = [
+    "index", "size", "many", "namespaces", "files", "import", "registry", "apps",
+];
 const RECORD: &str = "--record";
 
 fn main() {
@@ -61,6 +64,7 @@ fn main() {
                 "many" => many::run().await,
                 "namespaces" => many::namespaces().await,
                 "files" => files::run().await,
+                "import" => first_import::run().await,
                 "registry" => registry::run().await,
                 _ => apps::run().await,
             }

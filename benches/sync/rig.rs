@@ -162,16 +162,16 @@ impl<'a> BenchProcess<'a> {
         }
     }
 
-    /// Measures a first sync and the import of this many archives; wall time ends with the last import.
-    pub async fn import(&mut self, archives: usize) -> Sample {
+    /// Measures a first sync and the import of this many archives, all with this result; wall time ends with the last one.
+    pub async fn import(&mut self, archives: usize, result: &str) -> Sample {
         let before = self.readings().await;
         self.declare_source("");
         // Reading metrics costs the process CPU, so wait for the requests first.
-        until(async || self.source.server.all_requests().len() > before.requests + archives).await;
+        until(async || self.source.server.request_count() > before.requests + archives).await;
         until(async || {
             let metrics = self.portolan.metrics().await;
-            let imported = metrics.sum("portolan_chart_files_total", &[("result", "imported")]);
-            imported.is_some_and(|imported| imported as usize >= archives)
+            let ended = metrics.sum("portolan_chart_files_total", &[("result", result)]);
+            ended.is_some_and(|ended| ended as usize >= archives)
         })
         .await;
         let wall = before.at.elapsed().as_secs_f64();
@@ -258,7 +258,7 @@ impl<'a> BenchProcess<'a> {
         reset_peak_memory(self.portolan.id());
         Readings {
             at: Instant::now(),
-            requests: self.source.server.all_requests().len(),
+            requests: self.source.server.request_count(),
             polls: self.polls(),
             rows,
             sync_seconds,
@@ -277,11 +277,17 @@ impl<'a> BenchProcess<'a> {
             postgres_cpu: postgres_cpu.as_secs_f64(),
             peak: peak_memory(self.portolan.id()),
             idle: self.idle,
-            requests: Some(self.source.server.all_requests().len() - before.requests),
+            requests: Some(self.source.server.request_count() - before.requests),
             wall: self.sync_seconds().await - before.sync_seconds,
             rows: (self.rows().await.zip(before.rows)).map(|(after, before)| (after - before) as usize),
             baseline: 0.0,
         }
+    }
+
+    /// Returns the bytes that all repositories store, by Portolan's own count.
+    pub async fn stored_bytes(&self) -> i64 {
+        let sum = self.query("SELECT CAST(sum(charts + files) AS BIGINT) FROM portolan_stored_bytes");
+        sum.await.expect("a count")
     }
 
     async fn sync_seconds(&self) -> f64 {

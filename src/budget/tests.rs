@@ -152,6 +152,37 @@ async fn the_largest_namespace_aborts_its_own_transfer() {
 }
 
 #[tokio::test]
+async fn a_full_spool_aborts_no_transfer_that_holds_nothing() {
+    let spool = Budget::new("spool", 100);
+    let mut finished = spool.transfer("a");
+    finished.grow(80).unwrap();
+    let finished = finished.finish().unwrap();
+    // The namespace that holds most can free nothing.
+    let (empty, mut running, mut honest) = (spool.transfer("a"), spool.transfer("b"), spool.transfer("c"));
+    running.grow(20).unwrap();
+    honest.grow(10).unwrap();
+    assert!(now(running.aborted()).is_some() && now(empty.aborted()).is_none());
+    assert_eq!(spool.used(), 90);
+    drop(finished);
+    honest.grow(80).unwrap();
+    assert!(empty.finish().is_ok());
+}
+
+#[tokio::test]
+async fn a_transfer_fails_if_finished_ones_fill_the_spool() {
+    let spool = Budget::new("spool", 100);
+    let mut finished = spool.transfer("a");
+    finished.grow(100).unwrap();
+    let finished = finished.finish().unwrap();
+    let (idle, mut late) = (spool.transfer("b"), spool.transfer("c"));
+    assert_eq!(late.grow(1), Err(Full { limit: 100 }));
+    assert!(now(idle.aborted()).is_none() && late.finish().is_err());
+    assert_eq!(spool.used(), 100);
+    drop(finished);
+    assert_eq!(spool.used(), 0);
+}
+
+#[tokio::test]
 async fn a_canceled_task_keeps_memory_and_permit_until_its_thread_has_ended() {
     let budgets = Budgets::new(Sizes {
         memory: 100,

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Budget, Reservation, State};
 
-/// The budget is full, and this namespace holds most of it.
+/// The budget is full, and no other transfer can be aborted for this one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the limit of {limit} bytes is reached")]
 pub struct Full {
@@ -56,9 +56,10 @@ impl Budget {
 }
 
 impl State {
-    /// Returns the largest transfer of the namespace that holds most.
+    /// Returns the largest transfer of the namespace that holds most. Only transfers free bytes: finished ones can't be
+    /// aborted, so a namespace without others is not chosen.
     fn victim(&self) -> Option<u64> {
-        let open = self.transfers.open.iter();
+        let open = self.transfers.open.iter().filter(|(_, transfer)| transfer.amount > 0);
         let largest = open.max_by_key(|(id, transfer)| {
             let held = self.shares.held(&transfer.namespace);
             (held, &transfer.namespace, transfer.amount, **id)
@@ -89,8 +90,10 @@ impl Transfer {
                 open.amount += bytes;
                 break;
             }
-            // It exists, since this transfer is open.
-            let Some(victim) = state.victim() else { return Err(full) };
+            let Some(victim) = state.victim() else {
+                let _ = state.close(self.id);
+                return Err(full);
+            };
             if let Some(closed) = state.close(victim) {
                 closed.aborted.cancel();
             }

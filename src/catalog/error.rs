@@ -37,7 +37,7 @@ pub enum Error {
         subject: String,
         bytes: u64,
         limit: u64,
-        source_of_limit: &'static str,
+        source_of_limit: String,
     },
     #[error(
         "the database is in use by the cluster {holder}, seen {seconds}s ago; use another database, or, if the clusters declare no repositories of the same namespace and name, start each with a --cluster-id of its own. A cluster that is gone loses the database after 5 minutes"

@@ -86,7 +86,7 @@ impl Catalog {
                 };
                 stored_bytes::add(tx, name, bytes).await?;
             }
-            failures::ICONS.delete(tx, name, &[&icon.chart_id]).await?;
+            failures::delete_icon(tx, name, icon).await?;
             Ok(SaveOutcome::Written)
         })
         .await
@@ -104,9 +104,7 @@ impl Catalog {
             if !is_current(tx, name, uid, icon).await? {
                 return Ok(SaveOutcome::Obsolete);
             }
-            let key = [icon.chart_id.as_str()];
-            let failure = failures::ICONS.record(tx, name, &key, &icon.url, message, next_try);
-            failure.await?;
+            failures::record_icon(tx, name, icon, message, next_try).await?;
             Ok(SaveOutcome::Written)
         })
         .await

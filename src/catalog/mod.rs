@@ -47,6 +47,8 @@ use connection::{Connection, PoolSettings, Pools, Transaction, Usage};
 use engine::{execute, on_engine, select};
 pub use error::Error;
 pub use files::info::FetchedFiles;
+pub use files::missing::MAX_URL_CHARACTERS;
+pub use files::write::FilesResult;
 pub use files::{ChartFiles, FilesMode, MissingFiles, MissingFilesPage, Progress, SaveOutcome};
 pub use history::{HISTORY_LIMIT, HistoryEntry};
 pub use icons::MissingIcon;
@@ -339,6 +341,16 @@ impl Catalog {
             remove,
         )
         .await
+    }
+
+    /// Returns true for Postgres, the only database that Kubeapps reads.
+    #[must_use]
+    pub fn is_read_by_kubeapps(&self) -> bool {
+        !self.0.pools.is_sqlite()
+    }
+
+    fn limits(&self) -> &stored_bytes::Limits {
+        &self.0.limits
     }
 
     fn ensure_writable(&self) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use std::ops::{Add, AddAssign};
 use std::path::Path;
 
 use super::engine::{Engine, Transaction, execute, on_engine, select};
-use super::{Error, MissingFiles};
+use super::Error;
 use crate::api::NamespacedName;
 
 const DEFAULT_REPOSITORY_LIMIT: u64 = 4 << 30;
@@ -59,6 +59,7 @@ struct Limit {
     bytes: u64,
     /// The flag, and the reason of its default.
     source: &'static str,
+    is_for_files: bool,
 }
 
 impl StorageLimits {
@@ -66,6 +67,7 @@ impl StorageLimits {
         let flag = |bytes| Limit {
             bytes,
             source: "--max-repository-bytes",
+            is_for_files: false,
         };
         let quarter = || Some(volume_bytes(sqlite?)? / 4);
         let repository = match (self.repository, quarter()) {
@@ -73,12 +75,14 @@ impl StorageLimits {
             (None, Some(bytes)) if bytes < DEFAULT_REPOSITORY_LIMIT => Limit {
                 bytes,
                 source: "a quarter of the volume of the database, unless --max-repository-bytes sets another limit",
+                is_for_files: false,
             },
             (None, _) => flag(DEFAULT_REPOSITORY_LIMIT),
         };
         let namespace = self.namespace.map(|bytes| Limit {
             bytes,
             source: "--max-namespace-bytes",
+            is_for_files: false,
         });
         Limits { repository, namespace }
     }
@@ -92,38 +96,54 @@ fn volume_bytes(file: &Path) -> Option<u64> {
 }
 
 impl Limits {
-    /// Fails if the charts take more than the limits. Files count for themselves: they must not block charts.
     async fn check_charts(
         &self,
         tx: &mut Transaction,
         name: &NamespacedName,
         stored: StoredBytes,
     ) -> Result<(), Error> {
-        let subject = || format!("the charts of repository {name}");
-        self.repository.check(stored.charts, subject)?;
-        let Some(limit) = self.namespace else { return Ok(()) };
-        let total = of_namespace(tx, name).await?;
-        limit.check(total.charts, || format!("the charts of namespace {}", name.namespace))
+        self.check(tx, name, stored, |limit| limit).await
     }
 
-    async fn check_all(&self, tx: &mut Transaction, name: &NamespacedName, stored: StoredBytes) -> Result<(), Error> {
+    async fn check_files(&self, tx: &mut Transaction, name: &NamespacedName, stored: StoredBytes) -> Result<(), Error> {
+        self.check(tx, name, stored, Limit::for_files).await
+    }
+
+    async fn check(
+        &self,
+        tx: &mut Transaction,
+        name: &NamespacedName,
+        stored: StoredBytes,
+        part: impl Fn(Limit) -> Limit,
+    ) -> Result<(), Error> {
         let subject = || format!("the charts and files of repository {name}");
-        self.repository.check(stored.charts + stored.files, subject)?;
+        part(self.repository).check(stored, subject)?;
         let Some(limit) = self.namespace else { return Ok(()) };
-        let total = of_namespace(tx, name).await?;
         let subject = || format!("the charts and files of namespace {}", name.namespace);
-        limit.check(total.charts + total.files, subject)
+        part(limit).check(of_namespace(tx, name).await?, subject)
     }
 }
 
 impl Limit {
-    fn check(self, stored: i64, subject: impl FnOnce() -> String) -> Result<(), Error> {
-        match u64::try_from(stored) {
+    /// Returns the part of the limit that files may fill: with an eighth left, charts can still be synced.
+    fn for_files(self) -> Self {
+        Self {
+            bytes: self.bytes - self.bytes / 8,
+            is_for_files: true,
+            ..self
+        }
+    }
+
+    fn check(self, stored: StoredBytes, subject: impl FnOnce() -> String) -> Result<(), Error> {
+        match u64::try_from(stored.charts + stored.files) {
             Ok(bytes) if bytes > self.bytes => Err(Error::QuotaExceeded {
                 subject: subject(),
                 bytes,
                 limit: self.bytes,
-                source_of_limit: self.source,
+                source_of_limit: match self.is_for_files {
+                    true => format!("for files seven eighths of {}", self.source),
+                    false => self.source.to_owned(),
+                },
             }),
             _ => Ok(()),
         }
@@ -166,25 +186,35 @@ pub(super) async fn add(tx: &mut Transaction, name: &NamespacedName, change: Sto
     Ok(())
 }
 
-/// Adds the size of files that were written in place of `replaced` bytes.
+/// Adds the size of files, by `chart_files_id`, that were written in place of `replaced` bytes.
 pub(super) async fn add_files(
     tx: &mut Transaction,
     name: &NamespacedName,
-    files: &MissingFiles,
+    files: &[&str],
     replaced: i64,
     limits: &Limits,
 ) -> Result<(), Error> {
-    const SQLITE: &str = "UPDATE portolan_stored_bytes SET files = files - $3 + (SELECT octet_length(info) FROM files
-            WHERE repo_namespace = $1 AND chart_files_id = $4)
+    const SQLITE: &str = "UPDATE portolan_stored_bytes SET files = files - $3
+            + (SELECT coalesce(sum(octet_length(info)), 0) FROM files
+                WHERE repo_namespace = $1 AND chart_files_id IN (SELECT value FROM json_each($4)))
         WHERE namespace = $1 AND name = $2 RETURNING charts, files";
-    const POSTGRES: &str =
-        "UPDATE portolan_stored_bytes SET files = files - $3 + (SELECT pg_column_size(info) FROM files
-            WHERE repo_namespace = $1 AND chart_files_id = $4)
+    const POSTGRES: &str = "UPDATE portolan_stored_bytes SET files = files - $3
+            + (SELECT CAST(coalesce(sum(pg_column_size(info)), 0) AS BIGINT) FROM files
+                WHERE repo_namespace = $1 AND chart_files_id = ANY($4))
         WHERE namespace = $1 AND name = $2 RETURNING charts, files";
-    let statement = tx.choose(SQLITE, POSTGRES);
-    let stored: Option<StoredBytes> = select!(fetch_optional, tx, statement, name, replaced, files.files_id());
+    let stored: Option<StoredBytes> = match tx.executor() {
+        Engine::Sqlite(connection) => {
+            let query = sqlx::query_as(SQLITE).bind(&name.namespace).bind(&name.name);
+            let query = query.bind(replaced).bind(sqlx::types::Json(files));
+            query.fetch_optional(connection).await?
+        }
+        Engine::Postgres(connection) => {
+            let query = sqlx::query_as(POSTGRES).bind(&name.namespace).bind(&name.name);
+            query.bind(replaced).bind(files).fetch_optional(connection).await?
+        }
+    };
     match stored {
-        Some(stored) => limits.check_all(tx, name, stored).await,
+        Some(stored) => limits.check_files(tx, name, stored).await,
         // Counted by the next commit.
         None => Ok(()),
     }
@@ -264,9 +294,28 @@ mod tests {
             namespace: None,
         };
         let limit = limits.resolve(Some(Path::new("portolan.db"))).repository;
-        assert!(limit.check(7, String::new).is_ok());
-        assert!(limit.check(-1, String::new).is_ok(), "the count may drift below zero");
-        let error = limit.check(8, || "the charts".to_owned()).unwrap_err().to_string();
+        let stored = |charts, files| StoredBytes { charts, files };
+        assert!(limit.check(stored(3, 4), String::new).is_ok());
+        let drifted = limit.check(stored(-1, 0), String::new);
+        assert!(drifted.is_ok(), "the count may drift below zero");
+        let error = limit.check(stored(3, 5), || "the charts".to_owned()).unwrap_err().to_string();
         assert!(error.contains("--max-repository-bytes"), "{error}");
+    }
+
+    #[test]
+    fn files_leave_an_eighth_of_the_limit_to_charts() {
+        let limits = StorageLimits {
+            repository: Some(80),
+            namespace: None,
+        };
+        let limit = limits.resolve(None).repository;
+        let stored = StoredBytes { charts: 10, files: 61 };
+        assert!(limit.check(stored, String::new).is_ok());
+        let error = limit.for_files().check(stored, || "they".to_owned()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "they take 71 bytes, more than the limit of 70 bytes (for files seven eighths of --max-repository-bytes); \
+             raise the limit, or reduce the repository by a filter"
+        );
     }
 }

@@ -308,7 +308,7 @@ impl Run {
             },
             chart_files: self.content.settings(&sync.objects),
             sync,
-            import_after_sync: self.content.has_imports() && !syncing.once,
+            import_after_sync: !syncing.once,
             allowed_directories: self.allow_file_root.clone(),
             confirm_removals: syncing.confirm_removals,
             watch_secrets: syncing.watch_secrets,

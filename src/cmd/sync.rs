@@ -240,7 +240,11 @@ impl Synced {
         let mut worklist = Worklist::default();
         let uid = &self.result.record.uid;
         loop {
-            match self.importer.import_batch(&self.spec, uid, &mut worklist).await? {
+            let batch = self.importer.import_batch(&self.spec, uid, &mut worklist).await?;
+            if let Some(message) = worklist.take_warning() {
+                tracing::warn!(reason = "DigestMismatch", "{message}");
+            }
+            match batch {
                 Batch::More => {}
                 Batch::QuotaExceeded(message) => return Err(Error::Failed(message)),
                 Batch::Deferred(_) | Batch::Done(_) => return Ok(()),

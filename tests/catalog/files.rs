@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use portolan::api::NamespacedName;
 use portolan::catalog::Fence;
 use portolan::catalog::{
-    ChartFiles, FetchedFiles, FilesMode, MissingFiles, MissingFilesPage, Progress, SaveOutcome, SyncCommit,
+    ChartFiles, FetchedFiles, FilesMode, FilesResult, MissingFiles, MissingFilesPage, Progress, SyncCommit,
 };
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ pub fn of(name: &str, version: &str) -> MissingFiles {
         chart_id: format!("stable/{name}"),
         version: version.into(),
         digest: format!("digest-{version}"),
-        urls: Some(vec![format!("https://example.com/{name}-{version}.tgz")]),
+        url: Some(format!("https://example.com/{name}-{version}.tgz")),
         tries: 0,
     }
 }
@@ -48,24 +48,32 @@ pub fn content(readme: &str) -> ChartFiles {
     }
 }
 
-fn fetched(wanted: &MissingFiles, files: &ChartFiles) -> FetchedFiles {
-    FetchedFiles::new(wanted.clone(), files).unwrap()
+pub fn imported(wanted: &MissingFiles, readme: &str) -> FilesResult {
+    FilesResult::Imported(FetchedFiles::new(wanted.clone(), &content(readme)).unwrap())
 }
 
-pub async fn save(fixture: &Fixture, wanted: &MissingFiles, readme: &str) -> SaveOutcome {
-    fixture
-        .catalog
-        .save_files(&repository(), "uid-1", fetched(wanted, &content(readme)))
-        .await
-        .unwrap()
+pub fn failed(wanted: &MissingFiles, next_try: i64) -> FilesResult {
+    FilesResult::Failed {
+        missing: wanted.clone(),
+        message: "no such\0file".to_owned(),
+        next_try: at(next_try),
+    }
 }
 
-pub async fn fail(fixture: &Fixture, wanted: &MissingFiles, next_try: i64) -> SaveOutcome {
-    fixture
-        .catalog
-        .record_files_failure(&repository(), "uid-1", wanted, "no such\0file", at(next_try))
-        .await
-        .unwrap()
+/// Writes results and returns the number of those that are not obsolete.
+pub async fn write<const N: usize>(fixture: &Fixture, mut results: [FilesResult; N]) -> u64 {
+    let written = fixture.catalog.write_files(&repository(), "uid-1", &mut results);
+    written.await.unwrap()
+}
+
+/// Returns false if the result is obsolete.
+pub async fn save(fixture: &Fixture, wanted: &MissingFiles, readme: &str) -> bool {
+    write(fixture, [imported(wanted, readme)]).await == 1
+}
+
+/// Returns false if the result is obsolete.
+pub async fn fail(fixture: &Fixture, wanted: &MissingFiles, next_try: i64) -> bool {
+    write(fixture, [failed(wanted, next_try)]).await == 1
 }
 
 pub async fn info(fixture: &Fixture, files_id: &str) -> Value {
@@ -75,7 +83,7 @@ pub async fn info(fixture: &Fixture, files_id: &str) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn the_newest_missing_version_of_each_chart_comes_first(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn the_newest_missing_version_of_each_chart_comes_first_then_chart_by_chart(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
         .sync(vec![
@@ -87,7 +95,7 @@ async fn the_newest_missing_version_of_each_chart_comes_first(#[values(On::Sqlit
     let all = wanted(&fixture, FilesMode::All).await;
     assert_eq!(
         names(&all),
-        ["a 3.0.0", "b 1.0.0", "c 2.0.0", "a 2.0.0", "c 1.0.0", "a 1.0.0"]
+        ["a 3.0.0", "b 1.0.0", "c 2.0.0", "a 2.0.0", "a 1.0.0", "c 1.0.0"]
     );
     assert_eq!(all.files[0], of("a", "3.0.0"));
     assert_eq!(all.next_try, None);
@@ -113,7 +121,7 @@ async fn a_row_of_files_has_the_format_of_kubeapps(#[values(On::Sqlite, On::Post
     oci.repo.kind = "oci".into();
     fixture.sync(vec![oci]).await;
     let wanted = wanted(&fixture, FilesMode::All).await.files.remove(0);
-    assert_eq!(save(&fixture, &wanted, "# A\0 chart").await, SaveOutcome::Written);
+    assert!(save(&fixture, &wanted, "# A\0 chart").await);
     assert_eq!(
         info(&fixture, "stable/team%2Fa-v1.0.0+b1").await,
         json!({
@@ -144,7 +152,7 @@ async fn stored_files_are_not_missing_and_equal_ones_are_not_written_again(#[val
     assert_eq!(names(&wanted(&fixture, FilesMode::All).await), ["a 1.0.0"]);
     fixture.tables.watch("files").await;
     let before = fixture.tables.writes("files").await;
-    assert_eq!(save(&fixture, &of("a", "2.0.0"), "x").await, SaveOutcome::Written);
+    assert!(save(&fixture, &of("a", "2.0.0"), "x").await);
     assert_eq!(fixture.tables.writes("files").await, before);
     save(&fixture, &of("a", "2.0.0"), "y").await;
     assert_ne!(fixture.tables.writes("files").await, before);
@@ -168,7 +176,7 @@ async fn files_of_a_republished_version_are_missing_and_the_old_ones_are_kept_un
     assert_eq!(info(&fixture, "stable/a-1.0.0").await["Readme"], "old");
     assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
     // Files of the earlier archive are obsolete.
-    assert_eq!(save(&fixture, &of("a", "1.0.0"), "late").await, SaveOutcome::Obsolete);
+    assert!(!save(&fixture, &of("a", "1.0.0"), "late").await);
     save(&fixture, &again, "new").await;
     assert_eq!(info(&fixture, "stable/a-1.0.0").await["Readme"], "new");
     assert_eq!(fixture.tables.count("portolan_files").await, 0);
@@ -179,7 +187,7 @@ async fn files_of_a_republished_version_are_missing_and_the_old_ones_are_kept_un
 async fn a_failed_version_gets_empty_files_until_its_next_try(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["2.0.0", "1.0.0"])]).await;
-    assert_eq!(fail(&fixture, &of("a", "2.0.0"), 60).await, SaveOutcome::Written);
+    assert!(fail(&fixture, &of("a", "2.0.0"), 60).await);
     assert_eq!(
         info(&fixture, "stable/a-2.0.0").await,
         json!({"ID": "stable/a-2.0.0", "Readme": "", "DefaultValues": "", "AdditionalDefaultValues": {}, "Schema": "",
@@ -243,11 +251,8 @@ async fn a_version_without_a_digest_is_fetched_once_and_again_after_a_failure(
     let files = wanted(&fixture, FilesMode::All).await.files.remove(0);
     fail(&fixture, &files, -1).await;
     assert_eq!(names(&wanted(&fixture, FilesMode::All).await), ["a 1.0.0"]);
-    fixture
-        .catalog
-        .save_files(&repository(), "uid-1", fetched(&files, &ChartFiles::default()))
-        .await
-        .unwrap();
+    let empty = FetchedFiles::new(files, &ChartFiles::default()).unwrap();
+    write(&fixture, [FilesResult::Imported(empty)]).await;
     assert!(wanted(&fixture, FilesMode::All).await.files.is_empty());
 }
 
@@ -316,11 +321,11 @@ async fn files_of_deleted_charts_are_obsolete_and_not_an_error(
 ) {
     let fixture = Fixture::new(on).await;
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
-    assert_eq!(save(&fixture, &of("a", "0.9.0"), "x").await, SaveOutcome::Obsolete);
-    assert_eq!(save(&fixture, &of("b", "1.0.0"), "x").await, SaveOutcome::Obsolete);
+    assert!(!save(&fixture, &of("a", "0.9.0"), "x").await);
+    assert!(!save(&fixture, &of("b", "1.0.0"), "x").await);
     fixture.tables.execute(gone).await;
-    assert_eq!(save(&fixture, &of("a", "1.0.0"), "x").await, SaveOutcome::Obsolete);
-    assert_eq!(fail(&fixture, &of("a", "1.0.0"), 60).await, SaveOutcome::Obsolete);
+    assert!(!save(&fixture, &of("a", "1.0.0"), "x").await);
+    assert!(!fail(&fixture, &of("a", "1.0.0"), 60).await);
     assert_eq!(fixture.tables.count("files").await, 0);
     assert_eq!(fixture.tables.count("portolan_files").await, 0);
 }
@@ -348,8 +353,8 @@ async fn a_chart_that_is_deleted_during_the_write_is_not_an_error(#[values(On::S
                 .await;
         }
     }
-    assert_eq!(save(&fixture, &of("a", "1.0.0"), "x").await, SaveOutcome::Obsolete);
-    assert_eq!(fail(&fixture, &of("a", "1.0.0"), 60).await, SaveOutcome::Obsolete);
+    assert!(!save(&fixture, &of("a", "1.0.0"), "x").await);
+    assert!(!fail(&fixture, &of("a", "1.0.0"), 60).await);
     assert_eq!(fixture.tables.count("portolan_files").await, 0);
     assert_eq!(fixture.chart_names().await, ["a"], "the write is rolled back");
 }
@@ -418,4 +423,85 @@ async fn progress_counts_stored_and_repeatedly_failed_files(#[values(On::Sqlite,
     assert_eq!(progress(FilesMode::All).await, (4, 1, 1));
     assert_eq!(progress(FilesMode::Latest).await, (2, 1, 0));
     assert_eq!(progress(FilesMode::None).await, (0, 0, 0));
+}
+
+#[rstest]
+#[tokio::test]
+async fn results_of_several_versions_are_written_together(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture
+        .sync(vec![chart("a", &["2.0.0", "1.0.0"]), chart("b", &["1.0.0"]), chart("c", &["1.0.0"])])
+        .await;
+    fail(&fixture, &of("b", "1.0.0"), 60).await;
+    let mut outdated = of("c", "1.0.0");
+    outdated.digest = "another".to_owned();
+    let results = [
+        imported(&of("a", "2.0.0"), "first"),
+        failed(&of("a", "1.0.0"), 60),
+        imported(&of("b", "1.0.0"), "second"),
+        imported(&outdated, "obsolete"),
+        imported(&of("d", "1.0.0"), "obsolete"),
+    ];
+    assert_eq!(write(&fixture, results).await, 3);
+    assert_eq!(
+        fixture.files().await,
+        ["stable/a-1.0.0", "stable/a-2.0.0", "stable/b-1.0.0"]
+    );
+    assert_eq!(info(&fixture, "stable/a-2.0.0").await["Readme"], "first");
+    assert_eq!(info(&fixture, "stable/b-1.0.0").await["Readme"], "second");
+    assert_eq!(info(&fixture, "stable/a-1.0.0").await["Digest"], "");
+    let failures = "SELECT chart_files_id FROM portolan_files";
+    assert_eq!(fixture.tables.texts(failures).await, ["stable/a-1.0.0"]);
+}
+
+/// Two rows of one statement that share a key are rejected together.
+#[rstest]
+#[tokio::test]
+async fn a_result_that_the_database_rejects_does_not_prevent_the_others(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture
+        .sync(vec![chart("a", &["1-2.0.0"]), chart("a-1", &["2.0.0"]), chart("b", &["1.0.0"])])
+        .await;
+    let results = [
+        imported(&of("a", "1-2.0.0"), "first"),
+        imported(&of("a-1", "2.0.0"), "second"),
+        imported(&of("b", "1.0.0"), "third"),
+    ];
+    assert_eq!(write(&fixture, results).await, 3);
+    assert_eq!(info(&fixture, "stable/a-1-2.0.0").await["Readme"], "first");
+    assert_eq!(info(&fixture, "stable/b-1.0.0").await["Readme"], "third");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_warning_is_a_problem_but_no_failure(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    let wanted = of("a", "1.0.0");
+    fail(&fixture, &wanted, -1).await;
+    let files = FetchedFiles::new(wanted.clone(), &content("x")).unwrap();
+    let warned = files.with_warning(Some("another digest".to_owned()));
+    write(&fixture, [FilesResult::Imported(warned)]).await;
+    let problems = async || fixture.catalog.files_problems(&repository(), 5).await.unwrap();
+    assert_eq!(problems().await, [("stable/a-1.0.0".to_owned(), "another digest".to_owned())]);
+    assert!(super::files::wanted(&fixture, FilesMode::All).await.files.is_empty());
+    let progress = fixture.catalog.files_progress(&repository(), FilesMode::All).await;
+    assert_eq!(progress.unwrap().imported, 1);
+    save(&fixture, &wanted, "y").await;
+    assert!(problems().await.is_empty());
+}
+
+#[rstest]
+#[tokio::test]
+async fn all_digests_of_a_version_are_listed(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let mut twice = chart("a", &["2.0.0", "1.0.0", "1.0.0"]);
+    twice.chart_versions[2].digest = "second".into();
+    fixture.sync(vec![twice]).await;
+    let digests = async |version| {
+        let digests = fixture.catalog.version_digests(&repository(), "stable/a", version);
+        digests.await.unwrap()
+    };
+    assert_eq!(digests("1.0.0").await, ["digest-1.0.0", "second"]);
+    assert!(digests("3.0.0").await.is_empty());
 }

@@ -1,10 +1,10 @@
 //! Limits of the bytes that a repository and a namespace store.
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{Catalog, ChartInfo, CommitSummary, Error, FetchedFiles, Record, StorageLimits, SyncCommit};
+use portolan::catalog::{Catalog, ChartInfo, CommitSummary, Error, FilesMode, Record, StorageLimits, SyncCommit};
 use rstest::rstest;
 
-use super::files::{content, of};
+use super::files::{failed, imported, of};
 use super::{Fixture, On, chart, record, repository, rows};
 
 /// Reopens the catalog with these limits.
@@ -53,8 +53,8 @@ async fn actual(fixture: &Fixture, on: On) -> (i64, i64) {
 }
 
 async fn save(fixture: &Fixture, chart: &str, readme: &str) -> Result<(), Error> {
-    let files = FetchedFiles::new(of(chart, "1.0.0"), &content(readme)).unwrap();
-    let saved = fixture.catalog.save_files(&repository(), "uid-1", files).await;
+    let mut results = [imported(&of(chart, "1.0.0"), readme)];
+    let saved = fixture.catalog.write_files(&repository(), "uid-1", &mut results).await;
     saved.map(drop)
 }
 
@@ -103,20 +103,65 @@ async fn charts_beyond_the_limit_are_refused_and_the_stored_ones_stay(#[values(O
     assert_eq!(removed.removed, 1, "a repository at its limit may shrink");
 }
 
+/// Files fill at most seven eighths, so that charts can still be synced.
 #[rstest]
 #[tokio::test]
 async fn files_beyond_the_limit_are_refused_and_charts_are_still_synced(#[values(On::Sqlite, On::Postgres)] on: On) {
     let mut fixture = Fixture::new(on).await;
     fixture.sync(large(2)).await;
     let charts = u64::try_from(actual(&fixture, on).await.0).unwrap();
-    limit(&mut fixture, Some(charts + 1000), None).await;
+    limit(&mut fixture, Some((charts + 1000) * 8 / 7), None).await;
     save(&fixture, "c0", "short").await.unwrap();
     let error = save(&fixture, "c1", &large(1)[0].description).await.unwrap_err();
     assert!(matches!(error, Error::QuotaExceeded { .. }), "{error}");
+    assert!(error.to_string().contains("seven eighths"), "{error}");
     assert_eq!(fixture.files().await, ["stable/c0-1.0.0"]);
     let mut changed = large(2);
     changed[0].home = "https://elsewhere.example".to_owned();
     assert_eq!(fixture.try_sync("changed", changed).await.unwrap().changed, 1);
+    assert_eq!(stored(&fixture).await, actual(&fixture, on).await);
+}
+
+#[rstest]
+#[tokio::test]
+async fn charts_and_files_count_against_one_limit(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let mut fixture = Fixture::new(on).await;
+    fixture.sync(large(2)).await;
+    for name in ["c0", "c1"] {
+        save(&fixture, name, &large(1)[0].description).await.unwrap();
+    }
+    let (charts, files) = actual(&fixture, on).await;
+    // Enough for the charts alone, but not for charts and files.
+    limit(&mut fixture, Some(u64::try_from(charts + files).unwrap() + 1000), None).await;
+    let error = fixture.try_sync("more", large(3)).await.unwrap_err();
+    assert_eq!(error.reason(), "QuotaExceeded");
+    assert_eq!(actual(&fixture, on).await, (charts, files));
+}
+
+#[rstest]
+#[tokio::test]
+async fn of_several_results_those_within_the_limit_are_written(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let mut fixture = Fixture::new(on).await;
+    fixture.sync(large(4)).await;
+    let charts = u64::try_from(actual(&fixture, on).await.0).unwrap();
+    let text = &large(1)[0].description;
+    limit(&mut fixture, Some((charts + 10_000) * 8 / 7), None).await;
+    let mut results = ["c0", "c1", "c2", "c3"].map(|name| imported(&of(name, "1.0.0"), text));
+    let written = fixture.catalog.write_files(&repository(), "uid-1", &mut results).await;
+    assert!(matches!(written, Err(Error::QuotaExceeded { .. })), "{written:?}");
+    let files = fixture.files().await;
+    assert!(files.starts_with(&["stable/c0-1.0.0".to_owned()]) && files.len() < 4, "{files:?}");
+    assert_eq!(stored(&fixture).await, actual(&fixture, on).await);
+}
+
+#[rstest]
+#[tokio::test]
+async fn empty_rows_count_too(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(large(4)).await;
+    super::files::write(&fixture, [failed(&of("c0", "1.0.0"), 60)]).await;
+    let skipped = fixture.catalog.skip_files(&repository(), "uid-1", FilesMode::None).await;
+    assert_eq!(skipped.unwrap(), 3);
     assert_eq!(stored(&fixture).await, actual(&fixture, on).await);
 }
 

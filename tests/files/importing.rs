@@ -107,6 +107,40 @@ async fn an_archive_over_the_limit_is_refused_and_others_are_imported() {
     assert!(reasons[1].contains(&(2 << 20).to_string()), "{reasons:?}");
 }
 
+/// Without an import, Kubeapps' package pages need an empty row of each version. Kubeapps reads only Postgres.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn versions_without_imported_files_get_empty_rows_on_postgres() {
+    let world = World::new().await;
+    let mut archives = vec![chart("a", "2.0.0"), chart("a", "1.0.0"), chart("b", "1.0.0")];
+    world.declare("stable", &world.serve("stable", &archives), "");
+    let database = crate::support::postgres::database().await;
+    let pool = sqlx::PgPool::connect(&database.url).await.unwrap();
+    let until_rows = async |count: usize| {
+        eventually(SOON, "an empty row of each version", async || {
+            let rows: Vec<Value> = sqlx::query_scalar("SELECT info FROM files ORDER BY chart_files_id")
+                .fetch_all(&pool)
+                .await
+                .unwrap_or_default();
+            (rows.len() == count).then_some(rows)
+        })
+        .await
+    };
+    let _portolan = world.run_on(&database.url, &["--chart-files=none"]).await;
+    let rows = until_rows(3).await;
+    assert_eq!(rows[0]["ID"], "stable/a-1.0.0");
+    for row in &rows {
+        for member in ["Readme", "DefaultValues", "Schema", "Digest"] {
+            assert_eq!(row[member], "", "{row}");
+        }
+        assert_eq!(row["Repo"]["name"], "stable");
+    }
+    archives.push(chart("b", "2.0.0"));
+    world.serve("stable", &archives);
+    world.resync("stable").await;
+    until_rows(4).await;
+    assert!(world.requested_paths("stable", &archives).is_empty());
+}
+
 /// Files of the newest versions only, or of none. Placeholder rows for other versions keep Kubeapps' package pages
 /// working.
 #[tokio::test]

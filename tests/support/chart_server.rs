@@ -207,6 +207,11 @@ impl ChartServer {
         self.shared.requests.lock().expect("mutex is not poisoned").clone()
     }
 
+    /// Counts all requests.
+    pub fn request_count(&self) -> usize {
+        self.shared.requests.lock().expect("mutex is not poisoned").len()
+    }
+
     /// Counts the requests for a path.
     pub fn count(&self, path: &str) -> usize {
         self.requests(path).len()

@@ -15,8 +15,12 @@ use crate::catalog::{ChartFiles, Error, MissingFiles};
 #[derive(Clone, Debug)]
 pub struct FetchedFiles {
     pub(super) missing: MissingFiles,
-    /// The JSON object up to and including its member `Schema`, without the closing brace.
-    head: String,
+    /// Shown in the status, although the files are imported.
+    pub(super) warning: Option<String>,
+    /// The JSON object, until it is completed without its last members and closing brace.
+    info: String,
+    /// Length up to and including the member `Schema`.
+    head: usize,
 }
 
 #[derive(Serialize)]
@@ -33,7 +37,7 @@ struct Head<'a> {
 impl FetchedFiles {
     /// Encodes the files. Call it on a blocking thread: the time grows with the size.
     pub fn new(missing: MissingFiles, files: &ChartFiles) -> Result<Self, Error> {
-        let mut head = serde_json::to_string(&Head {
+        let mut info = serde_json::to_string(&Head {
             id: missing.files_id(),
             readme: storable(&files.readme),
             default_values: storable(&files.values),
@@ -45,14 +49,30 @@ impl FetchedFiles {
             schema: storable(&files.schema),
         })?;
         // Two more members follow before the closing brace.
-        head.pop();
-        Ok(Self { missing, head })
+        info.pop();
+        Ok(Self {
+            missing,
+            warning: None,
+            head: info.len(),
+            info,
+        })
+    }
+
+    #[must_use]
+    pub fn with_warning(self, warning: Option<String>) -> Self {
+        Self { warning, ..self }
+    }
+
+    /// Returns the size of the encoded files.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.info.len() as u64
     }
 
     /// Returns the bytes of memory that storing takes: the JSON, its bound copy, and the copy that is sent.
     #[must_use]
     pub const fn memory(&self) -> u64 {
-        3 * self.head.len() as u64
+        3 * self.info.len() as u64
     }
 
     pub(super) fn empty(missing: &MissingFiles) -> Result<Self, Error> {
@@ -63,20 +83,26 @@ impl FetchedFiles {
         Self::new(missing, &ChartFiles::default())
     }
 
-    /// Completes the JSON object. Only appends, so it is fast for any size.
-    pub(super) fn into_info(self, repo: &RawValue) -> Result<String, Error> {
-        let mut info = self.head;
+    /// Completes the JSON object, also repeatedly. Only appends, so it is fast for any size.
+    pub(super) fn complete(&mut self, repo: &RawValue) -> Result<(), Error> {
+        let Self { missing, info, .. } = self;
+        info.truncate(self.head);
         info.push_str(",\"Repo\":");
         info.push_str(repo.get());
         info.push_str(",\"Digest\":");
-        info.push_str(&serde_json::to_string(&self.missing.digest)?);
+        info.push_str(&serde_json::to_string(&missing.digest)?);
         info.push('}');
-        Ok(info)
+        Ok(())
+    }
+
+    pub(super) fn info(&self) -> &str {
+        &self.info
     }
 }
 
 impl MissingFiles {
-    pub(in crate::catalog) fn files_id(&self) -> String {
+    #[must_use]
+    pub fn files_id(&self) -> String {
         format!("{}-{}", self.chart_id, self.version)
     }
 }
@@ -91,7 +117,7 @@ mod tests {
             chart_id: "stable/a".into(),
             version: "1.0.0".into(),
             digest: "sha256:\"ab".into(),
-            urls: None,
+            url: None,
             tries: 0,
         };
         let files = ChartFiles {
@@ -101,21 +127,21 @@ mod tests {
             schema: "{}".into(),
         };
         let repo = RawValue::from_string(r#"{"name": "stable"}"#.into()).unwrap();
-        let info = FetchedFiles::new(missing.clone(), &files)
-            .unwrap()
-            .into_info(&repo)
-            .unwrap();
+        let mut fetched = FetchedFiles::new(missing.clone(), &files).unwrap();
+        fetched.complete(&RawValue::from_string("null".into()).unwrap()).unwrap();
+        fetched.complete(&repo).unwrap();
         assert_eq!(
-            info,
+            fetched.info(),
             concat!(
                 r##"{"ID":"stable/a-1.0.0","Readme":"# a\n","DefaultValues":"b: \"c\"\n","##,
                 r#""AdditionalDefaultValues":{"values-x":"d: 1"},"Schema":"{}","#,
                 r#""Repo":{"name": "stable"},"Digest":"sha256:\"ab"}"#
             )
         );
-        let empty = FetchedFiles::empty(&missing).unwrap().into_info(&repo).unwrap();
+        let mut empty = FetchedFiles::empty(&missing).unwrap();
+        empty.complete(&repo).unwrap();
         assert_eq!(
-            empty,
+            empty.info(),
             concat!(
                 r#"{"ID":"stable/a-1.0.0","Readme":"","DefaultValues":"","AdditionalDefaultValues":{},"Schema":"","#,
                 r#""Repo":{"name": "stable"},"Digest":""}"#

@@ -6,7 +6,10 @@ use sqlx::FromRow;
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Connection, Transaction, execute, select, sql};
 use crate::catalog::record::unsigned;
-use crate::catalog::{Error, MissingFiles, MissingFilesPage, Progress};
+use crate::catalog::{Error, MissingFiles, MissingFilesPage, Progress, StoredBytes, stored_bytes};
+
+/// Longer URLs are cut, so that the importer refuses them: it keeps a page of versions of each repository.
+pub const MAX_URL_CHARACTERS: usize = 4096;
 
 pub(super) async fn files(
     connection: &mut Connection,
@@ -17,12 +20,39 @@ pub(super) async fn files(
 ) -> Result<MissingFilesPage, Error> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let (statement, now) = (sql!(connection, "files_missing.sql"), now.as_millisecond());
-    let rows: Vec<MissingRow> = select!(fetch_all, connection, statement, name, only_newest, now, limit);
+    let rows: Vec<MissingRow> = select!(
+        fetch_all,
+        connection,
+        statement,
+        name,
+        only_newest,
+        now,
+        limit,
+        MAX_URL_CHARACTERS as i64 + 1
+    );
     let next_try = rows.first().and_then(|row| row.next_try);
     Ok(MissingFilesPage {
         files: rows.into_iter().filter_map(MissingRow::files).collect(),
         next_try: next_try.and_then(|millis| Timestamp::from_millisecond(millis).ok()),
     })
+}
+
+/// Returns the digests of a version, which an index may list several times.
+pub(super) async fn digests(
+    connection: &mut Connection,
+    name: &NamespacedName,
+    chart_id: &str,
+    version: &str,
+) -> Result<Vec<String>, Error> {
+    const SQLITE: &str = "SELECT coalesce(e.value ->> 'digest', '') FROM charts c, json_each(c.info, '$.chartVersions') e
+        WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = $3 AND e.value ->> 'version' = $4";
+    const POSTGRES: &str = "SELECT coalesce(e ->> 'digest', '')
+        FROM charts c CROSS JOIN jsonb_array_elements(CASE jsonb_typeof(c.info -> 'chartVersions')
+            WHEN 'array' THEN c.info -> 'chartVersions' ELSE '[]' END) AS e
+        WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = $3 AND e ->> 'version' = $4";
+    let statement = connection.choose(SQLITE, POSTGRES);
+    let rows: Vec<(String,)> = select!(fetch_all, connection, statement, name, chart_id, version);
+    Ok(rows.into_iter().map(|(digest,)| digest).collect())
 }
 
 pub(super) async fn progress(
@@ -41,12 +71,15 @@ pub(super) async fn progress(
 
 /// Inserts empty rows for versions without one, except the first `imported_versions` of each chart.
 pub(super) async fn skip(tx: &mut Transaction, name: &NamespacedName, imported_versions: i64) -> Result<u64, Error> {
-    let statements = [sql!(tx, "files_mark_skipped.sql"), sql!(tx, "files_insert_skipped.sql")];
-    let mut written = 0;
-    for statement in statements {
-        written = execute!(tx, statement, name, imported_versions);
-    }
-    Ok(written)
+    let (mark, insert) = (sql!(tx, "files_mark_skipped.sql"), sql!(tx, "files_insert_skipped.sql"));
+    execute!(tx, mark, name, imported_versions);
+    let sizes: Vec<(i64,)> = select!(fetch_all, tx, insert, name, imported_versions);
+    let bytes = StoredBytes {
+        charts: 0,
+        files: sizes.iter().map(|(bytes,)| bytes).sum(),
+    };
+    stored_bytes::add(tx, name, bytes).await?;
+    Ok(sizes.len() as u64)
 }
 
 /// All columns but `next_try` are null if no files are missing now.
@@ -56,20 +89,17 @@ struct MissingRow {
     chart_id: Option<String>,
     version: Option<String>,
     digest: Option<String>,
-    urls: Option<String>,
+    url: Option<String>,
     tries: Option<i64>,
 }
 
 impl MissingRow {
     fn files(self) -> Option<MissingFiles> {
-        let urls = self
-            .urls
-            .and_then(|urls| serde_json::from_str::<Option<Vec<String>>>(&urls).ok());
         Some(MissingFiles {
             chart_id: self.chart_id?,
             version: self.version?,
             digest: self.digest?,
-            urls: urls.flatten().filter(|urls| !urls.is_empty()),
+            url: self.url,
             tries: u32::try_from(self.tries?).unwrap_or(u32::MAX),
         })
     }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  charts (versions, digests) ──┐
-//!  files (their digests) ───────┼─► missing_files ─► download ─┬─► save_files: writes the row with its digest
-//!  portolan_files (failures) ───┘                              └─► record_files_failure: next try; an empty row if there is none
+//!  files (their digests) ───────┼─► missing_files ─► download ─┬─► row with its digest
+//!  portolan_files (failures) ───┘                              └─► next try; an empty row if there is none
 //! ```
 //!
 //! Missing files are derived by each query, so that a restart loses no work and rows of Kubeapps' syncer are reused.
@@ -13,14 +13,13 @@
 pub mod failures;
 pub mod info;
 pub mod missing;
+pub mod write;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde_json::value::RawValue;
 
-use super::engine::{Transaction, execute, select, sql};
-use super::{Catalog, Connection, Error, FetchedFiles, record, stored_bytes};
+use super::{Catalog, Connection, Error, record};
 use crate::api::NamespacedName;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,13 +48,14 @@ pub struct MissingFiles {
     pub version: String,
     /// Digest of the archive in the index; empty if it has none.
     pub digest: String,
-    pub urls: Option<Vec<String>>,
+    /// The first URL.
+    pub url: Option<String>,
     pub tries: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingFilesPage {
-    /// The newest version of each chart first, then the second newest, and so on.
+    /// The newest version of each chart first, then the others chart by chart.
     pub files: Vec<MissingFiles>,
     pub next_try: Option<Timestamp>,
 }
@@ -109,58 +109,23 @@ impl Catalog {
         self.read("list missing chart files", &name.namespace, page).await
     }
 
+    /// Returns all digests that the index contains for a version.
+    pub async fn version_digests(
+        &self,
+        name: &NamespacedName,
+        chart_id: &str,
+        version: &str,
+    ) -> Result<Vec<String>, Error> {
+        let digests = async |connection: &mut Connection| missing::digests(connection, name, chart_id, version).await;
+        self.read("read the digests of a version", &name.namespace, digests).await
+    }
+
     pub async fn files_progress(&self, name: &NamespacedName, mode: FilesMode) -> Result<Progress, Error> {
         let Some(only_newest) = mode.only_newest() else {
             return Ok(Progress::default());
         };
         let progress = async |connection: &mut Connection| missing::progress(connection, name, only_newest).await;
         self.read("count the chart files", &name.namespace, progress).await
-    }
-
-    /// Writes the files of a version, unless the stored row is equal. Fails with [`Error::QuotaExceeded`] if the
-    /// repository would take more space than allowed.
-    pub async fn save_files(
-        &self,
-        name: &NamespacedName,
-        uid: &str,
-        files: FetchedFiles,
-    ) -> Result<SaveOutcome, Error> {
-        let missing = files.missing.clone();
-        let saved = self.write("write chart files", &name.namespace, async |tx| {
-            let Some((repo, replaced)) = current_repo(tx, name, uid, &missing).await? else {
-                return Ok(SaveOutcome::Obsolete);
-            };
-            let (statement, info) = (sql!(tx, "files_upsert.sql"), files.into_info(&repo)?);
-            insert(tx, name, &missing, statement, info).await?;
-            let key = [missing.chart_id.as_str(), &missing.files_id()];
-            failures::FILES.delete(tx, name, &key).await?;
-            stored_bytes::add_files(tx, name, &missing, replaced, &self.0.limits).await?;
-            Ok(SaveOutcome::Written)
-        });
-        obsolete_if_chart_deleted(saved.await)
-    }
-
-    /// Records a failed try. A version without files gets an empty row; files of an earlier archive stay.
-    pub async fn record_files_failure(
-        &self,
-        name: &NamespacedName,
-        uid: &str,
-        missing: &MissingFiles,
-        message: &str,
-        next_try: Timestamp,
-    ) -> Result<SaveOutcome, Error> {
-        let saved = self.write("record failed chart files", &name.namespace, async |tx| {
-            let Some((repo, _)) = current_repo(tx, name, uid, missing).await? else {
-                return Ok(SaveOutcome::Obsolete);
-            };
-            let key = [missing.chart_id.as_str(), &missing.files_id()];
-            let failure = failures::FILES.record(tx, name, &key, &missing.digest, message, next_try);
-            failure.await?;
-            let (statement, empty) = (sql!(tx, "files_insert.sql"), FetchedFiles::empty(missing)?);
-            insert(tx, name, missing, statement, empty.into_info(&repo)?).await?;
-            Ok(SaveOutcome::Written)
-        });
-        obsolete_if_chart_deleted(saved.await)
     }
 
     /// Inserts empty rows for versions that `mode` excludes and that have no files. Returns their number.
@@ -180,48 +145,4 @@ impl Catalog {
         })
         .await
     }
-}
-
-/// Maps a foreign key violation: a process that does not take our lock deleted the chart before our write.
-fn obsolete_if_chart_deleted(saved: Result<SaveOutcome, Error>) -> Result<SaveOutcome, Error> {
-    match saved {
-        Err(error) if error.is_foreign_key_violation() => Ok(SaveOutcome::Obsolete),
-        saved => saved,
-    }
-}
-
-/// Locks the repository. Returns the `repo` of the chart row, and the size of the stored files, if the version still has
-/// the same digest.
-async fn current_repo(
-    tx: &mut Transaction,
-    name: &NamespacedName,
-    uid: &str,
-    missing: &MissingFiles,
-) -> Result<Option<(Box<RawValue>, i64)>, Error> {
-    if !record::lock_if_uid(tx, name, uid).await? {
-        return Ok(None);
-    }
-    let statement = sql!(tx, "chart_version.sql");
-    let (chart_id, version) = (&missing.chart_id, &missing.version);
-    let row: Option<(Option<String>, Option<String>, i64)> =
-        select!(fetch_optional, tx, statement, name, chart_id, version);
-    let Some((repo, _, bytes)) = row.filter(|(_, digest, _)| digest.as_ref() == Some(&missing.digest)) else {
-        return Ok(None);
-    };
-    let repo = RawValue::from_string(repo.unwrap_or_else(|| "null".to_owned()));
-    Ok(Some((
-        repo.map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
-        bytes,
-    )))
-}
-
-async fn insert(
-    tx: &mut Transaction,
-    name: &NamespacedName,
-    missing: &MissingFiles,
-    statement: &'static str,
-    info: String,
-) -> Result<(), Error> {
-    execute!(tx, statement, name, &missing.chart_id, missing.files_id(), info);
-    Ok(())
 }

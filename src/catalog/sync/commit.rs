@@ -136,8 +136,7 @@ pub(in crate::catalog) async fn commit(
         reset_failures(tx, &name).await?;
     }
     if is_complete {
-        failures::FILES.retry(tx, &name).await?;
-        failures::ICONS.retry(tx, &name).await?;
+        failures::retry(tx, &name).await?;
     }
     let index_cache = IndexCache::load(tx, &record, digests).await?;
     let unchanged = index_cache.unchanged_rows();

@@ -175,10 +175,6 @@ impl ContentFlags {
             icon: icon_decoder::Limits::default().within(objects.icon),
         }
     }
-
-    pub fn has_imports(&self) -> bool {
-        self.icons || self.chart_files != ChartFiles::None
-    }
 }
 
 #[cfg(test)]

@@ -93,8 +93,9 @@ impl Metrics {
         self.verification_failures.inc();
     }
 
-    pub fn chart_files(&self, result: &'static str) {
-        self.chart_files.get_or_create(&ResultLabel { result }).inc();
+    pub fn chart_files(&self, result: &'static str, count: usize) {
+        let counter = self.chart_files.get_or_create(&ResultLabel { result });
+        counter.inc_by(count as u64);
     }
 
     pub fn oci_pull(&self) {

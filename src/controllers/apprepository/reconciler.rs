@@ -153,9 +153,11 @@ impl Reconciler {
             }
             decision => decision,
         };
-        if let Some(message) = self.imports.as_ref().and_then(|imports| imports.take_quota_event(name)) {
-            let event = Event::warning("QuotaExceeded", message);
-            self.origin.publish(&object.metadata, event).await;
+        let events = self.imports.as_ref().map(|imports| imports.take_events(name));
+        for (reason, message) in events.into_iter().flatten() {
+            self.origin
+                .publish(&object.metadata, Event::warning(reason, message))
+                .await;
         }
         match decision {
             Decision::Suspended | Decision::Wait => {

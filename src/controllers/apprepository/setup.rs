@@ -71,7 +71,8 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
     let (id, file_access) = (origin.id().to_owned(), file_access(context, options));
     let sync_options = options.sync.clone();
     let syncs = sync_options.context(catalog.clone(), credentials, file_access, id);
-    let imports = ImportQueue::new(context.queue.clone(), Arc::clone(&states));
+    let imports = ImportQueue::new(context.queue.clone(), Arc::clone(&states), options.chart_files.mode);
+    let has_imports = options.import_after_sync && options.chart_files.has_imports(catalog);
     let files = FilesReconciler {
         store: store.clone(),
         directory_mode: origin.is_directory(),
@@ -91,7 +92,7 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
         queue: context.queue.clone(),
         listed: Arc::clone(&listed),
         metrics: metrics.clone(),
-        imports: options.import_after_sync.then_some(imports),
+        imports: has_imports.then_some(imports),
         cronjob_remover: cronjob_remover(context, options, &states),
         states: Arc::clone(&states),
         stopping: context.stopping.clone(),

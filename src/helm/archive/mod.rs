@@ -47,11 +47,14 @@ impl Default for Limits {
 /// Memory for reading in addition to the extracted files: buffers, the gzip window and path names.
 const BUFFERS: u64 = 512 * 1024;
 
+/// Extracted files of several archives that are stored together; the last one may exceed it.
+pub const GROUP_BYTES: u64 = 1024 * 1024;
+
 impl Limits {
-    /// Lowers the limits until one archive needs at most `memory` bytes.
+    /// Lowers the limits until one group of archives needs at most `memory` bytes.
     #[must_use]
     pub fn within(self, memory: u64) -> Self {
-        let available = memory.saturating_sub(BUFFERS + 3 * EXTENSION_BYTES);
+        let available = memory.saturating_sub(BUFFERS + 3 * (EXTENSION_BYTES + GROUP_BYTES));
         let kept_bytes = self.kept_bytes.min(available / 3);
         Self {
             kept_bytes,
@@ -60,14 +63,14 @@ impl Limits {
         }
     }
 
-    /// Returns an upper bound of the memory in bytes that one archive needs until its files are stored.
+    /// Returns an upper bound of the memory in bytes that one group of archives needs until its files are stored.
     ///
     /// Reading holds the extracted files, one more file and path names. Writing holds up to three copies: texts, JSON
     /// and the bound statement.
     #[must_use]
     pub const fn memory(&self) -> u64 {
-        let reading = self.kept_bytes + self.file_bytes + 3 * EXTENSION_BYTES;
-        let writing = 3 * self.kept_bytes;
+        let reading = self.kept_bytes + self.file_bytes + 3 * EXTENSION_BYTES + GROUP_BYTES;
+        let writing = 3 * (self.kept_bytes + GROUP_BYTES);
         BUFFERS + if reading > writing { reading } else { writing }
     }
 }

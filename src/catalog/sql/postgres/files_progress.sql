@@ -7,10 +7,10 @@
 -- The digest is read from the index portolan_files_content, because the row also contains the README. If the index is missing
 -- (dropped, or Kubeapps recreated the table), reading the row is faster.
 WITH versions AS MATERIALIZED (
-    SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id, urls
+    SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id
     FROM (
         SELECT c.chart_id, e.at, e.entry ->> 'version' AS version,
-            coalesce(e.entry ->> 'digest', '') AS digest, CAST(e.entry -> 'urls' AS TEXT) AS urls,
+            coalesce(e.entry ->> 'digest', '') AS digest,
             row_number() OVER (PARTITION BY c.chart_id, e.entry ->> 'version' ORDER BY e.at) AS nth
         FROM charts c CROSS JOIN jsonb_array_elements(CASE jsonb_typeof(c.info -> 'chartVersions')
             WHEN 'array' THEN c.info -> 'chartVersions' ELSE '[]' END) WITH ORDINALITY AS e (entry, at)
@@ -19,7 +19,7 @@ WITH versions AS MATERIALIZED (
     ) AS entries
     WHERE nth = 1
 ), missing AS MATERIALIZED (
-    SELECT v.chart_id, v.at, v.version, v.digest, v.urls,
+    SELECT v.chart_id, v.at, v.version, v.digest,
         CASE WHEN p.digest = v.digest THEN p.tries ELSE 0 END AS tries,
         CASE WHEN p.digest = v.digest THEN p.next_try ELSE 0 END AS next_try
     FROM versions v

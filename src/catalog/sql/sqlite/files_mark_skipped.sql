@@ -1,5 +1,5 @@
--- Marks the versions after the first $3 of each chart that have no row in files, because the empty rows that they get
--- must differ from those of charts without files.
+-- Marks the versions after the first $3 of each chart that have no digest and no row in files, because the empty rows that
+-- they get must differ from those of charts without files.
 -- $1 namespace, $2 name, $3 number of versions of each chart that are imported
 --
 -- versions: the versions of the repository without duplicates.
@@ -18,6 +18,6 @@ WITH versions AS MATERIALIZED (
 INSERT INTO portolan_files (namespace, name, chart_id, chart_files_id, digest, tries, next_try, message)
 SELECT $1, $2, v.chart_id, v.files_id, v.digest, 0, 0, ''
 FROM versions v
-WHERE v.at > $3
+WHERE v.at > $3 AND v.digest = ''
     AND NOT EXISTS (SELECT 1 FROM files f WHERE f.repo_namespace = $1 AND f.chart_files_id = v.files_id)
 ON CONFLICT DO NOTHING

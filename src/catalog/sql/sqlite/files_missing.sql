@@ -1,6 +1,8 @@
--- Selects the versions whose files can be fetched now: the newest of each chart first, then the second newest, and so on.
+-- Selects the versions whose files can be fetched now: the newest of each chart first, then the others chart by chart,
+-- because writing them reads the chart.
 -- Always returns a row. If no files are missing now, it has the time of the next try and NULL in the other columns.
--- $1 namespace, $2 name, $3 only the newest version of each chart, $4 now in milliseconds since 1970, $5 limit
+-- $1 namespace, $2 name, $3 only the newest version of each chart, $4 now in milliseconds since 1970, $5 limit,
+-- $6 maximum length of a URL
 --
 -- versions: the versions of the repository without duplicates.
 -- missing: versions without files, with files of another archive, or with empty ones; and the failures of this archive.
@@ -8,10 +10,10 @@
 -- The digest is read from the index portolan_files_content, because the row also contains the README. If the index is missing
 -- (dropped, or Kubeapps recreated the table), reading the row is faster.
 WITH versions AS MATERIALIZED (
-    SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id, urls
+    SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id, url
     FROM (
         SELECT c.chart_id, e.key + 1 AS at, e.value ->> 'version' AS version,
-            coalesce(e.value ->> 'digest', '') AS digest, e.value -> 'urls' AS urls,
+            coalesce(e.value ->> 'digest', '') AS digest, substr(e.value -> 'urls' ->> 0, 1, $6) AS url,
             row_number() OVER (PARTITION BY c.chart_id, e.value ->> 'version' ORDER BY e.key) AS nth
         FROM charts c, json_each(c.info, '$.chartVersions') AS e
         WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id IS NOT NULL
@@ -19,7 +21,7 @@ WITH versions AS MATERIALIZED (
     ) AS entries
     WHERE nth = 1
 ), missing AS MATERIALIZED (
-    SELECT v.chart_id, v.at, v.version, v.digest, v.urls,
+    SELECT v.chart_id, v.at, v.version, v.digest, v.url,
         CASE WHEN p.digest = v.digest THEN p.tries ELSE 0 END AS tries,
         CASE WHEN p.digest = v.digest THEN p.next_try ELSE 0 END AS next_try
     FROM versions v
@@ -33,7 +35,7 @@ WITH versions AS MATERIALIZED (
                     AND m.chart_files_id || char(10) || (m.info ->> 'Digest') = v.files_id || char(10) || v.digest LIMIT 1)
             ELSE f.info ->> 'Digest' = v.digest END, FALSE)))
 )
-SELECT n.next_try, w.chart_id, w.version, w.digest, w.urls, w.tries
+SELECT n.next_try, w.chart_id, w.version, w.digest, w.url, w.tries
 FROM (SELECT min(next_try) AS next_try FROM missing WHERE next_try > $4) AS n
-LEFT JOIN (SELECT * FROM missing WHERE next_try <= $4 ORDER BY at, chart_id LIMIT $5) AS w ON TRUE
-ORDER BY w.at, w.chart_id
+LEFT JOIN (SELECT * FROM missing WHERE next_try <= $4 ORDER BY at > 1, chart_id, at LIMIT $5) AS w ON TRUE
+ORDER BY w.at > 1, w.chart_id, w.at

@@ -7,10 +7,10 @@
 -- The digest is read from the index portolan_files_content, because the row also contains the README. If the index is missing
 -- (dropped, or Kubeapps recreated the table), reading the row is faster.
 WITH versions AS MATERIALIZED (
-    SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id, urls
+    SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id
     FROM (
         SELECT c.chart_id, e.key + 1 AS at, e.value ->> 'version' AS version,
-            coalesce(e.value ->> 'digest', '') AS digest, e.value -> 'urls' AS urls,
+            coalesce(e.value ->> 'digest', '') AS digest,
             row_number() OVER (PARTITION BY c.chart_id, e.value ->> 'version' ORDER BY e.key) AS nth
         FROM charts c, json_each(c.info, '$.chartVersions') AS e
         WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id IS NOT NULL
@@ -18,7 +18,7 @@ WITH versions AS MATERIALIZED (
     ) AS entries
     WHERE nth = 1
 ), missing AS MATERIALIZED (
-    SELECT v.chart_id, v.at, v.version, v.digest, v.urls,
+    SELECT v.chart_id, v.at, v.version, v.digest,
         CASE WHEN p.digest = v.digest THEN p.tries ELSE 0 END AS tries,
         CASE WHEN p.digest = v.digest THEN p.next_try ELSE 0 END AS next_try
     FROM versions v

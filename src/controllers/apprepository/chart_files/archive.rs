@@ -1,15 +1,16 @@
-//! Fetches, verifies and reads one chart archive.
+//! Fetches, verifies and reads chart archives.
 
 use std::io::Seek;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use url::Url;
 
 use super::locate::{ArchiveLocation, locate_archive};
 use crate::budget::{Reservation, WorkError};
-use crate::catalog::{ChartFiles, FetchedFiles, MissingFiles};
+use crate::catalog::{self, ChartFiles, FetchedFiles, MAX_URL_CHARACTERS, MissingFiles};
 use crate::controllers::apprepository::spec::{Kind, RepositorySpec};
 use crate::controllers::apprepository::sync::location::locate_file;
 use crate::controllers::apprepository::sync::request::SyncError;
@@ -20,6 +21,8 @@ use crate::oci::{self, ChartReference, OciError, Registry};
 use crate::text::truncate;
 
 const MESSAGE_BYTES: usize = 512;
+/// Time after which no further archive of a group is read, since the CPU permit is shared.
+const GROUP_TIME: Duration = Duration::from_millis(100);
 pub(super) const DISK_FULL_PAUSE: Duration = Duration::from_secs(60);
 /// Pause if no memory, CPU or database connection was available in time.
 pub(super) const BUSY_PAUSE: Duration = Duration::from_secs(60);
@@ -55,11 +58,20 @@ impl From<FetchError> for ImportError {
         match &error {
             FetchError::BackingOff { remaining, .. } => Self::Deferred(*remaining),
             FetchError::Spool(_) | FetchError::SpoolFull(_) => Self::Deferred(DISK_FULL_PAUSE),
+            FetchError::Status { url, status, .. } if matches!(status.as_u16(), 404 | 410) => Self::failed(format!(
+                "{url} returned {status}; the index names a file that is not there"
+            )),
             _ => Self::Failed {
                 message: truncate(&error.to_string(), MESSAGE_BYTES),
                 retry_after: error.retry_after(),
             },
         }
+    }
+}
+
+impl From<catalog::Error> for ImportError {
+    fn from(_: catalog::Error) -> Self {
+        Self::Deferred(BUSY_PAUSE)
     }
 }
 
@@ -93,6 +105,33 @@ impl From<WorkError> for ImportError {
     }
 }
 
+/// A fetched archive.
+pub(super) struct Archive {
+    missing: MissingFiles,
+    body: Body,
+    /// The index contains another digest.
+    pub(super) warning: Option<String>,
+}
+
+impl Archive {
+    pub(super) const fn bytes(&self) -> u64 {
+        self.body.bytes
+    }
+
+    pub(super) const fn missing(&self) -> &MissingFiles {
+        &self.missing
+    }
+}
+
+/// Archives that were read together.
+pub(super) struct Group {
+    pub(super) files: Vec<Result<FetchedFiles, (MissingFiles, ImportError)>>,
+    /// Archives that did not fit.
+    pub(super) rest: Vec<Archive>,
+    /// Memory of storing the files.
+    pub(super) reservation: Reservation,
+}
+
 pub(super) struct ArchiveFetcher<'a> {
     context: &'a SyncContext,
     limits: archive::Limits,
@@ -121,36 +160,82 @@ impl<'a> ArchiveFetcher<'a> {
         }
     }
 
-    /// Returns the files of one version, and the memory reserved for storing them.
-    pub(super) async fn files(&self, missing: &MissingFiles) -> Result<(FetchedFiles, Reservation), ImportError> {
+    /// Returns the archive of one version, in the spool.
+    pub(super) async fn archive(&self, missing: &MissingFiles) -> Result<Archive, ImportError> {
         let (body, manifest) = self.fetch(missing).await?;
-        check(&missing.digest, &body.sha256, manifest.as_deref())?;
-        let (limits, missing, mut body) = (self.limits, missing.clone(), body.into_reader());
-        let namespace = &self.spec.name.namespace;
-        let reading = self.context.budgets.run(namespace, limits.memory(), move || {
-            body.rewind().map_err(ArchiveError::Read)?;
-            let files = archive::read(&mut body, &limits)?;
-            let files = ChartFiles {
-                readme: files.readme,
-                values: files.values,
-                additional_values: files.additional_values,
-                schema: files.schema,
-            };
-            FetchedFiles::new(missing, &files).map_err(ImportError::failed)
-        });
-        let (files, mut reservation) = reading.await?;
-        let files = files?;
-        reservation.shrink(files.memory());
-        Ok((files, reservation))
+        let warning = match has_digest(&missing.digest, &body, manifest.as_deref()) {
+            true => None,
+            false => self.warning(missing, &body, manifest.as_deref()).await?,
+        };
+        Ok(Archive {
+            missing: missing.clone(),
+            body,
+            warning,
+        })
+    }
+
+    /// Returns the warning of another digest than the index contains. An index may list a version several times.
+    async fn warning(
+        &self,
+        missing: &MissingFiles,
+        body: &Body,
+        manifest: Option<&str>,
+    ) -> Result<Option<String>, ImportError> {
+        let catalog = &self.context.catalog;
+        let listed = catalog.version_digests(&self.spec.name, &missing.chart_id, &missing.version);
+        let listed = listed.await?;
+        let is_listed = listed.iter().any(|digest| has_digest(digest, body, manifest));
+        let warning = format!(
+            "the SHA-256 of the archive is {}, but the index contains {}; its files were imported",
+            body.sha256,
+            hex(&missing.digest)
+        );
+        Ok((!is_listed).then_some(warning))
+    }
+
+    /// Reads archives one after the other on one thread, as many as one group may have.
+    pub(super) async fn read_group(&self, archives: Vec<Archive>) -> Result<Group, WorkError> {
+        let limits = self.limits;
+        let reading = self
+            .context
+            .budgets
+            .run(&self.spec.name.namespace, limits.memory(), move || {
+                let (started, mut bytes) = (Instant::now(), 0);
+                let (mut archives, mut files) = (archives.into_iter(), Vec::new());
+                while bytes < archive::GROUP_BYTES && (files.is_empty() || started.elapsed() < GROUP_TIME) {
+                    let Some(Archive { missing, body, warning }) = archives.next() else {
+                        break;
+                    };
+                    let read = catch_unwind(AssertUnwindSafe(|| read_one(missing.clone(), body, &limits)));
+                    let read = read.unwrap_or_else(|_| Err(WorkError::Panicked.into()));
+                    bytes += read.as_ref().map_or(0, FetchedFiles::bytes);
+                    files.push(match read {
+                        Ok(files) => Ok(files.with_warning(warning)),
+                        Err(error) => Err((missing, error)),
+                    });
+                }
+                (files, archives.collect())
+            });
+        let ((files, rest), mut reservation): ((Vec<_>, _), _) = reading.await?;
+        reservation.shrink(files.iter().flatten().map(FetchedFiles::memory).sum());
+        Ok(Group {
+            files,
+            rest,
+            reservation,
+        })
     }
 
     /// Fetches the archive, with the manifest digest if it comes from an OCI registry.
     async fn fetch(&self, missing: &MissingFiles) -> Result<(Body, Option<String>), ImportError> {
-        let Some(url) = missing.urls.as_ref().and_then(|urls| urls.first()) else {
+        let Some(url) = &missing.url else {
             return Err(ImportError::failed(
                 "the index contains no archive URL for this version",
             ));
         };
+        if url.chars().nth(MAX_URL_CHARACTERS).is_some() {
+            let message = format!("the URL of the archive has more than {MAX_URL_CHARACTERS} characters");
+            return Err(ImportError::failed(message));
+        }
         match locate_archive(url, &self.spec.url)? {
             ArchiveLocation::Web(url) => Ok((self.download(url).await?, None)),
             ArchiveLocation::Registry(reference) => self.pull(&reference, &missing.version).await,
@@ -212,18 +297,33 @@ impl<'a> ArchiveFetcher<'a> {
     }
 }
 
+fn read_one(missing: MissingFiles, body: Body, limits: &archive::Limits) -> Result<FetchedFiles, ImportError> {
+    let mut body = body.into_reader();
+    body.rewind().map_err(ArchiveError::Read)?;
+    let files = archive::read(&mut body, limits)?;
+    let files = ChartFiles {
+        readme: files.readme,
+        values: files.values,
+        additional_values: files.additional_values,
+        schema: files.schema,
+    };
+    FetchedFiles::new(missing, &files).map_err(ImportError::failed)
+}
+
 /// Compares the digest with the index. In an OCI registry, an index may contain the digest of the archive or of its
 /// manifest. Other digests than SHA-256 are not compared.
-fn check(named: &str, archive: &str, manifest: Option<&str>) -> Result<(), ImportError> {
-    let hex = |text: &str| text.trim().trim_start_matches("sha256:").to_ascii_lowercase();
-    let missing = hex(named);
-    let is_comparable = missing.len() == 64 && missing.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_comparable || missing == archive || manifest.is_some_and(|manifest| hex(manifest) == missing) {
-        return Ok(());
-    }
-    Err(ImportError::failed(format!(
-        "the SHA-256 of the archive is {archive}, but the index contains {missing}"
-    )))
+fn has_digest(named: &str, body: &Body, manifest: Option<&str>) -> bool {
+    is_same(named, &body.sha256, manifest)
+}
+
+fn is_same(named: &str, archive: &str, manifest: Option<&str>) -> bool {
+    let named = hex(named);
+    let is_comparable = named.len() == 64 && named.bytes().all(|byte| byte.is_ascii_hexdigit());
+    !is_comparable || named == archive || manifest.is_some_and(|manifest| hex(manifest) == named)
+}
+
+fn hex(digest: &str) -> String {
+    digest.trim().trim_start_matches("sha256:").to_ascii_lowercase()
 }
 
 #[cfg(test)]
@@ -234,14 +334,15 @@ mod tests {
     fn the_digest_of_an_archive_is_verified() {
         let (one, other) = ("ab".repeat(32), "cd".repeat(32));
         for same in [one.clone(), one.to_uppercase(), format!("sha256:{one}")] {
-            assert!(check(&same, &one, None).is_ok());
+            assert!(is_same(&same, &one, None));
         }
-        assert!(check("", &one, None).is_ok());
-        assert!(check("md5:abc", &one, None).is_ok());
-        assert!(check(&format!("sha256:{other}"), &one, Some(&format!("sha256:{other}"))).is_ok());
-        let Err(ImportError::Failed { message, .. }) = check(&other, &one, None) else {
-            panic!("it was taken")
-        };
-        assert!(message.contains(&one) && message.contains(&other), "{message}");
+        assert!(is_same("", &one, None));
+        assert!(is_same("md5:abc", &one, None));
+        assert!(is_same(
+            &format!("sha256:{other}"),
+            &one,
+            Some(&format!("sha256:{other}"))
+        ));
+        assert!(!is_same(&other, &one, None));
     }
 }

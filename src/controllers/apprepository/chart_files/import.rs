@@ -1,18 +1,18 @@
-//! Imports chart files and icons of one repository in batches.
+//! Imports chart files and icons of one repository in turns.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::Settings;
-use super::archive::{ArchiveFetcher, BUSY_PAUSE, ImportError};
+use super::archive::{Archive, ArchiveFetcher, BUSY_PAUSE, ImportError};
 use super::icon::IconFetcher;
-use crate::api::{Files, SkippedEntry};
-use crate::catalog::{self, FilesMode, MissingFiles, MissingIcon, SaveOutcome};
+use super::turn::{self, Deferred, Fetched};
+use crate::api::{Files, NamespacedName, SkippedEntry};
+use crate::catalog::{self, FilesMode, FilesResult, MissingFiles, MissingIcon, SaveOutcome};
 use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::SyncContext;
@@ -21,21 +21,15 @@ use crate::http::Fetcher;
 use crate::runtime::workqueue::Backoff;
 use crate::text::printable;
 
-const BATCH_ARCHIVES: usize = 16;
-/// Time after which a batch starts no more archives.
-const BATCH_TIME: Duration = Duration::from_secs(5);
-const CONCURRENCY: usize = 4;
 const LOOKUP_LIMIT: usize = 1000;
 const RETRY_BACKOFF: Backoff = Backoff {
     base: Duration::from_mins(1),
     cap: Duration::from_hours(24),
 };
-/// Deadline of writing the files of one version: a locked repository must not hold the memory of other imports.
+/// Deadline of writing the files of a group: a locked repository must not hold the memory of other imports.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after an unreadable Secret, which the next sync reports.
 const SECRET_ERROR_PAUSE: SignedDuration = SignedDuration::from_mins(5);
-/// Minimum pause if all hosts asked for one.
-const MIN_PAUSE: Duration = Duration::from_secs(5);
 const MAX_PROBLEMS: usize = 5;
 
 #[derive(Clone)]
@@ -62,6 +56,15 @@ pub struct Worklist {
     files: VecDeque<MissingFiles>,
     icons: VecDeque<MissingIcon>,
     is_prepared: bool,
+    /// An archive with another digest than the index contains, not yet reported.
+    warning: Option<String>,
+}
+
+impl Worklist {
+    /// Returns the first warning since the last call.
+    pub fn take_warning(&mut self) -> Option<String> {
+        self.warning.take()
+    }
 }
 
 impl Importer {
@@ -81,8 +84,9 @@ impl Importer {
         worklist: &mut Worklist,
     ) -> Result<Batch, catalog::Error> {
         let catalog = &self.context.catalog;
-        // Without imported files, nothing reads the table, so that it needs no placeholders.
-        if self.settings.mode != FilesMode::None && !std::mem::replace(&mut worklist.is_prepared, true) {
+        // Without imported files, only Kubeapps reads the table.
+        let has_reader = self.settings.mode != FilesMode::None || catalog.is_read_by_kubeapps();
+        if has_reader && !std::mem::replace(&mut worklist.is_prepared, true) {
             catalog.skip_files(&spec.name, uid, self.settings.mode).await?;
         }
         let next_try = self.look_up(spec, worklist).await?;
@@ -95,7 +99,11 @@ impl Importer {
         };
         let mut deferred = match self.import_files(spec, uid, &session, worklist).await {
             Err(error @ catalog::Error::QuotaExceeded { .. }) => {
-                *worklist = Worklist::default();
+                let warning = worklist.warning.take();
+                *worklist = Worklist {
+                    warning,
+                    ..Worklist::default()
+                };
                 return Ok(Batch::QuotaExceeded(error.to_string()));
             }
             deferred => deferred?,
@@ -162,36 +170,99 @@ impl Importer {
         worklist: &mut Worklist,
     ) -> Result<Option<Duration>, catalog::Error> {
         let archives = ArchiveFetcher::new(&self.context, self.settings.archive, spec, session);
-        let (catalog, name, archives) = (&self.context.catalog, &spec.name, &archives);
-        run_batch(&mut worklist.files, |missing: MissingFiles| async move {
-            // Versions that are gone are not written.
-            let _: SaveOutcome = match archives.files(&missing).await {
-                Ok((files, reservation)) => {
-                    let saved = timeout(SAVE_TIMEOUT, catalog.save_files(name, uid, files)).await;
-                    drop(reservation);
-                    let Ok(saved) = saved else {
-                        self.metrics.chart_files("deferred");
-                        return Ok(Some((missing, BUSY_PAUSE)));
-                    };
-                    self.metrics.chart_files("imported");
-                    saved?
+        let (archives, warning) = (&archives, Mutex::new(worklist.warning.take()));
+        let first_warning = &warning;
+        let fetch = |missing: MissingFiles| async move {
+            match archives.archive(&missing).await {
+                Ok(archive) => {
+                    if let Some(warning) = &archive.warning {
+                        let files = printable(&missing.files_id());
+                        first_warning.lock().get_or_insert_with(|| format!("{files}: {warning}"));
+                    }
+                    let bytes = archive.bytes();
+                    Fetched::Ready(FetchedArchive::Archive(archive), bytes)
                 }
-                Err(ImportError::Deferred(time)) => {
-                    self.metrics.chart_files("deferred");
-                    return Ok(Some((missing, time)));
+                Err(ImportError::Deferred(pause)) => {
+                    self.metrics.chart_files("deferred", 1);
+                    Fetched::Deferred((missing, pause))
                 }
                 Err(ImportError::Failed { message, retry_after }) => {
-                    self.metrics.chart_files("failed");
-                    tracing::debug!(chart = %printable(&missing.chart_id), version = %printable(&missing.version),
-                        error = %printable(&message), "failed to import chart files");
-                    let next_try = next_try(missing.tries, retry_after);
-                    let saved = catalog.record_files_failure(name, uid, &missing, &message, next_try);
-                    saved.await?
+                    let failed = failed(missing, message, retry_after);
+                    Fetched::Ready(FetchedArchive::Failed(failed), 0)
                 }
-            };
-            Ok(None)
-        })
-        .await
+            }
+        };
+        let store = |group| self.store_files(&spec.name, uid, archives, group);
+        let pause = turn::run(&mut worklist.files, fetch, store).await;
+        worklist.warning = warning.into_inner();
+        pause
+    }
+
+    /// Reads and stores archives in groups. Returns those that are tried again later.
+    async fn store_files(
+        &self,
+        name: &NamespacedName,
+        uid: &str,
+        archives: &ArchiveFetcher<'_>,
+        group: Vec<FetchedArchive>,
+    ) -> Result<Vec<Deferred<MissingFiles>>, catalog::Error> {
+        let (mut unread, mut results, mut deferred) = (Vec::new(), Vec::new(), Vec::new());
+        for item in group {
+            match item {
+                FetchedArchive::Archive(archive) => unread.push(archive),
+                FetchedArchive::Failed(result) => results.push(result),
+            }
+        }
+        while !unread.is_empty() || !results.is_empty() {
+            let mut reserved = None;
+            if !unread.is_empty() {
+                let missing: Vec<MissingFiles> = unread.iter().map(|archive| archive.missing().clone()).collect();
+                match archives.read_group(std::mem::take(&mut unread)).await {
+                    Ok(read) => {
+                        (unread, reserved) = (read.rest, Some(read.reservation));
+                        for files in read.files {
+                            match files {
+                                Ok(files) => results.push(FilesResult::Imported(files)),
+                                Err((missing, ImportError::Deferred(pause))) => deferred.push((missing, pause)),
+                                Err((missing, ImportError::Failed { message, retry_after })) => {
+                                    results.push(failed(missing, message, retry_after));
+                                }
+                            }
+                        }
+                    }
+                    Err(_) => deferred.extend(missing.into_iter().map(|missing| (missing, BUSY_PAUSE))),
+                }
+            }
+            self.write(name, uid, &mut results, &mut deferred).await?;
+            results.clear();
+            drop(reserved);
+        }
+        self.metrics.chart_files("deferred", deferred.len());
+        Ok(deferred)
+    }
+
+    async fn write(
+        &self,
+        name: &NamespacedName,
+        uid: &str,
+        results: &mut [FilesResult],
+        deferred: &mut Vec<Deferred<MissingFiles>>,
+    ) -> Result<(), catalog::Error> {
+        if results.is_empty() {
+            return Ok(());
+        }
+        let written = timeout(SAVE_TIMEOUT, self.context.catalog.write_files(name, uid, results)).await;
+        let Ok(written) = written else {
+            deferred.extend(results.iter().map(|result| (result.missing().clone(), BUSY_PAUSE)));
+            return Ok(());
+        };
+        // Versions that are gone are not written.
+        let _: u64 = written?;
+        let imported = results.iter().filter(|result| matches!(result, FilesResult::Imported(_)));
+        let imported = imported.count();
+        self.metrics.chart_files("imported", imported);
+        self.metrics.chart_files("failed", results.len() - imported);
+        Ok(())
     }
 
     async fn import_icons(
@@ -201,7 +272,6 @@ impl Importer {
         session: &Fetcher,
         worklist: &mut Worklist,
     ) -> Result<Option<Duration>, catalog::Error> {
-        let (catalog, name) = (&self.context.catalog, &spec.name);
         let icons = &IconFetcher {
             session,
             budgets: &self.context.budgets,
@@ -209,51 +279,48 @@ impl Importer {
             limits: self.settings.icon,
             fetch_limits: self.context.fetch_limits,
         };
-        run_batch(&mut worklist.icons, |missing: MissingIcon| async move {
-            let _: SaveOutcome = match icons.png(&missing).await {
-                Ok(png) => catalog.save_icon(name, uid, &missing, &png).await?,
-                Err(ImportError::Deferred(time)) => return Ok(Some((missing, time))),
+        let fetch = |missing: MissingIcon| async move {
+            match icons.png(&missing).await {
+                Err(ImportError::Deferred(pause)) => Fetched::Deferred((missing, pause)),
+                Ok(png) => Fetched::Ready((missing, Ok(png)), 0),
                 Err(ImportError::Failed { message, retry_after }) => {
                     tracing::debug!(chart = %printable(&missing.chart_id), error = %printable(&message), "failed to import icon");
                     let next_try = next_try(missing.tries, retry_after);
-                    catalog.record_icon_failure(name, uid, &missing, &message, next_try).await?
+                    Fetched::Ready((missing, Err((message, next_try))), 0)
                 }
-            };
-            Ok(None)
-        })
-        .await
+            }
+        };
+        let (catalog, name) = (&self.context.catalog, &spec.name);
+        let store = |group: Vec<(MissingIcon, Result<Vec<u8>, (String, Timestamp)>)>| async move {
+            for (missing, result) in group {
+                // Icons that are gone are not written.
+                let _: SaveOutcome = match result {
+                    Ok(png) => catalog.save_icon(name, uid, &missing, &png).await?,
+                    Err((message, next_try)) => {
+                        catalog.record_icon_failure(name, uid, &missing, &message, next_try).await?
+                    }
+                };
+            }
+            Ok(Vec::new())
+        };
+        turn::run(&mut worklist.icons, fetch, store).await
     }
 }
 
-/// Processes items until the batch is full. Deferred items do not count and return to the queue. Returns the pause if
-/// all items were deferred.
-async fn run_batch<W, F>(missing: &mut VecDeque<W>, work: impl Fn(W) -> F) -> Result<Option<Duration>, catalog::Error>
-where
-    F: Future<Output = Result<Option<(W, Duration)>, catalog::Error>>,
-{
-    let started = Instant::now();
-    let done = AtomicUsize::new(0);
-    let mut deferred = Vec::new();
-    let next = || {
-        let has_room = started.elapsed() < BATCH_TIME && done.load(Ordering::Relaxed) < BATCH_ARCHIVES;
-        has_room.then(|| missing.pop_front()).flatten()
-    };
-    let mut batch = stream::iter(std::iter::from_fn(next))
-        .map(work)
-        .buffer_unordered(CONCURRENCY);
-    while let Some(result) = batch.next().await {
-        match result? {
-            Some(item) => deferred.push(item),
-            None => {
-                done.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+/// The outcome of a download.
+enum FetchedArchive {
+    Archive(Archive),
+    Failed(FilesResult),
+}
+
+fn failed(missing: MissingFiles, message: String, retry_after: Option<Duration>) -> FilesResult {
+    tracing::debug!(chart = %printable(&missing.chart_id), version = %printable(&missing.version),
+        error = %printable(&message), "failed to import chart files");
+    FilesResult::Failed {
+        next_try: next_try(missing.tries, retry_after),
+        missing,
+        message,
     }
-    drop(batch);
-    let shortest = deferred.iter().map(|(_, time)| *time).min();
-    missing.extend(deferred.into_iter().map(|(missing, _)| missing));
-    let was_idle = done.load(Ordering::Relaxed) == 0;
-    Ok(shortest.filter(|_| was_idle).map(|time| time.max(MIN_PAUSE)))
 }
 
 /// Returns the time of the next try after `before` failures, respecting the server's `Retry-After`.
@@ -265,47 +332,6 @@ fn next_try(before: u32, retry_after: Option<Duration>) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn queue(items: &[u32]) -> VecDeque<u32> {
-        items.iter().copied().collect()
-    }
-
-    #[tokio::test]
-    async fn deferred_items_block_nothing_and_return_to_the_queue() {
-        let mut missing = queue(&[1, 2, 3, 4, 5, 6]);
-        let started = parking_lot::Mutex::new(Vec::new());
-        let wait = run_batch(&mut missing, |number| {
-            started.lock().push(number);
-            async move { Ok((number <= 4).then_some((number, Duration::ZERO))) }
-        });
-        assert_eq!(wait.await.unwrap(), None);
-        assert_eq!(*started.lock(), [1, 2, 3, 4, 5, 6]);
-        assert_eq!(
-            missing.into_iter().collect::<std::collections::BTreeSet<_>>(),
-            [1, 2, 3, 4].into()
-        );
-    }
-
-    #[tokio::test]
-    async fn the_next_batch_waits_if_all_items_were_deferred() {
-        let mut missing = queue(&[1, 2]);
-        let wait = run_batch(&mut missing, |number| async move {
-            Ok(Some((number, Duration::from_secs(if number == 1 { 60 } else { 0 }))))
-        });
-        assert_eq!(wait.await.unwrap(), Some(MIN_PAUSE));
-        assert_eq!(missing.len(), 2);
-    }
-
-    #[tokio::test]
-    async fn a_batch_ends_before_a_long_queue() {
-        let mut missing: VecDeque<u32> = (0..100).collect();
-        assert_eq!(run_batch(&mut missing, |_| async { Ok(None) }).await.unwrap(), None);
-        assert!(
-            (100 - BATCH_ARCHIVES - CONCURRENCY..100).contains(&missing.len()),
-            "{}",
-            missing.len()
-        );
-    }
 
     #[test]
     fn retry_after_extends_the_backoff() {

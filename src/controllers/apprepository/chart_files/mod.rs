@@ -9,6 +9,7 @@ pub mod icon_decoder;
 mod import;
 mod locate;
 mod reconciler;
+mod turn;
 
 use std::mem;
 use std::time::Instant;
@@ -22,7 +23,7 @@ use super::state::RepositoryStates;
 use super::status::ImportProgress;
 use crate::api::Files;
 use crate::api::NamespacedName;
-use crate::catalog::{FilesMode, Handled, Record};
+use crate::catalog::{Catalog, FilesMode, Handled, Record};
 use crate::helm::archive as helm_archive;
 use crate::runtime::controller::Key;
 use crate::runtime::workqueue::{Priority, Queue};
@@ -33,6 +34,14 @@ pub struct Settings {
     pub icons: bool,
     pub archive: helm_archive::Limits,
     pub icon: icon_decoder::Limits,
+}
+
+impl Settings {
+    /// Returns true if a sync is followed by an import. Kubeapps' pages need at least an empty row of each version.
+    #[must_use]
+    pub fn has_imports(&self, catalog: &Catalog) -> bool {
+        self.icons || self.mode != FilesMode::None || catalog.is_read_by_kubeapps()
+    }
 }
 
 #[must_use]
@@ -52,8 +61,10 @@ pub struct ImportState {
     worklist: Worklist,
     reported: Option<Instant>,
     is_over_quota: bool,
-    /// Not yet published.
-    quota_event: Option<String>,
+    /// A digest mismatch was reported since the last sync.
+    has_warned: bool,
+    /// Events that are not yet published: reason and message.
+    events: Vec<(&'static str, String)>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -81,18 +92,27 @@ impl SyncId {
 pub struct ImportQueue {
     queue: Queue<Key>,
     states: RepositoryStates,
+    mode: FilesMode,
 }
 
 impl ImportQueue {
     #[must_use]
-    pub fn new(queue: Queue<Key>, states: RepositoryStates) -> Self {
-        Self { queue, states }
+    pub fn new(queue: Queue<Key>, states: RepositoryStates, mode: FilesMode) -> Self {
+        Self { queue, states, mode }
     }
 
     /// Enqueues the import, unless it was already enqueued for the same charts.
     pub fn enqueue(&self, record: &Record) {
         let (name, charts) = (record.name.clone(), SyncId::of(record));
-        if has_charts(record) && self.update(&name, |import| import.enqueued.replace(charts) != import.enqueued) {
+        let enqueue = |import: &mut ImportState| {
+            let is_new = import.enqueued.as_ref() != Some(&charts);
+            if is_new {
+                import.enqueued = Some(charts);
+                import.has_warned = false;
+            }
+            is_new
+        };
+        if has_charts(record) && self.update(&name, enqueue) {
             self.queue.add(key(&name), Priority::LOW);
         }
     }
@@ -111,6 +131,9 @@ impl ImportQueue {
 
     #[must_use]
     pub fn progress(&self, name: &NamespacedName) -> ImportProgress {
+        if self.mode == FilesMode::None {
+            return ImportProgress::Disabled;
+        }
         let progress = self.states.read(name, |state| state.import.progress.clone());
         progress.map_or(ImportProgress::Unknown, ImportProgress::Counted)
     }
@@ -124,10 +147,25 @@ impl ImportQueue {
 
     /// Stops the import, and enqueues the repository for one event.
     fn stop(&self, name: &NamespacedName, message: String) {
+        self.publish_once(name, "QuotaExceeded", message, |import| &mut import.is_over_quota);
+    }
+
+    /// Reports an archive with another digest than the index contains: once, since there may be thousands.
+    fn warn(&self, name: &NamespacedName, message: String) {
+        self.publish_once(name, "DigestMismatch", message, |import| &mut import.has_warned);
+    }
+
+    fn publish_once(
+        &self,
+        name: &NamespacedName,
+        reason: &'static str,
+        message: String,
+        is_published: impl FnOnce(&mut ImportState) -> &mut bool,
+    ) {
         let is_new = self.update(name, |import| {
-            let is_new = !mem::replace(&mut import.is_over_quota, true);
+            let is_new = !mem::replace(is_published(import), true);
             if is_new {
-                import.quota_event = Some(message);
+                import.events.push((reason, message));
             }
             is_new
         });
@@ -140,10 +178,10 @@ impl ImportQueue {
         self.update(name, |import| import.is_over_quota = false);
     }
 
-    /// Returns the message of an import that has stopped, once.
+    /// Returns reasons and messages of warning events, each once.
     #[must_use]
-    pub fn take_quota_event(&self, name: &NamespacedName) -> Option<String> {
-        self.update(name, |import| import.quota_event.take())
+    pub fn take_events(&self, name: &NamespacedName) -> Vec<(&'static str, String)> {
+        self.update(name, |import| mem::take(&mut import.events))
     }
 
     fn forget(&self, name: &NamespacedName) {

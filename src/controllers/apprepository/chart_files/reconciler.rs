@@ -60,6 +60,9 @@ impl FilesReconciler {
             }
             Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
         };
+        if let Some(message) = worklist.take_warning() {
+            self.imports.warn(name, message);
+        }
         match &batch {
             Batch::QuotaExceeded(message) => self.imports.stop(name, message.clone()),
             Batch::More | Batch::Done(_) => self.imports.resume_within_quota(name),
@@ -94,7 +97,11 @@ impl FilesReconciler {
         };
         let mut worklist = Worklist::default();
         loop {
-            match self.import_batch(&object, &mut worklist).await? {
+            let batch = self.import_batch(&object, &mut worklist).await?;
+            if let Some(message) = worklist.take_warning() {
+                tracing::warn!(reason = "DigestMismatch", "{message}");
+            }
+            match batch {
                 Some(Batch::More) => {}
                 Some(Batch::QuotaExceeded(message)) => {
                     tracing::warn!(reason = "QuotaExceeded", "{message}");
