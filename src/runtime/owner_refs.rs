@@ -4,7 +4,7 @@
 //! other writers. A JSON patch with a version test can.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use url::Url;
@@ -14,6 +14,8 @@ use super::watch::Resource;
 use super::watch::projection::Decoded;
 
 const MAX_ATTEMPTS: usize = 5;
+/// Objects per page of a list.
+const PAGE: u32 = 500;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum OwnerChange {
@@ -30,13 +32,16 @@ pub enum Changed {
     Gone,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// The API server refuses; a retry does not help until a user changes something.
+    #[error("{0}")]
     Refused(String),
     /// May pass: no response or overload.
+    #[error("{0}")]
     Transient(String),
     /// Other writers change the object again and again.
+    #[error("it keeps changing")]
     Contended,
 }
 
@@ -86,14 +91,47 @@ pub fn changed(owners: &[OwnerReference], change: &OwnerChange) -> Option<Vec<Ow
     }
 }
 
-/// Changes the owner references of an object. A stale object is read first, so that concurrent changes are not lost.
-/// Objects that are gone, recreated or unchanged are not written.
-pub async fn change(
+/// Returns the objects of a namespace that have an owner with this UID.
+pub async fn owned_by(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+    uid: &str,
+) -> Result<Vec<Target>, ApiError> {
+    let api: Api<Decoded<()>> = Api::namespaced_with(client.clone(), namespace, &resource.api);
+    let (mut owned, mut parameters) = (Vec::new(), ListParams::default().limit(PAGE));
+    loop {
+        let page = call(api.list(&parameters)).await?;
+        let is_owned = |object: &Decoded<()>| object.owner_references().iter().any(|owner| owner.uid == uid);
+        let objects = page.items.into_iter().filter(is_owned);
+        owned.extend(objects.map(|object| Target {
+            resource: resource.clone(),
+            namespace: Some(namespace.to_owned()),
+            name: object.meta.name.unwrap_or_default(),
+            uid: object.meta.uid.unwrap_or_default(),
+            version: object.meta.resource_version.unwrap_or_default(),
+            owners: object.meta.owner_references.unwrap_or_default(),
+        }));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(owned),
+        }
+    }
+}
+
+/// Changes the owner references of an object. Objects that are gone, recreated or unchanged are not written. An object
+/// that has changed meanwhile is read, so that concurrent changes are not lost, and written only if `confirm` still
+/// returns true.
+pub async fn change<F>(
     client: &Client,
     manager: &str,
     target: &Target,
     change: &OwnerChange,
-) -> Result<Changed, ChangeError> {
+    confirm: impl Fn(ObjectMeta) -> F,
+) -> Result<Changed, ChangeError>
+where
+    F: Future<Output = Result<bool, ChangeError>>,
+{
     let api: Api<Decoded<()>> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource.api),
         None => Api::all_with(client.clone(), &target.resource.api),
@@ -129,6 +167,9 @@ pub async fn change(
         let Some(owners) = changed(object.owner_references(), change) else {
             return Ok(Changed::Unchanged(object.meta));
         };
+        if !confirm(meta.clone()).await? {
+            return Ok(Changed::Unchanged(object.meta));
+        }
         let patch = patch(meta.resource_version.as_deref(), &owners)?;
         match call(api.patch(&name, &parameters, &patch)).await {
             Ok(written) => return Ok(Changed::Written(written.meta)),

@@ -48,6 +48,10 @@ impl Fixture {
             Client::new(no_server, "default"),
             Settings {
                 sync_period: Duration::from_secs(120),
+                kinds: KindFilter {
+                    has_all_namespaced: true,
+                    ..KindFilter::default()
+                },
             },
             move |_, _, _, scope| {
                 let (sender, events) = unbounded();
