@@ -212,6 +212,13 @@ fn patch(version: Option<&str>, owners: &[OwnerReference]) -> Result<Patch<()>, 
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+    use std::sync::Arc;
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+
     use super::*;
 
     fn owner(name: &str, uid: &str) -> OwnerReference {
@@ -253,6 +260,69 @@ mod tests {
         let set = OwnerChange::Set(owner("a", "1"));
         assert_eq!(changed(std::slice::from_ref(&stale), &set), Some(vec![owner("a", "1")]));
         assert_eq!(changed(&[stale, owner("a", "1")], &set), Some(vec![owner("a", "1")]));
+    }
+
+    /// Adds an owner to a Pod that has changed since it was planned; returns the result and the methods of the requests.
+    async fn add_after_conflict(is_confirmed: bool, current: serde_json::Value) -> (Changed, Vec<String>) {
+        let methods: Arc<Mutex<Vec<String>>> = Arc::default();
+        let received = Arc::clone(&methods);
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let mut received = received.lock();
+            received.push(request.method().to_string());
+            let (code, body) = if received.len() == 1 {
+                let conflict = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409,
+                    "reason": "Conflict", "message": "changed" });
+                (409, conflict)
+            } else {
+                (200, json!({ "metadata": current }))
+            };
+            let response = Response::builder()
+                .status(code)
+                .body(Body::from(body.to_string().into_bytes()));
+            ready(Ok::<_, std::convert::Infallible>(response.unwrap()))
+        });
+        let resource = Resource {
+            api: kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()),
+            is_namespaced: true,
+            can_list: true,
+        };
+        let target = Target {
+            resource,
+            namespace: Some("team".to_owned()),
+            name: "web".to_owned(),
+            uid: "uid-web".to_owned(),
+            version: "1".to_owned(),
+            owners: Vec::new(),
+        };
+        let client = Client::new(server, "team");
+        let set = OwnerChange::Set(owner("a", "1"));
+        let confirm = |meta: ObjectMeta| {
+            assert_eq!(
+                meta.resource_version.as_deref(),
+                Some("2"),
+                "the current state is confirmed"
+            );
+            ready(Ok(is_confirmed))
+        };
+        let changed = change(&client, "tests", &target, &set, confirm).await.unwrap();
+        let methods = methods.lock().clone();
+        (changed, methods)
+    }
+
+    #[tokio::test]
+    async fn after_a_conflict_an_object_is_read_and_written_only_if_the_change_is_confirmed() {
+        let current = json!({ "name": "web", "uid": "uid-web", "resourceVersion": "2" });
+        let (changed, methods) = add_after_conflict(true, current.clone()).await;
+        assert!(matches!(changed, Changed::Written(_)), "{changed:?}");
+        assert_eq!(methods, ["PATCH", "GET", "PATCH"]);
+        let (changed, methods) = add_after_conflict(false, current.clone()).await;
+        assert!(matches!(changed, Changed::Unchanged(_)), "{changed:?}");
+        assert_eq!(methods, ["PATCH", "GET"]);
+        let mut deleting = current;
+        deleting["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        let (changed, methods) = add_after_conflict(true, deleting).await;
+        assert!(matches!(changed, Changed::Unchanged(_)), "{changed:?}");
+        assert_eq!(methods, ["PATCH", "GET"]);
     }
 
     #[test]

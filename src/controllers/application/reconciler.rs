@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -54,6 +55,7 @@ pub struct Reconciler {
     pub ownership: Ownership,
     pub throttle: WriteThrottle,
     pub metrics: Metrics,
+    pub is_denial_logged: AtomicBool,
     /// Retry period for refused requests: no event reports a change of permissions.
     pub sync_period: Duration,
     pub stopping: CancellationToken,
@@ -191,6 +193,20 @@ impl Reconciler {
         kinds.map(state).collect()
     }
 
+    /// Logs a right that is missing for all Applications, once until a write succeeds.
+    fn report_missing_right(&self, message: &str) -> ReconcileError {
+        if !self.is_denial_logged.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                error = message,
+                "write denied, retrying; grant the right to Portolan's service account"
+            );
+        }
+        ReconcileError::Terminal {
+            message: message.to_owned(),
+            retry_after: Some(self.sync_period.min(STATUS_BACKOFF.cap)),
+        }
+    }
+
     /// Writes the status if it has changed, and an event if the readiness has.
     async fn update_status(
         &self,
@@ -228,9 +244,14 @@ impl Reconciler {
                     return Ok(StatusUpdate::Conflict);
                 }
                 let message = format!("failed to update status: {error}");
-                return Err(ReconcileError::transient(message, STATUS_BACKOFF));
+                return Err(if error.is_forbidden() {
+                    self.report_missing_right(&message)
+                } else {
+                    ReconcileError::transient(message, STATUS_BACKOFF)
+                });
             }
         };
+        self.is_denial_logged.store(false, Ordering::Relaxed);
         self.metrics.observe_reconcile("written");
         let event = report::readiness_event(readiness(conditions), &snapshot.conditions);
         self.throttle.record(name);

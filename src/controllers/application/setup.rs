@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -91,6 +92,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         watches,
         throttle: WriteThrottle::default(),
         metrics: metrics.clone(),
+        is_denial_logged: AtomicBool::default(),
         sync_period: options.sync_period,
         stopping: context.stopping.clone(),
     };

@@ -75,8 +75,7 @@ impl Ownership {
             let finalizers = finalizers(meta, needs_finalizer);
             match report::write_record(&self.client, &spec.name, meta, &record, &finalizers).await {
                 Ok(written) => result.written = Some(written),
-                // 422: the Application is being deleted, which its event will report.
-                Err(error) if matches!(error.code, Some(404 | 409 | 422)) => {
+                Err(error) if error.is_not_found() || error.is_conflict() => {
                     result.is_outdated = true;
                     return result;
                 }
