@@ -11,6 +11,7 @@ use super::flags::resources::ResourceFlags;
 use super::flags::{count, non_empty};
 use super::{Error, failed_to, progress};
 use crate::api::NamespacedName;
+use crate::controllers::application::kinds::ComponentKinds;
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
 use crate::controllers::apprepository::spec::{Defaults, ProxyNamespaces};
 use crate::controllers::{application, apprepository};
@@ -99,6 +100,11 @@ pub struct Run {
     /// Maximum number of concurrent reconciles of Applications
     #[arg(long, value_name = "N", default_value = "4", help_heading = "Applications")]
     pub application_workers: NonZeroU32,
+    /// Kinds that may be components: +GROUP/KIND adds to the default list, * stands for all namespaced kinds, GROUP/KIND
+    /// replaces the list; separated by commas (default: workloads, Services, Ingresses, ConfigMaps,
+    /// PersistentVolumeClaims, HorizontalPodAutoscalers, PodDisruptionBudgets, Jobs and CronJobs)
+    #[arg(long, value_name = "KINDS", help_heading = "Applications")]
+    pub application_kinds: Option<ComponentKinds>,
     /// Polling interval for component kinds that cannot be watched, in seconds or as 2m
     #[arg(long, value_name = "DURATION", default_value = "120", value_parser = seconds, help_heading = "Applications")]
     pub sync_period: Duration,
@@ -252,6 +258,7 @@ impl Run {
         let has_applications = is_enabled(ControllerName::Application) && self.applications != Some(false);
         let application = (has_applications && can_run_applications).then(|| application::Options {
             workers: count(self.application_workers),
+            kinds: self.application_kinds.clone().unwrap_or_default(),
             sync_period: self.sync_period,
             namespace: self.watch_namespace().map(str::to_owned),
         });

@@ -1,3 +1,6 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::events::{self, EventType, Recorder, Reporter};
@@ -36,6 +39,8 @@ impl Event {
 pub struct EventPublisher {
     client: Client,
     reporter: Reporter,
+    /// A missing right fails all events; one line says so until an event is published.
+    is_failure_logged: Arc<AtomicBool>,
 }
 
 impl EventPublisher {
@@ -45,10 +50,15 @@ impl EventPublisher {
             controller: controller.to_owned(),
             instance: std::env::var("POD_NAME").ok(),
         };
-        Self { client, reporter }
+        Self {
+            client,
+            reporter,
+            is_failure_logged: Arc::default(),
+        }
     }
 
-    /// Publishes an event about an object of kind `K`. Failures are logged only.
+    /// Publishes an event about an object of kind `K`. Failures are logged only, the first of several in a row as a
+    /// warning.
     pub async fn publish<K: Resource<DynamicType = ()>>(&self, meta: &ObjectMeta, action: &str, event: Event) {
         let reference = ObjectReference {
             api_version: Some(K::api_version(&()).into_owned()),
@@ -73,17 +83,21 @@ impl EventPublisher {
         };
         // A shared recorder counts a second event of the same reason as a repetition and drops its note.
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
-        if let Err(error) = call(recorder.publish(&event, &reference)).await {
-            let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-            tracing::warn!(namespace, name, reason = event.reason, %error, "failed to publish event");
+        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+        match call(recorder.publish(&event, &reference)).await {
+            Ok(()) => self.is_failure_logged.store(false, Ordering::Relaxed),
+            Err(error) if self.is_failure_logged.swap(true, Ordering::Relaxed) => {
+                tracing::debug!(namespace, name, reason = event.reason, %error, "failed to publish event");
+            }
+            Err(error) => {
+                tracing::warn!(namespace, name, reason = event.reason, %error, "failed to publish event");
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use axum::http::{Request, Response};
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::client::Body;

@@ -4,7 +4,7 @@
 //! other writers. A JSON patch with a version test can.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use url::Url;
@@ -14,6 +14,8 @@ use super::watch::Resource;
 use super::watch::projection::Decoded;
 
 const MAX_ATTEMPTS: usize = 5;
+/// Objects per page of a list.
+const PAGE: u32 = 500;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum OwnerChange {
@@ -30,13 +32,16 @@ pub enum Changed {
     Gone,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// The API server refuses; a retry does not help until a user changes something.
+    #[error("{0}")]
     Refused(String),
     /// May pass: no response or overload.
+    #[error("{0}")]
     Transient(String),
     /// Other writers change the object again and again.
+    #[error("it keeps changing")]
     Contended,
 }
 
@@ -86,14 +91,47 @@ pub fn changed(owners: &[OwnerReference], change: &OwnerChange) -> Option<Vec<Ow
     }
 }
 
-/// Changes the owner references of an object. A stale object is read first, so that concurrent changes are not lost.
-/// Objects that are gone, recreated or unchanged are not written.
-pub async fn change(
+/// Returns the objects of a namespace that have an owner with this UID.
+pub async fn owned_by(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+    uid: &str,
+) -> Result<Vec<Target>, ApiError> {
+    let api: Api<Decoded<()>> = Api::namespaced_with(client.clone(), namespace, &resource.api);
+    let (mut owned, mut parameters) = (Vec::new(), ListParams::default().limit(PAGE));
+    loop {
+        let page = call(api.list(&parameters)).await?;
+        let is_owned = |object: &Decoded<()>| object.owner_references().iter().any(|owner| owner.uid == uid);
+        let objects = page.items.into_iter().filter(is_owned);
+        owned.extend(objects.map(|object| Target {
+            resource: resource.clone(),
+            namespace: Some(namespace.to_owned()),
+            name: object.meta.name.unwrap_or_default(),
+            uid: object.meta.uid.unwrap_or_default(),
+            version: object.meta.resource_version.unwrap_or_default(),
+            owners: object.meta.owner_references.unwrap_or_default(),
+        }));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(owned),
+        }
+    }
+}
+
+/// Changes the owner references of an object. Objects that are gone, recreated or unchanged are not written. An object
+/// that has changed meanwhile is read, so that concurrent changes are not lost, and written only if `confirm` still
+/// returns true.
+pub async fn change<F>(
     client: &Client,
     manager: &str,
     target: &Target,
     change: &OwnerChange,
-) -> Result<Changed, ChangeError> {
+    confirm: impl Fn(ObjectMeta) -> F,
+) -> Result<Changed, ChangeError>
+where
+    F: Future<Output = Result<bool, ChangeError>>,
+{
     let api: Api<Decoded<()>> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource.api),
         None => Api::all_with(client.clone(), &target.resource.api),
@@ -129,6 +167,9 @@ pub async fn change(
         let Some(owners) = changed(object.owner_references(), change) else {
             return Ok(Changed::Unchanged(object.meta));
         };
+        if !confirm(meta.clone()).await? {
+            return Ok(Changed::Unchanged(object.meta));
+        }
         let patch = patch(meta.resource_version.as_deref(), &owners)?;
         match call(api.patch(&name, &parameters, &patch)).await {
             Ok(written) => return Ok(Changed::Written(written.meta)),
@@ -171,6 +212,13 @@ fn patch(version: Option<&str>, owners: &[OwnerReference]) -> Result<Patch<()>, 
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+    use std::sync::Arc;
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+
     use super::*;
 
     fn owner(name: &str, uid: &str) -> OwnerReference {
@@ -212,6 +260,69 @@ mod tests {
         let set = OwnerChange::Set(owner("a", "1"));
         assert_eq!(changed(std::slice::from_ref(&stale), &set), Some(vec![owner("a", "1")]));
         assert_eq!(changed(&[stale, owner("a", "1")], &set), Some(vec![owner("a", "1")]));
+    }
+
+    /// Adds an owner to a Pod that has changed since it was planned; returns the result and the methods of the requests.
+    async fn add_after_conflict(is_confirmed: bool, current: serde_json::Value) -> (Changed, Vec<String>) {
+        let methods: Arc<Mutex<Vec<String>>> = Arc::default();
+        let received = Arc::clone(&methods);
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let mut received = received.lock();
+            received.push(request.method().to_string());
+            let (code, body) = if received.len() == 1 {
+                let conflict = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409,
+                    "reason": "Conflict", "message": "changed" });
+                (409, conflict)
+            } else {
+                (200, json!({ "metadata": current }))
+            };
+            let response = Response::builder()
+                .status(code)
+                .body(Body::from(body.to_string().into_bytes()));
+            ready(Ok::<_, std::convert::Infallible>(response.unwrap()))
+        });
+        let resource = Resource {
+            api: kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()),
+            is_namespaced: true,
+            can_list: true,
+        };
+        let target = Target {
+            resource,
+            namespace: Some("team".to_owned()),
+            name: "web".to_owned(),
+            uid: "uid-web".to_owned(),
+            version: "1".to_owned(),
+            owners: Vec::new(),
+        };
+        let client = Client::new(server, "team");
+        let set = OwnerChange::Set(owner("a", "1"));
+        let confirm = |meta: ObjectMeta| {
+            assert_eq!(
+                meta.resource_version.as_deref(),
+                Some("2"),
+                "the current state is confirmed"
+            );
+            ready(Ok(is_confirmed))
+        };
+        let changed = change(&client, "tests", &target, &set, confirm).await.unwrap();
+        let methods = methods.lock().clone();
+        (changed, methods)
+    }
+
+    #[tokio::test]
+    async fn after_a_conflict_an_object_is_read_and_written_only_if_the_change_is_confirmed() {
+        let current = json!({ "name": "web", "uid": "uid-web", "resourceVersion": "2" });
+        let (changed, methods) = add_after_conflict(true, current.clone()).await;
+        assert!(matches!(changed, Changed::Written(_)), "{changed:?}");
+        assert_eq!(methods, ["PATCH", "GET", "PATCH"]);
+        let (changed, methods) = add_after_conflict(false, current.clone()).await;
+        assert!(matches!(changed, Changed::Unchanged(_)), "{changed:?}");
+        assert_eq!(methods, ["PATCH", "GET"]);
+        let mut deleting = current;
+        deleting["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        let (changed, methods) = add_after_conflict(true, deleting).await;
+        assert!(matches!(changed, Changed::Unchanged(_)), "{changed:?}");
+        assert_eq!(methods, ["PATCH", "GET"]);
     }
 
     #[test]

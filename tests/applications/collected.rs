@@ -1,7 +1,11 @@
 //! Garbage collection of components when their Application is deleted.
 
+use std::time::Duration;
+
+use futures::StreamExt;
 use kube::api::{DeleteParams, DynamicObject, PropagationPolicy};
 use kube::{Api, ResourceExt};
+use portolan::api::Application;
 use rstest::rstest;
 use serde_json::json;
 
@@ -88,15 +92,115 @@ async fn orphaned_components_stay_without_an_owner() {
         site.until_owned("v1 ConfigMap", &format!("web-{number}"), &["shop"])
             .await;
     }
-    let how = DeleteParams {
-        propagation_policy: Some(PropagationPolicy::Orphan),
-        ..DeleteParams::default()
-    };
-    site.applications().delete("shop", &how).await.unwrap();
+    site.applications().delete("shop", &orphaning()).await.unwrap();
     gone(&site.api(super::APPLICATION), "shop").await;
     for number in 0..5 {
         site.until_owned("v1 ConfigMap", &format!("web-{number}"), &[]).await;
     }
+}
+
+/// Deletions with `--cascade=orphan` at various moments of an adoption.
+const ROUNDS: usize = 50;
+const AT_ONCE: usize = 10;
+
+fn orphaning() -> DeleteParams {
+    DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    }
+}
+
+fn finalizers(application: &Application) -> &[String] {
+    application.metadata.finalizers.as_deref().unwrap_or_default()
+}
+
+/// Creates components, lets an Application adopt them, deletes it after `delay`, and asserts that all remain.
+async fn adopt_and_orphan(site: &Site<'_>, round: usize, delay: Duration) {
+    let name = format!("shop-{round}");
+    let component = |number: usize| format!("{name}-{number}");
+    for number in 0..6 {
+        site.config_map(&component(number), &json!({ "app": name })).await;
+    }
+    let mut spec = shop(&[("", "ConfigMap")], true);
+    spec["selector"]["matchLabels"] = json!({ "app": name });
+    site.declare(&name, spec).await;
+    // The moment of the deletion is the input of the test.
+    tokio::time::sleep(delay).await;
+    site.applications().delete(&name, &orphaning()).await.unwrap();
+    gone(&site.api(super::APPLICATION), &name).await;
+    for number in 0..6 {
+        // Without an owner, the garbage collector never deletes it.
+        site.until_owned("v1 ConfigMap", &component(number), &[]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_component_is_lost_if_its_application_is_orphaned_during_adoption() {
+    let site = Site::new().await;
+    let portolan = site.portolan(&[]).await;
+    let rounds = (0..ROUNDS).map(|round| {
+        let delay = Duration::from_millis(7 * round as u64);
+        adopt_and_orphan(&site, round, delay)
+    });
+    futures::stream::iter(rounds)
+        .buffer_unordered(AT_ONCE)
+        .collect::<Vec<()>>()
+        .await;
+    super::assert_no_panic(&portolan);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_application_has_a_finalizer_only_around_adoptions() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await;
+    site.config_map("web", &json!({ "app": "shop" })).await;
+    site.declare("selects", shop(&[("", "ConfigMap")], false)).await;
+    site.declare("adopts", shop(&[("", "ConfigMap")], true)).await;
+    site.until_owned("v1 ConfigMap", "web", &["adopts"]).await;
+    let adopting = site.applications().get("adopts").await.unwrap();
+    assert_eq!(finalizers(&adopting), ["portolan.dev/adoption"]);
+    let selecting = site.until_components("selects", "1/1").await;
+    assert!(finalizers(&selecting).is_empty());
+    site.until("adopts", "no finalizer", |application| {
+        finalizers(application).is_empty()
+    })
+    .await;
+    site.until_owned("v1 ConfigMap", "web", &["adopts"]).await;
+    // Without addOwnerRef there is no reason to wait.
+    site.config_map("new", &json!({ "app": "shop" })).await;
+    site.until_owned("v1 ConfigMap", "new", &["adopts"]).await;
+    site.declare("adopts", shop(&[("", "ConfigMap")], false)).await;
+    site.until_owned("v1 ConfigMap", "new", &[]).await;
+    site.until("adopts", "no finalizer", |application| {
+        finalizers(application).is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn components_survive_an_orphaning_deletion_while_no_process_runs() {
+    let site = Site::new().await;
+    let portolan = site.portolan(&[]).await;
+    site.config_map("web", &json!({ "app": "shop" })).await;
+    site.declare("shop", shop(&[("", "ConfigMap")], true)).await;
+    site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
+    drop(portolan);
+    site.applications().delete("shop", &orphaning()).await.unwrap();
+    let is_orphaned = |application: &Application| finalizers(application) == ["portolan.dev/adoption"];
+    site.until("shop", "the garbage collector to be done", is_orphaned)
+        .await;
+    // A reference that the garbage collector did not know.
+    let uid = site.applications().get("shop").await.unwrap().uid().unwrap();
+    let owner = json!({ "apiVersion": "app.k8s.io/v1beta1", "kind": "Application", "name": "shop", "uid": uid });
+    site.edit(
+        "v1 ConfigMap",
+        "web",
+        json!({ "metadata": { "ownerReferences": [owner] } }),
+    )
+    .await;
+    let _portolan = site.portolan(&[]).await;
+    gone(&site.api(super::APPLICATION), "shop").await;
+    site.until_owned("v1 ConfigMap", "web", &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,12 +221,10 @@ async fn an_application_with_an_unobserved_deletion_adopts_nothing() {
         count(&proxy, reads),
         count(&proxy, |request| is_owner_patch(request, "configmaps")),
     );
-    let how = DeleteParams {
-        propagation_policy: Some(PropagationPolicy::Orphan),
-        ..DeleteParams::default()
-    };
-    site.applications().delete("shop", &how).await.unwrap();
-    gone(&site.api(super::APPLICATION), "shop").await;
+    site.applications().delete("shop", &orphaning()).await.unwrap();
+    let is_orphaned = |application: &Application| finalizers(application) == ["portolan.dev/adoption"];
+    site.until("shop", "the garbage collector to be done", is_orphaned)
+        .await;
     // Portolan observes that the garbage collector has removed the reference, as if it needed to be restored.
     eventually(SOON, "the Application to be read again", async || {
         if count(&proxy, reads) > read {
@@ -134,5 +236,9 @@ async fn an_application_with_an_unobserved_deletion_adopts_nothing() {
     .await;
     site.until_owned("v1 ConfigMap", "web", &[]).await;
     assert_eq!(count(&proxy, |request| is_owner_patch(request, "configmaps")), adopted);
+    proxy.clear_faults();
+    proxy.gate.disconnect();
+    gone(&site.api(super::APPLICATION), "shop").await;
+    site.until_owned("v1 ConfigMap", "web", &[]).await;
     super::assert_no_panic(&portolan);
 }

@@ -322,21 +322,26 @@ async fn a_failed_status_write_is_retried_and_written_once() {
     let site = &fixture.site;
     let portolan = fixture.portolan().await;
     site.config_map("web", &json!({ "app": "shop" })).await;
+    let name_of = |code: u16| format!("shop-{code}");
+    let fits = |code: u16| move |request: &ApiRequest| is_status_patch(request, &name_of(code));
+    // Side by side, since each waits for its backoff.
     for code in CODES {
-        let name = format!("shop-{code}");
-        let fits = {
-            let name = name.clone();
-            move |request: &ApiRequest| is_status_patch(request, &name)
-        };
-        fixture.proxy.inject(TIMES, ApiFault::Status(code), fits.clone());
-        site.declare(&name, shop(CONFIG_MAPS, false)).await;
-        fixture.until_requested(2, &fits).await;
-        fixture.assert_bystander_is_reconciled().await;
-        site.until_components(&name, "1/1").await;
-        // No further writes until a later change is processed.
-        fixture.assert_bystander_is_reconciled().await;
-        assert_eq!(count(&fixture.proxy, &fits), TIMES + 1, "writes of the status, {code}");
-        site.delete(APPLICATION, &name).await;
+        fixture.proxy.inject(TIMES, ApiFault::Status(code), fits(code));
+        site.declare(&name_of(code), shop(CONFIG_MAPS, false)).await;
+    }
+    for code in CODES {
+        fixture.until_requested(2, fits(code)).await;
+    }
+    fixture.assert_bystander_is_reconciled().await;
+    for code in CODES {
+        site.until_components(&name_of(code), "1/1").await;
+    }
+    // No further writes until a later change is processed.
+    fixture.assert_bystander_is_reconciled().await;
+    for code in CODES {
+        let writes = count(&fixture.proxy, fits(code));
+        assert_eq!(writes, TIMES + 1, "writes of the status, {code}");
+        site.delete(APPLICATION, &name_of(code)).await;
     }
     assert_no_panic(&portolan);
 }

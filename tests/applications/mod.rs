@@ -1,6 +1,8 @@
 //! Applications in a real API server with objects of real kinds, reconciled by the real binary.
 
 mod collected;
+mod excluded;
+mod failing;
 mod faults;
 pub mod kinds;
 mod large;
@@ -38,6 +40,9 @@ use crate::support::process::ScratchDir;
 
 pub use crate::support::eventually::SOON;
 
+/// The value of `--application-kinds` with the behavior of kubernetes-sigs/application.
+const PEER_KINDS: &str = "*,+/LimitRange,+/ResourceQuota,+/ServiceAccount,+networking.k8s.io/NetworkPolicy,\
+                          +rbac.authorization.k8s.io/Role,+rbac.authorization.k8s.io/RoleBinding";
 const CONFIG_MAPS: &[(&str, &str)] = &[("", "ConfigMap")];
 pub const APPLICATION: &str = "app.k8s.io/v1beta1 Application";
 
@@ -85,6 +90,8 @@ impl<'a> Site<'a> {
     pub async fn portolan_everywhere(&self, kubeconfig: &Path, more: &[&str]) -> Portolan {
         let database = format!("sqlite://{}", self.directory.path().join("portolan.db").display());
         let mut command = command(["run", "--database-url", &database]);
+        // A flag takes precedence.
+        command.env("PORTOLAN_APPLICATION_KINDS", PEER_KINDS);
         command.arg("--kubeconfig").arg(kubeconfig).args(more);
         let portolan = Portolan::start(command);
         portolan.ready(SOON).await;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{APPLICATION, CONFIG_MAPS, SOON, Site, assert_error, assert_ready, condition, count, is_owner_patch, shop};
 use crate::support::eventually::eventually;
+use crate::support::fault_proxy::{ApiFault, ApiRequest};
 
 const APPLICATIONS: &[(&str, &str)] = &[("app.k8s.io", "Application")];
 
@@ -89,6 +90,54 @@ async fn references_on_kinds_removed_from_the_spec_are_removed_even_after_a_rest
     let _portolan = site.portolan(&[]).await;
     site.until_components("shop", "0/0").await;
     site.until_owned("v1 ConfigMap", "web", &[]).await;
+}
+
+/// `kubectl replace` also removes the record of owned kinds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn references_on_kinds_removed_by_a_replacement_are_removed() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await;
+    site.config_map("web", &json!({ "app": "shop" })).await;
+    site.declare("shop", shop(CONFIG_MAPS, true)).await;
+    site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
+    eventually(SOON, "the Application to be replaced", async || {
+        let mut application = site.applications().get("shop").await?;
+        application.metadata.annotations = None;
+        application.spec.component_kinds.clear();
+        let parameters = kube::api::PostParams::default();
+        site.applications().replace("shop", &parameters, &application).await
+    })
+    .await;
+    site.until_owned("v1 ConfigMap", "web", &[]).await;
+    site.until("shop", "an empty record", |application| {
+        application.annotations().is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conflict_is_followed_by_another_look_at_the_labels() {
+    let site = Site::new().await;
+    let (proxy, kubeconfig) = site.proxy().await;
+    let portolan = site.portolan_with(&kubeconfig, &[]).await;
+    site.config_map("web", &json!({ "app": "shop" })).await;
+    site.declare("shop", shop(CONFIG_MAPS, false)).await;
+    site.until_components("shop", "1/1").await;
+    // From now on Portolan receives no events of components.
+    proxy.inject(usize::MAX, ApiFault::Stalled, |request| request.is_of("configmaps"));
+    proxy.gate.disconnect();
+    site.config_map("web", &json!({ "app": "other" })).await;
+    site.declare("shop", shop(CONFIG_MAPS, true)).await;
+    let is_read = |request: &ApiRequest| request.method == "GET" && request.path.ends_with("/configmaps/web");
+    eventually(SOON, "the object to be read after the conflict", async || {
+        (count(&proxy, is_read) > 0).then_some(())
+    })
+    .await;
+    // The read updates the cache.
+    site.until_components("shop", "0/0").await;
+    site.until_owned("v1 ConfigMap", "web", &[]).await;
+    assert_eq!(count(&proxy, |request| is_owner_patch(request, "configmaps")), 1);
+    super::assert_no_panic(&portolan);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -226,8 +275,8 @@ async fn concurrent_writes_during_adoption_are_not_lost() {
     super::assert_no_panic(&portolan);
 }
 
-/// An admission policy that rejects changes of one object.
-async fn guard(site: &Site<'_>, name: &str) {
+/// An admission policy that rejects changes of ConfigMaps whose names begin with `prefix`, such as `name`.
+pub async fn guard(site: &Site<'_>, name: &str, prefix: &str) {
     let policy = format!("guard-{}", site.namespace);
     let spec = json!({ "spec": {
         "failurePolicy": "Fail",
@@ -235,7 +284,7 @@ async fn guard(site: &Site<'_>, name: &str) {
             "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": site.namespace } },
             "resourceRules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["configmaps"] }]
         },
-        "validations": [{ "expression": format!("!object.metadata.name.startsWith('{name}')"), "message": "object is guarded" }]
+        "validations": [{ "expression": format!("!object.metadata.name.startsWith('{prefix}')"), "message": "object is guarded" }]
     } });
     site.apply_to_cluster(
         "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy",
@@ -268,7 +317,7 @@ async fn an_object_that_may_not_be_changed_does_not_block_others_of_its_kind() {
     // It is the first by name, and there are more objects than one batch.
     site.config_map("aaa-guarded", &json!({ "app": "shop" })).await;
     site.config_maps(0..30).await;
-    guard(&site, "aaa-guarded").await;
+    guard(&site, "aaa-guarded", "aaa-guarded").await;
     let _portolan = site.portolan(&[]).await;
     site.declare("shop", shop(CONFIG_MAPS, true)).await;
     for number in 0..30 {

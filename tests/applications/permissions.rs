@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Site, assert_error, assert_no_panic, assert_ready, components, condition, shop};
+use super::{SOON, Site, assert_error, assert_no_panic, assert_ready, components, condition, shop};
+use crate::support::eventually::eventually;
 
 const UNKNOWN: &str = "failed to aggregate all components' statuses, check the Error condition for details";
 
@@ -14,6 +15,14 @@ struct ServiceAccount<'a> {
 
 impl<'a> ServiceAccount<'a> {
     async fn new(site: &'a Site<'static>) -> Self {
+        let account = Self::without_writes(site).await;
+        account.allow_status_writes().await;
+        account.allow_events().await;
+        account
+    }
+
+    /// Allows neither writes of statuses nor events.
+    async fn without_writes(site: &'a Site<'static>) -> Self {
         let token = site.control_plane.token_for(&site.namespace, "portolan").await;
         let account = Self { site, token };
         let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
@@ -23,12 +32,7 @@ impl<'a> ServiceAccount<'a> {
                 "base",
                 json!([
                     rule("kubeapps.com", &["apprepositories", "apprepositories/status"], all),
-                    rule(
-                        "app.k8s.io",
-                        &["applications", "applications/status", "applications/finalizers"],
-                        all
-                    ),
-                    rule("events.k8s.io", &["events"], &["create", "patch"]),
+                    rule("app.k8s.io", &["applications", "applications/finalizers"], all),
                     rule("", &["secrets"], &["get", "list", "watch"]),
                 ]),
             )
@@ -46,6 +50,16 @@ impl<'a> ServiceAccount<'a> {
         self.site
             .apply("rbac.authorization.k8s.io/v1 RoleBinding", name, binding)
             .await;
+    }
+
+    async fn allow_status_writes(&self) {
+        let rule = json!({ "apiGroups": ["app.k8s.io"], "resources": ["applications/status"], "verbs": ["patch"] });
+        self.allow("statuses", json!([rule])).await;
+    }
+
+    async fn allow_events(&self) {
+        let rule = json!({ "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"] });
+        self.allow("events", json!([rule])).await;
     }
 
     /// Grants permissions on a resource of the core group.
@@ -168,6 +182,49 @@ async fn a_kind_that_may_not_be_listed_makes_readiness_unknown_until_permitted()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_right_to_write_is_logged_once_with_verb_and_resource() {
+    let site = Site::new().await;
+    let account = ServiceAccount::without_writes(&site).await;
+    account.allow_of("configmaps", &["list", "watch"]).await;
+    let portolan = account.portolan().await;
+    for name in ["one", "two", "three"] {
+        site.declare(name, shop(&[("", "ConfigMap")], false)).await;
+    }
+    let lines = |verb: &str, resource: &str| {
+        let all = portolan.lines().into_iter();
+        let found: Vec<_> = all
+            .filter(|line| line.contains(verb) && line.contains(resource))
+            .collect();
+        assert!(found.len() <= 1, "{found:#?}");
+        found.len()
+    };
+    let failed = async |at_least: f64| {
+        eventually(SOON, "failed writes", async || {
+            let metrics = portolan.metrics().await;
+            let failed = metrics.sum("portolan_application_reconciles_total", &[("result", "error")]);
+            if failed >= Some(at_least) {
+                Ok(())
+            } else {
+                Err(format!("{failed:?}"))
+            }
+        })
+        .await;
+    };
+    failed(9.0).await;
+    assert_eq!(lines("cannot patch", "applications/status"), 1);
+    account.allow_status_writes().await;
+    for name in ["one", "two", "three"] {
+        site.until_components(name, "0/0").await;
+    }
+    portolan.line_with("failed to publish event", SOON).await;
+    assert_eq!(lines("cannot create", "events"), 1);
+    account.allow_events().await;
+    site.config_map("web", &json!({ "app": "shop" })).await;
+    site.until_components("one", "1/1").await;
+    assert_no_panic(&portolan);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denied_owner_changes_are_reported_and_made_when_permitted() {
     let site = Site::new().await;
     let account = ServiceAccount::new(&site).await;
@@ -182,6 +239,7 @@ async fn denied_owner_changes_are_reported_and_made_when_permitted() {
     site.until_components("shop", "20/20").await;
     let (_, _, message) = condition(&application, "Error");
     assert!(message.len() < 2000, "{message}");
+    assert!(message.contains(r#"cannot patch resource "configmaps""#), "{message}");
 
     account.allow_of("configmaps", &["patch"]).await;
     site.until_error("shop", "").await;

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use axum::http::Method;
+use kube::ResourceExt;
+use portolan::api::Application;
 use serde_json::json;
 
 use super::{SOON, Site, count, is_owner_patch, is_status_patch, shop};
@@ -47,6 +49,8 @@ async fn until_steady(site: &Site<'_>) {
         site.until_owned("v1 ConfigMap", &format!("many-{number:05}"), &["adopts"])
             .await;
     }
+    let has_none = |application: &Application| application.finalizers().is_empty();
+    site.until("adopts", "no finalizer", has_none).await;
 }
 
 /// All requests except watches. Discovery runs again when another test defines a kind in the cluster.
@@ -114,7 +118,13 @@ async fn an_idle_controller_has_only_watches() {
         .iter()
         .filter(|request| is_owner_patch(request, "configmaps"))
         .count();
-    assert_eq!((statuses, owners, writes.len()), (3, 1, 4), "{writes:#?}");
+    // The finalizer is set, and removed after a while.
+    let finalizers = writes
+        .iter()
+        .filter(|request| is_owner_patch(request, "applications"))
+        .count();
+    assert!((1..=2).contains(&finalizers), "{writes:#?}");
+    assert_eq!((statuses, owners, writes.len()), (3, 1, 4 + finalizers), "{writes:#?}");
     super::assert_no_panic(&portolan);
 }
 

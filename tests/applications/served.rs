@@ -39,6 +39,43 @@ async fn kinds_are_discovered_when_defined_and_dropped_when_deleted() {
     super::assert_no_panic(&portolan);
 }
 
+/// The record of owned kinds names the kind while it is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_is_deleted_while_it_is_adopted_disturbs_nothing_and_returns() {
+    let site = Site::new().await;
+    let portolan = site.portolan(&[]).await;
+    let (kind, group) = (site.define("Widget", "Namespaced").await, site.group());
+    let labels = json!({ "metadata": { "labels": { "app": "shop" } } });
+    site.apply(&kind, "one", labels.clone()).await;
+    site.config_map("one", &json!({ "app": "shop" })).await;
+    for name in ["first", "second"] {
+        site.declare(name, shop(&[("", "ConfigMap"), (&group, "Widget")], true))
+            .await;
+    }
+    site.declare("neighbor", shop(&[("", "ConfigMap")], false)).await;
+    site.until_owned(&kind, "one", &["first", "second"]).await;
+
+    site.undefine(&kind).await;
+    for name in ["first", "second"] {
+        let application = site.until_error(name, &format!("kind Widget.{group} not found")).await;
+        assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
+        assert_eq!(components(&application), ["ConfigMap/one Ready"]);
+    }
+    site.config_map("two", &json!({ "app": "shop" })).await;
+    site.until_owned("v1 ConfigMap", "two", &["first", "second"]).await;
+    site.until_components("neighbor", "2/2").await;
+
+    site.define("Widget", "Namespaced").await;
+    site.apply(&kind, "two", labels).await;
+    for name in ["first", "second"] {
+        site.until_components(name, "3/3").await;
+        site.until_error(name, "").await;
+    }
+    site.until_owned(&kind, "two", &["first", "second"]).await;
+    site.undefine(&kind).await;
+    super::assert_no_panic(&portolan);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn applications_of_unknown_kinds_delay_no_other_and_cause_no_requests() {
     let site = Site::new().await;
@@ -82,7 +119,8 @@ async fn cluster_scoped_objects_are_counted_and_never_owned() {
         selecting(&kinds, json!({ "matchLabels": { "app": "other" } })),
     )
     .await;
-    let _portolan = site.portolan(&[]).await;
+    let kinds = format!("--application-kinds=+{group}/Ship");
+    let _portolan = site.portolan(&[&kinds]).await;
     let listed = [format!("Ship/{name} Ready"), "ConfigMap/web Ready".to_owned()];
 
     let application = site.until_components("selects", "2/2").await;

@@ -206,7 +206,7 @@ async fn a_release_with_applications_may_reconcile_them_and_use_leases() {
         ("patch", "applications.app.k8s.io/status"),
         ("update", "applications.app.k8s.io/finalizers"),
         ("watch", "deployments.apps"),
-        ("patch", "widgets.example.com"),
+        ("patch", "ingresses.networking.k8s.io"),
     ] {
         assert!(may(verb, resource, &team).await, "{verb} {resource}");
         assert!(!may(verb, resource, &elsewhere).await, "{verb} {resource} elsewhere");
@@ -214,6 +214,15 @@ async fn a_release_with_applications_may_reconcile_them_and_use_leases() {
     assert!(may("watch", "customresourcedefinitions.apiextensions.k8s.io", "").await);
     assert!(!may("patch", "customresourcedefinitions.apiextensions.k8s.io", "").await);
     assert!(!may("update", "deployments.apps", &team).await);
+    assert!(!may("patch", "deployments.apps/scale", &team).await);
+    for (verb, resource) in [
+        ("watch", "secrets."),
+        ("list", "roles.rbac.authorization.k8s.io"),
+        ("patch", "resourcequotas."),
+        ("patch", "widgets.example.com"),
+    ] {
+        assert!(!may(verb, resource, &team).await, "{verb} {resource}");
+    }
     assert!(!may("delete", "pods.", &team).await);
     for verb in ["get", "create", "update"] {
         assert!(may(verb, "leases.coordination.k8s.io", &namespace).await, "{verb}");

@@ -21,7 +21,7 @@ const SETTINGS: [&[&str]; 11] = [
     &["--set=applications.enabled=true,leaderElection.enabled=true"],
     &[
         "--set=applications.enabled=true,watchNamespace=default",
-        "--set-json=applications.componentRules=[]",
+        "--set-json=applications.kinds=[\"*\",\"+example.com/Widget\",\"+Secret\"]",
     ],
     &["--set=watchNamespace=default,kubeappsNamespace=kube-public,watchSecrets=true,adoptKubeapps=true"],
     &["--set=chartFiles=latest,icons=true,allowPrivateNetworks=false,keepRemovedVersions=720h,rbac.secrets=false"],
@@ -123,6 +123,7 @@ async fn invalid_settings_are_rejected() {
             "applications.componentRules[0].resources[0]=pods",
             "/applications/componentRules/0",
         ),
+        ("applications.kinds[0]=apps/v1/Deployment", "/applications/kinds/0"),
         ("leaderElection.enabled=perhaps", "/leaderElection/enabled"),
         ("metrics.port=8080", "/metrics/port"),
         ("limits.httpConnections=8", "/limits/httpConnections"),
@@ -241,6 +242,10 @@ async fn settings_become_flags_unless_they_are_defaults() {
         ("limits.kubeApiInflight=8", "--kube-api-inflight=8"),
         ("limits.kubeApiQps=20", "--kube-api-qps=20"),
         ("limits.httpConnections=64", "--http-connections=64"),
+        (
+            "applications.kinds[0]=*,applications.kinds[1]=+/Secret",
+            "--application-kinds=*,+/Secret",
+        ),
         ("leaderElection.enabled=true", "--enable-leader-election"),
     ] {
         assert_eq!(flags(settings).await, format!("run {expected}"), "{settings}");

@@ -1,7 +1,8 @@
 //! The exact permissions of each setting of the chart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use portolan::controllers::application::kinds::{DEFAULT, PROTECTED};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -171,9 +172,18 @@ const ORIGIN_AND_DEFINITIONS: (&str, &[&str]) = (
     &["namespaces kube-system: get", "customresourcedefinitions: list watch"],
 );
 
+const COMPONENTS: [&str; 6] = [
+    "configmaps persistentvolumeclaims pods replicationcontrollers services: get list watch patch",
+    "daemonsets deployments replicasets statefulsets: get list watch patch",
+    "horizontalpodautoscalers: get list watch patch",
+    "cronjobs jobs: get list watch patch",
+    "ingresses: get list watch patch",
+    "poddisruptionbudgets: get list watch patch",
+];
+
 #[tokio::test]
-async fn applications_add_permissions_on_all_kinds_in_the_watched_namespaces() {
-    let rules = [&with("secrets: get")[..], &APPLICATIONS, &["*: get list watch patch"]].concat();
+async fn applications_add_permissions_on_their_kinds_in_the_watched_namespaces() {
+    let rules = [&with("secrets: get")[..], &APPLICATIONS, &COMPONENTS].concat();
     let everywhere = expected_in_all(&[
         ("sea:portolan in everywhere", &rules),
         ("sea:portolan:kubeapps in sea", &["cronjobs: list"]),
@@ -189,20 +199,86 @@ async fn applications_add_permissions_on_all_kinds_in_the_watched_namespaces() {
     assert_eq!(permissions(&[settings]).await, in_one);
 }
 
+/// Returns the rules on components with these kinds.
+async fn component_rules(kinds: &str) -> Vec<String> {
+    let kinds = format!("--set-json=applications.kinds={kinds}");
+    let mut permissions = permissions(&["--set=applications.enabled=true", &kinds]).await;
+    let rules = permissions.remove("sea:portolan in everywhere").unwrap();
+    rules
+        .into_iter()
+        .skip(REPOSITORIES.len() + 1 + APPLICATIONS.len())
+        .collect()
+}
+
 #[tokio::test]
-async fn permissions_on_components_can_be_limited_to_kinds_or_disabled() {
-    let of = async |rules: &str| {
-        let rules = format!("--set-json=applications.componentRules={rules}");
-        let mut permissions = permissions(&["--set=applications.enabled=true", &rules]).await;
-        permissions.remove("sea:portolan in everywhere").unwrap()
-    };
-    let none = [&with("secrets: get")[..], &APPLICATIONS].concat();
-    assert_eq!(of("[]").await, none);
-    let some = r#"[{"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": ["list", "watch"]}]"#;
+async fn permissions_on_components_follow_the_kinds() {
+    assert_eq!(component_rules("[]").await, COMPONENTS);
     assert_eq!(
-        of(some).await,
-        [&none[..], &["deployments statefulsets: list watch"]].concat()
+        component_rules(r#"["apps/Deployment", "+example.com/Policy"]"#).await,
+        ["deployments: get list watch patch", "policies: get list watch patch"]
     );
+    // What is protected may be read only, unless it is named; Secrets and cluster-scoped kinds are never granted.
+    let all = component_rules(r#"["*", "+/ResourceQuota", "+Secret", "+/Namespace"]"#).await;
+    let quotas =
+        "configmaps persistentvolumeclaims pods replicationcontrollers resourcequotas services: get list watch patch";
+    let readable = [
+        "limitranges serviceaccounts: get list watch",
+        "networkpolicies: get list watch",
+        "rolebindings roles: get list watch",
+    ];
+    assert_eq!(all, [&[quotas], &COMPONENTS[1..], &readable].concat());
+}
+
+#[tokio::test]
+async fn more_permissions_on_components_can_be_added() {
+    let rules = r#"--set-json=applications.componentRules=[{"apiGroups": ["example.com"], "resources": ["*"], "verbs": ["list"]}]"#;
+    let permissions = permissions(&["--set=applications.enabled=true", rules]).await;
+    assert_eq!(permissions["sea:portolan in everywhere"].last().unwrap(), "*: list");
+}
+
+/// Returns the resources of these kinds as `GROUP/PLURAL`, as the API server serves them. All are namespaced.
+async fn resources(kinds: &[(&str, &str)]) -> BTreeSet<String> {
+    let client = control_plane().await.client().await;
+    let discovery = kube::Discovery::new(client).run_aggregated().await.unwrap();
+    let resource = |(group, kind): &(&str, &str)| {
+        let group = discovery.groups().find(|served| served.name() == *group).unwrap();
+        let (resource, capabilities) = group.recommended_kind(kind).unwrap();
+        assert_eq!(capabilities.scope, kube::discovery::Scope::Namespaced, "{kind}");
+        format!("{}/{}", resource.group, resource.plural)
+    };
+    kinds.iter().map(resource).collect()
+}
+
+#[tokio::test]
+async fn permissions_on_components_are_those_of_the_kinds_in_the_binary() {
+    let arguments = [
+        "template",
+        "portolan",
+        &chart(),
+        KUBE_VERSION,
+        "--show-only=templates/rbac.yaml",
+    ];
+    let rendered = async |kinds: &str| {
+        let settings = ["--set=applications.enabled=true", "--set-json", kinds];
+        let rendered = helm_output(&[&arguments[..], &settings].concat()).await;
+        let role = serde_yaml::Deserializer::from_str(&rendered).next().unwrap();
+        let role = Value::deserialize(role).unwrap();
+        let rules = role["rules"].as_array().unwrap().clone();
+        let components = rules.into_iter().skip(REPOSITORIES.len() + 1 + APPLICATIONS.len());
+        let resources = components.flat_map(|rule| {
+            let group = rule["apiGroups"][0].as_str().unwrap().to_owned();
+            let names = rule["resources"].as_array().unwrap().clone();
+            names
+                .into_iter()
+                .map(move |name| format!("{group}/{}", name.as_str().unwrap()))
+        });
+        resources.collect::<BTreeSet<_>>()
+    };
+    let default = resources(&DEFAULT).await;
+    assert_eq!(rendered("applications.kinds=[]").await, default);
+    let protected = resources(&PROTECTED).await;
+    let all = default.union(&protected).cloned().collect();
+    assert_eq!(rendered(r#"applications.kinds=["*"]"#).await, all);
 }
 
 #[tokio::test]

@@ -32,10 +32,26 @@ impl From<Application> for CachedApplication {
                 resource_version: meta.resource_version,
                 generation: meta.generation,
                 deletion_timestamp: meta.deletion_timestamp,
+                finalizers: meta.finalizers.filter(|finalizers| !finalizers.is_empty()),
                 ..ObjectMeta::default()
             },
             spec,
             status,
+        }
+    }
+}
+
+impl CachedApplication {
+    /// Returns the Application after a write of its metadata.
+    #[must_use]
+    pub fn with_written(&self, written: ObjectMeta) -> Self {
+        Self {
+            metadata: ObjectMeta {
+                resource_version: written.resource_version,
+                finalizers: written.finalizers,
+                ..self.metadata.clone()
+            },
+            ..self.clone()
         }
     }
 }

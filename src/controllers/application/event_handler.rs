@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cached::CachedApplication;
-use super::index::Index;
-use super::owner_plan::application_kind;
+use super::index::{Deletion, Index};
+use super::owners::finalizer::{has_finalizer, must_release};
+use super::owners::plan::application_kind;
 use super::readiness::Readiness;
 use super::spec::AppSpec;
 use crate::api::NamespacedName;
@@ -59,8 +60,12 @@ impl EventHandler {
                         self.queue.add(key(&name), priority);
                     }
                 }
-                // Deletion is left to the garbage collector; an invalid object is left unchanged.
-                Cached::Object(_) | Cached::Invalid { .. } => self.on_deleted(&new.key()),
+                Cached::Object(object) => {
+                    let old = old.as_ref().and_then(Cached::object).filter(|_| !is_listed);
+                    self.on_deleting(&new.key(), old.map(Arc::as_ref), object);
+                }
+                // Left unchanged.
+                Cached::Invalid { .. } => self.on_deleted(&new.key()),
             },
             Change::Deleted(old) | Change::MissingFromList(old) => self.on_deleted(&old.key()),
             Change::Synced { .. } => {}
@@ -68,11 +73,13 @@ impl EventHandler {
     }
 
     fn on_applied(&self, name: &NamespacedName, spec: &Arc<AppSpec>) {
-        if self.index.get(name).as_ref() == Some(spec) {
+        let known = self.index.get(name);
+        if known.as_ref() == Some(spec) {
             return;
         }
+        let spec = known.map_or_else(|| Arc::clone(spec), |known| AppSpec::with_record_of(spec, &known));
         // Before the subscription: watches may notify immediately.
-        self.index.insert(Arc::clone(spec));
+        self.index.insert(Arc::clone(&spec));
         self.enqueue_other_adopters(name);
         let kinds = spec.watched_kinds().cloned().collect();
         self.watches.subscribe(name.clone(), &name.namespace, kinds);
@@ -85,6 +92,23 @@ impl EventHandler {
                 self.queue.add_after(key(&other), DEBOUNCE, Priority::USER);
             }
         }
+    }
+
+    /// Leaves components to the garbage collector. `old` is the previous state if no event was missed since.
+    fn on_deleting(&self, name: &NamespacedName, old: Option<&CachedApplication>, deleting: &CachedApplication) {
+        let (meta, uid) = (&deleting.metadata, &deleting.spec.uid);
+        if !has_finalizer(meta) {
+            return self.on_deleted(name);
+        }
+        let is_begin_observed =
+            old.is_some_and(|old| old.spec.uid == *uid && old.metadata.deletion_timestamp.is_none());
+        let deletion = Deletion {
+            uid: uid.clone(),
+            must_release: must_release(meta, is_begin_observed),
+        };
+        self.index.begin_deletion(name, deletion);
+        self.watches.unsubscribe(name);
+        self.queue.add(key(name), Priority::USER);
     }
 
     fn on_deleted(&self, name: &NamespacedName) {

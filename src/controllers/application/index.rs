@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::owner_plan::application_kind;
+use super::owners::plan::application_kind;
 use super::spec::AppSpec;
 use crate::api::NamespacedName;
 use crate::runtime::watch::{GroupKind, Object, View};
@@ -18,26 +18,53 @@ pub struct Index(Arc<RwLock<Tables>>);
 struct Tables {
     by_name: HashMap<NamespacedName, Arc<AppSpec>>,
     by_kind: HashMap<GroupKind, HashMap<String, BTreeMap<String, Arc<AppSpec>>>>,
+    /// Applications that are being deleted and have our finalizer.
+    deletions: HashMap<NamespacedName, Deletion>,
+}
+
+/// The begin of a deletion, as observed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    pub uid: String,
+    /// The components must survive it.
+    pub must_release: bool,
 }
 
 impl Index {
     pub fn insert(&self, spec: impl Into<Arc<AppSpec>>) {
-        let spec = spec.into();
+        self.0.write().insert(spec.into());
+    }
+
+    /// Replaces a spec unless it has been replaced since. Returns true if it was.
+    #[must_use]
+    pub fn replace(&self, old: &Arc<AppSpec>, new: &Arc<AppSpec>) -> bool {
         let mut tables = self.0.write();
-        tables.remove(&spec.name);
-        let name = &spec.name;
-        for kind in spec.watched_kinds() {
-            let namespaces = tables.by_kind.entry(kind.clone()).or_default();
-            namespaces
-                .entry(name.namespace.clone())
-                .or_default()
-                .insert(name.name.clone(), Arc::clone(&spec));
+        let is_current = tables.by_name.get(&old.name).is_some_and(|now| Arc::ptr_eq(now, old));
+        if is_current {
+            tables.insert(Arc::clone(new));
         }
-        tables.by_name.insert(name.clone(), spec);
+        is_current
     }
 
     pub fn remove(&self, name: &NamespacedName) {
-        self.0.write().remove(name);
+        let mut tables = self.0.write();
+        tables.remove(name);
+        tables.deletions.remove(name);
+    }
+
+    /// Replaces a spec by the begin of its deletion. Later states of the same object do not replace it.
+    pub fn begin_deletion(&self, name: &NamespacedName, deletion: Deletion) {
+        let mut tables = self.0.write();
+        tables.remove(name);
+        let is_known = (tables.deletions.get(name)).is_some_and(|known| known.uid == deletion.uid);
+        if !is_known {
+            tables.deletions.insert(name.clone(), deletion);
+        }
+    }
+
+    #[must_use]
+    pub fn deletion(&self, name: &NamespacedName) -> Option<Deletion> {
+        self.0.read().deletions.get(name).cloned()
     }
 
     #[must_use]
@@ -146,6 +173,20 @@ pub(super) fn is_owned<K>(spec: &AppSpec, object: &Object<K>) -> bool {
 }
 
 impl Tables {
+    fn insert(&mut self, spec: Arc<AppSpec>) {
+        self.remove(&spec.name);
+        let name = &spec.name;
+        for kind in spec.watched_kinds() {
+            let namespaces = self.by_kind.entry(kind.clone()).or_default();
+            namespaces
+                .entry(name.namespace.clone())
+                .or_default()
+                .insert(name.name.clone(), Arc::clone(&spec));
+        }
+        self.deletions.remove(name);
+        self.by_name.insert(name.clone(), spec);
+    }
+
     fn remove(&mut self, name: &NamespacedName) {
         let Some(spec) = self.by_name.remove(name) else {
             return;

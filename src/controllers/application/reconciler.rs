@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -13,17 +14,19 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::cached::{CachedApplication, StatusSnapshot};
-use super::index::Index;
+use super::index::{Deletion, Index};
+use super::kinds::ComponentKinds;
 use super::metrics::Metrics;
-use super::owner_apply::Ownership;
-use super::owner_plan;
+use super::owners::apply::Ownership;
+use super::owners::finalizer::Released;
+use super::owners::plan::plan;
 use super::readiness::Readiness;
 use super::report;
 use super::spec::AppSpec;
 use super::status::{Assessment, READY, assess};
 use crate::api::{Application, ApplicationCondition, NamespacedName};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
-use crate::runtime::events::EventPublisher;
+use crate::runtime::events::{Event, EventPublisher};
 use crate::runtime::watch::{Cached, GroupKind, KindState, Store, WatchManager};
 use crate::runtime::workqueue::{Backoff, Priority};
 
@@ -46,11 +49,13 @@ const STALE_RETRY: Duration = Duration::from_millis(500);
 pub struct Reconciler {
     pub store: Store<Cached<CachedApplication>>,
     pub index: Index,
+    pub kinds: ComponentKinds,
     pub watches: WatchManager<NamespacedName, Readiness>,
     pub events: EventPublisher,
     pub ownership: Ownership,
     pub throttle: WriteThrottle,
     pub metrics: Metrics,
+    pub is_denial_logged: AtomicBool,
     /// Retry period for refused requests: no event reports a change of permissions.
     pub sync_period: Duration,
     pub stopping: CancellationToken,
@@ -91,13 +96,17 @@ impl Reconciler {
         if self.stopping.is_cancelled() {
             return Ok(Action::Done);
         }
-        // Deleted, being deleted, or undecodable: all are left unchanged.
+        let cached = self.store.get(name);
+        let application = cached.as_ref().and_then(Cached::object);
+        // Deleted, being deleted, or undecodable: all are left unchanged but for our finalizer.
         let Some(spec) = self.index.get(name) else {
             self.metrics.forget(name);
-            return Ok(Action::Done);
+            return match (application, self.index.deletion(name)) {
+                (Some(application), Some(deletion)) => self.end_deletion(application, &deletion).await,
+                _ => Ok(Action::Done),
+            };
         };
-        let cached = self.store.get(name);
-        let Some(application) = cached.as_ref().and_then(Cached::object) else {
+        let Some(application) = application else {
             return Ok(Action::Done);
         };
         let components = self.kind_states(&spec, spec.component_kinds().iter());
@@ -106,6 +115,37 @@ impl Reconciler {
             return Ok(Action::Done);
         }
         self.apply(name, application, &spec, components).await
+    }
+
+    /// Lets a deletion end. Called after the writes of an earlier reconcile, as a key has one at a time.
+    async fn end_deletion(
+        &self,
+        application: &CachedApplication,
+        deletion: &Deletion,
+    ) -> Result<Action, ReconcileError> {
+        if deletion.must_release {
+            match self.ownership.release(application).await {
+                Ok(Released::Complete) => {}
+                Ok(Released::Incomplete) => return Ok(Action::requeue_after(Duration::ZERO)),
+                Err(error) => {
+                    let message = format!("failed to release components before the deletion: {error}");
+                    let event = Event::warning("ReleaseFailed", &message);
+                    let publishing = self
+                        .events
+                        .publish::<Application>(&application.metadata, "Release", event);
+                    publishing.await;
+                    return Err(ReconcileError::transient(message, BACKOFF));
+                }
+            }
+        }
+        match self.ownership.remove_finalizer(application).await {
+            Ok(()) => Ok(Action::Done),
+            Err(error) if error.is_conflict() => Ok(Action::requeue_after(STALE_RETRY)),
+            Err(error) => {
+                let message = format!("failed to remove finalizer: {error}");
+                Err(ReconcileError::transient(message, BACKOFF))
+            }
+        }
     }
 
     async fn apply(
@@ -118,24 +158,22 @@ impl Reconciler {
         let mut assessment = assess(spec, &components, &self.index);
         let others = (spec.recorded_kinds.iter()).filter(|kind| !spec.component_kinds().contains(kind));
         let kinds: Vec<_> = components.into_iter().chain(self.kind_states(spec, others)).collect();
-        let plan = owner_plan::plan(spec, &kinds, &self.index);
-        let version = application.metadata.resource_version.as_deref();
-        let applied = self.ownership.apply(spec, version, &plan).await;
+        let plan = plan(spec, &kinds, &self.index, &self.kinds);
+        let applied = self.ownership.apply(spec, application, &plan).await;
         assessment.problems.extend(plan.problems);
         let has_refusals = !applied.refused.is_empty();
         assessment.problems.extend(applied.refused);
         if applied.is_outdated {
             return Ok(Action::requeue_after(STALE_RETRY));
         }
-        let wait = match self
-            .update_status(name, application, applied.version, &assessment)
-            .await?
-        {
+        let written = applied.written.map(|meta| application.with_written(meta));
+        let application = written.as_ref().unwrap_or(application);
+        let wait = match self.update_status(name, application, &assessment).await? {
             StatusUpdate::Done => None,
             StatusUpdate::Throttled(wait) => Some(wait),
             StatusUpdate::Conflict => return Ok(Action::requeue_after(STALE_RETRY)),
         };
-        let again = [wait, has_refusals.then_some(self.sync_period)];
+        let again = [wait, applied.wait, has_refusals.then_some(self.sync_period)];
         match applied.failed {
             Some(message) => Err(ReconcileError::transient(message, BACKOFF)),
             None if applied.has_more => Ok(Action::requeue_after(Duration::ZERO)),
@@ -155,12 +193,25 @@ impl Reconciler {
         kinds.map(state).collect()
     }
 
+    /// Logs a right that is missing for all Applications, once until a write succeeds.
+    fn report_missing_right(&self, message: &str) -> ReconcileError {
+        if !self.is_denial_logged.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                error = message,
+                "write denied, retrying; grant the right to Portolan's service account"
+            );
+        }
+        ReconcileError::Terminal {
+            message: message.to_owned(),
+            retry_after: Some(self.sync_period.min(STATUS_BACKOFF.cap)),
+        }
+    }
+
     /// Writes the status if it has changed, and an event if the readiness has.
     async fn update_status(
         &self,
         name: &NamespacedName,
         application: &CachedApplication,
-        version: Option<String>,
         assessment: &Assessment,
     ) -> Result<StatusUpdate, ReconcileError> {
         let before = application.status.as_ref();
@@ -181,8 +232,7 @@ impl Reconciler {
             return Ok(StatusUpdate::Throttled(wait));
         }
         let (client, meta) = (&self.ownership.client, &application.metadata);
-        let version = version.or_else(|| meta.resource_version.clone());
-        let written = report::write_status(client, meta, version.as_deref(), &status).await;
+        let written = report::write_status(client, meta, &status).await;
         let version = match written {
             Ok(version) => version,
             // Its deletion event will follow.
@@ -194,9 +244,14 @@ impl Reconciler {
                     return Ok(StatusUpdate::Conflict);
                 }
                 let message = format!("failed to update status: {error}");
-                return Err(ReconcileError::transient(message, STATUS_BACKOFF));
+                return Err(if error.is_forbidden() {
+                    self.report_missing_right(&message)
+                } else {
+                    ReconcileError::transient(message, STATUS_BACKOFF)
+                });
             }
         };
+        self.is_denial_logged.store(false, Ordering::Relaxed);
         self.metrics.observe_reconcile("written");
         let event = report::readiness_event(readiness(conditions), &snapshot.conditions);
         self.throttle.record(name);

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::spec::{AppSpec, OWNED_KINDS};
+use super::spec::OWNED_KINDS;
 use super::status::READY;
 use crate::api::{Application, ApplicationCondition, ApplicationStatus, NamespacedName, Partial};
 use crate::controllers::FIELD_MANAGER;
@@ -20,22 +20,49 @@ pub(super) async fn read(client: &Client, name: &NamespacedName) -> Result<Optio
     Ok(found.map(|found| found.metadata))
 }
 
-/// Records the kinds of owned objects. Returns the new resource version.
+/// Records the kinds of owned objects and sets the finalizers. Returns the new metadata.
 pub(super) async fn write_record(
     client: &Client,
-    spec: &AppSpec,
-    version: Option<&str>,
+    name: &NamespacedName,
+    meta: &ObjectMeta,
     kinds: &BTreeSet<GroupKind>,
-) -> Result<Option<String>, ApiError> {
+    finalizers: &[String],
+) -> Result<ObjectMeta, ApiError> {
     let record: Vec<_> = kinds.iter().map(ToString::to_string).collect();
     let record = (!record.is_empty()).then(|| record.join(","));
     let annotations = json!({ OWNED_KINDS: record });
-    let metadata = json!({ "uid": spec.uid, "resourceVersion": version, "annotations": annotations });
-    let patch = Patch::Merge(json!({ "metadata": metadata }));
-    let api = api(client, &spec.name.namespace);
+    patch_metadata(
+        client,
+        name,
+        meta,
+        json!({ "annotations": annotations, "finalizers": finalizers }),
+    )
+    .await
+}
+
+pub(super) async fn write_finalizers(
+    client: &Client,
+    name: &NamespacedName,
+    meta: &ObjectMeta,
+    finalizers: &[String],
+) -> Result<(), ApiError> {
+    patch_metadata(client, name, meta, json!({ "finalizers": finalizers })).await?;
+    Ok(())
+}
+
+/// Merges `change` into the metadata if the Application still has the version of `meta`.
+async fn patch_metadata(
+    client: &Client,
+    name: &NamespacedName,
+    meta: &ObjectMeta,
+    mut change: Value,
+) -> Result<ObjectMeta, ApiError> {
+    change["uid"] = json!(meta.uid);
+    change["resourceVersion"] = json!(meta.resource_version);
+    let patch = Patch::Merge(json!({ "metadata": change }));
     let parameters = PatchParams::apply(FIELD_MANAGER);
-    let written = call(api.patch(&spec.name.name, &parameters, &patch)).await?;
-    Ok(written.metadata.resource_version)
+    let written = call(api(client, &name.namespace).patch(&name.name, &parameters, &patch)).await?;
+    Ok(written.metadata)
 }
 
 /// Replaces the status if the Application still has `version`. `status` already contains the conditions of other
@@ -43,7 +70,6 @@ pub(super) async fn write_record(
 pub(super) async fn write_status(
     client: &Client,
     meta: &ObjectMeta,
-    version: Option<&str>,
     status: &ApplicationStatus,
 ) -> Result<Option<String>, ApiError> {
     let mut status = serde_json::to_value(status).map_err(kube::Error::SerdeError)?;
@@ -54,7 +80,9 @@ pub(super) async fn write_status(
         }
     }
     // The UID makes the patch of a recreated object fail.
-    let patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": version }, "status": status });
+    let patch = json!({
+        "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version }, "status": status,
+    });
     let patch = Patch::Merge(patch);
     let namespace = meta.namespace.as_deref().unwrap_or_default();
     let api = api(client, namespace);

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -6,8 +7,10 @@ use futures::FutureExt;
 use super::cached::CachedApplication;
 use super::event_handler::{ComponentEventHandler, EventHandler, key};
 use super::index::Index;
+use super::kinds::ComponentKinds;
 use super::metrics::Metrics;
-use super::owner_apply::Ownership;
+use super::owners::apply::Ownership;
+use super::owners::finalizer::Adoptions;
 use super::reconciler::{Reconciler, WriteThrottle};
 use super::{NAME, components};
 use crate::api::Application;
@@ -20,6 +23,7 @@ use crate::runtime::workqueue::{ClassLimits, Priority};
 #[derive(Clone)]
 pub struct Options {
     pub workers: usize,
+    pub kinds: ComponentKinds,
     /// The polling interval for component kinds that cannot be watched.
     pub sync_period: Duration,
     /// The namespace to watch; all namespaces if `None`.
@@ -46,6 +50,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
     };
     let settings = Settings {
         sync_period: options.sync_period,
+        kinds: options.kinds.filter().clone(),
     };
     let watches = WatchManager::new(client.clone(), settings, components::open, move |kind, event| {
         components.on_event(kind, &event);
@@ -80,11 +85,14 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
             index: index.clone(),
             metrics: metrics.clone(),
             watches: watches.clone(),
+            adoptions: Adoptions::default(),
         },
+        kinds: options.kinds.clone(),
         index,
         watches,
         throttle: WriteThrottle::default(),
         metrics: metrics.clone(),
+        is_denial_logged: AtomicBool::default(),
         sync_period: options.sync_period,
         stopping: context.stopping.clone(),
     };

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kube::ResourceExt;
 
@@ -69,6 +70,26 @@ impl AppSpec {
         (&self.name, &self.uid, &self.generation) == (name, uid, generation)
             && (&self.kinds, &self.omitted_kinds) == (kinds, omitted_kinds)
             && (&self.selection, &self.add_owner_ref) == (selection, add_owner_ref)
+    }
+
+    /// Returns `new` with the recorded kinds of `known` if a user has removed them: `kubectl replace` removes annotations.
+    /// Our own writes of the record do not change the generation.
+    #[must_use]
+    pub fn with_record_of(new: &Arc<Self>, known: &Self) -> Arc<Self> {
+        let is_kept = |kind| new.recorded_kinds.contains(kind);
+        if new.uid != known.uid || new.generation == known.generation || known.recorded_kinds.iter().all(is_kept) {
+            return Arc::clone(new);
+        }
+        let recorded: BTreeSet<_> = new
+            .recorded_kinds
+            .iter()
+            .chain(&known.recorded_kinds)
+            .cloned()
+            .collect();
+        Arc::new(Self {
+            recorded_kinds: recorded.into_iter().collect(),
+            ..Self::clone(new)
+        })
     }
 
     pub fn watched_kinds(&self) -> impl Iterator<Item = &GroupKind> {

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::index::{Index, is_component};
-use super::owner_plan::application_kind;
+use super::kinds::addition;
+use super::owners::plan::application_kind;
 use super::readiness::{ComponentState, Readiness};
 use super::spec::{AppSpec, MAX_KINDS};
 use crate::api::{ApplicationCondition, ApplicationStatus, ComponentStatus};
@@ -76,6 +77,10 @@ pub fn assess(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)], index
             KindState::Unknown => assessment.problems.push(Problem::minor(format!(
                 "kind {kind} not found: install its CRD or fix spec.componentKinds (the group of \
                  Pods and Services is empty)"
+            ))),
+            KindState::Excluded => assessment.problems.push(Problem::minor(format!(
+                "kind {kind} is not watched: add {} to --application-kinds",
+                addition(kind)
             ))),
             KindState::Failed(error) => assessment.problems.push(Problem::blocking(error.clone())),
             KindState::Objects(view) => {

@@ -36,7 +36,7 @@ impl Resource {
 }
 
 /// Returns all kinds that the API server serves. Needs two requests.
-pub(super) async fn discover(client: &Client) -> Result<HashMap<GroupKind, Resource>, Error> {
+pub async fn discover(client: &Client) -> Result<HashMap<GroupKind, Resource>, Error> {
     let discovery = match Discovery::new(client.clone()).run_aggregated().await {
         // Servers before Kubernetes 1.26 lack aggregated discovery and send a document that cannot be decoded.
         Err(Error::SerdeError(_)) => Discovery::new(client.clone()).run().await?,

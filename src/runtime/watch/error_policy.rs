@@ -12,7 +12,12 @@ use crate::runtime::kube_client::ApiError;
 /// Polling intervals for a definition that is not installed.
 const REQUIRED_POLL: Duration = Duration::from_secs(3);
 const OPTIONAL_POLL: Duration = Duration::from_secs(30);
-/// Failures further apart are unrelated. Longer than the maximum backoff with jitter and the time limit of a request.
+/// Maximum delay between attempts. With the 30 s of client-go, a watch may be back half a minute after its API server.
+const MAX_BACKOFF: Duration = Duration::from_secs(6);
+/// Denials in a row of a watch that worked before, until it counts as forbidden: an API server that starts refuses
+/// requests until it knows the roles.
+const BRIEF_DENIALS: u32 = 10;
+/// Failures further apart are unrelated. Longer than the maximum backoff and the time limit of a request.
 const SERIES_GAP: Duration = Duration::from_secs(120);
 
 /// The reaction of a watch to errors. Every watch retries forever.
@@ -75,12 +80,31 @@ pub(super) struct Retry {
 #[derive(Default)]
 pub(super) struct Failures {
     backoff: DefaultBackoff,
+    brief_denials: u32,
     first_and_last: Option<(Instant, Instant)>,
     /// The last logged failure: true for a missing definition.
     logged: Option<bool>,
 }
 
 impl Failures {
+    /// Records that the watch, not only its list, is permitted.
+    pub(super) fn watch_worked(&mut self) {
+        self.brief_denials = BRIEF_DENIALS;
+    }
+
+    /// Returns true for missing permissions that are likely to return soon.
+    pub(super) fn is_brief_denial(&mut self, failure: &Failure, is_healthy: bool) -> bool {
+        if !failure.is_unauthorized() {
+            return false;
+        }
+        if failure.is_list {
+            return is_healthy;
+        }
+        let is_brief = self.brief_denials > 0;
+        self.brief_denials = self.brief_denials.saturating_sub(1);
+        is_brief
+    }
+
     /// Records a failure; returns the time since the first one of the series.
     pub(super) fn record(&mut self) -> Duration {
         let now = Instant::now();
@@ -100,8 +124,8 @@ impl Failures {
         self.logged.take().is_some()
     }
 
-    pub(super) fn retry(&mut self, policy: ErrorPolicy, failure: &Failure, is_healthy: bool) -> Retry {
-        let mut backoff = || self.backoff.next().unwrap_or_default();
+    pub(super) fn retry(&mut self, policy: ErrorPolicy, failure: &Failure, is_brief: bool) -> Retry {
+        let mut backoff = || self.backoff.next().unwrap_or_default().min(MAX_BACKOFF);
         let reopen = |wait| Retry { wait, reopens: true };
         match (policy, failure.code) {
             (ErrorPolicy::Required, Some(404)) => reopen(REQUIRED_POLL),
@@ -109,7 +133,6 @@ impl Failures {
             // The stream would request the expired version, or the missing kind, forever.
             (_, Some(404 | 410)) => reopen(backoff()),
             (ErrorPolicy::PollWhenForbidden { interval }, _) if failure.is_denied() => {
-                let is_brief = failure.is_list && failure.is_unauthorized() && is_healthy;
                 reopen(if is_brief { backoff() } else { interval })
             }
             _ => Retry {

@@ -11,7 +11,7 @@ use super::events::ObjectEvents;
 use super::planner::Demand;
 use super::store::Store;
 use super::watcher::{Notification, Watch};
-use super::{GroupKind, Object, Scope};
+use super::{GroupKind, KindFilter, Object, Scope};
 
 pub(super) struct KindWatches<K> {
     pub(super) resource: Resource,
@@ -35,9 +35,11 @@ pub(super) fn demands<K>(
     subscribed: &BTreeMap<GroupKind, BTreeSet<String>>,
     served: &HashMap<GroupKind, Resource>,
     running: &HashMap<GroupKind, KindWatches<K>>,
+    filter: &KindFilter,
 ) -> BTreeMap<GroupKind, Demand> {
     let demand = |(kind, namespaces): (&GroupKind, &BTreeSet<String>)| {
-        let resource = served.get(kind).filter(|resource| resource.can_list)?;
+        let is_watched = |resource: &&Resource| resource.can_list && filter.admits(kind, resource);
+        let resource = served.get(kind).filter(is_watched)?;
         let watches = running.get(kind).map(|running| &running.watches);
         let wide = watches.and_then(|watches| watches.get(&Scope::All));
         let demand = Demand {

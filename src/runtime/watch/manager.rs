@@ -23,16 +23,17 @@ use super::planner::{MAX_WATCHES, plan};
 use super::store::{Change, Health, Stored};
 use super::subscriptions::Subscriptions;
 use super::watcher::Notification;
-use super::{FieldSet, GroupKind, Object, Project, Scope};
+use super::{FieldSet, GroupKind, KindFilter, Object, Project, Scope};
 use crate::api::NamespacedName;
 use crate::runtime::kube_client::call;
 
 /// Subscriptions and definitions often change in bursts.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     pub sync_period: Duration,
+    pub kinds: KindFilter,
 }
 
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub enum KindEvent<K> {
 pub enum KindState<K> {
     /// Not listed yet; an event will follow.
     Pending,
+    /// May not be watched by [`Settings::kinds`].
+    Excluded,
     Unknown,
     Failed(String),
     Objects(View<K>),
@@ -152,7 +155,9 @@ where
         }
     }
 
-    pub fn subscribe(&self, user: U, namespace: &str, kinds: BTreeSet<GroupKind>) {
+    /// Replaces the kinds of a subscriber. Excluded ones are neither discovered nor watched.
+    pub fn subscribe(&self, user: U, namespace: &str, mut kinds: BTreeSet<GroupKind>) {
+        kinds.retain(|kind| self.shared.settings.kinds.may_admit(kind));
         if self.shared.subscriptions.lock().set(user, namespace, kinds) {
             self.shared.changed.notify_one();
         }
@@ -167,12 +172,17 @@ where
     /// Returns the state of a kind in a namespace. Stays pending without a subscription.
     #[must_use]
     pub fn state(&self, kind: &GroupKind, namespace: &str) -> KindState<K> {
+        let filter = &self.shared.settings.kinds;
+        if !filter.may_admit(kind) {
+            return KindState::Excluded;
+        }
         let kinds = self.shared.kinds.read();
         let resource = match &kinds.served {
             ServedKinds::Pending => return KindState::Pending,
             ServedKinds::Failed(error) => return KindState::Failed(error.clone()),
             ServedKinds::Known(served) => match served.get(kind) {
                 None => return KindState::Unknown,
+                Some(resource) if !filter.admits(kind, resource) => return KindState::Excluded,
                 Some(resource) => resource,
             },
         };
@@ -341,7 +351,8 @@ where
             let ServedKinds::Known(served) = served else { return };
             running
                 .retain(|kind, running| subscribed.contains_key(kind) && served.get(kind) == Some(&running.resource));
-            for (kind, desired) in plan(&demands(subscribed, served, running), MAX_WATCHES) {
+            let demands = demands(subscribed, served, running, &self.shared.settings.kinds);
+            for (kind, desired) in plan(&demands, MAX_WATCHES) {
                 let (Some(namespaces), Some(resource)) = (subscribed.get(&kind), served.get(&kind)) else {
                     continue;
                 };

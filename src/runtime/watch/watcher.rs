@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use kube::runtime::watcher::{self, Event};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::error_policy::{ErrorPolicy, Failure, Failures, Retry};
 use super::events::Events;
@@ -60,6 +60,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
     async fn process_stream(&self, failures: &mut Failures) -> Duration {
         let mut events = (self.open)();
         let mut is_listing = true;
+        let mut watched_since = Instant::now();
         loop {
             let retry = match self.next(&mut events, is_listing).await {
                 Some(Ok(event)) => {
@@ -68,10 +69,20 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
                         tracing::info!(watch = self.description, "watch re-established");
                     }
                     is_listing = matches!(event, Event::Init | Event::InitApply(_));
+                    match event {
+                        Event::InitDone => watched_since = Instant::now(),
+                        Event::Apply(_) | Event::Delete(_) => failures.watch_worked(),
+                        Event::Init | Event::InitApply(_) => {}
+                    }
                     self.on_event(event);
                     continue;
                 }
-                Some(Err(error)) => self.on_failure(&Failure::from(&error), failures),
+                Some(Err(error)) => {
+                    if !is_listing && !self.store.is_polled() && watched_since.elapsed() >= PROBATION {
+                        failures.watch_worked();
+                    }
+                    self.on_failure(&Failure::from(&error), failures)
+                }
                 None if is_listing => {
                     let failure = Failure {
                         is_list: true,
@@ -130,9 +141,11 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
     fn on_failure(&self, failure: &Failure, failures: &mut Failures) -> Retry {
         let Failure { is_list, code, message } = failure;
         tracing::debug!(watch = self.description, is_list, code, error = message, "watch failed");
-        let retry = failures.retry(self.policy, failure, self.store.is_healthy());
+        let is_brief = failures.is_brief_denial(failure, self.store.is_healthy());
+        let retry = failures.retry(self.policy, failure, is_brief);
         let is_stale = failures.record() >= STALE_LIMIT;
         match self.policy {
+            ErrorPolicy::PollWhenForbidden { .. } if is_brief && !failure.is_list => {}
             ErrorPolicy::PollWhenForbidden { interval } => self.update_health(failure, is_stale, interval),
             policy => failures.log(policy, &self.description, failure),
         }

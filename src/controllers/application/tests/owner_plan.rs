@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::*;
 use crate::controllers::application::index::Index;
-use crate::controllers::application::owner_plan::{Plan, PlannedChange, plan};
+use crate::controllers::application::kinds::ComponentKinds;
+use crate::controllers::application::owners::plan::{self, Plan, PlannedChange};
 use crate::runtime::owner_refs::OwnerChange;
 
 fn owner(name: &str) -> OwnerReference {
@@ -23,6 +24,11 @@ fn owner(name: &str) -> OwnerReference {
 fn owned(mut object: Object<Readiness>, owners: &[&str]) -> Object<Readiness> {
     object.owner_references = owners.iter().map(|name| owner(name)).collect::<Vec<_>>().into();
     object
+}
+
+fn plan(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)], index: &Index) -> Plan {
+    let all: ComponentKinds = "*".parse().unwrap();
+    plan::plan(spec, kinds, index, &all)
 }
 
 fn changes(plan: &Plan) -> Vec<String> {
@@ -100,6 +106,27 @@ fn cluster_scoped_objects_are_never_adopted_and_stale_references_are_removed() {
         plan.problems
     );
     assert!(!plan.problems[0].hides_readiness);
+}
+
+#[test]
+fn protected_kinds_are_not_adopted_and_stale_references_are_removed() {
+    let objects = vec![object("a", ready()), owned(object("b", ready()), &["shop"])];
+    let kinds = [listed("", "ResourceQuota", objects)];
+    let spec = app_spec(json!({ "addOwnerRef": true, "componentKinds": [{ "group": "", "kind": "ResourceQuota" }] }));
+    let not_named = plan(&spec, &kinds, &Index::default());
+    assert_eq!(changes(&not_named), ["b -uid-shop"]);
+    let text = &not_named.problems[0].text;
+    assert!(
+        text.contains("2 ResourceQuota objects not adopted") && text.contains("+/ResourceQuota"),
+        "{text}"
+    );
+    assert!(!not_named.problems[0].hides_readiness);
+    let named = "+/ResourceQuota".parse().unwrap();
+    let plan = plan::plan(&spec, &kinds, &Index::default(), &named);
+    assert_eq!(
+        (changes(&plan), plan.problems.len()),
+        (vec!["a +uid-shop".to_owned()], 0)
+    );
 }
 
 #[test]

@@ -121,6 +121,20 @@ fn an_unknown_kind_is_an_error_but_keeps_readiness() {
 }
 
 #[test]
+fn an_excluded_kind_is_an_error_that_names_the_setting_but_keeps_readiness() {
+    let role = GroupKind::new("rbac.authorization.k8s.io", "Role");
+    let pod = listed("", "Pod", vec![object("p", ready())]);
+    let status = status_of(&[(role, KindState::Excluded), pod]);
+    assert_eq!(summary(&status, "Ready"), "True ComponentsReady: all components ready");
+    assert_eq!(
+        summary(&status, "Error"),
+        "True ErrorSeen: kind Role.rbac.authorization.k8s.io is not watched: add +rbac.authorization.k8s.io/Role to \
+         --application-kinds"
+    );
+    assert_eq!(status.components_ready.as_deref(), Some("1/1"));
+}
+
+#[test]
 fn a_polled_kind_is_an_error_but_keeps_readiness() {
     let kind = GroupKind::new("", "Secret");
     let mut view = view(&kind, vec![object("s", ready())]);

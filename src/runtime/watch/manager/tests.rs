@@ -38,6 +38,13 @@ async fn settle() {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with(KindFilter {
+            has_all_namespaced: true,
+            ..KindFilter::default()
+        })
+    }
+
+    fn with(kinds: KindFilter) -> Self {
         let senders = Senders::default();
         let kind_events: Arc<Mutex<usize>> = Arc::default();
         let (opened, counter) = (Arc::clone(&senders), Arc::clone(&kind_events));
@@ -48,6 +55,7 @@ impl Fixture {
             Client::new(no_server, "default"),
             Settings {
                 sync_period: Duration::from_secs(120),
+                kinds,
             },
             move |_, _, _, scope| {
                 let (sender, events) = unbounded();
@@ -185,6 +193,33 @@ async fn a_cluster_wide_watch_stays_until_its_replacements_are_complete() {
     assert_eq!(fixture.count(), 2);
     assert!(*fixture.kind_events.lock() > before);
     fixture.assert_complete(2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn excluded_kinds_are_neither_subscribed_nor_watched() {
+    let (node, other) = (GroupKind::new("", "Node"), GroupKind::new("example.com", "Widget"));
+    let of = async |named: &[&GroupKind], has_all_namespaced| {
+        let fixture = Fixture::with(KindFilter {
+            named: named.iter().map(|kind| GroupKind::clone(kind)).collect(),
+            has_all_namespaced,
+        });
+        if let ServedKinds::Known(served) = &mut fixture.watches.shared.kinds.write().served {
+            served.insert(node.clone(), Resource::of::<k8s_openapi::api::core::v1::Node>(false));
+        }
+        let all = BTreeSet::from([pods(), node.clone(), other.clone()]);
+        fixture.watches.subscribe(1, "team", all);
+        fixture.update_watches().await;
+        let subscribed = fixture.watches.shared.subscriptions.lock().namespaces().len();
+        let excluded = [&pods(), &node, &other].map(|kind| {
+            let state = fixture.watches.state(kind, "team");
+            matches!(state, KindState::Excluded)
+        });
+        (subscribed, fixture.count(), excluded)
+    };
+    assert_eq!(of(&[&pods()], false).await, (1, 1, [false, true, true]));
+    assert_eq!(of(&[&node, &other], false).await, (2, 1, [true, false, false]));
+    // The scope of a kind is known after discovery.
+    assert_eq!(of(&[], true).await, (3, 1, [false, true, false]));
 }
 
 #[tokio::test(start_paused = true)]

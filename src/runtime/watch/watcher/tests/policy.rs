@@ -72,7 +72,7 @@ async fn an_expired_version_restarts_the_watch() {
 #[tokio::test(start_paused = true)]
 async fn other_failures_resume_the_watch_with_backoff() {
     for code in [403, 500] {
-        let failures = (0..8).map(|_| watch_fails(code));
+        let failures = (0..20).map(|_| watch_fails(code));
         let applied = |name: &str| [Ok(Event::Apply(object(name)))];
         let script = applied("a").into_iter().chain(failures).chain(applied("b"));
         let watch = scripted_with(REQUIRED, vec![script.collect()]);
@@ -82,6 +82,47 @@ async fn other_failures_resume_the_watch_with_backoff() {
         assert_eq!(watch.notifications(), ["object true", "object true"], "{code}");
         assert_eq!(watch.starts().len(), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_back_within_ten_seconds_after_a_long_outage() {
+    for policy in [REQUIRED, POLL] {
+        let mut script = list(&["a"]);
+        script.extend((0..1000).flat_map(|_| list_fails(503)));
+        let watch = scripted_with(policy, vec![script]);
+        let mut longest = 0;
+        let (mut last, mut since) = (watch.steps(), 0);
+        for _ in 0..300 {
+            advance(1).await;
+            since = if watch.steps() == last { since + 1 } else { 0 };
+            last = watch.steps();
+            longest = longest.max(since);
+        }
+        assert!((3..9).contains(&longest), "{longest} s between two attempts");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_worked_is_soon_retried_when_denied() {
+    let denied = || {
+        let mut script = list(&["a"]);
+        script.push(watch_fails(403));
+        script
+    };
+    let mut worked = list(&["a"]);
+    worked.extend([Ok(Event::Apply(object("b"))), watch_fails(403)]);
+    let watch = scripted(vec![worked, denied(), denied(), list(&["c"])]);
+    advance(8).await;
+    assert_eq!((watch.starts().len(), polled(&watch.store)), (4, None));
+    assert_eq!(watch.store.names()[0].name, "c");
+
+    let scripts = std::iter::once(denied()).chain((0..20).map(|_| denied()));
+    let mut scripts: Vec<_> = scripts.collect();
+    scripts[0].insert(2, Ok(Event::Apply(object("b"))));
+    let watch = scripted(scripts);
+    advance(60).await;
+    assert_eq!(watch.starts().len(), 11, "denials that stay are polled");
+    assert!(polled(&watch.store).is_some());
 }
 
 #[tokio::test(start_paused = true)]

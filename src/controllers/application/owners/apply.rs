@@ -3,32 +3,35 @@
 //! The kinds of owned objects are recorded in an annotation before the first owner reference of a kind is written.
 //! Recorded kinds stay watched until nothing of them is owned, so stale references are found after a crash.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use tokio::time::Instant;
 
-use super::index::Index;
-use super::metrics::Metrics;
-use super::owner_plan::{Plan, PlannedChange};
-use super::readiness::Readiness;
-use super::report;
-use super::spec::AppSpec;
-use super::status::Problem;
+use super::finalizer::{Adoptions, finalizers, has_finalizer};
+use super::plan::{Plan, PlannedChange};
 use crate::api::NamespacedName;
 use crate::controllers::FIELD_MANAGER;
+use crate::controllers::application::cached::CachedApplication;
+use crate::controllers::application::index::{Index, is_component};
+use crate::controllers::application::metrics::Metrics;
+use crate::controllers::application::readiness::Readiness;
+use crate::controllers::application::report;
+use crate::controllers::application::spec::AppSpec;
+use crate::controllers::application::status::Problem;
 use crate::runtime::owner_refs::{self as owners, ChangeError, Changed};
-use crate::runtime::watch::WatchManager;
+use crate::runtime::watch::{GroupKind, Object, WatchManager};
 
 /// Concurrent patches. The Application is read before each batch. Each patch needs a connection of about 50 KB.
-const CONCURRENCY: usize = 4;
+pub(super) const CONCURRENCY: usize = 4;
 /// Writes per reconcile; the rest follows in the next one.
 const MAX_WRITES: usize = 64;
 /// Time after which no batch begins, so that slow writes do not hold a worker.
-const MAX_TIME: Duration = Duration::from_secs(10);
+pub(super) const MAX_TIME: Duration = Duration::from_secs(10);
 /// Refusals after which the kind is skipped: it is likely that the whole kind may not be changed.
 const MAX_REFUSALS: usize = 16;
 /// Refusals that are reported by name, for each kind.
@@ -42,6 +45,7 @@ pub struct Ownership {
     pub metrics: Metrics,
     /// Updated with our own writes before their events arrive.
     pub watches: WatchManager<NamespacedName, Readiness>,
+    pub adoptions: Adoptions,
 }
 
 #[derive(Debug, Default)]
@@ -52,17 +56,25 @@ pub struct ApplyResult {
     pub failed: Option<String>,
     /// The Application has changed since it was planned; its event will follow.
     pub is_outdated: bool,
-    /// The resource version after the owned kinds were recorded; none if nothing was recorded.
-    pub version: Option<String>,
+    /// The Application's metadata after the owned kinds were recorded; none if nothing was written.
+    pub written: Option<ObjectMeta>,
+    /// The time until the finalizer can be removed.
+    pub wait: Option<Duration>,
 }
 
 impl Ownership {
-    pub(super) async fn apply(&self, spec: &Arc<AppSpec>, version: Option<&str>, plan: &Plan) -> ApplyResult {
+    pub async fn apply(&self, spec: &Arc<AppSpec>, application: &CachedApplication, plan: &Plan) -> ApplyResult {
         let mut result = ApplyResult::default();
+        let meta = &application.metadata;
         let record = plan.record(spec);
-        if !record.iter().eq(&spec.recorded_kinds) {
-            match report::write_record(&self.client, spec, version, &record).await {
-                Ok(version) => result.version = version,
+        if !plan.adopts() && spec.add_owner_ref && has_finalizer(meta) {
+            result.wait = self.adoptions.wait(&spec.uid);
+        }
+        let needs_finalizer = plan.adopts() || result.wait.is_some();
+        if !record.iter().eq(&application.spec.recorded_kinds) || needs_finalizer != has_finalizer(meta) {
+            let finalizers = finalizers(meta, needs_finalizer);
+            match report::write_record(&self.client, &spec.name, meta, &record, &finalizers).await {
+                Ok(written) => result.written = Some(written),
                 Err(error) if error.is_not_found() || error.is_conflict() => {
                     result.is_outdated = true;
                     return result;
@@ -73,8 +85,29 @@ impl Ownership {
                 }
             }
         }
+        let spec = &self.remember(spec, record);
         self.change(spec, &plan.changes, &mut result).await;
+        if plan.adopts() {
+            self.adoptions.record(&spec.uid);
+        }
         result
+    }
+
+    /// Watches the recorded kinds. The annotation may lack some: `kubectl replace` removes it.
+    fn remember(&self, spec: &Arc<AppSpec>, record: BTreeSet<GroupKind>) -> Arc<AppSpec> {
+        if record.iter().eq(&spec.recorded_kinds) {
+            return Arc::clone(spec);
+        }
+        let recorded = Arc::new(AppSpec {
+            recorded_kinds: record.into_iter().collect(),
+            ..AppSpec::clone(spec)
+        });
+        if self.index.replace(spec, &recorded) {
+            let kinds = recorded.watched_kinds().cloned().collect();
+            self.watches
+                .subscribe(recorded.name.clone(), &recorded.name.namespace, kinds);
+        }
+        recorded
     }
 
     /// Writes in batches. A failing object does not block the others unless many fail.
@@ -99,7 +132,9 @@ impl Ownership {
                 }
             }
             let work = batch.into_iter().map(|planned| async move {
-                let outcome = owners::change(&self.client, FIELD_MANAGER, &planned.target, &planned.change).await;
+                let confirm = |meta| self.confirms(spec, planned, meta);
+                let (target, change) = (&planned.target, &planned.change);
+                let outcome = owners::change(&self.client, FIELD_MANAGER, target, change, confirm).await;
                 (planned, outcome)
             });
             let outcomes = join_all(work).await;
@@ -159,7 +194,21 @@ impl Ownership {
         }
     }
 
-    /// Returns true if the Application still has the planned spec. The store may be stale, and the garbage collector
+    /// Returns true if a change is still desired for an object that has changed since it was planned.
+    async fn confirms(
+        &self,
+        spec: &Arc<AppSpec>,
+        planned: &PlannedChange,
+        meta: ObjectMeta,
+    ) -> Result<bool, ChangeError> {
+        if !planned.is_set() {
+            return Ok(true);
+        }
+        let is_selected = is_component(spec, &planned.kind, &Object::new(meta, ()));
+        Ok(is_selected && self.is_unchanged(spec).await.map_err(ChangeError::Transient)?)
+    }
+
+    /// Returns true if the Application still has the planned spec and our finalizer. The store may be stale, and the garbage collector
     /// deletes whatever a deleted Application has just adopted; Kubernetes' own controllers read again for the same
     /// reason.
     async fn is_unchanged(&self, spec: &Arc<AppSpec>) -> Result<bool, String> {
@@ -176,6 +225,7 @@ impl Ownership {
             live.uid.as_deref() == Some(spec.uid.as_str())
                 && live.deletion_timestamp.is_none()
                 && live.generation == spec.generation
+                && has_finalizer(&live)
         }))
     }
 }

@@ -1,16 +1,17 @@
 //! Decides which owner references to add and remove, without I/O.
 //!
-//! An Application with `addOwnerRef` owns its components and gives up objects that are no longer components. Two rules
-//! protect against excessive garbage collection: namespaced objects never own cluster-scoped ones, and Applications
-//! never own each other in a cycle.
+//! An Application with `addOwnerRef` owns its components and gives up objects that are no longer components. Three rules
+//! protect against excessive garbage collection: namespaced objects never own cluster-scoped ones, Applications never
+//! own each other in a cycle, and kinds that restrict tenants are owned only if the operator names them.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use super::index::{Index, is_component, is_owned};
-use super::spec::AppSpec;
-use super::status::Problem;
+use crate::controllers::application::index::{Index, is_component, is_owned};
+use crate::controllers::application::kinds::{ComponentKinds, addition};
+use crate::controllers::application::spec::AppSpec;
+use crate::controllers::application::status::Problem;
 use crate::runtime::owner_refs::{self as owners, OwnerChange, Target};
 use crate::runtime::watch::{GroupKind, KindState, Object, Resource, View};
 
@@ -40,6 +41,11 @@ impl PlannedChange {
 }
 
 impl Plan {
+    #[must_use]
+    pub fn adopts(&self) -> bool {
+        self.changes.iter().any(PlannedChange::is_set)
+    }
+
     /// Returns the kinds to record before the first write: kinds of which something is owned, will be owned, or may be
     /// owned.
     #[must_use]
@@ -59,7 +65,7 @@ pub fn application_kind() -> GroupKind {
 }
 
 #[must_use]
-pub fn plan<K>(spec: &AppSpec, kinds: &[(GroupKind, KindState<K>)], index: &Index) -> Plan {
+pub fn plan<K>(spec: &AppSpec, kinds: &[(GroupKind, KindState<K>)], index: &Index, allowed: &ComponentKinds) -> Plan {
     let mut plan = Plan::default();
     if spec.selection.is_err() {
         // An invalid selector does not say which objects are components.
@@ -67,14 +73,14 @@ pub fn plan<K>(spec: &AppSpec, kinds: &[(GroupKind, KindState<K>)], index: &Inde
     }
     for (kind, state) in kinds {
         if let KindState::Objects(view) = state {
-            plan.add(spec, kind, view, index);
+            plan.add(spec, kind, view, index, allowed.may_adopt(kind));
         }
     }
     plan
 }
 
 impl Plan {
-    fn add<K>(&mut self, spec: &AppSpec, kind: &GroupKind, view: &View<K>, index: &Index) {
+    fn add<K>(&mut self, spec: &AppSpec, kind: &GroupKind, view: &View<K>, index: &Index, may_adopt: bool) {
         let is_of_applications = spec.add_owner_ref && *kind == application_kind();
         let cycle = if is_of_applications {
             index.adopters_of(spec, view)
@@ -82,7 +88,8 @@ impl Plan {
             BTreeSet::new()
         };
         let (set, remove) = (OwnerChange::Set(owner(spec)), OwnerChange::Remove(spec.uid.clone()));
-        let (mut cluster_scoped, mut in_cycle, mut is_clean) = (0, Vec::new(), view.polled.is_none());
+        let (mut cluster_scoped, mut protected) = (0, 0);
+        let (mut in_cycle, mut is_clean) = (Vec::new(), view.polled.is_none());
         for object in &view.objects {
             let is_owned = is_owned(spec, object);
             if is_owned {
@@ -96,6 +103,10 @@ impl Plan {
             let mut is_desired = spec.add_owner_ref && is_component(spec, kind, object) && *object.uid != *spec.uid;
             if is_desired && !view.resource.is_namespaced {
                 cluster_scoped += 1;
+                is_desired = false;
+            }
+            if is_desired && !may_adopt {
+                protected += 1;
                 is_desired = false;
             }
             if is_desired && cycle.contains(&*object.name) {
@@ -121,6 +132,12 @@ impl Plan {
         if cluster_scoped > 0 {
             self.problems.push(Problem::minor(format!(
                 "{cluster_scoped} {kind} objects not adopted: cluster-scoped objects cannot have a namespaced owner"
+            )));
+        }
+        if protected > 0 {
+            self.problems.push(Problem::minor(format!(
+                "{protected} {kind} objects not adopted: the kind is protected; add {} to --application-kinds",
+                addition(kind)
             )));
         }
         if !in_cycle.is_empty() {

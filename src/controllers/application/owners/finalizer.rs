@@ -1,0 +1,167 @@
+//! The finalizer of Applications that adopt components.
+//!
+//! An owner reference that is written after its owner is gone has the component deleted. So an Application has a
+//! finalizer before the first reference is written, until the last one is known to the garbage collector. If it is
+//! deleted with `--cascade=orphan` meanwhile, our references are removed before the finalizer.
+
+use std::collections::HashMap;
+use std::future::ready;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::apply::{CONCURRENCY, MAX_TIME, Ownership};
+use crate::controllers::FIELD_MANAGER;
+use crate::controllers::application::cached::CachedApplication;
+use crate::controllers::application::report;
+use crate::runtime::kube_client::{ApiError, call};
+use crate::runtime::owner_refs::{self as owners, ChangeError, OwnerChange};
+use crate::runtime::watch::discover;
+
+pub const FINALIZER: &str = "portolan.dev/adoption";
+/// Kubernetes' finalizers for the policies Orphan and Foreground.
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// Time from the last adoption to the removal of the finalizer. The garbage collector learns of owner references from
+/// watches of its own; those it does not know yet are not orphaned.
+const HOLD: Duration = Duration::from_secs(10);
+
+/// The times of the last adoptions, by the UID of the Application.
+#[derive(Debug, Default)]
+pub struct Adoptions(Mutex<HashMap<String, Instant>>);
+
+impl Adoptions {
+    pub(super) fn record(&self, uid: &str) {
+        let mut adoptions = self.0.lock();
+        adoptions.retain(|_, at| at.elapsed() < HOLD);
+        adoptions.insert(uid.to_owned(), Instant::now());
+    }
+
+    /// Returns the time until the finalizer may be removed.
+    pub(super) fn wait(&self, uid: &str) -> Option<Duration> {
+        let age = self.0.lock().get(uid)?.elapsed();
+        HOLD.checked_sub(age).filter(|wait| !wait.is_zero())
+    }
+}
+
+#[must_use]
+pub fn has_finalizer(meta: &ObjectMeta) -> bool {
+    has(meta, FINALIZER)
+}
+
+/// Returns the finalizers with or without ours.
+#[must_use]
+pub fn finalizers(meta: &ObjectMeta, with_ours: bool) -> Vec<String> {
+    let others = meta.finalizers.iter().flatten().filter(|name| *name != FINALIZER);
+    others.cloned().chain(with_ours.then(|| FINALIZER.to_owned())).collect()
+}
+
+/// Returns true if components must survive the deletion of the Application. The garbage collector removes its finalizer
+/// when it has orphaned what it knows, so a deletion whose beginning was not observed may have been one: components that
+/// are left over can be deleted, deleted ones can't be restored.
+#[must_use]
+pub fn must_release(deleting: &ObjectMeta, is_begin_observed: bool) -> bool {
+    has(deleting, ORPHAN) || !is_begin_observed && !has(deleting, FOREGROUND)
+}
+
+fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
+    meta.finalizers.iter().flatten().any(|name| name == finalizer)
+}
+
+/// The result of the removal of all owner references.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Released {
+    Complete,
+    Incomplete,
+}
+
+impl Ownership {
+    /// Removes the owner references to an Application that is being deleted. Objects are listed live: a cache may lack a
+    /// reference that was just written, and the finalizer is all that keeps the object.
+    pub async fn release(&self, application: &CachedApplication) -> Result<Released, ChangeError> {
+        let spec = &application.spec;
+        let start = Instant::now();
+        let served = call(discover(&self.client)).await?;
+        for kind in &spec.recorded_kinds {
+            // Objects of a kind that is no longer served are gone.
+            let Some(resource) = served.get(kind).filter(|resource| resource.is_namespaced) else {
+                continue;
+            };
+            let owned = owners::owned_by(&self.client, resource, &spec.name.namespace, &spec.uid).await?;
+            let remove = OwnerChange::Remove(spec.uid.clone());
+            for batch in owned.chunks(CONCURRENCY) {
+                if start.elapsed() >= MAX_TIME {
+                    return Ok(Released::Incomplete);
+                }
+                let released = batch
+                    .iter()
+                    .map(|target| owners::change(&self.client, FIELD_MANAGER, target, &remove, |_| ready(Ok(true))));
+                try_join_all(released).await?;
+            }
+        }
+        Ok(Released::Complete)
+    }
+
+    /// Removes the finalizer, which ends the deletion.
+    pub async fn remove_finalizer(&self, application: &CachedApplication) -> Result<(), ApiError> {
+        let (meta, name) = (&application.metadata, &application.spec.name);
+        let written = report::write_finalizers(&self.client, name, meta, &finalizers(meta, false)).await;
+        written.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn meta(finalizers: &[&str]) -> ObjectMeta {
+        ObjectMeta {
+            finalizers: Some(finalizers.iter().map(|name| (*name).to_owned()).collect()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    #[test]
+    fn components_are_released_unless_the_deletion_is_known_to_cascade() {
+        for (finalizers, is_begin_observed, expected) in [
+            (&[FINALIZER, "orphan"][..], true, true),
+            (&[FINALIZER, "orphan"], false, true),
+            (&[FINALIZER], true, false),
+            (&[FINALIZER], false, true),
+            (&[FINALIZER, "foregroundDeletion"], false, false),
+        ] {
+            assert_eq!(
+                must_release(&meta(finalizers), is_begin_observed),
+                expected,
+                "{finalizers:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn finalizers_of_others_are_kept() {
+        assert_eq!(finalizers(&meta(&["a"]), true), ["a", FINALIZER]);
+        assert_eq!(finalizers(&meta(&[FINALIZER, "a"]), true), ["a", FINALIZER]);
+        assert_eq!(finalizers(&meta(&[FINALIZER, "a"]), false), ["a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_finalizer_stays_for_a_while_after_the_last_adoption() {
+        let adoptions = Adoptions::default();
+        assert_eq!(adoptions.wait("a"), None);
+        adoptions.record("a");
+        advance(HOLD / 2).await;
+        adoptions.record("b");
+        assert_eq!(adoptions.wait("a"), Some(HOLD / 2));
+        advance(HOLD / 2).await;
+        assert_eq!((adoptions.wait("a"), adoptions.wait("b")), (None, Some(HOLD / 2)));
+        adoptions.record("c");
+        assert_eq!(adoptions.0.lock().len(), 2, "old ones are dropped");
+    }
+}
