@@ -5,6 +5,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ResourceLabel {
@@ -31,7 +32,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub fn register(&self, registry: &mut Registry) {
         let help = "Current use of a shared resource, in bytes or permits";
         registry.register("portolan_budget_used", help, self.used.clone());
         let help = "Limit of a shared resource, in bytes or permits";
@@ -61,6 +62,12 @@ pub struct ResourceMetrics {
     wait: Histogram,
 }
 
+impl Default for ResourceMetrics {
+    fn default() -> Self {
+        Self::unregistered()
+    }
+}
+
 impl ResourceMetrics {
     /// Returns metrics that are not exported.
     #[must_use]
@@ -68,8 +75,12 @@ impl ResourceMetrics {
         Metrics::default().of("", 0)
     }
 
-    pub fn set_used(&self, used: u64) {
-        self.used.set(gauge(used));
+    pub fn add_used(&self, amount: u64) {
+        self.used.inc_by(gauge(amount));
+    }
+
+    pub fn subtract_used(&self, amount: u64) {
+        self.used.dec_by(gauge(amount));
     }
 
     pub fn set_limit(&self, limit: u64) {
@@ -78,6 +89,19 @@ impl ResourceMetrics {
 
     pub fn observe_wait(&self, waited: Duration) {
         self.wait.observe(waited.as_secs_f64());
+    }
+
+    /// Observes the time until the timer is dropped: a canceled wait counts too.
+    pub fn start_wait(&self) -> WaitTimer<'_> {
+        WaitTimer(self, Instant::now())
+    }
+}
+
+pub struct WaitTimer<'a>(&'a ResourceMetrics, Instant);
+
+impl Drop for WaitTimer<'_> {
+    fn drop(&mut self) {
+        self.0.observe_wait(self.1.elapsed());
     }
 }
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 pub use cgroup::memory_limit;
 pub use metrics::{Metrics, ResourceMetrics};
@@ -62,16 +62,17 @@ pub struct Exhausted {
 impl Budget {
     #[must_use]
     pub fn new(resource: &'static str, limit: u64) -> Self {
-        Self::with_metrics(resource, limit, &Metrics::default())
+        Self::with_metrics(resource, limit, ResourceMetrics::unregistered())
     }
 
-    fn with_metrics(resource: &'static str, limit: u64, metrics: &Metrics) -> Self {
-        let metrics = metrics.of(resource, limit);
+    /// Creates a budget that may share its metrics with others.
+    #[must_use]
+    pub fn with_metrics(resource: &'static str, limit: u64, metrics: ResourceMetrics) -> Self {
         Self(Arc::new(Inner {
             resource,
             limit,
             state: Mutex::new(State {
-                shares: Shares::new(limit),
+                shares: Shares::new(limit, metrics.clone()),
                 transfers: OpenTransfers::default(),
             }),
             metrics,
@@ -97,13 +98,23 @@ impl Budget {
     /// Reserves `amount`, or the share of a namespace if that is less, as soon as it is the namespace's turn. Dropping the
     /// future gives up the place in the queue.
     pub async fn reserve(&self, namespace: &str, amount: u64, deadline: Duration) -> Result<Reservation, Exhausted> {
-        let (started, amount) = (Instant::now(), amount.min(self.share()));
-        let reservation = match self.try_reserve(namespace, amount) {
-            Some(reservation) => Ok(reservation),
-            None => self.wait(namespace, amount, deadline).await,
+        let exhausted = |_| Exhausted {
+            resource: self.0.resource,
+            waited: deadline,
         };
-        self.0.metrics.observe_wait(started.elapsed());
-        reservation
+        timeout(deadline, self.acquire(namespace, amount))
+            .await
+            .map_err(exhausted)
+    }
+
+    /// Same as [`Self::reserve`] without a deadline.
+    pub async fn acquire(&self, namespace: &str, amount: u64) -> Reservation {
+        let amount = amount.min(self.share());
+        let _timer = self.0.metrics.start_wait();
+        match self.try_reserve(namespace, amount) {
+            Some(reservation) => reservation,
+            None => self.wait(namespace, amount).await,
+        }
     }
 
     /// Reserves `amount` if it is available and the queues are empty.
@@ -111,25 +122,21 @@ impl Budget {
         let namespace = Arc::from(namespace);
         let mut state = self.0.state.lock();
         let is_taken = state.shares.take(&namespace, amount);
-        is_taken.then(|| self.reservation(&state, namespace, amount))
+        drop(state);
+        is_taken.then(|| self.reservation(namespace, amount))
     }
 
-    async fn wait(&self, namespace: &str, amount: u64, deadline: Duration) -> Result<Reservation, Exhausted> {
+    async fn wait(&self, namespace: &str, amount: u64) -> Reservation {
         let (granted, grant) = oneshot::channel();
         let id = self.0.state.lock().shares.wait(namespace, amount, granted);
         // If the grant comes while the place is given up, the channel drops the reservation.
         let _place = PlaceInQueue { budget: self, id };
         self.grant();
-        let exhausted = Exhausted {
-            resource: self.0.resource,
-            waited: deadline,
-        };
-        // The sender is dropped only by a grant, or after this future.
-        timeout(deadline, grant)
-            .await
-            .ok()
-            .and_then(Result::ok)
-            .ok_or(exhausted)
+        match grant.await {
+            Ok(reservation) => reservation,
+            // The sender is dropped only by a grant, or after this future.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Serves all waiters that can be served.
@@ -138,7 +145,7 @@ impl Budget {
         {
             let mut state = self.0.state.lock();
             while let Some(grant) = state.shares.grant() {
-                let reservation = self.reservation(&state, grant.namespace, grant.amount);
+                let reservation = self.reservation(grant.namespace, grant.amount);
                 grants.push((grant.notify, reservation));
             }
         }
@@ -148,8 +155,7 @@ impl Budget {
         }
     }
 
-    fn reservation(&self, state: &State, namespace: Arc<str>, amount: u64) -> Reservation {
-        self.0.metrics.set_used(state.shares.used());
+    fn reservation(&self, namespace: Arc<str>, amount: u64) -> Reservation {
         Reservation {
             budget: self.clone(),
             namespace,
@@ -164,7 +170,6 @@ impl Budget {
         {
             let mut state = self.0.state.lock();
             state.shares.give_back(namespace, amount);
-            self.0.metrics.set_used(state.shares.used());
         }
         self.grant();
     }

@@ -3,7 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::ResourceMetrics;
+
 pub(super) struct Shares<T> {
+    metrics: ResourceMetrics,
     limit: u64,
     used: u64,
     held: HashMap<Arc<str>, u64>,
@@ -25,8 +28,9 @@ pub(super) struct Grant<T> {
 }
 
 impl<T> Shares<T> {
-    pub(super) fn new(limit: u64) -> Self {
+    pub(super) fn new(limit: u64, metrics: ResourceMetrics) -> Self {
         Self {
+            metrics,
             limit,
             used: 0,
             held: HashMap::new(),
@@ -54,11 +58,13 @@ impl<T> Shares<T> {
 
     fn add(&mut self, namespace: &Arc<str>, amount: u64) {
         self.used += amount;
+        self.metrics.add_used(amount);
         *self.held.entry(Arc::clone(namespace)).or_default() += amount;
     }
 
     pub(super) fn give_back(&mut self, namespace: &Arc<str>, amount: u64) {
         self.used -= amount;
+        self.metrics.subtract_used(amount);
         if let Some(held) = self.held.get_mut(namespace) {
             *held -= amount;
             if *held == 0 {

@@ -98,7 +98,6 @@ impl Transfer {
                 closed.aborted.cancel();
             }
         }
-        self.budget.0.metrics.set_used(state.shares.used());
         Ok(())
     }
 
@@ -118,7 +117,8 @@ impl Transfer {
         };
         let mut state = self.budget.0.state.lock();
         let OpenTransfer { namespace, amount, .. } = state.transfers.open.remove(&self.id).ok_or(full)?;
-        Ok(self.budget.reservation(&state, namespace, amount))
+        drop(state);
+        Ok(self.budget.reservation(namespace, amount))
     }
 }
 
@@ -132,6 +132,5 @@ impl Drop for Transfer {
     fn drop(&mut self) {
         let mut state = self.budget.0.state.lock();
         let _ = state.close(self.id);
-        self.budget.0.metrics.set_used(state.shares.used());
     }
 }

@@ -4,8 +4,6 @@ use std::num::NonZeroUsize;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use prometheus_client::registry::Registry;
-
 use super::metrics::Metrics;
 use super::{Budget, Exhausted, Reservation};
 
@@ -58,6 +56,10 @@ pub struct Budgets {
     pub memory: Budget,
     pub cpu: Budget,
     pub spool: Budget,
+    /// Evaluations of filters, which may take the CPU for seconds.
+    pub filters: Budget,
+    /// Memory of the tags of registries, which are held while a registry is waited for.
+    pub tags: Budget,
     metrics: Metrics,
 }
 
@@ -73,10 +75,13 @@ impl Budgets {
     #[must_use]
     pub fn new(sizes: Sizes) -> Self {
         let metrics = Metrics::default();
+        let budget = |resource, limit| Budget::with_metrics(resource, limit, metrics.of(resource, limit));
         Self {
-            memory: Budget::with_metrics("memory", sizes.memory, &metrics),
-            cpu: Budget::with_metrics("cpu", sizes.cpu_permits, &metrics),
-            spool: Budget::with_metrics("spool", sizes.spool, &metrics),
+            memory: budget("memory", sizes.memory),
+            cpu: budget("cpu", sizes.cpu_permits),
+            spool: budget("spool", sizes.spool),
+            filters: budget("filters", (sizes.cpu_permits / 2).max(1)),
+            tags: budget("registry_tags", sizes.memory / 4),
             metrics,
         }
     }
@@ -86,28 +91,45 @@ impl Budgets {
         &self.metrics
     }
 
-    pub fn register(&self, registry: &mut Registry) {
-        self.metrics.register(registry);
+    /// Reserves memory for `namespace`.
+    pub async fn memory(&self, namespace: &str, bytes: u64) -> Result<Reservation, Exhausted> {
+        self.memory.reserve(namespace, bytes, WAIT).await
     }
 
-    /// Reserves memory and a CPU permit for `namespace`, and runs `work` on a blocking thread. Returns its result with the
-    /// memory, which the caller shrinks to what the result takes.
+    /// Reserves memory for work with a filter, and a permit for the filter: filters leave half of the CPU permits to others.
+    pub async fn filter_memory(&self, namespace: &str, bytes: u64) -> Result<(Reservation, Reservation), Exhausted> {
+        let permit = self.filters.reserve(namespace, 1, WAIT).await?;
+        Ok((self.memory(namespace, bytes).await?, permit))
+    }
+
+    /// Reserves a CPU permit for `namespace`, and runs `work` on a blocking thread.
     ///
-    /// The thread owns both: if the caller is canceled, they are returned when `work` has really ended.
+    /// The thread owns the permit and what `work` captures: if the caller is canceled, they are returned when `work` has
+    /// really ended.
+    pub async fn compute<T: Send + 'static>(
+        &self,
+        namespace: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, WorkError> {
+        let permit = self.cpu.reserve(namespace, 1, WAIT).await?;
+        let thread = tokio::task::spawn_blocking(move || {
+            let result = work();
+            drop(permit);
+            result
+        });
+        thread.await.map_err(|_| WorkError::Panicked)
+    }
+
+    /// Reserves memory, and runs `work` as [`Self::compute`] does. Returns its result with the memory, which the caller
+    /// shrinks to what the result takes.
     pub async fn run<T: Send + 'static>(
         &self,
         namespace: &str,
         memory: u64,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<(T, Reservation), WorkError> {
-        let memory = self.memory.reserve(namespace, memory, WAIT).await?;
-        let permit = self.cpu.reserve(namespace, 1, WAIT).await?;
-        let thread = tokio::task::spawn_blocking(move || {
-            let result = work();
-            drop(permit);
-            (result, memory)
-        });
-        thread.await.map_err(|_| WorkError::Panicked)
+        let memory = self.memory(namespace, memory).await?;
+        self.compute(namespace, move || (work(), memory)).await
     }
 }
 

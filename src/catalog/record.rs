@@ -89,6 +89,17 @@ pub struct State {
     pub reason: String,
     pub message: String,
     pub failures: u32,
+    /// Failed syncs in a row that waited long for a server.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub slow_syncs: u32,
+    /// End of the server's last `Retry-After`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Record {
@@ -356,6 +367,8 @@ mod tests {
             reason: "r".into(),
             message: "m".into(),
             failures: 4,
+            slow_syncs: 5,
+            retry_at: Some(Timestamp::UNIX_EPOCH),
         };
         record.last_sync = Some(serde_json::json!({"charts": 5}));
         assert_eq!(
@@ -364,7 +377,7 @@ mod tests {
                 r#"{"baseline":{"names":1,"versions":2},"#,
                 r#""refused":{"etag":"e","lastModified":"m","digest":"d","reason":"r","message":"m","confirm":"c","inputs":"g"},"#,
                 r#""handled":{"resyncRequests":3,"requestedAt":"a","fluxRequestedAt":"f","last":"l"},"#,
-                r#""schedule":"@daily","state":{"stalled":true,"reason":"r","message":"m","failures":4},"lastSync":{"charts":5}}"#
+                r#""schedule":"@daily","state":{"stalled":true,"reason":"r","message":"m","failures":4,"slowSyncs":5,"retryAt":"1970-01-01T00:00:00Z"},"lastSync":{"charts":5}}"#
             )
         );
     }

@@ -9,9 +9,9 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use crate::api::NamespacedName;
+use crate::controllers::apprepository::running_syncs::Attempt;
 use crate::text::{printable, truncate};
 
 const MAX_NAMES: usize = 3;
@@ -21,7 +21,7 @@ const MAX_NAME_BYTES: usize = 40;
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Shows the running syncs if the standard error output is a terminal. Returns when the sender is dropped.
-pub async fn show(mut running: watch::Receiver<BTreeMap<NamespacedName, CancellationToken>>) {
+pub async fn show(mut running: watch::Receiver<BTreeMap<NamespacedName, Attempt>>) {
     if !io::stderr().is_terminal() {
         return;
     }

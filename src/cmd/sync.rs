@@ -4,7 +4,6 @@ use backon::{ExponentialBuilder, Retryable};
 use clap::Args;
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
-use tokio_util::sync::CancellationToken;
 
 use super::flags::credentials::{credentials, filter};
 use super::flags::database::DatabaseFlags;
@@ -20,6 +19,7 @@ use crate::controllers::apprepository::chart_files::{Batch, Importer, Worklist};
 use crate::controllers::apprepository::decision::{Decision, Mode, decide};
 use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::origin::ONE_SHOT;
+use crate::controllers::apprepository::running_syncs::Attempt;
 use crate::controllers::apprepository::secrets::source::CredentialSource;
 use crate::controllers::apprepository::spec::{
     Defaults, Kind, OneShot, ProxyNamespaces, RepositoryAccess, RepositorySpec, Requests,
@@ -261,7 +261,7 @@ fn is_conflict(error: &SyncAborted) -> bool {
 /// Repeats the sync of a registry that has more charts than one sync pulls.
 async fn sync_completely(syncer: &Syncer, mut request: SyncRequest) -> Result<SyncResult, SyncAborted> {
     loop {
-        let result = syncer.sync(request.clone(), CancellationToken::new()).await?;
+        let result = syncer.sync(request.clone(), Attempt::default()).await?;
         let SyncOutcome::Synced { is_complete: false, .. } = result.outcome else {
             return Ok(result);
         };

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::body::{Body, Spool};
 use super::error::FetchError;
-use super::{Limits, Validators, error};
+use super::{Limits, RequestTracker, Validators, error};
 use crate::text::{printable, truncate};
 
 /// Compressed bytes decompressed between two yields to the runtime. Deflate expands them at most 1,032 times.
@@ -43,6 +43,7 @@ pub(super) async fn read_body(
     is_gzip: bool,
     validators: Validators,
     limits: &Limits,
+    tracker: &RequestTracker,
 ) -> Result<Body, FetchError> {
     let too_large = |actual: u64| FetchError::TooLarge {
         name: url.to_owned(),
@@ -86,6 +87,7 @@ pub(super) async fn read_body(
             decoder = decoder.into_gzip();
         }
         received += chunk.len() as u64;
+        tracker.received(chunk.len() as u64);
         if received >= due {
             deadline = Instant::now() + limits.stall;
             due = received.saturating_add(least);

@@ -52,6 +52,11 @@ pub enum FetchError {
     Timeout { url: String, limit: Duration },
     #[error("downloading {url} stalled: less than 1 KiB/s for {}s after {bytes} bytes; see --stall-timeout", limit.as_secs_f64())]
     Stalled { url: String, limit: Duration, bytes: u64 },
+    #[error(
+        "downloading {0} was aborted: it was the slowest one while no sync worker was free for other namespaces; \
+         retrying among slow repositories"
+    )]
+    Aborted(String),
     #[error("{url} returned {status}; {}", advice(*.status))]
     Status {
         url: String,
@@ -129,6 +134,7 @@ impl FetchError {
             Self::ConnectionLost { .. } => "ConnectionLost",
             Self::Timeout { .. } => "Timeout",
             Self::Stalled { .. } => "DownloadStalled",
+            Self::Aborted(_) => "DownloadAborted",
             Self::Status { status, .. } | Self::BackingOff { status, .. } => status_reason(*status),
             Self::TooLarge { .. } => "TooLarge",
             Self::TooManyRedirects { .. } => "TooManyRedirects",
@@ -153,6 +159,7 @@ impl FetchError {
             | Self::ConnectionLost { .. }
             | Self::Timeout { .. }
             | Self::Stalled { .. }
+            | Self::Aborted(_)
             | Self::BackingOff { .. }
             | Self::Interrupted { .. }
             | Self::Spool(_)

@@ -13,6 +13,7 @@ use super::error::FetchError;
 use super::proxy::Proxies;
 use super::request::{Authorization, Request};
 use super::secret::Secret;
+use super::tracker::RequestTracker;
 use super::url::Origin;
 use crate::text::public_url;
 
@@ -35,6 +36,7 @@ pub struct Access {
     /// Namespace of the repository. Spooled bytes are charged to it, and namespaces share the limits of a host fairly.
     pub namespace: String,
     pub repository: String,
+    pub tracker: RequestTracker,
 }
 
 impl Access {

@@ -15,19 +15,21 @@ use tokio::time::Instant;
 use super::error::FetchError;
 use super::host_credentials::HostRequester;
 use super::retry_after::{Backoff, Backoffs};
+use crate::budget::{Budget, Reservation, ResourceMetrics};
 use crate::clock::TokioClock;
-use crate::sync_ext::fair_semaphore::{FairLimits, FairPermit, FairSemaphore, Requester};
 
 /// Beyond it, idle hosts without a backoff are dropped: they lose at most a fraction of a second of their rate limit.
 const MAX_IDLE_HOSTS: usize = 1_024;
 /// Beyond it, idle hosts lose their backoff too: an index may name any number of hosts, and each may send a `Retry-After`.
 const MAX_HOSTS: usize = 4_096;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct HostLimits {
     pub(super) requests_per_second: NonZeroU32,
     pub(super) burst: NonZeroU32,
-    pub(super) max_concurrent_requests: usize,
+    pub(super) max_concurrent_requests: NonZeroU32,
+    /// Of the requests in flight to all hosts.
+    pub(super) metrics: ResourceMetrics,
 }
 
 /// Hosts by name and port.
@@ -41,7 +43,7 @@ pub(super) struct Hosts {
 pub(super) struct Host {
     name: String,
     rate: RateLimiter<NotKeyed, InMemoryState, TokioClock>,
-    permits: FairSemaphore,
+    permits: Budget,
     backoffs: Mutex<Backoffs>,
 }
 
@@ -70,13 +72,6 @@ impl Hosts {
         hosts.insert(name.to_owned(), Arc::clone(&host));
         host
     }
-
-    /// Returns the number of requests in flight, and the limit of each host.
-    pub(super) fn usage(&self) -> (usize, usize) {
-        let hosts = self.hosts.lock();
-        let used = hosts.values().map(|host| host.permits.usage().0).sum();
-        (used, self.limits.max_concurrent_requests)
-    }
 }
 
 impl Host {
@@ -85,23 +80,19 @@ impl Host {
         Self {
             name: name.to_owned(),
             rate: RateLimiter::direct_with_clock(quota, TokioClock),
-            permits: FairSemaphore::new(FairLimits {
-                total: limits.max_concurrent_requests,
-                per_group: limits.max_concurrent_requests.div_ceil(2),
-                per_object: usize::MAX,
-            }),
+            permits: Budget::with_metrics(
+                "host_requests",
+                limits.max_concurrent_requests.get().into(),
+                limits.metrics.clone(),
+            ),
             backoffs: Mutex::default(),
         }
     }
 
     /// Waits for a permit and the rate limit. The caller holds the permit until it has read the body.
-    pub(super) async fn acquire(&self, requester: &HostRequester) -> Result<FairPermit, FetchError> {
+    pub(super) async fn acquire(&self, requester: &HostRequester) -> Result<Reservation, FetchError> {
         self.check_backoff(requester)?;
-        let permit = self.permits.acquire(Requester {
-            group: requester.namespace.clone(),
-            ..Requester::default()
-        });
-        let permit = permit.await;
+        let permit = self.permits.acquire(&requester.namespace, 1).await;
         while let Err(not_yet) = self.rate.check() {
             tokio::time::sleep(not_yet.wait_time_from(TokioClock.now())).await;
         }
@@ -131,11 +122,12 @@ impl Host {
 mod tests {
     use super::*;
 
-    fn hosts(requests_per_second: u32, burst: u32, max_concurrent_requests: usize) -> Hosts {
+    fn hosts(requests_per_second: u32, burst: u32, max_concurrent_requests: u32) -> Hosts {
         Hosts::new(HostLimits {
             requests_per_second: NonZeroU32::new(requests_per_second).unwrap(),
             burst: NonZeroU32::new(burst).unwrap(),
-            max_concurrent_requests,
+            max_concurrent_requests: NonZeroU32::new(max_concurrent_requests).unwrap(),
+            metrics: ResourceMetrics::unregistered(),
         })
     }
 
@@ -217,7 +209,7 @@ mod tests {
         for _ in 0..8 {
             hostile.push(host.acquire(&of("hostile")).await.unwrap());
         }
-        assert_eq!(hosts.usage(), (8, 8));
+        assert_eq!(host.permits.used(), 8);
         let (more, honest) = (of("hostile"), of("honest"));
         let (more, honest) = (host.acquire(&more), host.acquire(&honest));
         tokio::pin!(more, honest);

@@ -27,6 +27,7 @@ mod retry_after;
 pub mod secret;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tracker;
 mod url;
 
 use std::num::NonZeroU32;
@@ -47,9 +48,10 @@ pub use proxy::Proxies;
 use proxy::ProxyConfig;
 pub use request::{Authorization, Request, Response};
 use reqwest::StatusCode;
+pub use tracker::{InFlight, RequestTracker};
 pub use url::index_url;
 
-use crate::budget::{Budget, Budgets};
+use crate::budget::{Budget, Budgets, ResourceMetrics};
 use crate::text::public_url;
 pub use encoded::percent_decoded;
 use secret::Secret;
@@ -88,7 +90,9 @@ pub struct Settings {
     pub requests_per_second: NonZeroU32,
     pub burst: NonZeroU32,
     /// Limit per host of requests whose bodies are not fully read. A namespace gets half of it while another one waits.
-    pub max_concurrent_requests: usize,
+    pub max_concurrent_requests: NonZeroU32,
+    /// Of the requests in flight to all hosts.
+    pub request_metrics: ResourceMetrics,
     /// Allows connections to non-public addresses, except link-local addresses and metadata services.
     pub allow_private_networks: bool,
     /// Allows connections to loopback and unspecified addresses, if private networks are allowed too.
@@ -109,7 +113,8 @@ impl Default for Settings {
             spool: Budgets::default().spool,
             requests_per_second: number(50),
             burst: number(100),
-            max_concurrent_requests: 8,
+            max_concurrent_requests: number(8),
+            request_metrics: ResourceMetrics::unregistered(),
             allow_private_networks: true,
             allow_loopback: true,
         }
@@ -170,6 +175,7 @@ impl Fetcher {
             requests_per_second: settings.requests_per_second,
             burst: settings.burst,
             max_concurrent_requests: settings.max_concurrent_requests,
+            metrics: settings.request_metrics,
         });
         let policy = Policy {
             allow_private_networks: settings.allow_private_networks,
@@ -227,10 +233,9 @@ impl Fetcher {
         })))
     }
 
-    /// Returns the number of requests in flight to all hosts, and the limit of each.
     #[must_use]
-    pub fn host_usage(&self) -> (usize, usize) {
-        self.0.hosts.usage()
+    pub fn tracker(&self) -> &RequestTracker {
+        &self.0.access.tracker
     }
 
     /// Returns a digest of the credentials and connection settings. Equal requesters get equal responses.
@@ -278,9 +283,10 @@ impl Fetcher {
             url: public_url(&request.url),
             limit: limits.total,
         };
-        tokio::time::timeout(limits.total, self.0.follow(request, limits))
-            .await
-            .map_err(timeout)?
+        tokio::select! {
+            sent = tokio::time::timeout(limits.total, self.0.follow(request, limits)) => sent.map_err(timeout)?,
+            () = self.0.access.tracker.aborted() => Err(FetchError::Aborted(public_url(&request.url))),
+        }
     }
 }
 

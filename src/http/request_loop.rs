@@ -34,6 +34,7 @@ impl Inner {
             let (client, proxy) = self.clients.for_url(&url, limits.connect).await?;
             let host = self.hosts.get(&url::host_and_port(&url));
             let _permit = host.acquire(&self.requester).await?;
+            let in_flight = self.access.tracker.begin();
             let mut headers = headers.clone();
             if let Some(authorization) = credentials.for_hop(&url) {
                 headers.insert(header::AUTHORIZATION, authorization);
@@ -49,8 +50,13 @@ impl Inner {
                     bytes: 0,
                 })?
                 .map_err(|error| error::classify(&error, &url, proxy))?;
+            if response.status() == StatusCode::OK {
+                let response = self.read_response(request, response, url, limits).await?;
+                in_flight.answered();
+                return Ok(response);
+            }
+            in_flight.answered();
             match response.status() {
-                StatusCode::OK => return self.read_response(request, response, url, limits).await,
                 StatusCode::NOT_MODIFIED if is_conditional => return self.without_body(response, url),
                 status if is_redirect(status) => {
                     let next = redirect_target(&url, &response)?;
@@ -84,7 +90,8 @@ impl Inner {
         let spool = self
             .spool
             .open(url_text.clone(), limits.max_bytes, &self.access.namespace);
-        let body = download::read_body(response, spool, &url_text, is_gzip, validators_of(&headers), limits).await?;
+        let (validators, tracker) = (validators_of(&headers), &self.access.tracker);
+        let body = download::read_body(response, spool, &url_text, is_gzip, validators, limits, tracker).await?;
         Ok(Response {
             status: StatusCode::OK,
             headers,

@@ -16,6 +16,9 @@ const MAX_BACKOFF: Duration = Duration::from_mins(15);
 const REPOSITORIES_PER_NAMESPACE: usize = 2;
 /// Namespaces with a `Retry-After` that hold all requests to the host.
 const NAMESPACES_PER_HOST: usize = 3;
+/// Upper bound of a hold of the host, and time until it may be held again: three namespaces of one tenant, whose own paths
+/// answer with a `Retry-After`, would otherwise stop the repositories of all others.
+const MAX_HOST_HOLD: Duration = Duration::from_mins(1);
 /// Repositories with a `Retry-After`. A held namespace adds none, so there are few.
 const MAX_HELD: usize = 1_024;
 
@@ -28,7 +31,11 @@ pub(super) struct Backoff {
 
 /// The repositories of one host that have received a `Retry-After`. What else is held follows from them.
 #[derive(Debug, Default)]
-pub(super) struct Backoffs(HashMap<HostRequester, Backoff>);
+pub(super) struct Backoffs {
+    by_requester: HashMap<HostRequester, Backoff>,
+    /// The start of the last hold of the host.
+    host_held_at: Option<Instant>,
+}
 
 impl Backoffs {
     /// Starts a backoff, or extends one. Returns its duration, which is at most [`MAX_BACKOFF`].
@@ -36,12 +43,15 @@ impl Backoffs {
         let duration = retry_after.min(MAX_BACKOFF);
         let until = Instant::now() + duration;
         self.remove_expired();
-        if self.0.len() >= MAX_HELD && !self.0.contains_key(requester) {
-            let soonest = self.0.iter().min_by_key(|(_, backoff)| backoff.until);
+        if self.by_requester.len() >= MAX_HELD && !self.by_requester.contains_key(requester) {
+            let soonest = self.by_requester.iter().min_by_key(|(_, backoff)| backoff.until);
             let soonest = soonest.map(|(requester, _)| requester.clone());
-            soonest.and_then(|requester| self.0.remove(&requester));
+            soonest.and_then(|requester| self.by_requester.remove(&requester));
         }
-        let backoff = self.0.entry(requester.clone()).or_insert(Backoff { status, until });
+        let backoff = self
+            .by_requester
+            .entry(requester.clone())
+            .or_insert(Backoff { status, until });
         if backoff.until < until {
             *backoff = Backoff { status, until };
         }
@@ -59,7 +69,7 @@ impl Backoffs {
             let has_same_credentials = other.credentials.is_some() && other.credentials == requester.credentials;
             same_transport(other) && (is_same || has_same_credentials)
         };
-        let own = self.0.iter().filter(|(other, _)| same_account(other));
+        let own = self.by_requester.iter().filter(|(other, _)| same_account(other));
         let own = own.map(|(_, backoff)| *backoff).max_by_key(|backoff| backoff.until);
         let namespace = self.until_fewer_than(REPOSITORIES_PER_NAMESPACE, |other| {
             (other.namespace == requester.namespace).then_some(&other.repository)
@@ -67,13 +77,14 @@ impl Backoffs {
         let host = self.until_fewer_than(NAMESPACES_PER_HOST, |other| {
             same_transport(other).then_some(&other.namespace)
         });
+        let host = host.and_then(|backoff| host_hold(&mut self.host_held_at, backoff));
         let all = [own, namespace, host].into_iter().flatten();
         all.max_by_key(|backoff| backoff.until)
     }
 
     pub(super) fn is_empty(&mut self) -> bool {
         self.remove_expired();
-        self.0.is_empty()
+        self.by_requester.is_empty()
     }
 
     /// Returns the backoff that ends when fewer than `count` keys have one.
@@ -83,7 +94,7 @@ impl Backoffs {
         key: impl Fn(&'a HostRequester) -> Option<&'a String>,
     ) -> Option<Backoff> {
         let keyed = self
-            .0
+            .by_requester
             .iter()
             .filter_map(|(other, backoff)| Some((key(other)?, *backoff)));
         let mut latest_first: Vec<_> = keyed.collect();
@@ -95,8 +106,20 @@ impl Backoffs {
 
     fn remove_expired(&mut self) {
         let now = Instant::now();
-        self.0.retain(|_, backoff| backoff.until > now);
+        self.by_requester.retain(|_, backoff| backoff.until > now);
     }
+}
+
+/// Limits a hold of the host to [`MAX_HOST_HOLD`], and leaves as much time before the next one.
+fn host_hold(held_at: &mut Option<Instant>, backoff: Backoff) -> Option<Backoff> {
+    let now = Instant::now();
+    let is_over = |at: &Instant| now.duration_since(*at) >= 2 * MAX_HOST_HOLD;
+    if held_at.as_ref().is_none_or(is_over) {
+        *held_at = Some(now);
+    }
+    let started = held_at.unwrap_or(now);
+    let until = backoff.until.min(started + MAX_HOST_HOLD);
+    (until > now).then_some(Backoff { until, ..backoff })
 }
 
 /// Parses a `Retry-After` header, in seconds or as a date. Returns zero for a date before `now`, `None` for invalid values.
@@ -187,6 +210,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_host_is_held_for_at_most_half_of_the_time() {
+        let mut backoffs = Backoffs::default();
+        let mut free = 0;
+        for second in 0..600 {
+            if second % 30 == 0 {
+                for namespace in ["a", "b", "c"] {
+                    add(&mut backoffs, &repository(namespace, "1"), 900);
+                }
+            }
+            free += usize::from(held(&mut backoffs, &repository("d", "x")).is_none());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(free, 300);
+        assert!(held(&mut backoffs, &repository("a", "1")).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_repository_with_its_own_transport_cannot_hold_the_host_for_others() {
         let mut backoffs = Backoffs::default();
         for namespace in ["a", "b", "c"] {
@@ -214,7 +254,7 @@ mod tests {
         for number in 0..3 * MAX_HELD {
             add(&mut backoffs, &repository(&number.to_string(), "1"), 30);
         }
-        assert_eq!(backoffs.0.len(), MAX_HELD);
+        assert_eq!(backoffs.by_requester.len(), MAX_HELD);
     }
 
     #[rstest]

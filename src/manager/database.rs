@@ -12,6 +12,9 @@ use crate::controllers::Task;
 
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
+/// Pause until the next try of the first claim.
+const CLAIM_RETRY: Duration = Duration::from_secs(1);
+
 /// Pause between two reads of the Secret, which may change later than the password of the database.
 const PASSWORD_RETRY: Duration = Duration::from_secs(5);
 
@@ -23,24 +26,24 @@ pub(super) struct Identity {
     pub(super) cluster_id: Option<String>,
 }
 
-/// Claims the database for this cluster. A database that is not reachable is claimed later.
-pub(super) async fn claim(catalog: &Catalog, identity: &Identity) -> Result<(), Error> {
+/// Claims the database for this cluster. Returns false if it is not reachable, and must be claimed later.
+pub(super) async fn claim(catalog: &Catalog, identity: &Identity) -> Result<bool, Error> {
     let Some(cluster_id) = &identity.cluster_id else {
-        return Ok(());
+        return Ok(true);
     };
     match catalog.claim(cluster_id, &identity.origin).await {
-        Ok(Claim::Held) => Ok(()),
+        Ok(Claim::Held) => Ok(true),
         Ok(Claim::TakenOver { from }) => {
             tracing::warn!(
                 cluster = from,
                 "taking over the database of a cluster that has not used it for 5 minutes, keeping its charts"
             );
-            Ok(())
+            Ok(true)
         }
         Err(error @ catalog::Error::OtherCluster { .. }) => Err(Error::from_display(error)),
         Err(error) => {
-            tracing::warn!(%error, "failed to claim the database, retrying in a minute");
-            Ok(())
+            tracing::warn!(%error, "failed to claim the database, retrying");
+            Ok(false)
         }
     }
 }
@@ -62,14 +65,17 @@ pub(super) fn tasks(
 
 /// Returns only if another cluster has taken over the database, which ends the process.
 async fn renew_claim(catalog: Catalog, identity: Identity) {
-    let mut ticks = interval(RENEW_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_claimed = false;
     loop {
-        ticks.tick().await;
-        if let Err(error) = claim(&catalog, &identity).await {
-            tracing::error!(%error, "lost the database to another cluster");
-            return;
+        match claim(&catalog, &identity).await {
+            Ok(now_claimed) => is_claimed |= now_claimed,
+            Err(error) => {
+                tracing::error!(%error, "lost the database to another cluster");
+                return;
+            }
         }
+        // Until the first claim, another cluster may use the database.
+        sleep(if is_claimed { RENEW_INTERVAL } else { CLAIM_RETRY }).await;
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Error, Options};
+use crate::budget;
 use crate::catalog::Catalog;
 use crate::runtime::kube_client::review::may_get_path;
 use crate::server::{self, Authorize, Check, Decision, ListenAddress, Server};
@@ -40,6 +41,7 @@ impl Listening {
 pub(super) async fn listen(
     options: &Options,
     registry: Registry,
+    budgets: &budget::Metrics,
     health: &Health,
     authorize: Option<Authorize>,
     shutdown: &CancellationToken,
@@ -47,10 +49,11 @@ pub(super) async fn listen(
     let probes = server::probe_routes(health.live_checks(), health.ready_checks(options, shutdown));
     let metrics = server::metrics_routes(Arc::new(registry), authorize);
     let limit = options.http_connections;
+    let used = budgets.of("http_connections", limit as u64);
     let shutdown = CancellationToken::new();
     let mut tasks = vec![tokio::spawn(beat(health.clone(), shutdown.clone()))];
     let mut start = async |address: &ListenAddress, flag, routes, what| {
-        let server = Server::bind(address, routes, limit).await;
+        let server = Server::bind(address, routes, limit, used.clone()).await;
         let server = server.map_err(|error| {
             Error(format!(
                 "failed to listen on {address}: {error}; choose another address with {flag}"

@@ -98,14 +98,14 @@ impl Error {
 /// A part cannot be set up or ends, the Lease is lost, or reconciles do not end within the drain timeout.
 pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
     let mut registry = Registry::default();
-    let metrics = Metrics::register(&mut registry);
+    let apprepository = options.apprepository.as_ref();
+    let budgets = apprepository.map(|options| options.sync.budgets.metrics().clone());
+    let budgets = budgets.unwrap_or_default();
+    let metrics = Metrics::register(&mut registry, &budgets);
     registry.register_collector(Box::new(ProcessMetrics));
-    if let Some(apprepository) = &options.apprepository {
-        apprepository.sync.budgets.register(&mut registry);
-    }
     let health = Health::default();
     let authorize = authorize_metrics(options, &metrics).await?;
-    let listening = health::listen(options, registry, &health, authorize, &shutdown).await?;
+    let listening = health::listen(options, registry, &budgets, &health, authorize, &shutdown).await?;
     let result = lead(options, &metrics, &health, &shutdown).await;
     listening.end().await;
     result

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::database::Identity;
 use super::startup::{self, OpenCatalog, Patience};
 use super::{Error, Options, SourceOptions};
+use crate::budget;
 use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
 use crate::controllers::{Controller, SetupContext, Source, application, apprepository};
 use crate::runtime::controller::{self, Key};
@@ -29,13 +30,14 @@ pub struct Metrics {
 
 impl Metrics {
     /// Registers all metrics.
-    pub fn register(registry: &mut Registry) -> Self {
+    pub fn register(registry: &mut Registry, budgets: &budget::Metrics) -> Self {
+        budgets.register(registry);
         Self {
             queue: workqueue::Metrics::register(registry),
             workers: controller::Metrics::register(registry),
             apprepository: apprepository::metrics::Metrics::register(registry),
             application: application::metrics::Metrics::register(registry),
-            requests: RequestMetrics::register(registry),
+            requests: RequestMetrics::register(registry, budgets.of("api_requests", 0)),
         }
     }
 }

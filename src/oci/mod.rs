@@ -15,6 +15,7 @@ mod name;
 mod pages;
 mod pull;
 mod reference;
+mod tag_memory;
 mod tags;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ pub use manifest::{Descriptor, Manifest, manifest};
 pub use name::{is_repository_name, is_tag, is_version, tag_of, version_of};
 pub use pull::ChartManifest;
 pub use reference::ChartReference;
+pub use tag_memory::TagMemory;
 pub use tags::Tags;
 use url::Url;
 
@@ -94,6 +96,7 @@ pub struct Registry {
     hub: Option<Url>,
     limits: Limits,
     auth: auth::AuthState,
+    tag_memory: Option<TagMemory>,
 }
 
 impl Registry {
@@ -131,7 +134,15 @@ impl Registry {
             hub,
             limits,
             auth: auth::AuthState::default(),
+            tag_memory: None,
         })
+    }
+
+    /// Charges the memory of listed tags.
+    #[must_use]
+    pub fn charging(mut self, tag_memory: TagMemory) -> Self {
+        self.tag_memory = Some(tag_memory);
+        self
     }
 
     #[cfg(test)]

@@ -25,6 +25,9 @@ impl Registry {
         let limit = self.limits.tags;
         let listed = self.pages(&scope, &path, validators, |url, bytes| {
             let page = decode::tag_list(bytes).map_err(OciError::invalid(url))?;
+            if let Some(memory) = &self.tag_memory {
+                memory.charge_listed(&page);
+            }
             tags.extend(page.into_iter().filter(|tag| seen.insert(tag.clone())));
             if tags.len() > limit {
                 return Err(OciError::too_many(url, limit as u64, "tags"));

@@ -10,6 +10,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::budget::ResourceMetrics;
+
 /// Places that are left to probes once all others are in use.
 pub const RESERVED: usize = 8;
 /// Connections of one address that read metrics.
@@ -22,6 +24,7 @@ pub(super) struct Connections(Arc<Inner>);
 
 struct Inner {
     limit: usize,
+    metrics: ResourceMetrics,
     table: Mutex<Table>,
 }
 
@@ -57,9 +60,10 @@ enum Phase {
 }
 
 impl Connections {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(super) fn new(limit: usize, metrics: ResourceMetrics) -> Self {
         Self(Arc::new(Inner {
             limit,
+            metrics,
             table: Mutex::default(),
         }))
     }
@@ -82,6 +86,7 @@ impl Connections {
             closed: closed.clone(),
         };
         table.entries.insert(id, entry);
+        self.0.metrics.add_used(1);
         let phase = if is_reserved { Phase::Header(now) } else { Phase::Idle };
         Some(Connection {
             connections: self.clone(),
@@ -93,11 +98,6 @@ impl Connections {
 
     fn general_limit(&self) -> usize {
         self.0.limit.saturating_sub(RESERVED)
-    }
-
-    /// Returns the number of connections and their limit.
-    pub(super) fn usage(&self) -> (usize, usize) {
-        (self.0.table.lock().entries.len(), self.0.limit)
     }
 }
 
@@ -196,12 +196,17 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.connections.0.table.lock().entries.remove(&self.id);
+        self.connections.0.metrics.subtract_used(1);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn connections(limit: usize) -> Connections {
+        Connections::new(limit, ResourceMetrics::unregistered())
+    }
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -217,7 +222,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_oldest_idle_connection_is_closed_when_all_places_are_in_use() {
-        let connections = Connections::new(RESERVED + 2);
+        let connections = connections(RESERVED + 2);
         let first = connections.admit(PEER).unwrap();
         tokio::time::advance(Duration::from_secs(1)).await;
         let second = connections.admit(PEER).unwrap();
@@ -227,12 +232,12 @@ mod tests {
         first.end();
         let third = connections.admit(PEER).unwrap();
         assert!(second.closed.is_cancelled() && !first.closed.is_cancelled() && !third.closed.is_cancelled());
-        assert_eq!(connections.usage(), (2, RESERVED + 2));
+        assert_eq!(connections.0.table.lock().entries.len(), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn reserved_places_serve_probes_only() {
-        let connections = Connections::new(RESERVED + 2);
+        let connections = connections(RESERVED + 2);
         let mut general = busy(&connections, 2);
         let probe = connections.admit(PEER).unwrap();
         let other = connections.admit(PEER).unwrap();
@@ -243,19 +248,19 @@ mod tests {
         let other = connections.admit(PEER).unwrap();
         general.pop();
         assert!(other.begin("/metrics"));
-        assert_eq!(connections.usage().0, 3);
+        assert_eq!(connections.0.table.lock().entries.len(), 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_refused_if_all_places_serve_requests() {
-        let connections = Connections::new(RESERVED + 2);
+        let connections = connections(RESERVED + 2);
         let _all = busy(&connections, RESERVED + 2);
         assert!(connections.admit(PEER).is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_reserved_place_without_a_request_is_lost_after_five_seconds() {
-        let connections = Connections::new(RESERVED);
+        let connections = connections(RESERVED);
         let reserved = connections.admit(PEER).unwrap();
         let start = Instant::now();
         reserved.closed().await;
@@ -273,7 +278,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_header_must_be_complete_within_five_seconds() {
-        let connections = Connections::new(256);
+        let connections = connections(256);
         let connection = connections.admit(PEER).unwrap();
         assert!(
             tokio::time::timeout(Duration::from_secs(20), connection.closed())
@@ -288,7 +293,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_has_at_most_16_connections_for_metrics() {
-        let connections = Connections::new(256);
+        let connections = connections(256);
         let mut all: Vec<_> = (0..=MAX_METRICS_PER_PEER)
             .map(|_| connections.admit(PEER).unwrap())
             .collect();

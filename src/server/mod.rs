@@ -29,6 +29,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use crate::budget::ResourceMetrics;
 pub use connections::RESERVED as RESERVED_CONNECTIONS;
 use connections::{Connection, Connections};
 pub use health::Check;
@@ -55,23 +56,22 @@ pub struct Server {
 }
 
 impl Server {
-    pub async fn bind(address: &ListenAddress, routes: Router, max_connections: usize) -> io::Result<Self> {
+    pub async fn bind(
+        address: &ListenAddress,
+        routes: Router,
+        max_connections: usize,
+        metrics: ResourceMetrics,
+    ) -> io::Result<Self> {
         Ok(Self {
             listener: address.bind().await?,
             routes,
-            connections: Connections::new(max_connections),
+            connections: Connections::new(max_connections, metrics),
         })
     }
 
     /// Returns the bound address, with the actual port for port 0.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
-    }
-
-    /// Returns a function that reports the number of connections and their limit.
-    pub fn usage(&self) -> impl Fn() -> (usize, usize) + Send + Sync + 'static {
-        let connections = self.connections.clone();
-        move || connections.usage()
     }
 
     /// Serves until `shutdown`, then drains in-flight responses.

@@ -17,9 +17,14 @@ async fn start(checks: Vec<Check>, registry: Registry) -> TestServer {
 }
 
 async fn start_with(routes: Router) -> TestServer {
-    let server = Server::bind(&"127.0.0.1:0".parse().unwrap(), routes, 256)
-        .await
-        .unwrap();
+    let server = Server::bind(
+        &"127.0.0.1:0".parse().unwrap(),
+        routes,
+        256,
+        ResourceMetrics::unregistered(),
+    )
+    .await
+    .unwrap();
     let address = server.local_addr().unwrap();
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(server.run(shutdown.clone()));
@@ -154,7 +159,13 @@ async fn shutdown_closes_idle_connections_and_the_listener() {
 #[tokio::test]
 async fn a_port_in_use_is_an_error() {
     let server = start(vec![], Registry::default()).await;
-    let again = Server::bind(&server.address.to_string().parse().unwrap(), Router::new(), 256).await;
+    let again = Server::bind(
+        &server.address.to_string().parse().unwrap(),
+        Router::new(),
+        256,
+        ResourceMetrics::unregistered(),
+    )
+    .await;
     assert_eq!(again.err().map(|error| error.kind()), Some(io::ErrorKind::AddrInUse));
 }
 

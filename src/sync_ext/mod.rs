@@ -1,6 +1,4 @@
-//! In-memory state per object, and a semaphore that is fair between tenants.
-
-pub mod fair_semaphore;
+//! In-memory state per object.
 
 use std::collections::HashMap;
 use std::hash::Hash;

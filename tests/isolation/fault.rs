@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::{Executor, PgConnection};
 
+use super::INDEX;
 use super::arena::{Arena, Database, Engine, roll_back};
 use crate::support::archives::{Chart, index};
 use crate::support::chart_server::{ChartServer, Fault as ServerFault, Page};
@@ -19,7 +20,6 @@ use crate::threats::{budgets, icons};
 const SERVERS: usize = 64;
 /// Repositories that use one server.
 const TENANTS: usize = 8;
-const INDEX: &str = "apiVersion: v1\nentries:\n  web:\n  - {name: web, version: 1.0.0, urls: [web.tgz]}\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {

@@ -4,3 +4,22 @@ mod arena;
 mod chaos;
 mod fairness;
 mod fault;
+mod preemption;
+
+use crate::support::world::World;
+
+const INDEX: &str = "apiVersion: v1\nentries:\n  web:\n  - {name: web, version: 1.0.0, urls: [web.tgz]}\n";
+
+/// Declares a repository in a namespace.
+fn declare(world: &World, namespace: &str, name: &str, url: &str) {
+    let manifest = format!(
+        "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata: {{namespace: {namespace}, name: {name}}}\n\
+         spec: {{type: helm, url: \"{url}\"}}\n"
+    );
+    world.write(&format!("{namespace}-{name}.yaml"), manifest);
+}
+
+async fn charts(world: &World, namespace: &str) -> Vec<String> {
+    let statement = format!("SELECT chart_id FROM charts WHERE repo_namespace = '{namespace}'");
+    world.texts(&statement).await
+}

@@ -9,6 +9,7 @@ use portolan::budget::Budgets;
 use portolan::catalog::{Catalog, ChartInfo, Database, Login, Settings as CatalogSettings};
 use portolan::controllers::apprepository::decision::Mode;
 use portolan::controllers::apprepository::metrics::Metrics;
+use portolan::controllers::apprepository::running_syncs::Attempt;
 use portolan::controllers::apprepository::secrets::source::CredentialSource;
 use portolan::controllers::apprepository::spec::{Defaults, Kind, OneShot, ProxyNamespaces, RepositorySpec};
 use portolan::controllers::apprepository::sync::filter_process::FilterProcesses;
@@ -22,7 +23,6 @@ use portolan::runtime::cron::Intervals;
 use serde_json::{Value, json};
 use sqlx::SqlitePool;
 use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
 
 use crate::support::archives::sha256;
 use crate::support::chart_server::{ChartServer, Page};
@@ -183,7 +183,7 @@ impl Site {
             started: Timestamp::now(),
             fresh_since: Timestamp::now(),
         };
-        self.syncer.sync(request, CancellationToken::new()).await.unwrap()
+        self.syncer.sync(request, Attempt::default()).await.unwrap()
     }
 
     pub async fn sync(&self) -> SyncResult {

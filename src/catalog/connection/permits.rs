@@ -122,7 +122,7 @@ impl Shared {
             let held = state.held.entry(waiter.namespace.clone()).or_default();
             held.permits += 1;
             held.commits += usize::from(waiter.usage == Usage::Commit);
-            self.metrics.set_used(state.used as u64);
+            self.metrics.add_used(1);
             // A permit that can't be delivered is dropped, which takes the lock again.
             drop(state);
             let _ = waiter.sender.send(Permit {
@@ -178,7 +178,7 @@ impl Drop for Permit {
                 state.held.remove(&self.namespace);
             }
         }
-        self.shared.metrics.set_used(state.used as u64);
+        self.shared.metrics.subtract_used(1);
         drop(state);
         self.shared.dispatch();
     }

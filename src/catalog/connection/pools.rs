@@ -29,9 +29,9 @@ const SQLITE_READERS: u32 = 4;
 /// Timeout of short writes for the writer of SQLite, which may be in a commit.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Timeout for a connection that commits a sync. Long, because syncs of large repositories may be queued, and a sync
-/// that gives up here has to be repeated.
-const COMMIT_QUEUE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// Timeout for a connection that commits a sync. Long, because a sync that gives up here has to be repeated; shorter than
+/// a wait for memory, which the sync holds.
+const COMMIT_QUEUE_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
 /// Connections that were idle for this long are pinged before use, because a firewall may have dropped them. Fresher
 /// ones are not, because a ping costs as much as most statements.

@@ -4,7 +4,6 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 
-use super::count;
 use super::parse::{bytes, positive_duration};
 use super::resources::ResourceFlags;
 use crate::budget::Budgets;
@@ -109,7 +108,8 @@ impl FetchFlags {
             spool: budgets.spool.clone(),
             requests_per_second: self.host_requests_per_second,
             burst: self.host_burst,
-            max_concurrent_requests: count(self.host_requests_at_once),
+            max_concurrent_requests: self.host_requests_at_once,
+            request_metrics: (budgets.metrics()).of("host_requests", self.host_requests_at_once.get().into()),
             allow_private_networks: self.allow_private_networks,
             allow_loopback,
         };

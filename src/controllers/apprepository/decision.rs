@@ -28,6 +28,15 @@ pub const SYNC_BACKOFF: Backoff = Backoff {
     cap: Duration::from_secs(15 * 60),
 };
 
+/// Failed syncs in a row after which a repository is slow.
+const SLOW_AFTER: u32 = 3;
+
+/// Time without a response from which on a failed sync counts for [`SLOW_AFTER`].
+const SLOW_SYNC: Duration = Duration::from_secs(60);
+
+/// Upper bound of a stored `Retry-After`, which the fetcher has bounded already.
+const MAX_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(15);
+
 /// The cron trigger polls twice a second. The timer fires after it, so that a tick causes one reconcile.
 const TRIGGER_LATENCY: Duration = Duration::from_secs(1);
 
@@ -221,13 +230,41 @@ pub fn retry_delay(failures: u32) -> Duration {
     SYNC_BACKOFF.delay(failures.saturating_sub(1))
 }
 
+/// Returns true if the syncs of the repository wait for servers that do not respond. They share few workers, until one
+/// succeeds.
+#[must_use]
+pub const fn is_slow(record: &Record) -> bool {
+    record.state.slow_syncs >= SLOW_AFTER
+}
+
+/// Returns the number of slow syncs in a row after a failed one, which was `unanswered` for this time.
+#[must_use]
+pub fn slow_syncs(before: u32, unanswered: Duration, was_aborted: bool) -> u32 {
+    match before {
+        _ if was_aborted => SLOW_AFTER,
+        SLOW_AFTER.. => before,
+        _ if unanswered > SLOW_SYNC => before + 1,
+        _ => 0,
+    }
+}
+
+/// Returns the time before which a server asked for no request.
+#[must_use]
+pub fn retry_at(retry_after: Option<Duration>, now: Timestamp) -> Option<Timestamp> {
+    let delay = SignedDuration::try_from(retry_after?).unwrap_or(MAX_RETRY_AFTER);
+    now.checked_add(delay.min(MAX_RETRY_AFTER)).ok()
+}
+
 /// Returns the time of the retry after a transient failure. Ticks before it are skipped, or a server that fails would be
 /// asked at every tick.
 fn next_retry(record: &Record, now: Timestamp) -> Option<Timestamp> {
     let has_failed = record.state.ready == Some(false) && !record.state.stalled;
     let last = record.last_attempt.filter(|last| has_failed && *last <= now)?;
     let delay = SignedDuration::try_from(retry_delay(record.state.failures)).unwrap_or_default();
-    last.checked_add(delay).ok()
+    let backoff = last.checked_add(delay).ok()?;
+    // Bounded, since the clock may have been set back.
+    let requested = record.state.retry_at.map(|at| at.min(now + MAX_RETRY_AFTER));
+    requested.max(Some(backoff))
 }
 
 fn is_due(spec: &RepositorySpec, record: &Record, now: Timestamp) -> bool {

@@ -88,6 +88,7 @@ impl Reconciler {
             reason: "InvalidObject".to_owned(),
             message: message.clone(),
             failures: 1,
+            ..State::default()
         };
         // Without the record, the status has fewer details.
         let record = self.catalog.record(name).await.ok().flatten();

@@ -27,6 +27,8 @@ pub use setup::{Parts, setup};
 
 /// The name of the controller, and of the class of keys that it syncs.
 pub const NAME: &str = "apprepository";
+/// The class of keys that it syncs with few workers: the last syncs waited in vain for their servers.
+pub const SLOW: &str = "apprepository/slow";
 /// The class of keys whose chart files it imports.
 pub const CHART_FILES: &str = "apprepository/chart-files";
 /// The class of keys whose charts it removes: a deletion waits for no sync of others.
@@ -39,4 +41,5 @@ pub const SHRINK_REFUSED: &str = "ShrinkRefused";
 #[cfg(test)]
 mod tests {
     mod schedule;
+    mod slow;
 }

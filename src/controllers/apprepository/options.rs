@@ -10,7 +10,7 @@ use super::sync::SyncContext;
 use super::sync::filter_process::FilterProcesses;
 use super::sync::location::FileAccess;
 use super::sync::object_limits::ObjectLimits;
-use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, NAME, chart_files};
+use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, NAME, SLOW, chart_files};
 use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::helm::index::DecodeLimits;
@@ -39,10 +39,17 @@ pub struct Options {
 }
 
 impl Options {
+    /// Returns the number of workers for slow repositories, besides the others.
     #[must_use]
-    pub fn classes(&self) -> [(&'static str, ClassLimits); 3] {
+    pub const fn slow_workers(&self) -> usize {
+        self.workers.div_ceil(4)
+    }
+
+    #[must_use]
+    pub fn classes(&self) -> [(&'static str, ClassLimits); 4] {
         [
             (NAME, sync_limits(self.workers)),
+            (SLOW, sync_limits(self.slow_workers())),
             (CHART_FILES, with_reserve(self.files_workers)),
             (CLEANUP, with_reserve(CLEANUP_WORKERS)),
         ]

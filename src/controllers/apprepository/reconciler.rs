@@ -13,10 +13,9 @@ use kube::api::ObjectMeta;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::CLEANUP;
 use super::chart_files::ImportQueue;
 use super::decision::{
-    Decision, Identity, Mode, decide, fresh_since, has_charts, identity, retry_delay, until_due, until_next,
+    Decision, Identity, Mode, decide, fresh_since, has_charts, identity, is_slow, retry_delay, until_due, until_next,
 };
 use super::event_handler::{cleanup_key, reconcile_inputs};
 use super::events;
@@ -29,6 +28,7 @@ use super::state::RepositoryStates;
 use super::status::{self, Facts, ImportProgress, Phase};
 use super::sync::Syncer;
 use super::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
+use super::{CLEANUP, NAME, SLOW};
 use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{self, Catalog, Fence, Handled, Record, State};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
@@ -67,12 +67,20 @@ pub struct Reconciler {
     pub stopping: CancellationToken,
 }
 
+/// The reason for a reconcile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause<'a> {
+    Key(&'a Key, Priority),
+    /// A sync is due whatever the schedule says.
+    Forced,
+}
+
 impl Reconcile for Reconciler {
-    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
+    fn reconcile<'a>(&'a self, key: &'a Key, priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         async move {
             match key.class {
                 CLEANUP => self.clean_up(&key.name).await,
-                _ => self.reconcile_repository(&key.name, false).await,
+                _ => self.reconcile_repository(&key.name, Cause::Key(key, priority)).await,
             }
         }
         .boxed()
@@ -85,7 +93,7 @@ impl Reconciler {
         if is_gone(self.store.get(name).as_ref()) {
             return self.clean_up(name).await;
         }
-        self.reconcile_repository(name, true).await
+        self.reconcile_repository(name, Cause::Forced).await
     }
 
     /// Returns the cached object, after a reset of the state that belongs to another one of its name.
@@ -96,7 +104,7 @@ impl Reconciler {
         seen
     }
 
-    async fn reconcile_repository(&self, name: &NamespacedName, forced: bool) -> Result<Action, ReconcileError> {
+    async fn reconcile_repository(&self, name: &NamespacedName, cause: Cause<'_>) -> Result<Action, ReconcileError> {
         if self.stopping.is_cancelled() {
             return Ok(Action::Done);
         }
@@ -106,7 +114,7 @@ impl Reconciler {
         };
         match seen {
             Cached::Invalid { meta, error } => self.report_invalid_object(name, &meta, &error).await,
-            Cached::Object(object) => self.sync_if_due(name, &object, forced).await,
+            Cached::Object(object) => self.sync_if_due(name, &object, cause).await,
         }
     }
 
@@ -114,7 +122,7 @@ impl Reconciler {
         &self,
         name: &NamespacedName,
         object: &AppRepository,
-        forced: bool,
+        cause: Cause<'_>,
     ) -> Result<Action, ReconcileError> {
         self.states.update(name, |state| {
             state.approved_removal = None;
@@ -143,12 +151,20 @@ impl Reconciler {
             Ok(own) => own,
             Err(error) => return self.report_database_error(object, &spec, None, &error).await,
         };
+        let is_slow = record.as_ref().is_some_and(is_slow);
+        if let Cause::Key(key, priority) = cause
+            && key.class != class(is_slow)
+        {
+            let class = class(is_slow);
+            self.queue.add(Key { class, ..key.clone() }, priority);
+            return Ok(Action::Done);
+        }
         let now = Timestamp::now();
         if let Some(record) = &record {
             self.metrics.observe(record);
         }
         let decision = match decide(&spec, record.as_ref(), now) {
-            Decision::Wait if forced || self.states.read(name, |state| state.force_sync) => {
+            Decision::Wait if cause == Cause::Forced || self.states.read(name, |state| state.force_sync) => {
                 Decision::Sync(Mode::Conditional)
             }
             decision => decision,
@@ -244,7 +260,10 @@ impl Reconciler {
                 tracing::warn!(error = ?failure, "failed to set Reconciling condition");
             }
         }
-        let running = self.running_syncs.begin(name);
+        let running = match previous.as_ref().is_some_and(is_slow) {
+            false => self.running_syncs.begin(name),
+            true => self.running_syncs.begin_slow(name),
+        };
         // A change before `begin` canceled nothing, but it enqueued the key again.
         if !self.is_current(name, &object.metadata) {
             return Ok(Action::Done);
@@ -252,7 +271,7 @@ impl Reconciler {
         // Before the sync reads the Secret: a change during the sync forces another one.
         let was_forced = self.states.update(name, |state| std::mem::take(&mut state.force_sync));
         let timer = self.metrics.start();
-        let result = self.syncer.sync(request, running.token().clone()).await;
+        let result = self.syncer.sync(request, running.attempt().clone()).await;
         drop(running);
         let is_complete = match &result {
             Ok(result) => !matches!(&result.outcome, SyncOutcome::Failed(failed) if failed.transient),
@@ -340,6 +359,7 @@ impl Reconciler {
             reason: error.reason().to_owned(),
             message: error.to_string(),
             failures: 1,
+            ..State::default()
         };
         let written = self.write_status(object, spec, record, Some(&state), Phase::Idle).await;
         if let Err(failure) = written {
@@ -411,6 +431,11 @@ impl Reconciler {
             Err(error) => ignore_not_found(error),
         }
     }
+}
+
+/// Returns the class whose workers sync a repository. No other class does, so that a repository has one worker.
+const fn class(is_slow: bool) -> &'static str {
+    if is_slow { SLOW } else { NAME }
 }
 
 fn is_same(current: &ObjectMeta, meta: &ObjectMeta) -> bool {

@@ -1,17 +1,33 @@
 //! Tracks the running syncs, to list and to cancel them.
 
+mod preemption;
+
 use std::collections::BTreeMap;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::NamespacedName;
+use crate::http::RequestTracker;
+
+pub use preemption::preempt;
+
+/// The handles of one sync; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Attempt {
+    /// Canceled when the repository is deleted: nothing is written.
+    pub canceled: CancellationToken,
+    /// Aborted when other namespaces need the worker: the sync fails, and its repository counts as slow.
+    pub requests: RequestTracker,
+    /// Has a worker of the class of slow repositories.
+    pub is_slow: bool,
+}
 
 /// The running syncs; a handle, cheap to clone.
 #[derive(Clone, Debug)]
-pub struct RunningSyncs(watch::Sender<Tokens>);
+pub struct RunningSyncs(watch::Sender<Attempts>);
 
-type Tokens = BTreeMap<NamespacedName, CancellationToken>;
+type Attempts = BTreeMap<NamespacedName, Attempt>;
 
 impl Default for RunningSyncs {
     fn default() -> Self {
@@ -22,13 +38,13 @@ impl Default for RunningSyncs {
 impl RunningSyncs {
     /// Returns the running syncs by name, and their changes.
     #[must_use]
-    pub fn subscribe(&self) -> watch::Receiver<BTreeMap<NamespacedName, CancellationToken>> {
+    pub fn subscribe(&self) -> watch::Receiver<BTreeMap<NamespacedName, Attempt>> {
         self.0.subscribe()
     }
 
     pub fn cancel(&self, name: &NamespacedName) {
-        if let Some(token) = self.0.borrow().get(name) {
-            token.cancel();
+        if let Some(attempt) = self.0.borrow().get(name) {
+            attempt.canceled.cancel();
         }
     }
 
@@ -42,13 +58,29 @@ impl RunningSyncs {
     /// Registers a sync of `name` until the guard is dropped.
     #[must_use]
     pub fn begin(&self, name: &NamespacedName) -> RunningSync {
-        let token = CancellationToken::new();
+        self.register(name, Attempt::default())
+    }
+
+    /// Same as [`Self::begin`] for a slow repository.
+    #[must_use]
+    pub fn begin_slow(&self, name: &NamespacedName) -> RunningSync {
+        let is_slow = true;
+        self.register(
+            name,
+            Attempt {
+                is_slow,
+                ..Attempt::default()
+            },
+        )
+    }
+
+    fn register(&self, name: &NamespacedName, attempt: Attempt) -> RunningSync {
         self.0
-            .send_modify(|running| drop(running.insert(name.clone(), token.clone())));
+            .send_modify(|running| drop(running.insert(name.clone(), attempt.clone())));
         RunningSync {
             syncs: self.clone(),
             name: name.clone(),
-            token,
+            attempt,
         }
     }
 }
@@ -57,13 +89,13 @@ impl RunningSyncs {
 pub struct RunningSync {
     syncs: RunningSyncs,
     name: NamespacedName,
-    token: CancellationToken,
+    attempt: Attempt,
 }
 
 impl RunningSync {
     #[must_use]
-    pub fn token(&self) -> &CancellationToken {
-        &self.token
+    pub fn attempt(&self) -> &Attempt {
+        &self.attempt
     }
 }
 
@@ -83,8 +115,8 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| NamespacedName::new("default", name));
         let (first, second) = (syncs.begin(&a), syncs.begin(&b));
         syncs.cancel(&a);
-        assert!(first.token().is_cancelled());
-        assert!(!second.token().is_cancelled());
+        assert!(first.attempt().canceled.is_cancelled());
+        assert!(!second.attempt().canceled.is_cancelled());
     }
 
     #[tokio::test]
@@ -94,7 +126,7 @@ mod tests {
         let running = syncs.begin(&name);
         let mut ended = Box::pin(syncs.end(&name));
         assert!(futures::poll!(&mut ended).is_pending());
-        assert!(running.token().is_cancelled());
+        assert!(running.attempt().canceled.is_cancelled());
         drop(running);
         ended.await;
     }

@@ -13,12 +13,13 @@ use super::options::Options;
 use super::origin::Origin;
 use super::orphans::{self, OrphanFinder};
 use super::reconciler::Reconciler;
+use super::running_syncs::preempt;
 use super::secrets::source::CredentialSource;
 use super::secrets::{self, repositories_of};
 use super::state::RepositoryStates;
 use super::sync::Syncer;
 use super::sync::location::FileAccess;
-use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, NAME};
+use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, NAME, SLOW};
 use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::Catalog;
 use crate::controllers::{Controller, SetupContext, Source, Task};
@@ -121,7 +122,13 @@ impl Parts {
         let due = context.queue.clone();
         let schedule = self.schedule;
         let schedule = schedule.run(move |name, jitter| due.add_after(key(&name), jitter, Priority::LOW));
-        let mut leader_tasks = vec![refill.boxed(), self.orphans.run(self.listed).boxed(), schedule.boxed()];
+        let preempt = preempt(options.running.clone(), context.queue.clone());
+        let mut leader_tasks = vec![
+            refill.boxed(),
+            self.orphans.run(self.listed).boxed(),
+            schedule.boxed(),
+            preempt.boxed(),
+        ];
         if let Source::Cluster(client) = &context.source {
             if options.watch_secrets {
                 sources.push(watch_secrets(client, options, &self.store, self.states, &context.queue));
@@ -137,6 +144,11 @@ impl Parts {
                 Class {
                     name: NAME,
                     workers: options.workers,
+                    reconciler: Arc::clone(&self.reconciler) as Arc<dyn Reconcile>,
+                },
+                Class {
+                    name: SLOW,
+                    workers: options.slow_workers(),
                     reconciler: Arc::clone(&self.reconciler) as Arc<dyn Reconcile>,
                 },
                 Class {

@@ -82,7 +82,7 @@ async fn a_permit_is_released_after_the_body_has_been_read() {
     })
     .await;
     let fetcher = Fetcher::new(Settings {
-        max_concurrent_requests: 1,
+        max_concurrent_requests: NonZeroU32::MIN,
         ..Settings::default()
     })
     .unwrap();
@@ -125,7 +125,7 @@ async fn redirects_are_followed_without_user_information() {
 async fn redirect_loops_end_after_ten_redirects() {
     let server = Server::start(|_| redirect("/again")).await;
     let fetcher = Fetcher::new(Settings {
-        max_concurrent_requests: 1,
+        max_concurrent_requests: NonZeroU32::MIN,
         ..Settings::default()
     })
     .unwrap();

@@ -43,10 +43,9 @@ pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Res
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| ConnectError(format!("failed to create a client for the API server: {error}")))?;
     let builder = builder.with_layer(&ResponseTimeout::default()).with_layer(requests);
-    let limiter = options.limits.map(RequestLimiter::new);
-    if let Some(limiter) = &limiter {
-        requests.watch_permits(limiter.permits());
-    }
+    let limiter = options
+        .limits
+        .map(|limits| RequestLimiter::new(limits, requests.in_flight()));
     Ok(limit_responses(builder.build(), limiter))
 }
 

@@ -1,6 +1,5 @@
 //! Metrics of requests to the API server, named as in client-go.
 
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use axum::http::{Request, Response};
@@ -12,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tower::{Layer, Service};
 
-use crate::sync_ext::fair_semaphore::FairSemaphore;
+use crate::budget::ResourceMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
@@ -24,26 +23,23 @@ struct Labels {
 #[derive(Clone, Debug, Default)]
 pub struct RequestMetrics {
     requests: Family<Labels, Counter>,
-    permits: Arc<OnceLock<FairSemaphore>>,
+    in_flight: ResourceMetrics,
 }
 
 impl RequestMetrics {
-    pub fn register(registry: &mut Registry) -> Self {
-        let requests = Self::default();
+    /// `in_flight` counts requests of limited clients.
+    pub fn register(registry: &mut Registry, in_flight: ResourceMetrics) -> Self {
+        let requests = Self {
+            in_flight,
+            ..Self::default()
+        };
         let help = "Number of HTTP requests, partitioned by status code, method, and host";
         registry.register("rest_client_requests", help, requests.requests.clone());
         requests
     }
 
-    pub(super) fn watch_permits(&self, permits: FairSemaphore) {
-        // One client of the process is limited.
-        let _ = self.permits.set(permits);
-    }
-
-    /// Returns the number of limited requests in flight, and the limit.
-    #[must_use]
-    pub fn usage(&self) -> Option<(usize, usize)> {
-        self.permits.get().map(FairSemaphore::usage)
+    pub(super) fn in_flight(&self) -> ResourceMetrics {
+        self.in_flight.clone()
     }
 }
 
@@ -111,7 +107,7 @@ mod tests {
     #[tokio::test]
     async fn requests_are_counted_by_code_host_and_method() {
         let mut registry = Registry::default();
-        let requests = RequestMetrics::register(&mut registry);
+        let requests = RequestMetrics::register(&mut registry, ResourceMetrics::unregistered());
         let server = tower::service_fn(|_: Request<()>| async {
             Ok::<_, Infallible>(Response::builder().status(409).body(()).unwrap())
         });

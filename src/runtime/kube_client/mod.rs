@@ -1,5 +1,6 @@
 mod call;
 mod connect;
+mod fair_semaphore;
 pub mod metrics;
 mod request_limits;
 pub mod response_size;

@@ -11,8 +11,9 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::fair_semaphore::{FairLimits, FairPermit, FairSemaphore, Requester};
+use crate::budget::ResourceMetrics;
 use crate::clock::TokioClock;
-use crate::sync_ext::fair_semaphore::{FairLimits, FairPermit, FairSemaphore, Requester};
 
 /// Requests in flight for one object.
 const PER_OBJECT: usize = 4;
@@ -36,21 +37,19 @@ pub(super) struct RequestLimiter {
 }
 
 impl RequestLimiter {
-    pub(super) fn new(limits: RequestLimits) -> Self {
+    pub(super) fn new(limits: RequestLimits, metrics: ResourceMetrics) -> Self {
         let rate = limits.per_second.map(Quota::per_second);
         Self {
-            permits: FairSemaphore::new(FairLimits {
-                total: limits.inflight,
-                per_group: limits.inflight,
-                per_object: PER_OBJECT,
-            }),
+            permits: FairSemaphore::new(
+                FairLimits {
+                    total: limits.inflight,
+                    per_object: PER_OBJECT,
+                },
+                metrics,
+            ),
             rate: rate.map(|quota| RateLimiter::direct_with_clock(quota, TokioClock)),
             paused_until: Mutex::new(Instant::now()),
         }
-    }
-
-    pub(super) fn permits(&self) -> FairSemaphore {
-        self.permits.clone()
     }
 
     /// Sends a request with `send`, which returns the complete response. Repeats it after a 429 with `Retry-After`.
@@ -155,10 +154,11 @@ mod tests {
     use super::*;
 
     fn limiter(inflight: usize, per_second: Option<u32>) -> RequestLimiter {
-        RequestLimiter::new(RequestLimits {
+        let limits = RequestLimits {
             inflight,
             per_second: per_second.and_then(NonZeroU32::new),
-        })
+        };
+        RequestLimiter::new(limits, ResourceMetrics::unregistered())
     }
 
     fn patch(uri: &str) -> Request<Body> {
@@ -187,7 +187,6 @@ mod tests {
         highest.store(0, Ordering::SeqCst);
         join_all((0..20).map(|_| limiter.limit(patch(&status_of("ships", 1, 1)), send))).await;
         assert_eq!(highest.load(Ordering::SeqCst), PER_OBJECT);
-        assert_eq!(limiter.permits.usage(), (0, 64));
     }
 
     #[tokio::test(start_paused = true)]

@@ -31,7 +31,7 @@ use process::Process;
 /// A child without work ends after this time.
 const IDLE: Duration = Duration::from_secs(60);
 /// A child that keeps more memory than this after its work is replaced, so that the next one has its full limit.
-const MAX_KEPT: u64 = 16 * 1024 * 1024;
+const MAX_KEPT: u64 = 8 * 1024 * 1024;
 
 #[derive(Clone, Debug)]
 pub struct Program {

@@ -215,6 +215,12 @@ impl<K: Item> Queue<K> {
         self.shared.lock().ready.len()
     }
 
+    /// Returns the number of namespaces of a class that have ready keys but no worker, because all workers are in use.
+    #[must_use]
+    pub fn starved_namespaces(&self, class: &str) -> usize {
+        self.shared.lock().ready.starved_namespaces(class)
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,7 +1,7 @@
 //! Order of the ready keys of a class: by priority, then namespaces in turn, then first in.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Priority;
@@ -58,6 +58,14 @@ impl<K> Order<K> {
         if let Some(key) = self.remove(namespace, ticket, from) {
             self.insert(namespace, key, ticket, to);
         }
+    }
+
+    /// Returns the namespaces with ready keys.
+    pub(super) fn namespaces(&self) -> HashSet<&str> {
+        let levels = self.levels.values();
+        levels
+            .flat_map(|level| level.namespaces.keys().map(|name| &**name))
+            .collect()
     }
 
     /// Returns true if a namespace with room has a ready key.

@@ -73,6 +73,10 @@ impl<K: Item> Ready<K> {
         self.classes.values().map(|class| class.order.len()).sum()
     }
 
+    pub(super) fn starved_namespaces(&self, class: &str) -> usize {
+        self.classes.get(class).map_or(0, Class::starved_namespaces)
+    }
+
     pub(super) fn is_dirty(&self, key: &K) -> bool {
         self.dirty.contains_key(key)
     }
@@ -161,6 +165,17 @@ impl<K: Item> Class<K> {
         self.order.push(namespace.namespace(), key, priority)
     }
 
+    fn starved_namespaces(&self) -> usize {
+        let Self {
+            order,
+            limits,
+            processing,
+        } = self;
+        let is_starved =
+            |namespace: &&str| processing.of(namespace) == 0 && !processing.has_room(limits.as_ref(), namespace);
+        order.namespaces().into_iter().filter(is_starved).count()
+    }
+
     fn can_take(&self) -> bool {
         let Self {
             order,
@@ -183,9 +198,12 @@ impl<K: Item> Class<K> {
 }
 
 impl Processing {
+    fn of(&self, namespace: &str) -> usize {
+        self.by_namespace.get(namespace).copied().unwrap_or_default()
+    }
+
     fn has_room(&self, limits: Option<&ClassLimits>, namespace: &str) -> bool {
-        let own = self.by_namespace.get(namespace).copied().unwrap_or_default();
-        limits.is_none_or(|limits| limits.has_room(self.total, own))
+        limits.is_none_or(|limits| limits.has_room(self.total, self.of(namespace)))
     }
 
     fn begin(&mut self, namespace: &str) {

@@ -57,6 +57,7 @@ impl CredentialSource {
             proxies: access.proxies.clone(),
             namespace: spec.name.namespace.clone(),
             repository: spec.name.name.clone(),
+            ..Access::default()
         };
         Ok((access, versions))
     }

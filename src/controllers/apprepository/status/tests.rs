@@ -12,7 +12,7 @@ fn state(ready: bool, stalled: bool, reason: &str) -> State {
         stalled,
         reason: reason.to_owned(),
         message: "the server said 404".to_owned(),
-        failures: 0,
+        ..State::default()
     }
 }
 

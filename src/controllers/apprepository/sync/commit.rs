@@ -10,7 +10,7 @@ use super::shrink_guard as guard;
 use super::{Decoded, Remaining, Retain, Run, spool_error};
 use crate::api::LastSync;
 use crate::catalog::{self, CommitSummary, HistoryEntry, Record, Refused, Retention, State, SyncCommit};
-use crate::controllers::apprepository::decision::{Mode, handled, is_partial, partial_digest};
+use crate::controllers::apprepository::decision::{Mode, handled, is_partial, partial_digest, retry_at, slow_syncs};
 use crate::controllers::apprepository::sync_summary::{
     Counts, changes, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
 };
@@ -67,6 +67,7 @@ impl Run<'_> {
             reason: failed.reason.clone(),
             message: failed.message.clone(),
             failures: record.state.failures.saturating_add(1),
+            ..self.failed_state(&failed)
         };
         if refused.is_some() {
             record.credentials.clone_from(&self.secret_versions);
@@ -130,6 +131,7 @@ impl Run<'_> {
             started: self.request.started,
             history: self.history(&record, history_result(error), &sha256),
             summary,
+            failed_state: error.map(|error| self.failed_state(error)).unwrap_or_default(),
             remaining,
         };
         let rows = match spool.into_rows() {
@@ -210,6 +212,18 @@ impl Run<'_> {
         record
     }
 
+    /// Returns the part of the state of a failed sync that decides when and among which repositories it is retried.
+    fn failed_state(&self, failed: &SyncError) -> State {
+        let previous = self.request.previous.as_ref();
+        let before = previous.map_or(0, |previous| previous.state.slow_syncs);
+        let requests = &self.attempt.requests;
+        State {
+            slow_syncs: slow_syncs(before, requests.unanswered(), requests.is_aborted()),
+            retry_at: retry_at(failed.retry_after, Timestamp::now()),
+            ..State::default()
+        }
+    }
+
     fn history(&self, record: &Record, result: &str, digest: &str) -> HistoryEntry {
         HistoryEntry {
             started_at: self.request.started,
@@ -229,7 +243,7 @@ fn ready_state(message: String) -> State {
         stalled: false,
         reason: "Synced".to_owned(),
         message,
-        failures: 0,
+        ..State::default()
     }
 }
 
@@ -242,6 +256,7 @@ struct CommitResult {
     started: Timestamp,
     history: HistoryEntry,
     remaining: Option<Remaining>,
+    failed_state: State,
 }
 
 impl CommitResult {
@@ -255,7 +270,7 @@ impl CommitResult {
             Some(remaining) => {
                 // Versions are retained while it is unknown whether they were removed.
                 last_sync.kept = 0;
-                partial_state(remaining, self.before.state.failures)
+                partial_state(remaining, self.before.state.failures, &self.failed_state)
             }
             None => ready_state(ready_message(&last_sync)),
         };
@@ -301,7 +316,7 @@ impl CommitResult {
     }
 }
 
-fn partial_state(remaining: &Remaining, failures: u32) -> State {
+fn partial_state(remaining: &Remaining, failures: u32, failed_state: &State) -> State {
     match &remaining.error {
         Some(error) => State {
             ready: Some(false),
@@ -314,6 +329,12 @@ fn partial_state(remaining: &Remaining, failures: u32) -> State {
             } else {
                 failures.saturating_add(1)
             },
+            slow_syncs: if remaining.made_progress {
+                0
+            } else {
+                failed_state.slow_syncs
+            },
+            retry_at: failed_state.retry_at,
         },
         None => State {
             ready: None,
@@ -327,7 +348,7 @@ fn partial_state(remaining: &Remaining, failures: u32) -> State {
             } else {
                 "All versions are pulled. Checking for retagged versions.".to_owned()
             },
-            failures: 0,
+            ..State::default()
         },
     }
 }

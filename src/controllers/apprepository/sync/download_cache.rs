@@ -23,7 +23,8 @@ use parking_lot::Mutex;
 
 use crate::api::NamespacedName;
 use crate::helm::index::SharedSplit;
-use crate::http::{FetchError, Fetched, Fetcher, Limits, Requester, Validators};
+use crate::http::{FetchError, Fetched, Fetcher, Limits, RequestTracker, Requester, Validators};
+use crate::text::public_url;
 
 /// TTL of a shared response. Must exceed the schedule jitter (1 min).
 const TTL: Duration = Duration::from_secs(90);
@@ -106,6 +107,7 @@ type Fetch = BoxFuture<'static, ResponseRef>;
 struct SentRequest {
     sent_at: Timestamp,
     validators: Option<Validators>,
+    tracker: RequestTracker,
     state: ResponseState,
 }
 
@@ -132,8 +134,19 @@ pub(super) struct Download {
 
 enum Source {
     Cached(ResponseRef),
-    Joined(Shared<Fetch>, Timestamp),
+    Joined(Shared<Fetch>, Timestamp, RequestTracker),
     New(Shared<Fetch>, Timestamp),
+}
+
+impl Download {
+    fn aborted(request: &DownloadRequest<'_>) -> Self {
+        let fetched = Err(FetchError::Aborted(public_url(request.url)));
+        let split = SharedSplit::default();
+        Self {
+            result: Arc::new(SharedResponse { fetched, split }),
+            is_initiator: true,
+        }
+    }
 }
 
 impl DownloadCache {
@@ -150,26 +163,37 @@ impl DownloadCache {
             Err(FetchError::Timeout { .. }
                 | FetchError::Stalled { .. }
                 | FetchError::SpoolFull(_)
+                | FetchError::Aborted(_)
                 | FetchError::BackingOff { .. })
         );
         if download.is_initiator || !is_due_to_initiator {
             return download;
         }
-        // Time, spool and pauses were those of another requester.
+        // Time, spool, worker and pauses were those of another requester.
         request.fresh_since = Timestamp::now();
         self.download(&key, &request).await
     }
 
     async fn download(&self, key: &RequestKey, request: &DownloadRequest<'_>) -> Download {
-        let (fetch, sent_at, is_initiator) = match self.source(key, request) {
+        let (result, sent_at, is_initiator) = match self.source(key, request) {
             Source::Cached(result) => {
                 let is_initiator = false;
                 return Download { result, is_initiator };
             }
-            Source::New(fetch, sent_at) => (fetch, sent_at, true),
-            Source::Joined(fetch, sent_at) => (fetch, sent_at, false),
+            Source::New(fetch, sent_at) => (fetch.await, sent_at, true),
+            Source::Joined(fetch, sent_at, sender) => {
+                let tracker = request.session.tracker();
+                let in_flight = tracker.join(&sender);
+                let result = tokio::select! {
+                    result = fetch => result,
+                    () = tracker.aborted() => return Download::aborted(request),
+                };
+                if result.fetched.is_ok() {
+                    in_flight.answered();
+                }
+                (result, sent_at, false)
+            }
         };
-        let result = fetch.await;
         self.store(key, sent_at, &result);
         Download { result, is_initiator }
     }
@@ -206,6 +230,7 @@ impl DownloadCache {
             entry.requests.push(SentRequest {
                 sent_at,
                 validators: request.validators.clone(),
+                tracker: request.session.tracker().clone(),
                 state: ResponseState::InFlight(weak),
             });
         }
@@ -268,7 +293,8 @@ impl SentRequest {
                 is_usable.then(|| Source::Cached(Arc::clone(result)))
             }
             ResponseState::InFlight(fetch) if self.validators == request.validators => {
-                fetch.upgrade().map(|fetch| Source::Joined(fetch, self.sent_at))
+                let fetch = fetch.upgrade()?;
+                Some(Source::Joined(fetch, self.sent_at, self.tracker.clone()))
             }
             ResponseState::InFlight(_) => None,
         }

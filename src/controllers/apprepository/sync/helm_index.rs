@@ -22,12 +22,10 @@ use crate::jq::FilterError;
 
 impl Run<'_> {
     pub(super) async fn decode(&self, body: Body, digests: &SharedSplit) -> Result<Prepared, SyncAborted> {
-        let cache = self.index_cache().await?;
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         // If the incremental decoder panics, the full decoder may still work.
-        let tries = if cache.is_some() { vec![cache, None] } else { vec![None] };
-        for cache in tries {
-            let decoded = self.decode_with_cache(cache, body.clone(), digests.clone());
+        for is_incremental in [true, false] {
+            let decoded = self.decode_once(is_incremental, body.clone(), digests.clone());
             if let Ok(prepared) = decoded.await? {
                 return Ok(prepared);
             }
@@ -40,18 +38,31 @@ impl Run<'_> {
     }
 
     /// Decodes on a blocking thread, since an index may take a second and a filter longer.
-    async fn decode_with_cache(
+    async fn decode_once(
         &self,
-        cache: Option<IndexCache>,
+        is_incremental: bool,
         body: Body,
         shared: SharedSplit,
     ) -> Result<Result<Prepared, DecoderPanicked>, SyncAborted> {
+        let permits = match self.reserve(self.syncer.context.index_memory).await {
+            Ok(permits) => permits,
+            Err(error) => return Ok(Ok(Prepared::Failed(resource_exhausted(&error)))),
+        };
+        // Read only now: it is a part of the reserved memory.
+        let cache = if is_incremental {
+            self.index_cache().await?
+        } else {
+            None
+        };
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         let builder = self.builder();
         let verification = self.syncer.context.verify_delta.then(|| self.builder());
         let limits = self.syncer.context.decode_limits;
-        let work = move || decode(body, &shared, &limits, cache, builder, verification);
-        let (outcome, mut memory) = match self.work(self.decode_memory(), work).await {
+        let work = move || {
+            let outcome = decode(body, &shared, &limits, cache, builder, verification);
+            (outcome, permits)
+        };
+        let (outcome, WorkPermits { mut memory, .. }) = match self.compute(work).await {
             Ok(done) => done,
             Err(WorkError::Exhausted(error)) => return Ok(Ok(Prepared::Failed(resource_exhausted(&error)))),
             Err(WorkError::Panicked) => return Ok(Err(DecoderPanicked)),
@@ -72,21 +83,26 @@ impl Run<'_> {
         self.prepared(index, sha256, validators).map(Ok)
     }
 
-    /// Runs work on a blocking thread within the budgets of the process.
-    pub(super) fn work<T: Send + 'static>(
-        &self,
-        memory: u64,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> impl Future<Output = Result<(T, Reservation), WorkError>> {
-        let namespace = &self.request.spec.name.namespace;
-        self.syncer.context.budgets.run(namespace, memory, work)
+    /// Reserves memory for work, and for the process of its filter.
+    pub(super) async fn reserve(&self, memory: u64) -> Result<WorkPermits, Exhausted> {
+        let (context, namespace) = (&self.syncer.context, &self.request.spec.name.namespace);
+        if self.request.spec.filter.is_none() {
+            let (memory, _filter) = (context.budgets.memory(namespace, memory).await?, None);
+            return Ok(WorkPermits { memory, _filter });
+        }
+        let memory = memory + process_memory(context.filters.memory);
+        let (memory, filter) = context.budgets.filter_memory(namespace, memory).await?;
+        let _filter = Some(filter);
+        Ok(WorkPermits { memory, _filter })
     }
 
-    /// Returns the maximum memory of a decode, with the process of its filter.
-    pub(super) fn decode_memory(&self) -> u64 {
-        let context = &self.syncer.context;
-        let filter = self.request.spec.filter.as_ref();
-        context.index_memory + filter.map_or(0, |_| process_memory(context.filters.memory))
+    /// Runs work on a blocking thread with a CPU permit.
+    pub(super) fn compute<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Result<T, WorkError>> {
+        let namespace = &self.request.spec.name.namespace;
+        self.syncer.context.budgets.compute(namespace, work)
     }
 
     /// Returns the result of the full decode if it differs.
@@ -158,7 +174,7 @@ impl Run<'_> {
             spec: self.request.spec.clone(),
             spool_dir: context.spool_dir.clone(),
             spool: context.budgets.spool.clone(),
-            cancel: self.cancel.clone(),
+            cancel: self.attempt.canceled.clone(),
         };
         RowBuilder::new(settings, self.filter())
     }
@@ -168,7 +184,7 @@ impl Run<'_> {
         Some(Filter::new(
             self.syncer.context.filters.clone(),
             rule,
-            self.cancel.clone(),
+            self.attempt.canceled.clone(),
         ))
     }
 
@@ -206,11 +222,19 @@ impl Run<'_> {
         let Some(mut filter) = self.filter().filter(|_| self.last_success().is_none()) else {
             return Ok(());
         };
-        let memory = process_memory(self.syncer.context.filters.memory);
-        let failed = match self.work(memory, move || filter.compile()).await {
-            Ok((Ok(()), _)) => return Ok(()),
-            Ok((Err(error), _)) if self.is_retried(&error) => filter_failed(&error),
-            Ok((Err(error), _)) => SyncError::stalled(error.reason(), error.to_string()),
+        let permits = match self.reserve(0).await {
+            Ok(permits) => permits,
+            Err(error) => return Err(Prepared::Failed(resource_exhausted(&error))),
+        };
+        let compile = move || {
+            let compiled = filter.compile();
+            drop(permits);
+            compiled
+        };
+        let failed = match self.compute(compile).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) if self.is_retried(&error) => filter_failed(&error),
+            Ok(Err(error)) => SyncError::stalled(error.reason(), error.to_string()),
             Err(WorkError::Exhausted(error)) => resource_exhausted(&error),
             Err(WorkError::Panicked) => {
                 let message = "filter compiler panicked; please report this bug with the filter";
@@ -253,6 +277,12 @@ impl Run<'_> {
             .filter(|previous| key.has_source_of(&previous.change_key) && !has_lost_charts(previous))
             .and_then(|previous| previous.baseline.as_ref())
     }
+}
+
+/// What a thread holds that decodes or filters.
+pub(super) struct WorkPermits {
+    pub(super) memory: Reservation,
+    _filter: Option<Reservation>,
 }
 
 struct DecoderPanicked;

@@ -28,10 +28,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio_util::sync::CancellationToken;
 
 use super::decision::{Mode, is_unmodified};
 use super::metrics::Metrics;
+use super::running_syncs::Attempt;
 use super::secrets::source::CredentialSource;
 use super::spec::{Kind, RepositorySpec};
 use crate::api::NamespacedName;
@@ -39,7 +39,6 @@ use crate::budget::{Budgets, Full, Reservation};
 use crate::catalog::{self, Catalog, DigestUpdate, OciRemovals, Record, Refused, RetainedPart};
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
-use crate::sync_ext::fair_semaphore::{FairLimits, FairSemaphore};
 use download_cache::{Download, DownloadCache, DownloadRequest};
 use filter_process::FilterProcesses;
 use index_cache::CommonDigestKey;
@@ -76,16 +75,7 @@ pub struct Syncer {
     metrics: Metrics,
     downloads: DownloadCache,
     digest_key: CommonDigestKey,
-    /// A list of tags may take many megabytes and is held while manifests are pulled.
-    registries: FairSemaphore,
 }
-
-/// Registries that are synced at the same time, and those of one namespace while another waits.
-const REGISTRIES: FairLimits = FairLimits {
-    total: 8,
-    per_group: 4,
-    per_object: 1,
-};
 
 impl Syncer {
     #[must_use]
@@ -95,7 +85,6 @@ impl Syncer {
             metrics,
             downloads: DownloadCache::default(),
             digest_key: CommonDigestKey::default(),
-            registries: FairSemaphore::new(REGISTRIES),
         }
     }
 
@@ -104,11 +93,11 @@ impl Syncer {
     }
 
     /// Runs one sync and records its outcome. All failures outside the database are part of the outcome.
-    pub async fn sync(&self, request: SyncRequest, cancel: CancellationToken) -> Result<SyncResult, SyncAborted> {
+    pub async fn sync(&self, request: SyncRequest, attempt: Attempt) -> Result<SyncResult, SyncAborted> {
         let run = |request, ignore_cache| Run {
             syncer: self,
             request,
-            cancel: cancel.clone(),
+            attempt: attempt.clone(),
             secret_versions: String::new(),
             ignore_cache,
         };
@@ -124,7 +113,7 @@ impl Syncer {
 struct Run<'a> {
     syncer: &'a Syncer,
     request: SyncRequest,
-    cancel: CancellationToken,
+    attempt: Attempt,
     secret_versions: String,
     /// Ignores stored digests, because the charts changed during the sync.
     ignore_cache: bool,
@@ -179,9 +168,9 @@ impl Run<'_> {
     }
 
     async fn run(self) -> Result<SyncResult, SyncAborted> {
-        let cancel = self.cancel.clone();
+        let canceled = self.attempt.canceled.clone();
         // A canceled sync writes nothing: its transaction is rolled back.
-        cancel
+        canceled
             .run_until_cancelled_owned(self.prepare_and_commit().boxed())
             .await
             .unwrap_or(Err(SyncAborted::Cancelled))
@@ -217,8 +206,9 @@ impl Run<'_> {
     }
 
     async fn session(&mut self) -> Result<Fetcher, SyncError> {
-        let (access, secret_versions) = self.syncer.context.credentials.access(&self.request.spec).await?;
+        let (mut access, secret_versions) = self.syncer.context.credentials.access(&self.request.spec).await?;
         self.secret_versions = secret_versions;
+        access.tracker = self.attempt.requests.clone();
         // Validators of a response to other credentials do not apply.
         if self.have_secrets_changed()
             && let Some(previous) = &mut self.request.previous

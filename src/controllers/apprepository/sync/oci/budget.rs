@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::http::FetchError;
 use crate::oci::OciError;
 
 /// Consecutive failures that count as a failure of the registry: two for each concurrent request.
@@ -63,9 +64,9 @@ impl RegistryBudget {
     }
 }
 
-/// Returns true if the host asked for a pause, during which the fetcher sends no requests.
+/// Returns true if the fetcher sends no further requests: the host asked for a pause, or the sync has to end.
 pub(super) const fn is_pause_requested(error: &OciError) -> bool {
-    error.retry_after().is_some()
+    error.retry_after().is_some() || matches!(error, OciError::Fetch(FetchError::Aborted(_)))
 }
 
 #[cfg(test)]
@@ -73,7 +74,6 @@ mod tests {
     use reqwest::StatusCode;
 
     use super::*;
-    use crate::http::FetchError;
 
     fn error(retry_after: Option<Duration>) -> Arc<OciError> {
         Arc::new(OciError::Fetch(FetchError::Status {

@@ -1,13 +1,11 @@
 //! Builds charts from the stored metadata of an OCI registry, one repository at a time to bound memory.
 
-use tokio::sync::mpsc;
-
 use super::Repository;
 use super::listing::Listing;
-use crate::budget::WorkError;
+use crate::budget::{Reservation, WorkError};
 use crate::catalog::{self, OciMetadata, OciRemovals};
 use crate::controllers::apprepository::sync::chart_rows::{BuiltRows, RowBuilder, RowError};
-use crate::controllers::apprepository::sync::helm_index::resource_exhausted;
+use crate::controllers::apprepository::sync::helm_index::{WorkPermits, resource_exhausted};
 use crate::controllers::apprepository::sync::request::SyncAborted;
 use crate::controllers::apprepository::sync::{Decoded, Prepared, Retain, Run};
 use crate::helm::index::{self, DecodeLimits, Summary, Versions};
@@ -21,87 +19,114 @@ const NOT_YET: &str = "not pulled yet, retrying";
 
 const OUTDATED: &str = "retagged version not pulled yet, retrying; keeping the previous one";
 
-enum BuilderInput {
-    /// Versions of the repository that ends next, and the URL of its charts.
-    Versions(String, Vec<OciMetadata>),
-    End(Box<Repository>),
+enum BuildError {
+    Catalog(catalog::Error),
+    Work(WorkError),
+    Row(RowError),
 }
 
 impl Run<'_> {
     pub(super) async fn charts(&self, listing: Listing, digest: String) -> Result<Prepared, SyncAborted> {
-        let (parts, received) = mpsc::channel(1);
-        let chart_builder = ChartBuilder {
-            builder: self.builder(),
-            limits: self.syncer.context.decode_limits,
-            summary: Summary::default(),
-            versions: Versions::default(),
-            unusable: Vec::new(),
-        };
-        let task = self.work(self.decode_memory(), move || chart_builder.charts(received));
         let (remaining, retain) = (listing.remaining(), listing.retain(&self.request.spec));
         let gone = match retain {
             Retain::All => OciRemovals::default(),
             Retain::Charts(_) => listing.gone(self.request.spec.change_key.source()),
         };
         let tags_digest = listing.tags_digest();
-        let (read, built) = tokio::join!(self.read(listing, parts), task);
-        if let Err(WorkError::Exhausted(error)) = &built {
-            return Ok(Prepared::Failed(resource_exhausted(error)));
-        }
-        read?;
-        let Ok((rows, mut memory)) = built else {
-            tracing::error!("chart builder panicked");
-            let message = "chart builder panicked; please report this bug";
-            let refused = self.refuse(Validators::default(), digest, "InternalError", message.to_owned());
-            return Ok(Prepared::Refused(refused));
+        let (rows, summary, mut memory) = match self.build(listing).await {
+            Ok(built) => built,
+            Err(BuildError::Catalog(error)) => return Err(error.into()),
+            Err(BuildError::Work(WorkError::Exhausted(error))) => {
+                return Ok(Prepared::Failed(resource_exhausted(&error)));
+            }
+            Err(BuildError::Work(WorkError::Panicked)) => {
+                tracing::error!("chart builder panicked");
+                let message = "chart builder panicked; please report this bug";
+                let refused = self.refuse(Validators::default(), digest, "InternalError", message.to_owned());
+                return Ok(Prepared::Refused(refused));
+            }
+            Err(BuildError::Row(error)) => return self.row_failed(error, Validators::default(), digest),
         };
-        match rows {
-            Ok((rows, summary)) => Ok(self.check_shrink(Decoded {
-                memory: {
-                    memory.shrink(rows.spool.commit_memory());
-                    memory
-                },
-                spool: rows.spool,
-                filtered_out: rows.filtered_out,
-                summary: Summary {
-                    digest: tags_digest,
-                    ..summary
-                },
-                sha256: digest,
-                validators: Validators::default(),
-                remaining,
-                retain,
-                gone,
-                digests: None,
-            })),
-            Err(error) => self.row_failed(error, Validators::default(), digest),
-        }
+        memory.shrink(rows.spool.commit_memory());
+        Ok(self.check_shrink(Decoded {
+            memory,
+            spool: rows.spool,
+            filtered_out: rows.filtered_out,
+            summary: Summary {
+                digest: tags_digest,
+                ..summary
+            },
+            sha256: digest,
+            validators: Validators::default(),
+            remaining,
+            retain,
+            gone,
+            digests: None,
+        }))
     }
 
-    /// Sends the stored metadata to the builder thread until it stops.
-    async fn read(&self, listing: Listing, parts: mpsc::Sender<BuilderInput>) -> Result<(), catalog::Error> {
-        let (catalog, name) = (self.catalog(), &self.request.spec.name);
+    /// Builds charts from the stored metadata. Holds a CPU permit only while it computes, not while it reads.
+    async fn build(&self, listing: Listing) -> Result<(BuiltRows, Summary, Reservation), BuildError> {
+        let permits = self.reserve(self.syncer.context.index_memory).await;
+        let permits = permits.map_err(|error| BuildError::Work(error.into()))?;
+        let mut building = (
+            ChartBuilder {
+                builder: self.builder(),
+                limits: self.syncer.context.decode_limits,
+                summary: Summary::default(),
+                versions: Versions::default(),
+                unusable: Vec::new(),
+            },
+            permits,
+        );
         for repository in listing.repositories {
-            let mut after = String::new();
-            loop {
-                let path = &repository.stored.repository;
-                let mut versions = catalog.oci_metadata(name, path, &after, PAGE_SIZE).await?;
-                let Some(last) = versions.last() else { break };
-                after.clone_from(&last.tag);
-                // Removed tags stay stored until their charts are removed.
-                versions.retain(|version| repository.stored.tags.contains_key(&version.tag));
-                let versions = BuilderInput::Versions(repository.url.clone(), versions);
-                if parts.send(versions).await.is_err() {
-                    return Ok(());
-                }
-            }
-            if parts.send(BuilderInput::End(Box::new(repository))).await.is_err() {
-                return Ok(());
-            }
+            building = self.build_chart(building, repository).await?;
         }
-        Ok(())
+        let finish = move || {
+            let (mut charts, WorkPermits { memory, .. }) = building;
+            charts.builder.flush()?;
+            Ok((charts.builder.finish(), charts.summary, memory))
+        };
+        self.compute(finish)
+            .await
+            .map_err(BuildError::Work)?
+            .map_err(BuildError::Row)
+    }
+
+    async fn build_chart(&self, mut building: Building, repository: Repository) -> Result<Building, BuildError> {
+        let (catalog, name) = (self.catalog(), &self.request.spec.name);
+        let mut after = String::new();
+        loop {
+            let path = &repository.stored.repository;
+            let versions = catalog.oci_metadata(name, path, &after, PAGE_SIZE).await;
+            let mut versions = versions.map_err(BuildError::Catalog)?;
+            let is_last = versions.len() < PAGE_SIZE as usize;
+            if let Some(last) = versions.last() {
+                after.clone_from(&last.tag);
+            }
+            // Removed tags stay stored until their charts are removed.
+            versions.retain(|version| repository.stored.tags.contains_key(&version.tag));
+            let url = repository.url.clone();
+            if is_last {
+                let end = move || {
+                    building.0.versions(&url, versions);
+                    building.0.chart(repository)?;
+                    Ok(building)
+                };
+                let built = self.compute(end).await.map_err(BuildError::Work)?;
+                return built.map_err(BuildError::Row);
+            }
+            let more = move || {
+                building.0.versions(&url, versions);
+                building
+            };
+            building = self.compute(more).await.map_err(BuildError::Work)?;
+        }
     }
 }
+
+/// The state between two pages, owned by the thread that computes.
+type Building = (ChartBuilder, WorkPermits);
 
 /// Builds one chart per repository from the metadata of its versions.
 struct ChartBuilder {
@@ -113,19 +138,10 @@ struct ChartBuilder {
 }
 
 impl ChartBuilder {
-    fn charts(mut self, mut parts: mpsc::Receiver<BuilderInput>) -> Result<(BuiltRows, Summary), RowError> {
-        while let Some(part) = parts.blocking_recv() {
-            match part {
-                BuilderInput::Versions(url, versions) => {
-                    for version in versions {
-                        self.version(&url, version);
-                    }
-                }
-                BuilderInput::End(repository) => self.chart(*repository)?,
-            }
+    fn versions(&mut self, url: &str, versions: Vec<OciMetadata>) {
+        for version in versions {
+            self.version(url, version);
         }
-        self.builder.flush()?;
-        Ok((self.builder.finish(), self.summary))
     }
 
     fn version(&mut self, url: &str, OciMetadata { tag, digest, metadata }: OciMetadata) {

@@ -10,7 +10,7 @@ use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::controllers::apprepository::sync::rows;
 use crate::controllers::apprepository::sync::{Remaining, Retain};
-use crate::oci::OciError;
+use crate::oci::{OciError, TagMemory};
 use crate::text::hex;
 
 /// Repositories and tags of an OCI registry, as stored and as listed.
@@ -27,6 +27,17 @@ pub(super) struct Listing {
     pub(super) is_unfinished: bool,
     /// Transient error that stopped the requests.
     pub(super) interrupted: Option<Arc<OciError>>,
+    /// Charged with pulled tags.
+    pub(super) memory: Option<TagMemory>,
+    /// Metadata that is not stored yet.
+    pub(super) unsaved_bytes: usize,
+}
+
+/// Memory of a stored tag besides its texts: tree, strings and fields.
+const TAG_BYTES: usize = 160;
+
+pub(super) fn tag_bytes(name: &str, tag: &OciTag) -> usize {
+    TAG_BYTES + name.len() + tag.digest.len() + tag.problem.as_ref().map_or(0, String::len)
 }
 
 impl Listing {
@@ -78,6 +89,10 @@ impl Listing {
     }
 
     pub(super) fn update(&mut self, at: usize, change: OciChange) {
+        if let Some(memory) = &self.memory {
+            memory.charge(tag_bytes(&change.name, &change.tag));
+        }
+        self.unsaved_bytes += change.metadata.as_ref().map_or(0, String::len);
         self.repositories[at].update(change);
         self.made_progress = true;
     }

@@ -26,14 +26,14 @@ use url::Url;
 
 use super::request::{SyncAborted, SyncError};
 use super::{Prepared, Run, limits};
+use crate::budget::Full;
 use crate::catalog::{self, OciRepository};
 use crate::controllers::apprepository::decision::{self, Mode};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::http::Fetcher;
-use crate::oci::{self, OciError, Registry};
-use crate::sync_ext::fair_semaphore::Requester;
+use crate::oci::{self, OciError, Registry, TagMemory};
 use budget::RegistryBudget;
-use listing::{Listing, all_failed};
+use listing::{Listing, all_failed, tag_bytes};
 use repository::{MAX_TAGS, Repository};
 
 const CONCURRENCY: usize = 8;
@@ -64,13 +64,12 @@ impl From<catalog::Error> for ListingError {
 impl Run<'_> {
     pub(super) async fn prepare_registry(&self, session: Fetcher) -> Result<Prepared, SyncAborted> {
         let name = &self.request.spec.name;
-        let requester = Requester {
-            group: name.namespace.clone(),
-            object: name.to_string(),
-            ..Requester::default()
+        let memory = TagMemory::new(self.syncer.context.budgets.tags.transfer(&name.namespace));
+        let listing = tokio::select! {
+            full = memory.aborted() => return Ok(Prepared::Failed(tags_full(&full))),
+            listing = self.listing(session, &memory) => listing,
         };
-        let _permit = self.syncer.registries.acquire(requester).await;
-        let listing = match self.listing(session).await {
+        let listing = match listing {
             Ok(listing) => listing,
             Err(ListingError::Registry(error)) => return Ok(Prepared::Failed((&*error).into())),
             Err(ListingError::Catalog(error)) => return Err(error.into()),
@@ -96,24 +95,27 @@ impl Run<'_> {
         {
             return Ok(Prepared::Failed(failed));
         }
-        self.charts(listing, digest).await
+        // The tags are held until the charts are built.
+        let charts = self.charts(listing, digest).await;
+        drop(memory);
+        charts
     }
 
-    async fn listing(&self, session: Fetcher) -> Result<Listing, ListingError> {
+    async fn listing(&self, session: Fetcher, memory: &TagMemory) -> Result<Listing, ListingError> {
         let spec = &self.request.spec;
         let url = Url::parse(&spec.url).map_err(|error| OciError::InvalidUrl(error.to_string()))?;
         let bounds = oci::Limits {
             fetch: limits(spec, &self.syncer.context.fetch_limits),
             ..oci::Limits::default()
         };
-        let registry = Registry::new(session, &url, bounds)?;
+        let registry = Registry::new(session, &url, bounds)?.charging(memory.clone());
         if self.request.mode == Mode::Complete {
             // Stored first, so that an interrupted complete sync is not repeated.
             let (catalog, started) = (self.catalog(), self.request.started);
             catalog.recheck_oci(&spec.name, started).await?;
         }
         let names = self.names(&registry).await?;
-        let mut listing = self.repositories(&registry, names).await?;
+        let mut listing = self.repositories(&registry, names, memory).await?;
         all_failed(&listing.repositories)?;
         self.recheck_digests(&registry, &mut listing).await;
         self.store(&mut listing).await?;
@@ -143,9 +145,16 @@ impl Run<'_> {
         Ok(declared)
     }
 
-    async fn repositories(&self, registry: &Registry, names: BTreeSet<String>) -> Result<Listing, ListingError> {
+    async fn repositories(
+        &self,
+        registry: &Registry,
+        names: BTreeSet<String>,
+        memory: &TagMemory,
+    ) -> Result<Listing, ListingError> {
         let (catalog, spec) = (self.catalog(), &self.request.spec);
         let stored = catalog.oci_repositories(&spec.name, spec.change_key.source()).await?;
+        let tags = stored.iter().flat_map(|stored| &stored.tags);
+        memory.charge(tags.map(|(name, tag)| tag_bytes(name, tag)).sum());
         let stored = stored.into_iter().map(|stored| (stored.repository.clone(), stored));
         let mut stored: HashMap<String, OciRepository> = stored.collect();
         let repositories = names.into_iter().map(|name| {
@@ -170,12 +179,14 @@ impl Run<'_> {
             repositories,
             removed: stored.into_keys().collect(),
             interrupted: budget.end().cloned(),
+            memory: Some(memory.clone()),
             ..Listing::default()
         })
     }
 
     /// Stores the changes. Removed tags stay for now.
     async fn store(&self, listing: &mut Listing) -> Result<(), catalog::Error> {
+        listing.unsaved_bytes = 0;
         let RepositorySpec { name, change_key, .. } = &self.request.spec;
         for repository in &mut listing.repositories {
             repository.update_validators();
@@ -187,6 +198,14 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+fn tags_full(full: &Full) -> SyncError {
+    let message = format!(
+        "the tags of all registries together are too large: {full}, a quarter of --memory-budget; raise it, or set \
+         spec.ociRepositories"
+    );
+    SyncError::transient("ResourceExhausted", message)
 }
 
 /// Alternates new and known repositories, and rotates both, so that each is listed at some time even if the time limit

@@ -23,6 +23,9 @@ const MAX_PULLS: usize = 500;
 
 const STORE_INTERVAL: usize = 64;
 
+/// Metadata that a sync holds in memory while it waits for the registry.
+const MAX_UNSAVED_BYTES: usize = METADATA_BYTES;
+
 const METADATA_BYTES: usize = 64 * 1024;
 
 struct PendingTag {
@@ -161,7 +164,7 @@ impl Run<'_> {
                     listing.pulled += 1;
                     listing.update(at, change);
                     pulled += 1;
-                    if pulled % STORE_INTERVAL == 0 {
+                    if pulled % STORE_INTERVAL == 0 || listing.unsaved_bytes >= MAX_UNSAVED_BYTES {
                         self.store(listing).await?;
                     }
                 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::budget::ResourceMetrics;
+
 #[derive(Debug, Clone, Copy)]
 pub struct FairLimits {
     pub total: usize,
-    /// Permits of one group while another group waits.
-    pub per_group: usize,
     pub per_object: usize,
 }
 
@@ -32,6 +32,7 @@ pub struct FairSemaphore(Arc<Inner>);
 
 struct Inner {
     limits: FairLimits,
+    metrics: ResourceMetrics,
     state: Mutex<State>,
 }
 
@@ -39,7 +40,6 @@ struct Inner {
 #[derive(Default)]
 struct State {
     held: usize,
-    held_by_group: HashMap<String, usize>,
     held_by_object: HashMap<String, usize>,
     classes: VecDeque<Queue<Queue<Waiter>>>,
 }
@@ -64,15 +64,18 @@ pub struct FairPermit {
 
 impl FairSemaphore {
     #[must_use]
-    pub fn new(limits: FairLimits) -> Self {
+    pub fn new(limits: FairLimits, metrics: ResourceMetrics) -> Self {
+        metrics.set_limit(limits.total as u64);
         Self(Arc::new(Inner {
             limits,
+            metrics,
             state: Mutex::default(),
         }))
     }
 
     /// Waits for a permit. A canceled waiter loses its turn.
     pub async fn acquire(&self, requester: Requester) -> FairPermit {
+        let _timer = self.0.metrics.start_wait();
         match self.enqueue(requester).await {
             Ok(permit) => permit,
             // A waiter leaves the queue only with a permit or after it was canceled.
@@ -91,12 +94,6 @@ impl FairSemaphore {
         permit
     }
 
-    /// Returns the number of permits in use and their limit.
-    #[must_use]
-    pub fn usage(&self) -> (usize, usize) {
-        (self.0.state.lock().held, self.0.limits.total)
-    }
-
     fn grant(&self, state: &mut State) {
         while let Some(waiter) = state.next(&self.0.limits) {
             let permit = FairPermit {
@@ -104,10 +101,12 @@ impl FairSemaphore {
                 requester: Some(waiter.requester.clone()),
             };
             state.add(&waiter.requester);
+            self.0.metrics.add_used(1);
             if let Err(mut unclaimed) = waiter.granted.send(permit) {
                 // The waiter was canceled. Its permit must not lock the state again.
                 unclaimed.requester = None;
                 state.remove(&waiter.requester);
+                self.0.metrics.subtract_used(1);
             }
         }
     }
@@ -129,18 +128,12 @@ impl State {
         if self.held >= limits.total {
             return None;
         }
-        let is_contended = self.classes.iter().map(|class| class.items.len()).sum::<usize>() > 1;
-        let per_group = if is_contended { limits.per_group } else { limits.total };
-        let (by_group, by_object) = (&self.held_by_group, &self.held_by_object);
-        let held = |by: &HashMap<String, usize>, key: &str| by.get(key).copied().unwrap_or_default();
+        let held = |object: &str| self.held_by_object.get(object).copied().unwrap_or_default();
         let mut found = None;
         'search: for (class_at, class) in self.classes.iter().enumerate() {
             for (group_at, group) in class.items.iter().enumerate() {
-                if held(by_group, &group.name) >= per_group {
-                    continue;
-                }
                 let mut waiters = group.items.iter();
-                let is_allowed = |object: &str| object.is_empty() || held(by_object, object) < limits.per_object;
+                let is_allowed = |object: &str| object.is_empty() || held(object) < limits.per_object;
                 let at = waiters.position(|waiter| is_allowed(&waiter.requester.object));
                 if let Some(at) = at {
                     found = Some((class_at, group_at, at));
@@ -163,21 +156,15 @@ impl State {
 
     fn add(&mut self, requester: &Requester) {
         self.held += 1;
-        *self.held_by_group.entry(requester.group.clone()).or_default() += 1;
         *self.held_by_object.entry(requester.object.clone()).or_default() += 1;
     }
 
     fn remove(&mut self, requester: &Requester) {
         self.held = self.held.saturating_sub(1);
-        for (counts, key) in [
-            (&mut self.held_by_group, &requester.group),
-            (&mut self.held_by_object, &requester.object),
-        ] {
-            if let Some(count) = counts.get_mut(key) {
-                *count = count.saturating_sub(1);
-                if *count == 0 {
-                    counts.remove(key);
-                }
+        if let Some(count) = self.held_by_object.get_mut(&requester.object) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.held_by_object.remove(&requester.object);
             }
         }
     }
@@ -188,6 +175,7 @@ impl Drop for FairPermit {
         if let Some(requester) = self.requester.take() {
             let mut state = self.semaphore.0.state.lock();
             state.remove(&requester);
+            self.semaphore.0.metrics.subtract_used(1);
             self.semaphore.grant(&mut state);
         }
     }
@@ -220,12 +208,8 @@ mod tests {
 
     const UNLIMITED: usize = usize::MAX;
 
-    fn semaphore(total: usize, per_group: usize, per_object: usize) -> FairSemaphore {
-        FairSemaphore::new(FairLimits {
-            total,
-            per_group,
-            per_object,
-        })
+    fn semaphore(total: usize, per_object: usize) -> FairSemaphore {
+        FairSemaphore::new(FairLimits { total, per_object }, ResourceMetrics::unregistered())
     }
 
     fn requester(class: &str, group: &str, object: &str) -> Requester {
@@ -246,7 +230,7 @@ mod tests {
 
     /// Enqueues waiters while no permit is free, then returns the order in which they are served one by one.
     async fn order(waiters: &[Requester]) -> Vec<String> {
-        let semaphore = semaphore(1, 1, UNLIMITED);
+        let semaphore = semaphore(1, UNLIMITED);
         let first = try_acquire(&semaphore, of_group("first")).unwrap();
         let served = Arc::new(Mutex::new(Vec::new()));
         let tasks: Vec<_> = waiters
@@ -278,26 +262,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_group_takes_all_permits_only_while_no_other_group_waits() {
-        let semaphore = semaphore(8, 4, UNLIMITED);
-        let mut of_a: Vec<_> = (0..8)
-            .map(|_| try_acquire(&semaphore, of_group("a")).unwrap())
-            .collect();
-        assert_eq!(semaphore.usage(), (8, 8));
-        let (mut next_of_a, of_b) = (semaphore.enqueue(of_group("a")), semaphore.enqueue(of_group("b")));
-        let other_of_b = semaphore.enqueue(of_group("b"));
-        of_a.pop();
-        let _b = of_b.await.unwrap();
-        of_a.pop();
-        let _other_b = other_of_b.await.unwrap();
-        assert!(next_of_a.try_recv().is_err());
-        of_a.pop();
-        assert!(next_of_a.try_recv().is_ok());
-    }
-
-    #[tokio::test]
     async fn an_object_at_its_limit_does_not_block_others_of_its_group() {
-        let semaphore = semaphore(8, 8, 2);
+        let semaphore = semaphore(8, 2);
         let object = |name| requester("", "a", name);
         let _held: Vec<_> = (0..2).map(|_| try_acquire(&semaphore, object("x")).unwrap()).collect();
         let mut third = semaphore.enqueue(object("x"));
@@ -307,7 +273,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn canceled_waiters_lose_no_permit_and_leave_the_queue() {
-        let semaphore = semaphore(1, 1, 1);
+        let semaphore = semaphore(1, 1);
         let held = try_acquire(&semaphore, of_group("a")).unwrap();
         for _ in 0..100 {
             let waiting = semaphore.acquire(of_group("b"));
@@ -328,8 +294,7 @@ mod tests {
         drop(held);
         drop(granted);
         assert!(try_acquire(&semaphore, of_group("d")).is_some());
-        assert_eq!(semaphore.usage(), (0, 1));
         let state = semaphore.0.state.lock();
-        assert!(state.classes.is_empty() && state.held_by_group.is_empty() && state.held_by_object.is_empty());
+        assert!(state.held == 0 && state.classes.is_empty() && state.held_by_object.is_empty());
     }
 }

@@ -1,0 +1,216 @@
+//! Tracks the requests of one sync: the time without a response, and the bytes that arrive.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Period of [`Waiting::recent_bytes`].
+pub const RECENT: Duration = Duration::from_secs(10);
+
+/// The requests of one sync; a handle, cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct RequestTracker(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    state: Mutex<State>,
+    aborted: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    in_flight: usize,
+    /// The start of the first request in flight, or the end of the last request since.
+    since: Option<Instant>,
+    unanswered: Duration,
+    /// Bytes by the second in which they arrived.
+    received: VecDeque<(Instant, u64)>,
+    /// The sync that sends the request which this one waits for.
+    shared: Option<RequestTracker>,
+}
+
+/// A wait of at least [`RECENT`] for a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub recent_bytes: u64,
+}
+
+/// A request in flight. It counts as unanswered unless [`Self::answered`] is called.
+#[derive(Debug)]
+pub struct InFlight(Option<RequestTracker>);
+
+impl RequestTracker {
+    #[must_use]
+    pub fn begin(&self) -> InFlight {
+        let mut state = self.0.state.lock();
+        if state.in_flight == 0 {
+            state.since = Some(Instant::now());
+        }
+        state.in_flight += 1;
+        drop(state);
+        InFlight(Some(self.clone()))
+    }
+
+    /// Begins to wait for a request that `sender` sends.
+    #[must_use]
+    pub fn join(&self, sender: &Self) -> InFlight {
+        if !Arc::ptr_eq(&self.0, &sender.0) {
+            self.0.state.lock().shared = Some(sender.clone());
+        }
+        self.begin()
+    }
+
+    pub fn received(&self, bytes: u64) {
+        let now = Instant::now();
+        let mut state = self.0.state.lock();
+        match state.received.back_mut() {
+            Some((second, sum)) if now.duration_since(*second) < Duration::from_secs(1) => *sum += bytes,
+            _ => state.received.push_back((now, bytes)),
+        }
+        state.forget_old(now);
+    }
+
+    /// Returns the time for which requests were in flight that never were answered.
+    #[must_use]
+    pub fn unanswered(&self) -> Duration {
+        self.0.state.lock().unanswered
+    }
+
+    /// Returns the wait in progress, if it has lasted for [`RECENT`].
+    #[must_use]
+    pub fn waiting(&self) -> Option<Waiting> {
+        let now = Instant::now();
+        let mut state = self.0.state.lock();
+        if state.since.is_none_or(|since| now.duration_since(since) < RECENT) {
+            return None;
+        }
+        let (own, shared) = (state.recent_bytes(now), state.shared.clone());
+        // Not locked together with the other one.
+        drop(state);
+        let shared = shared.map_or(0, |sender| sender.0.state.lock().recent_bytes(now));
+        Some(Waiting {
+            recent_bytes: own + shared,
+        })
+    }
+
+    /// Ends all requests with an error, also later ones.
+    pub fn abort(&self) {
+        self.0.aborted.cancel();
+    }
+
+    #[must_use]
+    pub fn is_aborted(&self) -> bool {
+        self.0.aborted.is_cancelled()
+    }
+
+    pub async fn aborted(&self) {
+        self.0.aborted.cancelled().await;
+    }
+
+    fn end(&self, is_answered: bool) {
+        let now = Instant::now();
+        let mut state = self.0.state.lock();
+        let waited = state.since.map_or(Duration::ZERO, |since| now.duration_since(since));
+        if !is_answered {
+            state.unanswered += waited;
+        }
+        state.in_flight = state.in_flight.saturating_sub(1);
+        state.since = (state.in_flight > 0).then_some(now);
+    }
+}
+
+impl State {
+    fn recent_bytes(&mut self, now: Instant) -> u64 {
+        self.forget_old(now);
+        self.received.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn forget_old(&mut self, now: Instant) {
+        let is_old = |(second, _): &(Instant, u64)| now.duration_since(*second) >= RECENT;
+        while self.received.front().is_some_and(is_old) {
+            self.received.pop_front();
+        }
+    }
+}
+
+impl InFlight {
+    pub fn answered(mut self) {
+        if let Some(tracker) = self.0.take() {
+            tracker.end(true);
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Some(tracker) = self.0.take() {
+            tracker.end(false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_time_without_a_response_counts() {
+        let tracker = RequestTracker::default();
+        let answered = tracker.begin();
+        advance(30 * SECOND).await;
+        answered.answered();
+        // Not in flight, as in a queue or in the database.
+        advance(100 * SECOND).await;
+        let failed = tracker.begin();
+        advance(20 * SECOND).await;
+        drop(failed);
+        assert_eq!(tracker.unanswered(), 20 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn concurrent_requests_count_once_and_from_the_last_response() {
+        let tracker = RequestTracker::default();
+        let hanging = [tracker.begin(), tracker.begin()];
+        advance(10 * SECOND).await;
+        tracker.begin().answered();
+        advance(25 * SECOND).await;
+        drop(hanging);
+        assert_eq!(tracker.unanswered(), 25 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_of_the_last_ten_seconds_count() {
+        let tracker = RequestTracker::default();
+        assert_eq!(tracker.waiting(), None);
+        let _request = tracker.begin();
+        tracker.received(1000);
+        advance(9 * SECOND).await;
+        tracker.received(5);
+        assert_eq!(tracker.waiting(), None, "it has waited for less than ten seconds");
+        advance(SECOND).await;
+        assert_eq!(tracker.waiting(), Some(Waiting { recent_bytes: 5 }));
+        for _ in 0..100 {
+            advance(SECOND / 10).await;
+            tracker.received(1);
+        }
+        assert!(tracker.0.state.lock().received.len() <= 11);
+        assert_eq!(tracker.waiting(), Some(Waiting { recent_bytes: 100 }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sync_that_joins_a_request_receives_its_bytes() {
+        let (sender, joined) = (RequestTracker::default(), RequestTracker::default());
+        let _requests = (sender.begin(), joined.join(&sender));
+        advance(RECENT).await;
+        sender.received(7);
+        assert_eq!(joined.waiting(), Some(Waiting { recent_bytes: 7 }));
+    }
+}
