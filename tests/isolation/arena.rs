@@ -194,6 +194,22 @@ impl Arena {
         self.portolan = start(&self.world, &self.database, self.clock.as_deref()).await;
     }
 
+    /// Requests the end of Portolan while repositories change, and returns how long it took.
+    pub async fn stop(&mut self) -> Duration {
+        let asked = self.world.server.count("/resident-0/index.yaml");
+        self.declare("resident-0", 1);
+        self.resync("resident-0").await;
+        // A database that does not respond is asked first.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while self.world.server.count("/resident-0/index.yaml") == asked && Instant::now() < deadline {
+            tokio::time::sleep(INTERVAL).await;
+        }
+        let started = Instant::now();
+        self.portolan.signal("TERM");
+        self.portolan.exit(SOON).await;
+        started.elapsed()
+    }
+
     /// Sets the wall clock of Portolan relative to the system's.
     pub fn set_clock(&self, offset: &str) {
         let clock = self.clock.as_ref().expect("the arena has a clock");
@@ -338,7 +354,7 @@ async fn start(world: &World, database: &Database, clock: Option<&Path>) -> Port
     );
     command.args(["--database-url", &url(database), "--min-interval=1s", "--icons"]);
     // A debug build decodes a large index twice in half a minute; rows are compared here anyway.
-    command.arg("--verify-delta=false");
+    command.args(["--verify-delta=false", "--chart-files=latest", "--drain-timeout=2s"]);
     if let Some(clock) = clock {
         fake_time(&mut command, clock);
     }

@@ -27,6 +27,7 @@ async fn a_hostile_tenant_stops_no_other(
     #[values(
         Fault::TricklingServers,
         Fault::SilentServers,
+        Fault::HangingArchives,
         Fault::FailingServers,
         Fault::NamelessEntries,
         Fault::LargeRegistries,
@@ -58,6 +59,30 @@ async fn everything_recovers_after_a_fault_of_postgres(
     #[values(Fault::LockedCharts, Fault::StoppedBackends, Fault::StoppedPostgres)] fault: Fault,
 ) {
     once(Engine::Postgres, fault).await;
+}
+
+/// With a margin for busy machines.
+const DRAIN: Duration = Duration::from_secs(2 + 2 + 4);
+
+#[rstest]
+#[case::fetches(Engine::Sqlite, Fault::HangingServers)]
+#[case::archives(Engine::Sqlite, Fault::HangingArchives)]
+#[case::filters(Engine::Sqlite, Fault::Filters)]
+#[case::decodes(Engine::Sqlite, Fault::WideIndexes)]
+#[case::registries(Engine::Sqlite, Fault::LargeRegistries)]
+#[case::a_lock(Engine::Postgres, Fault::LockedCharts)]
+#[case::sessions(Engine::Postgres, Fault::StoppedBackends)]
+#[case::a_database(Engine::Postgres, Fault::StoppedPostgres)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_process_ends_soon_after_its_drain_timeout_although_something_hangs(
+    #[case] engine: Engine,
+    #[case] fault: Fault,
+) {
+    let mut arena = Arena::new(engine, 2, false).await;
+    let injected = fault.inject(&mut arena).await;
+    let took = arena.stop().await;
+    assert!(took < DRAIN, "{took:?}");
+    fault.lift(&arena, injected).await;
 }
 
 #[derive(Default)]

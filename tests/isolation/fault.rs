@@ -29,6 +29,8 @@ pub enum Fault {
     TricklingServers,
     /// Servers that accept connections and never respond.
     SilentServers,
+    /// Servers whose archives stop in the middle.
+    HangingArchives,
     /// Servers that fail at once.
     FailingServers,
     /// Filters that fill memory or compute without end.
@@ -74,6 +76,7 @@ impl Fault {
             Self::HangingServers,
             Self::TricklingServers,
             Self::SilentServers,
+            Self::HangingArchives,
             Self::FailingServers,
             Self::Filters,
             Self::WideIndexes,
@@ -109,10 +112,19 @@ impl Fault {
 
     pub async fn inject(self, arena: &mut Arena) -> Injected {
         match self {
-            Self::HangingServers => servers(arena, Some(ServerFault::StallAfter(10))).await,
-            Self::TricklingServers => servers(arena, Some(ServerFault::Drip(1, Duration::from_secs(1)))).await,
-            Self::FailingServers => servers(arena, Some(ServerFault::status(500))).await,
+            Self::HangingServers => servers(arena, "/index.yaml", ServerFault::StallAfter(10), SERVERS / 2).await,
+            Self::TricklingServers => {
+                servers(
+                    arena,
+                    "/index.yaml",
+                    ServerFault::Drip(1, Duration::from_secs(1)),
+                    SERVERS / 2,
+                )
+                .await
+            }
+            Self::FailingServers => servers(arena, "/index.yaml", ServerFault::status(500), SERVERS / 2).await,
             Self::SilentServers => silent_servers(arena),
+            Self::HangingArchives => servers(arena, "/web.tgz", ServerFault::StallAfter(10), TENANTS).await,
             Self::Filters => {
                 let charts = (0..50).map(|number| {
                     let chart = Chart::new(&format!("boat-{number}"), "1.0.0");
@@ -216,26 +228,22 @@ async fn set_clock(arena: &Arena, offset: &str) {
     arena.portolan.line_with("the wall clock was set", SOON).await;
 }
 
-/// Declares repositories in eight namespaces, each with a server of its own, and waits until some were asked.
-async fn servers(arena: &Arena, fault: Option<ServerFault>) -> Injected {
+/// Declares repositories in eight namespaces, each with a server of its own that breaks a path, and waits until `asked` of
+/// the servers were asked for it.
+async fn servers(arena: &Arena, path: &str, fault: ServerFault, asked: usize) -> Injected {
     let mut servers = Vec::new();
     for number in 0..SERVERS {
         let server = ChartServer::start().await;
         server.serve("/index.yaml", Page::new(INDEX));
-        if let Some(fault) = &fault {
-            server.break_path("/index.yaml", fault.clone());
-        }
-        arena.write(
-            &format!("hostile-{}", number % TENANTS),
-            &format!("r{number}-{}", arena.rounds),
-            &server.url(""),
-            "",
-        );
+        server.serve("/web.tgz", Page::new("not an archive"));
+        server.break_path(path, fault.clone());
+        let namespace = format!("hostile-{}", number % TENANTS);
+        arena.write(&namespace, &format!("r{number}-{}", arena.rounds), &server.url(""), "");
         servers.push(server);
     }
     eventually(SOON, "the hostile servers to be asked", async || {
-        let asked = servers.iter().filter(|server| server.count("/index.yaml") > 0).count();
-        if asked >= SERVERS / 2 { Ok(()) } else { Err(asked) }
+        let now = servers.iter().filter(|server| server.count(path) > 0).count();
+        if now >= asked { Ok(()) } else { Err(now) }
     })
     .await;
     Injected::Repositories(servers, Vec::new())

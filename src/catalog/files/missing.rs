@@ -44,7 +44,8 @@ pub(super) async fn digests(
     chart_id: &str,
     version: &str,
 ) -> Result<Vec<String>, Error> {
-    const SQLITE: &str = "SELECT coalesce(e.value ->> 'digest', '') FROM charts c, json_each(c.info, '$.chartVersions') e
+    const SQLITE: &str =
+        "SELECT coalesce(e.value ->> 'digest', '') FROM charts c, json_each(c.info, '$.chartVersions') e
         WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = $3 AND e.value ->> 'version' = $4";
     const POSTGRES: &str = "SELECT coalesce(e ->> 'digest', '')
         FROM charts c CROSS JOIN jsonb_array_elements(CASE jsonb_typeof(c.info -> 'chartVersions')

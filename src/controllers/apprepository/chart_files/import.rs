@@ -177,7 +177,9 @@ impl Importer {
                 Ok(archive) => {
                     if let Some(warning) = &archive.warning {
                         let files = printable(&missing.files_id());
-                        first_warning.lock().get_or_insert_with(|| format!("{files}: {warning}"));
+                        first_warning
+                            .lock()
+                            .get_or_insert_with(|| format!("{files}: {warning}"));
                     }
                     let bytes = archive.bytes();
                     Fetched::Ready(FetchedArchive::Archive(archive), bytes)
@@ -258,7 +260,9 @@ impl Importer {
         };
         // Versions that are gone are not written.
         let _: u64 = written?;
-        let imported = results.iter().filter(|result| matches!(result, FilesResult::Imported(_)));
+        let imported = results
+            .iter()
+            .filter(|result| matches!(result, FilesResult::Imported(_)));
         let imported = imported.count();
         self.metrics.chart_files("imported", imported);
         self.metrics.chart_files("failed", results.len() - imported);
@@ -297,7 +301,9 @@ impl Importer {
                 let _: SaveOutcome = match result {
                     Ok(png) => catalog.save_icon(name, uid, &missing, &png).await?,
                     Err((message, next_try)) => {
-                        catalog.record_icon_failure(name, uid, &missing, &message, next_try).await?
+                        catalog
+                            .record_icon_failure(name, uid, &missing, &message, next_try)
+                            .await?
                     }
                 };
             }
