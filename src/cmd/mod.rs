@@ -2,7 +2,6 @@
 //!
 //! Exit codes: 0 success, 1 failure, 2 invalid usage. A second signal exits with 143 (SIGTERM) or 130 (SIGINT).
 
-mod application_view;
 mod applications;
 mod crds;
 mod delete;
@@ -17,6 +16,7 @@ mod search;
 mod show;
 mod status;
 mod sync;
+mod uninstall;
 
 use std::{ffi::OsString, fmt::Display, process::ExitCode, time::Duration};
 
@@ -51,6 +51,7 @@ enum Command {
     Show(show::Show),
     Resync(resync::Resync),
     Apps(applications::Apps),
+    Uninstall(uninstall::Uninstall),
 }
 
 /// A message for the user. Does not implement [`std::error::Error`], so that `?` converts all types that do.
@@ -142,7 +143,9 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
 
 impl Cli {
     fn execute(self) -> Result<(), Error> {
-        use Command::{Apps, Crds, Delete, History, InvalidateCache, Resync, Run, Search, Show, Status, Sync};
+        use Command::{
+            Apps, Crds, Delete, History, InvalidateCache, Resync, Run, Search, Show, Status, Sync, Uninstall,
+        };
         let is_query = !matches!(self.command, Run(_) | Sync(_) | Delete(_) | InvalidateCache(_));
         logging::start(&self.logging, is_query.then_some("warn"))?;
         match self.command {
@@ -157,6 +160,7 @@ impl Cli {
             Show(command) => block_on(command.execute()),
             Resync(command) => block_on(command.execute()),
             Apps(command) => block_on(command.execute()),
+            Uninstall(command) => block_on(command.execute()),
         }
     }
 }

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::{SOON, Site, count, is_owner_patch, shop};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{ApiFault, ApiRequest};
+use crate::support::portolan::{command, run};
 
 async fn gone(api: &Api<DynamicObject>, name: &str) {
     eventually(SOON, &format!("{name} to be gone"), async || {
@@ -201,6 +202,36 @@ async fn components_survive_an_orphaning_deletion_while_no_process_runs() {
     let _portolan = site.portolan(&[]).await;
     gone(&site.api(super::APPLICATION), "shop").await;
     site.until_owned("v1 ConfigMap", "web", &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uninstalling_removes_the_finalizer_and_releases_the_components_of_deleted_applications() {
+    let site = Site::new().await;
+    let portolan = site.portolan(&[]).await;
+    for name in ["deleted", "stays"] {
+        site.config_map(name, &json!({ "app": name })).await;
+        let mut spec = shop(&[("", "ConfigMap")], true);
+        spec["selector"]["matchLabels"] = json!({ "app": name });
+        site.declare(name, spec).await;
+        site.until_owned("v1 ConfigMap", name, &[name]).await;
+    }
+    drop(portolan);
+    site.applications()
+        .delete("deleted", &DeleteParams::background())
+        .await
+        .unwrap();
+    let mut command = command(["uninstall", "--namespace", &site.namespace, "--kubeconfig"]);
+    command.arg(site.control_plane.kubeconfig());
+    let output = run(command).await;
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed, "finalizer removed from 2 Applications\n");
+    gone(&site.api(super::APPLICATION), "deleted").await;
+    site.until_owned("v1 ConfigMap", "deleted", &[]).await;
+    site.until("stays", "no finalizer", |application| {
+        finalizers(application).is_empty()
+    })
+    .await;
+    site.until_owned("v1 ConfigMap", "stays", &["stays"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -380,10 +380,11 @@ async fn failed_events_block_nothing_and_later_ones_are_published() {
         let labels = json!({ "app": name });
         let mut spec = shop(&[("apps", "Deployment")], false);
         spec["selector"]["matchLabels"] = labels.clone();
+        let before = count(&fixture.proxy, is_event);
         fixture.inject(code, is_event);
         site.declare(&name, spec).await;
         site.until_components(&name, "0/0").await;
-        portolan.line_with(&format!("name=\"{name}\""), SOON).await;
+        fixture.until_requested(before + 1, is_event).await;
         fixture.assert_bystander_is_reconciled().await;
         fixture.proxy.clear_faults();
         // The next change of readiness is reported.

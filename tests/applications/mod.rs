@@ -11,6 +11,7 @@ mod many;
 mod owning;
 mod permissions;
 mod quiet;
+mod restarted;
 mod selecting;
 mod served;
 mod sharing;

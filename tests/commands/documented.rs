@@ -9,7 +9,7 @@ use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
 use crate::support::project;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "run",
     "sync",
     "delete",
@@ -21,6 +21,7 @@ const COMMANDS: [&str; 11] = [
     "show",
     "resync",
     "apps",
+    "uninstall",
 ];
 
 fn read_page(name: &str) -> String {

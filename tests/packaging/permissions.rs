@@ -224,7 +224,7 @@ async fn permissions_on_components_follow_the_kinds() {
     let readable = [
         "limitranges serviceaccounts: get list watch",
         "networkpolicies: get list watch",
-        "rolebindings roles: get list watch",
+        "roles rolebindings: get list watch",
     ];
     assert_eq!(all, [&[quotas], &COMPONENTS[1..], &readable].concat());
 }

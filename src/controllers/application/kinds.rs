@@ -1,8 +1,8 @@
 //! The kinds that may be components.
 //!
-//! Whoever may write an Application decides what Portolan watches, and with `addOwnerRef` what is deleted with it. So
-//! only kinds that tenants usually own are watched by default, and kinds that restrict tenants are adopted only if the
-//! operator names them.
+//! An author of Applications chooses what Portolan watches, and with `addOwnerRef` what is deleted with an Application.
+//! So only kinds that tenants usually own are watched by default, and kinds that restrict tenants are adopted only if
+//! the operator names them.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;

@@ -18,7 +18,7 @@ use super::index::{Deletion, Index};
 use super::kinds::ComponentKinds;
 use super::metrics::Metrics;
 use super::owners::apply::Ownership;
-use super::owners::finalizer::Released;
+use super::owners::finalizer::{Released, release, remove_finalizer};
 use super::owners::plan::plan;
 use super::readiness::Readiness;
 use super::report;
@@ -124,7 +124,7 @@ impl Reconciler {
         deletion: &Deletion,
     ) -> Result<Action, ReconcileError> {
         if deletion.must_release {
-            match self.ownership.release(application).await {
+            match release(&self.ownership.client, application).await {
                 Ok(Released::Complete) => {}
                 Ok(Released::Incomplete) => return Ok(Action::requeue_after(Duration::ZERO)),
                 Err(error) => {
@@ -138,7 +138,7 @@ impl Reconciler {
                 }
             }
         }
-        match self.ownership.remove_finalizer(application).await {
+        match remove_finalizer(&self.ownership.client, application).await {
             Ok(()) => Ok(Action::Done),
             Err(error) if error.is_conflict() => Ok(Action::requeue_after(STALE_RETRY)),
             Err(error) => {

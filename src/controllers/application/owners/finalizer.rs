@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use futures::future::try_join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::apply::{CONCURRENCY, MAX_TIME, Ownership};
+use super::apply::{CONCURRENCY, MAX_TIME};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::application::cached::CachedApplication;
 use crate::controllers::application::report;
@@ -79,39 +80,37 @@ pub enum Released {
     Incomplete,
 }
 
-impl Ownership {
-    /// Removes the owner references to an Application that is being deleted. Objects are listed live: a cache may lack a
-    /// reference that was just written, and the finalizer is all that keeps the object.
-    pub async fn release(&self, application: &CachedApplication) -> Result<Released, ChangeError> {
-        let spec = &application.spec;
-        let start = Instant::now();
-        let served = call(discover(&self.client)).await?;
-        for kind in &spec.recorded_kinds {
-            // Objects of a kind that is no longer served are gone.
-            let Some(resource) = served.get(kind).filter(|resource| resource.is_namespaced) else {
-                continue;
-            };
-            let owned = owners::owned_by(&self.client, resource, &spec.name.namespace, &spec.uid).await?;
-            let remove = OwnerChange::Remove(spec.uid.clone());
-            for batch in owned.chunks(CONCURRENCY) {
-                if start.elapsed() >= MAX_TIME {
-                    return Ok(Released::Incomplete);
-                }
-                let released = batch
-                    .iter()
-                    .map(|target| owners::change(&self.client, FIELD_MANAGER, target, &remove, |_| ready(Ok(true))));
-                try_join_all(released).await?;
+/// Removes the owner references to an Application that is being deleted. Objects are listed live: a cache may lack a
+/// reference that was just written, and the finalizer is all that keeps the object.
+pub async fn release(client: &Client, application: &CachedApplication) -> Result<Released, ChangeError> {
+    let spec = &application.spec;
+    let start = Instant::now();
+    let served = call(discover(client)).await?;
+    let remove = OwnerChange::Remove(spec.uid.clone());
+    for kind in &spec.recorded_kinds {
+        // Objects of a kind that is no longer served are gone.
+        let Some(resource) = served.get(kind).filter(|resource| resource.is_namespaced) else {
+            continue;
+        };
+        let owned = owners::owned_by(client, resource, &spec.name.namespace, &spec.uid).await?;
+        for batch in owned.chunks(CONCURRENCY) {
+            if start.elapsed() >= MAX_TIME {
+                return Ok(Released::Incomplete);
             }
+            let released = batch
+                .iter()
+                .map(|target| owners::change(client, FIELD_MANAGER, target, &remove, |_| ready(Ok(true))));
+            try_join_all(released).await?;
         }
-        Ok(Released::Complete)
     }
+    Ok(Released::Complete)
+}
 
-    /// Removes the finalizer, which ends the deletion.
-    pub async fn remove_finalizer(&self, application: &CachedApplication) -> Result<(), ApiError> {
-        let (meta, name) = (&application.metadata, &application.spec.name);
-        let written = report::write_finalizers(&self.client, name, meta, &finalizers(meta, false)).await;
-        written.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
-    }
+/// Removes the finalizer, which ends a deletion.
+pub async fn remove_finalizer(client: &Client, application: &CachedApplication) -> Result<(), ApiError> {
+    let (meta, name) = (&application.metadata, &application.spec.name);
+    let written = report::write_finalizers(client, name, meta, &finalizers(meta, false)).await;
+    written.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
 }
 
 #[cfg(test)]

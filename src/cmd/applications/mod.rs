@@ -1,13 +1,15 @@
+mod view;
+
 use clap::Args;
 use jiff::Timestamp;
 use kube::{Api, Client, api::ListParams};
 
-use super::application_view::{MAX_NAME, View};
 use super::flags::{OutputFormat, QueryFlags, cluster::ClusterFlags};
 use super::{Error, output};
 use crate::api::{Application, Guarded};
 use crate::runtime::kube_client::ApiError;
 use crate::text::{sanitize, truncate};
+use view::{MAX_NAME, View};
 
 /// The number of objects per page. A status can have a megabyte.
 const PAGE_SIZE: u32 = 100;
