@@ -29,6 +29,15 @@ pub enum Engine {
     Postgres,
 }
 
+impl Engine {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SQLite",
+            Self::Postgres => "Postgres",
+        }
+    }
+}
+
 pub enum Database {
     Sqlite(SmallDisk),
     Postgres(Box<PostgresServer>, TestDatabase),
@@ -97,41 +106,47 @@ impl Arena {
     /// Injects a fault, keeps it for a time, lifts it, and waits for recovery. An error says what went wrong.
     pub async fn round(&mut self, fault: Fault, hold: Duration) -> Result<Round, String> {
         self.rounds += 1;
-        let (version, name) = (self.rounds, format!("newcomer-{}", self.rounds));
-        let mut round = Round::default();
-        let held = Instant::now();
+        let name = format!("newcomer-{}", self.rounds);
         let failures = self.failures().await;
         let injected = fault.inject(self).await;
+        let liveness = tokio::spawn(until_not_alive(self.portolan.address().to_owned()));
 
-        // A change of a resident must not be lost, whatever happens meanwhile.
-        self.declare("resident-0", version);
-        self.resync("resident-0").await;
-        self.declare(&name, version);
-        if !fault.stops_commits() {
-            round.ready = Some(self.until_stored(&name, BESIDE).await?);
-        }
-        if fault.fails_syncs() {
-            self.until_failed_or_stored(&name, failures).await?;
-        }
-        self.undeclare(&name);
-        if !fault.stops_commits() {
-            round.deleted = Some(self.until_stored(&name, BESIDE).await?);
-        }
-        if !fault.stops_commits() {
-            self.until_ticked().await?;
-        }
-        self.is_alive().await?;
-        tokio::time::sleep(hold.saturating_sub(held.elapsed())).await;
-        self.is_alive().await?;
-
+        let during = self.during(fault, &name, failures, hold).await;
         fault.lift(self, injected).await;
         let lifted = Instant::now();
-        self.declare("resident-1", version);
+        self.undeclare(&name);
+        self.declare("resident-1", self.rounds);
         self.resync("resident-1").await;
         self.until_as_declared(RECOVERY).await?;
         self.is_ready().await?;
-        round.recovered = lifted.elapsed();
+        let recovered = lifted.elapsed();
         self.until_ticked().await?;
+        if liveness.is_finished() {
+            return Err(liveness.await.unwrap());
+        }
+        liveness.abort();
+        during.map(|round| Round { recovered, ..round })
+    }
+
+    /// Declares, changes and deletes honest repositories during a fault.
+    async fn during(&mut self, fault: Fault, name: &str, failures: f64, hold: Duration) -> Result<Round, String> {
+        let (held, mut round) = (Instant::now(), Round::default());
+        // A change of a resident must not be lost, whatever happens meanwhile.
+        self.declare("resident-0", self.rounds);
+        self.resync("resident-0").await;
+        self.declare(name, self.rounds);
+        if !fault.stops_commits() {
+            round.ready = Some(self.until_stored(name, BESIDE).await?);
+        }
+        if fault.fails_syncs() {
+            self.until_failed_or_stored(name, failures).await?;
+        }
+        self.undeclare(name);
+        if !fault.stops_commits() {
+            round.deleted = Some(self.until_stored(name, BESIDE).await?);
+            self.until_ticked().await?;
+        }
+        tokio::time::sleep(hold.saturating_sub(held.elapsed())).await;
         Ok(round)
     }
 
@@ -165,9 +180,11 @@ impl Arena {
         .await;
     }
 
+    /// Deletes an honest repository if it is declared.
     fn undeclare(&mut self, name: &str) {
-        self.remove(&format!("honest-{name}"), name);
-        self.expected.remove(&format!("honest-{name}/{name}/web"));
+        if self.expected.remove(&format!("honest-{name}/{name}/web")).is_some() {
+            self.remove(&format!("honest-{name}"), name);
+        }
     }
 
     /// Writes a manifest; `more` is appended to the spec.
@@ -310,19 +327,27 @@ impl Arena {
             .unwrap_or_default()
     }
 
-    async fn is_alive(&self) -> Result<(), String> {
-        self.probe("/livez").await
-    }
-
     async fn is_ready(&self) -> Result<(), String> {
-        self.probe("/readyz?verbose").await
-    }
-
-    async fn probe(&self, path: &str) -> Result<(), String> {
-        match self.portolan.get(path).await {
+        match self.portolan.get("/readyz?verbose").await {
             Ok((200, _)) => Ok(()),
-            Ok((status, body)) => Err(format!("{path}: {status} {body}")),
-            Err(error) => Err(format!("{path}: {error}")),
+            Ok((status, body)) => Err(format!("/readyz: {status} {body}")),
+            Err(error) => Err(format!("/readyz: {error}")),
+        }
+    }
+}
+
+/// Asks for `/livez` until the response is not 200, which it returns.
+async fn until_not_alive(address: String) -> String {
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([])
+        .build()
+        .unwrap();
+    loop {
+        match client.get(format!("http://{address}/livez")).send().await {
+            Ok(response) if response.status() == 200 => tokio::time::sleep(INTERVAL).await,
+            Ok(response) => return format!("/livez: {}", response.status()),
+            Err(error) => return format!("/livez: {error}"),
         }
     }
 }

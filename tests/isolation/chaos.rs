@@ -99,8 +99,9 @@ impl Counts {
                 .map_or_else(String::new, |slowest| format!("{:.1}", slowest.as_secs_f64()))
         };
         format!(
-            "|{}|{engine:?}|{}|{}|{}|{}|{}|\n",
+            "|{}|{}|{}|{}|{}|{}|{}|\n",
             words(fault),
+            engine.name(),
             self.rounds.len() + self.errors.len(),
             slowest(&mut self.rounds.iter().filter_map(|round| round.ready)),
             slowest(&mut self.rounds.iter().filter_map(|round| round.deleted)),
@@ -157,7 +158,7 @@ async fn chaos() {
             table.push_str(&row);
             errors.extend(counts.errors);
         }
-        memory.push(format!("{peak} MiB with {engine:?}"));
+        memory.push(format!("{peak} MiB with {}", engine.name()));
     }
     let mut text = format!(
         "{} faults, {} divergences. ",
