@@ -21,6 +21,7 @@ mod baseline;
 mod cluster;
 mod files;
 mod index;
+mod isolation;
 mod many;
 mod measure;
 mod plot;
@@ -34,7 +35,16 @@ mod standard;
 mod support;
 
 /// In the order of the table.
-const PARTS: [&str; 7] = ["index", "size", "many", "namespaces", "files", "registry", "apps"];
+const PARTS: [&str; 8] = [
+    "index",
+    "size",
+    "many",
+    "namespaces",
+    "files",
+    "registry",
+    "apps",
+    "isolation",
+];
 const RECORD: &str = "--record";
 
 fn main() {
@@ -62,6 +72,7 @@ fn main() {
                 "namespaces" => many::namespaces().await,
                 "files" => files::run().await,
                 "registry" => registry::run().await,
+                "isolation" => isolation::run().await,
                 _ => apps::run().await,
             }
         });
