@@ -22,6 +22,7 @@ mod cluster;
 mod files;
 mod first_import;
 mod index;
+mod isolation;
 mod many;
 mod measure;
 mod plot;
@@ -35,7 +36,7 @@ mod standard;
 mod support;
 
 /// In the order of the table.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     "index",
     "size",
     "many",
@@ -44,6 +45,7 @@ const PARTS: [&str; 8] = [
     "import",
     "registry",
     "apps",
+    "isolation",
 ];
 const RECORD: &str = "--record";
 
@@ -73,6 +75,7 @@ fn main() {
                 "files" => files::run().await,
                 "import" => first_import::run().await,
                 "registry" => registry::run().await,
+                "isolation" => isolation::run().await,
                 _ => apps::run().await,
             }
         });

@@ -143,6 +143,11 @@ impl<'a> BenchProcess<'a> {
             .write(&format!("manifests/{namespace}-{name}.yaml"), manifest);
     }
 
+    pub fn remove(&self, namespace: &str, name: &str) {
+        let manifest = self.directory.join(&format!("manifests/{namespace}-{name}.yaml"));
+        std::fs::remove_file(manifest).expect("the manifest exists");
+    }
+
     fn declare_source(&self, more: &str) {
         self.declare("default", "measured", &format!("{}{more}", self.source.spec));
     }
@@ -318,7 +323,7 @@ impl<'a> BenchProcess<'a> {
     }
 
     /// Runs statements over a separate connection and returns the number that the last one selects.
-    async fn query(&self, statements: &'static str) -> Option<i64> {
+    pub async fn query(&self, statements: &'static str) -> Option<i64> {
         if self.postgres.is_none() {
             let mut connection = SqliteConnection::connect(&self.url).await.expect("SQLite opens");
             let row = sqlx::raw_sql(statements).fetch_optional(&mut connection).await;

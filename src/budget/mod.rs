@@ -1,4 +1,4 @@
-//! Budgets of what all tenants share: memory, CPU permits and spool bytes.
+//! Budgets of what all tenants share: memory, CPU permits, spool bytes, tags of registries and requests to hosts.
 //!
 //! ```text
 //!  reserve(namespace, amount) ─┬─ fits, and no queue ─────────────────► Reservation ─► shrink, drop

@@ -1,5 +1,7 @@
 //! Connections: created and refused databases, and TLS.
 
+use std::time::Duration;
+
 use portolan::catalog::Fence;
 use portolan::catalog::{Catalog, Database, Error, Login, Password, Settings, SyncCommit, lock::SqliteLock};
 use sqlx::{Connection, PgConnection};
@@ -99,6 +101,21 @@ async fn a_missing_database_is_an_error_with_its_name() {
         error.to_string().contains("missing") && error.to_string().contains("create the database"),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_connection_that_broke_while_it_was_idle_is_replaced_before_its_use() {
+    // The pool measures idleness by the clock of the system.
+    const IDLE: Duration = Duration::from_millis(10_200);
+    let database = postgres::database().await;
+    let (gate, url) = database.behind_gate().await;
+    let mut settings = settings(&url);
+    settings.postgres_connections = 1;
+    let catalog = Catalog::open(&settings).await.unwrap();
+    catalog.ping().await.unwrap();
+    tokio::time::sleep(IDLE).await;
+    gate.disconnect();
+    catalog.ping().await.unwrap();
 }
 
 #[tokio::test]

@@ -46,6 +46,8 @@ async fn a_record_survives_a_round_trip(#[values(On::Sqlite, On::Postgres)] on: 
         reason: "Timeout".into(),
         message: "try again".into(),
         failures: 3,
+        slow_syncs: 2,
+        retry_at: Some(jiff::Timestamp::UNIX_EPOCH),
     };
     full.last_sync = Some(serde_json::json!({"result": "Synced", "skipped": [{"chart": "a\u{0}b"}]}));
     full.spec_hash = Some("hash".into());

@@ -138,7 +138,7 @@ async fn eight_filters_that_fill_memory_stay_within_the_budget() {
             .index_entry(&["a.tgz"])
     });
     world.attacker.serve("/index.yaml", Page::new(index(charts)));
-    let portolan = world.run(&[BUDGET]).await;
+    let portolan = world.run(&[BUDGET, "--cpu-permits=4"]).await;
     world.until_honest_is_served().await;
     let sampler = PeakSampler::start(&portolan);
     for (number, rule) in RULES.iter().enumerate() {
@@ -148,7 +148,13 @@ async fn eight_filters_that_fill_memory_stay_within_the_budget() {
         "later",
         &repository("other", "later", "helm", &world.honest.url("/charts"), &filter("true")),
     );
+    world.manifest(
+        "unfiltered",
+        &repository("other", "unfiltered", "helm", &world.honest.url("/charts"), ""),
+    );
     let started = Instant::now();
+    // Filters leave half of the permits to others.
+    world.until_ready("unfiltered").await;
     world.until_ready("later").await;
     assert!(started.elapsed() < HONEST, "{:?}", started.elapsed());
     for status in world.until_all_decided(RULES.len()).await {

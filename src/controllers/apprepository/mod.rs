@@ -27,7 +27,7 @@ pub use setup::{Parts, setup};
 
 /// The name of the controller, and of the class of keys that it syncs.
 pub const NAME: &str = "apprepository";
-/// The class of keys that it syncs with few workers: the last syncs waited in vain for their servers.
+/// The class of keys that it syncs with few workers, since the servers of their last syncs did not respond.
 pub const SLOW: &str = "apprepository/slow";
 /// The class of keys whose chart files it imports.
 pub const CHART_FILES: &str = "apprepository/chart-files";

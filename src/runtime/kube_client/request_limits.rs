@@ -117,7 +117,7 @@ fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
 
 /// Groups requests by namespace. Status writes of each resource are a class of their own, so that those of many objects of
 /// one resource alternate with those of another.
-fn requester(method: &Method, uri: &Uri) -> Requester {
+pub(super) fn requester(method: &Method, uri: &Uri) -> Requester {
     let segments: Vec<&str> = uri.path().split('/').collect();
     let resource = match segments.as_slice() {
         ["", "api", _, resource @ ..] | ["", "apis", _, _, resource @ ..] => resource,

@@ -10,15 +10,15 @@ use axum::http::{HeaderMap, Method, Request, Response, Uri, Version};
 use futures::{StreamExt, TryStreamExt};
 use kube::client::Body;
 use kube::{Client, Error};
-use tokio::sync::Semaphore;
 
-use super::request_limits::RequestLimiter;
+use super::request_limits::{RequestLimiter, requester};
+use crate::budget::Budget;
 
 /// In bytes. etcd stores objects of up to 1.5 MiB; JSON is somewhat larger. kube briefly holds a response twice.
 const MAX_RESPONSE: usize = 16 << 20;
 /// Responses up to this size need no permit.
 const SMALL: usize = 64 << 10;
-const PERMITS: usize = 4;
+const PERMITS: u64 = 4;
 
 /// Wraps a client. Watches are not limited: they are read line by line. A request is in flight until its response is read.
 pub(super) fn limit_responses(client: Client, limiter: Option<RequestLimiter>) -> Client {
@@ -30,7 +30,7 @@ fn with_limit(client: Client, limit: usize, limiter: Option<RequestLimiter>) -> 
     let size_limit = ResponseSizeLimit {
         client,
         limit,
-        permits: Arc::new(Semaphore::new(PERMITS)),
+        permits: Budget::new("large_api_responses", PERMITS),
         limiter: limiter.map(Arc::new),
     };
     let service = tower::service_fn(move |request| {
@@ -44,7 +44,7 @@ fn with_limit(client: Client, limit: usize, limiter: Option<RequestLimiter>) -> 
 struct ResponseSizeLimit {
     client: Client,
     limit: usize,
-    permits: Arc<Semaphore>,
+    permits: Budget,
     limiter: Option<Arc<RequestLimiter>>,
 }
 
@@ -74,10 +74,11 @@ impl ResponseSizeLimit {
 
     async fn send_and_read(&self, request: Request<Body>) -> Result<Response<Body>, Error> {
         let mut page = Page::of(&request);
+        let namespace = requester(request.method(), request.uri()).group;
         let mut response = self.client.send(request).await?;
         loop {
             let (parts, body) = response.into_parts();
-            if let Some(body) = self.read(body).await? {
+            if let Some(body) = self.read(&namespace, body).await? {
                 return Ok(Response::from_parts(parts, Body::from(body)));
             }
             // The unread rest is discarded with its connection.
@@ -89,7 +90,7 @@ impl ResponseSizeLimit {
         }
     }
 
-    async fn read(&self, body: Body) -> Result<Option<Vec<u8>>, Error> {
+    async fn read(&self, namespace: &str, body: Body) -> Result<Option<Vec<u8>>, Error> {
         let mut chunks = axum::body::Body::new(body)
             .into_data_stream()
             .map_err(into_error)
@@ -102,8 +103,7 @@ impl ResponseSizeLimit {
                 return Ok(None);
             }
             if length > SMALL && permit.is_none() {
-                // Fails only if the semaphore is closed, which never happens.
-                permit = self.permits.acquire().await.ok();
+                permit = Some(self.permits.acquire(namespace, 1).await);
             }
             read.extend_from_slice(&chunk);
         }
@@ -270,6 +270,6 @@ mod tests {
         for names in futures::future::join_all(lists).await {
             assert!(names.unwrap().is_empty());
         }
-        assert_eq!(*reading.lock(), (0, PERMITS));
+        assert_eq!(*reading.lock(), (0, PERMITS as usize));
     }
 }

@@ -279,7 +279,7 @@ impl Run<'_> {
     }
 }
 
-/// What a thread holds that decodes or filters.
+/// Reservations of a thread that decodes or filters.
 pub(super) struct WorkPermits {
     pub(super) memory: Reservation,
     _filter: Option<Reservation>,
