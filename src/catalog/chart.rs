@@ -84,9 +84,18 @@ pub struct ChartVersion {
 pub struct Fingerprint([u8; 16]);
 
 impl ChartInfo {
-    /// Returns the fingerprint. Lengths are part of the hash, so that no two charts share an encoding.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
+        self.hash(false)
+    }
+
+    /// Returns a hash like the fingerprint that includes `created`.
+    pub(super) fn fingerprint_with_times(&self) -> Fingerprint {
+        self.hash(true)
+    }
+
+    /// Lengths are part of the hash, so that no two charts share an encoding.
+    fn hash(&self, with_times: bool) -> Fingerprint {
         // Destructured, so that a new field is a compile error here.
         let Self {
             id,
@@ -134,7 +143,7 @@ impl ChartInfo {
         }
         feed.count(chart_versions.len());
         for version in chart_versions {
-            version.feed(&mut feed);
+            version.feed(&mut feed, with_times);
         }
         feed.finish()
     }
@@ -157,11 +166,11 @@ impl ChartInfo {
 }
 
 impl ChartVersion {
-    fn feed(&self, feed: &mut Feed) {
+    fn feed(&self, feed: &mut Feed, with_times: bool) {
         let Self {
             version,
             app_version,
-            created: _,
+            created,
             digest,
             urls,
             readme,
@@ -171,6 +180,9 @@ impl ChartVersion {
         } = self;
         for text in [version, app_version, digest, readme, values, schema] {
             feed.text(text);
+        }
+        if with_times {
+            feed.text(created);
         }
         feed.texts(urls.as_deref());
         match additional_values {
@@ -253,6 +265,7 @@ mod tests {
         info.raw_icon = Some("iVBORw0KGgo=".into());
         info.icon_content_type = "image/png".into();
         assert_eq!(info.fingerprint(), before);
+        assert_ne!(info.fingerprint_with_times(), stored().fingerprint_with_times());
     }
 
     #[test]

@@ -238,11 +238,32 @@ impl Catalog {
             .await
     }
 
+    /// Returns the records. One that can't be read, of a newer release, concerns only its own repository: it is logged and
+    /// left out.
     pub async fn records(&self) -> Result<Vec<Record>, Error> {
         self.read("list the repository records", "", async |connection| {
             let rows: Vec<RecordRow> = on_engine!(connection.executor(), executor =>
                 sqlx::query_as(record::SELECT_ALL).fetch_all(executor).await?);
-            rows.into_iter().map(Record::try_from).collect()
+            let readable = |row| {
+                Record::try_from(row)
+                    .inspect_err(|error| tracing::warn!(%error, "ignoring a record"))
+                    .ok()
+            };
+            Ok(rows.into_iter().filter_map(readable).collect())
+        })
+        .await
+    }
+
+    /// Returns the names of all repositories with a record, readable or not.
+    pub async fn names(&self) -> Result<Vec<NamespacedName>, Error> {
+        const SELECT: &str = "SELECT namespace, name FROM portolan_repositories ORDER BY namespace, name";
+        self.read("list the repositories", "", async |connection| {
+            let rows: Vec<(String, String)> =
+                on_engine!(connection.executor(), executor => sqlx::query_as(SELECT).fetch_all(executor).await?);
+            Ok(rows
+                .into_iter()
+                .map(|(namespace, name)| NamespacedName { namespace, name })
+                .collect())
         })
         .await
     }
@@ -282,7 +303,7 @@ impl Catalog {
 
     /// Replaces the charts of a repository by `rows` and writes its record, in one transaction.
     ///
-    /// A row whose chart differs only in creation times is not written. An imported icon stays while its URL is the
+    /// A row whose chart differs only in creation times is not written, unless [`SyncCommit::is_complete`]. An imported icon stays while its URL is the
     /// same. Charts without a row are deleted, or retained as [`SyncCommit::retention`] says. Of several rows with one
     /// ID the first is used. A chart that the database rejects keeps its old row and is reported in
     /// [`CommitSummary::rejected`].

@@ -8,8 +8,8 @@ use futures::TryStreamExt;
 use sqlx::types::Json;
 
 use super::{
-    Catalog, ChartInfo, Error, Fingerprint, HistoryEntry, Record,
-    engine::{Connection, on_engine, sql},
+    Baseline, Catalog, ChartInfo, Error, Fingerprint, HistoryEntry, Record,
+    engine::{Connection, on_engine, select, sql},
     history,
     record::unsigned,
 };
@@ -182,6 +182,28 @@ impl Catalog {
                     }
                 });
                 Ok(found)
+            },
+        )
+        .await
+    }
+
+    /// Counts the stored charts and versions that come from `url`; `None` if there are none.
+    pub async fn stored_counts(&self, name: &NamespacedName, url: &str) -> Result<Option<Baseline>, Error> {
+        const SQLITE: &str = "SELECT count(*), coalesce(sum(json_array_length(info, '$.chartVersions')), 0) FROM charts
+            WHERE repo_namespace = $1 AND repo_name = $2 AND info -> 'repo' ->> 'url' = $3";
+        const POSTGRES: &str = "SELECT count(*), CAST(coalesce(sum(CASE jsonb_typeof(info -> 'chartVersions')
+                WHEN 'array' THEN jsonb_array_length(info -> 'chartVersions') ELSE 0 END), 0) AS BIGINT) FROM charts
+            WHERE repo_namespace = $1 AND repo_name = $2 AND info -> 'repo' ->> 'url' = $3";
+        self.read(
+            "count the charts of the repository",
+            &name.namespace,
+            async |connection| {
+                let statement = connection.choose(SQLITE, POSTGRES);
+                let (names, versions): (i64, i64) = select!(fetch_one, connection, statement, name, url);
+                Ok((names > 0).then(|| Baseline {
+                    names: unsigned(names),
+                    versions: unsigned(versions),
+                }))
             },
         )
         .await

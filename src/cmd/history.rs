@@ -41,7 +41,7 @@ impl History {
 
     async fn entries(&self, catalog: &Catalog) -> Result<Vec<HistoryEntry>, Error> {
         let namespace = self.query.namespace();
-        let mut names: Vec<_> = catalog.records().await?.into_iter().map(|record| record.name).collect();
+        let mut names = catalog.names().await?;
         names.retain(|name| name.name == self.name && namespace.is_none_or(|namespace| namespace == name.namespace));
         match names.as_slice() {
             [] => Err(Error::Failed(format!(

@@ -33,6 +33,9 @@ const DEFAULT_FILTER: &str = "info,tokio_cron_scheduler=warn,sqlx=warn";
 /// The target of kube's warnings that contain a complete response, such as annotations of Secrets. The caller gets the error.
 const BODIES: &str = "kube_client::client";
 
+/// The target of kube's warnings about missing permissions, which repeat at each attempt. The watch reports them itself.
+const WATCHER: &str = "kube_runtime::watcher";
+
 /// Starts logging. `default_filter` applies without flags and environment variable.
 pub fn start(flags: &LogFlags, default_filter: Option<&str>) -> Result<(), Error> {
     let filter = filter(flags, default_filter, std::env::var("RUST_LOG").ok().as_deref())?;
@@ -76,20 +79,22 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     // A filter of its own, because users can set the filter of levels.
-    let has_no_body = filter_fn(|metadata| metadata.target() != BODIES);
+    let is_wanted = filter_fn(|metadata| {
+        metadata.target() != BODIES && (metadata.target() != WATCHER || *metadata.level() != tracing::Level::WARN)
+    });
     match format {
         LogFormat::Text => tracing_subscriber::fmt::layer()
             .with_ansi(ansi)
             .fmt_fields(text_fields())
             .with_writer(writer)
-            .with_filter(has_no_body)
+            .with_filter(is_wanted)
             .boxed(),
         // JSON escapes ASCII control characters except DEL. The writer removes the others.
         LogFormat::Json => tracing_subscriber::fmt::layer()
             .json()
             .flatten_event(true)
             .with_writer(StripControls(writer))
-            .with_filter(has_no_body)
+            .with_filter(is_wanted)
             .boxed(),
     }
 }
@@ -246,6 +251,34 @@ mod tests {
             let out = String::from_utf8(lines.0.lock().clone()).unwrap();
             assert!(out.contains("logged") && !out.contains("confidential"), "{out}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_is_not_allowed_is_not_logged_at_each_attempt() {
+        use futures::StreamExt;
+        use k8s_openapi::api::core::v1::Secret;
+        use kube::client::Body;
+
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let layer = layer(LogFormat::Text, false, move || writer.clone());
+        let filter = EnvFilter::try_new("info").unwrap();
+        let _logging = tracing_subscriber::registry().with(filter).with(layer).set_default();
+        let server = tower::service_fn(|_: axum::http::Request<Body>| async {
+            let status =
+                r#"{"kind": "Status", "status": "Failure", "message": "no", "reason": "Forbidden", "code": 403}"#;
+            let mut response = axum::http::Response::new(Body::from(status.as_bytes().to_vec()));
+            *response.status_mut() = axum::http::StatusCode::FORBIDDEN;
+            Ok::<_, std::convert::Infallible>(response)
+        });
+        let secrets: kube::Api<Secret> = kube::Api::all(kube::Client::new(server, "default"));
+        let watch = kube::runtime::watcher(secrets, kube::runtime::watcher::Config::default());
+        let mut watch = std::pin::pin!(watch);
+        let mut refused = 0;
+        while refused < 2 {
+            refused += usize::from(watch.next().await.unwrap().is_err());
+        }
+        assert_eq!(String::from_utf8(lines.0.lock().clone()).unwrap(), "");
     }
 
     #[test]

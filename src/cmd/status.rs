@@ -1,12 +1,16 @@
+use std::path::PathBuf;
+
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::flags::{OutputFormat, QueryFlags, database::DatabaseFlags};
-use super::{Error, output};
+use super::{Error, failed_to, output};
+use crate::api::AppRepository;
 use crate::catalog::query::RepositorySummary;
 use crate::catalog::{self, Catalog, FilesMode, Record};
-use crate::runtime::cron;
+use crate::controllers::apprepository::data_url;
+use crate::runtime::{cron, manifests};
 
 /// The maximum number of missing chart files in the output.
 const MAX_PROBLEMS: usize = 5;
@@ -19,6 +23,9 @@ const MAX_PROBLEMS: usize = 5;
 pub struct Status {
     /// Name of the repositories (default: all)
     pub name: Option<String>,
+    /// Directory of manifests of `portolan run`: also lists its files that cannot be used
+    #[arg(long, value_name = "DIR")]
+    pub manifests: Option<PathBuf>,
     #[command(flatten)]
     pub query: QueryFlags,
     #[command(flatten)]
@@ -28,6 +35,7 @@ pub struct Status {
 impl Status {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let now = Timestamp::now();
+        let problems = self.manifest_problems()?;
         let views = self
             .database
             .read(async |catalog| Ok(self.views(catalog, now).await?))
@@ -36,9 +44,26 @@ impl Status {
             (Some(name), _) if views.is_empty() => Err(Error::Failed(format!(
                 "repository {name} not found; `portolan status` lists all repositories"
             ))),
-            (_, OutputFormat::Json) => output::print_json(&views),
-            (name, OutputFormat::Table) => output::print(&text(&views, name.is_some(), now)),
+            (_, OutputFormat::Json) => {
+                for problem in problems {
+                    tracing::warn!(file = %problem.path.display(), "{}", problem.message);
+                }
+                output::print_json(&views)
+            }
+            (name, OutputFormat::Table) => {
+                let problems = problems.iter().map(|problem| format!("  {problem}"));
+                let problems = output::section("\nmanifests with problems:\n", problems);
+                output::print(&(text(&views, name.is_some(), now) + &problems))
+            }
         }
+    }
+
+    fn manifest_problems(&self) -> Result<Vec<manifests::Problem>, Error> {
+        let Some(directory) = &self.manifests else {
+            return Ok(Vec::new());
+        };
+        manifests::problems::<AppRepository>(directory, data_url)
+            .map_err(failed_to(format!("read the directory {}", directory.display())))
     }
 
     async fn views(&self, catalog: &Catalog, now: Timestamp) -> Result<Vec<View>, catalog::Error> {

@@ -25,7 +25,7 @@ use crate::controllers::apprepository::spec::{
     Defaults, Kind, OneShot, ProxyNamespaces, RepositoryAccess, RepositorySpec, Requests,
 };
 use crate::controllers::apprepository::sync::Syncer;
-use crate::controllers::apprepository::sync::location::FileAccess;
+use crate::controllers::apprepository::sync::location::{FileAccess, check_url};
 use crate::controllers::apprepository::sync::request::{SyncAborted, SyncOutcome, SyncRequest, SyncResult};
 use crate::manager::shutdown;
 use crate::runtime::cron::Intervals;
@@ -151,8 +151,16 @@ impl Sync {
             options.fetcher = options.fetcher.without_api_server(vec![endpoint]).await;
         }
         let name = NamespacedName::new(&self.namespace, &self.name);
+        let spec = RepositorySpec::one_shot(name, arguments, &defaults);
+        // Before anything is removed for another repository of this name.
+        check_url(&spec, &options.fetcher).map_err(|error| {
+            Error::Failed(format!(
+                "failed to sync {}: {}: {}",
+                self.name, error.reason, error.message
+            ))
+        })?;
         Ok(Settings {
-            spec: RepositorySpec::one_shot(name, arguments, &defaults),
+            spec,
             options,
             credentials: CredentialSource::Static(credentials(self.ca_file.as_deref())?),
         })

@@ -63,10 +63,7 @@ async fn sync_all(
         )));
     }
     let problems = parts.problems.list();
-    if problems.is_empty() {
-        // Only a complete list shows which repositories are no longer declared.
-        parts.orphans.compare().await.map_err(Error::from_display)?;
-    }
+    parts.orphans.compare().await.map_err(Error::from_display)?;
     // Later changes are ignored. The informer has enqueued all keys of the list when it ends.
     informer.abort();
     let _ = informer.await;

@@ -274,16 +274,20 @@ async fn unreadable_details_are_an_error_that_names_the_repository(
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     let update = format!("UPDATE portolan_repositories SET details = '{details}'");
     fixture.tables.execute(&update).await;
-    let one = fixture.catalog.record(&repository()).await.unwrap_err();
-    let all = fixture.catalog.records().await.unwrap_err();
-    for error in [one, all] {
-        assert!(matches!(error, Error::UnreadableRecord { .. }), "{error}");
-        assert!(!error.is_transient(), "{error}");
-        let text = error.to_string();
-        assert!(text.contains("kubeapps/stable") && text.contains(reason), "{text}");
-    }
-    let stored = fixture.tables.texts("SELECT details FROM portolan_repositories").await;
-    assert_eq!(stored, [details]);
+    let other = Record::new(NamespacedName::new("kubeapps", "other"), "uid-2");
+    fixture.catalog.save(&other, None, None).await.unwrap();
+    let error = fixture.catalog.record(&repository()).await.unwrap_err();
+    assert!(matches!(error, Error::UnreadableRecord { .. }), "{error}");
+    assert!(!error.is_transient(), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("kubeapps/stable") && text.contains(reason), "{text}");
+    // It concerns no other repository.
+    let readable = fixture.catalog.records().await.unwrap();
+    let readable: Vec<_> = readable.iter().map(|record| &record.name).collect();
+    assert_eq!(readable, [&other.name]);
+    assert_eq!(fixture.catalog.names().await.unwrap(), [other.name, repository()]);
+    let stored = "SELECT details FROM portolan_repositories WHERE name = 'stable'";
+    assert_eq!(fixture.tables.texts(stored).await, [details]);
     assert!(
         fixture
             .catalog

@@ -5,7 +5,7 @@ use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use portolan::api::NamespacedName;
 use portolan::controllers::apprepository::kubeapps_cronjobs::{
-    CronJobError, cron_job_name, doubly_synced, remove_cron_jobs,
+    CronJobError, cron_job_name, remove_cron_jobs, with_cron_jobs,
 };
 use serde_json::{Value, json};
 
@@ -73,7 +73,7 @@ async fn only_the_cron_jobs_of_a_repository_are_removed_with_their_jobs() {
         .unwrap();
 
     let managed = [ours.clone(), long.clone()];
-    let twice = doubly_synced(&client, &kubeapps, |name| managed.contains(name))
+    let twice = with_cron_jobs(&client, &kubeapps, |name| managed.contains(name))
         .await
         .unwrap();
     assert_eq!(twice, [long.clone(), ours.clone()]);
@@ -114,7 +114,7 @@ async fn a_missing_permission_on_cron_jobs_is_reported() {
     let token = control_plane.token_for(&kubeapps, "sailor").await;
     let sailor = control_plane.client_with(&token).await;
     let ours = repository("team-a", "charts");
-    let error = doubly_synced(&sailor, &kubeapps, |_| true).await.unwrap_err();
+    let error = with_cron_jobs(&sailor, &kubeapps, |_| true).await.unwrap_err();
     assert!(matches!(error, CronJobError::Forbidden { verb: "list", .. }), "{error}");
 
     create(
@@ -146,7 +146,7 @@ async fn a_missing_permission_on_cron_jobs_is_reported() {
     control_plane.kubectl(&binding).await;
     // The API server applies new roles with a short delay.
     eventually(SOON, "the right to list", async || {
-        doubly_synced(&sailor, &kubeapps, |_| true).await
+        with_cron_jobs(&sailor, &kubeapps, |_| true).await
     })
     .await;
     let error = remove_cron_jobs(&sailor, &kubeapps, &ours).await.unwrap_err();

@@ -334,3 +334,39 @@ async fn a_second_cluster_does_not_start_on_a_database_in_use() {
         .await;
     stop(portolan).await;
 }
+
+/// Returns an index of this many charts.
+fn index_of(charts: usize) -> String {
+    let names: Vec<String> = (0..charts).map(|number| format!("chart-{number:02}")).collect();
+    let charts: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), &["1.0.0"][..])).collect();
+    index(&charts)
+}
+
+#[rstest]
+#[case::restored_with_another_uid(true)]
+#[case::taken_over_without_a_record(false)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stored_charts_are_the_baseline_of_a_repository_without_one(#[case] restored: bool) {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let portolan = world.portolan(postgres.url(), &[]).await;
+    let url = world.serve("stable", index_of(12));
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+    stop(portolan).await;
+    if restored {
+        world.delete_without_finalizer("stable").await;
+        world.declare("stable", &url).await;
+    } else {
+        postgres.rows.execute("DELETE FROM portolan_repositories").await;
+    }
+
+    world.serve("stable", index_of(1));
+    let _portolan = world.portolan(postgres.url(), &[]).await;
+    world.until_ready_is("stable", "False", "ShrinkRefused").await;
+    assert_eq!(postgres.rows.charts().await.unwrap().len(), 12);
+    // Another source has another size.
+    let other = world.serve("other", index_of(2));
+    world.edit("stable", json!({ "spec": { "url": other } })).await;
+    world.until_ready("stable").await;
+    assert_eq!(postgres.rows.charts().await.unwrap().len(), 2);
+}

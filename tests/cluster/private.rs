@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 
 use super::registry::chart;
 use super::rows::Postgres;
-use super::{NEVER, World, condition, message};
+use super::{NEVER, SOON, World, condition, message};
 use crate::support::archives::{Archive, index};
 use crate::support::chart_server::{ChartServer, Fault, Page};
 use crate::support::control_plane::control_plane;
+use crate::support::eventually::eventually;
 use crate::support::portolan::Portolan;
 use crate::support::proxy::Proxy;
 use crate::support::registry::{PASSWORD, USER};
@@ -382,5 +383,39 @@ async fn a_repository_is_reached_through_its_own_proxy() {
             portolan.lines()
         );
         assert!(!reported.contains("ahoy-there"), "{reported}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_that_changes_during_a_sync_causes_another_one() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let (server, url) = private_server().await;
+    let (namespace, wrong) = (&world.namespace, login(&server, "Bearer of-bad-news"));
+    let _portolan = world.portolan(postgres.url(), &[NEVER, "--watch-secrets"]).await;
+    // The first attempt reads a wrong password, and fails after it was corrected. The second one succeeds with a password
+    // that was replaced meanwhile.
+    world.write_secret(namespace, "login", wrong.clone()).await;
+    for (number, (secret, status, reason)) in [
+        (login(&server, &basic_authorization()), "True", "Synced"),
+        (wrong, "False", "Unauthorized"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        server.break_path("/private/index.yaml", Fault::Delay(std::time::Duration::from_secs(3)));
+        let before = server.requests("/private/index.yaml").len();
+        if number == 0 {
+            world.declare_with("private", private(&url)).await;
+        } else {
+            world.resync("private", "now").await;
+        }
+        eventually(SOON, "the request", async || {
+            (server.requests("/private/index.yaml").len() > before).then_some(())
+        })
+        .await;
+        world.write_secret(namespace, "login", secret).await;
+        server.clear_faults("/private/index.yaml");
+        world.until_ready_is("private", status, reason).await;
+        assert!(server.requests("/private/index.yaml").len() > before + 1);
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::rows::Postgres;
-use super::{World, condition, finalizers, index, message};
+use super::{NEVER, World, condition, finalizers, index, is_current, message};
 use crate::support::chart_server::Fault;
 use crate::support::control_plane::control_plane;
 
@@ -169,4 +169,38 @@ async fn a_transient_failure_is_retried_until_it_recovers() {
     world.until_ready("stable").await;
     world.event("stable", "SyncFailed").await;
     world.event("stable", "SyncSucceeded").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ready_is_unknown_until_a_changed_spec_was_synced() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let _portolan = world.portolan(postgres.url(), &[NEVER]).await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+
+    world
+        .server
+        .break_path("/stable/index.yaml", Fault::Delay(Duration::from_secs(3)));
+    let edited = world
+        .edit("stable", json!({ "spec": { "description": "edited" } }))
+        .await;
+    let object = world.until("stable", "the new generation", is_current).await;
+    assert_eq!(condition(&object, "Ready"), Some(("Unknown", "Syncing")));
+    assert_eq!(condition(&object, "Reconciling"), Some(("True", "Syncing")));
+    let conditions = object.status.unwrap().conditions;
+    assert!(
+        conditions
+            .iter()
+            .all(|condition| condition.observed_generation == edited.metadata.generation)
+    );
+    assert_eq!(postgres.rows.charts().await.unwrap(), ["stable/web 1.0.0"]);
+    world.until_ready("stable").await;
+
+    // A resync of the same generation leaves Ready as it is.
+    let fetched = world.server.requests("/stable/index.yaml").len();
+    world.resync("stable", "now").await;
+    world.until_fetched("stable", fetched + 1).await;
+    let object = world.repositories.get("stable").await.unwrap();
+    assert_eq!(condition(&object, "Ready"), Some(("True", "Synced")));
 }

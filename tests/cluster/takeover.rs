@@ -274,3 +274,39 @@ async fn the_sync_job_of_a_private_registry_still_works() {
         assert_eq!(files[&format!("{name}/harbour-1.0.0")]["Readme"], "# harbour 1.0.0\n");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cron_jobs_of_repositories_that_were_never_synced_are_removed_with_them() {
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    let [gone, broken, elsewhere] = [
+        repository(&world.namespace, "gone"),
+        repository(&world.namespace, "broken"),
+        repository("another-team", "gone"),
+    ];
+    let kubeapps = kubeapps_with(&world, &[&gone, &broken, &elsewhere]).await;
+    world.declare("broken", &world.server.url("/nowhere")).await;
+    let namespace = format!("--namespace={kubeapps}");
+    // `gone` was deleted before Portolan started.
+    let _portolan = world
+        .portolan(postgres.url(), &[NEVER, "--adopt-kubeapps", &namespace])
+        .await;
+    let until_left = async |expected: Vec<String>| {
+        eventually(SOON, "the CronJobs to be removed", async || {
+            let there = names(&world.client, &kubeapps).await;
+            if there == expected {
+                Ok(())
+            } else {
+                Err(format!("{there:?}"))
+            }
+        })
+        .await;
+    };
+    until_left(left(&[&broken, &elsewhere])).await;
+    world
+        .until("broken", "the failure", |object| condition(object, "Stalled").is_some())
+        .await;
+    assert_eq!(names(&world.client, &kubeapps).await, left(&[&broken, &elsewhere]));
+    world.delete("broken").await;
+    world.gone("broken").await;
+    until_left(left(&[&elsewhere])).await;
+}

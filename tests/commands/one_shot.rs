@@ -94,6 +94,21 @@ async fn a_repository_is_synced_not_modified_and_deleted() {
     world.server.clear_faults("/stable/index.yaml");
     world.execute(&["show", "stable/web", "-n", "team"]).await.ok();
 
+    // An invalid URL is refused before anything is removed.
+    for (url, kind) in [
+        ("not a url", "helm"),
+        ("file:///etc", "helm"),
+        ("not a url", "oci"),
+        ("ftp://host/x", "oci"),
+    ] {
+        let error = world
+            .execute(&["sync", "stable", url, kind, "-n", "team"])
+            .await
+            .failed(1);
+        assert!(error.contains("failed to sync stable: "), "{error}");
+        world.execute(&["show", "stable/web", "-n", "team"]).await.ok();
+    }
+
     // A different URL with the same name is a different repository.
     let other = world.serve("other", index(&[("db", &["1.0.0"])]));
     world

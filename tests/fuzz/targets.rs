@@ -97,7 +97,7 @@ fn written(charts: &[Chart]) -> String {
             .iter()
             .map(|version| {
                 json!({
-                    "version": version.version, "appVersion": version.app_version, "created": version.created,
+                    "name": chart.name, "version": version.version, "appVersion": version.app_version, "created": version.created,
                     "digest": version.digest, "urls": version.urls,
                 })
             })
@@ -105,7 +105,6 @@ fn written(charts: &[Chart]) -> String {
         let maintainer =
             |Maintainer { name, email, url }: &Maintainer| json!({ "name": name, "email": email, "url": url });
         let newest = &mut versions[0];
-        newest["name"] = json!(chart.name);
         newest["description"] = json!(chart.description);
         newest["home"] = json!(chart.home);
         newest["icon"] = json!(chart.icon);
@@ -318,7 +317,7 @@ pub fn chart_yaml(bytes: &[u8]) {
     for again in [as_yaml(&json), json] {
         assert_eq!(metadata(again.as_bytes(), &DecodeLimits::default()).as_ref(), Ok(&read));
     }
-    if let Ok(Some(chart)) = chart(vec![read]) {
+    if let Some(chart) = chart(vec![read]) {
         assert!(!chart.name.is_empty() && chart.versions.len() == 1);
     }
     if let Ok(text) = std::str::from_utf8(bytes) {

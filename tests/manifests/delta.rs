@@ -151,3 +151,31 @@ async fn all_rows_of_an_index_with_an_unsupported_layout_are_compared_at_each_ch
     world.serve_two(&unsupported_layout(&["1.3.0"], &["1.0.0"]));
     world.until_described("worker", "A chart").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resync_refreshes_creation_times() {
+    let world = World::new().await;
+    let complete = two(&["1.0.0"], &["1.0.0"]);
+    let times = async |expected: &str| {
+        eventually(SOON, &format!("the creation time {expected}"), async || {
+            let select = "SELECT info ->> '$.chartVersions[0].created' FROM charts WHERE chart_id = 'two/web'";
+            let times = world.texts(select).await;
+            (times == [expected]).then_some(()).ok_or(format!("{times:?}"))
+        })
+        .await;
+    };
+    for unreadable in ["", "    created: yesterday\n"] {
+        let url = world.serve_two(&complete.replacen("    created: \"2026-01-01T00:00:00Z\"\n", unreadable, 1));
+        world.declare("two", &url, "");
+        let mut portolan = world.run(&["--crontab=@yearly"]).await;
+        if !unreadable.is_empty() {
+            world.resync("two").await;
+        }
+        times("0001-01-01T00:00:00Z").await;
+        world.serve_two(&complete);
+        world.resync("two").await;
+        times("2026-01-01T00:00:00Z").await;
+        portolan.signal("TERM");
+        portolan.exit(SOON).await;
+    }
+}

@@ -153,3 +153,72 @@ async fn the_examples_work_with_no_network() {
         "a chart with a deprecated newest version is excluded"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_below_the_manifests_is_no_manifest() {
+    let world = World::new().await;
+    let index = crate::cluster::index(&[("web", &["1.0.0"])]);
+    // The directory of an index may contain anything, also what looks like a repository.
+    world.write("charts/index.yaml", &index);
+    world.write("charts/template.yaml", "{{ .Values }}: [");
+    let hostile = "apiVersion: kubeapps.com/v1alpha1\nkind: AppRepository\nmetadata: {name: hostile}\nspec: {type: helm, url: x}\nentries: {}\n";
+    world.write("charts/odd/index.yaml", hostile);
+    world.write("elsewhere/index.yaml", &index);
+    for name in ["files", "removed"] {
+        world.declare(name, "file:./charts", "");
+    }
+    let mut portolan = world.run(&[]).await;
+    world.until_newest("files", "1.0.0").await;
+    world.until_newest("removed", "1.0.0").await;
+    let problems = portolan.metrics().await.sum("portolan_manifest_problems", &[]);
+    assert_eq!(problems, Some(0.0));
+    assert!(world.status("hostile").await.is_none());
+    portolan.signal("TERM");
+    portolan.exit(SOON).await;
+
+    // Nothing of it stops removals.
+    std::fs::remove_file(world.manifest("removed")).unwrap();
+    let _portolan = world.run(&[]).await;
+    eventually(SOON, "the rows to be deleted", async || {
+        world.status("removed").await.is_none().then_some(())
+    })
+    .await;
+    assert!(world.status("files").await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_manifest_that_was_never_readable_removes_nothing_and_is_named() {
+    let world = World::new().await;
+    for name in ["kept", "unreadable"] {
+        world.declare(name, &world.serve_web(name, &["1.0.0"]), "");
+    }
+    let mut portolan = world.run(&[]).await;
+    world.until_newest("unreadable", "1.0.0").await;
+    world.until_newest("kept", "1.0.0").await;
+    portolan.signal("TERM");
+    portolan.exit(SOON).await;
+
+    std::fs::write(world.manifest("unreadable"), "kind: [").unwrap();
+    let portolan = world.run(&["--crontab=@yearly"]).await;
+    portolan.line_with("unreadable.yaml", SOON).await;
+    let problems = portolan.metrics().await.sum("portolan_manifest_problems", &[]);
+    assert_eq!(problems, Some(1.0));
+    let status = world.command(&["status", "--manifests", &world.manifests()]);
+    let shown = succeeded(status).await;
+    assert!(
+        shown.contains("manifests with problems:\n  unreadable.yaml: invalid YAML"),
+        "{shown}"
+    );
+    // A deletion asks for a comparison with the declarations.
+    std::fs::remove_file(world.manifest("kept")).unwrap();
+    world.declare("other", &world.serve_web("other", &["1.0.0"]), "");
+    world.until_newest("other", "1.0.0").await;
+    assert!(world.status("unreadable").await.is_some());
+    // It is removed once all manifests can be read.
+    std::fs::remove_file(world.manifest("unreadable")).unwrap();
+    eventually(SOON, "the rows to be deleted", async || {
+        let left = [world.status("unreadable").await, world.status("kept").await];
+        left.iter().all(Option::is_none).then_some(())
+    })
+    .await;
+}

@@ -41,7 +41,8 @@ pub struct SyncCommit {
     pub oci_removals: Option<OciRemovals>,
     /// `None`: every chart has a row, and stored digests are deleted.
     pub digests: Option<DigestUpdate>,
-    /// A user requested the sync: failed files and icons are tried again, and the stored bytes are counted again.
+    /// A user requested the sync: creation times are compared, failed files and icons are tried again, and the stored
+    /// bytes are counted again.
     pub is_complete: bool,
 }
 
@@ -140,7 +141,7 @@ pub(in crate::catalog) async fn commit(
     }
     let index_cache = IndexCache::load(tx, &record, digests).await?;
     let unchanged = index_cache.unchanged_rows();
-    let diff = diff::charts(tx, &name, rows, retention, unchanged, &mut committed);
+    let diff = diff::charts(tx, &name, rows, retention, is_complete, unchanged, &mut committed);
     diff.boxed().await?;
     index_cache.save(tx, &name, &committed.rejected).await?;
     // As in Kubeapps, an unchanged index does not touch the row.

@@ -6,30 +6,34 @@ use futures::FutureExt;
 
 use super::batch::{Batch, RowChange};
 use super::retention::RetentionPlan;
-use super::stored::{self, StoredChart, StoredCharts};
+use super::stored::{self, Comparison, StoredChart, StoredCharts};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, execute};
 use crate::catalog::{ChartRow, CommitSummary, Error, RepoRef, Retention, StoredBytes, stored_bytes};
 
 const DELETE_BATCH: usize = 1000;
 
-/// Writes changed charts, and deletes or retains missing ones. `unchanged_rows` are not in `rows`.
+/// Writes changed charts, and deletes or retains missing ones. `unchanged_rows` are not in `rows`. A chart that differs
+/// only in creation times is written if `compares_times`.
 pub(super) async fn charts(
     tx: &mut Transaction,
     name: &NamespacedName,
     rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
     retention: Option<Retention>,
+    compares_times: bool,
     unchanged_rows: &HashMap<String, i64>,
     committed: &mut CommitSummary,
 ) -> Result<(), Error> {
     let mut plan = RetentionPlan::load(tx, name, retention).await?;
+    let comparison = Comparison {
+        versions: plan.is_enabled(),
+        times: compares_times,
+    };
     let StoredCharts {
         charts: mut stored,
         nameless: mut deleted,
         nameless_bytes,
-    } = StoredCharts::read(tx, name, unchanged_rows, plan.is_enabled())
-        .boxed()
-        .await?;
+    } = StoredCharts::read(tx, name, unchanged_rows, comparison).boxed().await?;
     committed.unchanged += unchanged_rows.len() as u64;
     committed.bytes.charts -= nameless_bytes;
     let (mut batch, mut repo) = (Batch::default(), None);
@@ -51,7 +55,7 @@ pub(super) async fn charts(
             Some(stored) => {
                 stored.seen = true;
                 add_retained(tx, &mut plan, stored, &mut row).await?;
-                if stored.fingerprint == Some(row.info.fingerprint()) {
+                if stored.fingerprint == Some(comparison.fingerprint(&row.info)) {
                     committed.unchanged += 1;
                     continue;
                 }

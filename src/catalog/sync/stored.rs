@@ -11,6 +11,25 @@ use crate::catalog::chart::Fingerprint;
 use crate::catalog::engine::{Engine, Transaction, on_engine, select};
 use crate::catalog::{ChartInfo, Error, RepoRef};
 
+/// The parts of stored charts that only some syncs compare.
+#[derive(Clone, Copy)]
+pub(super) struct Comparison {
+    /// Versions that are missing in the index, to retain them.
+    pub(super) versions: bool,
+    /// Creation times.
+    pub(super) times: bool,
+}
+
+impl Comparison {
+    pub(super) fn fingerprint(self, info: &ChartInfo) -> Fingerprint {
+        if self.times {
+            info.fingerprint_with_times()
+        } else {
+            info.fingerprint()
+        }
+    }
+}
+
 pub(super) struct StoredChart {
     pub(super) id: i64,
     pub(super) bytes: i64,
@@ -25,16 +44,22 @@ pub(super) struct StoredChart {
 }
 
 impl StoredChart {
-    fn of(id: i64, bytes: i64, info: &str, with_versions: bool) -> Self {
+    fn of(id: i64, bytes: i64, info: &str, comparison: Comparison) -> Self {
         let info: Option<ChartInfo> = serde_json::from_str(info).ok();
-        let versions = info.iter().filter(|_| with_versions).flat_map(ChartInfo::versions);
+        let versions = info
+            .iter()
+            .filter(|_| comparison.versions)
+            .flat_map(ChartInfo::versions);
         let versions: BTreeSet<&str> = versions.collect();
         Self {
             id,
             bytes,
             versions: versions.into_iter().map(str::to_owned).collect(),
-            fingerprint: info.as_ref().map(ChartInfo::fingerprint),
-            repo: info.as_ref().filter(|_| with_versions).map(|info| info.repo.clone()),
+            fingerprint: info.as_ref().map(|info| comparison.fingerprint(info)),
+            repo: info
+                .as_ref()
+                .filter(|_| comparison.versions)
+                .map(|info| info.repo.clone()),
             icon: info.filter(ChartInfo::has_imported_icon).map(|info| info.icon),
             seen: false,
         }
@@ -86,10 +111,10 @@ impl StoredCharts {
         tx: &mut Transaction,
         name: &NamespacedName,
         unchanged_rows: &HashMap<String, i64>,
-        with_versions: bool,
+        comparison: Comparison,
     ) -> Result<Self, Error> {
         if unchanged_rows.is_empty() {
-            return all(tx, name, with_versions).await;
+            return all(tx, name, comparison).await;
         }
         let (mut found, mut changed) = (0, Vec::new());
         for (id, chart_id) in ids(tx, name).await? {
@@ -102,12 +127,12 @@ impl StoredCharts {
         if found < unchanged_rows.len() {
             return Err(Error::StaleDigests);
         }
-        some(tx, &changed, with_versions).await
+        some(tx, &changed, comparison).await
     }
 
     async fn collect(
         mut rows: impl Stream<Item = Result<(i64, i64, Option<String>, String), sqlx::Error>> + Send + Unpin,
-        with_versions: bool,
+        comparison: Comparison,
     ) -> Result<Self, Error> {
         let mut stored = Self::default();
         while let Some((id, bytes, chart_id, info)) = rows.try_next().await? {
@@ -115,7 +140,7 @@ impl StoredCharts {
                 Some(chart_id) => {
                     stored
                         .charts
-                        .insert(chart_id, StoredChart::of(id, bytes, &info, with_versions));
+                        .insert(chart_id, StoredChart::of(id, bytes, &info, comparison));
                 }
                 None => {
                     stored.nameless.push(id);
@@ -127,7 +152,7 @@ impl StoredCharts {
     }
 }
 
-async fn all(tx: &mut Transaction, name: &NamespacedName, with_versions: bool) -> Result<StoredCharts, Error> {
+async fn all(tx: &mut Transaction, name: &NamespacedName, comparison: Comparison) -> Result<StoredCharts, Error> {
     const SQLITE: &str = "SELECT id, octet_length(info), chart_id, info FROM charts
         WHERE repo_name = $1 AND repo_namespace = $2";
     const POSTGRES: &str =
@@ -136,11 +161,11 @@ async fn all(tx: &mut Transaction, name: &NamespacedName, with_versions: bool) -
     let statement = tx.choose(SQLITE, POSTGRES);
     on_engine!(tx.executor(), executor => {
         let rows = sqlx::query_as(statement).bind(&name.name).bind(&name.namespace).fetch(executor);
-        StoredCharts::collect(rows, with_versions).await
+        StoredCharts::collect(rows, comparison).await
     })
 }
 
-async fn some(tx: &mut Transaction, ids: &[i64], with_versions: bool) -> Result<StoredCharts, Error> {
+async fn some(tx: &mut Transaction, ids: &[i64], comparison: Comparison) -> Result<StoredCharts, Error> {
     const SQLITE: &str = "SELECT id, octet_length(info), chart_id, info FROM charts
         WHERE id IN (SELECT value FROM json_each($1))";
     const POSTGRES: &str =
@@ -152,11 +177,11 @@ async fn some(tx: &mut Transaction, ids: &[i64], with_versions: bool) -> Result<
     match tx.executor() {
         Engine::Sqlite(connection) => {
             let rows = sqlx::query_as(SQLITE).bind(Json(ids)).fetch(connection);
-            StoredCharts::collect(rows, with_versions).await
+            StoredCharts::collect(rows, comparison).await
         }
         Engine::Postgres(connection) => {
             let rows = sqlx::query_as(POSTGRES).bind(ids).fetch(connection);
-            StoredCharts::collect(rows, with_versions).await
+            StoredCharts::collect(rows, comparison).await
         }
     }
 }

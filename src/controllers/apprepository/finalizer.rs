@@ -49,6 +49,7 @@ impl Reconciler {
         if !self.is_cache_current(name).await? {
             return Ok(Action::requeue_after(STALE_CACHE_RETRY));
         }
+        self.remove_cron_jobs(name).await;
         let fence = Fence::Uid(Some(&uid));
         self.remove(name, fence).await.map_err(|error| transient(&error))?;
         self.states.update(name, |state| state.approved_removal = None);
@@ -59,6 +60,7 @@ impl Reconciler {
     /// object again. Ignores the spec, which may be invalid, and suspension.
     async fn clean_up_deleted(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
+        self.remove_cron_jobs(name).await;
         let skip = meta.annotations.as_ref().and_then(|all| all.get(SKIP_CLEANUP));
         if skip.is_some_and(|value| value == "true") {
             tracing::warn!("skipping the removal of charts, as requested by annotation {SKIP_CLEANUP}");
@@ -72,6 +74,13 @@ impl Reconciler {
         }
         self.origin.remove_finalizer(meta).await.or_else(ignore_not_found)?;
         Ok(Action::Done)
+    }
+
+    /// Before the charts, which a CronJob would write again.
+    async fn remove_cron_jobs(&self, name: &NamespacedName) {
+        if let Some(remover) = &self.cronjob_remover {
+            remover.after_deletion(name).await;
+        }
     }
 
     /// Reports an object that can't be decoded. Its charts stay.
@@ -95,6 +104,7 @@ impl Reconciler {
         let facts = Facts {
             generation: meta.generation,
             suspended: false,
+            is_new_spec: false,
             record: record.as_ref(),
             unrecorded: Some(&state),
             phase: Phase::Idle,

@@ -1,5 +1,8 @@
 //! Removes the CronJobs of Kubeapps' controller, which would keep running the old syncer.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -138,7 +141,7 @@ pub async fn remove_cron_jobs(
     Ok(removed)
 }
 
-/// Removes the CronJobs of each repository once.
+/// Removes the CronJobs of each repository: once after its first sync, and with the repository.
 pub struct CronJobRemover {
     client: Client,
     kubeapps_namespace: String,
@@ -163,21 +166,36 @@ impl CronJobRemover {
         if self.states.read(repository, |state| state.cron_jobs_removed) {
             return 0;
         }
+        let (removed, is_done) = self.remove(repository).await;
+        if is_done {
+            self.states.update(repository, |state| state.cron_jobs_removed = true);
+        }
+        removed
+    }
+
+    /// Removes the CronJobs of a deleted repository, whether or not it was ever synced. Never fails a deletion.
+    pub async fn after_deletion(&self, repository: &NamespacedName) -> usize {
+        self.remove(repository).await.0
+    }
+
+    /// Returns the number of removed CronJobs, and true if no retry is needed.
+    async fn remove(&self, repository: &NamespacedName) -> (usize, bool) {
         match remove_cron_jobs(&self.client, &self.kubeapps_namespace, repository).await {
             Ok(removed) => {
-                self.states.update(repository, |state| state.cron_jobs_removed = true);
-                removed
+                if removed > 0 {
+                    tracing::info!(removed, "removed Kubeapps' CronJobs of the repository");
+                }
+                (removed, true)
             }
             Err(error @ CronJobError::Forbidden { .. }) => {
-                self.states.update(repository, |state| state.cron_jobs_removed = true);
                 if !self.warned.swap(true, Ordering::Relaxed) {
                     tracing::warn!(%error, "keeping Kubeapps' CronJobs");
                 }
-                0
+                (0, true)
             }
             Err(error) => {
                 tracing::warn!(%error, "failed to remove Kubeapps' CronJobs, retrying after the next sync");
-                0
+                (0, false)
             }
         }
     }
@@ -189,17 +207,17 @@ fn is_label_value(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.bytes().all(inner)
 }
 
-/// Returns the sorted AppRepositories that both Portolan and a CronJob of Kubeapps sync.
-pub async fn doubly_synced(
+/// Returns the sorted names of those AppRepositories that a CronJob of Kubeapps syncs.
+pub async fn with_cron_jobs(
     client: &Client,
     kubeapps_namespace: &str,
-    is_managed: impl Fn(&NamespacedName) -> bool,
+    is_wanted: impl Fn(&NamespacedName) -> bool,
 ) -> Result<Vec<NamespacedName>, CronJobError> {
     let found = list(client, kubeapps_namespace, REPO_NAME).await?;
     let names: BTreeSet<_> = found
         .into_iter()
         .map(|(name, _)| name)
-        .filter(|name| is_managed(name))
+        .filter(|name| is_wanted(name))
         .collect();
     Ok(names.into_iter().collect())
 }
@@ -211,13 +229,32 @@ pub async fn warn_of_cron_jobs(
     kubeapps_namespace: &str,
     is_managed: impl Fn(&NamespacedName) -> bool,
 ) {
-    match doubly_synced(client, kubeapps_namespace, is_managed).await {
+    match with_cron_jobs(client, kubeapps_namespace, is_managed).await {
         Ok(names) => {
             if let Some(warning) = warning(&names, kubeapps_namespace) {
                 tracing::warn!("{warning}");
             }
         }
         Err(error) => tracing::warn!(%error, "failed to list Kubeapps' CronJobs"),
+    }
+}
+
+/// Removes the CronJobs of repositories that were deleted while Portolan was down. Call it after the initial list. Errors
+/// are only logged.
+pub async fn remove_of_undeclared(
+    client: &Client,
+    kubeapps_namespace: &str,
+    is_undeclared: impl Fn(&NamespacedName) -> bool,
+) {
+    let remove = async {
+        for name in with_cron_jobs(client, kubeapps_namespace, is_undeclared).await? {
+            let removed = remove_cron_jobs(client, kubeapps_namespace, &name).await?;
+            tracing::info!(removed, repository = %name, "removed Kubeapps' CronJobs of a deleted repository");
+        }
+        Ok::<_, CronJobError>(())
+    };
+    if let Err(error) = remove.await {
+        tracing::warn!(%error, "failed to remove Kubeapps' CronJobs of deleted repositories");
     }
 }
 
@@ -229,131 +266,4 @@ fn warning(names: &[NamespacedName], kubeapps_namespace: &str) -> Option<String>
         "{many} {repositories} (first: {first}) are also synced by CronJobs of Kubeapps' controller in namespace \
          {kubeapps_namespace}; stop that controller and run Portolan with --adopt-kubeapps to remove the CronJobs"
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-    use std::convert::Infallible;
-    use std::sync::Arc;
-
-    use kube::api::ObjectMeta;
-    use kube::client::Body;
-    use parking_lot::Mutex;
-    use rstest::rstest;
-    use serde_json::json;
-
-    use super::*;
-
-    #[rstest]
-    #[case("kubeapps", "bitnami", "apprepo-kubeapps-sync-bitnami")]
-    #[case("foofoofoofoofoofoof", "b", "apprepo-foofoofoofoofoofoof-sync-b")]
-    #[case(
-        "foofoofoofoofoofoofoo",
-        "barbarbarbarbarbarbar",
-        "apprepo-foofoofo-645137792-sync-barbarba-620299591"
-    )]
-    #[case("a", "barbarbarbarbarbarbar", "apprepo-a-sync-barbarba-620299591")]
-    fn the_name_of_a_cron_job_matches_kubeapps_controller(
-        #[case] namespace: &str,
-        #[case] repository: &str,
-        #[case] expected: &str,
-    ) {
-        assert_eq!(cron_job_name(&NamespacedName::new(namespace, repository)), expected);
-    }
-
-    #[test]
-    fn names_of_cron_jobs_are_within_the_limit_of_kubernetes() {
-        let long = "z".repeat(253);
-        assert!(cron_job_name(&NamespacedName::new(&long[..63], &long)).len() <= 52);
-        assert_eq!(
-            cron_job_name(&NamespacedName::new("ä-is-no-name-in-a-cluster", "a")),
-            "apprepo-ä-is-no-name-in-a-cluster-sync-a"
-        );
-    }
-
-    #[rstest]
-    #[case("Wikipedia", 0x11E6_0398)]
-    #[case("", 1)]
-    fn the_checksum_is_adler_32(#[case] text: &str, #[case] expected: u32) {
-        assert_eq!(adler32(text.as_bytes()), expected);
-    }
-
-    #[rstest]
-    #[case::made_by_the_controller("apprepo-team-a-sync-charts", &[(REPO_NAME, "charts"), (REPO_NAMESPACE, "team-a")], true)]
-    #[case::another_name("nightly", &[(REPO_NAME, "charts"), (REPO_NAMESPACE, "team-a")], false)]
-    #[case::of_another_repository("apprepo-team-b-sync-charts", &[(REPO_NAME, "charts"), (REPO_NAMESPACE, "team-a")], false)]
-    #[case::one_label("apprepo-team-a-sync-charts", &[(REPO_NAME, "charts")], false)]
-    #[case::no_label("apprepo-team-a-sync-charts", &[], false)]
-    fn a_cron_job_belongs_to_a_repository_by_its_labels_and_its_name(
-        #[case] cron_job: &str,
-        #[case] labels: &[(&str, &str)],
-        #[case] belongs: bool,
-    ) {
-        let metadata = ObjectMeta {
-            name: Some(cron_job.to_owned()),
-            labels: Some(labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()),
-            ..ObjectMeta::default()
-        };
-        let found = repository_of(&metadata.into());
-        assert_eq!(found, belongs.then(|| NamespacedName::new("team-a", "charts")));
-    }
-
-    #[test]
-    fn the_warning_contains_the_number_and_the_next_step() {
-        assert_eq!(warning(&[], "kubeapps"), None);
-        let message = warning(
-            &[NamespacedName::new("a", "b"), NamespacedName::new("c", "d")],
-            "kubeapps",
-        )
-        .unwrap();
-        for part in ["2 repositories", "a/b", "namespace kubeapps", "--adopt-kubeapps"] {
-            assert!(message.contains(part), "{message}");
-        }
-    }
-
-    /// Returns the removed CronJobs of three syncs, and the number of unused responses.
-    async fn synced_three_times(answers: &[u16]) -> (Vec<usize>, usize) {
-        let unused = Arc::new(Mutex::new(VecDeque::from(answers.to_vec())));
-        let answers = Arc::clone(&unused);
-        let service = tower::service_fn(move |_: http::Request<Body>| {
-            let code = answers.lock().pop_front().expect("no request more than answers");
-            let body = match code {
-                200 => json!({ "metadata": {}, "items": [{ "metadata": {
-                    "name": "apprepo-team-a-sync-charts", "uid": "u",
-                    "labels": { REPO_NAME: "charts", REPO_NAMESPACE: "team-a" },
-                } }] }),
-                // The response to a deletion.
-                202 => json!({ "kind": "Status", "apiVersion": "v1", "status": "Success", "code": 202 }),
-                code => json!({ "kind": "Status", "status": "Failure", "message": "no", "code": code }),
-            };
-            let answer = http::Response::builder()
-                .status(code)
-                .body(Body::from(body.to_string().into_bytes()));
-            std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
-        });
-        let remover = CronJobRemover::new(
-            Client::new(service, "default"),
-            "kubeapps".to_owned(),
-            RepositoryStates::default(),
-        );
-        let mut removed = Vec::new();
-        for _ in 0..3 {
-            removed.push(remover.after_sync(&NamespacedName::new("team-a", "charts")).await);
-        }
-        let unused = unused.lock().len();
-        (removed, unused)
-    }
-
-    #[rstest]
-    #[case::done_once(&[200, 202], [1, 0, 0])]
-    #[case::gone_meanwhile(&[200, 404], [0, 0, 0])]
-    #[case::made_anew_meanwhile(&[200, 409], [0, 0, 0])]
-    #[case::not_allowed(&[403], [0, 0, 0])]
-    #[case::not_allowed_to_delete(&[200, 403], [0, 0, 0])]
-    #[case::away_for_a_moment(&[500, 200, 503, 200, 202], [0, 0, 1])]
-    #[tokio::test]
-    async fn cron_jobs_of_a_repository_are_removed_once(#[case] answers: &[u16], #[case] removed: [usize; 3]) {
-        assert_eq!(synced_three_times(answers).await, (removed.to_vec(), 0));
-    }
 }

@@ -38,6 +38,7 @@ pub struct Metrics {
     chart_files: Family<ResultLabel, Counter>,
     oci_pulls: Counter,
     pending_removals: Gauge<i64>,
+    manifest_problems: Gauge<i64>,
     repositories: Arc<Mutex<HashMap<NamespacedName, Gauges>>>,
 }
 
@@ -54,6 +55,7 @@ impl Metrics {
             chart_files: Family::default(),
             oci_pulls: Counter::default(),
             pending_removals: Gauge::default(),
+            manifest_problems: Gauge::default(),
             repositories: Arc::default(),
         };
         let help = "Total number of syncs, by result";
@@ -73,6 +75,8 @@ impl Metrics {
         registry.register("portolan_oci_pulls", help, metrics.oci_pulls.clone());
         let help = "Current number of repositories whose removal awaits --confirm-removals";
         registry.register("portolan_pending_removals", help, metrics.pending_removals.clone());
+        let help = "Current number of problems with files of the manifests directory";
+        registry.register("portolan_manifest_problems", help, metrics.manifest_problems.clone());
         registry.register_collector(Box::new(Repositories(Arc::clone(&metrics.repositories))));
         metrics
     }
@@ -110,6 +114,11 @@ impl Metrics {
         self.pending_removals.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    #[must_use]
+    pub fn manifest_problems(&self) -> Gauge<i64> {
+        self.manifest_problems.clone()
+    }
+
     pub fn observe(&self, record: &Record) {
         let last_sync = record.last_sync.as_ref();
         let count = |field: &str| last_sync.and_then(|last_sync| last_sync.get(field)?.as_i64());
@@ -140,7 +149,7 @@ impl SyncTimer {
     }
 }
 
-/// Gauges of each repository, computed on each scrape because the age of the last success changes constantly.
+/// Gauges of each repository, of which some have no last success.
 #[derive(Debug)]
 struct Repositories(Arc<Mutex<HashMap<NamespacedName, Gauges>>>);
 
@@ -169,11 +178,9 @@ impl Collector for Repositories {
         let versions = |gauges: &Gauges| Some(gauges.versions as f64);
         let help = "Current number of chart versions in the catalog";
         gauge("portolan_repository_versions", help, &versions)?;
-        let now = Timestamp::now();
-        let age = |time| now.duration_since(time).as_secs_f64().max(0.0);
-        let help = "Time since the last successful sync in seconds";
-        gauge("portolan_repository_last_success_age_seconds", help, &|gauges| {
-            gauges.last_success.map(age)
+        let help = "Unix time of the last successful sync in seconds";
+        gauge("portolan_repository_last_success_timestamp_seconds", help, &|gauges| {
+            gauges.last_success.map(|time| time.as_second() as f64)
         })
     }
 }
@@ -196,7 +203,7 @@ mod tests {
         metrics.observe(&Record {
             name: name.clone(),
             last_sync: Some(serde_json::json!({ "charts": 3, "versions": 7 })),
-            last_success: Some(Timestamp::now()),
+            last_success: Some(Timestamp::from_second(1_700_000_000).unwrap()),
             ..Record::default()
         });
         let gauges = text(&registry);
@@ -209,7 +216,9 @@ mod tests {
             "{gauges}"
         );
         assert!(
-            gauges.contains("portolan_repository_last_success_age_seconds{"),
+            gauges.contains(
+                "portolan_repository_last_success_timestamp_seconds{namespace=\"default\",name=\"stable\"} 1700000000"
+            ),
             "{gauges}"
         );
         metrics.forget(&name);

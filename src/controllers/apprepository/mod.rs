@@ -23,7 +23,7 @@ pub mod sync;
 pub mod sync_summary;
 
 pub use options::{Options, SyncOptions};
-pub use setup::{Parts, setup};
+pub use setup::{Parts, data_url, setup};
 
 /// The name of the controller, and of the class of keys that it syncs.
 pub const NAME: &str = "apprepository";

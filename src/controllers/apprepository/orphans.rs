@@ -32,6 +32,8 @@ pub struct OrphanFinder {
     pub states: RepositoryStates,
     pub metrics: Metrics,
     pub origin: Arc<Origin>,
+    /// Returns true while the store may lack declared objects, such as those of an unreadable manifest.
+    pub is_incomplete: Box<dyn Fn() -> bool + Send + Sync>,
     /// The watched namespace; `None` for all.
     pub namespace: Option<String>,
     /// Set by `--confirm-removals`: allows any number of removals in the first comparison.
@@ -65,10 +67,14 @@ impl OrphanFinder {
         }
     }
 
-    /// Compares once: approves the removal of orphans and enqueues their keys.
+    /// Compares once: approves the removal of orphans and enqueues their keys. Does nothing without a complete list.
     ///
     /// A restored or recreated cluster declares other objects under the same names, so it removes nothing.
     pub async fn compare(&self) -> Result<(), CompareError> {
+        // A complete list follows, and with it another comparison.
+        if !self.store.is_synced() || (self.is_incomplete)() {
+            return Ok(());
+        }
         if !self.origin.is_same_cluster().await? {
             tracing::error!(
                 "the UID of the namespace kube-system has changed, keeping all charts; restart to use the new cluster"

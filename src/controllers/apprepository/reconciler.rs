@@ -23,7 +23,7 @@ use super::kubeapps_cronjobs::CronJobRemover;
 use super::metrics::Metrics;
 use super::origin::Origin;
 use super::running_syncs::RunningSyncs;
-use super::spec::{Defaults, RepositorySpec};
+use super::spec::{ChangeKey, Defaults, RepositorySpec};
 use super::state::RepositoryStates;
 use super::status::{self, Facts, ImportProgress, Phase};
 use super::sync::Syncer;
@@ -161,7 +161,7 @@ impl Reconciler {
         }
         let now = Timestamp::now();
         if let Some(record) = &record {
-            self.metrics.observe(record);
+            self.observe(record);
         }
         let decision = match decide(&spec, record.as_ref(), now) {
             Decision::Wait if cause == Cause::Forced || self.states.read(name, |state| state.force_sync) => {
@@ -198,6 +198,15 @@ impl Reconciler {
                 };
                 self.sync(name, object, request).await
             }
+        }
+    }
+
+    /// Updates the metrics of a repository that is not deleted meanwhile.
+    fn observe(&self, record: &Record) {
+        self.metrics.observe(record);
+        // Checked afterwards: a clean-up that follows drops the series itself.
+        if is_gone(self.store.get(&record.name).as_ref()) {
+            self.metrics.forget(&record.name);
         }
     }
 
@@ -303,7 +312,7 @@ impl Reconciler {
             SyncOutcome::Failed(failed) if failed.transient => "error",
             SyncOutcome::Failed(_) => "stalled",
         });
-        self.metrics.observe(&record);
+        self.observe(&record);
         self.after_sync(name, Some(&record)).await;
         for event in events::sync_events(&spec, previous.as_ref(), &record, &outcome) {
             self.origin.publish(&object.metadata, event).await;
@@ -339,10 +348,7 @@ impl Reconciler {
             .as_ref()
             .filter(|_| record.state.ready == Some(true))
         {
-            let removed = remover.after_sync(name).await;
-            if removed > 0 {
-                tracing::info!(removed, "removed Kubeapps' CronJobs of the repository");
-            }
+            remover.after_sync(name).await;
         }
     }
 
@@ -401,6 +407,7 @@ impl Reconciler {
         let facts = Facts {
             generation: spec.generation,
             suspended: spec.suspended,
+            is_new_spec: record.is_some_and(|record| record.spec_hash.as_deref() != Some(spec.spec_hash.as_str())),
             record,
             unrecorded,
             phase,
@@ -442,16 +449,16 @@ fn is_same(current: &ObjectMeta, meta: &ObjectMeta) -> bool {
     current.uid == meta.uid && current.deletion_timestamp.is_none()
 }
 
-/// Drops what the record says about the server, for an object that was recreated. The rows stay.
+/// Drops what the record says about the server, for an object that was recreated. The rows stay, and the baseline of the
+/// shrink guard with its source.
 fn without_server_state(record: Record) -> Record {
     Record {
         etag: None,
         last_modified: None,
         index_digest: String::new(),
-        baseline: None,
         refused: None,
         handled: Handled::default(),
-        change_key: String::new(),
+        change_key: ChangeKey::source_of(&record.change_key).to_owned(),
         last_attempt: None,
         ..record
     }

@@ -47,6 +47,8 @@ pub struct Parts {
 pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origin: Origin, metrics: &Metrics) -> Parts {
     let (store, listed, schedule) = (Store::default(), Arc::<Notify>::default(), CronTrigger::default());
     let (states, origin) = (RepositoryStates::default(), Arc::new(origin));
+    let problems = Problems::default();
+    problems.report_to(metrics.manifest_problems());
     let orphans = OrphanFinder {
         store: store.clone(),
         catalog: catalog.clone(),
@@ -54,6 +56,13 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
         states: Arc::clone(&states),
         metrics: metrics.clone(),
         origin: Arc::clone(&origin),
+        is_incomplete: match &context.source {
+            Source::Cluster(_) => Box::new(|| false),
+            Source::Directory(_) => {
+                let problems = problems.clone();
+                Box::new(move || !problems.is_complete())
+            }
+        },
         namespace: options.namespace.clone(),
         confirmed: AtomicBool::new(options.confirm_removals),
     };
@@ -98,7 +107,7 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
         states: Arc::clone(&states),
         stopping: context.stopping.clone(),
     };
-    let (informer, problems) = informer(&context.source, options, store.clone(), event_handler);
+    let informer = informer(&context.source, options, store.clone(), event_handler, &problems);
     Parts {
         store,
         reconciler: Arc::new(reconciler),
@@ -133,9 +142,7 @@ impl Parts {
             if options.watch_secrets {
                 sources.push(watch_secrets(client, options, &self.store, self.states, &context.queue));
             }
-            if !options.adopt_kubeapps {
-                leader_tasks.push(warn_of_cron_jobs(client, options, &self.store));
-            }
+            leader_tasks.push(check_cron_jobs(client, options, &self.store));
         }
         let (cached, queue) = (self.store.clone(), context.queue.clone());
         Controller {
@@ -216,13 +223,21 @@ fn watch_secrets(
     secrets::watch(client.clone(), scope(options), kubeapps_namespace, on_change).boxed()
 }
 
-/// Logs Kubeapps' CronJobs that still exist, once.
-fn warn_of_cron_jobs(client: &Client, options: &Options, store: &Store<Cached<AppRepository>>) -> Task {
-    let namespace = options.kubeapps_namespace.clone();
-    let (client, store) = (client.clone(), store.clone());
+/// Logs Kubeapps' CronJobs that still exist, once. To adopt Kubeapps, it removes those of deleted repositories; the others
+/// are removed after a sync.
+fn check_cron_jobs(client: &Client, options: &Options, store: &Store<Cached<AppRepository>>) -> Task {
+    let (namespace, watched) = (options.kubeapps_namespace.clone(), options.namespace.clone());
+    let (client, store, adopts) = (client.clone(), store.clone(), options.adopt_kubeapps);
     async move {
         store.wait_until_synced().await;
-        kubeapps_cronjobs::warn_of_cron_jobs(&client, &namespace, |name| store.get(name).is_some()).await;
+        let is_watched = |name: &NamespacedName| watched.as_ref().is_none_or(|watched| *watched == name.namespace);
+        let is_declared = |name: &NamespacedName| store.get(name).is_some();
+        if adopts {
+            let is_undeclared = |name: &NamespacedName| is_watched(name) && !is_declared(name);
+            kubeapps_cronjobs::remove_of_undeclared(&client, &namespace, is_undeclared).await;
+        } else {
+            kubeapps_cronjobs::warn_of_cron_jobs(&client, &namespace, is_declared).await;
+        }
         futures::future::pending().await
     }
     .boxed()
@@ -233,26 +248,38 @@ fn informer(
     options: &Options,
     store: Store<Cached<AppRepository>>,
     event_handler: EventHandler,
-) -> (Task, Problems) {
+    problems: &Problems,
+) -> Task {
     match source {
         Source::Cluster(client) => {
             let on_change = move |change| event_handler.on_change(change);
-            let informer = watch::informer::<AppRepository, AppRepository>(
+            watch::informer::<AppRepository, AppRepository>(
                 client.clone(),
                 scope(options),
                 ErrorPolicy::Required,
                 store,
                 on_change,
-            );
-            (informer.boxed(), Problems::default())
+            )
+            .boxed()
         }
         Source::Directory(manifests) => {
-            let (events, problems) = manifests::events(manifests.clone(), manifests::RESCAN_INTERVAL);
-            let errors = problems.clone();
-            let on_change = move |change| on_manifest_change(&event_handler, &errors, change);
-            (watch::run(events, store, on_change).boxed(), problems)
+            let problems = problems.clone();
+            let events = manifests::events(
+                manifests.clone(),
+                manifests::RESCAN_INTERVAL,
+                data_url,
+                problems.clone(),
+            );
+            let on_change = move |change| on_manifest_change(&event_handler, &problems, change);
+            watch::run(events, store, on_change).boxed()
         }
     }
+}
+
+/// Returns the URL of the index of a declared repository.
+#[must_use]
+pub fn data_url(manifest: &serde_json::Value) -> Option<&str> {
+    manifest["spec"]["url"].as_str()
 }
 
 /// Handles removed manifests together, like objects that vanished while a watch was disconnected: a volume that is not

@@ -16,7 +16,7 @@ use crate::text::hex;
 
 /// Must be raised whenever the decoder produces different rows, so that a new release rewrites them despite 304
 /// responses.
-const DECODER_VERSION: u32 = 1;
+const DECODER_VERSION: u32 = 2;
 
 /// Annotation that lowers the maximum size of the index, in bytes.
 pub const INDEX_MAX_BYTES: &str = "portolan.dev/index-max-bytes";
@@ -104,13 +104,19 @@ impl ChangeKey {
     /// Returns the hash of URL, type and list of OCI repositories.
     #[must_use]
     pub fn source(&self) -> &str {
-        self.0.split('.').next().unwrap_or_default()
+        Self::source_of(&self.0)
+    }
+
+    /// Returns the source of a stored key, which equals no complete key.
+    #[must_use]
+    pub fn source_of(stored: &str) -> &str {
+        stored.split('.').next().unwrap_or_default()
     }
 
     /// Returns true if `stored` has the same URL, type and list of OCI repositories.
     #[must_use]
     pub fn has_source_of(&self, stored: &str) -> bool {
-        Some(self.source()) == stored.split('.').next()
+        self.source() == Self::source_of(stored)
     }
 }
 

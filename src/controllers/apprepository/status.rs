@@ -32,6 +32,8 @@ pub enum Phase {
 pub struct Facts<'a> {
     pub generation: Option<i64>,
     pub suspended: bool,
+    /// The record is of an earlier spec.
+    pub is_new_spec: bool,
     /// `None` if the repository was never synced or the database was lost.
     pub record: Option<&'a Record>,
     /// State that could not be recorded because the database fails.
@@ -66,6 +68,9 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
     let record = facts.record.filter(|record| record.state.ready != Some(false));
     let lost = record.is_some_and(has_lost_charts);
     match state {
+        Some(_) if facts.is_new_spec && !facts.suspended && !lost && facts.unrecorded.is_none() => {
+            conditions.add_new_spec();
+        }
         Some(state) if !lost || facts.unrecorded.is_some() => conditions.add_recorded(state),
         _ => conditions.add_unrecorded(),
     }
@@ -166,7 +171,7 @@ struct ConditionList<'a> {
 
 impl ConditionList<'_> {
     fn add_recorded(&mut self, state: &State) {
-        let (facts, before) = (self.facts, self.before);
+        let facts = self.facts;
         let is_syncing = facts.phase == Phase::Syncing;
         if state.ready == Some(true) {
             self.push(READY, "True", &state.reason, &state.message);
@@ -183,17 +188,7 @@ impl ConditionList<'_> {
             }
             return;
         }
-        let served = match facts.record {
-            Some(record) => record.last_success.filter(|_| !has_lost_charts(record)),
-            None => before.and_then(|before| Some(before.last_sync_time.as_ref()?.0)),
-        };
-        let mut message = sentence(&state.message);
-        if let Some(time) = served {
-            message.push_str(&format!(
-                " Charts from the last sync at {} remain available.",
-                to_seconds(time)
-            ));
-        }
+        let message = sentence(&state.message) + &self.available_charts();
         self.push(READY, "False", &state.reason, &message);
         if is_syncing {
             self.push(RECONCILING, "True", "Syncing", "The repository is being synced.");
@@ -202,6 +197,33 @@ impl ConditionList<'_> {
         } else if !facts.suspended {
             self.push(RECONCILING, "True", "Retrying", "Retrying with exponential backoff.");
         }
+    }
+
+    /// Adds the conditions of a repository whose spec was not synced yet. Its result is that of the spec before.
+    fn add_new_spec(&mut self) {
+        let message = "The changed spec is being synced.".to_owned() + &self.available_charts();
+        self.push(READY, "Unknown", "Syncing", &message);
+        self.push(RECONCILING, "True", "Syncing", &message);
+    }
+
+    /// Returns a sentence about the charts of the last sync; empty if there are none.
+    fn available_charts(&self) -> String {
+        let last = match self.facts.record {
+            Some(record) => record.last_success.filter(|_| !has_lost_charts(record)),
+            None => self.before.and_then(|before| Some(before.last_sync_time.as_ref()?.0)),
+        };
+        last.map_or_else(String::new, |time| {
+            format!(" Charts from the last sync at {} remain available.", to_seconds(time))
+        })
+    }
+
+    /// Returns the generation that the conditions are about: a suspended repository keeps the result of an earlier one.
+    fn generation(&self) -> Option<i64> {
+        let earlier = self
+            .facts
+            .record
+            .filter(|_| self.facts.is_new_spec && self.facts.suspended);
+        earlier.map_or(self.facts.generation, |record| Some(record.generation))
     }
 
     /// Adds the conditions of a repository without a result: it is new, or the catalog was lost.
@@ -238,7 +260,7 @@ impl ConditionList<'_> {
             status: status.to_owned(),
             reason: reason.to_owned(),
             message: crate::text::sanitize(message),
-            observed_generation: self.facts.generation,
+            observed_generation: self.generation(),
             last_transition_time: match same {
                 Some(condition) => condition.last_transition_time.clone(),
                 None => Time(to_seconds(self.facts.now)),

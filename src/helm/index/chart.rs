@@ -4,8 +4,6 @@ use super::entry::Entry;
 use super::{Chart, Version};
 use crate::helm::semver::Rank;
 
-const MAX_NAME_BYTES: usize = 250;
-
 /// Collects the versions of one chart. Keeps chart-level fields of the newest version only.
 #[derive(Debug, Default)]
 pub(super) struct ChartBuilder {
@@ -43,23 +41,20 @@ impl ChartBuilder {
         self.bytes
     }
 
-    /// Returns None without versions, or the reason to skip the whole chart.
-    pub(super) fn complete(self) -> Result<Option<BuiltChart>, String> {
-        let Some((_, mut chart)) = self.newest else {
-            return Ok(None);
-        };
-        check_name(&chart.name)?;
+    /// Returns None without versions.
+    pub(super) fn complete(self) -> Option<BuiltChart> {
+        let (_, mut chart) = self.newest?;
         let mut versions = self.versions;
         // The sort is stable, so equal versions keep the file order.
         versions.sort_by(|(a, _), (b, _)| b.cmp(a));
         chart.versions = versions.into_iter().map(|(_, version)| version).collect();
         let (duplicates, digest) = fingerprint(&chart.versions);
-        Ok(Some(BuiltChart {
+        Some(BuiltChart {
             chart,
             deprecated: self.deprecated,
             duplicates,
             digest,
-        }))
+        })
     }
 }
 
@@ -72,22 +67,6 @@ fn size_of_version(version: &Version) -> u64 {
     const CREATED: usize = "2020-01-01T00:00:00.000000000+00:00".len();
     let texts = version.version.len() + version.app_version.len() + CREATED + version.digest.len();
     (size_of::<(Rank, Version)>() + texts + urls) as u64
-}
-
-fn check_name(name: &str) -> Result<(), String> {
-    if name.is_empty() {
-        return Err("its newest version has no name".to_owned());
-    }
-    if matches!(name, "." | "..") {
-        return Err(format!("{name} is not a valid chart name"));
-    }
-    if name.len() > MAX_NAME_BYTES {
-        return Err(format!("its name has {} bytes, more than {MAX_NAME_BYTES}", name.len()));
-    }
-    if name.chars().any(char::is_control) {
-        return Err("its name contains control characters".to_owned());
-    }
-    Ok(())
 }
 
 fn fingerprint(versions: &[Version]) -> (u64, [u8; 32]) {

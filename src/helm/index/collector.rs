@@ -164,20 +164,14 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 
     pub(super) fn end_chart(&mut self) -> Result<ChartStats, DecodeError<S::Error>> {
-        let Some(OpenChart {
-            key, builder, skipped, ..
-        }) = self.chart.take()
-        else {
+        let Some(OpenChart { builder, skipped, .. }) = self.chart.take() else {
             return Ok(ChartStats::default());
         };
         let mut stats = ChartStats {
             skipped,
             ..ChartStats::default()
         };
-        let complete = builder.complete().unwrap_or_else(|reason| {
-            stats.skipped.add(&key, None, &reason);
-            None
-        });
+        let complete = builder.complete();
         if let Some(complete) = &complete {
             stats.versions = complete.chart.versions.len() as u64;
             stats.duplicates = complete.duplicates;

@@ -4,6 +4,7 @@ use crate::helm::semver::Rank;
 
 /// Longer versions do not fit the columns of Kubeapps.
 const MAX_VERSION_BYTES: usize = 128;
+const MAX_NAME_BYTES: usize = 250;
 
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -48,7 +49,25 @@ pub(super) fn check_version(version: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("it has no name".to_owned());
+    }
+    if matches!(name, "." | "..") {
+        return Err(format!("{name} is not a valid chart name"));
+    }
+    if name.len() > MAX_NAME_BYTES {
+        return Err(format!("its name has {} bytes, more than {MAX_NAME_BYTES}", name.len()));
+    }
+    if name.chars().any(char::is_control) {
+        return Err("its name contains control characters".to_owned());
+    }
+    Ok(())
+}
+
 fn read_rest(fields: &mut Fields, version: &str) -> Result<Entry, String> {
+    let name = text(fields, Field::Name, "name")?;
+    check_name(&name)?;
     Ok(Entry {
         rank: Rank::of(version),
         version: Version {
@@ -60,8 +79,7 @@ fn read_rest(fields: &mut Fields, version: &str) -> Result<Entry, String> {
         },
         deprecated: deprecated(value(fields, Field::Deprecated))?,
         chart: Chart {
-            // The name is only checked for the newest version.
-            name: text(fields, Field::Name, "name")?,
+            name,
             description: without_nul(text(fields, Field::Description, "description")?),
             home: without_nul(text(fields, Field::Home, "home")?),
             icon: without_nul(text(fields, Field::Icon, "icon")?),

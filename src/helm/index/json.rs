@@ -326,7 +326,7 @@ fn node(raw: &RawValue, depth: usize, left: &mut u64) -> Result<Node, InvalidVer
             let text = serde_json::from_str(text).map_err(InvalidVersion::escape)?;
             Ok(Node::Scalar(Scalar { text, plain: false }))
         }
-        Some(b'{' | b'[') if depth == 0 => Err(InvalidVersion::Reason("its lists and maps are nested too deeply")),
+        Some(b'{' | b'[') if depth == 0 => Err(InvalidVersion::Reason(node::TOO_DEEP)),
         Some(b'{') => {
             let mut map = Vec::new();
             for (key, value) in pairs(text)? {

@@ -10,7 +10,6 @@ use super::entry::{self, Entry};
 use super::node::{Field, Fields};
 use super::{Chart, DecodeError, DecodeLimits, IndexStart, Version, json, yaml};
 use crate::helm::semver::Rank;
-use crate::text::{printable, truncate};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metadata {
@@ -21,7 +20,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Returns the chart's name, which only [`chart`] validates.
+    /// Returns the chart's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.chart.name
@@ -120,8 +119,9 @@ fn fields(bytes: &[u8], limits: &DecodeLimits) -> Result<Fields, String> {
 }
 
 /// Builds a chart from versions in any order; equal and invalid versions keep it. Returns None if there are no versions
-/// or the newest one is deprecated. Fails if the newest version has no valid chart name.
-pub fn chart(versions: Vec<Metadata>) -> Result<Option<Chart>, String> {
+/// or the newest one is deprecated.
+#[must_use]
+pub fn chart(versions: Vec<Metadata>) -> Option<Chart> {
     let mut builder = Versions::default();
     for version in versions {
         builder.push(version);
@@ -152,10 +152,10 @@ impl Versions {
         self.0.bytes()
     }
 
-    pub fn chart(self) -> Result<Option<Chart>, String> {
+    #[must_use]
+    pub fn chart(self) -> Option<Chart> {
         let complete = self.0.complete();
-        let complete = complete.map_err(|reason| truncate(&printable(&reason), 1024))?;
-        Ok(complete.filter(|built| !built.deprecated).map(|built| built.chart))
+        complete.filter(|built| !built.deprecated).map(|built| built.chart)
     }
 }
 

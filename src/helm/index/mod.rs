@@ -229,7 +229,7 @@ pub fn parse_with_both_parsers(slice: &[u8], limits: &DecodeLimits) -> Option<[S
         Err(yaml::ItemError::ParserError(error)) => error.to_string(),
         Err(other) => format!("{other:?}"),
     };
-    Some([format!("{:?}", Ok::<_, yaml::NotAMap>(by_lines)), by_parser])
+    Some([format!("{:?}", Ok::<_, yaml::InvalidItem>(by_lines)), by_parser])
 }
 
 /// Returns the error of the parser that got further, which is probably the intended notation.

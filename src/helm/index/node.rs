@@ -1,5 +1,8 @@
 //! The parsed form of a chart version, common to both notations.
 
+/// The reason to skip a version beyond [`super::DecodeLimits::depth`].
+pub(super) const TOO_DEEP: &str = "its lists and maps are nested too deeply";
+
 /// A value as written, without a type. `version: 1.10` is a scalar with the text `1.10`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node {

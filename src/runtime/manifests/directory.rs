@@ -15,8 +15,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::data_directories::{DataDirectories, named_directory};
 use super::reader::Snapshot;
-use super::{MANIFEST_ANNOTATION, Problem, document, is_object_name, secrets};
+use super::{DataUrl, MANIFEST_ANNOTATION, Problem, document, is_object_name, secrets};
 use crate::api::{NamespacedName, REQUESTED_AT};
 use crate::text;
 
@@ -41,6 +42,8 @@ pub struct ManifestDirectory<K> {
     path: PathBuf,
     /// Canonical path, part of the UID of objects.
     identity: PathBuf,
+    data_url: DataUrl,
+    data: DataDirectories,
     files: BTreeMap<PathBuf, File>,
     unread: BTreeMap<PathBuf, String>,
     objects: Objects<K>,
@@ -71,10 +74,12 @@ impl<K> ManifestDirectory<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
 {
-    pub fn new(path: &Path, identity: &Path) -> Self {
+    pub fn new(path: &Path, identity: &Path, data_url: DataUrl) -> Self {
         Self {
             path: path.to_owned(),
             identity: identity.to_owned(),
+            data_url,
+            data: DataDirectories::default(),
             files: BTreeMap::new(),
             unread: BTreeMap::new(),
             objects: BTreeMap::new(),
@@ -88,7 +93,7 @@ where
         &self.problems
     }
 
-    /// Returns true if every file could be read at least once.
+    /// Returns true if every manifest could be read at least once.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
@@ -97,12 +102,15 @@ where
     ///
     /// The first snapshot gives a complete list. So does the first one in which every file was readable: a file that
     /// was never readable may declare anything, so until then no object counts as missing.
-    pub fn advance(&mut self, snapshot: Snapshot) -> SnapshotChanges<K> {
-        let needs_confirmation = self.take(&snapshot);
+    pub fn advance(&mut self, mut snapshot: Snapshot) -> SnapshotChanges<K> {
+        let is_unread = snapshot.unread.keys().any(|path| !self.data.contain(path));
+        let needs_confirmation = self.take(&snapshot, is_unread);
+        self.data = self.data_directories();
+        snapshot.unread.retain(|path, _| !self.data.contain(path));
         self.unread = snapshot.unread;
         let (objects, problems) = self.declared(&snapshot.requests);
         self.problems = problems;
-        let complete = self.unread.is_empty() && self.files.values().all(File::is_read);
+        let complete = self.unread.is_empty() && self.manifests().all(|(_, file)| file.is_read());
         let relist = !self.started || complete && !self.complete;
         let events = if relist {
             list(&objects)
@@ -118,7 +126,7 @@ where
 
     /// Accepts changed files; returns true if a change must be confirmed. After the first snapshot, a change counts
     /// when it is seen twice: writers may truncate or move a file before they write it.
-    fn take(&mut self, snapshot: &Snapshot) -> bool {
+    fn take(&mut self, snapshot: &Snapshot, is_unread: bool) -> bool {
         let mut needs_confirmation = false;
         for path in snapshot.files.keys() {
             self.files.entry(path.clone()).or_default();
@@ -130,7 +138,7 @@ where
                 Some(Ok(content)) => FileState::Content(Sha256::digest(content).into()),
                 Some(Err(_)) => FileState::Unreadable,
                 // Only a complete snapshot proves that a file is gone.
-                None if !snapshot.unread.is_empty() => return true,
+                None if is_unread => return true,
                 None => FileState::Missing,
             };
             if file.accepted == Some(seen) {
@@ -151,7 +159,7 @@ where
         let mut from: BTreeMap<NamespacedName, &Path> = BTreeMap::new();
         let mut problems = BTreeSet::new();
         problems.extend(self.unread.iter().map(|(path, message)| Problem::new(path, message)));
-        for (path, file) in &self.files {
+        for (path, file) in self.manifests() {
             problems.extend(file.problem.as_ref().map(|message| Problem::new(path, message)));
             for object in file.last_valid.iter().flatten() {
                 let name = match self.name(object) {
@@ -181,6 +189,23 @@ where
             }
         }
         (objects, problems)
+    }
+
+    /// Returns the files that are not data of an object.
+    fn manifests(&self) -> impl Iterator<Item = (&PathBuf, &File)> {
+        self.files.iter().filter(|(path, _)| !self.data.contain(path))
+    }
+
+    fn data_directories(&self) -> DataDirectories {
+        let roots = [self.path.as_path(), self.identity.as_path()];
+        let mut named = Vec::new();
+        for (path, file) in &self.files {
+            let objects = file.last_valid.iter().flatten();
+            let declared = objects.filter(|object| matches!(self.name(object), Ok(Some(_))));
+            let directories = declared.filter_map(|object| named_directory((self.data_url)(object)?, path, roots));
+            named.extend(directories.map(|directory| (path.as_path(), directory)));
+        }
+        DataDirectories::new(&named)
     }
 
     fn name(&self, object: &Value) -> Result<Option<NamespacedName>, String> {

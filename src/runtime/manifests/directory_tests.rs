@@ -15,10 +15,14 @@ fn repository(name: &str, url: &str) -> String {
     )
 }
 
+fn url(object: &Value) -> Option<&str> {
+    object["spec"]["url"].as_str()
+}
+
 impl Fixture {
     fn new() -> Self {
         Self {
-            directory: ManifestDirectory::new(Path::new("/manifests"), Path::new("/real")),
+            directory: ManifestDirectory::new(Path::new("/manifests"), Path::new("/real"), url),
             snapshot: Snapshot::default(),
         }
     }
@@ -204,6 +208,29 @@ fn a_file_that_never_parsed_makes_the_list_incomplete() {
 }
 
 #[test]
+fn a_directory_that_a_file_url_names_is_not_searched_for_manifests() {
+    let mut fixture = Fixture::new()
+        .with("repos.yaml", repository("a", "file:./charts"))
+        .with("charts/index.yaml", repository("evil", "file:../team"))
+        .with("charts/values.yaml", "{{ .Values }}: [")
+        .with("team/b.yaml", repository("b", "u2"));
+    fixture
+        .snapshot
+        .unread
+        .insert("charts/deep".into(), "failed to read directory".to_owned());
+    assert_eq!(
+        fixture.events(),
+        ["init", "listed a file:./charts", "listed b u2", "done"]
+    );
+    assert!(fixture.directory.is_complete() && fixture.problems().is_empty());
+    // Files are manifests again once no repository names their directory.
+    fixture.write("repos.yaml", repository("a", "u1"));
+    let events = fixture.events();
+    assert!(events.contains(&"apply evil file:../team".to_owned()), "{events:?}");
+    assert_eq!(fixture.problems().len(), 2);
+}
+
+#[test]
 fn nothing_is_deleted_while_parts_of_the_directory_are_unread() {
     let mut fixture = Fixture::new()
         .with("sub/a.yaml", repository("a", "u1"))
@@ -346,7 +373,7 @@ fn the_uid_depends_only_on_directory_and_name() {
     assert_eq!(first, uid(Fixture::new().with("b.yaml", repository("a", "u2")), "a"));
     assert_ne!(first, uid(Fixture::new().with("a.yaml", repository("b", "u1")), "b"));
     let mut elsewhere = Fixture::new().with("a.yaml", repository("a", "u1"));
-    elsewhere.directory = ManifestDirectory::new(Path::new("/manifests"), Path::new("/elsewhere"));
+    elsewhere.directory = ManifestDirectory::new(Path::new("/manifests"), Path::new("/elsewhere"), url);
     assert_ne!(first, uid(elsewhere, "a"));
     let lengths: Vec<_> = first.split('-').map(str::len).collect();
     assert_eq!(lengths, [8, 4, 4, 4, 12], "{first}");

@@ -9,9 +9,13 @@
 //! Files are YAML or JSON with one or more documents. A file that cannot be read or parsed keeps its previous objects
 //! and is reported as a problem. Deleting a document or a file deletes its objects.
 //!
+//! The index of a chart repository is no manifest, and a directory that a `file:` URL of an object names holds data.
+//!
 //! Metadata is generated: the UID from directory and name, so that it is stable across restarts, the annotation
 //! [`MANIFEST_ANNOTATION`] to resolve relative paths, and a resync request left by [`request_resync`].
 
+mod chart_index;
+mod data_directories;
 mod directory;
 mod document;
 mod notifier;
@@ -31,7 +35,9 @@ use std::{
 use futures::{FutureExt, Stream, stream};
 use kube::{Resource, core::DeserializeGuard, runtime::watcher::Event};
 use parking_lot::RwLock;
+use prometheus_client::metrics::gauge::Gauge;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
 
@@ -84,35 +90,53 @@ impl Display for Problem {
     }
 }
 
+/// Returns the URL of the data of an object of any kind, as declared.
+pub type DataUrl = fn(&Value) -> Option<&str>;
+
+/// Problems of a directory; a handle, cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Problems(Arc<RwLock<(BTreeSet<Problem>, bool)>>);
+pub struct Problems(Arc<RwLock<ProblemState>>);
+
+#[derive(Debug, Default)]
+struct ProblemState {
+    problems: BTreeSet<Problem>,
+    is_complete: bool,
+    /// The number of problems.
+    gauge: Gauge<i64>,
+}
 
 impl Problems {
     #[must_use]
     pub fn list(&self) -> Vec<Problem> {
-        self.0.read().0.iter().cloned().collect()
+        self.0.read().problems.iter().cloned().collect()
+    }
+
+    /// Keeps the number of problems in `gauge`.
+    pub fn report_to(&self, gauge: Gauge<i64>) {
+        self.0.write().gauge = gauge;
     }
 
     /// Returns true if all declared objects are known. Until then, no object may be removed for being undeclared; a
     /// complete list follows.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.0.read().1
+        self.0.read().is_complete
     }
 
     fn set(&self, problems: BTreeSet<Problem>, complete: bool) {
         let mut current = self.0.write();
-        for problem in problems.difference(&current.0) {
+        for problem in problems.difference(&current.problems) {
             tracing::warn!(file = %problem.path.display(), "{}", problem.message);
         }
         let over = current
-            .0
+            .problems
             .iter()
             .filter(|old| !problems.iter().any(|problem| problem.path == old.path));
         for path in over.map(|problem| &problem.path).collect::<BTreeSet<_>>() {
             tracing::info!(file = %path.display(), "manifest is valid again");
         }
-        *current = (problems, complete);
+        current.gauge.set(i64::try_from(problems.len()).unwrap_or(i64::MAX));
+        (current.problems, current.is_complete) = (problems, complete);
     }
 }
 
@@ -161,39 +185,48 @@ pub fn is_object_name(text: &str) -> bool {
         && bytes.last().is_some_and(is_outer)
 }
 
-/// Returns the events of all objects of a kind, and the problems of the directory. The events never end.
+/// Returns the events of all objects of a kind, and keeps `problems` up to date. The events never end.
 ///
 /// Starts with a complete list as soon as the directory is readable; until then, errors are returned.
 pub fn events<K>(
     directory: PathBuf,
     rescan: Duration,
-) -> (
-    impl Stream<Item = Result<Event<DeserializeGuard<K>>, DirectoryError>> + Send + use<K>,
-    Problems,
-)
+    data_url: DataUrl,
+    problems: Problems,
+) -> impl Stream<Item = Result<Event<DeserializeGuard<K>>, DirectoryError>> + Send + use<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
 {
-    let problems = Problems::default();
     let watch = DirectoryWatch {
         directory,
+        data_url,
         state: None,
         queue: VecDeque::new(),
-        problems: problems.clone(),
+        problems,
         pause: Duration::ZERO,
         fingerprint: None,
         notifier: Notifier::default(),
         rescan,
     };
-    let events = stream::unfold(watch, |mut watch| async move {
+    stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await;
         Some((event, watch))
-    });
-    (events, problems)
+    })
+}
+
+/// Reads a directory once; returns its problems with objects of a kind.
+pub fn problems<K>(directory: &Path, data_url: DataUrl) -> io::Result<Vec<Problem>>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
+{
+    let mut state = None::<ManifestDirectory<K>>;
+    scan(&mut state, directory, None, data_url)?;
+    Ok(state.iter().flat_map(ManifestDirectory::problems).cloned().collect())
 }
 
 struct DirectoryWatch<K> {
     directory: PathBuf,
+    data_url: DataUrl,
     state: Option<ManifestDirectory<K>>,
     queue: VecDeque<Event<DeserializeGuard<K>>>,
     problems: Problems,
@@ -244,10 +277,10 @@ where
         // Before reading, so that no change in between is missed.
         self.notifier.watch(&self.directory);
         self.pause = self.interval();
-        let (path, last) = (self.directory.clone(), self.fingerprint);
+        let (path, last, data_url) = (self.directory.clone(), self.fingerprint, self.data_url);
         let mut state = self.state.take();
         let (state, changes) = tokio::task::spawn_blocking(move || {
-            let changes = scan(&mut state, &path, last);
+            let changes = scan(&mut state, &path, last, data_url);
             (state, changes)
         })
         .await
@@ -273,6 +306,7 @@ fn scan<K>(
     state: &mut Option<ManifestDirectory<K>>,
     path: &Path,
     last: Option<u64>,
+    data_url: DataUrl,
 ) -> io::Result<Option<(Option<u64>, SnapshotChanges<K>)>>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
@@ -290,6 +324,7 @@ where
         None => state.insert(ManifestDirectory::new(
             &std::path::absolute(path)?,
             &path.canonicalize()?,
+            data_url,
         )),
     };
     let mut changes = state.advance(snapshot);

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{REQUESTS, is_object_name};
+use super::{REQUESTS, chart_index, is_object_name};
 use crate::api::NamespacedName;
 
 pub const MAX_FILE: u64 = 4 << 20;
@@ -135,17 +135,36 @@ impl Reader<'_> {
             self.unread(Path::new(""), format!("directory has more than {MAX_FILES} manifests"));
             return;
         }
-        let content = match self.content(path, MAX_FILE) {
-            Ok(content) if content.len() as u64 > MAX_FILE => Err(format!("file is larger than {MAX_FILE} bytes")),
-            Ok(content) if self.bytes + content.len() as u64 > MAX_TOTAL => {
+        let content = match self.manifest(path) {
+            Ok(None) => return,
+            Ok(Some(content)) if content.len() as u64 > MAX_FILE => {
+                Err(format!("file is larger than {MAX_FILE} bytes"))
+            }
+            Ok(Some(content)) if self.bytes + content.len() as u64 > MAX_TOTAL => {
                 Err(format!("manifests are larger than {MAX_TOTAL} bytes in total"))
             }
-            Ok(content) => Ok(content),
+            Ok(Some(content)) => Ok(content),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => Err(format!("failed to read file: {error}")),
         };
         self.bytes += content.as_ref().map_or(0, |content| content.len() as u64);
         self.snapshot.files.insert(path.to_owned(), content);
+    }
+
+    /// Returns the content of a manifest; `None` for the index of a chart repository, of which only the beginning is read.
+    fn manifest(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        if !self.reads_content {
+            return Ok(Some(Vec::new()));
+        }
+        let mut file = fs::File::open(self.directory.join(path))?;
+        let mut content = Vec::new();
+        file.by_ref().take(chart_index::HEAD as u64).read_to_end(&mut content)?;
+        if chart_index::is_index(&content) {
+            return Ok(None);
+        }
+        file.take(MAX_FILE + 1 - content.len() as u64)
+            .read_to_end(&mut content)?;
+        Ok(Some(content))
     }
 
     fn content(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
@@ -280,6 +299,15 @@ mod tests {
         assert_eq!(names(directory.path()), ["a.yaml", "c.yaml", "sub/b.yaml"]);
         assert!(snapshot.files[Path::new("c.yaml")].is_err());
         assert!(snapshot.unread.is_empty());
+    }
+
+    #[test]
+    fn the_index_of_a_chart_repository_is_no_manifest_of_any_size() {
+        let directory = directory(&["a.yaml"]);
+        let index = format!("apiVersion: v1\nentries:\n{}", "# web\n".repeat(1 << 20));
+        fs::write(directory.path().join("index.yaml"), index).unwrap();
+        fs::write(directory.path().join("index.json"), "{\"entries\": {").unwrap();
+        assert_eq!(names(directory.path()), ["a.yaml"]);
     }
 
     #[test]

@@ -17,7 +17,8 @@ fn watch(directory: &Path) -> (Events, Problems) {
 }
 
 fn watch_with(directory: &Path, rescan: Duration) -> (Events, Problems) {
-    let (events, problems) = events(directory.to_owned(), rescan);
+    let problems = Problems::default();
+    let events = events(directory.to_owned(), rescan, |_| None, problems.clone());
     (Box::pin(events), problems)
 }
 
@@ -97,9 +98,18 @@ async fn a_broken_file_is_a_problem_until_it_is_fixed() {
     write(directory.path(), "b.yaml", "b", "u3");
     assert_eq!(next(&mut events).await, "apply u3");
     assert_eq!(problems.list()[0].path, Path::new("a.yaml"));
+    let gauge = Gauge::<i64>::default();
+    problems.report_to(gauge.clone());
+    let read = super::problems::<AppRepository>(directory.path(), |_| None).unwrap();
+    assert_eq!(read[0].path, Path::new("a.yaml"));
     write(directory.path(), "a.yaml", "a", "u4");
     assert_eq!(next(&mut events).await, "apply u4");
     assert!(problems.list().is_empty());
+    assert_eq!(gauge.get(), 0);
+    fs::write(directory.path().join("a.yaml"), "spec: [").unwrap();
+    write(directory.path(), "b.yaml", "b", "u5");
+    assert_eq!(next(&mut events).await, "apply u5");
+    assert_eq!(gauge.get(), 1);
 }
 
 #[tokio::test]
@@ -167,7 +177,7 @@ fn an_unchanged_directory_is_not_read_again() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), "a.yaml", "a", "u1");
     let mut state: Option<ManifestDirectory<AppRepository>> = None;
-    let mut next_step = |last: Option<u64>| scan(&mut state, directory.path(), last).unwrap();
+    let mut next_step = |last: Option<u64>| scan(&mut state, directory.path(), last, |_| None).unwrap();
     let (fingerprint, first) = next_step(None).unwrap();
     assert!(first.needs_confirmation && fingerprint.is_some());
     assert!(next_step(fingerprint).is_none());

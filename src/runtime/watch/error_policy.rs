@@ -20,6 +20,10 @@ const BRIEF_DENIALS: u32 = 10;
 /// Failures further apart are unrelated. Longer than the maximum backoff and the time limit of a request.
 const SERIES_GAP: Duration = Duration::from_secs(120);
 
+/// Time between two warnings about missing permissions. A list that is allowed ends a series, and the watch that is not
+/// begins the next one.
+const DENIAL_LOG_INTERVAL: Duration = Duration::from_secs(3600);
+
 /// The reaction of a watch to errors. Every watch retries forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorPolicy {
@@ -84,6 +88,7 @@ pub(super) struct Failures {
     first_and_last: Option<(Instant, Instant)>,
     /// The last logged failure: true for a missing definition.
     logged: Option<bool>,
+    denial_logged: Option<Instant>,
 }
 
 impl Failures {
@@ -145,9 +150,17 @@ impl Failures {
     /// Logs a failure unless the previous one was of the same kind.
     pub(super) fn log(&mut self, policy: ErrorPolicy, resource: &str, failure: &Failure) {
         let is_missing = failure.is_not_served();
-        if self.logged.replace(is_missing) == Some(is_missing) {
+        if self.logged == Some(is_missing) {
             return;
         }
+        if failure.is_unauthorized() {
+            let now = Instant::now();
+            if self.denial_logged.is_some_and(|at| now - at < DENIAL_LOG_INTERVAL) {
+                return;
+            }
+            self.denial_logged = Some(now);
+        }
+        self.logged = Some(is_missing);
         let error = &failure.message;
         if is_missing && policy == ErrorPolicy::Optional {
             tracing::info!("custom resource definition {resource} is not installed, waiting for it");
@@ -157,13 +170,64 @@ impl Failures {
                  install it"
             );
         } else if failure.is_unauthorized() {
+            let verb = if failure.is_list { "list" } else { "watch" };
             tracing::warn!(
                 error,
-                "watch of {resource} is not allowed, retrying; grant Portolan's service account the verbs get, list and \
+                "not allowed to {verb} {resource}, retrying; grant Portolan's service account the verbs get, list and \
                  watch on it"
             );
         } else {
             tracing::warn!(error, "watch of {resource} failed, retrying");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_not_allowed_is_logged_with_its_verb_once_an_hour() {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let _logging = tracing::subscriber::set_default(subscriber);
+        let denied = Failure {
+            is_list: false,
+            code: Some(403),
+            message: "forbidden".to_owned(),
+        };
+        let mut failures = Failures::default();
+        for _ in 0..119 {
+            failures.log(ErrorPolicy::Required, "apprepositories.kubeapps.com", &denied);
+            // The list succeeds in between.
+            failures.reset();
+            tokio::time::advance(Duration::from_secs(60)).await;
+        }
+        let text = String::from_utf8(log.0.lock().clone()).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(
+            lines[0].contains("not allowed to watch apprepositories.kubeapps.com"),
+            "{text}"
+        );
     }
 }

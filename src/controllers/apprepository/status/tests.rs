@@ -33,6 +33,7 @@ fn facts(record: Option<&Record>) -> Facts<'_> {
     Facts {
         generation: Some(3),
         suspended: false,
+        is_new_spec: false,
         record,
         unrecorded: None,
         phase: Phase::Idle,
@@ -168,12 +169,11 @@ fn unreadable_records_keep_the_previous_status() {
 }
 
 #[test]
-fn a_sync_of_a_new_generation_keeps_ready_and_is_reconciling() {
+fn a_resync_of_the_same_spec_keeps_ready_and_is_reconciling() {
     let record = record(state(true, false, "Synced"));
     let status = build(
         &Facts {
             phase: Phase::Syncing,
-            files: ImportProgress::Disabled,
             ..facts(Some(&record))
         },
         None,
@@ -182,6 +182,63 @@ fn a_sync_of_a_new_generation_keeps_ready_and_is_reconciling() {
         shape(&status),
         [("Ready", "True", "Synced"), ("Reconciling", "True", "Syncing")]
     );
+}
+
+#[test]
+fn a_changed_spec_is_unknown_until_it_was_synced() {
+    for (ready, reason) in [(true, "Synced"), (false, "NotFound")] {
+        let record = record(state(ready, !ready, reason));
+        let status = build(
+            &Facts {
+                phase: Phase::Syncing,
+                is_new_spec: true,
+                ..facts(Some(&record))
+            },
+            None,
+        );
+        assert_eq!(
+            shape(&status),
+            [("Ready", "Unknown", "Syncing"), ("Reconciling", "True", "Syncing")]
+        );
+        assert_eq!(status.conditions[0].observed_generation, Some(3));
+        assert_eq!(
+            status.conditions[0].message,
+            "The changed spec is being synced. Charts from the last sync at 2026-01-01T10:00:00Z remain available."
+        );
+    }
+    // The failure of an attempt that could not be recorded is shown.
+    let (known, away) = (
+        record(state(true, false, "Synced")),
+        state(false, false, "DatabaseUnreachable"),
+    );
+    let status = build(
+        &Facts {
+            is_new_spec: true,
+            unrecorded: Some(&away),
+            ..facts(Some(&known))
+        },
+        None,
+    );
+    assert_eq!(status.conditions[0].reason, "DatabaseUnreachable");
+}
+
+#[test]
+fn a_suspended_repository_keeps_ready_for_the_generation_that_was_synced() {
+    let synced = Record {
+        generation: 2,
+        ..record(state(true, false, "Synced"))
+    };
+    let status = build(
+        &Facts {
+            suspended: true,
+            is_new_spec: true,
+            ..facts(Some(&synced))
+        },
+        None,
+    );
+    assert_eq!(shape(&status), [("Ready", "True", "Synced")]);
+    assert_eq!(status.conditions[0].observed_generation, Some(2));
+    assert_eq!(status.observed_generation, Some(3));
 }
 
 #[test]

@@ -187,6 +187,11 @@ impl BuiltRows {
         }
     }
 
+    /// Returns true if the charts were decoded one by one, by a split of the index: each one leaves a digest.
+    pub(super) const fn is_incremental(&self) -> bool {
+        !self.unchanged.is_empty() || !self.digests.is_empty()
+    }
+
     fn add(&mut self, chart: PendingChart, request: &[u8], is_kept: bool) -> Result<(), RowError> {
         if let Some(entry) = chart.entry {
             let outcome = ChartOutcome {
@@ -272,4 +277,52 @@ pub(super) enum RowError {
     Spool(io::Error),
     #[error(transparent)]
     Filter(FilterError),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::api::NamespacedName;
+    use crate::controllers::apprepository::spec::{Defaults, OneShot};
+    use crate::helm::index::{self, CachedIndex, DecodeLimits, DigestKey, SharedSplit};
+
+    fn builder() -> RowBuilder {
+        let arguments = OneShot {
+            url: "https://charts.example.com".to_owned(),
+            ..OneShot::default()
+        };
+        let settings = RowSettings {
+            spec: RepositorySpec::one_shot(NamespacedName::new("default", "stable"), arguments, &Defaults::usual()),
+            spool_dir: None,
+            spool: Budget::new("spool", 1 << 20),
+            cancel: CancellationToken::new(),
+        };
+        RowBuilder::new(settings, None)
+    }
+
+    #[test]
+    fn an_incremental_decode_is_recognized_even_if_all_charts_are_new() {
+        let index = Cursor::new("apiVersion: v1\nentries:\n  web:\n  - name: web\n    version: 1.0.0\n");
+        let limits = DecodeLimits::default();
+        let mut full = builder();
+        index::decode(index.clone(), &limits, &mut full).unwrap();
+        full.flush().unwrap();
+        assert!(!full.finish().is_incremental());
+
+        let cache = CachedIndex {
+            digest_key: DigestKey::from([0; DigestKey::BYTES]),
+            timestamps_matter: false,
+            charts: HashMap::new(),
+        };
+        // The second one takes the split of the first one.
+        let shared = SharedSplit::default();
+        for _ in 0..2 {
+            let mut incremental = builder();
+            index::decode_changes(index.clone(), &limits, &cache, &shared, &mut incremental).unwrap();
+            incremental.flush().unwrap();
+            assert!(incremental.finish().is_incremental());
+        }
+    }
 }

@@ -114,9 +114,9 @@ impl Run<'_> {
         record.change_key = self.request.spec.change_key.as_str().to_owned();
         // Repositories that could not be listed are not counted, but still exist.
         let baseline = self
-            .baseline()
+            .baseline
             .filter(|_| remaining.as_ref().is_some_and(|remaining| remaining.listing_failed));
-        record.baseline = Some(baseline.copied().unwrap_or_else(|| guard::baseline(&summary)));
+        record.baseline = Some(baseline.unwrap_or_else(|| guard::baseline(&summary)));
         record.refused = None;
         record.credentials.clone_from(&self.secret_versions);
         record.last_success = Some(Timestamp::now());
@@ -198,7 +198,7 @@ impl Run<'_> {
             name: spec.name.clone(),
             ..Record::default()
         });
-        if record.spec_hash.as_deref() != Some(spec.spec_hash.as_str()) {
+        if record.spec_hash.as_deref() != Some(spec.spec_hash.as_str()) || record.uid != spec.uid {
             record.spec_hash = Some(spec.spec_hash.clone());
             record.generation = spec.generation.unwrap_or(record.generation + 1);
         }

@@ -13,7 +13,7 @@ use super::shrink_guard as guard;
 use super::verify::{FullDecode, full_decode};
 use super::{Decoded, Prepared, Retain, Run, spool_error};
 use crate::budget::{Exhausted, Reservation, WorkError};
-use crate::catalog::{Baseline, DigestUpdate, OciRemovals, Refused};
+use crate::catalog::{self, Baseline, DigestUpdate, OciRemovals, Refused};
 use crate::controllers::apprepository::SHRINK_REFUSED;
 use crate::controllers::apprepository::decision::has_lost_charts;
 use crate::helm::index::{self, DecodeError, DecodeLimits, SharedSplit, Summary};
@@ -253,7 +253,7 @@ impl Run<'_> {
 
     pub(super) fn check_shrink(&self, mut decoded: Decoded) -> Prepared {
         let allowed = self.request.spec.allow_shrink.as_deref();
-        let Err(shrunk) = guard::check(self.baseline(), &decoded.summary, allowed) else {
+        let Err(shrunk) = guard::check(self.baseline.as_ref(), &decoded.summary, allowed) else {
             return Prepared::Index(Box::new(decoded));
         };
         if (decoded.remaining.as_ref()).is_some_and(|remaining| remaining.listing_failed) {
@@ -269,13 +269,22 @@ impl Run<'_> {
         })
     }
 
-    /// Returns the counts of the last accepted index, if they are comparable.
-    pub(super) fn baseline(&self) -> Option<&Baseline> {
-        // Another source has another size, and lost charts are restored from any index.
-        let key = &self.request.spec.change_key;
-        (self.request.previous.as_ref())
-            .filter(|previous| key.has_source_of(&previous.change_key) && !has_lost_charts(previous))
-            .and_then(|previous| previous.baseline.as_ref())
+    /// Returns the counts of the last accepted index, if they are comparable. Without them the stored charts count, as
+    /// after a takeover from Kubeapps or a restore.
+    pub(super) async fn load_baseline(&self) -> Result<Option<Baseline>, catalog::Error> {
+        let spec = &self.request.spec;
+        if let Some(previous) = &self.request.previous {
+            let has_other_source =
+                !previous.change_key.is_empty() && !spec.change_key.has_source_of(&previous.change_key);
+            // Another source has another size, and lost charts are restored from any index.
+            if has_other_source || has_lost_charts(previous) {
+                return Ok(None);
+            }
+            if previous.baseline.is_some() {
+                return Ok(previous.baseline);
+            }
+        }
+        self.catalog().stored_counts(&spec.name, &spec.url).await
     }
 }
 
@@ -322,9 +331,9 @@ fn decode(
         None => decode_all(&mut input, limits, &mut builder),
     };
     let rows = builder.finish();
-    let is_delta = result.is_ok() && !rows.unchanged.is_empty();
+    let is_incremental = result.is_ok() && rows.is_incremental();
     let full = verification
-        .filter(|_| is_delta)
+        .filter(|_| is_incremental)
         .map(|builder| full_decode(input, limits, builder.with_fingerprints()));
     let outcome = DecodeOutcome { result, rows, cache };
     (outcome, full)

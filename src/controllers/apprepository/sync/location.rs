@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use url::Url;
 
 use super::request::SyncError;
-use crate::http as fetch;
+use crate::controllers::apprepository::spec::{Kind, RepositorySpec};
+use crate::http::{self as fetch, Fetcher};
+use crate::oci::{self, OciError, Registry};
 
 /// Files that `file:` URLs may name.
 #[derive(Clone, Debug)]
@@ -28,6 +30,18 @@ pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<
         return Ok(Location::Web(fetch::index_url(url)?));
     }
     locate_file(url, "index.yaml", manifest, files).map(Location::File)
+}
+
+/// Checks a URL without a request.
+pub fn check_url(spec: &RepositorySpec, fetcher: &Fetcher) -> Result<(), SyncError> {
+    match spec.kind {
+        Kind::Helm => locate(&spec.url, None, &FileAccess::Never).map(drop),
+        Kind::Oci => {
+            let url = Url::parse(&spec.url).map_err(|error| OciError::InvalidUrl(error.to_string()));
+            let registry = url.and_then(|url| Registry::new(fetcher.clone(), &url, oci::Limits::default()));
+            registry.map(drop).map_err(|error| (&error).into())
+        }
+    }
 }
 
 /// Returns the path of `file` in the repository at the `file:` URL `url`. Fails if it must not be read.

@@ -36,7 +36,7 @@ use super::secrets::source::CredentialSource;
 use super::spec::{Kind, RepositorySpec};
 use crate::api::NamespacedName;
 use crate::budget::{Budgets, Full, Reservation};
-use crate::catalog::{self, Catalog, DigestUpdate, OciRemovals, Record, Refused, RetainedPart};
+use crate::catalog::{self, Baseline, Catalog, DigestUpdate, OciRemovals, Record, Refused, RetainedPart};
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
 use download_cache::{Download, DownloadCache, DownloadRequest};
@@ -99,6 +99,7 @@ impl Syncer {
             request,
             attempt: attempt.clone(),
             secret_versions: String::new(),
+            baseline: None,
             ignore_cache,
         };
         // Boxed, since a sync is a large future and polls deeply.
@@ -115,6 +116,8 @@ struct Run<'a> {
     request: SyncRequest,
     attempt: Attempt,
     secret_versions: String,
+    /// Counts to compare the index with.
+    baseline: Option<Baseline>,
     /// Ignores stored digests, because the charts changed during the sync.
     ignore_cache: bool,
 }
@@ -195,6 +198,7 @@ impl Run<'_> {
         if let Err(prepared) = self.check_filter().await {
             return Ok(prepared);
         }
+        self.baseline = self.load_baseline().await?;
         let session = match self.session().await {
             Ok(session) => session,
             Err(failed) => return Ok(Prepared::Failed(failed)),

@@ -147,10 +147,10 @@ impl<'c, R: Read + Seek> ChartParser<'c, R> {
                     timestamps_confirmed &= has_no_other_timestamp(slice, column + 2, created_line);
                     Ok(fields)
                 }
-                Err(not_a_map) => {
-                    nodes += not_a_map.nodes;
+                Err(invalid) => {
+                    nodes += invalid.nodes;
                     timestamps_confirmed &= has_no_other_timestamp(slice, column + 2, None);
-                    Err(not_a_map.reason)
+                    Err(invalid.reason)
                 }
             };
             collector.version(fields, UNKNOWN_POSITION)?;

@@ -101,8 +101,14 @@ fn nesting_is_limited_through_aliases_too() {
             "]".repeat(levels)
         )
     };
-    assert!(decode_text(deep(32)).is_ok());
-    assert!(rejected(&deep(33), &DecodeLimits::default()).contains("nested more than 32 levels deep"));
+    assert_eq!(decode_text(deep(32)).unwrap().1.skipped.count, 0);
+    for levels in [33, 9_000] {
+        let (_, summary) = decode_text(deep(levels)).unwrap();
+        assert_eq!(
+            summary.skipped.first[0].reason, "its lists and maps are nested too deeply",
+            "{levels}"
+        );
+    }
     assert!(decode_text(deep(200_000)).is_err());
     assert!(
         decode_text(format!(
@@ -118,6 +124,41 @@ fn nesting_is_limited_through_aliases_too() {
         towers.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
     }
     assert!(rejected(&towers, &DecodeLimits::default()).contains("nested more than 32 levels deep"));
+}
+
+#[test]
+fn a_version_that_is_nested_too_deeply_is_skipped_alone() {
+    let (open, close) = ("[".repeat(40), "]".repeat(40));
+    let block: String = (0..40)
+        .map(|level| format!("\n      {}- - x", "  ".repeat(level)))
+        .collect();
+    for deep in [
+        format!("{{name: a, version: 2.0.0, keywords: {open}x{close}}}"),
+        format!("{{version: 2.0.0, x: {{y: {open}{close}}}, name: a}}"),
+        format!("{{name: a, version: 2.0.0, x: &deep {open}{close}, y: [*deep, {{z: *deep}}]}}"),
+        format!("{{name: a, version: 2.0.0, <<: {{x: {open}{close}}}}}"),
+        format!("{open}{close}"),
+        format!("name: a\n    version: 2.0.0\n    x:{block}"),
+    ] {
+        let index = format!(
+            "entries:\n  a:\n  - {{name: a, version: 1.1.0}}\n  - {deep}\n  - {{name: a, version: 1.0.0}}\n  \
+             b: [{{name: b, version: 1}}]\n"
+        );
+        let (charts, summary) = decode_text(&index).unwrap();
+        assert_eq!(
+            (charts.len(), versions(&charts[0])),
+            (2, vec!["1.1.0", "1.0.0"]),
+            "{index}"
+        );
+        let reasons: Vec<_> = summary.skipped.first.iter().map(|skip| skip.reason.as_str()).collect();
+        assert_eq!(reasons, ["its lists and maps are nested too deeply"], "{index}");
+    }
+    // An alias is as deep as what it stands for.
+    let index = format!(
+        "entries:\n  a: [{{name: a, version: 2, x: &deep {open}{close}}}, {{name: a, version: 1, x: *deep}}]\n"
+    );
+    let (charts, summary) = decode_text(index).unwrap();
+    assert_eq!((charts.len(), summary.skipped.count), (0, 2));
 }
 
 #[test]
@@ -164,7 +205,7 @@ fn the_memory_of_a_chart_is_limited() {
         urls(90)
     );
     both(&one, &small(), "a chart version takes more than 4000 bytes");
-    let version = format!("{{\"version\":\"1\",\"urls\":[{}]}}", urls(30));
+    let version = format!("{{\"name\":\"a\",\"version\":\"1\",\"urls\":[{}]}}", urls(30));
     let many = format!("{{\"entries\":{{\"a\":[{version},{version},{version}]}}}}");
     both(&many, &small(), "a takes more than 4000 bytes");
     let message = rejected(&many.replace("},{", "},\n{"), &small());

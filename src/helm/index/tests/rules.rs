@@ -172,9 +172,41 @@ fn a_version_may_have_128_bytes() {
 #[case("'..'")]
 #[case("\"a\\u001b[31m\"")]
 #[case("\"a\\0\"")]
-fn a_chart_with_an_invalid_name_is_skipped(#[case] name: &str) {
-    let skip = skip_of(&format!("{{name: {name}, version: 1.0.0}}"));
-    assert_eq!((skip.chart.as_str(), skip.version), ("a", None));
+fn a_version_with_an_invalid_name_is_skipped(#[case] name: &str) {
+    let invalid = format!("{{name: {name}, version: 2.0.0}}");
+    let skip = skip_of(&invalid);
+    assert_eq!((skip.chart.as_str(), skip.version.as_deref()), ("a", Some("2.0.0")));
+    // The others keep the chart.
+    for notation in ["", "#\n"] {
+        let index = format!("{notation}{{\"entries\": {{\"a\": [{invalid}, {{name: web, version: 1.0.0}}]}}}}");
+        let (charts, summary) = decode_text(index).unwrap();
+        assert_eq!((charts[0].name.as_str(), versions(&charts[0])), ("web", vec!["1.0.0"]));
+        assert_eq!((summary.versions, summary.skipped.count), (1, 1));
+    }
+}
+
+#[test]
+fn nameless_versions_are_counted_and_cost_the_index_nothing_else() {
+    let nameless: String = (0..10_000)
+        .map(|number| format!("  - version: 1.0.{number}\n"))
+        .collect();
+    let index = format!("entries:\n  a:\n{nameless}  - {{name: a, version: 0.9.0}}\n  b:\n{nameless}");
+    let (charts, summary) = decode_text(index).unwrap();
+    assert_eq!((charts.len(), versions(&charts[0])), (1, vec!["0.9.0"]));
+    assert_eq!((summary.names, summary.versions, summary.skipped.count), (1, 1, 20_000));
+    assert_eq!(summary.skipped.first.len(), Skipped::MAX_LISTED);
+    assert_eq!(summary.skipped.first[0].reason, "it has no name");
+}
+
+#[rstest]
+#[case("!!bool \"true\"", true)]
+#[case("!!bool 'false'", false)]
+#[case("!!bool yes", true)]
+#[case("!!null 'null'", false)]
+fn a_tagged_scalar_is_resolved_as_its_tag_says(#[case] deprecated: &str, #[case] expected: bool) {
+    let index = format!("entries: {{a: [{{name: a, version: 1, deprecated: {deprecated}}}]}}");
+    let (_, summary) = decode_text(index).unwrap();
+    assert_eq!((summary.skipped.count, summary.deprecated == 1), (0, expected));
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub(super) struct Item {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotAMap {
+pub(super) struct InvalidItem {
     pub(super) reason: &'static str,
     pub(super) nodes: u64,
 }
@@ -76,7 +76,7 @@ impl<E: Into<DecodeError<Infallible>>> From<E> for ItemError {
 
 /// Parses a slice that contains a list of one item, as part of its chart. The inner error is the reason why the item is
 /// invalid.
-pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<Item, NotAMap>, ItemError> {
+pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<Item, InvalidItem>, ItemError> {
     // The list and the item are two of the levels above the content of a version.
     const LEVELS_OF_SLICE: usize = 2;
     let mut charts: Vec<Chart> = Vec::new();
@@ -224,7 +224,20 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
         }
     }
 
+    /// Returns the fields, or the reason why there are none.
     fn version(&mut self, first: &Event) -> Outcome<Result<Fields, &'static str>, S> {
+        // The depth of an expanded alias is checked before, so that only a version in the text can be too deep.
+        let depth = self.source.depth();
+        match self.version_fields(first) {
+            Err(_) if self.source.take_too_deep() => {
+                self.source.leave(depth)?;
+                Ok(Err(node::TOO_DEEP))
+            }
+            read => read,
+        }
+    }
+
+    fn version_fields(&mut self, first: &Event) -> Outcome<Result<Fields, &'static str>, S> {
         Ok(match first {
             Event::MappingStart => Ok(self.fields()?),
             Event::Scalar(scalar) if scalar.is_null() => Err("it is null"),
@@ -335,7 +348,7 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
 }
 
 impl<S: Sink<Error = Infallible>> Reader<'_, '_, &[u8], S> {
-    fn single_item(&mut self) -> Result<Result<Item, NotAMap>, ItemError> {
+    fn single_item(&mut self) -> Result<Result<Item, InvalidItem>, ItemError> {
         if !self.source.begin()?
             || !matches!(self.source.next()?, Event::SequenceStart)
             || self.source.notation() != Notation::Block
@@ -359,7 +372,7 @@ impl<S: Sink<Error = Infallible>> Reader<'_, '_, &[u8], S> {
                 nodes,
                 created_line,
             }),
-            Err(reason) => Err(NotAMap { reason, nodes }),
+            Err(reason) => Err(InvalidItem { reason, nodes }),
         })
     }
 }

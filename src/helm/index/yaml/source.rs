@@ -78,6 +78,9 @@ pub(super) struct Source<R: Read> {
     position: Position,
     notation: Notation,
     depth: usize,
+    is_too_deep: bool,
+    /// The rest of a node that is nested too deeply is read without an error for it.
+    is_leaving: bool,
     nodes: u64,
 }
 
@@ -93,8 +96,8 @@ impl<R: Read> Source<R> {
 
     /// Creates a source for a text that is nested `levels` deep in the document that the limits apply to.
     pub(super) fn below(levels: usize, input: R, limits: &DecodeLimits) -> Self {
-        // This limit protects the parser. `DecodeLimits::depth` is lower and has its own error.
-        const NESTING: usize = 128;
+        // The parser keeps about 100 bytes for each level. `DecodeLimits::depth` is lower and costs only a version.
+        const NESTING: usize = 10_000;
         let meter = Rc::new(Meter::default());
         let metered = Metered::new(input, limits.max_bytes_without_progress(), Rc::clone(&meter));
         let options = granit_parser::options! {
@@ -113,6 +116,8 @@ impl<R: Read> Source<R> {
             position: Position { line: 1, column: 1 },
             notation: Notation::Other,
             depth: levels,
+            is_too_deep: false,
+            is_leaving: false,
             nodes: 0,
         }
     }
@@ -123,6 +128,26 @@ impl<R: Read> Source<R> {
 
     pub(super) const fn notation(&self) -> Notation {
         self.notation
+    }
+
+    /// Returns the nesting of the text, without expanded aliases.
+    pub(super) const fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Returns true once if the last error was the nesting.
+    pub(super) const fn take_too_deep(&mut self) -> bool {
+        std::mem::replace(&mut self.is_too_deep, false)
+    }
+
+    /// Reads to the end of the list or map that has this depth.
+    pub(super) fn leave(&mut self, depth: usize) -> Result<(), ParserError> {
+        self.is_leaving = true;
+        while self.depth >= depth {
+            self.next_unexpanded()?;
+        }
+        self.is_leaving = false;
+        Ok(())
     }
 
     pub(super) const fn nodes(&self) -> u64 {
@@ -243,13 +268,6 @@ impl<R: Read> Source<R> {
             }
         };
         self.nodes += u64::from(size.nodes > 0);
-        if self.depth + size.height > LEVELS_ABOVE + self.limits.depth {
-            let limit = format!(
-                "lists and maps are nested more than {} levels deep in a chart version",
-                self.limits.depth
-            );
-            return Err(self.too_complex(limit));
-        }
         if self.nodes > self.limits.nodes {
             return Err(self.too_complex(format!("it has more than {} nodes", self.limits.nodes)));
         }
@@ -258,7 +276,14 @@ impl<R: Read> Source<R> {
         }
         self.anchors
             .record(event, anchor, size)
-            .map_err(|limit| self.too_complex(limit))
+            .map_err(|limit| self.too_complex(limit))?;
+        // Last, so that the event is counted and recorded if the error costs only a version.
+        if self.depth + size.height > LEVELS_ABOVE + self.limits.depth && !self.is_leaving {
+            self.is_too_deep = true;
+            let limit = format!("lists and maps are nested more than {} levels deep", self.limits.depth);
+            return Err(self.too_complex(limit));
+        }
+        Ok(())
     }
 
     fn parsed(&mut self) -> Result<Parsed<'static>, ParserError> {
@@ -330,10 +355,14 @@ impl<R: Read> Source<R> {
 }
 
 fn scalar(text: Cow<'static, str>, style: ScalarStyle, tag: Option<&Tag>) -> Scalar {
-    let is_text = tag.is_some_and(|tag| tag.core_suffix() == Some("str") || (tag.handle(), tag.suffix()) == ("", "!"));
+    let plain = match tag.and_then(Tag::core_suffix) {
+        Some("str") => false,
+        Some("bool" | "null") => true,
+        _ => style == ScalarStyle::Plain && tag.is_none_or(|tag| (tag.handle(), tag.suffix()) != ("", "!")),
+    };
     Scalar {
         text: text.into_owned(),
-        plain: style == ScalarStyle::Plain && !is_text,
+        plain,
     }
 }
 

@@ -178,9 +178,8 @@ impl ChartBuilder {
             return Ok(());
         }
         match versions.chart() {
-            Ok(Some(chart)) => self.builder.take(chart, Some(&path))?,
-            Ok(None) => self.summary.deprecated += 1,
-            Err(problem) => self.summary.skipped.add(&path, None, &problem),
+            Some(chart) => self.builder.take(chart, Some(&path))?,
+            None => self.summary.deprecated += 1,
         }
         Ok(())
     }

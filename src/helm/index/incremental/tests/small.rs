@@ -92,6 +92,17 @@ fn invalid_versions_of_a_cached_chart_are_reported() {
     assert_eq!(incremental.summary.skipped.first[0].chart, "alloy");
 }
 
+#[test]
+fn a_version_that_is_nested_too_deeply_is_skipped_as_by_the_full_decode() {
+    let deep = format!("version: 0.9.0\n    x: {}{}", "[".repeat(40), "]".repeat(40));
+    let index = INDEX.replace("version: 0.9.0", &deep);
+    let state = decode_next(&CatalogState::empty(), &index).state;
+    assert_eq!(state.charts.len(), 3, "incremental decode");
+    let incremental = decode_next(&state, &index);
+    assert!(incremental.parsed.is_empty());
+    assert_eq!(incremental.summary.skipped.count, 1);
+}
+
 #[rstest]
 #[case::a_text_across_charts(
     "    description: made at 2020-01-01T00:00:00Z\n",
