@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Budget, Reservation, State};
 
-/// The budget is full, and no other transfer can be aborted for this one.
+/// The budget is full, and this transfer was aborted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the limit of {limit} bytes is reached")]
 pub struct Full {
@@ -56,15 +56,18 @@ impl Budget {
 }
 
 impl State {
-    /// Returns the largest transfer of the namespace that holds most. Only transfers free bytes: finished ones can't be
-    /// aborted, so a namespace without others is not chosen.
-    fn victim(&self) -> Option<u64> {
-        let open = self.transfers.open.iter().filter(|(_, transfer)| transfer.amount > 0);
-        let largest = open.max_by_key(|(id, transfer)| {
-            let held = self.shares.held(&transfer.namespace);
-            (held, &transfer.namespace, transfer.amount, **id)
+    /// Returns the transfer to abort when `requester` needs `bytes` more: the largest of the namespace that would hold
+    /// most, which may be the requester. Only transfers free bytes: finished ones can't be aborted, so a namespace
+    /// without others is not chosen.
+    fn victim(&self, requester: u64, namespace: &str, bytes: u64) -> u64 {
+        let would_hold = self.transfers.open.iter().map(|(id, transfer)| {
+            let amount = transfer.amount + if *id == requester { bytes } else { 0 };
+            let more = if *transfer.namespace == *namespace { bytes } else { 0 };
+            let held = self.shares.held(&transfer.namespace) + more;
+            (held, &transfer.namespace, amount, *id)
         });
-        largest.map(|(id, _)| *id)
+        let largest = would_hold.filter(|(_, _, amount, _)| *amount > 0).max();
+        largest.map_or(requester, |(.., id)| id)
     }
 
     fn close(&mut self, id: u64) -> Option<OpenTransfer> {
@@ -88,20 +91,25 @@ impl Transfer {
             };
             if shares.take(&open.namespace, bytes) {
                 open.amount += bytes;
-                break;
+                return Ok(());
             }
-            let Some(victim) = state.victim() else {
-                let _ = state.close(self.id);
-                return Err(full);
+            let can_fit = open.amount + bytes <= full.limit;
+            let namespace = Arc::clone(&open.namespace);
+            let victim = if can_fit {
+                state.victim(self.id, &namespace, bytes)
+            } else {
+                self.id
             };
             if let Some(closed) = state.close(victim) {
                 closed.aborted.cancel();
             }
+            if victim == self.id {
+                return Err(full);
+            }
         }
-        Ok(())
     }
 
-    /// Waits until this transfer is aborted in favor of another namespace.
+    /// Waits until this transfer is aborted.
     pub fn aborted(&self) -> impl Future<Output = Full> + use<> {
         let (aborted, limit) = (self.aborted.clone(), self.budget.0.limit);
         async move {

@@ -29,11 +29,13 @@ struct State {
     unanswered: Duration,
     /// Bytes by the second in which they arrived.
     received: VecDeque<(Instant, u64)>,
-    /// The sync that sends the request which this one waits for.
-    shared: Option<RequestTracker>,
+    /// The start of the first request.
+    started: Option<Instant>,
+    /// The sync that sends the request which this one waits for, and its unanswered time before.
+    shared: Option<(RequestTracker, Duration)>,
 }
 
-/// A wait of at least [`RECENT`] for a response.
+/// Requests in flight of a sync that sent its first one at least [`RECENT`] ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     pub recent_bytes: u64,
@@ -47,9 +49,11 @@ impl RequestTracker {
     #[must_use]
     pub fn begin(&self) -> InFlight {
         let mut state = self.0.state.lock();
+        let now = Instant::now();
         if state.in_flight == 0 {
-            state.since = Some(Instant::now());
+            state.since = Some(now);
         }
+        state.started.get_or_insert(now);
         state.in_flight += 1;
         drop(state);
         InFlight(Some(self.clone()))
@@ -58,8 +62,9 @@ impl RequestTracker {
     /// Begins to wait for a request that `sender` sends.
     #[must_use]
     pub fn join(&self, sender: &Self) -> InFlight {
-        if !Arc::ptr_eq(&self.0, &sender.0) {
-            self.0.state.lock().shared = Some(sender.clone());
+        if !self.is_same(sender) {
+            let before = sender.unanswered();
+            self.0.state.lock().shared = Some((sender.clone(), before));
         }
         self.begin()
     }
@@ -80,21 +85,33 @@ impl RequestTracker {
         self.0.state.lock().unanswered
     }
 
-    /// Returns the wait in progress, if it has lasted for [`RECENT`].
+    /// Returns the state of requests in flight. A sync whose request was answered a moment ago counts too: a server
+    /// that answers one of many in time is as slow.
     #[must_use]
     pub fn waiting(&self) -> Option<Waiting> {
         let now = Instant::now();
         let mut state = self.0.state.lock();
-        if state.since.is_none_or(|since| now.duration_since(since) < RECENT) {
+        let is_recent = |started| now.duration_since(started) < RECENT;
+        if state.in_flight == 0 || state.started.is_none_or(is_recent) {
             return None;
         }
         let (own, shared) = (state.recent_bytes(now), state.shared.clone());
         // Not locked together with the other one.
         drop(state);
-        let shared = shared.map_or(0, |sender| sender.0.state.lock().recent_bytes(now));
-        Some(Waiting {
+        let Some((sender, _)) = shared else {
+            return Some(Waiting { recent_bytes: own });
+        };
+        // While the sender waits in a queue, no server is waited for.
+        let mut sender = sender.0.state.lock();
+        let shared = sender.recent_bytes(now);
+        (sender.in_flight > 0).then_some(Waiting {
             recent_bytes: own + shared,
         })
+    }
+
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Ends all requests with an error, also later ones.
@@ -113,10 +130,13 @@ impl RequestTracker {
 
     fn end(&self, is_answered: bool) {
         let now = Instant::now();
+        let shared = self.0.state.lock().shared.take();
+        // The sender does not count its time in queues.
+        let of_sender = shared.map(|(sender, before)| sender.unanswered().saturating_sub(before));
         let mut state = self.0.state.lock();
         let waited = state.since.map_or(Duration::ZERO, |since| now.duration_since(since));
         if !is_answered {
-            state.unanswered += waited;
+            state.unanswered += of_sender.unwrap_or(waited).min(waited);
         }
         state.in_flight = state.in_flight.saturating_sub(1);
         state.since = (state.in_flight > 0).then_some(now);
@@ -194,7 +214,8 @@ mod tests {
         tracker.received(1000);
         advance(9 * SECOND).await;
         tracker.received(5);
-        assert_eq!(tracker.waiting(), None, "it has waited for less than ten seconds");
+        tracker.begin().answered();
+        assert_eq!(tracker.waiting(), None, "it began less than ten seconds ago");
         advance(SECOND).await;
         assert_eq!(tracker.waiting(), Some(Waiting { recent_bytes: 5 }));
         for _ in 0..100 {
@@ -212,5 +233,19 @@ mod tests {
         advance(RECENT).await;
         sender.received(7);
         assert_eq!(joined.waiting(), Some(Waiting { recent_bytes: 7 }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sync_that_joins_a_request_does_not_wait_while_that_is_queued() {
+        let (sender, joined) = (RequestTracker::default(), RequestTracker::default());
+        let joining = joined.join(&sender);
+        advance(20 * SECOND).await;
+        assert_eq!(joined.waiting(), None);
+        let request = sender.begin();
+        advance(5 * SECOND).await;
+        assert_eq!(joined.waiting(), Some(Waiting { recent_bytes: 0 }));
+        drop(request);
+        drop(joining);
+        assert_eq!(joined.unanswered(), 5 * SECOND);
     }
 }

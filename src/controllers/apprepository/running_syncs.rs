@@ -101,7 +101,13 @@ impl RunningSync {
 
 impl Drop for RunningSync {
     fn drop(&mut self) {
-        self.syncs.0.send_modify(|running| drop(running.remove(&self.name)));
+        // A repository that becomes slow, or is no longer, may have two workers for a moment.
+        self.syncs.0.send_if_modified(|running| {
+            let own = running
+                .get(&self.name)
+                .is_some_and(|running| running.requests.is_same(&self.attempt.requests));
+            own && running.remove(&self.name).is_some()
+        });
     }
 }
 

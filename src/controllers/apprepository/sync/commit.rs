@@ -67,7 +67,7 @@ impl Run<'_> {
             reason: failed.reason.clone(),
             message: failed.message.clone(),
             failures: record.state.failures.saturating_add(1),
-            ..self.failed_state(&failed)
+            ..self.failed_state(&failed, false)
         };
         if refused.is_some() {
             record.credentials.clone_from(&self.secret_versions);
@@ -121,6 +121,7 @@ impl Run<'_> {
         record.credentials.clone_from(&self.secret_versions);
         record.last_success = Some(Timestamp::now());
         let error = remaining.as_ref().and_then(|remaining| remaining.error.as_ref());
+        let made_progress = remaining.as_ref().is_some_and(|remaining| remaining.made_progress);
         let commit_result = CommitResult {
             before,
             counts: Counts {
@@ -131,7 +132,9 @@ impl Run<'_> {
             started: self.request.started,
             history: self.history(&record, history_result(error), &sha256),
             summary,
-            failed_state: error.map(|error| self.failed_state(error)).unwrap_or_default(),
+            failed_state: error
+                .map(|error| self.failed_state(error, made_progress))
+                .unwrap_or_default(),
             remaining,
         };
         let rows = match spool.into_rows() {
@@ -213,12 +216,16 @@ impl Run<'_> {
     }
 
     /// Returns the part of the state of a failed sync that decides when and among which repositories it is retried.
-    fn failed_state(&self, failed: &SyncError) -> State {
+    fn failed_state(&self, failed: &SyncError, made_progress: bool) -> State {
         let previous = self.request.previous.as_ref();
         let before = previous.map_or(0, |previous| previous.state.slow_syncs);
         let requests = &self.attempt.requests;
         State {
-            slow_syncs: slow_syncs(before, requests.unanswered(), requests.is_aborted()),
+            slow_syncs: if made_progress && !requests.is_aborted() {
+                0
+            } else {
+                slow_syncs(before, requests.unanswered(), requests.is_aborted())
+            },
             retry_at: retry_at(failed.retry_after, Timestamp::now()),
             ..State::default()
         }
@@ -329,12 +336,7 @@ fn partial_state(remaining: &Remaining, failures: u32, failed_state: &State) -> 
             } else {
                 failures.saturating_add(1)
             },
-            slow_syncs: if remaining.made_progress {
-                0
-            } else {
-                failed_state.slow_syncs
-            },
-            retry_at: failed_state.retry_at,
+            ..failed_state.clone()
         },
         None => State {
             ready: None,

@@ -151,7 +151,7 @@ impl Download {
 
 impl DownloadCache {
     /// Fetches, or returns a fresh response of an identical request.
-    pub(super) async fn get(&self, mut request: DownloadRequest<'_>) -> Download {
+    pub(super) async fn get(&self, request: DownloadRequest<'_>) -> Download {
         let key = RequestKey {
             url: request.url.to_string(),
             by: request.session.requester(),
@@ -169,8 +169,8 @@ impl DownloadCache {
         if download.is_initiator || !is_due_to_initiator {
             return download;
         }
-        // Time, spool, worker and pauses were those of another requester.
-        request.fresh_since = Timestamp::now();
+        // Time, spool, worker and pauses were those of another requester. Failed requests are not kept, so those who retry
+        // share one again.
         self.download(&key, &request).await
     }
 

@@ -65,11 +65,15 @@ impl Run<'_> {
     pub(super) async fn prepare_registry(&self, session: Fetcher) -> Result<Prepared, SyncAborted> {
         let name = &self.request.spec.name;
         let memory = TagMemory::new(self.syncer.context.budgets.tags.transfer(&name.namespace));
-        let listing = tokio::select! {
-            full = memory.aborted() => return Ok(Prepared::Failed(tags_full(&full))),
-            listing = self.listing(session, &memory) => listing,
-        };
-        let listing = match listing {
+        // The tags are held until the charts are built.
+        tokio::select! {
+            full = memory.aborted() => Ok(Prepared::Failed(tags_full(&full))),
+            prepared = self.prepare_listing(session, &memory) => prepared,
+        }
+    }
+
+    async fn prepare_listing(&self, session: Fetcher, memory: &TagMemory) -> Result<Prepared, SyncAborted> {
+        let listing = match self.listing(session, memory).await {
             Ok(listing) => listing,
             Err(ListingError::Registry(error)) => return Ok(Prepared::Failed((&*error).into())),
             Err(ListingError::Catalog(error)) => return Err(error.into()),
@@ -95,10 +99,7 @@ impl Run<'_> {
         {
             return Ok(Prepared::Failed(failed));
         }
-        // The tags are held until the charts are built.
-        let charts = self.charts(listing, digest).await;
-        drop(memory);
-        charts
+        self.charts(listing, digest).await
     }
 
     async fn listing(&self, session: Fetcher, memory: &TagMemory) -> Result<Listing, ListingError> {
