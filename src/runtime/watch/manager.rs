@@ -352,7 +352,7 @@ where
         let mut affected = Vec::new();
         {
             let mut kinds = self.shared.kinds.write();
-            let Kinds { served, running } = &mut *kinds;
+            let Kinds { served, running, .. } = &mut *kinds;
             let ServedKinds::Known(served) = served else { return };
             running
                 .retain(|kind, running| subscribed.contains_key(kind) && served.get(kind) == Some(&running.resource));
