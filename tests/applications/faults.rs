@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use axum::http::Method;
+use futures::future::{join, join_all};
 use rstest::rstest;
 use serde_json::json;
 
@@ -275,7 +276,8 @@ async fn failed_owner_changes_are_retried_and_made_once(#[case] method: Method) 
     let fixture = Fixture::new().await;
     let site = &fixture.site;
     let portolan = fixture.portolan().await;
-    for code in CODES {
+    // Side by side, since each waits for its backoff.
+    let cases = CODES.map(async |code| {
         let (name, labels) = (format!("web-{code}"), json!({ "app": format!("shop-{code}") }));
         let path = format!("/configmaps/{name}");
         let fits = {
@@ -303,7 +305,6 @@ async fn failed_owner_changes_are_retried_and_made_once(#[case] method: Method) 
         // Failing objects do not block others.
         site.until_owned("v1 ConfigMap", &format!("well-{code}"), &[&application])
             .await;
-        fixture.assert_bystander_is_reconciled().await;
         site.until_owned("v1 ConfigMap", &name, &[&application]).await;
         let application = site.until_error(&application, "").await;
         assert_ready(&application, ("True", "ComponentsReady", "all components ready"));
@@ -312,7 +313,8 @@ async fn failed_owner_changes_are_retried_and_made_once(#[case] method: Method) 
             TIMES + 1,
             "writes of the owners, {code}"
         );
-    }
+    });
+    join(join_all(cases), fixture.assert_bystander_is_reconciled()).await;
     assert_no_panic(&portolan);
 }
 

@@ -96,6 +96,7 @@ struct Shared<U, K> {
 struct Kinds<K> {
     served: ServedKinds,
     running: HashMap<GroupKind, KindWatches<K>>,
+    is_discovery_failing: bool,
 }
 
 enum ServedKinds {
@@ -146,6 +147,7 @@ where
             kinds: RwLock::new(Kinds {
                 served: ServedKinds::Pending,
                 running: HashMap::new(),
+                is_discovery_failing: false,
             }),
             changed: Notify::new(),
             rediscover: Notify::new(),
@@ -316,10 +318,13 @@ where
         let has_succeeded = served.is_ok();
         let before = {
             let mut kinds = self.shared.kinds.write();
+            let was_failing = std::mem::replace(&mut kinds.is_discovery_failing, !has_succeeded);
             match (&kinds.served, &served) {
                 // Recent results are likely to be still valid.
                 (ServedKinds::Known(_), Err(error)) => {
-                    tracing::warn!(error, "API discovery failed, using cached results");
+                    if !was_failing {
+                        tracing::warn!(error, "API discovery failed, using cached results");
+                    }
                     return false;
                 }
                 _ => std::mem::replace(
@@ -347,7 +352,7 @@ where
         let mut affected = Vec::new();
         {
             let mut kinds = self.shared.kinds.write();
-            let Kinds { served, running } = &mut *kinds;
+            let Kinds { served, running, .. } = &mut *kinds;
             let ServedKinds::Known(served) = served else { return };
             running
                 .retain(|kind, running| subscribed.contains_key(kind) && served.get(kind) == Some(&running.resource));

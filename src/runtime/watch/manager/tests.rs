@@ -198,9 +198,9 @@ async fn a_cluster_wide_watch_stays_until_its_replacements_are_complete() {
 #[tokio::test(start_paused = true)]
 async fn excluded_kinds_are_neither_subscribed_nor_watched() {
     let (node, other) = (GroupKind::new("", "Node"), GroupKind::new("example.com", "Widget"));
-    let of = async |named: &[&GroupKind], has_all_namespaced| {
+    let of = async |named: &[GroupKind], has_all_namespaced| {
         let fixture = Fixture::with(KindFilter {
-            named: named.iter().map(|kind| GroupKind::clone(kind)).collect(),
+            named: named.iter().cloned().collect(),
             has_all_namespaced,
         });
         if let ServedKinds::Known(served) = &mut fixture.watches.shared.kinds.write().served {
@@ -216,8 +216,11 @@ async fn excluded_kinds_are_neither_subscribed_nor_watched() {
         });
         (subscribed, fixture.count(), excluded)
     };
-    assert_eq!(of(&[&pods()], false).await, (1, 1, [false, true, true]));
-    assert_eq!(of(&[&node, &other], false).await, (2, 1, [true, false, false]));
+    assert_eq!(of(&[pods()], false).await, (1, 1, [false, true, true]));
+    assert_eq!(
+        of(&[node.clone(), other.clone()], false).await,
+        (2, 1, [true, false, false])
+    );
     // The scope of a kind is known after discovery.
     assert_eq!(of(&[], true).await, (3, 1, [false, true, false]));
 }
