@@ -27,7 +27,11 @@ pub async fn run() -> Vec<Row> {
         ChartServer::start().await,
         ChartServer::start().await,
     );
-    let index = index(archives.iter().map(|archive| archive.index_entry(&[&archive.file_name()])));
+    let index = index(
+        archives
+            .iter()
+            .map(|archive| archive.index_entry(&[&archive.file_name()])),
+    );
     server.serve_archives("charts", &archives);
     for server in [&server, &refusing] {
         server.serve(PATH, Page::new(index.clone()));
@@ -78,7 +82,9 @@ async fn beside(source: &Source<'_>, hanging: &ChartServer) -> Sample {
 fn serve_hanging(server: &ChartServer, archives: &[Archive]) {
     let archives = &archives[..HANGING];
     server.serve_archives("charts", archives);
-    let entries = archives.iter().map(|archive| archive.index_entry(&[&archive.file_name()]));
+    let entries = archives
+        .iter()
+        .map(|archive| archive.index_entry(&[&archive.file_name()]));
     server.serve(PATH, Page::new(index(entries)));
     for archive in archives {
         let path = format!("/charts/{}", archive.file_name());

@@ -36,7 +36,14 @@ mod support;
 
 /// In the order of the table.
 const PARTS: [&str; 8] = [
-    "index", "size", "many", "namespaces", "files", "import", "registry", "apps",
+    "index",
+    "size",
+    "many",
+    "namespaces",
+    "files",
+    "import",
+    "registry",
+    "apps",
 ];
 const RECORD: &str = "--record";
 

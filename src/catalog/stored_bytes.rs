@@ -6,8 +6,8 @@
 use std::ops::{Add, AddAssign};
 use std::path::Path;
 
-use super::engine::{Engine, Transaction, execute, on_engine, select};
 use super::Error;
+use super::engine::{Engine, Transaction, execute, on_engine, select};
 use crate::api::NamespacedName;
 
 const DEFAULT_REPOSITORY_LIMIT: u64 = 4 << 30;
@@ -298,7 +298,10 @@ mod tests {
         assert!(limit.check(stored(3, 4), String::new).is_ok());
         let drifted = limit.check(stored(-1, 0), String::new);
         assert!(drifted.is_ok(), "the count may drift below zero");
-        let error = limit.check(stored(3, 5), || "the charts".to_owned()).unwrap_err().to_string();
+        let error = limit
+            .check(stored(3, 5), || "the charts".to_owned())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("--max-repository-bytes"), "{error}");
     }
 

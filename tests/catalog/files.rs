@@ -62,7 +62,8 @@ pub fn failed(wanted: &MissingFiles, next_try: i64) -> FilesResult {
 
 /// Writes results and returns the number of those that are not obsolete.
 pub async fn write<const N: usize>(fixture: &Fixture, mut results: [FilesResult; N]) -> u64 {
-    let written = fixture.catalog.write_files(&repository(), "uid-1", &mut results);
+    let name = repository();
+    let written = fixture.catalog.write_files(&name, "uid-1", &mut results);
     written.await.unwrap()
 }
 
@@ -83,7 +84,9 @@ pub async fn info(fixture: &Fixture, files_id: &str) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn the_newest_missing_version_of_each_chart_comes_first_then_chart_by_chart(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn the_newest_missing_version_of_each_chart_comes_first_then_chart_by_chart(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
     let fixture = Fixture::new(on).await;
     fixture
         .sync(vec![
@@ -430,7 +433,11 @@ async fn progress_counts_stored_and_repeatedly_failed_files(#[values(On::Sqlite,
 async fn results_of_several_versions_are_written_together(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
-        .sync(vec![chart("a", &["2.0.0", "1.0.0"]), chart("b", &["1.0.0"]), chart("c", &["1.0.0"])])
+        .sync(vec![
+            chart("a", &["2.0.0", "1.0.0"]),
+            chart("b", &["1.0.0"]),
+            chart("c", &["1.0.0"]),
+        ])
         .await;
     fail(&fixture, &of("b", "1.0.0"), 60).await;
     let mut outdated = of("c", "1.0.0");
@@ -460,7 +467,11 @@ async fn results_of_several_versions_are_written_together(#[values(On::Sqlite, O
 async fn a_result_that_the_database_rejects_does_not_prevent_the_others(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture
-        .sync(vec![chart("a", &["1-2.0.0"]), chart("a-1", &["2.0.0"]), chart("b", &["1.0.0"])])
+        .sync(vec![
+            chart("a", &["1-2.0.0"]),
+            chart("a-1", &["2.0.0"]),
+            chart("b", &["1.0.0"]),
+        ])
         .await;
     let results = [
         imported(&of("a", "1-2.0.0"), "first"),
@@ -483,7 +494,10 @@ async fn a_warning_is_a_problem_but_no_failure(#[values(On::Sqlite, On::Postgres
     let warned = files.with_warning(Some("another digest".to_owned()));
     write(&fixture, [FilesResult::Imported(warned)]).await;
     let problems = async || fixture.catalog.files_problems(&repository(), 5).await.unwrap();
-    assert_eq!(problems().await, [("stable/a-1.0.0".to_owned(), "another digest".to_owned())]);
+    assert_eq!(
+        problems().await,
+        [("stable/a-1.0.0".to_owned(), "another digest".to_owned())]
+    );
     assert!(super::files::wanted(&fixture, FilesMode::All).await.files.is_empty());
     let progress = fixture.catalog.files_progress(&repository(), FilesMode::All).await;
     assert_eq!(progress.unwrap().imported, 1);
@@ -499,8 +513,11 @@ async fn all_digests_of_a_version_are_listed(#[values(On::Sqlite, On::Postgres)]
     twice.chart_versions[2].digest = "second".into();
     fixture.sync(vec![twice]).await;
     let digests = async |version| {
-        let digests = fixture.catalog.version_digests(&repository(), "stable/a", version);
-        digests.await.unwrap()
+        let digests = fixture
+            .catalog
+            .version_digests(&repository(), "stable/a", version)
+            .await;
+        digests.unwrap()
     };
     assert_eq!(digests("1.0.0").await, ["digest-1.0.0", "second"]);
     assert!(digests("3.0.0").await.is_empty());

@@ -150,7 +150,10 @@ async fn of_several_results_those_within_the_limit_are_written(#[values(On::Sqli
     let written = fixture.catalog.write_files(&repository(), "uid-1", &mut results).await;
     assert!(matches!(written, Err(Error::QuotaExceeded { .. })), "{written:?}");
     let files = fixture.files().await;
-    assert!(files.starts_with(&["stable/c0-1.0.0".to_owned()]) && files.len() < 4, "{files:?}");
+    assert!(
+        files.starts_with(&["stable/c0-1.0.0".to_owned()]) && files.len() < 4,
+        "{files:?}"
+    );
     assert_eq!(stored(&fixture).await, actual(&fixture, on).await);
 }
 
@@ -160,7 +163,10 @@ async fn empty_rows_count_too(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     fixture.sync(large(4)).await;
     super::files::write(&fixture, [failed(&of("c0", "1.0.0"), 60)]).await;
-    let skipped = fixture.catalog.skip_files(&repository(), "uid-1", FilesMode::None).await;
+    let skipped = fixture
+        .catalog
+        .skip_files(&repository(), "uid-1", FilesMode::None)
+        .await;
     assert_eq!(skipped.unwrap(), 3);
     assert_eq!(stored(&fixture).await, actual(&fixture, on).await);
 }

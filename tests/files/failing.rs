@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -60,7 +59,9 @@ async fn any_digest_that_the_index_lists_for_a_version_is_accepted() {
     let mut first = served.index_entry(&["a-1.0.0.tgz"]);
     first["digest"] = "ab".repeat(32).into();
     let second = served.index_entry(&["a-1.0.0.tgz"]);
-    world.server.serve("/stable/a-1.0.0.tgz", Page::new(served.bytes.clone()));
+    world
+        .server
+        .serve("/stable/a-1.0.0.tgz", Page::new(served.bytes.clone()));
     world.declare("stable", &world.serve_entries("stable", [first, second]), "");
     world.once(&[ALL]).await;
     assert_eq!(readmes(&world.files().await)["stable/a-1.0.0"], readme("a", "1.0.0"));
@@ -79,12 +80,20 @@ async fn an_event_names_the_first_archive_with_another_digest() {
     }
     let portolan = world.run(&[ALL]).await;
     let event = portolan.line_with("DigestMismatch", SOON).await;
-    assert!(archives.iter().any(|archive| event.contains(&archive.sha256())), "{event}");
+    assert!(
+        archives.iter().any(|archive| event.contains(&archive.sha256())),
+        "{event}"
+    );
     world
         .until_files("all files", |files| files.len() == archives.len())
         .await;
     world.resync("stable").await;
-    let events = || portolan.lines().into_iter().filter(|line| line.contains("DigestMismatch"));
+    let events = || {
+        portolan
+            .lines()
+            .into_iter()
+            .filter(|line| line.contains("DigestMismatch"))
+    };
     assert_eq!(events().count(), 1);
 }
 

@@ -63,11 +63,7 @@ pub(super) async fn record(tx: &mut Transaction, name: &NamespacedName, problems
 }
 
 /// Deletes the rows of these pairs of `chart_id` and `chart_files_id`.
-pub(super) async fn delete(
-    tx: &mut Transaction,
-    name: &NamespacedName,
-    files: &[(&str, String)],
-) -> Result<(), Error> {
+pub(super) async fn delete(tx: &mut Transaction, name: &NamespacedName, files: &[(&str, String)]) -> Result<(), Error> {
     const SQLITE: &str = "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2
         AND (chart_id, chart_files_id) IN (SELECT value ->> 0, value ->> 1 FROM json_each($3))";
     const POSTGRES: &str = "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2

@@ -128,7 +128,9 @@ mod tests {
         };
         let repo = RawValue::from_string(r#"{"name": "stable"}"#.into()).unwrap();
         let mut fetched = FetchedFiles::new(missing.clone(), &files).unwrap();
-        fetched.complete(&RawValue::from_string("null".into()).unwrap()).unwrap();
+        fetched
+            .complete(&RawValue::from_string("null".into()).unwrap())
+            .unwrap();
         fetched.complete(&repo).unwrap();
         assert_eq!(
             fetched.info(),

@@ -117,7 +117,8 @@ impl Catalog {
         version: &str,
     ) -> Result<Vec<String>, Error> {
         let digests = async |connection: &mut Connection| missing::digests(connection, name, chart_id, version).await;
-        self.read("read the digests of a version", &name.namespace, digests).await
+        self.read("read the digests of a version", &name.namespace, digests)
+            .await
     }
 
     pub async fn files_progress(&self, name: &NamespacedName, mode: FilesMode) -> Result<Progress, Error> {
