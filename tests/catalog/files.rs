@@ -62,7 +62,8 @@ pub fn failed(wanted: &MissingFiles, next_try: i64) -> FilesResult {
 
 /// Writes results and returns the number of those that are not obsolete.
 pub async fn write<const N: usize>(fixture: &Fixture, mut results: [FilesResult; N]) -> u64 {
-    let written = fixture.catalog.write_files(&repository(), "uid-1", &mut results);
+    let name = repository();
+    let written = fixture.catalog.write_files(&name, "uid-1", &mut results);
     written.await.unwrap()
 }
 
@@ -512,8 +513,11 @@ async fn all_digests_of_a_version_are_listed(#[values(On::Sqlite, On::Postgres)]
     twice.chart_versions[2].digest = "second".into();
     fixture.sync(vec![twice]).await;
     let digests = async |version| {
-        let digests = fixture.catalog.version_digests(&repository(), "stable/a", version);
-        digests.await.unwrap()
+        let digests = fixture
+            .catalog
+            .version_digests(&repository(), "stable/a", version)
+            .await;
+        digests.unwrap()
     };
     assert_eq!(digests("1.0.0").await, ["digest-1.0.0", "second"]);
     assert!(digests("3.0.0").await.is_empty());

@@ -32,8 +32,10 @@ async fn files_of_all_versions_are_imported_newest_of_each_chart_first() {
         assert_eq!(files[&id], expected);
     }
     let order = world.requested_paths("stable", &archives);
-    let ranks: Vec<char> = order.iter().map(|path| path.chars().nth(2).unwrap()).collect();
-    assert_eq!(ranks, ['3', '3', '3', '2', '2', '2', '1', '1', '1'], "{order:?}");
+    let (newest, others) = order.split_at(3);
+    assert!(newest.iter().all(|path| path.contains("-3.0.0")), "{order:?}");
+    // Then chart by chart, since writing them reads the chart.
+    assert!(others.is_sorted_by_key(|path| path.chars().next()), "{order:?}");
 }
 
 #[tokio::test]

@@ -42,14 +42,14 @@ async fn a_sync_of_an_unchanged_registry_requests_only_tag_lists_and_writes_no_t
     site.publish("quay", &["2.0.0"]);
     site.sync().await;
     assert_eq!(site.charts().await, ["harbour 1.1.0 1.0.0", "quay 2.0.0"]);
-    let requests = site.server.all_requests().len();
+    let requests = site.server.request_count();
     let finished = site.sync().await;
     assert!(
         matches!(finished.outcome, SyncOutcome::NotModified),
         "{:?}",
         finished.outcome
     );
-    assert_eq!(site.server.all_requests().len(), requests + 2);
+    assert_eq!(site.server.request_count(), requests + 2);
 }
 
 #[tokio::test]

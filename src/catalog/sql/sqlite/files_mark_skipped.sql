@@ -1,8 +1,8 @@
 -- Marks the versions after the first $3 of each chart that have no digest and no row in files, because the empty rows that
 -- they get must differ from those of charts without files.
--- $1 namespace, $2 name, $3 number of versions of each chart that are imported
+-- $1 namespace, $2 name, $3 number of versions of each chart that are imported, $4 list of chart_ids
 --
--- versions: the versions of the repository without duplicates.
+-- versions: the versions of the charts without duplicates.
 WITH versions AS MATERIALIZED (
     SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id
     FROM (
@@ -10,7 +10,7 @@ WITH versions AS MATERIALIZED (
             coalesce(e.value ->> 'digest', '') AS digest,
             row_number() OVER (PARTITION BY c.chart_id, e.value ->> 'version' ORDER BY e.key) AS nth
         FROM charts c, json_each(c.info, '$.chartVersions') AS e
-        WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id IS NOT NULL
+        WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id IN (SELECT value FROM json_each($4))
             AND e.value ->> 'version' <> ''
     ) AS entries
     WHERE nth = 1

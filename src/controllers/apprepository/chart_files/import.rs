@@ -21,7 +21,8 @@ use crate::http::Fetcher;
 use crate::runtime::workqueue::Backoff;
 use crate::text::printable;
 
-const LOOKUP_LIMIT: usize = 1000;
+/// A lookup reads all charts of the repository.
+const LOOKUP_LIMIT: usize = 4096;
 const RETRY_BACKOFF: Backoff = Backoff {
     base: Duration::from_mins(1),
     cap: Duration::from_hours(24),
@@ -61,6 +62,32 @@ pub struct Worklist {
 }
 
 impl Worklist {
+    #[cfg(test)]
+    pub(super) fn of_files(count: usize) -> Self {
+        let files = MissingFiles {
+            chart_id: "stable/a".to_owned(),
+            version: "1.0.0".to_owned(),
+            digest: "ab".repeat(32),
+            url: None,
+            tries: 0,
+        };
+        Self {
+            files: vec![files; count].into(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let files = self.files.iter().map(|files| {
+            let texts = [&files.chart_id, &files.version, &files.digest];
+            let url = files.url.as_ref().map_or(0, String::len);
+            size_of::<MissingFiles>() + url + texts.map(String::len).iter().sum::<usize>()
+        });
+        let icons = self.icons.iter();
+        let icons = icons.map(|icon| size_of::<MissingIcon>() + icon.chart_id.len() + icon.url.len());
+        files.chain(icons).sum()
+    }
+
     /// Returns the first warning since the last call.
     pub fn take_warning(&mut self) -> Option<String> {
         self.warning.take()

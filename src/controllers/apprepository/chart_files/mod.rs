@@ -12,6 +12,8 @@ mod reconciler;
 mod turn;
 
 use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 pub use import::{Batch, Importer, Worklist};
@@ -58,7 +60,7 @@ pub struct ImportState {
     enqueued: Option<SyncId>,
     /// Progress shown in the status; `None` until counted.
     progress: Option<Files>,
-    worklist: Worklist,
+    worklist: Option<WaitingWorklist>,
     reported: Option<Instant>,
     is_over_quota: bool,
     /// A digest mismatch was reported since the last sync.
@@ -93,12 +95,56 @@ pub struct ImportQueue {
     queue: Queue<Key>,
     states: RepositoryStates,
     mode: FilesMode,
+    /// Bytes of all worklists that wait for a turn.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// A worklist that does not fit is looked up again.
+const MAX_WAITING_BYTES: usize = 32 << 20;
+
+/// A worklist that waits for a turn, counted until it is dropped.
+#[derive(Debug)]
+struct WaitingWorklist {
+    worklist: Worklist,
+    bytes: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl WaitingWorklist {
+    fn new(worklist: Worklist, all: &Arc<AtomicUsize>) -> Option<Self> {
+        let bytes = worklist.bytes();
+        // Dropped if it does not fit.
+        let waiting = Self {
+            worklist,
+            bytes,
+            all: Arc::clone(all),
+        };
+        let before = all.fetch_add(bytes, Ordering::Relaxed);
+        (before + bytes <= MAX_WAITING_BYTES).then_some(waiting)
+    }
+}
+
+impl Drop for WaitingWorklist {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl PartialEq for WaitingWorklist {
+    fn eq(&self, other: &Self) -> bool {
+        self.worklist == other.worklist
+    }
 }
 
 impl ImportQueue {
     #[must_use]
     pub fn new(queue: Queue<Key>, states: RepositoryStates, mode: FilesMode) -> Self {
-        Self { queue, states, mode }
+        Self {
+            queue,
+            states,
+            mode,
+            waiting: Arc::default(),
+        }
     }
 
     /// Enqueues the import, unless it was already enqueued for the same charts.
@@ -122,11 +168,14 @@ impl ImportQueue {
     }
 
     fn resume(&self, name: &NamespacedName) -> (Worklist, Option<Instant>) {
-        self.update(name, |import| (mem::take(&mut import.worklist), import.reported.take()))
+        let (waiting, reported) = self.update(name, |import| (import.worklist.take(), import.reported.take()));
+        let worklist = waiting.map(|mut waiting| mem::take(&mut waiting.worklist));
+        (worklist.unwrap_or_default(), reported)
     }
 
     fn suspend(&self, name: &NamespacedName, worklist: Worklist, reported: Option<Instant>) {
-        self.update(name, |import| (import.worklist, import.reported) = (worklist, reported));
+        let waiting = WaitingWorklist::new(worklist, &self.waiting);
+        self.update(name, |import| (import.worklist, import.reported) = (waiting, reported));
     }
 
     #[must_use]
@@ -190,5 +239,30 @@ impl ImportQueue {
 
     fn update<T>(&self, name: &NamespacedName, change: impl FnOnce(&mut ImportState) -> T) -> T {
         self.states.update(name, |state| change(&mut state.import))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worklists_that_wait_for_a_turn_are_bounded_together() {
+        let all = Arc::default();
+        let worklist = || Worklist::of_files(60_000);
+        let bytes = worklist().bytes();
+        assert!(
+            (MAX_WAITING_BYTES / 4..MAX_WAITING_BYTES / 2).contains(&bytes),
+            "{bytes}"
+        );
+        let mut waiting = Vec::new();
+        while let Some(fits) = WaitingWorklist::new(worklist(), &all) {
+            waiting.push(fits);
+        }
+        assert!((2..=4).contains(&waiting.len()), "{}", waiting.len());
+        waiting.pop();
+        assert!(WaitingWorklist::new(worklist(), &all).is_some());
+        waiting.clear();
+        assert_eq!(all.load(Ordering::Relaxed), 0);
     }
 }
