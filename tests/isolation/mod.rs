@@ -2,6 +2,8 @@
 
 mod fairness;
 mod preemption;
+mod registries;
+mod retry_after;
 
 use crate::support::world::World;
 
