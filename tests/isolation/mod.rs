@@ -5,6 +5,8 @@ mod chaos;
 mod fairness;
 mod fault;
 mod preemption;
+mod registries;
+mod retry_after;
 
 use crate::support::world::World;
 

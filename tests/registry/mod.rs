@@ -11,6 +11,7 @@ mod refused;
 mod shrinking;
 mod site;
 mod syncing;
+mod tag_memory;
 
 use portolan::http::secret::Secret;
 use portolan::http::{Access, Fetcher, Settings};

@@ -85,6 +85,12 @@ pub fn decide(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp) ->
     let Some(record) = record else {
         return Decision::Sync(Mode::Complete);
     };
+    if is_changed(spec, record) {
+        return Decision::Sync(Mode::Complete);
+    }
+    if next_retry(record, now).is_some_and(|retry| retry > now) {
+        return Decision::Wait;
+    }
     if needs_complete_sync(spec, record) {
         return Decision::Sync(Mode::Complete);
     }
@@ -117,17 +123,18 @@ pub fn fresh_since(
     since.map_or(now, |since| since.min(now))
 }
 
-fn needs_complete_sync(spec: &RepositorySpec, record: &Record) -> bool {
+/// Returns true if a user has changed or requested something, which no backoff delays.
+fn is_changed(spec: &RepositorySpec, record: &Record) -> bool {
     let refused = record.refused.as_ref();
     let confirms_shrink =
         spec.allow_shrink.is_some() && refused.is_some_and(|refused| refused.confirm == spec.allow_shrink);
-    if is_requested(spec, &record.handled)
+    is_requested(spec, &record.handled)
         || confirms_shrink
         || record.spec_hash.as_deref() != Some(spec.spec_hash.as_str())
-    {
-        return true;
-    }
-    match refused {
+}
+
+fn needs_complete_sync(spec: &RepositorySpec, record: &Record) -> bool {
+    match record.refused.as_ref() {
         // The refusal holds for the same index; the next tick checks for a new one.
         Some(refused) => refused.inputs != spec.refusal_key(),
         None => {

@@ -95,6 +95,18 @@ fn no_tick_and_no_restart_comes_before_the_end_of_a_retry_after() {
 }
 
 #[test]
+fn a_repository_that_was_never_synced_waits_for_its_backoff_too() {
+    let spec = spec(&serde_json::json!({}));
+    let record = Record {
+        change_key: String::new(),
+        ..held(&spec, 0)
+    };
+    let decision = |now| decide(&spec, Some(&record), at(now));
+    assert_eq!(decision("2026-01-01T10:00:09Z"), Decision::Wait);
+    assert_eq!(decision("2026-01-01T10:00:10Z"), Decision::Sync(Mode::Complete));
+}
+
+#[test]
 fn a_requested_sync_starts_before_the_end_of_a_retry_after() {
     let record = held(&spec(&serde_json::json!({})), 600);
     let requested = spec(&serde_json::json!({ "resyncRequests": 1 }));
