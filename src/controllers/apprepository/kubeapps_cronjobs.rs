@@ -194,7 +194,7 @@ impl CronJobRemover {
                 (0, true)
             }
             Err(error) => {
-                tracing::warn!(%error, "failed to remove Kubeapps' CronJobs, retrying after the next sync");
+                tracing::warn!(%error, "failed to remove Kubeapps' CronJobs, retrying after the next sync or start");
                 (0, false)
             }
         }

@@ -150,7 +150,18 @@ pub fn find_orphans(
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use futures::stream;
+    use kube::core::DeserializeGuard;
+    use kube::runtime::watcher::Event;
+    use prometheus_client::registry::Registry;
+
     use super::*;
+    use crate::catalog::{Database, Login};
+    use crate::controllers::apprepository::origin::Directory;
+    use crate::runtime::watch::run;
+    use crate::runtime::workqueue::{self, Settings};
 
     fn record(namespace: &str, repository: &str, origin: &str) -> Record {
         Record {
@@ -218,5 +229,45 @@ mod tests {
         assert!(
             matches!(find_orphans(&many(20), &declared(0), "here", |_| true, true), Orphans::Remove(gone) if gone.len() == 20)
         );
+    }
+
+    #[tokio::test]
+    async fn nothing_is_compared_before_the_list_is_complete() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", directory.path().join("catalog.db").display());
+        let database = Database::parse(&url, &Login::default()).unwrap();
+        let catalog = Catalog::open(&catalog::Settings::new(database)).await.unwrap();
+        let origin = Origin::Directory(Directory::new(directory.path()).unwrap());
+        let orphan = record("default", "orphan", origin.id());
+        catalog.save(&orphan, None, None).await.unwrap();
+
+        let is_incomplete = Arc::new(AtomicBool::new(true));
+        let flag = Arc::clone(&is_incomplete);
+        let registry = &mut Registry::default();
+        let finder = OrphanFinder {
+            store: Store::default(),
+            catalog,
+            queue: Queue::new(Settings::default(), &workqueue::Metrics::register(registry)),
+            states: RepositoryStates::default(),
+            metrics: Metrics::register(registry),
+            origin: Arc::new(origin),
+            is_incomplete: Box::new(move || flag.load(Ordering::Relaxed)),
+            namespace: None,
+            confirmed: AtomicBool::new(true),
+        };
+        let is_removed = async || {
+            finder.compare().await.unwrap();
+            finder
+                .states
+                .read(&orphan.name, |state| state.approved_removal.is_some())
+        };
+        is_incomplete.store(false, Ordering::Relaxed);
+        assert!(!is_removed().await, "the cache is empty");
+        is_incomplete.store(true, Ordering::Relaxed);
+        let list = [Event::Init, Event::InitDone].map(Ok::<Event<DeserializeGuard<AppRepository>>, Infallible>);
+        run(stream::iter(list), finder.store.clone(), |_| ()).await;
+        assert!(!is_removed().await, "a manifest could not be read");
+        is_incomplete.store(false, Ordering::Relaxed);
+        assert!(is_removed().await);
     }
 }
