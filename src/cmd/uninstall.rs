@@ -34,7 +34,8 @@ impl Uninstall {
             Some(namespace) => Api::namespaced(client.clone(), namespace),
             None => Api::all(client.clone()),
         };
-        let (mut removed, mut parameters) = (0, ListParams::default().limit(PAGE_SIZE));
+        let (mut removed, mut failures) = (0, Vec::new());
+        let mut parameters = ListParams::default().limit(PAGE_SIZE);
         loop {
             let page = call(applications.list(&parameters)).await;
             let page = page.map_err(failed_to("list Applications"))?;
@@ -43,8 +44,12 @@ impl Uninstall {
                 let application = object.0.ok().map(CachedApplication::from);
                 let has_finalizer = |application: &CachedApplication| has_finalizer(&application.metadata);
                 if let Some(application) = application.filter(has_finalizer) {
-                    uninstall(&client, &application).await?;
-                    removed += 1;
+                    // One that a tenant makes fail must not stop the others.
+                    match uninstall(&client, &application).await {
+                        Ok(()) => removed += 1,
+                        Err(Error::Failed(message)) => failures.push(message),
+                        Err(error) => return Err(error),
+                    }
                 }
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -52,7 +57,15 @@ impl Uninstall {
                 None => break,
             }
         }
-        output::print(&format!("finalizer removed from {removed} Applications\n"))
+        output::print(&format!("finalizer removed from {removed} Applications\n"))?;
+        if failures.is_empty() {
+            return Ok(());
+        }
+        failures.push(format!(
+            "{} Applications keep the finalizer; run the command again",
+            failures.len()
+        ));
+        Err(Error::Failed(failures.join("\n")))
     }
 }
 

@@ -101,16 +101,16 @@ pub async fn owned_by(
     let api: Api<Decoded<()>> = Api::namespaced_with(client.clone(), namespace, &resource.api);
     let (mut owned, mut parameters) = (Vec::new(), ListParams::default().limit(PAGE));
     loop {
-        let page = call(api.list(&parameters)).await?;
-        let is_owned = |object: &Decoded<()>| object.owner_references().iter().any(|owner| owner.uid == uid);
-        let objects = page.items.into_iter().filter(is_owned);
-        owned.extend(objects.map(|object| Target {
+        let page = call(api.list_metadata(&parameters)).await?;
+        let metadata = page.items.into_iter().map(|object| object.metadata);
+        let is_owned = |meta: &ObjectMeta| meta.owner_references.iter().flatten().any(|owner| owner.uid == uid);
+        owned.extend(metadata.filter(is_owned).map(|meta| Target {
             resource: resource.clone(),
             namespace: Some(namespace.to_owned()),
-            name: object.meta.name.unwrap_or_default(),
-            uid: object.meta.uid.unwrap_or_default(),
-            version: object.meta.resource_version.unwrap_or_default(),
-            owners: object.meta.owner_references.unwrap_or_default(),
+            name: meta.name.unwrap_or_default(),
+            uid: meta.uid.unwrap_or_default(),
+            version: meta.resource_version.unwrap_or_default(),
+            owners: meta.owner_references.unwrap_or_default(),
         }));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters = parameters.continue_token(&token),

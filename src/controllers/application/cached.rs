@@ -1,5 +1,6 @@
 //! The part of an Application that the controller keeps in memory.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -8,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::spec::AppSpec;
 use crate::api::{Application, ApplicationCondition, ApplicationStatus, NamespacedName};
+use crate::runtime::watch::GroupKind;
 
 /// An Application without descriptions, annotations and the components in its status, which may be most of it.
 #[derive(Clone, Debug, Resource)]
@@ -44,8 +46,12 @@ impl From<Application> for CachedApplication {
 impl CachedApplication {
     /// Returns the Application after a write of its metadata.
     #[must_use]
-    pub fn with_written(&self, written: ObjectMeta) -> Self {
+    pub fn with_written(&self, written: ObjectMeta, owned: BTreeSet<GroupKind>) -> Self {
         Self {
+            spec: Arc::new(AppSpec {
+                recorded_kinds: owned.into_iter().collect(),
+                ..AppSpec::clone(&self.spec)
+            }),
             metadata: ObjectMeta {
                 resource_version: written.resource_version,
                 finalizers: written.finalizers,

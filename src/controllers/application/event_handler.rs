@@ -121,7 +121,11 @@ impl EventHandler {
 
 /// Returns true if the Application needs a reconcile. The store already contains our own writes.
 fn needs_reconcile(old: &CachedApplication, new: &CachedApplication) -> bool {
-    !old.spec.has_same_spec_as(&new.spec) || old.status != new.status
+    let has_lost_record = || {
+        let is_kept = |kind| new.spec.recorded_kinds.contains(kind);
+        !old.spec.recorded_kinds.iter().all(is_kept)
+    };
+    !old.spec.has_same_spec_as(&new.spec) || old.status != new.status || has_lost_record()
 }
 
 #[must_use]

@@ -63,10 +63,20 @@ impl ComponentKinds {
     }
 }
 
-/// Returns the value that adds a kind, such as `+apps/Deployment`.
+/// Returns the advice to watch a kind. Its name comes from a tenant and may be no kind at all.
 #[must_use]
-pub fn addition(kind: &GroupKind) -> String {
-    format!("+{}/{}", kind.group, kind.kind)
+pub fn to_watch(kind: &GroupKind) -> String {
+    let addition = format!("+{}/{}", kind.group, kind.kind);
+    let kinds = addition.parse::<ComponentKinds>();
+    let added = |kinds: ComponentKinds| {
+        let named = kinds.0.named.len();
+        !kinds.0.has_all_namespaced && kinds.0.named.contains(kind) && named <= DEFAULT.len() + 1
+    };
+    if kinds.is_ok_and(added) {
+        format!("add {addition} to --application-kinds")
+    } else {
+        "fix its group and kind (the group of Pods and Services is empty)".to_owned()
+    }
 }
 
 fn group_kinds(kinds: &[(&'static str, &'static str)]) -> impl Iterator<Item = GroupKind> {
@@ -155,13 +165,14 @@ mod tests {
         assert!(!kinds.may_adopt(&GroupKind::new("", "Secret")));
     }
 
-    #[test]
-    fn the_addition_of_a_kind_is_a_value() {
-        for (group, kind) in [("", "Secret"), ("example.com", "Widget")] {
-            let kind = GroupKind::new(group, kind);
-            let kinds: ComponentKinds = addition(&kind).parse().unwrap();
-            assert!(kinds.may_adopt(&kind), "{kind}");
-        }
+    #[rstest]
+    #[case("", "Secret", "add +/Secret to --application-kinds")]
+    #[case("example.com", "Widget", "add +example.com/Widget to --application-kinds")]
+    #[case("core", "Pod", "fix its group and kind (the group of Pods and Services is empty)")]
+    #[case("apps", "X,*", "fix its group and kind (the group of Pods and Services is empty)")]
+    #[case("apps", "X,Y", "fix its group and kind (the group of Pods and Services is empty)")]
+    fn the_advice_for_a_kind_adds_that_kind_only(#[case] group: &str, #[case] kind: &str, #[case] advice: &str) {
+        assert_eq!(to_watch(&GroupKind::new(group, kind)), advice);
     }
 
     #[rstest]

@@ -1,9 +1,8 @@
 //! Reconciles Applications. All state is derived from the objects and the status, so a crash between any two steps is
 //! safe.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -15,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cached::{CachedApplication, StatusSnapshot};
 use super::index::{Deletion, Index};
-use super::kinds::ComponentKinds;
+use super::kinds::{self, ComponentKinds};
 use super::metrics::Metrics;
 use super::owners::apply::Ownership;
 use super::owners::finalizer::{Released, release, remove_finalizer};
@@ -23,7 +22,7 @@ use super::owners::plan::plan;
 use super::readiness::Readiness;
 use super::report;
 use super::spec::AppSpec;
-use super::status::{Assessment, READY, assess};
+use super::status::{Assessment, Problem, READY, assess};
 use crate::api::{Application, ApplicationCondition, NamespacedName};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::{Event, EventPublisher};
@@ -55,7 +54,8 @@ pub struct Reconciler {
     pub ownership: Ownership,
     pub throttle: WriteThrottle,
     pub metrics: Metrics,
-    pub is_denial_logged: AtomicBool,
+    /// Namespaces in which the last write was denied.
+    pub denied: Mutex<HashSet<String>>,
     /// Retry period for refused requests: no event reports a change of permissions.
     pub sync_period: Duration,
     pub stopping: CancellationToken,
@@ -125,15 +125,15 @@ impl Reconciler {
     ) -> Result<Action, ReconcileError> {
         if deletion.must_release {
             match release(&self.ownership.client, application).await {
-                Ok(Released::Complete) => {}
+                Ok(Released::Complete) => {
+                    let note = "components are kept: they were to be orphaned, or the beginning of the deletion was not observed";
+                    self.publish_release(application, Event::normal("Released", note)).await;
+                }
                 Ok(Released::Incomplete) => return Ok(Action::requeue_after(Duration::ZERO)),
                 Err(error) => {
                     let message = format!("failed to release components before the deletion: {error}");
-                    let event = Event::warning("ReleaseFailed", &message);
-                    let publishing = self
-                        .events
-                        .publish::<Application>(&application.metadata, "Release", event);
-                    publishing.await;
+                    self.publish_release(application, Event::warning("ReleaseFailed", &message))
+                        .await;
                     return Err(ReconcileError::transient(message, BACKOFF));
                 }
             }
@@ -143,9 +143,18 @@ impl Reconciler {
             Err(error) if error.is_conflict() => Ok(Action::requeue_after(STALE_RETRY)),
             Err(error) => {
                 let message = format!("failed to remove finalizer: {error}");
+                self.publish_release(application, Event::warning("ReleaseFailed", &message))
+                    .await;
                 Err(ReconcileError::transient(message, BACKOFF))
             }
         }
+    }
+
+    async fn publish_release(&self, application: &CachedApplication, event: Event) {
+        let publishing = self
+            .events
+            .publish::<Application>(&application.metadata, "Release", event);
+        publishing.await;
     }
 
     async fn apply(
@@ -157,7 +166,9 @@ impl Reconciler {
     ) -> Result<Action, ReconcileError> {
         let mut assessment = assess(spec, &components, &self.index);
         let others = (spec.recorded_kinds.iter()).filter(|kind| !spec.component_kinds().contains(kind));
-        let kinds: Vec<_> = components.into_iter().chain(self.kind_states(spec, others)).collect();
+        let others = self.kind_states(spec, others);
+        assessment.problems.extend(unreleased(&others));
+        let kinds: Vec<_> = components.into_iter().chain(others).collect();
         let plan = plan(spec, &kinds, &self.index, &self.kinds);
         let applied = self.ownership.apply(spec, application, &plan).await;
         assessment.problems.extend(plan.problems);
@@ -166,7 +177,9 @@ impl Reconciler {
         if applied.is_outdated {
             return Ok(Action::requeue_after(STALE_RETRY));
         }
-        let written = applied.written.map(|meta| application.with_written(meta));
+        let written = applied
+            .written
+            .map(|(meta, owned)| application.with_written(meta, owned));
         let application = written.as_ref().unwrap_or(application);
         let wait = match self.update_status(name, application, &assessment).await? {
             StatusUpdate::Done => None,
@@ -193,9 +206,9 @@ impl Reconciler {
         kinds.map(state).collect()
     }
 
-    /// Logs a right that is missing for all Applications, once until a write succeeds.
-    fn report_missing_right(&self, message: &str) -> ReconcileError {
-        if !self.is_denial_logged.swap(true, Ordering::Relaxed) {
+    /// Logs a right that is missing in a namespace, once until a write succeeds there.
+    fn report_missing_right(&self, namespace: &str, message: &str) -> ReconcileError {
+        if self.denied.lock().insert(namespace.to_owned()) {
             tracing::warn!(
                 error = message,
                 "write denied, retrying; grant the right to Portolan's service account"
@@ -245,13 +258,13 @@ impl Reconciler {
                 }
                 let message = format!("failed to update status: {error}");
                 return Err(if error.is_forbidden() {
-                    self.report_missing_right(&message)
+                    self.report_missing_right(&name.namespace, &message)
                 } else {
                     ReconcileError::transient(message, STATUS_BACKOFF)
                 });
             }
         };
-        self.is_denial_logged.store(false, Ordering::Relaxed);
+        self.denied.lock().remove(&name.namespace);
         self.metrics.observe_reconcile("written");
         let event = report::readiness_event(readiness(conditions), &snapshot.conditions);
         self.throttle.record(name);
@@ -269,6 +282,17 @@ impl Reconciler {
         }
         Ok(StatusUpdate::Done)
     }
+}
+
+/// Returns a problem for each kind that may still be owned but is no longer watched.
+fn unreleased(others: &[(GroupKind, KindState<Readiness>)]) -> impl Iterator<Item = Problem> {
+    let excluded = others.iter().filter(|(_, state)| matches!(state, KindState::Excluded));
+    excluded.map(|(kind, _)| {
+        Problem::minor(format!(
+            "{kind} objects may still be owned: to release them, {}",
+            kinds::to_watch(kind)
+        ))
+    })
 }
 
 fn readiness(conditions: &[ApplicationCondition]) -> Option<&str> {

@@ -1,8 +1,8 @@
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures::FutureExt;
+use parking_lot::Mutex;
 
 use super::cached::CachedApplication;
 use super::event_handler::{ComponentEventHandler, EventHandler, key};
@@ -33,7 +33,11 @@ pub struct Options {
 impl Options {
     #[must_use]
     pub fn classes(&self) -> [(&'static str, ClassLimits); 1] {
-        [(NAME, ClassLimits::workers(self.workers))]
+        let limits = ClassLimits {
+            reserve: usize::from(self.workers > 1),
+            ..ClassLimits::workers(self.workers)
+        };
+        [(NAME, limits)]
     }
 }
 
@@ -92,7 +96,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         watches,
         throttle: WriteThrottle::default(),
         metrics: metrics.clone(),
-        is_denial_logged: AtomicBool::default(),
+        denied: Mutex::default(),
         sync_period: options.sync_period,
         stopping: context.stopping.clone(),
     };

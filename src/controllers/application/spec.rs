@@ -73,11 +73,11 @@ impl AppSpec {
     }
 
     /// Returns `new` with the recorded kinds of `known` if a user has removed them: `kubectl replace` removes annotations.
-    /// Our own writes of the record do not change the generation.
+    /// Only a reconcile that finds nothing owned shortens the record.
     #[must_use]
     pub fn with_record_of(new: &Arc<Self>, known: &Self) -> Arc<Self> {
         let is_kept = |kind| new.recorded_kinds.contains(kind);
-        if new.uid != known.uid || new.generation == known.generation || known.recorded_kinds.iter().all(is_kept) {
+        if new.uid != known.uid || known.recorded_kinds.iter().all(is_kept) {
             return Arc::clone(new);
         }
         let recorded: BTreeSet<_> = new

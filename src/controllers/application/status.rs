@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::index::{Index, is_component};
-use super::kinds::addition;
+use super::kinds::to_watch;
 use super::owners::plan::application_kind;
 use super::readiness::{ComponentState, Readiness};
 use super::spec::{AppSpec, MAX_KINDS};
@@ -79,8 +79,8 @@ pub fn assess(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)], index
                  Pods and Services is empty)"
             ))),
             KindState::Excluded => assessment.problems.push(Problem::minor(format!(
-                "kind {kind} is not watched: add {} to --application-kinds",
-                addition(kind)
+                "kind {kind} is not watched: if it exists, {}",
+                to_watch(kind)
             ))),
             KindState::Failed(error) => assessment.problems.push(Problem::blocking(error.clone())),
             KindState::Objects(view) => {

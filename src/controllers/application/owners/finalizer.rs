@@ -31,21 +31,33 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// watches of its own; those it does not know yet are not orphaned.
 const HOLD: Duration = Duration::from_secs(10);
 
-/// The times of the last adoptions, by the UID of the Application.
-#[derive(Debug, Default)]
-pub struct Adoptions(Mutex<HashMap<String, Instant>>);
+/// The times of the last adoptions, by the UID of the Application. Those of an earlier process count from the start.
+#[derive(Debug)]
+pub struct Adoptions {
+    start: Instant,
+    by_uid: Mutex<HashMap<String, Instant>>,
+}
+
+impl Default for Adoptions {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            by_uid: Mutex::default(),
+        }
+    }
+}
 
 impl Adoptions {
     pub(super) fn record(&self, uid: &str) {
-        let mut adoptions = self.0.lock();
+        let mut adoptions = self.by_uid.lock();
         adoptions.retain(|_, at| at.elapsed() < HOLD);
         adoptions.insert(uid.to_owned(), Instant::now());
     }
 
     /// Returns the time until the finalizer may be removed.
     pub(super) fn wait(&self, uid: &str) -> Option<Duration> {
-        let age = self.0.lock().get(uid)?.elapsed();
-        HOLD.checked_sub(age).filter(|wait| !wait.is_zero())
+        let last = self.by_uid.lock().get(uid).copied().unwrap_or(self.start);
+        HOLD.checked_sub(last.elapsed()).filter(|wait| !wait.is_zero())
     }
 }
 
@@ -84,7 +96,8 @@ pub enum Released {
 /// reference that was just written, and the finalizer is all that keeps the object.
 pub async fn release(client: &Client, application: &CachedApplication) -> Result<Released, ChangeError> {
     let spec = &application.spec;
-    let start = Instant::now();
+    // From the first patch, so that each call makes progress although lists may take long.
+    let mut start = None;
     let served = call(discover(client)).await?;
     let remove = OwnerChange::Remove(spec.uid.clone());
     for kind in &spec.recorded_kinds {
@@ -94,7 +107,7 @@ pub async fn release(client: &Client, application: &CachedApplication) -> Result
         };
         let owned = owners::owned_by(client, resource, &spec.name.namespace, &spec.uid).await?;
         for batch in owned.chunks(CONCURRENCY) {
-            if start.elapsed() >= MAX_TIME {
+            if start.get_or_insert_with(Instant::now).elapsed() >= MAX_TIME {
                 return Ok(Released::Incomplete);
             }
             let released = batch
@@ -153,6 +166,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_finalizer_stays_for_a_while_after_the_last_adoption() {
         let adoptions = Adoptions::default();
+        assert_eq!(adoptions.wait("a"), Some(HOLD), "an earlier process may have adopted");
+        advance(HOLD).await;
         assert_eq!(adoptions.wait("a"), None);
         adoptions.record("a");
         advance(HOLD / 2).await;
@@ -161,6 +176,6 @@ mod tests {
         advance(HOLD / 2).await;
         assert_eq!((adoptions.wait("a"), adoptions.wait("b")), (None, Some(HOLD / 2)));
         adoptions.record("c");
-        assert_eq!(adoptions.0.lock().len(), 2, "old ones are dropped");
+        assert_eq!(adoptions.by_uid.lock().len(), 2, "old ones are dropped");
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::controllers::application::index::{Index, is_component, is_owned};
-use crate::controllers::application::kinds::{ComponentKinds, addition};
+use crate::controllers::application::kinds::{ComponentKinds, to_watch};
 use crate::controllers::application::spec::AppSpec;
 use crate::controllers::application::status::Problem;
 use crate::runtime::owner_refs::{self as owners, OwnerChange, Target};
@@ -136,8 +136,8 @@ impl Plan {
         }
         if protected > 0 {
             self.problems.push(Problem::minor(format!(
-                "{protected} {kind} objects not adopted: the kind is protected; add {} to --application-kinds",
-                addition(kind)
+                "{protected} {kind} objects not adopted: the kind is protected; {}",
+                to_watch(kind)
             )));
         }
         if !in_cycle.is_empty() {
