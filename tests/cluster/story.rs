@@ -13,7 +13,7 @@ use crate::support::control_plane::control_plane;
 async fn a_repository_is_reconciled_from_its_creation_to_its_deletion() {
     let world = World::new().await;
     let postgres = Postgres::new().await;
-    let _portolan = world.portolan(postgres.url(), &["--min-interval=1s"]).await;
+    let portolan = world.portolan(postgres.url(), &["--min-interval=1s"]).await;
     let namespace = world.namespace.as_str();
 
     // Declared, and Ready within five seconds.
@@ -109,10 +109,14 @@ async fn a_repository_is_reconciled_from_its_creation_to_its_deletion() {
     let requests = world.server.requests("/stable/index.yaml").len();
     world.serve("stable", index(&[("web", &["3.0.0"]), ("worker", &["0.1.0"])]));
     world.edit("stable", json!({ "spec": { "resyncRequests": 2 } })).await;
-    world
+    let object = world
         .until("stable", "the request to be observed", super::is_current)
         .await;
     assert_eq!(world.server.requests("/stable/index.yaml").len(), requests);
+    // Ready is about the generation that was synced.
+    assert_eq!(condition(&object, "Ready"), Some(("True", "Synced")));
+    let ready = &object.status.as_ref().unwrap().conditions[0];
+    assert!(ready.observed_generation < object.metadata.generation, "{ready:?}");
     world.edit("stable", json!({ "spec": { "suspend": null } })).await;
     postgres
         .rows
@@ -145,10 +149,16 @@ async fn a_repository_is_reconciled_from_its_creation_to_its_deletion() {
         .until_charts(&["stable/web 3.1.0", "stable/worker 0.1.0"])
         .await;
 
-    // Deletion removes the rows before the object.
+    // Deletion removes the rows before the object, and the series of the repository.
+    const LAST_SUCCESS: &str = "portolan_repository_last_success_timestamp_seconds";
+    let labels = [("namespace", namespace), ("name", "stable")];
+    let synced_at = portolan.metrics().await.sum(LAST_SUCCESS, &labels).unwrap();
+    let age = jiff::Timestamp::now().as_second() as f64 - synced_at;
+    assert!((0.0..60.0).contains(&age), "{age} s");
     world.delete("stable").await;
     world.gone("stable").await;
     postgres.rows.assert_empty().await;
+    assert_eq!(portolan.metrics().await.sum(LAST_SUCCESS, &labels), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
