@@ -36,7 +36,11 @@ pub async fn run() -> Vec<Row> {
     rows.extend(alone.rows("alone", &alone));
     for namespaces in [1, 4, HOSTILE] {
         let beside = Honest::beside(namespaces).await;
-        rows.extend(beside.rows(&format!("{HOSTILE} hostile in {namespaces} namespaces"), &alone));
+        let hostile = match namespaces {
+            1 => format!("{HOSTILE} hostile in another namespace"),
+            _ => format!("{HOSTILE} hostile in {namespaces} namespaces"),
+        };
+        rows.extend(beside.rows(&hostile, &alone));
     }
     let (spread, late) = crowd(SERVERS).await;
     rows.push(of_crowd("20 namespaces", spread, late));
@@ -90,7 +94,8 @@ impl Honest {
         }
         tokio::time::sleep(OBSERVED).await;
         let late = ticking.late();
-        process.end().await;
+        // Killed, since syncs that wait would delay its end.
+        drop(process);
         Self {
             new: median(new),
             deletion: median(deletion),
@@ -110,7 +115,7 @@ impl Honest {
             row("New repository until its charts are stored", self.new)
                 .limit("2× alone + 1 s", self.new <= 2.0 * alone.new + 1.0),
             row("Deletion of a repository", self.deletion).limit("2 s", self.deletion <= 2.0),
-            row("Latest of the ticks every 5 s", self.late).limit("5 s", self.late <= 5.0),
+            row("Lateness of ticks every 5 s", self.late).limit("5 s", self.late <= 5.0),
         ]
     }
 }
@@ -208,7 +213,7 @@ async fn crowd(namespaces: usize) -> (Sample, f64) {
 
 fn of_crowd(namespaces: &str, sample: Sample, late: f64) -> Row {
     let row = Row::new(&format!("2,000 repositories in {namespaces} until synced"), &[sample]).database("SQLite");
-    row.limit("ticks of another namespace 5 s late", late <= 5.0)
+    row.limit("ticks beside it at most 5 s late", late <= 5.0)
 }
 
 /// Measures a registry of 20,000 tags until all are pulled.
@@ -311,7 +316,7 @@ async fn memory() -> Row {
         requests: Some(SYNCS),
         ..process.since(&before).await
     };
-    process.end().await;
+    drop(process);
     Row::new("16 MB index in 64 namespaces beside 192 that hang", &[sample])
         .database("SQLite")
         .limits(&[Peak(512.0)])

@@ -65,16 +65,21 @@ pub(super) fn tasks(
 
 /// Returns only if another cluster has taken over the database, which ends the process.
 async fn renew_claim(catalog: Catalog, identity: Identity) {
+    let error = renew(|| claim(&catalog, &identity)).await;
+    tracing::error!(%error, "lost the database to another cluster");
+}
+
+/// Claims again and again. Until the first claim succeeds, another cluster may use the database.
+async fn renew<F>(claim: impl Fn() -> F) -> Error
+where
+    F: Future<Output = Result<bool, Error>>,
+{
     let mut is_claimed = false;
     loop {
-        match claim(&catalog, &identity).await {
-            Ok(now_claimed) => is_claimed |= now_claimed,
-            Err(error) => {
-                tracing::error!(%error, "lost the database to another cluster");
-                return;
-            }
+        match claim().await {
+            Ok(has_succeeded) => is_claimed |= has_succeeded,
+            Err(error) => return error,
         }
-        // Until the first claim, another cluster may use the database.
         sleep(if is_claimed { RENEW_INTERVAL } else { CLAIM_RETRY }).await;
     }
 }
@@ -104,4 +109,27 @@ async fn refresh_password(catalog: Catalog, secret: PasswordSecret, client: kube
         sleep(PASSWORD_RETRY).await;
     }
     std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_claim_is_retried_each_second_and_renewed_each_minute() {
+        let (start, times) = (Instant::now(), RefCell::new(Vec::new()));
+        let results = RefCell::new(vec![Ok(false), Ok(false), Ok(true), Ok(false), Ok(true)].into_iter());
+        let lost = || Err(Error("lost".to_owned()));
+        let error = renew(|| {
+            times.borrow_mut().push(start.elapsed().as_secs());
+            let result = results.borrow_mut().next().unwrap_or_else(lost);
+            async { result }
+        });
+        assert_eq!(error.await, Error("lost".to_owned()));
+        assert_eq!(*times.borrow(), [0, 1, 2, 62, 122, 182]);
+    }
 }

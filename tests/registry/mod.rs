@@ -10,6 +10,7 @@ mod pulling;
 mod refused;
 mod shrinking;
 mod site;
+mod slow;
 mod syncing;
 mod tag_memory;
 

@@ -174,6 +174,10 @@ impl Site {
     }
 
     pub async fn attempt(&self, mode: Mode) -> SyncResult {
+        self.attempt_as(mode, Attempt::default()).await
+    }
+
+    pub async fn attempt_as(&self, mode: Mode, attempt: Attempt) -> SyncResult {
         let previous = self.syncer.record(&name()).await.unwrap();
         let request = SyncRequest {
             spec: self.declaration.clone(),
@@ -183,7 +187,7 @@ impl Site {
             started: Timestamp::now(),
             fresh_since: Timestamp::now(),
         };
-        self.syncer.sync(request, Attempt::default()).await.unwrap()
+        self.syncer.sync(request, attempt).await.unwrap()
     }
 
     pub async fn sync(&self) -> SyncResult {
