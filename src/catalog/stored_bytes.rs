@@ -135,7 +135,14 @@ impl Limit {
     }
 
     fn check(self, stored: StoredBytes, subject: impl FnOnce() -> String) -> Result<(), Error> {
-        match u64::try_from(stored.charts + stored.files) {
+        // Charts always have their part, also if files were stored under a higher limit.
+        let most_files = if self.is_for_files {
+            u64::MAX
+        } else {
+            self.bytes - self.bytes / 8
+        };
+        let files = u64::try_from(stored.files).unwrap_or_default().min(most_files);
+        match u64::try_from(stored.charts).map(|charts| charts + files) {
             Ok(bytes) if bytes > self.bytes => Err(Error::QuotaExceeded {
                 subject: subject(),
                 bytes,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::value::RawValue;
 use sqlx::types::Json;
 
@@ -10,6 +10,8 @@ use super::failures::{self, Problem};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, sql};
 use crate::catalog::{Catalog, Error, FetchedFiles, MissingFiles, record, stored_bytes};
+
+const REJECTED_RETRY: SignedDuration = SignedDuration::from_hours(24);
 
 /// The result of one version.
 #[derive(Debug)]
@@ -53,7 +55,7 @@ impl Catalog {
     /// Writes results in one transaction, and returns the number of those whose version still exists with the same digest;
     /// others are obsolete. Equal rows are not touched.
     ///
-    /// A result that the database rejects is found by bisection. Fails with [`Error::QuotaExceeded`] if the repository would
+    /// Files that the database rejects are found by bisection and recorded as failed. Fails with [`Error::QuotaExceeded`] if the repository would
     /// take more space than allowed; results before it are written.
     pub async fn write_files(
         &self,
@@ -76,10 +78,25 @@ impl Catalog {
                 }
                 // A process that does not take our lock deleted the chart before our write.
                 Err(error) if error.is_foreign_key_violation() => {}
+                Err(error) if error.is_invalid_data() && matches!(results, [FilesResult::Imported(_)]) => {
+                    for result in &mut *results {
+                        *result = rejected(result.missing(), &error);
+                    }
+                    pending.push(results);
+                }
                 Err(error) => return Err(error),
             }
         }
         Ok(written)
+    }
+}
+
+/// Files that the database rejects, such as characters that its encoding lacks, are not requested again soon.
+fn rejected(missing: &MissingFiles, error: &Error) -> FilesResult {
+    FilesResult::Failed {
+        missing: missing.clone(),
+        message: error.to_string(),
+        next_try: Timestamp::now() + REJECTED_RETRY,
     }
 }
 

@@ -65,8 +65,8 @@ impl FilesReconciler {
         }
         match &batch {
             Batch::QuotaExceeded(message) => self.imports.stop(name, message.clone()),
-            Batch::More | Batch::Done(_) => self.imports.resume_within_quota(name),
-            Batch::Deferred(_) => {}
+            Batch::Done(_) => self.imports.resume_within_quota(name),
+            Batch::More | Batch::Deferred(_) => {}
         }
         let has_more = batch == Batch::More;
         if !has_more || reported.is_none_or(|reported| reported.elapsed() >= REPORT_INTERVAL) {
