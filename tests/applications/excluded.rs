@@ -43,7 +43,8 @@ async fn by_default_roles_and_network_policies_are_neither_watched_nor_adopted()
     declare(&site, &[]).await;
     let portolan = site.portolan_with(&kubeconfig, &["--application-kinds="]).await;
     for (group, kind) in [(RBAC, "Role"), (NETWORKING, "NetworkPolicy")] {
-        let words = format!("kind {kind}.{group} is not watched: add +{group}/{kind} to --application-kinds");
+        let words =
+            format!("kind {kind}.{group} is not watched: if it exists, add +{group}/{kind} to --application-kinds");
         let application = site.until_error("shop", &words).await;
         assert_eq!(components(&application), ["ConfigMap/web Ready"]);
         assert_ready(&application, READY);
@@ -90,8 +91,11 @@ async fn all_namespaced_kinds_are_counted_and_protected_ones_adopted_only_if_nam
     let words = format!("1 Role.{RBAC} objects not adopted: the kind is protected; add +{RBAC}/Role");
     site.until_error("shop", &words).await;
     assert_eq!(owners(&site, ROLE).await, 0);
-    site.until_error("shop", &format!("kind Ship.{group} is not watched: add +{group}/Ship"))
-        .await;
+    site.until_error(
+        "shop",
+        &format!("kind Ship.{group} is not watched: if it exists, add +{group}/Ship"),
+    )
+    .await;
     assert_eq!(requests(&proxy, "ships"), 0);
     super::assert_no_panic(&portolan);
     site.undefine(&widget).await;

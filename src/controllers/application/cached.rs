@@ -1,15 +1,13 @@
 //! The part of an Application that the controller keeps in memory.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use sha2::{Digest, Sha256};
 
-use super::spec::AppSpec;
+use super::spec::{AppSpec, recorded_kinds};
 use crate::api::{Application, ApplicationCondition, ApplicationStatus, NamespacedName};
-use crate::runtime::watch::GroupKind;
 
 /// An Application without descriptions, annotations and the components in its status, which may be most of it.
 #[derive(Clone, Debug, Resource)]
@@ -46,10 +44,11 @@ impl From<Application> for CachedApplication {
 impl CachedApplication {
     /// Returns the Application after a write of its metadata.
     #[must_use]
-    pub fn with_written(&self, written: ObjectMeta, owned: BTreeSet<GroupKind>) -> Self {
+    pub fn with_written(&self, written: ObjectMeta) -> Self {
+        let recorded_kinds = recorded_kinds(written.annotations.as_ref());
         Self {
             spec: Arc::new(AppSpec {
-                recorded_kinds: owned.into_iter().collect(),
+                recorded_kinds,
                 ..AppSpec::clone(&self.spec)
             }),
             metadata: ObjectMeta {
@@ -149,6 +148,25 @@ mod tests {
             1,
             "read before the annotations are dropped"
         );
+    }
+
+    #[test]
+    fn a_write_of_the_metadata_changes_version_finalizers_and_record() {
+        let before = cached(1, &json!({}), "Ready");
+        let written = ObjectMeta {
+            resource_version: Some("8".to_owned()),
+            finalizers: Some(vec!["f".to_owned()]),
+            annotations: Some([("portolan.dev/owned-kinds".to_owned(), "Pod".to_owned())].into()),
+            ..ObjectMeta::default()
+        };
+        let after = before.with_written(written);
+        assert_eq!(after.metadata.resource_version.as_deref(), Some("8"));
+        assert_eq!(after.metadata.finalizers.as_deref(), Some(&["f".to_owned()][..]));
+        assert_eq!(
+            (after.spec.recorded_kinds.len(), before.spec.recorded_kinds.len()),
+            (1, 0)
+        );
+        assert_eq!((after.metadata.uid, after.status), (before.metadata.uid, before.status));
     }
 
     #[test]

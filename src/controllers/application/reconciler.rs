@@ -177,9 +177,7 @@ impl Reconciler {
         if applied.is_outdated {
             return Ok(Action::requeue_after(STALE_RETRY));
         }
-        let written = applied
-            .written
-            .map(|(meta, owned)| application.with_written(meta, owned));
+        let written = applied.written.map(|meta| application.with_written(meta));
         let application = written.as_ref().unwrap_or(application);
         let wait = match self.update_status(name, application, &assessment).await? {
             StatusUpdate::Done => None,

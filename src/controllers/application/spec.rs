@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::ResourceExt;
@@ -50,7 +50,7 @@ impl AppSpec {
             selection: Selection::of(application.spec.selector.as_ref()),
             add_owner_ref: application.spec.add_owner_ref,
             generation: application.metadata.generation,
-            recorded_kinds: recorded_kinds(application),
+            recorded_kinds: recorded_kinds(application.metadata.annotations.as_ref()),
         }
     }
 
@@ -107,8 +107,8 @@ impl AppSpec {
     }
 }
 
-fn recorded_kinds(application: &Application) -> Box<[GroupKind]> {
-    let record = application.annotations().get(OWNED_KINDS);
+pub(super) fn recorded_kinds(annotations: Option<&BTreeMap<String, String>>) -> Box<[GroupKind]> {
+    let record = annotations.and_then(|annotations| annotations.get(OWNED_KINDS));
     let kinds = record.into_iter().flat_map(|record| record.split(','));
     let kinds: BTreeSet<_> = kinds
         .filter(|kind| !kind.is_empty())

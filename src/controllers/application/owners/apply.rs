@@ -56,8 +56,8 @@ pub struct ApplyResult {
     pub failed: Option<String>,
     /// The Application has changed since it was planned; its event will follow.
     pub is_outdated: bool,
-    /// The Application's metadata and owned kinds after these were recorded; none if nothing was written.
-    pub written: Option<(ObjectMeta, BTreeSet<GroupKind>)>,
+    /// The Application's metadata after the owned kinds were recorded; none if nothing was written.
+    pub written: Option<ObjectMeta>,
     /// The time until the finalizer can be removed.
     pub wait: Option<Duration>,
 }
@@ -74,7 +74,7 @@ impl Ownership {
         if !record.iter().eq(&application.spec.recorded_kinds) || needs_finalizer != has_finalizer(meta) {
             let finalizers = finalizers(meta, needs_finalizer);
             match report::write_record(&self.client, &spec.name, meta, &record, &finalizers).await {
-                Ok(written) => result.written = Some((written, record.clone())),
+                Ok(written) => result.written = Some(written),
                 Err(error) if error.is_not_found() || error.is_conflict() => {
                     result.is_outdated = true;
                     return result;

@@ -128,7 +128,7 @@ fn an_excluded_kind_is_an_error_that_names_the_setting_but_keeps_readiness() {
     assert_eq!(summary(&status, "Ready"), "True ComponentsReady: all components ready");
     assert_eq!(
         summary(&status, "Error"),
-        "True ErrorSeen: kind Role.rbac.authorization.k8s.io is not watched: add +rbac.authorization.k8s.io/Role to \
+        "True ErrorSeen: kind Role.rbac.authorization.k8s.io is not watched: if it exists, add +rbac.authorization.k8s.io/Role to \
          --application-kinds"
     );
     assert_eq!(status.components_ready.as_deref(), Some("1/1"));
