@@ -13,6 +13,7 @@ const CHARTS: usize = 20;
 const VERSIONS: usize = 25;
 const ARCHIVES: usize = CHARTS * VERSIONS;
 const PATH: &str = "/charts/index.yaml";
+pub const MIB: f64 = 1_048_576.0;
 
 /// Measures the import from the declaration of the repository until the last archive is stored.
 pub async fn run() -> Vec<Row> {
@@ -31,16 +32,18 @@ pub async fn run() -> Vec<Row> {
     };
     let (mut rows, mut baselines) = (Vec::new(), Vec::new());
     for database in [Database::Sqlite, Database::PostgresPlain, Database::Postgres] {
-        let mut samples = Vec::new();
+        let (mut samples, mut stored) = (Vec::new(), 0);
         for _ in 0..RUNS {
             let unpacked = baseline::unpack(directory.path()).await;
             baselines.push(unpacked);
             let mut process = BenchProcess::start(database, &source, &["--chart-files=all"]).await;
             samples.push(process.import(ARCHIVES, "imported").await.against(unpacked.cpu));
+            stored = process.stored_bytes().await;
             process.end().await;
         }
         let row = Row::new("500 archives", &samples).against(UNPACKING);
         let row = row.database(database.title()).limits(&[Peak(100.0)]);
+        let row = row.limit(&format!("stores {:.0} MiB", stored as f64 / MIB), true);
         rows.push(match database {
             Database::Postgres => row,
             _ => row.neighbor("Kubeapps: 500 archives per second"),

@@ -1,6 +1,6 @@
 //! Chart files of a large repository: all archives imported, all refused, and beside a repository whose archives hang.
 
-use crate::files::lines;
+use crate::files::{MIB, lines};
 use crate::measure::Sample;
 use crate::report::Limit::{Cpu, Peak, Wall};
 use crate::report::Row;
@@ -17,7 +17,6 @@ const PATH: &str = "/charts/index.yaml";
 const FLAGS: [&str; 1] = ["--chart-files=all"];
 /// The memory budget of a container of 512 MiB.
 const BUDGET: [&str; 2] = ["--chart-files=all", "--memory-budget=256Mi"];
-const MIB: f64 = 1_048_576.0;
 
 /// Measures from the declaration of the repository until the last archive is stored.
 pub async fn run() -> Vec<Row> {

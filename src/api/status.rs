@@ -54,7 +54,7 @@ pub struct Files {
     pub total: i64,
     /// Versions whose archives failed to download. Retried with backoff.
     pub failed: i64,
-    /// First failed versions with their reasons.
+    /// First versions that failed, or whose archive has another digest than the index contains, with reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<SkippedEntry>,
 }

@@ -111,7 +111,7 @@ struct Files {
     total: u64,
     /// Versions whose archive failed repeatedly.
     failed: u64,
-    /// The first versions whose archive failed at least once.
+    /// The first versions whose archive failed, or has another digest than the index contains.
     problems: Vec<Problem>,
 }
 

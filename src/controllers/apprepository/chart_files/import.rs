@@ -322,7 +322,7 @@ impl Importer {
             }
         };
         let (catalog, name) = (&self.context.catalog, &spec.name);
-        let store = |group: Vec<(MissingIcon, Result<Vec<u8>, (String, Timestamp)>)>| async move {
+        let store = |group: Vec<IconResult>| async move {
             for (missing, result) in group {
                 // Icons that are gone are not written.
                 let _: SaveOutcome = match result {
@@ -339,6 +339,9 @@ impl Importer {
         turn::run(&mut worklist.icons, fetch, store).await
     }
 }
+
+/// The PNG of an icon, or the reason of the failure and the time of the next try.
+type IconResult = (MissingIcon, Result<Vec<u8>, (String, Timestamp)>);
 
 /// The outcome of a download.
 enum FetchedArchive {
