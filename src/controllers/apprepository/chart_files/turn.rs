@@ -31,7 +31,7 @@ const GROUP_BYTES: u64 = 4 << 20;
 /// Minimum pause if all hosts asked for one.
 pub(super) const MIN_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a fetch led to.
+/// The outcome of a fetch.
 pub(super) enum Fetched<W, T> {
     /// An item to store, and the spooled bytes that it holds.
     Ready(T, u64),
