@@ -18,6 +18,8 @@ use crate::threats::{budgets, icons};
 
 /// Repositories with a server of their own.
 const SERVERS: usize = 64;
+/// Imports of chart files at once.
+const IMPORTS: usize = 4;
 /// Repositories that use one server.
 const TENANTS: usize = 8;
 
@@ -124,7 +126,7 @@ impl Fault {
             }
             Self::FailingServers => servers(arena, "/index.yaml", ServerFault::status(500), SERVERS / 2).await,
             Self::SilentServers => silent_servers(arena),
-            Self::HangingArchives => servers(arena, "/web.tgz", ServerFault::StallAfter(10), TENANTS).await,
+            Self::HangingArchives => servers(arena, "/web.tgz", ServerFault::StallAfter(10), IMPORTS).await,
             Self::Filters => {
                 let charts = (0..50).map(|number| {
                     let chart = Chart::new(&format!("boat-{number}"), "1.0.0");
