@@ -15,7 +15,9 @@ const RESIDENTS: usize = 80;
 
 async fn once(engine: Engine, fault: Fault) {
     let needs_clock = matches!(fault, Fault::ClockBack | Fault::ClockForward);
-    let mut arena = Arena::new(engine, 2, needs_clock).await;
+    // Only with this fault do hostile repositories have charts to remove.
+    let residents = if fault == Fault::HangingArchives { RESIDENTS } else { 2 };
+    let mut arena = Arena::new(engine, residents, needs_clock).await;
     if let Err(error) = arena.round(fault, Duration::ZERO).await {
         panic!("{fault:?}: {error}");
     }
