@@ -309,3 +309,41 @@ proptest! {
         })?;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_that_waits_for_a_filter_holds_no_memory() {
+    let budgets = Budgets::new(Sizes {
+        memory: 100,
+        cpu_permits: 1,
+        spool: 1,
+    });
+    let first = budgets.filter_memory("a", 50).await.unwrap();
+    let mut waiting = budgets.filter_memory("b", 50).boxed();
+    assert!(now(&mut waiting).is_none());
+    let other = now(budgets.memory("c", 50))
+        .expect("half of the memory is free")
+        .unwrap();
+    drop((first, other));
+    assert!(now(&mut waiting).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_that_never_fits_aborts_only_itself() {
+    let budget = Budget::new("test", 100);
+    let (mut small, mut huge) = (budget.transfer("a"), budget.transfer("b"));
+    small.grow(10).unwrap();
+    assert_eq!(huge.grow(101), Err(Full { limit: 100 }));
+    assert!(now(huge.aborted()).is_some());
+    assert!(now(small.aborted()).is_none());
+    small.grow(90).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_that_would_hold_most_is_aborted_itself() {
+    let budget = Budget::new("test", 100);
+    let (mut first, mut second, mut newcomer) = (budget.transfer("a"), budget.transfer("b"), budget.transfer("c"));
+    first.grow(30).unwrap();
+    second.grow(30).unwrap();
+    assert!(newcomer.grow(60).is_err());
+    assert!(now(first.aborted()).is_none() && now(second.aborted()).is_none());
+}

@@ -96,6 +96,13 @@ impl Budgets {
         self.memory.reserve(namespace, bytes, WAIT).await
     }
 
+    /// Reserves a permit for a filter, and then memory for the work: filters leave half of the CPU permits to others, and
+    /// those that wait for a permit hold no memory.
+    pub async fn filter_memory(&self, namespace: &str, bytes: u64) -> Result<(Reservation, Reservation), Exhausted> {
+        let permit = self.filters.reserve(namespace, 1, WAIT).await?;
+        Ok((self.memory(namespace, bytes).await?, permit))
+    }
+
     /// Reserves a CPU permit for `namespace`, and runs `work` on a blocking thread.
     ///
     /// The thread owns the permit and what `work` captures: if the caller is canceled, they are returned when `work` has
@@ -112,21 +119,6 @@ impl Budgets {
             result
         });
         thread.await.map_err(|_| WorkError::Panicked)
-    }
-
-    /// Same as [`Self::compute`] for work with a filter: filters leave half of the CPU permits to others.
-    pub async fn filter<T: Send + 'static>(
-        &self,
-        namespace: &str,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, WorkError> {
-        let permit = self.filters.reserve(namespace, 1, WAIT).await?;
-        let work = move || {
-            let result = work();
-            drop(permit);
-            result
-        };
-        self.compute(namespace, work).await
     }
 
     /// Reserves memory, and runs `work` as [`Self::compute`] does. Returns its result with the memory, which the caller

@@ -44,8 +44,8 @@ impl Run<'_> {
         body: Body,
         shared: SharedSplit,
     ) -> Result<Result<Prepared, DecoderPanicked>, SyncAborted> {
-        let memory = match self.reserve(self.syncer.context.index_memory).await {
-            Ok(memory) => memory,
+        let permits = match self.reserve(self.syncer.context.index_memory).await {
+            Ok(permits) => permits,
             Err(error) => return Ok(Ok(Prepared::Failed(resource_exhausted(&error)))),
         };
         // Read only now: it is a part of the reserved memory.
@@ -60,9 +60,9 @@ impl Run<'_> {
         let limits = self.syncer.context.decode_limits;
         let work = move || {
             let outcome = decode(body, &shared, &limits, cache, builder, verification);
-            (outcome, memory)
+            (outcome, permits)
         };
-        let (outcome, mut memory) = match self.compute(work).await {
+        let (outcome, WorkPermits { mut memory, .. }) = match self.compute(work).await {
             Ok(done) => done,
             Err(WorkError::Exhausted(error)) => return Ok(Ok(Prepared::Failed(resource_exhausted(&error)))),
             Err(WorkError::Panicked) => return Ok(Err(DecoderPanicked)),
@@ -84,25 +84,25 @@ impl Run<'_> {
     }
 
     /// Reserves memory for work, and for the process of its filter.
-    pub(super) async fn reserve(&self, memory: u64) -> Result<Reservation, Exhausted> {
-        let (context, spec) = (&self.syncer.context, &self.request.spec);
-        let filter = spec
-            .filter
-            .as_ref()
-            .map_or(0, |_| process_memory(context.filters.memory));
-        context.budgets.memory(&spec.name.namespace, memory + filter).await
+    pub(super) async fn reserve(&self, memory: u64) -> Result<WorkPermits, Exhausted> {
+        let (context, namespace) = (&self.syncer.context, &self.request.spec.name.namespace);
+        if self.request.spec.filter.is_none() {
+            let (memory, _filter) = (context.budgets.memory(namespace, memory).await?, None);
+            return Ok(WorkPermits { memory, _filter });
+        }
+        let memory = memory + process_memory(context.filters.memory);
+        let (memory, filter) = context.budgets.filter_memory(namespace, memory).await?;
+        let _filter = Some(filter);
+        Ok(WorkPermits { memory, _filter })
     }
 
-    /// Runs work on a blocking thread with a CPU permit, and a permit of filters if the repository has one.
-    pub(super) async fn compute<T: Send + 'static>(
+    /// Runs work on a blocking thread with a CPU permit.
+    pub(super) fn compute<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, WorkError> {
-        let (budgets, spec) = (&self.syncer.context.budgets, &self.request.spec);
-        if spec.filter.is_some() {
-            return budgets.filter(&spec.name.namespace, work).await;
-        }
-        budgets.compute(&spec.name.namespace, work).await
+    ) -> impl Future<Output = Result<T, WorkError>> {
+        let namespace = &self.request.spec.name.namespace;
+        self.syncer.context.budgets.compute(namespace, work)
     }
 
     /// Returns the result of the full decode if it differs.
@@ -222,13 +222,13 @@ impl Run<'_> {
         let Some(mut filter) = self.filter().filter(|_| self.last_success().is_none()) else {
             return Ok(());
         };
-        let memory = match self.reserve(0).await {
-            Ok(memory) => memory,
+        let permits = match self.reserve(0).await {
+            Ok(permits) => permits,
             Err(error) => return Err(Prepared::Failed(resource_exhausted(&error))),
         };
         let compile = move || {
             let compiled = filter.compile();
-            drop(memory);
+            drop(permits);
             compiled
         };
         let failed = match self.compute(compile).await {
@@ -286,6 +286,12 @@ impl Run<'_> {
         }
         self.catalog().stored_counts(&spec.name, &spec.url).await
     }
+}
+
+/// Reservations of a thread that decodes or filters.
+pub(super) struct WorkPermits {
+    pub(super) memory: Reservation,
+    _filter: Option<Reservation>,
 }
 
 struct DecoderPanicked;

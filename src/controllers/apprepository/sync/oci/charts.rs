@@ -5,7 +5,7 @@ use super::listing::Listing;
 use crate::budget::{Reservation, WorkError};
 use crate::catalog::{self, OciMetadata, OciRemovals};
 use crate::controllers::apprepository::sync::chart_rows::{BuiltRows, RowBuilder, RowError};
-use crate::controllers::apprepository::sync::helm_index::resource_exhausted;
+use crate::controllers::apprepository::sync::helm_index::{WorkPermits, resource_exhausted};
 use crate::controllers::apprepository::sync::request::SyncAborted;
 use crate::controllers::apprepository::sync::{Decoded, Prepared, Retain, Run};
 use crate::helm::index::{self, DecodeLimits, Summary, Versions};
@@ -67,8 +67,8 @@ impl Run<'_> {
 
     /// Builds charts from the stored metadata. Holds a CPU permit only while it computes, not while it reads.
     async fn build(&self, listing: Listing) -> Result<(BuiltRows, Summary, Reservation), BuildError> {
-        let memory = self.reserve(self.syncer.context.index_memory).await;
-        let memory = memory.map_err(|error| BuildError::Work(error.into()))?;
+        let permits = self.reserve(self.syncer.context.index_memory).await;
+        let permits = permits.map_err(|error| BuildError::Work(error.into()))?;
         let mut building = (
             ChartBuilder {
                 builder: self.builder(),
@@ -77,13 +77,13 @@ impl Run<'_> {
                 versions: Versions::default(),
                 unusable: Vec::new(),
             },
-            memory,
+            permits,
         );
         for repository in listing.repositories {
             building = self.build_chart(building, repository).await?;
         }
         let finish = move || {
-            let (mut charts, memory) = building;
+            let (mut charts, WorkPermits { memory, .. }) = building;
             charts.builder.flush()?;
             Ok((charts.builder.finish(), charts.summary, memory))
         };
@@ -126,7 +126,7 @@ impl Run<'_> {
 }
 
 /// The state between two pages, owned by the thread that computes.
-type Building = (ChartBuilder, Reservation);
+type Building = (ChartBuilder, WorkPermits);
 
 /// Builds one chart per repository from the metadata of its versions.
 struct ChartBuilder {
