@@ -61,8 +61,17 @@ async fn a_database_behind_a_closed_gate_is_unreachable() {
     let (gate, url) = database.behind_gate().await;
     let mut connection = PgConnection::connect(&url).await.unwrap();
     gate.close().await;
-    assert!(connection.execute("select 1").await.is_err());
-    assert!(PgConnection::connect(&url).await.is_err());
+    let error = connection
+        .execute("select 1")
+        .await
+        .map(|_| ())
+        .expect_err("the gate is closed");
+    assert!(matches!(error, sqlx::Error::Io(_)), "{error}");
+    let error = PgConnection::connect(&url)
+        .await
+        .map(|_| ())
+        .expect_err("the gate is closed");
+    assert!(matches!(error, sqlx::Error::Io(_)), "{error}");
     gate.open().await;
     PgConnection::connect(&url).await.unwrap();
 }

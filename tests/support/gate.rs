@@ -3,15 +3,15 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::ports::free_port;
-
 /// Forwards connections to a server on this machine.
 pub struct Gate {
-    port: u16,
+    address: SocketAddr,
+    /// Bound to the address but not listening, so that the port stays the gate's own while it is closed.
+    _reservation: TcpSocket,
     target: SocketAddr,
     cuts: watch::Sender<u64>,
     accepting: Mutex<Option<JoinHandle<()>>>,
@@ -20,8 +20,10 @@ pub struct Gate {
 impl Gate {
     /// An open gate in front of `target`.
     pub async fn in_front_of(target: SocketAddr) -> Self {
+        let reservation = bind((Ipv4Addr::LOCALHOST, 0).into());
         let gate = Self {
-            port: free_port(),
+            address: reservation.local_addr().expect("the socket is bound"),
+            _reservation: reservation,
             target,
             cuts: watch::Sender::new(0),
             accepting: Mutex::new(None),
@@ -31,17 +33,18 @@ impl Gate {
     }
 
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        self.address
     }
 
     /// Accepts connections (again).
     pub async fn open(&self) {
-        let listener = TcpListener::bind(self.address())
-            .await
-            .expect("the gate's port is still free");
+        let listener = bind(self.address).listen(1024).expect("the port is reserved");
         let (target, cuts) = (self.target, self.cuts.clone());
         let task = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
+            loop {
+                let Ok((client, _)) = listener.accept().await else {
+                    continue; // the client is gone, or no file is left for now
+                };
                 let mut cut = cuts.subscribe();
                 tokio::spawn(async move {
                     tokio::select! {
@@ -68,6 +71,16 @@ impl Gate {
         }
         self.disconnect();
     }
+}
+
+/// A socket for this address, which several may have as long as at most one listens.
+fn bind(address: SocketAddr) -> TcpSocket {
+    let socket = TcpSocket::new_v4().expect("a socket can be created");
+    socket.set_reuseaddr(true).expect("the option is known");
+    socket
+        .bind(address)
+        .expect("the port is free, or reserved by the same gate");
+    socket
 }
 
 async fn pass(mut client: TcpStream, target: SocketAddr) {
