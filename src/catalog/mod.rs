@@ -319,8 +319,14 @@ impl Catalog {
         const OPERATION: &str = "write the charts of the repository";
         let namespace = commit.record.name.namespace.clone();
         let limits = &self.0.limits;
+        let chart_files = Some(commit.chart_files).filter(|mode| self.needs_files(*mode));
+        let imported_versions = chart_files.and_then(FilesMode::imported_versions);
         // Boxed, because this is by far the largest future and would be copied on the stack.
-        let write = async |tx: &mut Transaction| sync::commit::commit(tx, limits, commit, rows).boxed().await;
+        let write = async |tx: &mut Transaction| {
+            sync::commit::commit(tx, limits, imported_versions, commit, rows)
+                .boxed()
+                .await
+        };
         self.write_with(OPERATION, Usage::Commit, &namespace, COMMIT_DEADLINE, write)
             .await
     }
@@ -364,10 +370,11 @@ impl Catalog {
         .await
     }
 
-    /// Returns true for Postgres, the only database that Kubeapps reads.
+    /// Returns true if each version needs a row of files. Without imported files only Kubeapps reads them, which reads
+    /// only Postgres.
     #[must_use]
-    pub fn is_read_by_kubeapps(&self) -> bool {
-        !self.0.pools.is_sqlite()
+    pub fn needs_files(&self, mode: FilesMode) -> bool {
+        mode != FilesMode::None || !self.0.pools.is_sqlite()
     }
 
     fn limits(&self) -> &stored_bytes::Limits {

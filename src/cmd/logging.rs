@@ -27,8 +27,8 @@ use super::flags::{LogFlags, LogFormat, non_empty};
 use super::{Error, progress};
 use crate::text::{is_control, is_invisible, printable, sanitize};
 
-/// The default filter. At info, the scheduler logs every job and sqlx every existing table.
-const DEFAULT_FILTER: &str = "info,tokio_cron_scheduler=warn,sqlx=warn";
+/// The default filter. At info, the scheduler logs every job, sqlx every existing table and notify every removed watch.
+const DEFAULT_FILTER: &str = "info,tokio_cron_scheduler=warn,sqlx=warn,notify=warn";
 
 /// The target of kube's warnings that contain a complete response, such as annotations of Secrets. The caller gets the error.
 const BODIES: &str = "kube_client::client";

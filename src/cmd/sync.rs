@@ -207,11 +207,12 @@ impl Sync {
             fresh_since: started,
         };
         let (options, credentials) = (settings.options.clone(), settings.credentials.clone());
-        let context = options.context(catalog.clone(), credentials, FileAccess::Never, origin);
+        let files = self.content.settings(&options.objects);
+        let context = options.context(catalog.clone(), credentials, FileAccess::Never, files.mode, origin);
         let metrics = Metrics::register(&mut Registry::default());
         let result = sync_completely(&Syncer::new(context.clone(), metrics.clone()), request).await?;
         Ok(Synced {
-            importer: Importer::new(context, self.content.settings(&settings.options.objects), metrics),
+            importer: Importer::new(context, files, metrics),
             spec,
             result,
         })

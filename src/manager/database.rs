@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::Error;
 use super::startup::{PasswordSecret, Patience, read_password};
@@ -26,8 +26,9 @@ pub(super) struct Identity {
     pub(super) cluster_id: Option<String>,
 }
 
-/// Claims the database for this cluster. Returns false if it is not reachable, and must be claimed later.
-pub(super) async fn claim(catalog: &Catalog, identity: &Identity) -> Result<bool, Error> {
+/// Claims the database for this cluster. Returns false if it is not reachable, and must be claimed later;
+/// `is_logged` says whether that is logged.
+pub(super) async fn claim(catalog: &Catalog, identity: &Identity, is_logged: bool) -> Result<bool, Error> {
     let Some(cluster_id) = &identity.cluster_id else {
         return Ok(true);
     };
@@ -41,10 +42,11 @@ pub(super) async fn claim(catalog: &Catalog, identity: &Identity) -> Result<bool
             Ok(true)
         }
         Err(error @ catalog::Error::OtherCluster { .. }) => Err(Error::from_display(error)),
-        Err(error) => {
+        Err(error) if is_logged => {
             tracing::warn!(%error, "failed to claim the database, retrying");
             Ok(false)
         }
+        Err(_) => Ok(false),
     }
 }
 
@@ -65,20 +67,24 @@ pub(super) fn tasks(
 
 /// Returns only if another cluster has taken over the database, which ends the process.
 async fn renew_claim(catalog: Catalog, identity: Identity) {
-    let error = renew(|| claim(&catalog, &identity)).await;
+    let error = renew(|is_logged| claim(&catalog, &identity, is_logged)).await;
     tracing::error!(%error, "lost the database to another cluster");
 }
 
 /// Claims again and again. Until the first claim succeeds, another cluster may use the database.
-async fn renew<F>(claim: impl Fn() -> F) -> Error
+async fn renew<F>(claim: impl Fn(bool) -> F) -> Error
 where
     F: Future<Output = Result<bool, Error>>,
 {
-    let mut is_claimed = false;
+    let (mut is_claimed, mut logged) = (false, None::<Instant>);
     loop {
-        match claim().await {
+        let is_logged = logged.is_none_or(|logged| logged.elapsed() >= RENEW_INTERVAL);
+        match claim(is_logged).await {
             Ok(has_succeeded) => is_claimed |= has_succeeded,
             Err(error) => return error,
+        }
+        if is_logged {
+            logged = Some(Instant::now());
         }
         sleep(if is_claimed { RENEW_INTERVAL } else { CLAIM_RETRY }).await;
     }
@@ -115,8 +121,6 @@ async fn refresh_password(catalog: Catalog, secret: PasswordSecret, client: kube
 mod tests {
     use std::cell::RefCell;
 
-    use tokio::time::Instant;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -124,12 +128,15 @@ mod tests {
         let (start, times) = (Instant::now(), RefCell::new(Vec::new()));
         let results = RefCell::new(vec![Ok(false), Ok(false), Ok(true), Ok(false), Ok(true)].into_iter());
         let lost = || Err(Error("lost".to_owned()));
-        let error = renew(|| {
-            times.borrow_mut().push(start.elapsed().as_secs());
+        let error = renew(|is_logged| {
+            times.borrow_mut().push((start.elapsed().as_secs(), is_logged));
             let result = results.borrow_mut().next().unwrap_or_else(lost);
             async { result }
         });
         assert_eq!(error.await, Error("lost".to_owned()));
-        assert_eq!(*times.borrow(), [0, 1, 2, 62, 122, 182]);
+        assert_eq!(
+            *times.borrow(),
+            [(0, true), (1, false), (2, false), (62, true), (122, true), (182, true)]
+        );
     }
 }

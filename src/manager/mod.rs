@@ -329,7 +329,7 @@ async fn prepare_to_lead(
     let prepare = async {
         database.ensure_tables().await?;
         if database.is_ready() {
-            database::claim(&database.catalog, identity).await?;
+            database::claim(&database.catalog, identity, true).await?;
         }
         Ok(database.leader_tasks(identity))
     };

@@ -31,7 +31,7 @@ fn large(count: u32) -> Vec<ChartInfo> {
     (0..count).map(chart).collect()
 }
 
-async fn stored(fixture: &Fixture) -> (i64, i64) {
+pub async fn stored(fixture: &Fixture) -> (i64, i64) {
     let column = async |column: &str| {
         let sum = format!("SELECT CAST(sum({column}) AS BIGINT) FROM portolan_stored_bytes");
         fixture.tables.number(&sum).await
@@ -40,7 +40,7 @@ async fn stored(fixture: &Fixture) -> (i64, i64) {
 }
 
 /// Returns the sums over all rows.
-async fn actual(fixture: &Fixture, on: On) -> (i64, i64) {
+pub async fn actual(fixture: &Fixture, on: On) -> (i64, i64) {
     let size = match on {
         On::Sqlite => "octet_length(info)",
         On::Postgres => "pg_column_size(info)",

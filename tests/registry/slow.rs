@@ -28,7 +28,7 @@ async fn failed_syncs_that_waited_over_a_minute_are_counted_until_one_succeeds()
         let attempt = unanswered(Duration::from_secs(seconds)).await;
         let record = site.attempt_as(Mode::Conditional, attempt).await.record;
         assert_eq!(record.state.slow_syncs, count);
-        assert_eq!(is_slow(&record), count == 3);
+        assert_eq!(is_slow(&site.declaration.url, &record), count == 3);
     }
     site.server.clear_faults(&list("harbour"));
     let attempt = unanswered(Duration::from_secs(61)).await;
@@ -44,6 +44,6 @@ async fn an_aborted_sync_makes_its_repository_slow() {
     attempt.requests.abort();
     let record = site.attempt_as(Mode::Complete, attempt).await.record;
     assert_eq!(record.state.reason, "DownloadAborted");
-    assert!(is_slow(&record));
+    assert!(is_slow(&site.declaration.url, &record));
     assert_eq!(site.server.count(&list("harbour")), 0);
 }

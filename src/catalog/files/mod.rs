@@ -39,6 +39,15 @@ impl FilesMode {
             Self::None => None,
         }
     }
+
+    /// Returns how many of the newest versions of each chart get files by an import; `None` if all do.
+    pub(super) const fn imported_versions(self) -> Option<i64> {
+        match self {
+            Self::All => None,
+            Self::Latest => Some(1),
+            Self::None => Some(0),
+        }
+    }
 }
 
 /// A version whose files are missing or outdated.
@@ -131,18 +140,17 @@ impl Catalog {
 
     /// Inserts empty rows for versions that `mode` excludes and that have no files. Returns their number.
     ///
-    /// They count as missing again when the mode includes them.
+    /// They count as missing again when the mode includes them. A commit does this for the charts that it writes; this
+    /// is for those that were written in another mode.
     pub async fn skip_files(&self, name: &NamespacedName, uid: &str, mode: FilesMode) -> Result<u64, Error> {
-        let imported_versions = match mode {
-            FilesMode::All => return Ok(0),
-            FilesMode::Latest => 1,
-            FilesMode::None => 0,
+        let Some(imported_versions) = mode.imported_versions() else {
+            return Ok(0);
         };
         self.write_long("skip chart files", &name.namespace, async |tx| {
             if !record::lock_if_uid(tx, name, uid).await? {
                 return Ok(0);
             }
-            missing::skip(tx, name, imported_versions).await
+            missing::skip_all(tx, name, imported_versions).await
         })
         .await
     }

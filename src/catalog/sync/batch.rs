@@ -5,6 +5,7 @@ use sqlx::types::Json;
 
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, on_engine};
+use crate::catalog::files::missing;
 use crate::catalog::{ChartRow, CommitSummary, Error, StoredBytes, stored_bytes};
 use crate::text::{printable, truncate};
 
@@ -37,6 +38,8 @@ pub(super) struct Batch {
     inserts: Vec<Insert>,
     updates: Vec<Update>,
     bytes: usize,
+    /// See [`crate::catalog::FilesMode`].
+    imported_versions: Option<i64>,
 }
 
 #[derive(serde::Serialize)]
@@ -56,6 +59,13 @@ struct Update {
 }
 
 impl Batch {
+    pub(super) fn new(imported_versions: Option<i64>) -> Self {
+        Self {
+            imported_versions,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn push(&mut self, row: ChartRow, change: RowChange) -> Result<(), Error> {
         let info = to_raw_value(&row.info)?;
         self.bytes += info.get().len();
@@ -90,9 +100,17 @@ impl Batch {
         name: &NamespacedName,
         committed: &mut CommitSummary,
     ) -> Result<(), Error> {
-        let batch = std::mem::take(self);
+        let batch = std::mem::replace(self, Self::new(self.imported_versions));
         committed.added += write_all(tx, name, &batch.inserts, committed).await?;
         committed.changed += write_all(tx, name, &batch.updates, committed).await?;
+        if let Some(imported_versions) = self.imported_versions {
+            let inserts = batch.inserts.iter().map(Writable::chart_id);
+            let charts: Vec<&str> = inserts.chain(batch.updates.iter().map(Writable::chart_id)).collect();
+            if !charts.is_empty() {
+                let sizes = missing::skip(tx, name, imported_versions, &charts).await?;
+                committed.bytes.files += sizes.iter().sum::<i64>();
+            }
+        }
         Ok(())
     }
 }

@@ -238,10 +238,10 @@ pub fn retry_delay(failures: u32) -> Duration {
 }
 
 /// Returns true if the syncs of the repository wait for servers that do not respond. They share few workers, until one
-/// succeeds.
+/// succeeds or the URL changes.
 #[must_use]
-pub const fn is_slow(record: &Record) -> bool {
-    record.state.slow_syncs >= SLOW_AFTER
+pub fn is_slow(url: &str, record: &Record) -> bool {
+    record.state.slow_syncs >= SLOW_AFTER && record.url == url
 }
 
 /// Returns the number of slow syncs in a row after a failed one, which was `unanswered` for this time.

@@ -151,7 +151,7 @@ impl Reconciler {
             Ok(own) => own,
             Err(error) => return self.report_database_error(object, &spec, None, &error).await,
         };
-        let is_slow = record.as_ref().is_some_and(is_slow);
+        let is_slow = record.as_ref().is_some_and(|record| is_slow(&spec.url, record));
         if let Cause::Key(key, priority) = cause
             && key.class != class(is_slow)
         {
@@ -269,7 +269,7 @@ impl Reconciler {
                 tracing::warn!(error = ?failure, "failed to set Reconciling condition");
             }
         }
-        let running = match previous.as_ref().is_some_and(is_slow) {
+        let running = match previous.as_ref().is_some_and(|previous| is_slow(&spec.url, previous)) {
             false => self.running_syncs.begin(name),
             true => self.running_syncs.begin_slow(name),
         };

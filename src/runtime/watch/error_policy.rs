@@ -14,6 +14,8 @@ const REQUIRED_POLL: Duration = Duration::from_secs(3);
 const OPTIONAL_POLL: Duration = Duration::from_secs(30);
 /// Maximum delay between attempts. With the 30 s of client-go, a watch may be back half a minute after its API server.
 const MAX_BACKOFF: Duration = Duration::from_secs(6);
+/// The same while nothing responds, because an API server that has just started also refuses some requests.
+const MAX_UNREACHABLE_BACKOFF: Duration = Duration::from_secs(3);
 /// Denials in a row of a watch that worked before, until it counts as forbidden: an API server that starts refuses
 /// requests until it knows the roles.
 const BRIEF_DENIALS: u32 = 10;
@@ -84,6 +86,7 @@ pub(super) struct Retry {
 #[derive(Default)]
 pub(super) struct Failures {
     backoff: DefaultBackoff,
+    was_unreachable: bool,
     brief_denials: u32,
     first_and_last: Option<(Instant, Instant)>,
     /// The last logged failure: true for a missing definition.
@@ -130,7 +133,16 @@ impl Failures {
     }
 
     pub(super) fn retry(&mut self, policy: ErrorPolicy, failure: &Failure, is_brief: bool) -> Retry {
-        let mut backoff = || self.backoff.next().unwrap_or_default().min(MAX_BACKOFF);
+        let is_unreachable = failure.code.is_none();
+        if std::mem::replace(&mut self.was_unreachable, is_unreachable) && !is_unreachable {
+            self.backoff.reset();
+        }
+        let max = if is_unreachable {
+            MAX_UNREACHABLE_BACKOFF
+        } else {
+            MAX_BACKOFF
+        };
+        let mut backoff = || self.backoff.next().unwrap_or_default().min(max);
         let reopen = |wait| Retry { wait, reopens: true };
         match (policy, failure.code) {
             (ErrorPolicy::Required, Some(404)) => reopen(REQUIRED_POLL),
@@ -229,5 +241,21 @@ mod tests {
             lines[0].contains("not allowed to watch apprepositories.kubeapps.com"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn an_api_server_that_responds_again_is_asked_soon() {
+        let failure = |code| Failure {
+            is_list: true,
+            code,
+            message: String::new(),
+        };
+        let mut failures = Failures::default();
+        let mut wait = |code| failures.retry(ErrorPolicy::Required, &failure(code), false).wait;
+        let unreachable: Vec<Duration> = (0..10).map(|_| wait(None)).collect();
+        assert_eq!(unreachable.iter().max(), Some(&MAX_UNREACHABLE_BACKOFF));
+        assert!(wait(Some(403)) < MAX_UNREACHABLE_BACKOFF, "the delay starts again");
+        let refused: Vec<Duration> = (0..10).map(|_| wait(Some(403))).collect();
+        assert_eq!(refused.iter().max(), Some(&MAX_BACKOFF));
     }
 }

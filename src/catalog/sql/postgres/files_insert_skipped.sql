@@ -2,6 +2,7 @@
 -- Returns the size of each.
 -- $1 namespace, $2 name, $3 number of versions of each chart that are imported, $4 chart_ids
 --
+-- A longer ID may not fit into Postgres' index.
 -- versions: the versions of the charts without duplicates. OFFSET 0 lets each chart be read once.
 WITH versions AS MATERIALIZED (
     SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id, repo
@@ -22,7 +23,7 @@ SELECT v.chart_id, $2, $1, v.files_id, jsonb_build_object('ID', v.files_id, 'Rea
     'AdditionalDefaultValues', '{}'::jsonb, 'Schema', '',
     'Repo', v.repo, 'Digest', '')
 FROM versions v
-WHERE v.at > $3
+WHERE v.at > $3 AND octet_length(v.files_id) <= 2000
     AND NOT EXISTS (SELECT 1 FROM files f WHERE f.repo_namespace = $1 AND f.chart_files_id = v.files_id)
 ON CONFLICT DO NOTHING
 RETURNING CAST(pg_column_size(info) AS BIGINT)

@@ -2,6 +2,7 @@
 -- Returns the size of each.
 -- $1 namespace, $2 name, $3 number of versions of each chart that are imported, $4 list of chart_ids
 --
+-- A longer ID may not fit into Postgres' index.
 -- versions: the versions of the charts without duplicates.
 WITH versions AS MATERIALIZED (
     SELECT chart_id, at, digest, version, chart_id || '-' || version AS files_id, repo
@@ -20,7 +21,7 @@ SELECT v.chart_id, $2, $1, v.files_id, json_object('ID', v.files_id, 'Readme', '
     'AdditionalDefaultValues', json('{}'), 'Schema', '',
     'Repo', json(v.repo), 'Digest', '')
 FROM versions v
-WHERE v.at > $3
+WHERE v.at > $3 AND octet_length(v.files_id) <= 2000
     AND NOT EXISTS (SELECT 1 FROM files f WHERE f.repo_namespace = $1 AND f.chart_files_id = v.files_id)
 ON CONFLICT DO NOTHING
 RETURNING octet_length(info)

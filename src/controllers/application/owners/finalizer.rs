@@ -9,6 +9,7 @@ use std::future::ready;
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use parking_lot::Mutex;
@@ -30,6 +31,9 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// Time from the last adoption to the removal of the finalizer. The garbage collector learns of owner references from
 /// watches of its own; those it does not know yet are not orphaned.
 const HOLD: Duration = Duration::from_secs(10);
+
+/// Time after a deletion in which a missing API group is taken for an outage, and not for removed definitions.
+const GROUP_OUTAGE: SignedDuration = SignedDuration::from_secs(30);
 
 /// The times of the last adoptions, by the UID of the Application. Those of an earlier process count from the start.
 #[derive(Debug)]
@@ -90,6 +94,8 @@ fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
 pub enum Released {
     Complete,
     Incomplete,
+    /// The API server does not serve a group now, perhaps because an aggregated API is down.
+    Unserved,
 }
 
 /// Removes the owner references to an Application that is being deleted. Objects are listed live: a cache may lack a
@@ -97,14 +103,19 @@ pub enum Released {
 pub async fn release(client: &Client, application: &CachedApplication) -> Result<Released, ChangeError> {
     let spec = &application.spec;
     // From the first patch, so that each call makes progress although lists may take long.
-    let mut start = None;
+    let (mut start, mut is_unserved) = (None, false);
     let served = call(discover(client)).await?;
     let remove = OwnerChange::Remove(spec.uid.clone());
     for kind in &spec.recorded_kinds {
-        // Objects of a kind that is no longer served are gone.
-        let Some(resource) = served.get(kind).filter(|resource| resource.is_namespaced) else {
+        let Some(resource) = served.get(kind) else {
+            // Objects of a removed kind are gone.
+            let has_group = served.keys().any(|served| served.group == kind.group);
+            is_unserved |= !has_group && is_recent(&application.metadata);
             continue;
         };
+        if !resource.is_namespaced {
+            continue;
+        }
         let owned = owners::owned_by(client, resource, &spec.name.namespace, &spec.uid).await?;
         for batch in owned.chunks(CONCURRENCY) {
             if start.get_or_insert_with(Instant::now).elapsed() >= MAX_TIME {
@@ -116,7 +127,16 @@ pub async fn release(client: &Client, application: &CachedApplication) -> Result
             try_join_all(released).await?;
         }
     }
-    Ok(Released::Complete)
+    Ok(if is_unserved {
+        Released::Unserved
+    } else {
+        Released::Complete
+    })
+}
+
+fn is_recent(deleting: &ObjectMeta) -> bool {
+    let deleted = deleting.deletion_timestamp.as_ref().map(|time| time.0);
+    deleted.is_some_and(|deleted| Timestamp::now().duration_since(deleted) < GROUP_OUTAGE)
 }
 
 /// Removes the finalizer, which ends a deletion.

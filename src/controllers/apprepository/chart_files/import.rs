@@ -56,7 +56,8 @@ pub enum Batch {
 pub struct Worklist {
     files: VecDeque<MissingFiles>,
     icons: VecDeque<MissingIcon>,
-    is_prepared: bool,
+    /// UID of the repository whose versions without files have empty rows. Later commits keep it so.
+    prepared_for: Option<String>,
     /// An archive with another digest than the index contains, not yet reported.
     warning: Option<String>,
 }
@@ -111,14 +112,12 @@ impl Importer {
         worklist: &mut Worklist,
     ) -> Result<Batch, catalog::Error> {
         let catalog = &self.context.catalog;
-        // Without imported files, only Kubeapps reads the table.
-        let has_reader = self.settings.mode != FilesMode::None || catalog.is_read_by_kubeapps();
-        if has_reader && !std::mem::replace(&mut worklist.is_prepared, true) {
+        if catalog.needs_files(self.settings.mode) && worklist.prepared_for.as_deref() != Some(uid) {
             catalog.skip_files(&spec.name, uid, self.settings.mode).await?;
+            worklist.prepared_for = Some(uid.to_owned());
         }
         let next_try = self.look_up(spec, worklist).await?;
         if worklist.files.is_empty() && worklist.icons.is_empty() {
-            worklist.is_prepared = false;
             return Ok(Batch::Done(next_try));
         }
         let Ok(session) = self.session(spec).await else {
@@ -126,11 +125,7 @@ impl Importer {
         };
         let mut deferred = match self.import_files(spec, uid, &session, worklist).await {
             Err(error @ catalog::Error::QuotaExceeded { .. }) => {
-                let warning = worklist.warning.take();
-                *worklist = Worklist {
-                    warning,
-                    ..Worklist::default()
-                };
+                (worklist.files, worklist.icons) = Default::default();
                 return Ok(Batch::QuotaExceeded(error.to_string()));
             }
             deferred => deferred?,

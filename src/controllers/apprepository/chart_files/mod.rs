@@ -42,7 +42,7 @@ impl Settings {
     /// Returns true if a sync is followed by an import. Kubeapps' pages need at least an empty row of each version.
     #[must_use]
     pub fn has_imports(&self, catalog: &Catalog) -> bool {
-        self.icons || self.mode != FilesMode::None || catalog.is_read_by_kubeapps()
+        self.icons || catalog.needs_files(self.mode)
     }
 }
 

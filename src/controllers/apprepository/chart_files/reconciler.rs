@@ -83,10 +83,14 @@ impl FilesReconciler {
                 Action::requeue_after(time)
             }
             Batch::Done(Some(time)) => {
+                self.imports.suspend(name, worklist, None);
                 let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
                 Action::requeue_after(wait)
             }
-            Batch::Done(None) | Batch::QuotaExceeded(_) => Action::Done,
+            Batch::Done(None) | Batch::QuotaExceeded(_) => {
+                self.imports.suspend(name, worklist, None);
+                Action::Done
+            }
         })
     }
 

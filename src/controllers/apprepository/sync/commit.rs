@@ -152,6 +152,7 @@ impl Run<'_> {
         commit.retention = self.retention(retain, filtered_out);
         commit.digests = digests;
         commit.oci_removals = Some(gone).filter(|gone| !gone.is_empty());
+        commit.chart_files = self.syncer.context.chart_files;
         commit.is_complete = self.request.mode == Mode::Complete;
         let committed = match self.catalog().commit(commit, rows).await {
             Ok(committed) => committed,
@@ -218,6 +219,7 @@ impl Run<'_> {
     /// Returns the part of the state of a failed sync that decides when and among which repositories it is retried.
     fn failed_state(&self, failed: &SyncError, made_progress: bool) -> State {
         let previous = self.request.previous.as_ref();
+        let previous = previous.filter(|previous| previous.url == self.request.spec.url);
         let before = previous.map_or(0, |previous| previous.state.slow_syncs);
         let requests = &self.attempt.requests;
         State {
