@@ -174,7 +174,7 @@ fn block_on(command: impl Future<Output = Result<(), Error>>) -> Result<(), Erro
         .map_err(failed_to("start the tokio runtime"))?;
     let result = runtime.block_on(command);
     // Blocking calls, such as file system access and DNS lookups, cannot be canceled.
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    runtime.shutdown_timeout(Duration::from_millis(500));
     result
 }
 

@@ -34,8 +34,9 @@ use setup::{Metrics, Setup};
 use startup::OpenCatalog;
 pub use startup::{DatabaseOptions, PasswordSecret, Patience, lock};
 
-/// The timeout for closing connections to the database.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The timeout for closing connections to the database. With that of the Lease and the runtime, the process ends within
+/// 2 s.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The options of the process.
 #[derive(Clone)]

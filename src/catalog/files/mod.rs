@@ -13,6 +13,7 @@
 pub mod failures;
 pub mod info;
 pub mod missing;
+pub mod skipped;
 pub mod write;
 
 use std::collections::BTreeMap;
@@ -41,7 +42,7 @@ impl FilesMode {
     }
 
     /// Returns how many of the newest versions of each chart get files by an import; `None` if all do.
-    pub(super) const fn imported_versions(self) -> Option<i64> {
+    pub(super) const fn imported_versions(self) -> Option<usize> {
         match self {
             Self::All => None,
             Self::Latest => Some(1),
@@ -150,7 +151,7 @@ impl Catalog {
             if !record::lock_if_uid(tx, name, uid).await? {
                 return Ok(0);
             }
-            missing::skip_all(tx, name, imported_versions).await
+            skipped::insert_all(tx, name, imported_versions).await
         })
         .await
     }

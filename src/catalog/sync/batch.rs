@@ -5,7 +5,7 @@ use sqlx::types::Json;
 
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, on_engine};
-use crate::catalog::files::missing;
+use crate::catalog::files::skipped::SkippedVersions;
 use crate::catalog::{ChartRow, CommitSummary, Error, StoredBytes, stored_bytes};
 use crate::text::{printable, truncate};
 
@@ -39,7 +39,8 @@ pub(super) struct Batch {
     updates: Vec<Update>,
     bytes: usize,
     /// See [`crate::catalog::FilesMode`].
-    imported_versions: Option<i64>,
+    imported_versions: Option<usize>,
+    skipped: SkippedVersions,
 }
 
 #[derive(serde::Serialize)]
@@ -59,7 +60,7 @@ struct Update {
 }
 
 impl Batch {
-    pub(super) fn new(imported_versions: Option<i64>) -> Self {
+    pub(super) fn new(imported_versions: Option<usize>) -> Self {
         Self {
             imported_versions,
             ..Self::default()
@@ -69,6 +70,9 @@ impl Batch {
     pub(super) fn push(&mut self, row: ChartRow, change: RowChange) -> Result<(), Error> {
         let info = to_raw_value(&row.info)?;
         self.bytes += info.get().len();
+        if let Some(imported_versions) = self.imported_versions {
+            self.skipped.add(&row.chart_id, &row.info, imported_versions);
+        }
         match change {
             RowChange::Insert => self.inserts.push(Insert {
                 chart_id: row.chart_id,
@@ -103,14 +107,10 @@ impl Batch {
         let batch = std::mem::replace(self, Self::new(self.imported_versions));
         committed.added += write_all(tx, name, &batch.inserts, committed).await?;
         committed.changed += write_all(tx, name, &batch.updates, committed).await?;
-        if let Some(imported_versions) = self.imported_versions {
-            let inserts = batch.inserts.iter().map(Writable::chart_id);
-            let charts: Vec<&str> = inserts.chain(batch.updates.iter().map(Writable::chart_id)).collect();
-            if !charts.is_empty() {
-                let sizes = missing::skip(tx, name, imported_versions, &charts).await?;
-                committed.bytes.files += sizes.iter().sum::<i64>();
-            }
-        }
+        let mut skipped = batch.skipped;
+        skipped.remove_charts(&committed.rejected);
+        let (_, bytes) = skipped.insert(tx, name).await?;
+        committed.bytes += bytes;
         Ok(())
     }
 }

@@ -115,7 +115,7 @@ impl CommitSummary {
 pub(in crate::catalog) async fn commit(
     tx: &mut Transaction,
     limits: &Limits,
-    imported_versions: Option<i64>,
+    imported_versions: Option<usize>,
     commit: SyncCommit,
     rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
 ) -> Result<CommitSummary, Error> {

@@ -18,7 +18,7 @@ pub(super) struct Options {
     /// A chart that differs only in creation times is written.
     pub compares_times: bool,
     /// Other versions of changed charts get empty files; `None`: no versions do.
-    pub imported_versions: Option<i64>,
+    pub imported_versions: Option<usize>,
 }
 
 /// Writes changed charts, and deletes or retains missing ones. `unchanged_rows` are not in `rows`.

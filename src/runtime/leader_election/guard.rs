@@ -2,10 +2,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::election::{Election, LeaseError};
+
+/// The timeout of the release of a Lease, which otherwise expires.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Lost {
@@ -60,7 +63,7 @@ impl LeaderGuard {
     pub async fn release(mut self) {
         self.stop.cancel();
         // A panic of the task needs no handling here.
-        let _ = (&mut self.task).await;
+        let _ = timeout(RELEASE_TIMEOUT, &mut self.task).await;
     }
 }
 
