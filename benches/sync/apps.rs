@@ -185,6 +185,7 @@ impl Bench {
         let proxy = FaultProxy::in_front_of(&self.control_plane).await;
         let kubeconfig = self.control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
         let portolan = self.start_over(kubeconfig);
+        self.fleet.released().await;
         let before = portolan.idle(self.fleet.size.applications).await;
         let seen = proxy.requests().len();
         tokio::time::sleep(AT_REST).await;

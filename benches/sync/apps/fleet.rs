@@ -1,15 +1,16 @@
 //! Many Applications and their components. The benchmark writes the statuses that their controllers would write.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use portolan::api::Application;
 use serde_json::{Value, json};
 
 use crate::support::control_plane::ControlPlane;
+use crate::support::eventually::eventually;
 
 /// Controllers that would overwrite these statuses or compete for CPU are disabled.
 pub const CONTROLLERS: &str = "*,-deployment-controller,-replicaset-controller,-statefulset-controller,\
@@ -112,6 +113,21 @@ impl Fleet {
             let spec = json!({ "spec": { "addOwnerRef": adopts } });
             self.patch(number, APPLICATION, &name, spec).await;
             self.patch(number, APPLICATION, &name, json!({ "status": null })).await;
+        })
+        .await;
+    }
+
+    /// Waits until no Application has a finalizer, which is removed some time after its last adoption.
+    pub async fn released(&self) {
+        let applications = self.applications();
+        eventually(Duration::from_secs(60), "Applications without finalizers", async || {
+            let all = applications.list(&ListParams::default()).await;
+            let all = all.map_err(|error| error.to_string())?;
+            let held = all.iter().filter(|application| !application.finalizers().is_empty());
+            match held.count() {
+                0 => Ok(()),
+                held => Err(format!("{held} have one")),
+            }
         })
         .await;
     }

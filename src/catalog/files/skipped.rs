@@ -122,8 +122,17 @@ pub(super) async fn insert_all(tx: &mut Transaction, name: &NamespacedName, impo
         ORDER BY id DESC LIMIT 1";
     let charts: Vec<(String,)> = select!(fetch_all, tx, SELECT, name);
     let repo: Option<(Option<String>,)> = select!(fetch_optional, tx, REPO, name);
-    let repo = repo.and_then(|(repo,)| serde_json::from_str(&repo?).ok()).unwrap_or_default();
-    let (mut skipped, mut rows, mut bytes) = (SkippedVersions { versions: Vec::new(), repo }, 0, StoredBytes::default());
+    let repo = repo
+        .and_then(|(repo,)| serde_json::from_str(&repo?).ok())
+        .unwrap_or_default();
+    let (mut skipped, mut rows, mut bytes) = (
+        SkippedVersions {
+            versions: Vec::new(),
+            repo,
+        },
+        0,
+        StoredBytes::default(),
+    );
     for charts in charts.chunks(CHARTS) {
         skipped.versions = skippable(tx, name, imported, charts).await?;
         let (inserted, size) = skipped.insert(tx, name).await?;
