@@ -167,11 +167,11 @@ impl Ticking {
     /// Returns by how much the longest pause between two requests exceeds the period.
     fn late(&self) -> f64 {
         let requests = self.server.requests(INDEX);
-        let times = requests.iter().map(|request| request.at);
-        let mut times: Vec<Instant> = times.filter(|at| *at >= self.begin.get()).collect();
+        let mut times: Vec<Instant> = requests.iter().map(|request| request.at).collect();
         times.push(Instant::now());
-        let pauses = times.windows(2).map(|pair| pair[1] - pair[0]);
-        let longest = pauses.max().unwrap_or(OBSERVED);
+        // The pause during which the observation begins counts too.
+        let pauses = times.windows(2).filter(|pair| pair[1] >= self.begin.get());
+        let longest = pauses.map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
         longest.saturating_sub(PERIOD).as_secs_f64()
     }
 }
