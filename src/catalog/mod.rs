@@ -46,6 +46,7 @@ pub use cluster::{Claim, RENEW_INTERVAL};
 use connection::{Connection, PoolSettings, Pools, Transaction, Usage};
 use engine::{execute, on_engine, select};
 pub use error::Error;
+pub use files::changed::ChangedCharts;
 pub use files::info::FetchedFiles;
 pub use files::missing::MAX_URL_CHARACTERS;
 pub use files::write::FilesResult;
@@ -319,14 +320,8 @@ impl Catalog {
         const OPERATION: &str = "write the charts of the repository";
         let namespace = commit.record.name.namespace.clone();
         let limits = &self.0.limits;
-        let chart_files = Some(commit.chart_files).filter(|mode| self.needs_files(*mode));
-        let imported_versions = chart_files.and_then(FilesMode::imported_versions);
         // Boxed, because this is by far the largest future and would be copied on the stack.
-        let write = async |tx: &mut Transaction| {
-            sync::commit::commit(tx, limits, imported_versions, commit, rows)
-                .boxed()
-                .await
-        };
+        let write = async |tx: &mut Transaction| sync::commit::commit(tx, limits, commit, rows).boxed().await;
         self.write_with(OPERATION, Usage::Commit, &namespace, COMMIT_DEADLINE, write)
             .await
     }

@@ -13,7 +13,7 @@ use super::flags::parse::CommaSeparated;
 use super::flags::resources::ResourceFlags;
 use super::{Error, failed_to, output};
 use crate::api::NamespacedName;
-use crate::catalog::{Catalog, Fence, Record};
+use crate::catalog::{Catalog, ChangedCharts, Fence, Record};
 use crate::controllers::apprepository::SyncOptions;
 use crate::controllers::apprepository::chart_files::{Batch, Importer, Worklist};
 use crate::controllers::apprepository::decision::{Decision, Mode, decide};
@@ -207,12 +207,11 @@ impl Sync {
             fresh_since: started,
         };
         let (options, credentials) = (settings.options.clone(), settings.credentials.clone());
-        let files = self.content.settings(&options.objects);
-        let context = options.context(catalog.clone(), credentials, FileAccess::Never, files.mode, origin);
+        let context = options.context(catalog.clone(), credentials, FileAccess::Never, origin);
         let metrics = Metrics::register(&mut Registry::default());
         let result = sync_completely(&Syncer::new(context.clone(), metrics.clone()), request).await?;
         Ok(Synced {
-            importer: Importer::new(context, files, metrics),
+            importer: Importer::new(context, self.content.settings(&settings.options.objects), metrics),
             spec,
             result,
         })
@@ -247,7 +246,8 @@ struct Synced {
 impl Synced {
     async fn import(self) -> Result<(), Error> {
         let mut worklist = Worklist::default();
-        let uid = &self.result.record.uid;
+        let (name, uid) = (&self.spec.name, &self.result.record.uid);
+        self.importer.skip_files(name, uid, &ChangedCharts::ALL).await?;
         loop {
             let batch = self.importer.import_batch(&self.spec, uid, &mut worklist).await?;
             if let Some(message) = worklist.take_warning() {

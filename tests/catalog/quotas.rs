@@ -1,7 +1,9 @@
 //! Limits of the bytes that a repository and a namespace store.
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{Catalog, ChartInfo, CommitSummary, Error, FilesMode, Record, StorageLimits, SyncCommit};
+use portolan::catalog::{
+    Catalog, ChangedCharts, ChartInfo, CommitSummary, Error, FilesMode, Record, StorageLimits, SyncCommit,
+};
 use rstest::rstest;
 
 use super::files::{failed, imported, of};
@@ -31,7 +33,7 @@ fn large(count: u32) -> Vec<ChartInfo> {
     (0..count).map(chart).collect()
 }
 
-pub async fn stored(fixture: &Fixture) -> (i64, i64) {
+async fn stored(fixture: &Fixture) -> (i64, i64) {
     let column = async |column: &str| {
         let sum = format!("SELECT CAST(sum({column}) AS BIGINT) FROM portolan_stored_bytes");
         fixture.tables.number(&sum).await
@@ -40,7 +42,7 @@ pub async fn stored(fixture: &Fixture) -> (i64, i64) {
 }
 
 /// Returns the sums over all rows.
-pub async fn actual(fixture: &Fixture, on: On) -> (i64, i64) {
+async fn actual(fixture: &Fixture, on: On) -> (i64, i64) {
     let size = match on {
         On::Sqlite => "octet_length(info)",
         On::Postgres => "pg_column_size(info)",
@@ -165,7 +167,7 @@ async fn empty_rows_count_too(#[values(On::Sqlite, On::Postgres)] on: On) {
     super::files::write(&fixture, [failed(&of("c0", "1.0.0"), 60)]).await;
     let skipped = fixture
         .catalog
-        .skip_files(&repository(), "uid-1", FilesMode::None)
+        .skip_files(&repository(), "uid-1", FilesMode::None, &ChangedCharts::ALL)
         .await;
     assert_eq!(skipped.unwrap(), 3);
     assert_eq!(stored(&fixture).await, actual(&fixture, on).await);

@@ -1,14 +1,14 @@
 //! Versions whose files are not imported. Kubeapps' reader fails without a row, so they get an empty one.
 
-use portolan::catalog::{ChartInfo, CommitSummary, FilesMode, SyncCommit};
+use portolan::catalog::{ChangedCharts, FilesMode};
 use rstest::rstest;
 
 use super::{
     Fixture, On, at, chart,
     files::{info, names, of, save, wanted},
-    quotas::{actual, stored},
-    record, repository, rows,
+    repository,
 };
+use crate::support::archives::sha256;
 
 #[rstest]
 #[tokio::test]
@@ -27,7 +27,11 @@ async fn skipped_versions_get_empty_files_and_are_missing_in_another_mode(
         }
     }
     fixture.sync(charts).await;
-    let skip = async |uid: &str, mode| fixture.catalog.skip_files(&repository(), uid, mode).await.unwrap();
+    let skip = async |uid: &str, mode| {
+        let name = repository();
+        let skipped = fixture.catalog.skip_files(&name, uid, mode, &ChangedCharts::ALL);
+        skipped.await.unwrap()
+    };
     let mut newer = of("a", "2.0.0");
     if !with_digest {
         newer.digest.clear();
@@ -69,40 +73,24 @@ async fn skipped_versions_get_empty_files_and_are_missing_in_another_mode(
 }
 
 #[rstest]
-#[case::latest_on_sqlite(On::Sqlite, FilesMode::Latest, &["stable/a-1.0.0", "stable/b-2.0.0", "stable/b-1.0.0"])]
-#[case::latest_on_postgres(On::Postgres, FilesMode::Latest, &["stable/a-1.0.0", "stable/b-2.0.0", "stable/b-1.0.0"])]
-#[case::none_on_postgres(On::Postgres, FilesMode::None, &["stable/a-2.0.0", "stable/a-1.0.0", "stable/b-3.0.0", "stable/b-2.0.0", "stable/b-1.0.0"])]
-#[case::none_on_sqlite_has_no_reader(On::Sqlite, FilesMode::None, &[])]
 #[tokio::test]
-async fn a_commit_writes_empty_files_with_its_charts(
-    #[case] on: On,
-    #[case] mode: FilesMode,
-    #[case] expected: &[&str],
-) {
+async fn only_the_charts_that_a_commit_wrote_need_empty_files(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    sync(
-        &fixture,
-        mode,
-        vec![chart("a", &["2.0.0", "1.0.0"]), chart("b", &["2.0.0", "1.0.0"])],
-    )
-    .await;
-    let charts = vec![
-        chart("a", &["2.0.0", "1.0.0"]),
-        chart("b", &["3.0.0", "2.0.0", "1.0.0"]),
-    ];
-    let committed = sync(&fixture, mode, charts).await;
-    assert_eq!((committed.changed, committed.unchanged), (1, 1));
-    let mut expected = expected.to_vec();
-    expected.sort_unstable();
-    assert_eq!(fixture.files().await, expected);
-    assert_eq!(stored(&fixture).await, actual(&fixture, on).await);
-    let rest = fixture.catalog.skip_files(&repository(), "uid-1", mode).await.unwrap();
-    let without_reader = if (on, mode) == (On::Sqlite, FilesMode::None) {
-        5
-    } else {
-        0
+    let skip = async |charts: &ChangedCharts| {
+        let name = repository();
+        let skipped = fixture.catalog.skip_files(&name, "uid-1", FilesMode::None, charts);
+        skipped.await.unwrap()
     };
-    assert_eq!(rest, without_reader);
+    let first = fixture.sync(vec![chart("a", &["1.0.0"]), chart("b", &["1.0.0"])]).await;
+    assert_eq!(skip(&ChangedCharts::default()).await, 0);
+    assert_eq!(skip(&first.written).await, 2);
+    let charts = vec![chart("a", &["1.0.0"]), chart("b", &["2.0.0", "1.0.0"])];
+    let changed = fixture.sync(charts).await.written;
+    let ids: Vec<&String> = changed.listed().unwrap().iter().collect();
+    assert_eq!(ids, ["stable/b"]);
+    fixture.tables.execute("DELETE FROM files").await;
+    assert_eq!(skip(&changed).await, 2, "the versions of b");
+    assert_eq!(skip(&ChangedCharts::ALL).await, 1);
 }
 
 /// An entry of Postgres' index has at most 2,704 bytes.
@@ -110,17 +98,13 @@ async fn a_commit_writes_empty_files_with_its_charts(
 async fn a_version_with_a_long_name_gets_no_empty_files_and_stops_no_other() {
     let fixture = Fixture::new(On::Postgres).await;
     // Hardly compressible, because Postgres compresses an entry first.
-    let long: String = (0..100).map(|n| crate::support::archives::sha256(&[n])).collect();
+    let long: String = (0..100).map(|n| sha256(&[n])).collect();
     let long = format!("1.0.0-{long}");
-    let committed = sync(&fixture, FilesMode::None, vec![chart("a", &["2.0.0", &long, "1.0.0"])]).await;
-    assert_eq!((committed.added, committed.rejected), (1, Vec::new()));
+    fixture.sync(vec![chart("a", &["2.0.0", &long, "1.0.0"])]).await;
+    let name = repository();
+    let skipped = fixture
+        .catalog
+        .skip_files(&name, "uid-1", FilesMode::None, &ChangedCharts::ALL);
+    assert_eq!(skipped.await.unwrap(), 2);
     assert_eq!(fixture.files().await, ["stable/a-1.0.0", "stable/a-2.0.0"]);
-}
-
-async fn sync(fixture: &Fixture, mode: FilesMode, charts: Vec<ChartInfo>) -> CommitSummary {
-    let stored = fixture.catalog.record(&repository()).await.unwrap();
-    let expected = stored.as_ref().map(|record| record.uid.clone());
-    let mut commit = SyncCommit::new(stored.unwrap_or_else(record), expected, format!("{charts:?}"));
-    commit.chart_files = mode;
-    fixture.catalog.commit(commit, rows(charts)).await.unwrap()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use portolan::api::NamespacedName;
 use portolan::budget::Budgets;
-use portolan::catalog::{Catalog, ChartInfo, Database, FilesMode, Login, Settings as CatalogSettings};
+use portolan::catalog::{Catalog, ChartInfo, Database, Login, Settings as CatalogSettings};
 use portolan::controllers::apprepository::decision::Mode;
 use portolan::controllers::apprepository::metrics::Metrics;
 use portolan::controllers::apprepository::running_syncs::Attempt;
@@ -113,7 +113,6 @@ impl Site {
             keep_removed: None,
             spool_dir: None,
             files: FileAccess::Never,
-            chart_files: FilesMode::None,
             origin: "test".to_owned(),
         };
         Self {

@@ -43,7 +43,9 @@ impl Gate {
         let task = tokio::spawn(async move {
             loop {
                 let Ok((client, _)) = listener.accept().await else {
-                    continue; // the client is gone, or no file is left for now
+                    // No file is left for now, or the client is gone.
+                    tokio::task::yield_now().await;
+                    continue;
                 };
                 let mut cut = cuts.subscribe();
                 tokio::spawn(async move {

@@ -2,11 +2,12 @@
 
 use jiff::Timestamp;
 use sqlx::FromRow;
+use sqlx::types::Json;
 
 use crate::api::NamespacedName;
-use crate::catalog::engine::{Connection, select, sql};
+use crate::catalog::engine::{Connection, Engine, Transaction, select, sql};
 use crate::catalog::record::unsigned;
-use crate::catalog::{Error, MissingFiles, MissingFilesPage, Progress};
+use crate::catalog::{ChangedCharts, Error, MissingFiles, MissingFilesPage, Progress, StoredBytes, stored_bytes};
 
 /// Longer URLs are cut, so that the importer refuses them: it keeps a page of versions of each repository.
 pub const MAX_URL_CHARACTERS: usize = 2048;
@@ -68,6 +69,63 @@ pub(super) async fn progress(
         imported: unsigned(total - open),
         failed: unsigned(failed),
     })
+}
+
+/// Charts of one statement: one for a large repository would take longer than the server allows.
+const SKIPPED_CHARTS: usize = 20;
+
+/// Inserts empty rows for versions without one, except the first `imported_versions` of each chart.
+pub(super) async fn skip(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    imported_versions: i64,
+    charts: &ChangedCharts,
+) -> Result<u64, Error> {
+    const CHARTS: &str = "SELECT chart_id FROM charts WHERE repo_namespace = $1 AND repo_name = $2
+        AND chart_id IS NOT NULL ORDER BY chart_id";
+    let (mark, insert) = (sql!(tx, "files_mark_skipped.sql"), sql!(tx, "files_insert_skipped.sql"));
+    let charts: Vec<String> = match charts.listed() {
+        Some(charts) => charts.iter().cloned().collect(),
+        None => {
+            let rows: Vec<(String,)> = select!(fetch_all, tx, CHARTS, name);
+            rows.into_iter().map(|(chart_id,)| chart_id).collect()
+        }
+    };
+    let (mut rows, mut bytes) = (0, StoredBytes::default());
+    for charts in charts.chunks(SKIPPED_CHARTS) {
+        let charts: Vec<&str> = charts.iter().map(String::as_str).collect();
+        let sizes: Vec<i64> = match tx.executor() {
+            Engine::Sqlite(connection) => {
+                let charts = Json(&charts);
+                let query = sqlx::query(mark).bind(&name.namespace).bind(&name.name);
+                query
+                    .bind(imported_versions)
+                    .bind(charts)
+                    .execute(&mut *connection)
+                    .await?;
+                let query = sqlx::query_scalar(insert).bind(&name.namespace).bind(&name.name);
+                query.bind(imported_versions).bind(charts).fetch_all(connection).await?
+            }
+            Engine::Postgres(connection) => {
+                let query = sqlx::query(mark).bind(&name.namespace).bind(&name.name);
+                query
+                    .bind(imported_versions)
+                    .bind(&charts)
+                    .execute(&mut *connection)
+                    .await?;
+                let query = sqlx::query_scalar(insert).bind(&name.namespace).bind(&name.name);
+                query
+                    .bind(imported_versions)
+                    .bind(&charts)
+                    .fetch_all(connection)
+                    .await?
+            }
+        };
+        rows += sizes.len() as u64;
+        bytes.files += sizes.iter().sum::<i64>();
+    }
+    stored_bytes::add(tx, name, bytes).await?;
+    Ok(rows)
 }
 
 /// All columns but `next_try` are null if no files are missing now.

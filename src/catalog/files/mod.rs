@@ -10,17 +10,17 @@
 //! Kubeapps' reader fails without a row. A version whose archive can't be imported therefore gets an empty row without
 //! a digest, and a row in `portolan_files` that distinguishes it from a chart without files.
 
+pub mod changed;
 pub mod failures;
 pub mod info;
 pub mod missing;
-pub mod skipped;
 pub mod write;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{Catalog, Connection, Error, record};
+use super::{Catalog, ChangedCharts, Connection, Error, record};
 use crate::api::NamespacedName;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,15 +38,6 @@ impl FilesMode {
             Self::All => Some(false),
             Self::Latest => Some(true),
             Self::None => None,
-        }
-    }
-
-    /// Returns how many of the newest versions of each chart get files by an import; `None` if all do.
-    pub(super) const fn imported_versions(self) -> Option<usize> {
-        match self {
-            Self::All => None,
-            Self::Latest => Some(1),
-            Self::None => Some(0),
         }
     }
 }
@@ -139,19 +130,27 @@ impl Catalog {
         self.read("count the chart files", &name.namespace, progress).await
     }
 
-    /// Inserts empty rows for versions that `mode` excludes and that have no files. Returns their number.
+    /// Inserts empty rows for versions of these charts that `mode` excludes and that have no files. Returns their
+    /// number.
     ///
-    /// They count as missing again when the mode includes them. A commit does this for the charts that it writes; this
-    /// is for those that were written in another mode.
-    pub async fn skip_files(&self, name: &NamespacedName, uid: &str, mode: FilesMode) -> Result<u64, Error> {
-        let Some(imported_versions) = mode.imported_versions() else {
-            return Ok(0);
+    /// They count as missing again when the mode includes them.
+    pub async fn skip_files(
+        &self,
+        name: &NamespacedName,
+        uid: &str,
+        mode: FilesMode,
+        charts: &ChangedCharts,
+    ) -> Result<u64, Error> {
+        let imported_versions = match mode {
+            FilesMode::All => return Ok(0),
+            FilesMode::Latest => 1,
+            FilesMode::None => 0,
         };
         self.write_long("skip chart files", &name.namespace, async |tx| {
             if !record::lock_if_uid(tx, name, uid).await? {
                 return Ok(0);
             }
-            skipped::insert_all(tx, name, imported_versions).await
+            missing::skip(tx, name, imported_versions, charts).await
         })
         .await
     }

@@ -5,7 +5,6 @@ use sqlx::types::Json;
 
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, on_engine};
-use crate::catalog::files::skipped::SkippedVersions;
 use crate::catalog::{ChartRow, CommitSummary, Error, StoredBytes, stored_bytes};
 use crate::text::{printable, truncate};
 
@@ -38,9 +37,6 @@ pub(super) struct Batch {
     inserts: Vec<Insert>,
     updates: Vec<Update>,
     bytes: usize,
-    /// See [`crate::catalog::FilesMode`].
-    imported_versions: Option<usize>,
-    skipped: SkippedVersions,
 }
 
 #[derive(serde::Serialize)]
@@ -60,19 +56,9 @@ struct Update {
 }
 
 impl Batch {
-    pub(super) fn new(imported_versions: Option<usize>) -> Self {
-        Self {
-            imported_versions,
-            ..Self::default()
-        }
-    }
-
     pub(super) fn push(&mut self, row: ChartRow, change: RowChange) -> Result<(), Error> {
         let info = to_raw_value(&row.info)?;
         self.bytes += info.get().len();
-        if let Some(imported_versions) = self.imported_versions {
-            self.skipped.add(&row.chart_id, &row.info, imported_versions);
-        }
         match change {
             RowChange::Insert => self.inserts.push(Insert {
                 chart_id: row.chart_id,
@@ -104,13 +90,13 @@ impl Batch {
         name: &NamespacedName,
         committed: &mut CommitSummary,
     ) -> Result<(), Error> {
-        let batch = std::mem::replace(self, Self::new(self.imported_versions));
+        let batch = std::mem::take(self);
+        let inserts = batch.inserts.iter().map(|insert| insert.chart_id.clone());
+        committed
+            .written
+            .extend(inserts.chain(batch.updates.iter().map(|update| update.chart_id.clone())));
         committed.added += write_all(tx, name, &batch.inserts, committed).await?;
         committed.changed += write_all(tx, name, &batch.updates, committed).await?;
-        let mut skipped = batch.skipped;
-        skipped.remove_charts(&committed.rejected);
-        let (_, bytes) = skipped.insert(tx, name).await?;
-        committed.bytes += bytes;
         Ok(())
     }
 }

@@ -25,7 +25,7 @@ use crate::catalog::files::failures;
 use crate::catalog::repositories::ReposRow;
 use crate::catalog::stored_bytes::{self, Limits, StoredBytes};
 use crate::catalog::{
-    ChartRow, DigestUpdate, Error, FilesMode, HistoryEntry, OciRemovals, Record, Retention, history, record,
+    ChangedCharts, ChartRow, DigestUpdate, Error, HistoryEntry, OciRemovals, Record, Retention, history, record,
 };
 
 /// Completes the record and returns the history entry, if any. Runs inside the transaction.
@@ -43,8 +43,6 @@ pub struct SyncCommit {
     pub oci_removals: Option<OciRemovals>,
     /// `None`: every chart has a row, and stored digests are deleted.
     pub digests: Option<DigestUpdate>,
-    /// Versions that it excludes get empty files.
-    pub chart_files: FilesMode,
     /// A user requested the sync: creation times are compared, failed files and icons are tried again, and the stored
     /// bytes are counted again.
     pub is_complete: bool,
@@ -61,7 +59,6 @@ impl SyncCommit {
             retention: None,
             oci_removals: None,
             digests: None,
-            chart_files: FilesMode::default(),
             is_complete: false,
         }
     }
@@ -85,7 +82,6 @@ impl fmt::Debug for SyncCommit {
             .field("retention", &self.retention)
             .field("oci_removals", &self.oci_removals)
             .field("digests", &self.digests)
-            .field("chart_files", &self.chart_files)
             .field("is_complete", &self.is_complete)
             .finish_non_exhaustive()
     }
@@ -101,6 +97,7 @@ pub struct CommitSummary {
     pub rejected: Vec<(String, String)>,
     pub repos_id: i64,
     pub kept: u64,
+    pub written: ChangedCharts,
     /// Change of the stored bytes.
     pub bytes: StoredBytes,
 }
@@ -115,7 +112,6 @@ impl CommitSummary {
 pub(in crate::catalog) async fn commit(
     tx: &mut Transaction,
     limits: &Limits,
-    imported_versions: Option<usize>,
     commit: SyncCommit,
     rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
 ) -> Result<CommitSummary, Error> {
@@ -127,7 +123,6 @@ pub(in crate::catalog) async fn commit(
         retention,
         oci_removals,
         digests,
-        chart_files: _,
         is_complete,
     } = commit;
     let name = record.name.clone();
@@ -149,12 +144,7 @@ pub(in crate::catalog) async fn commit(
     }
     let index_cache = IndexCache::load(tx, &record, digests).await?;
     let unchanged = index_cache.unchanged_rows();
-    let options = diff::Options {
-        retention,
-        compares_times: is_complete,
-        imported_versions,
-    };
-    let diff = diff::charts(tx, &name, rows, options, unchanged, &mut committed);
+    let diff = diff::charts(tx, &name, rows, retention, is_complete, unchanged, &mut committed);
     diff.boxed().await?;
     index_cache.save(tx, &name, &committed.rejected).await?;
     // As in Kubeapps, an unchanged index does not touch the row.

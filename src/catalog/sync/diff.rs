@@ -13,27 +13,21 @@ use crate::catalog::{ChartRow, CommitSummary, Error, RepoRef, Retention, StoredB
 
 const DELETE_BATCH: usize = 1000;
 
-pub(super) struct Options {
-    pub retention: Option<Retention>,
-    /// A chart that differs only in creation times is written.
-    pub compares_times: bool,
-    /// Other versions of changed charts get empty files; `None`: no versions do.
-    pub imported_versions: Option<usize>,
-}
-
-/// Writes changed charts, and deletes or retains missing ones. `unchanged_rows` are not in `rows`.
+/// Writes changed charts, and deletes or retains missing ones. `unchanged_rows` are not in `rows`. A chart that differs
+/// only in creation times is written if `compares_times`.
 pub(super) async fn charts(
     tx: &mut Transaction,
     name: &NamespacedName,
     rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
-    options: Options,
+    retention: Option<Retention>,
+    compares_times: bool,
     unchanged_rows: &HashMap<String, i64>,
     committed: &mut CommitSummary,
 ) -> Result<(), Error> {
-    let mut plan = RetentionPlan::load(tx, name, options.retention).await?;
+    let mut plan = RetentionPlan::load(tx, name, retention).await?;
     let comparison = Comparison {
         versions: plan.is_enabled(),
-        times: options.compares_times,
+        times: compares_times,
     };
     let StoredCharts {
         charts: mut stored,
@@ -42,7 +36,7 @@ pub(super) async fn charts(
     } = StoredCharts::read(tx, name, unchanged_rows, comparison).boxed().await?;
     committed.unchanged += unchanged_rows.len() as u64;
     committed.bytes.charts -= nameless_bytes;
-    let (mut batch, mut repo) = (Batch::new(options.imported_versions), None);
+    let (mut batch, mut repo) = (Batch::default(), None);
     for row in rows {
         let mut row = row.map_err(|source| Error::Rows { source })?;
         repo.get_or_insert_with(|| row.info.repo.clone());

@@ -45,7 +45,7 @@ const MIN_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// like our own write.
 const STALE_RETRY: Duration = Duration::from_millis(500);
 /// Pause until an API group is looked for again.
-const UNSERVED_RETRY: Duration = Duration::from_secs(5);
+const GROUP_RETRY: Duration = Duration::from_secs(5);
 
 pub struct Reconciler {
     pub store: Store<Cached<CachedApplication>>,
@@ -132,7 +132,7 @@ impl Reconciler {
                     self.publish_release(application, Event::normal("Released", note)).await;
                 }
                 Ok(Released::Incomplete) => return Ok(Action::requeue_after(Duration::ZERO)),
-                Ok(Released::Unserved) => return Ok(Action::requeue_after(UNSERVED_RETRY)),
+                Ok(Released::GroupMissing) => return Ok(Action::requeue_after(GROUP_RETRY)),
                 Err(error) => {
                     let message = format!("failed to release components before the deletion: {error}");
                     self.publish_release(application, Event::warning("ReleaseFailed", &message))

@@ -12,7 +12,7 @@ use super::sync::location::FileAccess;
 use super::sync::object_limits::ObjectLimits;
 use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, NAME, SLOW, chart_files};
 use crate::budget::Budgets;
-use crate::catalog::{Catalog, FilesMode};
+use crate::catalog::Catalog;
 use crate::helm::index::DecodeLimits;
 use crate::http::{Fetcher, Limits};
 use crate::runtime::workqueue::ClassLimits;
@@ -95,7 +95,6 @@ impl SyncOptions {
         catalog: Catalog,
         credentials: CredentialSource,
         files: FileAccess,
-        chart_files: FilesMode,
         origin: String,
     ) -> SyncContext {
         SyncContext {
@@ -112,7 +111,6 @@ impl SyncOptions {
             keep_removed: self.keep_removed,
             spool_dir: self.spool_dir,
             files,
-            chart_files,
             origin,
         }
     }

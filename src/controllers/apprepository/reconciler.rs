@@ -30,7 +30,7 @@ use super::sync::Syncer;
 use super::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
 use super::{CLEANUP, NAME, SLOW};
 use crate::api::{AppRepository, NamespacedName};
-use crate::catalog::{self, Catalog, Fence, Handled, Record, State};
+use crate::catalog::{self, Catalog, ChangedCharts, Fence, Handled, Record, State};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::Event;
 use crate::runtime::kube_client::ApiError;
@@ -177,7 +177,7 @@ impl Reconciler {
         }
         match decision {
             Decision::Suspended | Decision::Wait => {
-                self.after_sync(name, record.as_ref()).await;
+                self.after_sync(name, record.as_ref(), ChangedCharts::default()).await;
                 self.write_status(object, &spec, record.as_ref(), None, Phase::Idle)
                     .await?;
                 Ok(if spec.suspended {
@@ -260,6 +260,7 @@ impl Reconciler {
     ) -> Result<Action, ReconcileError> {
         let spec = request.spec.clone();
         let (previous, started) = (request.previous.clone(), request.started);
+        let is_complete_sync = request.mode == Mode::Complete;
         if has_to_show_syncing(object, &spec, previous.is_some()) {
             let written = self
                 .write_status(object, &spec, previous.as_ref(), None, Phase::Syncing)
@@ -313,7 +314,8 @@ impl Reconciler {
             SyncOutcome::Failed(_) => "stalled",
         });
         self.observe(&record);
-        self.after_sync(name, Some(&record)).await;
+        let changed = changed_charts(&outcome, previous.as_ref(), is_complete_sync);
+        self.after_sync(name, Some(&record), changed).await;
         for event in events::sync_events(&spec, previous.as_ref(), &record, &outcome) {
             self.origin.publish(&object.metadata, event).await;
         }
@@ -335,12 +337,12 @@ impl Reconciler {
         }
     }
 
-    async fn after_sync(&self, name: &NamespacedName, record: Option<&Record>) {
+    async fn after_sync(&self, name: &NamespacedName, record: Option<&Record>, changed: ChangedCharts) {
         let Some(record) = record.filter(|record| has_charts(record)) else {
             return;
         };
         if let Some(imports) = &self.imports {
-            imports.enqueue(record);
+            imports.enqueue(record, changed);
         }
         // Kubeapps' CronJobs stay until all charts are synced.
         if let Some(remover) = self
@@ -441,6 +443,16 @@ impl Reconciler {
 }
 
 /// Returns the class whose workers sync a repository. No other class does, so that a repository has one worker.
+/// Returns the charts whose versions may lack rows of files after a sync.
+fn changed_charts(outcome: &SyncOutcome, previous: Option<&Record>, is_complete_sync: bool) -> ChangedCharts {
+    let is_trusted = previous.is_some_and(|previous| previous.trusted);
+    match outcome {
+        SyncOutcome::Synced { committed, .. } if is_trusted && !is_complete_sync => committed.written.clone(),
+        SyncOutcome::Synced { .. } | SyncOutcome::Interrupted(_) => ChangedCharts::ALL,
+        SyncOutcome::NotModified | SyncOutcome::Failed(_) => ChangedCharts::default(),
+    }
+}
+
 const fn class(is_slow: bool) -> &'static str {
     if is_slow { SLOW } else { NAME }
 }

@@ -80,7 +80,7 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
     };
     let (id, file_access) = (origin.id().to_owned(), file_access(context, options));
     let sync_options = options.sync.clone();
-    let syncs = sync_options.context(catalog.clone(), credentials, file_access, options.chart_files.mode, id);
+    let syncs = sync_options.context(catalog.clone(), credentials, file_access, id);
     let imports = ImportQueue::new(context.queue.clone(), Arc::clone(&states), options.chart_files.mode);
     let has_imports = options.import_after_sync && options.chart_files.has_imports(catalog);
     let files = FilesReconciler {

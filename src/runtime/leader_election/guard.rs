@@ -63,7 +63,9 @@ impl LeaderGuard {
     pub async fn release(mut self) {
         self.stop.cancel();
         // A panic of the task needs no handling here.
-        let _ = timeout(RELEASE_TIMEOUT, &mut self.task).await;
+        if timeout(RELEASE_TIMEOUT, &mut self.task).await.is_err() {
+            tracing::warn!("failed to release lease in time, it will expire");
+        }
     }
 }
 

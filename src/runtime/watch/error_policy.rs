@@ -14,7 +14,7 @@ const REQUIRED_POLL: Duration = Duration::from_secs(3);
 const OPTIONAL_POLL: Duration = Duration::from_secs(30);
 /// Maximum delay between attempts. With the 30 s of client-go, a watch may be back half a minute after its API server.
 const MAX_BACKOFF: Duration = Duration::from_secs(6);
-/// The same while nothing responds, because an API server that has just started also refuses some requests.
+/// Maximum delay while the API server does not respond: when it has started, it still refuses some requests.
 const MAX_UNREACHABLE_BACKOFF: Duration = Duration::from_secs(3);
 /// Denials in a row of a watch that worked before, until it counts as forbidden: an API server that starts refuses
 /// requests until it knows the roles.
@@ -86,7 +86,10 @@ pub(super) struct Retry {
 #[derive(Default)]
 pub(super) struct Failures {
     backoff: DefaultBackoff,
-    was_unreachable: bool,
+    /// The API server did not respond to the last request.
+    is_unreachable: bool,
+    /// The delay has started again in this series.
+    has_restarted: bool,
     brief_denials: u32,
     first_and_last: Option<(Instant, Instant)>,
     /// The last logged failure: true for a missing definition.
@@ -128,16 +131,18 @@ impl Failures {
     /// Ends the series. Returns true if a failure was logged.
     pub(super) fn reset(&mut self) -> bool {
         self.backoff.reset();
+        self.has_restarted = false;
         self.first_and_last = None;
         self.logged.take().is_some()
     }
 
     pub(super) fn retry(&mut self, policy: ErrorPolicy, failure: &Failure, is_brief: bool) -> Retry {
-        let is_unreachable = failure.code.is_none();
-        if std::mem::replace(&mut self.was_unreachable, is_unreachable) && !is_unreachable {
+        let was_unreachable = std::mem::replace(&mut self.is_unreachable, failure.code.is_none());
+        // Once: not each time that a load balancer selects another server.
+        if was_unreachable && !self.is_unreachable && !std::mem::replace(&mut self.has_restarted, true) {
             self.backoff.reset();
         }
-        let max = if is_unreachable {
+        let max = if self.is_unreachable {
             MAX_UNREACHABLE_BACKOFF
         } else {
             MAX_BACKOFF
@@ -257,5 +262,7 @@ mod tests {
         assert!(wait(Some(403)) < MAX_UNREACHABLE_BACKOFF, "the delay starts again");
         let refused: Vec<Duration> = (0..10).map(|_| wait(Some(403))).collect();
         assert_eq!(refused.iter().max(), Some(&MAX_BACKOFF));
+        wait(None);
+        assert_eq!(wait(Some(503)), MAX_BACKOFF, "once in a series");
     }
 }

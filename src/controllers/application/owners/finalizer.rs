@@ -95,7 +95,7 @@ pub enum Released {
     Complete,
     Incomplete,
     /// The API server does not serve a group now, perhaps because an aggregated API is down.
-    Unserved,
+    GroupMissing,
 }
 
 /// Removes the owner references to an Application that is being deleted. Objects are listed live: a cache may lack a
@@ -103,14 +103,14 @@ pub enum Released {
 pub async fn release(client: &Client, application: &CachedApplication) -> Result<Released, ChangeError> {
     let spec = &application.spec;
     // From the first patch, so that each call makes progress although lists may take long.
-    let (mut start, mut is_unserved) = (None, false);
+    let (mut start, mut is_group_missing) = (None, false);
     let served = call(discover(client)).await?;
     let remove = OwnerChange::Remove(spec.uid.clone());
     for kind in &spec.recorded_kinds {
         let Some(resource) = served.get(kind) else {
             // Objects of a removed kind are gone.
             let has_group = served.keys().any(|served| served.group == kind.group);
-            is_unserved |= !has_group && is_recent(&application.metadata);
+            is_group_missing |= !has_group && is_recent(&application.metadata);
             continue;
         };
         if !resource.is_namespaced {
@@ -127,8 +127,8 @@ pub async fn release(client: &Client, application: &CachedApplication) -> Result
             try_join_all(released).await?;
         }
     }
-    Ok(if is_unserved {
-        Released::Unserved
+    Ok(if is_group_missing {
+        Released::GroupMissing
     } else {
         Released::Complete
     })
@@ -136,7 +136,9 @@ pub async fn release(client: &Client, application: &CachedApplication) -> Result
 
 fn is_recent(deleting: &ObjectMeta) -> bool {
     let deleted = deleting.deletion_timestamp.as_ref().map(|time| time.0);
-    deleted.is_some_and(|deleted| Timestamp::now().duration_since(deleted) < GROUP_OUTAGE)
+    let age = deleted.map(|deleted| Timestamp::now().duration_since(deleted));
+    // A negative age comes from a clock that is behind the API server's.
+    age.is_some_and(|age| (SignedDuration::ZERO..GROUP_OUTAGE).contains(&age))
 }
 
 /// Removes the finalizer, which ends a deletion.

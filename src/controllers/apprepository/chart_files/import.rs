@@ -12,7 +12,7 @@ use super::archive::{Archive, ArchiveFetcher, BUSY_PAUSE, ImportError};
 use super::icon::IconFetcher;
 use super::turn::{self, Deferred, Fetched};
 use crate::api::{Files, NamespacedName, SkippedEntry};
-use crate::catalog::{self, FilesMode, FilesResult, MissingFiles, MissingIcon, SaveOutcome};
+use crate::catalog::{self, ChangedCharts, FilesMode, FilesResult, MissingFiles, MissingIcon, SaveOutcome};
 use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::SyncContext;
@@ -56,8 +56,6 @@ pub enum Batch {
 pub struct Worklist {
     files: VecDeque<MissingFiles>,
     icons: VecDeque<MissingIcon>,
-    /// UID of the repository whose versions without files have empty rows. Later commits keep it so.
-    prepared_for: Option<String>,
     /// An archive with another digest than the index contains, not yet reported.
     warning: Option<String>,
 }
@@ -105,17 +103,26 @@ impl Importer {
         }
     }
 
+    /// Inserts empty rows for versions of these charts whose files are not imported.
+    pub async fn skip_files(
+        &self,
+        name: &NamespacedName,
+        uid: &str,
+        charts: &ChangedCharts,
+    ) -> Result<(), catalog::Error> {
+        let (catalog, mode) = (&self.context.catalog, self.settings.mode);
+        if catalog.needs_files(mode) && !charts.is_empty() {
+            catalog.skip_files(name, uid, mode, charts).await?;
+        }
+        Ok(())
+    }
+
     pub async fn import_batch(
         &self,
         spec: &RepositorySpec,
         uid: &str,
         worklist: &mut Worklist,
     ) -> Result<Batch, catalog::Error> {
-        let catalog = &self.context.catalog;
-        if catalog.needs_files(self.settings.mode) && worklist.prepared_for.as_deref() != Some(uid) {
-            catalog.skip_files(&spec.name, uid, self.settings.mode).await?;
-            worklist.prepared_for = Some(uid.to_owned());
-        }
         let next_try = self.look_up(spec, worklist).await?;
         if worklist.files.is_empty() && worklist.icons.is_empty() {
             return Ok(Batch::Done(next_try));
@@ -125,7 +132,11 @@ impl Importer {
         };
         let mut deferred = match self.import_files(spec, uid, &session, worklist).await {
             Err(error @ catalog::Error::QuotaExceeded { .. }) => {
-                (worklist.files, worklist.icons) = Default::default();
+                let warning = worklist.warning.take();
+                *worklist = Worklist {
+                    warning,
+                    ..Worklist::default()
+                };
                 return Ok(Batch::QuotaExceeded(error.to_string()));
             }
             deferred => deferred?,

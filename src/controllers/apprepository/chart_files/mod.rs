@@ -25,7 +25,7 @@ use super::state::RepositoryStates;
 use super::status::ImportProgress;
 use crate::api::Files;
 use crate::api::NamespacedName;
-use crate::catalog::{Catalog, FilesMode, Handled, Record};
+use crate::catalog::{Catalog, ChangedCharts, FilesMode, Handled, Record};
 use crate::helm::archive as helm_archive;
 use crate::runtime::controller::Key;
 use crate::runtime::workqueue::{Priority, Queue};
@@ -61,6 +61,8 @@ pub struct ImportState {
     /// Progress shown in the status; `None` until counted.
     progress: Option<Files>,
     worklist: Option<WaitingWorklist>,
+    /// Charts whose versions may lack rows; `None`: all, since this process has not looked.
+    unchecked: Option<ChangedCharts>,
     reported: Option<Instant>,
     is_over_quota: bool,
     /// A digest mismatch was reported since the last sync.
@@ -148,9 +150,12 @@ impl ImportQueue {
     }
 
     /// Enqueues the import, unless it was already enqueued for the same charts.
-    pub fn enqueue(&self, record: &Record) {
+    pub fn enqueue(&self, record: &Record, changed: ChangedCharts) {
         let (name, charts) = (record.name.clone(), SyncId::of(record));
         let enqueue = |import: &mut ImportState| {
+            if let Some(unchecked) = &mut import.unchecked {
+                unchecked.append(changed);
+            }
             let is_new = import.enqueued.as_ref() != Some(&charts);
             if is_new {
                 import.enqueued = Some(charts);
@@ -171,6 +176,19 @@ impl ImportQueue {
         let (waiting, reported) = self.update(name, |import| (import.worklist.take(), import.reported.take()));
         let worklist = waiting.map(|mut waiting| mem::take(&mut waiting.worklist));
         (worklist.unwrap_or_default(), reported)
+    }
+
+    fn take_unchecked(&self, name: &NamespacedName) -> ChangedCharts {
+        let taken = self.update(name, |import| import.unchecked.replace(ChangedCharts::default()));
+        taken.unwrap_or(ChangedCharts::ALL)
+    }
+
+    fn restore_unchecked(&self, name: &NamespacedName, charts: ChangedCharts) {
+        self.update(name, |import| {
+            if let Some(unchecked) = &mut import.unchecked {
+                unchecked.append(charts);
+            }
+        });
     }
 
     fn suspend(&self, name: &NamespacedName, worklist: Worklist, reported: Option<Instant>) {

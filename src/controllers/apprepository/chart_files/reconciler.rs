@@ -83,14 +83,10 @@ impl FilesReconciler {
                 Action::requeue_after(time)
             }
             Batch::Done(Some(time)) => {
-                self.imports.suspend(name, worklist, None);
                 let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
                 Action::requeue_after(wait)
             }
-            Batch::Done(None) | Batch::QuotaExceeded(_) => {
-                self.imports.suspend(name, worklist, None);
-                Action::Done
-            }
+            Batch::Done(None) | Batch::QuotaExceeded(_) => Action::Done,
         })
     }
 
@@ -140,6 +136,11 @@ impl FilesReconciler {
         });
         if !is_synced {
             return Ok(None);
+        }
+        let unchecked = self.imports.take_unchecked(&spec.name);
+        if let Err(error) = self.importer.skip_files(&spec.name, &spec.uid, &unchecked).await {
+            self.imports.restore_unchecked(&spec.name, unchecked);
+            return Err(error);
         }
         self.importer.import_batch(&spec, &spec.uid, worklist).await.map(Some)
     }

@@ -152,7 +152,6 @@ impl Run<'_> {
         commit.retention = self.retention(retain, filtered_out);
         commit.digests = digests;
         commit.oci_removals = Some(gone).filter(|gone| !gone.is_empty());
-        commit.chart_files = self.syncer.context.chart_files;
         commit.is_complete = self.request.mode == Mode::Complete;
         let committed = match self.catalog().commit(commit, rows).await {
             Ok(committed) => committed,

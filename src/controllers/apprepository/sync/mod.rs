@@ -36,7 +36,7 @@ use super::secrets::source::CredentialSource;
 use super::spec::{Kind, RepositorySpec};
 use crate::api::NamespacedName;
 use crate::budget::{Budgets, Full, Reservation};
-use crate::catalog::{self, Baseline, Catalog, DigestUpdate, FilesMode, OciRemovals, Record, Refused, RetainedPart};
+use crate::catalog::{self, Baseline, Catalog, DigestUpdate, OciRemovals, Record, Refused, RetainedPart};
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
 use download_cache::{Download, DownloadCache, DownloadRequest};
@@ -66,7 +66,6 @@ pub struct SyncContext {
     /// Directory of temporary files; `None` for the system's default.
     pub spool_dir: Option<PathBuf>,
     pub files: FileAccess,
-    pub chart_files: FilesMode,
     /// Marks the rows of this process; see [`super::origin::Origin::id`].
     pub origin: String,
 }
