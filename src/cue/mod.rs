@@ -7,7 +7,7 @@
 //!                                       └── yielded, if another ◄──┴─► killed: timeout, memory, canceled
 //!                                           namespace waits
 //! ```
-//! Templates are untrusted, and an evaluation can't be interrupted: it may run for ever or take gigabytes. So each process
+//! Templates are untrusted, and an evaluation can't be interrupted: it may never end, or take gigabytes. So each process
 //! is watched and killed at a limit. It is replaced after a number of evaluations too, because the library of the
 //! evaluator never frees its errors.
 
