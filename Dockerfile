@@ -1,26 +1,31 @@
 # syntax=docker/dockerfile:1
 
+FROM golang:1.26-bookworm AS go
+
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
-# SQLite and ring need a C compiler.
+# CUE is written in Go.
+COPY --from=go /usr/local/go /usr/local/go
+RUN ln -s /usr/local/go/bin/go /usr/local/bin/go
+# SQLite, ring and CUE need a C compiler.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends build-essential \
     && rm -rf /var/lib/apt/lists/*
 
 # Caches the dependencies in a separate layer. Cargo requires a source file for each declared target.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir src benches \
+RUN mkdir -p src/bin benches \
     && touch src/lib.rs \
-    && echo 'fn main() {}' > src/main.rs \
+    && echo 'fn main() {}' | tee src/main.rs > src/bin/portolan-cue.rs \
     && awk -F '"' '/^\[/ { bench = $0 == "[[bench]]" } bench && /^name/ { print "benches/" $2 ".rs" }' Cargo.toml | xargs -r touch \
-    && cargo build --release --locked --bin portolan
+    && cargo build --release --locked --features cue --bins
 
 COPY migrations migrations
 COPY charts/portolan/crds charts/portolan/crds
 COPY src src
 # Cargo compares modification times, and the placeholders above may be newer than the checkout.
-RUN touch src/lib.rs src/main.rs \
-    && cargo build --release --locked --bin portolan
+RUN touch src/lib.rs src/main.rs src/bin/portolan-cue.rs \
+    && cargo build --release --locked --features cue --bins
 
 # Under the names of the replaced programs, Portolan accepts their arguments.
 RUN mkdir /names \
@@ -30,7 +35,7 @@ RUN mkdir /names \
 
 # glibc and CA certificates; no shell, no package manager.
 FROM gcr.io/distroless/cc-debian12:nonroot
-COPY --from=build /src/target/release/portolan /usr/local/bin/portolan
+COPY --from=build /src/target/release/portolan /src/target/release/portolan-cue /usr/local/bin/
 COPY --from=build /names/ /
 # Returns memory to the system after syncs; by default glibc keeps an arena per thread and the memory freed in it.
 ENV MALLOC_ARENA_MAX=1

@@ -3,6 +3,8 @@
 DATABASE_URL ?= sqlite://target/portolan.db
 MANIFESTS ?= examples
 IMAGE ?= portolan:dev
+# Cargo features of `make lint`; `cue` adds portolan-cue, which needs Go.
+FEATURES ?=
 FUZZ_TIME ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard fuzz/seeds/*))
 
@@ -26,12 +28,12 @@ check: lint ## check formatting, lints and unit tests within a minute; real inde
 	PORTOLAN_CORPUS= cargo test --locked --lib -- $(ARGS)
 
 test: tools ## run all tests; the first run builds the tools (ARGS= is passed to the test binaries, TEST_THREADS=)
-	cargo test --locked --doc
-	cargo test --locked --lib --bins -- $(ARGS)
-	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test main -- $(ARGS)
+	cargo test --locked --features cue --doc
+	cargo test --locked --features cue --lib --bins -- $(ARGS)
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --features cue --test main -- $(ARGS)
 
 chaos: tools ## inject faults for half an hour and write docs/reliability.md (ROUNDS=, HOLD= seconds)
-	ROUNDS=$(ROUNDS) HOLD=$(HOLD) cargo test --locked --test main isolation::chaos::chaos -- --ignored --nocapture
+	ROUNDS=$(ROUNDS) HOLD=$(HOLD) cargo test --locked --features cue --test main isolation::chaos::chaos -- --ignored --nocapture
 
 bench: tools ## run the benchmarks (ARGS=--record writes the results to docs/performance.md and README.md)
 	cargo bench --locked --bench sync -- $(ARGS)
@@ -48,9 +50,9 @@ fuzz: ## run each fuzz target for FUZZ_TIME seconds; needs cargo-fuzz and nightl
 fmt: ## format the code
 	cargo fmt
 
-lint: ## check formatting and run clippy, as CI does
+lint: ## check formatting and run clippy (FEATURES=cue adds portolan-cue, as CI does)
 	cargo fmt --check
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --all-targets --features "$(FEATURES)" -- -D warnings
 
 loc: ## count lines of production code, doc comments and other comments in src/
 	@find src -name '*.rs' ! -path '*/tests/*' ! -name 'tests.rs' ! -name '*_tests.rs' | xargs awk -f tests/loc.awk

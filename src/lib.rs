@@ -24,6 +24,7 @@ pub mod catalog;
 pub mod clock;
 pub mod cmd;
 pub mod controllers;
+pub mod cue;
 pub mod helm;
 pub mod http;
 pub mod jq;

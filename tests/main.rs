@@ -12,6 +12,7 @@ mod architecture;
 mod catalog;
 mod cluster;
 mod commands;
+mod cue;
 mod files;
 mod filter;
 mod fuzz;

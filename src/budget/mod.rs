@@ -95,6 +95,13 @@ impl Budget {
         self.0.limit.div_ceil(2)
     }
 
+    /// Returns true if the namespace holds more than its share while another waits. Its holders should return something.
+    #[must_use]
+    pub fn is_over_share(&self, namespace: &str) -> bool {
+        let state = self.0.state.lock();
+        state.shares.held(namespace) > self.share() && state.shares.has_waiters_besides(namespace)
+    }
+
     /// Reserves `amount`, or the share of a namespace if that is less, as soon as it is the namespace's turn. Dropping the
     /// future gives up the place in the queue.
     pub async fn reserve(&self, namespace: &str, amount: u64, deadline: Duration) -> Result<Reservation, Exhausted> {

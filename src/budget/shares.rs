@@ -85,6 +85,10 @@ impl<T> Shares<T> {
         id
     }
 
+    pub(super) fn has_waiters_besides(&self, namespace: &str) -> bool {
+        self.waiting.iter().any(|(name, _)| **name != *namespace)
+    }
+
     /// Removes a waiter. Returns false if it was already served.
     pub(super) fn leave(&mut self, id: u64) -> bool {
         let mut has_left = false;

@@ -65,6 +65,18 @@ async fn a_namespace_holds_at_most_half_while_another_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_namespace_is_over_its_share_only_while_another_waits() {
+    let budget = Budget::new("test", 2);
+    let mut held = vec![reserve(&budget, "a", 1).await, reserve(&budget, "a", 1).await];
+    let _more = waiting(&budget, "a", 1);
+    assert!(!budget.is_over_share("a"));
+    let _other = waiting(&budget, "b", 1);
+    assert!(budget.is_over_share("a") && !budget.is_over_share("b"));
+    held.pop();
+    assert!(!budget.is_over_share("a"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_large_amount_is_not_overtaken_by_small_ones() {
     let budget = Budget::new("test", 10);
     let held = [reserve(&budget, "a", 4).await, reserve(&budget, "a", 4).await];

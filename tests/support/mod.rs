@@ -7,6 +7,7 @@ pub mod archives;
 pub mod chart_server;
 pub mod control_plane;
 pub mod corpus;
+pub mod cue;
 pub mod eventually;
 pub mod fault_proxy;
 pub mod forward;

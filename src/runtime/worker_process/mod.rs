@@ -1,14 +1,14 @@
 //! Child processes for work on untrusted input that no limit inside a process can bound.
 //!
 //! ```text
-//!  thread of the work ─► checkout ─► Worker::call ──frame──► child: reader ─► thread with its own stack ─► handler
-//!                            ▲            │       ◄──frame──
-//!                            └── idle ◄───┴─ error, deadline, cancellation, too much memory kept: killed
+//!  thread of the work ─► checkout ─► Worker::call ──message──► child: reader ─► thread with its own stack ─► handler
+//!                            ▲            │       ◄──message──
+//!                            └── idle ◄───┴─ error, deadline, cancellation, too much memory, not reusable: killed
 //! ```
-//! A child is this program with a private argument. It has no environment, no files and no network, since its only
-//! descriptors are a socket to its parent and a pipe for its last words. It limits its own memory and CPU time, and
-//! ends when the socket closes, so that none outlives its parent. Children start on demand, one for each thread that works
-//! (which holds a CPU permit), and end after [`IDLE`] without work.
+//! A child is this program with a private argument, or another program. It has no files and no network, since its only
+//! descriptors are a socket to its parent and a pipe for its last words, and only the environment that its runtime needs.
+//! It limits its own memory (and CPU time), and ends when the socket closes, so that none outlives its parent. Children
+//! start on demand, one for each thread that works (which holds a permit), and end after [`IDLE`] without work.
 
 mod child;
 mod frame;
@@ -16,6 +16,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -25,18 +26,36 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-pub use child::{Limits, limit_cpu, serve};
-use process::Process;
+pub use child::{Limits, limit_cpu, serve, serve_lines};
+pub use frame::Framing;
+use process::{Process, resident_bytes};
 
 /// A child without work ends after this time.
 const IDLE: Duration = Duration::from_secs(60);
-/// A child that keeps more memory than this after its work is replaced, so that the next one has its full limit.
-const MAX_KEPT: u64 = 8 * 1024 * 1024;
 
 #[derive(Clone, Debug)]
 pub struct Program {
-    pub path: PathBuf,
+    /// The first that exists is started.
+    pub paths: Vec<PathBuf>,
+    /// The name of the process for `ps`.
+    pub name: &'static str,
     pub arguments: Vec<OsString>,
+    pub environment: Vec<(&'static str, String)>,
+    pub framing: Framing,
+    /// Maximum length of a response: the child may be under the control of its input.
+    pub max_response: usize,
+    /// A child that uses more during a call is killed. For programs that can't be trusted to limit themselves.
+    pub max_memory: Option<u64>,
+}
+
+/// The use of a child since its start.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    pub calls: u32,
+    /// Calls reported by [`Worker::count_failure`].
+    pub failures: u32,
+    /// Resident bytes besides the program itself, if known.
+    pub memory: Option<u64>,
 }
 
 /// The reason why a child gave no answer. It is killed in each case.
@@ -64,15 +83,29 @@ pub struct WorkerProcesses(Arc<Inner>);
 
 struct Inner {
     program: Program,
-    idle: Mutex<Vec<(Instant, Process)>>,
+    is_reusable: Box<dyn Fn(Usage) -> bool + Send + Sync>,
+    idle: Mutex<Idle>,
+    running: Arc<Running>,
+}
+
+/// The IDs of all children.
+type Running = Mutex<BTreeSet<u32>>;
+
+#[derive(Default)]
+struct Idle {
+    processes: Vec<(Instant, Process)>,
+    has_reaper: bool,
 }
 
 impl WorkerProcesses {
+    /// A child is replaced after a call unless `is_reusable`.
     #[must_use]
-    pub fn new(program: Program) -> Self {
+    pub fn new(program: Program, is_reusable: impl Fn(Usage) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(Inner {
             program,
+            is_reusable: Box::new(is_reusable),
             idle: Mutex::default(),
+            running: Arc::default(),
         }))
     }
 
@@ -80,11 +113,11 @@ impl WorkerProcesses {
     pub fn checkout(&self) -> Result<Worker, WorkerError> {
         loop {
             // The last one used: the others reach their end.
-            let idle = self.0.idle.lock().pop();
+            let idle = self.0.idle.lock().processes.pop();
             let process = match idle {
                 Some((_, process)) if !process.is_running() => continue,
                 Some((_, process)) => process,
-                None => Process::start(&self.0.program).map_err(WorkerError::Start)?,
+                None => Process::start(&self.0.program, &self.0.running).map_err(WorkerError::Start)?,
             };
             return Ok(Worker {
                 pool: self.clone(),
@@ -93,28 +126,49 @@ impl WorkerProcesses {
         }
     }
 
+    /// Returns the resident memory of all children besides the program itself.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        let running = self.0.running.lock().clone();
+        running.into_iter().filter_map(resident_bytes).sum()
+    }
+
     #[cfg(test)]
     fn idle(&self) -> usize {
-        self.0.idle.lock().len()
+        self.0.idle.lock().processes.len()
     }
 
     fn give_back(&self, process: Process) {
         // Without a runtime nothing would end it.
         let Ok(runtime) = Handle::try_current() else { return };
-        self.0.idle.lock().push((Instant::now(), process));
-        let pool = Arc::downgrade(&self.0);
-        runtime.spawn(async move {
-            tokio::time::sleep(IDLE).await;
-            end_idle(&pool);
-        });
+        let mut idle = self.0.idle.lock();
+        idle.processes.push((Instant::now(), process));
+        if !std::mem::replace(&mut idle.has_reaper, true) {
+            runtime.spawn(end_idle(Arc::downgrade(&self.0)));
+        }
+    }
+
+    /// Ends the children without work since [`IDLE`]. Returns the time until the next one, if there is any.
+    fn end_idle(&self) -> Option<Duration> {
+        let mut state = self.0.idle.lock();
+        let is_idle = |(since, _): &mut (Instant, Process)| since.elapsed() >= IDLE;
+        let ended: Vec<_> = state.processes.extract_if(.., is_idle).collect();
+        let oldest = state.processes.iter().map(|(since, _)| *since).min();
+        state.has_reaper = oldest.is_some();
+        drop(state);
+        drop(ended);
+        oldest.map(|since| IDLE.saturating_sub(since.elapsed()))
     }
 }
 
-fn end_idle(pool: &Weak<Inner>) {
-    let Some(pool) = pool.upgrade() else { return };
-    let is_idle = |(since, _): &mut (Instant, Process)| since.elapsed() >= IDLE;
-    let ended: Vec<_> = pool.idle.lock().extract_if(.., is_idle).collect();
-    drop(ended);
+/// Runs until no child is idle.
+async fn end_idle(pool: Weak<Inner>) {
+    let mut next = Some(IDLE);
+    while let Some(wait) = next {
+        tokio::time::sleep(wait).await;
+        let Some(pool) = pool.upgrade() else { return };
+        next = WorkerProcesses(pool).end_idle();
+    }
 }
 
 /// A child in use. Returned on drop, unless a call failed.
@@ -133,16 +187,34 @@ impl Worker {
     ) -> Result<Vec<u8>, WorkerError> {
         let failed = || WorkerError::Failed("an earlier call failed".to_owned());
         let mut process = self.process.take().ok_or_else(failed)?;
-        let response = process.call(request, deadline, cancel)?;
+        let response = process.call(&self.pool.0.program, request, deadline, cancel)?;
         self.process = Some(process);
         Ok(response)
+    }
+
+    /// Returns true before the first call.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.process.as_ref().is_some_and(Process::is_new)
+    }
+
+    /// Counts the last call as failed, for the decision about reuse.
+    pub fn count_failure(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.count_failure();
+        }
+    }
+
+    /// Ends the child.
+    pub fn discard(&mut self) {
+        self.process = None;
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
         if let Some(process) = self.process.take()
-            && process.resident_bytes().is_some_and(|bytes| bytes <= MAX_KEPT)
+            && (self.pool.0.is_reusable)(process.usage())
         {
             self.pool.give_back(process);
         }

@@ -1,53 +1,58 @@
 //! The parent's side of one child.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio_util::sync::CancellationToken;
 
-use super::{Program, WorkerError, frame};
+use super::{Program, Running, Usage, WorkerError};
 use crate::text::{printable, truncate};
 
-/// Interval between checks for cancellation.
-const POLL: Duration = Duration::from_millis(100);
-/// Maximum length of a response: the child may be under the control of its input.
-const MAX_RESPONSE: usize = 1024 * 1024;
+/// Interval between checks for cancellation and of memory.
+const POLL: Duration = Duration::from_millis(50);
 const MAX_LAST_WORDS: u64 = 4096;
-const NAME: &str = "portolan-worker";
-
-/// glibc would otherwise reserve address space for each thread, which counts against the limit of the child.
-const ENVIRONMENT: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "131072")];
 
 /// A running child, killed on drop.
 pub(super) struct Process {
     child: Mutex<Child>,
     socket: UnixStream,
+    running: Arc<Running>,
+    calls: u32,
+    failures: u32,
 }
 
 impl Process {
-    pub(super) fn start(program: &Program) -> io::Result<Self> {
+    /// Starts the first executable of the program that exists.
+    pub(super) fn start(program: &Program, running: &Arc<Running>) -> io::Result<Self> {
+        let path = program.paths.iter().find(|path| path.is_file());
+        let path = path.ok_or(io::ErrorKind::NotFound)?;
         let (socket, end) = UnixStream::pair()?;
         socket.set_read_timeout(Some(POLL))?;
         socket.set_write_timeout(Some(POLL))?;
-        let child = Command::new(&program.path)
-            .arg0(NAME)
+        let child = Command::new(path)
+            .arg0(program.name)
             .args(&program.arguments)
             .env_clear()
-            .envs(ENVIRONMENT)
+            .envs(program.environment.iter().map(|(name, value)| (name, value)))
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(end.try_clone()?)))
             .stdout(Stdio::from(OwnedFd::from(end)))
             .stderr(Stdio::piped())
             .spawn()?;
+        running.lock().insert(child.id());
         Ok(Self {
             child: Mutex::new(child),
             socket,
+            running: Arc::clone(running),
+            calls: 0,
+            failures: 0,
         })
     }
 
@@ -55,7 +60,6 @@ impl Process {
         matches!(self.child.lock().try_wait(), Ok(None))
     }
 
-    #[cfg(test)]
     pub(super) fn id(&self) -> u32 {
         self.child.lock().id()
     }
@@ -67,28 +71,47 @@ impl Process {
         child.wait().unwrap();
     }
 
-    /// Returns the resident memory without the program's own pages, which all processes of the program share.
-    pub(super) fn resident_bytes(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.lock().id())).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
-        let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-        Some(kib * 1024)
+    pub(super) const fn is_new(&self) -> bool {
+        self.calls == 0
+    }
+
+    pub(super) const fn count_failure(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        Usage {
+            calls: self.calls,
+            failures: self.failures,
+            memory: resident_bytes(self.id()),
+        }
     }
 
     pub(super) fn call(
         &mut self,
+        program: &Program,
         request: &[u8],
         deadline: Instant,
         cancel: &CancellationToken,
     ) -> Result<Vec<u8>, WorkerError> {
-        let mut bounded = BoundedSocket {
+        self.calls = self.calls.saturating_add(1);
+        let bounded = BoundedSocket {
             socket: &self.socket,
             deadline,
             cancel,
+            memory: program.max_memory.map(|limit| (self.id(), limit)),
+            next_check: Instant::now() + POLL,
             stopped: None,
         };
-        let response = frame::write(&mut bounded, request).and_then(|()| frame::read(&mut bounded, MAX_RESPONSE));
-        match (response, bounded.stopped) {
+        let mut bounded = BufReader::new(bounded);
+        let framing = program.framing;
+        let response = (framing.write(bounded.get_mut(), request))
+            .and_then(|()| framing.read(&mut bounded, program.max_response))
+            .and_then(|response| match bounded.buffer() {
+                [] => Ok(response),
+                _ => Err(io::Error::new(io::ErrorKind::InvalidData, "more than one response")),
+            });
+        match (response, bounded.into_inner().stopped) {
             (Ok(response), _) => Ok(response),
             (Err(_), Some(stopped)) => Err(stopped),
             (Err(error), None) => Err(self.cause(&error)),
@@ -114,16 +137,32 @@ impl Process {
     }
 }
 
-/// Distinguishes limits from faults by the messages of Rust's runtime, since both end with SIGABRT.
+/// Returns the resident memory without the program's own pages, which all processes of the program share.
+pub(super) fn resident_bytes(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Distinguishes limits from faults by the messages of the runtimes of Rust and Go, since these end by SIGABRT or with
+/// the same code.
 fn classify(status: ExitStatus, last_words: &str) -> WorkerError {
     const SHOWN_BYTES: usize = 200;
+    const OUT_OF_MEMORY: [&str; 4] = [
+        "memory allocation of",
+        "out of memory",
+        "cannot allocate memory",
+        "C malloc failed",
+    ];
+    const STACK_OVERFLOW: [&str; 2] = ["has overflowed its stack", "goroutine stack exceeds"];
     if status.signal() == Some(Signal::XCPU.as_raw()) {
         return WorkerError::Cpu;
     }
-    if last_words.contains("memory allocation of") {
+    if OUT_OF_MEMORY.iter().any(|words| last_words.contains(words)) {
         return WorkerError::Memory;
     }
-    if last_words.contains("has overflowed its stack") {
+    if STACK_OVERFLOW.iter().any(|words| last_words.contains(words)) {
         return WorkerError::Stack;
     }
     let last_words = truncate(&printable(last_words.trim()), SHOWN_BYTES);
@@ -137,32 +176,29 @@ fn classify(status: ExitStatus, last_words: &str) -> WorkerError {
 impl Drop for Process {
     fn drop(&mut self) {
         let mut child = self.child.lock();
+        self.running.lock().remove(&child.id());
         // Fails only if it has already ended.
         let _ = child.kill();
         let _ = child.wait();
     }
 }
 
-/// The socket, until the deadline or cancellation.
+/// The socket, until the deadline, cancellation, or the limit of memory.
 struct BoundedSocket<'a> {
     socket: &'a UnixStream,
     deadline: Instant,
     cancel: &'a CancellationToken,
+    /// The process and its limit.
+    memory: Option<(u32, u64)>,
+    next_check: Instant,
     stopped: Option<WorkerError>,
 }
 
 impl BoundedSocket<'_> {
     fn repeat(&mut self, mut operation: impl FnMut(&UnixStream) -> io::Result<usize>) -> io::Result<usize> {
         loop {
-            let stopped = if self.cancel.is_cancelled() {
-                Some(WorkerError::Canceled)
-            } else if Instant::now() >= self.deadline {
-                Some(WorkerError::Deadline)
-            } else {
-                None
-            };
-            if stopped.is_some() {
-                self.stopped = stopped;
+            self.stopped = self.stop();
+            if self.stopped.is_some() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             match operation(self.socket) {
@@ -170,6 +206,20 @@ impl BoundedSocket<'_> {
                 result => return result,
             }
         }
+    }
+
+    fn stop(&mut self) -> Option<WorkerError> {
+        let now = Instant::now();
+        if self.cancel.is_cancelled() {
+            return Some(WorkerError::Canceled);
+        }
+        if now >= self.deadline {
+            return Some(WorkerError::Deadline);
+        }
+        let (process, limit) = self.memory.filter(|_| now >= self.next_check)?;
+        self.next_check = now + POLL;
+        let is_exceeded = resident_bytes(process).is_some_and(|bytes| bytes > limit);
+        is_exceeded.then_some(WorkerError::Memory)
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::jq::{self, Evaluator};
-use crate::runtime::worker_process::{Limits, Program, WorkerProcesses, limit_cpu, serve};
+use crate::runtime::worker_process::{Framing, Limits, Program, Usage, WorkerProcesses, limit_cpu, serve};
 
 /// Not a subcommand, so that help does not list it.
 const ARGUMENT: &str = "__filter";
@@ -15,6 +15,11 @@ pub(super) const CPU_TIME: Duration = Duration::from_secs(10);
 const STACK: usize = 8 * 1024 * 1024;
 /// Memory of the child's program besides stack and values.
 const PROGRAM: u64 = 4 * 1024 * 1024;
+const MAX_RESPONSE: usize = 1024 * 1024;
+/// A child that keeps more memory than this after its work is replaced, so that the next one has its full limit.
+const MAX_KEPT: u64 = 8 * 1024 * 1024;
+/// glibc would otherwise reserve address space for each thread, which counts against the limit of the child.
+const ENVIRONMENT: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "131072")];
 
 /// Returns the memory of a child whose values take at most `memory`.
 #[must_use]
@@ -35,9 +40,18 @@ impl FilterProcesses {
     /// Uses the binary at `path`. Its children limit their values to `memory` bytes.
     #[must_use]
     pub fn new(path: PathBuf, memory: u64, limits: jq::Limits) -> Self {
-        let arguments = vec![ARGUMENT.into(), memory.to_string().into()];
+        let program = Program {
+            paths: vec![path],
+            name: "portolan-worker",
+            arguments: vec![ARGUMENT.into(), memory.to_string().into()],
+            environment: ENVIRONMENT.map(|(name, value)| (name, value.to_owned())).into(),
+            framing: Framing::LengthPrefix,
+            max_response: MAX_RESPONSE,
+            max_memory: None,
+        };
+        let is_reusable = |usage: Usage| usage.memory.is_some_and(|bytes| bytes <= MAX_KEPT);
         Self {
-            processes: WorkerProcesses::new(Program { path, arguments }),
+            processes: WorkerProcesses::new(program, is_reusable),
             memory,
             limits,
         }

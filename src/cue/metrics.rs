@@ -1,0 +1,67 @@
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use super::Evaluator;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CauseLabel {
+    cause: &'static str,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Metrics {
+    evaluations: Family<ResultLabel, Counter>,
+    restarts: Family<CauseLabel, Counter>,
+}
+
+impl Metrics {
+    pub(super) fn count_evaluation(&self, result: &'static str) {
+        self.evaluations.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    pub(super) fn count_restart(&self, cause: &'static str) {
+        self.restarts.get_or_create(&CauseLabel { cause }).inc();
+    }
+
+    #[cfg(test)]
+    pub(super) fn restarts(&self, cause: &'static str) -> u64 {
+        self.restarts.get_or_create(&CauseLabel { cause }).get()
+    }
+}
+
+impl Evaluator {
+    /// Waiting is measured by the metrics of budgets.
+    pub fn register(&self, registry: &mut Registry) {
+        let metrics = &self.0.metrics;
+        let help = "Total number of CUE evaluations, by result";
+        registry.register("portolan_cue_evaluations", help, metrics.evaluations.clone());
+        let help = "Total number of CUE evaluator processes that were replaced, by cause";
+        registry.register("portolan_cue_restarts", help, metrics.restarts.clone());
+        registry.register_collector(Box::new(ProcessMemory(self.clone())));
+    }
+}
+
+#[derive(Debug)]
+struct ProcessMemory(Evaluator);
+
+impl Collector for ProcessMemory {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let bytes = i64::try_from(self.0.resident_bytes()).unwrap_or(i64::MAX);
+        let metric = ConstGauge::new(bytes);
+        let help = "Resident memory of the CUE evaluator processes in bytes";
+        let encoder =
+            encoder.encode_descriptor("portolan_cue_resident_memory_bytes", help, None, metric.metric_type())?;
+        metric.encode(encoder)
+    }
+}

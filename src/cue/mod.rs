@@ -1,0 +1,308 @@
+//! Evaluates CUE in processes of the program `portolan-cue` (src/bin/portolan-cue.rs), or of another that speaks its
+//! [`protocol`].
+//!
+//! ```text
+//!  evaluate(namespace, source) ─► permit, namespaces in turn ─► thread ─► process ─► result or error
+//!                                       ▲                          │
+//!                                       └── yielded, if another ◄──┴─► killed: timeout, memory, canceled
+//!                                           namespace waits
+//! ```
+//! Templates are untrusted, and an evaluation can't be interrupted: it may never end, or take gigabytes. So each process
+//! is watched and killed at a limit. It is replaced after a number of evaluations too, because the library of the
+//! evaluator never frees its errors.
+
+mod error;
+mod metrics;
+pub mod protocol;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+pub use error::Error;
+pub use protocol::Kind;
+
+use crate::budget::{Budget, Reservation, ResourceMetrics};
+use crate::runtime::worker_process::{Framing, Program, Usage, Worker, WorkerError, WorkerProcesses};
+use metrics::Metrics;
+
+/// The name of the program, and of its processes.
+pub const PROGRAM: &str = "portolan-cue";
+/// Failed evaluations of one process, each of which leaks about half a MiB.
+const MAX_FAILURES: u32 = 300;
+/// Bounds what else may leak.
+const MAX_EVALUATIONS: u32 = 20_000;
+/// Interval between looks for waiting namespaces.
+const POLL: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// By default, [`PROGRAM`] beside the own executable or in PATH.
+    pub program: Option<PathBuf>,
+    /// Maximum number of processes.
+    pub workers: NonZeroUsize,
+    /// Time of one evaluation.
+    pub timeout: Duration,
+    /// Memory of one process in bytes.
+    pub memory: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            program: None,
+            workers: NonZeroUsize::MIN.saturating_add(1),
+            timeout: Duration::from_secs(10),
+            memory: 512 * 1024 * 1024,
+        }
+    }
+}
+
+/// A pool of evaluator processes. Clones share it.
+#[derive(Clone)]
+pub struct Evaluator(Arc<Inner>);
+
+struct Inner {
+    timeout: Duration,
+    memory: u64,
+    /// Longest time for which a namespace uses more than its share of the processes while another waits.
+    turn: Duration,
+    processes: WorkerProcesses,
+    permits: Budget,
+    metrics: Metrics,
+    next_id: AtomicU64,
+}
+
+impl Evaluator {
+    /// `waiting` measures the permits, of which each process in use takes one.
+    #[must_use]
+    pub fn new(options: Options, waiting: ResourceMetrics) -> Self {
+        let metrics = Metrics::default();
+        let workers = options.workers.get();
+        waiting.set_limit(workers as u64);
+        let processes = WorkerProcesses::new(program(&options), {
+            let (metrics, memory) = (metrics.clone(), options.memory);
+            move |usage| match reason_to_replace(usage, memory) {
+                Some(cause) => {
+                    metrics.count_restart(cause);
+                    false
+                }
+                None => true,
+            }
+        });
+        Self(Arc::new(Inner {
+            timeout: options.timeout,
+            memory: options.memory,
+            turn: options.timeout / u32::try_from(workers).unwrap_or(u32::MAX),
+            processes,
+            permits: Budget::with_metrics("cue_workers", workers as u64, waiting),
+            metrics,
+            next_id: AtomicU64::new(1),
+        }))
+    }
+
+    /// Compiles a CUE text, checks that it is valid, and exports it. Waits for a process; namespaces are served in turn.
+    ///
+    /// Dropping the future ends the evaluation.
+    pub async fn evaluate(&self, namespace: &str, source: String) -> Result<Value, Error> {
+        let id = self.next_id();
+        let result = match protocol::evaluation(id, source) {
+            Ok(request) => {
+                let request: Arc<[u8]> = request.into();
+                let evaluate = move |evaluator: &Self, cancel: &CancellationToken| {
+                    evaluator.evaluate_blocking(id, &request, cancel)
+                };
+                self.run(namespace, evaluate).await
+            }
+            Err(error) => Err(error),
+        };
+        self.0.metrics.count_evaluation(match &result {
+            Ok(_) => "success",
+            Err(error) => error.result(),
+        });
+        result
+    }
+
+    /// Starts a process unless one is running, and checks that it speaks the protocol.
+    pub async fn check(&self) -> Result<(), Error> {
+        let check = |evaluator: &Self, cancel: &CancellationToken| {
+            let mut worker = evaluator.checkout()?;
+            evaluator.check_version(&mut worker, cancel)
+        };
+        self.run("", check).await
+    }
+
+    /// Returns the resident memory of all processes besides the program itself.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        self.0.processes.resident_bytes()
+    }
+
+    /// Runs `work` on a blocking thread when it is the turn of the namespace; again, if it had to yield.
+    async fn run<T: Send + 'static>(
+        &self,
+        namespace: &str,
+        work: impl Fn(&Self, &CancellationToken) -> Result<T, Stop> + Clone + Send + 'static,
+    ) -> Result<T, Error> {
+        loop {
+            let permit = self.0.permits.acquire(namespace, 1).await;
+            match self.attempt(namespace, permit, work.clone()).await {
+                Ok(result) => return Ok(result),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Canceled) => {}
+            }
+        }
+    }
+
+    async fn attempt<T: Send + 'static>(
+        &self,
+        namespace: &str,
+        permit: Reservation,
+        work: impl FnOnce(&Self, &CancellationToken) -> Result<T, Stop> + Send + 'static,
+    ) -> Result<T, Stop> {
+        let cancel = CancellationToken::new();
+        // Ends the process when the caller is gone. The thread returns the permit when it has really ended.
+        let _canceled_on_drop = cancel.clone().drop_guard();
+        let evaluator = self.clone();
+        let canceled = cancel.clone();
+        let mut thread = tokio::task::spawn_blocking(move || {
+            let result = work(&evaluator, &canceled);
+            drop(permit);
+            result
+        });
+        let result = tokio::select! {
+            result = &mut thread => result,
+            () = self.must_yield(namespace) => {
+                cancel.cancel();
+                thread.await
+            }
+        };
+        result.unwrap_or_else(|_| Err(Stop::Failed(Error::Crashed("the evaluation panicked".to_owned()))))
+    }
+
+    /// Returns when a namespace that uses more than its share of the processes keeps another from its turn.
+    async fn must_yield(&self, namespace: &str) {
+        sleep(self.0.turn).await;
+        while !self.0.permits.is_over_share(namespace) {
+            sleep(POLL).await;
+        }
+    }
+
+    fn evaluate_blocking(&self, id: u64, request: &[u8], cancel: &CancellationToken) -> Result<Value, Stop> {
+        let mut worker = self.checkout()?;
+        if worker.is_new() {
+            self.check_version(&mut worker, cancel)?;
+        }
+        let response = self.call(&mut worker, request, cancel)?;
+        protocol::decode_result(id, &response).map_err(|error| self.failed(&mut worker, error))
+    }
+
+    fn check_version(&self, worker: &mut Worker, cancel: &CancellationToken) -> Result<(), Stop> {
+        let id = self.next_id();
+        let response = self.call(worker, &protocol::version_question(id), cancel)?;
+        protocol::check_version(id, &response).map_err(|error| self.failed(worker, error))
+    }
+
+    fn checkout(&self) -> Result<Worker, Stop> {
+        self.0.processes.checkout().map_err(|error| self.stopped(error))
+    }
+
+    fn call(&self, worker: &mut Worker, request: &[u8], cancel: &CancellationToken) -> Result<Vec<u8>, Stop> {
+        let deadline = Instant::now() + self.0.timeout;
+        let response = worker.call(request, deadline, cancel);
+        response.map_err(|error| {
+            let stop = self.stopped(error);
+            self.0.metrics.count_restart(match &stop {
+                Stop::Failed(error) => error.result(),
+                Stop::Canceled => "canceled",
+            });
+            stop
+        })
+    }
+
+    fn stopped(&self, error: WorkerError) -> Stop {
+        Error::of_worker(error, self.0.timeout, self.0.memory).map_or(Stop::Canceled, Stop::Failed)
+    }
+
+    /// Keeps a process that reports an error of its text, and ends one that breaks the protocol.
+    fn failed(&self, worker: &mut Worker, error: Error) -> Stop {
+        if matches!(error, Error::Failed { .. }) {
+            worker.count_failure();
+        } else {
+            worker.discard();
+            self.0.metrics.count_restart(error.result());
+        }
+        Stop::Failed(error)
+    }
+
+    fn next_id(&self) -> u64 {
+        self.0.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Evaluator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Evaluator")
+            .field("timeout", &self.0.timeout)
+            .field("memory", &self.0.memory)
+            .field("permits", &self.0.permits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The end of an attempt without a result.
+enum Stop {
+    Failed(Error),
+    /// The attempt yielded, or its caller is gone.
+    Canceled,
+}
+
+fn reason_to_replace(usage: Usage, memory: u64) -> Option<&'static str> {
+    // So that the next evaluation has most of its memory.
+    let max_kept = memory / 4;
+    match usage {
+        Usage { failures, .. } if failures >= MAX_FAILURES => Some("failures"),
+        Usage { calls, .. } if calls >= MAX_EVALUATIONS => Some("evaluations"),
+        Usage { memory, .. } if memory.is_none_or(|bytes| bytes > max_kept) => Some("memory_kept"),
+        _ => None,
+    }
+}
+
+fn program(options: &Options) -> Program {
+    // The collector works harder before the process is killed.
+    let soft_memory = options.memory / 5 * 4;
+    Program {
+        paths: match &options.program {
+            // Processes run in another directory.
+            Some(path) => vec![std::path::absolute(path).unwrap_or_else(|_| path.clone())],
+            None => default_paths(),
+        },
+        name: PROGRAM,
+        arguments: Vec::new(),
+        environment: vec![("GOMEMLIMIT", soft_memory.to_string()), ("GOMAXPROCS", "1".to_owned())],
+        framing: Framing::Lines,
+        max_response: protocol::MAX_RESPONSE,
+        max_memory: Some(options.memory),
+    }
+}
+
+fn default_paths() -> Vec<PathBuf> {
+    let executable = std::env::current_exe().ok();
+    let beside = executable.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Relative entries would depend on the directory of the process.
+    let directories = beside.into_iter().chain(std::env::split_paths(&path));
+    directories
+        .filter(|directory| directory.is_absolute())
+        .map(|directory| directory.join(PROGRAM))
+        .collect()
+}

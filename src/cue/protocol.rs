@@ -1,0 +1,236 @@
+//! Messages to and from an evaluator, each a line of JSON.
+//!
+//! | request | response |
+//! |---|---|
+//! | `{"id": 1, "source": "a: 1 + 1"}` | `{"id": 1, "result": {"a": 2}}` |
+//! | | `{"id": 1, "error": "a: conflicting values 1 and 2", "kind": "conflict"}` |
+//! | `{"id": 2, "version": true}` | `{"id": 2, "version": 1}` |
+//!
+//! Requests are answered in order. Fields that are not listed are ignored. A result takes at most [`MAX_RESULT`] bytes.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::Error;
+use crate::text::truncate;
+
+/// Changes when an evaluator of an older version could not answer.
+pub const VERSION: u32 = 1;
+/// Maximum length of a text, several times that of the largest object of Kubernetes.
+pub const MAX_SOURCE: usize = 4 * 1024 * 1024;
+pub const MAX_RESULT: usize = 4 * 1024 * 1024;
+pub const MAX_ERROR: usize = 4 * 1024;
+/// Maximum length of a request: JSON may write a byte of the text as six.
+pub const MAX_REQUEST: usize = 6 * MAX_SOURCE + ENVELOPE;
+/// Maximum length of a response.
+pub const MAX_RESPONSE: usize = MAX_RESULT + 6 * MAX_ERROR + ENVELOPE;
+/// Length of a message besides its text, result or error.
+const ENVELOPE: usize = 1024;
+
+/// The reason why a text is invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The text can't be compiled.
+    Syntax,
+    /// Values exclude each other.
+    Conflict,
+    /// A value is missing or not concrete.
+    Incomplete,
+    /// The text reports an error, or its result exceeds a limit.
+    User,
+}
+
+impl Kind {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Syntax => "syntax",
+            Self::Conflict => "conflict",
+            Self::Incomplete => "incomplete",
+            Self::User => "user",
+        }
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Request {
+    #[serde(default)]
+    pub id: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub version: bool,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Response<'a> {
+    pub id: u64,
+    /// `null` is a result too.
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub result: Option<&'a RawValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u32>,
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+pub(super) fn evaluation(id: u64, source: String) -> Result<Vec<u8>, Error> {
+    if source.len() > MAX_SOURCE {
+        return Err(Error::Failed {
+            kind: Kind::User,
+            text: format!("the CUE text has {} bytes, more than {MAX_SOURCE}", source.len()),
+        });
+    }
+    Ok(encode(&Request {
+        id,
+        source: Some(source),
+        version: false,
+    }))
+}
+
+pub(super) fn version_question(id: u64) -> Vec<u8> {
+    encode(&Request {
+        id,
+        source: None,
+        version: true,
+    })
+}
+
+/// Encodes a message.
+#[must_use]
+pub fn encode(message: &impl Serialize) -> Vec<u8> {
+    // Numbers and text only, so that JSON can't fail.
+    serde_json::to_vec(message).unwrap_or_default()
+}
+
+/// Returns the result of an evaluation. An error of the kind `Crashed` means that the response is invalid.
+pub(super) fn decode_result(id: u64, response: &[u8]) -> Result<Value, Error> {
+    let response = decode(id, response)?;
+    match (response.result, response.error) {
+        // Numbers beyond 64-bit floats and nesting beyond serde_json's limit are refused here.
+        (Some(result), None) => serde_json::from_str(result.get()).map_err(|error| Error::Failed {
+            kind: Kind::User,
+            text: format!("the result is not supported: {error}"),
+        }),
+        (None, Some(error)) => Err(Error::Failed {
+            kind: response.kind.unwrap_or(Kind::User),
+            text: truncate(&error, MAX_ERROR),
+        }),
+        _ => Err(Error::Crashed("response without a result or an error".to_owned())),
+    }
+}
+
+pub(super) fn check_version(id: u64, response: &[u8]) -> Result<(), Error> {
+    match decode(id, response)?.version {
+        Some(VERSION) => Ok(()),
+        Some(other) => Err(Error::Crashed(format!(
+            "it speaks version {other} of the protocol, expected {VERSION}"
+        ))),
+        None => Err(Error::Crashed("response without a version".to_owned())),
+    }
+}
+
+fn decode(id: u64, response: &[u8]) -> Result<Response<'_>, Error> {
+    let invalid = |cause: String| Error::Crashed(format!("invalid response: {cause}"));
+    let response: Response = serde_json::from_slice(response).map_err(|error| invalid(error.to_string()))?;
+    if response.id == id {
+        Ok(response)
+    } else {
+        Err(invalid(format!("id {}, expected {id}", response.id)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn text(error: Error) -> String {
+        match error {
+            Error::Failed { kind, text } => format!("{}: {text}", kind.name()),
+            other => other.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_request_is_one_line() {
+        let request = evaluation(7, "a: 1\nb: \"\0\u{2028}\"".to_owned()).unwrap();
+        assert_eq!(
+            String::from_utf8(request).unwrap(),
+            "{\"id\":7,\"source\":\"a: 1\\nb: \\\"\\u0000\u{2028}\\\"\"}"
+        );
+        assert_eq!(version_question(8), br#"{"id":8,"version":true}"#);
+        let longest = evaluation(u64::MAX, "\0".repeat(MAX_SOURCE)).unwrap();
+        assert!(longest.len() <= MAX_REQUEST);
+        let error = evaluation(7, "a".repeat(MAX_SOURCE + 1)).unwrap_err();
+        assert_eq!(text(error), "user: the CUE text has 4194305 bytes, more than 4194304");
+    }
+
+    #[test]
+    fn results_are_values() {
+        let decoded = |response: &str| decode_result(1, response.as_bytes());
+        assert_eq!(decoded(r#"{"id":1,"result":{"a":[1]}}"#), Ok(json!({"a": [1]})));
+        assert_eq!(decoded(r#"{"id":1,"result":null,"more":1}"#), Ok(Value::Null));
+        let deep = format!(r#"{{"id":1,"result":{}{}}}"#, "[".repeat(200), "]".repeat(200));
+        let error = text(decoded(&deep).unwrap_err());
+        assert!(
+            error.starts_with("user: the result is not supported: recursion limit"),
+            "{error}"
+        );
+        let error = text(decoded(r#"{"id":1,"result":1e400}"#).unwrap_err());
+        assert!(
+            error.starts_with("user: the result is not supported: number out of range"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn errors_keep_their_kind() {
+        let failed = |response: &str| text(decode_result(1, response.as_bytes()).unwrap_err());
+        assert_eq!(failed(r#"{"id":1,"error":"a: b","kind":"conflict"}"#), "conflict: a: b");
+        assert_eq!(failed(r#"{"id":1,"error":"a"}"#), "user: a");
+        let long = format!(r#"{{"id":1,"error":"{}"}}"#, "a".repeat(10_000));
+        assert_eq!(failed(&long).len(), MAX_ERROR + "user: ".len());
+    }
+
+    #[test]
+    fn a_broken_response_is_a_failure_of_the_evaluator() {
+        for response in [
+            "",
+            "{",
+            "[]",
+            "{}",
+            r#"{"id":2,"result":1}"#,
+            r#"{"id":1}"#,
+            r#"{"id":1,"result":1,"error":"a"}"#,
+        ] {
+            let error = decode_result(1, response.as_bytes()).unwrap_err();
+            assert!(matches!(error, Error::Crashed(_)), "{response}: {error}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        assert_eq!(check_version(1, br#"{"id":1,"version":1}"#), Ok(()));
+        let error = check_version(1, br#"{"id":1,"version":2}"#).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "CUE evaluator failed: it speaks version 2 of the protocol, expected 1"
+        );
+        assert!(check_version(1, br#"{"id":1,"result":1}"#).is_err());
+    }
+}
