@@ -1,0 +1,3 @@
+//! The controller of KubeVela's Applications.
+
+pub mod trackers;
