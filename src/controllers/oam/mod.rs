@@ -1,3 +1,4 @@
 //! The controller of KubeVela's Applications.
 
+pub mod policies;
 pub mod trackers;
