@@ -1,4 +1,5 @@
 //! The controller of KubeVela's Applications.
 
 pub mod policies;
+pub mod revisions;
 pub mod trackers;
