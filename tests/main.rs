@@ -24,3 +24,4 @@ mod registry;
 mod support;
 mod surface;
 mod threats;
+mod three_way;
