@@ -1,0 +1,3 @@
+//! Applications of KubeVela (`core.oam.dev`).
+
+pub mod dispatch;
