@@ -7,15 +7,11 @@ use kube::CustomResourceExt;
 
 use super::{AppRepository, application};
 
+/// Returns the definitions of the kinds that the chart installs.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![AppRepository::crd(), application::definition()];
-    for version in crds.iter_mut().flat_map(|crd| &mut crd.spec.versions) {
-        let schema = version.schema.as_mut();
-        if let Some(schema) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {
-            simplify(schema);
-        }
-    }
+    crds.iter_mut().for_each(simplify);
     crds
 }
 
@@ -31,15 +27,24 @@ pub fn crds_yaml(crds: &[CustomResourceDefinition]) -> String {
 }
 
 /// Removes `nullable`, so that the API server drops nulls, and `default`, which it would write into objects.
-fn simplify(schema: &mut JSONSchemaProps) {
+pub(super) fn simplify(crd: &mut CustomResourceDefinition) {
+    for version in &mut crd.spec.versions {
+        let schema = version.schema.as_mut();
+        if let Some(schema) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+            simplify_schema(schema);
+        }
+    }
+}
+
+fn simplify_schema(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.default = None;
     let properties = schema.properties.iter_mut();
     properties
         .flat_map(|properties| properties.values_mut())
-        .for_each(simplify);
+        .for_each(simplify_schema);
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        simplify(items);
+        simplify_schema(items);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Custom resource types. The CRDs are generated from them.
 //!
 //! AppRepository is compatible with Kubeapps, plus `spec.suspend` and more status. Application is that of
-//! kubernetes-sigs/application.
+//! kubernetes-sigs/application. [`oam`] holds the types of KubeVela.
 //!
 //! - *Decoding is lenient.* Kubeapps' clients write nulls and zero values, which mean absent fields.
 //! - *Validation is not stricter than upstream.* Otherwise existing objects would reject every update, including the removal of
@@ -12,6 +12,7 @@ mod application;
 mod crd;
 pub(crate) mod lenient;
 mod metadata;
+pub mod oam;
 mod status;
 
 pub use app_repository::{AppRepository, AppRepositorySpec, Auth, AuthCustomCa, AuthHeader, FilterRule, SecretKeyRef};

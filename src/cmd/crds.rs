@@ -20,7 +20,8 @@ const ESTABLISHED_TIMEOUT: Duration = Duration::from_secs(60);
 /// Print or install the custom resource definitions
 #[derive(Args, Debug)]
 pub struct Crds {
-    /// Resources: apprepositories, applications (default: all)
+    /// Resources: apprepositories, applications (default: both), core.oam.dev for the group of KubeVela, or full names such as
+    /// policies.core.oam.dev
     pub names: Vec<String>,
     /// Install or upgrade the definitions by server-side apply, and wait until they are established
     #[arg(long)]
@@ -38,26 +39,77 @@ impl Crds {
         let client = self.cluster.client().await?;
         for definition in definitions {
             let name = definition.name_any();
-            let applied = apply(&client, &definition).await;
-            applied.map_err(failed_to(format!("install {name}")))?;
-            output::print(&format!("{name} applied\n"))?;
+            let installed = install(&client, &definition).await;
+            let result = installed.map_err(failed_to(format!("install {name}")))?;
+            output::print(&format!("{name} {result}\n"))?;
         }
         Ok(())
     }
 }
 
-/// Returns the definitions with these plural names, or all without names.
+/// Returns the definitions with these names, or those that the chart installs without names.
 fn select(names: &[String]) -> Result<Vec<CustomResourceDefinition>, Error> {
     let mut definitions = api::crds();
-    let plurals: Vec<&str> = definitions.iter().map(|crd| crd.spec.names.plural.as_str()).collect();
-    if let Some(unknown) = names.iter().find(|name| !plurals.contains(&name.as_str())) {
+    if names.is_empty() {
+        return Ok(definitions);
+    }
+    let charted = definitions.len();
+    definitions.extend(api::oam::crds());
+    // Short names mean the definitions of the chart: both groups have a kind `applications`.
+    let is_named = |index: usize, definition: &CustomResourceDefinition, name: &String| {
+        *name == definition.name_any()
+            || (index < charted && *name == definition.spec.names.plural)
+            || (index >= charted && *name == definition.spec.group)
+    };
+    let is_known = |name: &&String| {
+        let mut definitions = definitions.iter().enumerate();
+        definitions.any(|(index, definition)| is_named(index, definition, name))
+    };
+    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+        let available: Vec<_> = definitions.iter().map(ResourceExt::name_any).collect();
         return Err(Error::Usage(format!(
-            "unknown resource {unknown}; available resources: {}",
-            plurals.join(", ")
+            "unknown resource {unknown}; available resources: apprepositories, applications, {}, {}",
+            api::oam::GROUP,
+            available.join(", ")
         )));
     }
-    definitions.retain(|crd| names.is_empty() || names.contains(&crd.spec.names.plural));
-    Ok(definitions)
+    let selected = definitions.into_iter().enumerate();
+    let selected = selected.filter(|(index, definition)| names.iter().any(|name| is_named(*index, definition, name)));
+    Ok(selected.map(|(_, definition)| definition).collect())
+}
+
+/// Applies a definition, unless it is one of KubeVela's that another manager installed. Returns what was done.
+async fn install(client: &Client, definition: &CustomResourceDefinition) -> Result<String, String> {
+    if definition.spec.group == api::oam::GROUP {
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let existing = call(definitions.get_opt(&definition.name_any())).await;
+        let existing = existing.map_err(|error| error.to_string())?;
+        if let Some(manager) = existing.as_ref().and_then(foreign_manager) {
+            return Ok(format!("left unchanged: managed by {manager}"));
+        }
+    }
+    apply(client, definition).await.map(|()| "applied".to_owned())
+}
+
+/// Returns the manager of the versions of a definition, unless Portolan manages them.
+fn foreign_manager(definition: &CustomResourceDefinition) -> Option<String> {
+    let entries = definition.metadata.managed_fields.iter().flatten();
+    let managers: Vec<_> = entries
+        .filter(|entry| {
+            let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+            fields.is_some_and(|fields| !fields["f:spec"]["f:versions"].is_null())
+        })
+        .map(|entry| entry.manager.clone().unwrap_or_default())
+        .collect();
+    match managers.iter().any(|manager| manager == FIELD_MANAGER) {
+        true => None,
+        false => Some(
+            managers
+                .into_iter()
+                .next()
+                .unwrap_or_else(|| "an unknown manager".to_owned()),
+        ),
+    }
 }
 
 /// Applies a definition and waits until it is established. Takes over fields that Helm or kubectl own, because the
@@ -77,5 +129,61 @@ async fn apply(client: &Client, definition: &CustomResourceDefinition) -> Result
             "not established after {}s; see `kubectl describe crd {name}`",
             ESTABLISHED_TIMEOUT.as_secs()
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn names(selected: &[&str]) -> Result<Vec<String>, String> {
+        let selected: Vec<_> = selected.iter().map(|name| (*name).to_owned()).collect();
+        let definitions = select(&selected).map_err(|error| error.to_string())?;
+        Ok(definitions.iter().map(ResourceExt::name_any).collect())
+    }
+
+    #[test]
+    fn definitions_of_kubevela_are_selected_by_group_or_full_name_only() {
+        let charted = ["apprepositories.kubeapps.com", "applications.app.k8s.io"];
+        assert_eq!(names(&[]).unwrap(), charted);
+        assert_eq!(names(&["applications"]).unwrap(), ["applications.app.k8s.io"]);
+        assert_eq!(
+            names(&["applications.core.oam.dev"]).unwrap(),
+            ["applications.core.oam.dev"]
+        );
+        let all = names(&["core.oam.dev", "apprepositories"]).unwrap();
+        assert_eq!(all.len(), 1 + api::oam::crds().len());
+        assert!(!all.contains(&charted[1].to_owned()), "{all:?}");
+        let error = names(&["policies"]).unwrap_err();
+        assert!(
+            error.contains("unknown resource policies; available resources: apprepositories,"),
+            "{error}"
+        );
+    }
+
+    fn managed(managers: &[(&str, Value)]) -> CustomResourceDefinition {
+        let fields: Vec<_> = managers
+            .iter()
+            .map(|(manager, fields)| json!({ "manager": manager, "operation": "Update", "fieldsV1": fields }))
+            .collect();
+        let mut definition = select(&["policies.core.oam.dev".to_owned()]).unwrap().remove(0);
+        definition.metadata.managed_fields = serde_json::from_value(json!(fields)).unwrap();
+        definition
+    }
+
+    #[rstest]
+    #[case::helm(&["helm"], Some("helm"))]
+    #[case::ours(&["portolan"], None)]
+    #[case::ours_and_another(&["kubectl", "portolan"], None)]
+    #[case::without_managed_fields(&[], Some("an unknown manager"))]
+    fn a_definition_belongs_to_the_manager_of_its_versions(#[case] managers: &[&str], #[case] foreign: Option<&str>) {
+        let versions = json!({ "f:spec": { "f:versions": {} } });
+        let status = ("kube-apiserver", json!({ "f:status": { "f:conditions": {} } }));
+        let managers = managers.iter().map(|manager| (*manager, versions.clone()));
+        let managers: Vec<_> = managers.chain([status]).collect();
+        assert_eq!(foreign_manager(&managed(&managers)).as_deref(), foreign);
     }
 }

@@ -42,6 +42,22 @@ pub fn goldens() -> Option<&'static Path> {
         .as_deref()
 }
 
+/// Returns the directory of whole Applications that KubeVela deployed, one subdirectory per case: `PORTOLAN_OAM_GOLDENS`, or
+/// from the archives in `../shared/oam-goldens`. `None` if neither exists, or the variable is empty.
+#[allow(dead_code, reason = "not all test crates with this module use it")]
+pub fn oam_goldens() -> Option<&'static Path> {
+    static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
+    UNPACKED
+        .get_or_init(|| match env::var_os("PORTOLAN_OAM_GOLDENS") {
+            Some(named) => (!named.is_empty()).then(|| named.into()),
+            None => {
+                let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/oam-goldens");
+                Some(unpack(&beside.canonicalize().ok()?, "oam-goldens"))
+            }
+        })
+        .as_deref()
+}
+
 fn packed() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
     match env::var_os("PORTOLAN_CORPUS") {

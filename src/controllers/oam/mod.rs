@@ -1,3 +1,7 @@
-//! Applications of KubeVela (`core.oam.dev`).
+//! The controller of KubeVela's Applications.
 
 pub mod dispatch;
+pub mod parse;
+pub mod policies;
+pub mod revisions;
+pub mod trackers;

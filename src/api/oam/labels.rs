@@ -1,0 +1,41 @@
+//! Labels, annotations and finalizers that KubeVela's controller and command line use.
+
+pub const APP_NAME: &str = "app.oam.dev/name";
+pub const APP_NAMESPACE: &str = "app.oam.dev/namespace";
+pub const APP_UID: &str = "app.oam.dev/uid";
+/// Name of the ApplicationRevision.
+pub const APP_REVISION: &str = "app.oam.dev/appRevision";
+/// Hash of the contents of an ApplicationRevision.
+pub const APP_REVISION_HASH: &str = "app.oam.dev/app-revision-hash";
+pub const COMPONENT: &str = "app.oam.dev/component";
+/// `WORKLOAD` or `TRAIT`.
+pub const RESOURCE_TYPE: &str = "app.oam.dev/resourceType";
+/// Cluster of the object, empty for the controller's own.
+pub const CLUSTER: &str = "app.oam.dev/cluster";
+/// Type of the component that a workload belongs to.
+pub const WORKLOAD_TYPE: &str = "workload.oam.dev/type";
+/// Type of the trait that an object belongs to.
+pub const TRAIT_TYPE: &str = "trait.oam.dev/type";
+/// Name of the addon that an Application installs.
+pub const ADDON_NAME: &str = "addons.oam.dev/name";
+/// Shard of the controller that reconciles an Application.
+pub const SHARD_ID: &str = "controller.core.oam.dev/scheduled-shard-id";
+
+pub const COMPONENT_DEFINITION: &str = "componentdefinition.oam.dev/name";
+pub const TRAIT_DEFINITION: &str = "trait.oam.dev/name";
+pub const POLICY_DEFINITION: &str = "policydefinition.oam.dev/name";
+pub const WORKFLOW_STEP_DEFINITION: &str = "workflowstepdefinition.oam.dev/name";
+
+/// Annotation: version under which an Application is published; the release is then frozen.
+pub const PUBLISH_VERSION: &str = "app.oam.dev/publishVersion";
+/// Annotation: changed definitions make a new revision.
+pub const AUTO_UPDATE: &str = "app.oam.dev/autoUpdate";
+/// Annotation: version of KubeVela that first reconciled the Application.
+pub const KUBEVELA_VERSION: &str = "oam.dev/kubevela-version";
+/// Annotation: manifest that was last applied.
+pub const LAST_APPLIED: &str = "app.oam.dev/last-applied-configuration";
+/// Annotation of kubectl with the same meaning.
+pub const KUBECTL_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Finalizer of ResourceTrackers.
+pub const TRACKER_FINALIZER: &str = "resourcetracker.core.oam.dev/finalizer";

@@ -1,0 +1,255 @@
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kube::core::ObjectMeta;
+
+use super::definitions::{DefinitionError, Definitions, Workload};
+use super::policies::{self, ParsedPolicy, PoliciesError};
+use super::steps::{self, ParsedWorkflow, StepsError};
+use super::type_name::type_label;
+use crate::api::oam::{
+    AppPolicy, Application, ApplicationRevisionSpec, ApplicationSpec, Component, Definition, Policy, Trait,
+    TraitDefinition, labels,
+};
+
+use crate::controllers::oam::policies::Policies;
+
+/// Maximum number of components of an application.
+const MAX_COMPONENTS: usize = 1000;
+
+/// A component with its definition.
+#[derive(Clone, Debug)]
+pub struct ParsedComponent {
+    pub component: Component,
+    /// Value of the label with the type.
+    pub type_label: String,
+    pub definition: Workload,
+    /// Traits in the order of the application.
+    pub traits: Vec<ParsedTrait>,
+}
+
+/// A trait with its definition.
+#[derive(Clone, Debug)]
+pub struct ParsedTrait {
+    pub trait_: Trait,
+    /// Value of the label with the type.
+    pub type_label: String,
+    pub definition: Arc<TraitDefinition>,
+}
+
+/// An application with all that its revision records.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    /// The spec, in which all policies have names.
+    pub spec: ApplicationSpec,
+    pub components: Vec<ParsedComponent>,
+    pub workflow: ParsedWorkflow,
+    /// Policies that are rendered by a PolicyDefinition.
+    pub policies: Vec<ParsedPolicy>,
+    /// Rules of the built-in policies.
+    pub rules: Policies,
+    /// All policies, with those that the workflow names.
+    pub all_policies: Vec<AppPolicy>,
+    pub external_policies: BTreeMap<String, Policy>,
+}
+
+/// A failure to parse an application. The text is that of the condition Parsed.
+#[derive(Debug, thiserror::Error)]
+pub enum ParseError {
+    #[error("failed to parseComponents{}: {cause}", from_revision(*.is_frozen))]
+    Components { is_frozen: bool, cause: ComponentsError },
+    #[error("failed to parseWorkflowSteps{}: {cause}", from_revision(*.is_frozen))]
+    Steps { is_frozen: bool, cause: StepsError },
+    #[error("failed to parsePolicies: {0}")]
+    Policies(#[from] PoliciesError),
+}
+
+const fn from_revision(is_frozen: bool) -> &'static str {
+    if is_frozen { "FromRevision" } else { "" }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ComponentsError {
+    #[error("duplicated component name {0}")]
+    Duplicate(String),
+    #[error("{0} components exceed the limit of {MAX_COMPONENTS}; split the application")]
+    TooMany(usize),
+    #[error("component {component}: {cause}")]
+    Component { component: String, cause: DefinitionError },
+    #[error("component {component}: trait {type_}: {cause}")]
+    Trait {
+        component: String,
+        type_: String,
+        cause: DefinitionError,
+    },
+    #[error("types {one} and {two} are versions of one definition, which can't be used in one application")]
+    Versions { one: String, two: String },
+}
+
+/// Parses an application.
+///
+/// # Errors
+/// If a definition is missing, or the spec is inconsistent.
+pub fn parse(application: &Application, definitions: &Definitions<'_>) -> Result<Parsed, ParseError> {
+    let is_frozen = definitions.is_frozen();
+    let mut spec = application.spec.clone();
+    policies::name_policies(&mut spec.policies);
+    let components = parse_components(&spec, definitions);
+    let components = components.map_err(|cause| ParseError::Components { is_frozen, cause })?;
+    let namespace = application.namespace().unwrap_or_default();
+    let workflow = steps::parse_steps(&namespace, &spec, definitions);
+    let workflow = workflow.map_err(|cause| ParseError::Steps { is_frozen, cause })?;
+    let policies = policies::parse_policies(&namespace, &spec, &workflow.steps, definitions)?;
+    // Policies that only the workflow names don't decide about objects.
+    let is_addon = application.labels().contains_key(labels::ADDON_NAME);
+    let rules = Policies::parse(&spec.policies, is_addon).map_err(PoliciesError::from)?;
+    Ok(Parsed {
+        spec,
+        components,
+        workflow,
+        policies: policies.rendered,
+        rules,
+        all_policies: policies.all,
+        external_policies: policies.external,
+    })
+}
+
+fn parse_components(
+    spec: &ApplicationSpec,
+    definitions: &Definitions<'_>,
+) -> Result<Vec<ParsedComponent>, ComponentsError> {
+    if spec.components.len() > MAX_COMPONENTS {
+        return Err(ComponentsError::TooMany(spec.components.len()));
+    }
+    let mut names = HashSet::new();
+    let duplicate = spec.components.iter().find(|component| !names.insert(&component.name));
+    if let Some(duplicate) = duplicate {
+        return Err(ComponentsError::Duplicate(duplicate.name.clone()));
+    }
+    let components: Result<Vec<_>, _> = spec
+        .components
+        .iter()
+        .map(|component| parse_component(component, definitions))
+        .collect();
+    let components = components?;
+    check_versions(&components)?;
+    Ok(components)
+}
+
+fn parse_component(component: &Component, definitions: &Definitions<'_>) -> Result<ParsedComponent, ComponentsError> {
+    let definition = definitions.component(&component.type_);
+    let definition = definition.map_err(|cause| ComponentsError::Component {
+        component: component.name.clone(),
+        cause,
+    })?;
+    let traits = component.traits.iter().map(|trait_| {
+        let definition = definitions.trait_(&trait_.type_);
+        let definition = definition.map_err(|cause| ComponentsError::Trait {
+            component: component.name.clone(),
+            type_: trait_.type_.clone(),
+            cause,
+        })?;
+        Ok(ParsedTrait {
+            trait_: trait_.clone(),
+            type_label: type_label(&trait_.type_),
+            definition,
+        })
+    });
+    Ok(ParsedComponent {
+        component: component.clone(),
+        type_label: type_label(&component.type_),
+        definition,
+        traits: traits.collect::<Result<_, _>>()?,
+    })
+}
+
+/// Checks that the revision, which records definitions by name, can hold all that the components use.
+fn check_versions(components: &[ParsedComponent]) -> Result<(), ComponentsError> {
+    let mut workloads = BTreeMap::new();
+    let mut traits = BTreeMap::new();
+    for component in components {
+        if let Workload::Component(definition) = &component.definition {
+            check_version(&mut workloads, &component.component.type_, &**definition)?;
+        }
+        for trait_ in &component.traits {
+            check_version(&mut traits, &trait_.trait_.type_, &*trait_.definition)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_version<'a, D: Definition>(
+    known: &mut BTreeMap<String, (&'a str, &'a D)>,
+    type_: &'a str,
+    definition: &'a D,
+) -> Result<(), ComponentsError> {
+    let name = definition.metadata().name.clone().unwrap_or_default();
+    let (first, recorded) = *known.entry(name).or_insert((type_, definition));
+    match first == type_ || recorded.spec() == definition.spec() {
+        true => Ok(()),
+        false => Err(ComponentsError::Versions {
+            one: first.to_owned(),
+            two: type_.to_owned(),
+        }),
+    }
+}
+
+impl Parsed {
+    /// Returns the contents of a revision of the application.
+    #[must_use]
+    pub fn contents(&self, application: &Application) -> ApplicationRevisionSpec {
+        let mut contents = ApplicationRevisionSpec {
+            application: recorded(application, self.spec.clone()),
+            policies: self.external_policies.clone(),
+            workflow: self.workflow.external.as_deref().cloned(),
+            ..ApplicationRevisionSpec::default()
+        };
+        for component in &self.components {
+            match &component.definition {
+                Workload::Component(definition) => {
+                    insert(&mut contents.component_definitions, &**definition);
+                }
+                Workload::Workload(definition) => {
+                    let mut definition = (**definition).clone();
+                    definition.metadata.managed_fields = None;
+                    contents.workload_definitions.insert(definition.name_any(), definition);
+                }
+            }
+            for trait_ in &component.traits {
+                insert(&mut contents.trait_definitions, &*trait_.definition);
+            }
+        }
+        for policy in &self.policies {
+            insert(&mut contents.policy_definitions, &*policy.definition);
+        }
+        for definition in self.workflow.definitions.values() {
+            insert(&mut contents.workflow_step_definitions, &**definition);
+        }
+        contents
+    }
+}
+
+fn insert<D: Definition>(definitions: &mut BTreeMap<String, D>, definition: &D) {
+    let name = definition.metadata().name.clone().unwrap_or_default();
+    definitions.insert(name, definition.recorded());
+}
+
+/// Returns the application as revisions record it, without status and what the API server maintains.
+fn recorded(application: &Application, spec: ApplicationSpec) -> Application {
+    let metadata = application.metadata.clone();
+    Application {
+        metadata: ObjectMeta {
+            name: metadata.name,
+            namespace: metadata.namespace,
+            uid: metadata.uid,
+            generation: metadata.generation,
+            creation_timestamp: metadata.creation_timestamp,
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    }
+}

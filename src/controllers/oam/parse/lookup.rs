@@ -1,0 +1,21 @@
+use std::sync::Arc;
+
+use crate::api::oam::{
+    ComponentDefinition, DefinitionKind, DefinitionRevision, Policy, PolicyDefinition, TraitDefinition, Workflow,
+    WorkflowStepDefinition, WorkloadDefinition,
+};
+
+/// Objects of a cluster by namespace and name.
+pub trait Lookup {
+    fn component_definition(&self, namespace: &str, name: &str) -> Option<Arc<ComponentDefinition>>;
+    fn workload_definition(&self, namespace: &str, name: &str) -> Option<Arc<WorkloadDefinition>>;
+    fn trait_definition(&self, namespace: &str, name: &str) -> Option<Arc<TraitDefinition>>;
+    fn policy_definition(&self, namespace: &str, name: &str) -> Option<Arc<PolicyDefinition>>;
+    fn workflow_step_definition(&self, namespace: &str, name: &str) -> Option<Arc<WorkflowStepDefinition>>;
+
+    /// Returns the revisions of a definition: those labeled with its kind and name.
+    fn definition_revisions(&self, namespace: &str, kind: DefinitionKind, name: &str) -> Vec<Arc<DefinitionRevision>>;
+
+    fn policy(&self, namespace: &str, name: &str) -> Option<Arc<Policy>>;
+    fn workflow(&self, namespace: &str, name: &str) -> Option<Arc<Workflow>>;
+}

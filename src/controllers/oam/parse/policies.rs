@@ -1,0 +1,121 @@
+//! Policies of an application, and those that its workflow names.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::definitions::{DefinitionError, Definitions};
+use crate::api::oam::{AppPolicy, ApplicationSpec, Policy, PolicyDefinition, WorkflowStep};
+use crate::controllers::oam::policies::{Policies, PolicyError, is_built_in};
+
+/// Type of steps that name policies.
+const DEPLOY: &str = "deploy";
+
+/// A policy that is rendered by a PolicyDefinition.
+#[derive(Clone, Debug)]
+pub struct ParsedPolicy {
+    pub policy: AppPolicy,
+    pub definition: Arc<PolicyDefinition>,
+}
+
+pub(super) struct ParsedPolicies {
+    pub all: Vec<AppPolicy>,
+    pub rendered: Vec<ParsedPolicy>,
+    pub external: BTreeMap<String, Policy>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PoliciesError {
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error("policy {name}: {cause}")]
+    Definition { name: String, cause: DefinitionError },
+    #[error("policy {name} not found, which step {step} names")]
+    NotFound { name: String, step: String },
+}
+
+/// Names policies without a name by type and position.
+pub(super) fn name_policies(policies: &mut [AppPolicy]) {
+    for (index, policy) in policies.iter_mut().enumerate() {
+        if policy.name.is_empty() {
+            policy.name = format!("{}-auto-gen-{index}", policy.type_);
+        }
+    }
+}
+
+/// Returns the spec with all policies named, as revisions record it.
+#[must_use]
+pub fn named(spec: &ApplicationSpec) -> ApplicationSpec {
+    let mut spec = spec.clone();
+    name_policies(&mut spec.policies);
+    spec
+}
+
+pub(super) fn parse_policies(
+    namespace: &str,
+    spec: &ApplicationSpec,
+    steps: &[WorkflowStep],
+    definitions: &Definitions<'_>,
+) -> Result<ParsedPolicies, PoliciesError> {
+    let external = external_policies(namespace, spec, steps, definitions)?;
+    let mut all = spec.policies.clone();
+    all.extend(external.iter().map(|(name, policy)| AppPolicy {
+        name: name.clone(),
+        type_: policy.spec.type_.clone(),
+        properties: policy.spec.properties.clone(),
+        ..AppPolicy::default()
+    }));
+    // Those of the workflow are checked too.
+    Policies::parse(&all, false)?;
+    let rendered = all.iter().filter(|policy| !is_built_in(&policy.type_)).map(|policy| {
+        let definition = definitions.policy(&policy.type_);
+        let definition = definition.map_err(|cause| PoliciesError::Definition {
+            name: policy.name.clone(),
+            cause,
+        })?;
+        Ok(ParsedPolicy {
+            policy: policy.clone(),
+            definition,
+        })
+    });
+    let rendered = rendered.collect::<Result<_, PoliciesError>>()?;
+    Ok(ParsedPolicies {
+        all,
+        rendered,
+        external,
+    })
+}
+
+/// Finds the policies that steps name and the application lacks.
+fn external_policies(
+    namespace: &str,
+    spec: &ApplicationSpec,
+    steps: &[WorkflowStep],
+    definitions: &Definitions<'_>,
+) -> Result<BTreeMap<String, Policy>, PoliciesError> {
+    let mut external = BTreeMap::new();
+    let steps = steps
+        .iter()
+        .flat_map(|step| std::iter::once(step).chain(&step.sub_steps));
+    for step in steps.filter(|step| step.type_ == DEPLOY) {
+        let names = step.properties.as_ref().map(|properties| &properties["policies"]);
+        let names = names
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        for name in names.filter(|name| !spec.policies.iter().any(|policy| policy.name == *name)) {
+            let recorded = definitions
+                .contents()
+                .and_then(|contents| contents.policies.get(name).cloned());
+            let live = || Some((*definitions.lookup()?.policy(namespace, name)?).clone());
+            let policy = recorded.or_else(live).ok_or_else(|| PoliciesError::NotFound {
+                name: name.to_owned(),
+                step: step.name.clone(),
+            })?;
+            external.insert(name.to_owned(), policy);
+        }
+    }
+    Ok(external)
+}

@@ -1,0 +1,111 @@
+use rstest::rstest;
+
+use super::*;
+use crate::api::NamespacedName;
+use crate::controllers::oam::trackers::{AppIdentity, Inventory, Tracker};
+
+fn reasons(found: &[Unsupported]) -> Vec<String> {
+    found.iter().map(ToString::to_string).collect()
+}
+
+#[rstest]
+#[case::plain(json!({}), &[])]
+#[case::dag(json!({ "workflow": { "mode": { "steps": "DAG" } } }), &[])]
+#[case::supported_policies(json!({ "policies": [
+    { "type": "garbage-collect" }, { "type": "apply-once" }, { "type": "of-a-definition" },
+] }), &[])]
+#[case::empty_workflow(json!({ "workflow": {} }), &["the workflow mode StepByStep"])]
+#[case::steps(json!({ "workflow": { "steps": [{ "type": "suspend" }] } }), &["a workflow with steps"])]
+#[case::reference(json!({ "workflow": { "ref": "flow" } }), &["a reference to workflow flow"])]
+#[case::policies(
+    json!({ "policies": [{ "type": "debug" }, { "name": "r", "type": "replication" }, { "name": "o", "type": "override" }] }),
+    &["policy debug-auto-gen-0 of type debug", "policy r of type replication", "policy o of type override"]
+)]
+#[case::topology(
+    json!({ "policies": [{ "name": "t", "type": "topology", "properties": { "clusters": ["local", "prod", ""] } }] }),
+    &["cluster prod in policy t", "policy t of type topology"]
+)]
+#[case::env_binding(
+    json!({ "policies": [{ "name": "e", "type": "env-binding", "properties": {
+        "envs": [{ "placement": { "clusterSelector": { "name": "prod" } } }, { "name": "local" }],
+    } }] }),
+    &["cluster prod in policy e", "policy e of type env-binding"]
+)]
+#[case::hostile(json!({ "policies": [{ "type": "topology", "properties": [7] }] }), &["policy topology-auto-gen-0 of type topology"])]
+#[case::ref_objects(
+    json!({ "components": [{ "name": "r", "type": "ref-objects" }] }),
+    &["component r with references to existing objects"]
+)]
+fn parts_that_are_not_supported_are_named(#[case] spec: Value, #[case] expected: &[&str]) {
+    assert_eq!(reasons(&unsupported_spec(&application(&spec).spec)), expected);
+}
+
+#[rstest]
+#[case::cue(template("output: {}"), None)]
+#[case::terraform(json!({ "spec": { "schematic": { "terraform": { "configuration": "" } } } }), Some("a Terraform definition"))]
+#[case::annotated(
+    json!({ "metadata": { "annotations": { "type": "terraform" } }, "spec": {} }),
+    Some("a Terraform definition")
+)]
+#[case::helm(json!({ "spec": { "schematic": { "helm": {} } } }), Some("a definition without a CUE template"))]
+#[case::import(template("import \"vela/helm\"\n\noutput: {}"), Some("an import of vela packages"))]
+#[case::import_of_many(
+    template("// text\npackage x\n\nimport (\n\t\"strings\"\n\th \"vela/helm\"\n)\noutput: {}"),
+    Some("an import of vela packages")
+)]
+#[case::standard_imports(
+    template("import (\"strings\")\nimport \"strconv\"\noutput: {a: \"vela/x\"}\n\"vela/y\": 1"),
+    None
+)]
+fn definitions_that_are_not_supported_are_named(#[case] definition: Value, #[case] expected: Option<&str>) {
+    let mut cluster = Cluster::default();
+    cluster.add("ComponentDefinition", "team", "web", &definition);
+    let parsed = parse_in(&cluster, &components(&[("c", "web")])).unwrap();
+    let expected: Vec<_> = expected
+        .into_iter()
+        .map(|feature| format!("component c with {feature}"))
+        .collect();
+    assert_eq!(reasons(&unsupported_definitions(&parsed.components)), expected);
+}
+
+#[test]
+fn imports_of_traits_count_too() {
+    let mut cluster = Cluster::with_definitions();
+    cluster.add("TraitDefinition", "team", "chart", &template("import \"vela/helm\""));
+    let spec = json!({ "components": [{ "name": "c", "type": "worker", "traits": [{ "type": "chart" }] }] });
+    let parsed = parse_in(&cluster, &spec).unwrap();
+    assert_eq!(
+        reasons(&unsupported_definitions(&parsed.components)),
+        ["component c with an import of vela packages"]
+    );
+}
+
+#[test]
+fn objects_in_other_clusters_are_named_once_for_each_tracker() {
+    let tracker = |generation: i64, clusters: &[&str]| {
+        let entries: Vec<_> = clusters
+            .iter()
+            .map(|cluster| json!({ "kind": "Pod", "cluster": cluster }))
+            .collect();
+        let object = json!({
+            "metadata": { "name": format!("t{generation}") },
+            "spec": { "type": "versioned", "applicationGeneration": generation, "managedResources": entries },
+        });
+        Tracker::decode(Arc::new(serde_json::from_value(object).unwrap())).unwrap()
+    };
+    let app = AppIdentity {
+        name: NamespacedName::new("team", "shop"),
+        uid: "u1".to_owned(),
+        generation: 2,
+        publish_version: None,
+    };
+    let trackers = vec![tracker(1, &["prod", "prod", "local"]), tracker(2, &["", "edge"])];
+    let inventory = Inventory::of(&app, trackers).unwrap();
+    assert_eq!(
+        reasons(&unsupported_trackers(&inventory)),
+        [
+            "cluster edge in resourcetracker t2",
+            "cluster prod in resourcetracker t1"
+        ]
+    );
+}

@@ -1,0 +1,223 @@
+//! Properties of the built-in policies.
+
+use serde::Deserialize;
+
+use super::selector::{Selector, Target};
+use crate::api::lenient::{self, null_as_default};
+
+/// Rules of garbage collection.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GarbageCollect {
+    /// Maximum number of revisions besides those in use.
+    pub application_revision_limit: Option<i64>,
+    /// Keeps objects of older versions until nothing records them.
+    #[serde(deserialize_with = "null_as_default")]
+    pub keep_legacy_resource: bool,
+    /// Collects also after a failed workflow.
+    #[serde(deserialize_with = "null_as_default")]
+    pub continue_on_failure: bool,
+    #[serde(deserialize_with = "null_as_default")]
+    order: String,
+    #[serde(deserialize_with = "lenient::list")]
+    rules: Vec<GarbageCollectRule>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct GarbageCollectRule {
+    #[serde(deserialize_with = "null_as_default")]
+    selector: Selector,
+    #[serde(deserialize_with = "null_as_default")]
+    strategy: String,
+    propagation: Option<String>,
+}
+
+/// The time at which an object is collected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GarbageCollectStrategy {
+    Never,
+    /// With the application.
+    OnAppDelete,
+    /// As soon as the application no longer contains the object.
+    #[default]
+    OnAppUpdate,
+}
+
+/// The way in which an object is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// The object stays, and no longer belongs to the application.
+    Orphan,
+    /// The object is deleted with its dependents.
+    Cascading,
+}
+
+impl GarbageCollect {
+    /// Returns true if components are deleted after those that depend on them.
+    #[must_use]
+    pub fn is_ordered_by_dependency(&self) -> bool {
+        self.order == "dependency"
+    }
+
+    /// Returns the limit of revisions. Negative ones mean the default.
+    #[must_use]
+    pub fn revision_limit(&self) -> Option<usize> {
+        self.application_revision_limit
+            .and_then(|limit| usize::try_from(limit).ok())
+    }
+
+    fn rule(&self, target: &Target<'_>) -> Option<&GarbageCollectRule> {
+        self.rules.iter().find(|rule| rule.selector.matches(target))
+    }
+
+    #[must_use]
+    pub fn strategy(&self, target: &Target<'_>) -> GarbageCollectStrategy {
+        match self.rule(target).map(|rule| rule.strategy.as_str()) {
+            Some("never") => GarbageCollectStrategy::Never,
+            Some("onAppDelete") => GarbageCollectStrategy::OnAppDelete,
+            _ => GarbageCollectStrategy::OnAppUpdate,
+        }
+    }
+
+    /// Returns the propagation that a rule sets for an object.
+    #[must_use]
+    pub fn propagation(&self, target: &Target<'_>) -> Option<Propagation> {
+        match self.rule(target)?.propagation.as_deref() {
+            Some("orphan") => Some(Propagation::Orphan),
+            Some("cascading") => Some(Propagation::Cascading),
+            _ => None,
+        }
+    }
+}
+
+/// Rules of fields that others may change.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApplyOnce {
+    #[serde(deserialize_with = "null_as_default")]
+    pub enable: bool,
+    pub rules: Option<Vec<ApplyOnceRule>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApplyOnceRule {
+    #[serde(deserialize_with = "null_as_default")]
+    selector: Selector,
+    strategy: Option<ApplyOnceStrategy>,
+}
+
+/// Fields of an object that others may change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApplyOnceStrategy {
+    /// Paths whose live values are kept; `*` for the whole object.
+    #[serde(rename = "path", deserialize_with = "lenient::list")]
+    pub paths: Vec<String>,
+    #[serde(deserialize_with = "null_as_default")]
+    affect: String,
+}
+
+/// Occasions on which an object is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The workflow dispatches it.
+    Update,
+    /// Its state is restored.
+    StateKeep,
+}
+
+impl ApplyOnceStrategy {
+    #[must_use]
+    pub fn affects(&self, stage: Stage) -> bool {
+        match self.affect.as_str() {
+            "" | "always" => true,
+            "onUpdate" => stage == Stage::Update,
+            "onStateKeep" => stage == Stage::StateKeep,
+            _ => false,
+        }
+    }
+}
+
+impl ApplyOnce {
+    /// Returns true if trackers hold no manifests, so that no state is kept.
+    #[must_use]
+    pub fn omits_manifests(&self) -> bool {
+        self.enable && self.rules.is_none()
+    }
+
+    /// Returns the fields of an object that others may change.
+    #[must_use]
+    pub fn strategy(&self, target: &Target<'_>) -> Option<&ApplyOnceStrategy> {
+        let rules = self.rules.as_ref().filter(|_| self.enable)?;
+        let rule = rules.iter().find(|rule| rule.selector.matches(target))?;
+        rule.strategy.as_ref()
+    }
+}
+
+/// Objects that a policy applies to.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SelectedResources {
+    #[serde(deserialize_with = "lenient::list")]
+    rules: Vec<SelectorRule>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SelectorRule {
+    #[serde(deserialize_with = "null_as_default")]
+    selector: Selector,
+}
+
+impl SelectedResources {
+    #[must_use]
+    pub fn contains(&self, target: &Target<'_>) -> bool {
+        self.rules.iter().any(|rule| rule.selector.matches(target))
+    }
+}
+
+/// Rules of how objects are updated.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceUpdate {
+    #[serde(deserialize_with = "lenient::list")]
+    rules: Vec<ResourceUpdateRule>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ResourceUpdateRule {
+    #[serde(deserialize_with = "null_as_default")]
+    selector: Selector,
+    #[serde(deserialize_with = "null_as_default")]
+    strategy: ResourceUpdateStrategy,
+}
+
+/// The way in which an object is updated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceUpdateStrategy {
+    #[serde(deserialize_with = "null_as_default")]
+    op: String,
+    /// Paths whose change recreates the object.
+    #[serde(deserialize_with = "lenient::list")]
+    pub recreate_fields: Vec<String>,
+}
+
+impl ResourceUpdateStrategy {
+    /// Returns true if the object is replaced instead of patched.
+    #[must_use]
+    pub fn replaces(&self) -> bool {
+        self.op == "replace"
+    }
+}
+
+impl ResourceUpdate {
+    #[must_use]
+    pub fn strategy(&self, target: &Target<'_>) -> Option<&ResourceUpdateStrategy> {
+        let rule = self.rules.iter().find(|rule| rule.selector.matches(target))?;
+        Some(&rule.strategy)
+    }
+}

@@ -1,0 +1,25 @@
+//! Names of revisions: `<application>-v<number>`.
+
+#[must_use]
+pub fn revision_name(application: &str, number: i64) -> String {
+    format!("{application}-v{number}")
+}
+
+/// Returns the number in the name of a revision.
+#[must_use]
+pub fn revision_number(name: &str) -> Option<i64> {
+    let (_, version) = name.rsplit_once('-')?;
+    let number = version.strip_prefix('v')?;
+    // `parse` alone would accept a sign.
+    let is_number = number.bytes().all(|digit| digit.is_ascii_digit());
+    number.parse().ok().filter(|_| is_number)
+}
+
+/// Returns the number of the next revision. It is greater than all existing ones, so that an older revision that became
+/// current again does not lead to an overwritten one.
+#[must_use]
+pub fn next_number<'a>(latest: Option<i64>, existing: impl IntoIterator<Item = &'a str>) -> i64 {
+    let existing = existing.into_iter().filter_map(revision_number);
+    let newest = existing.chain(latest).max().unwrap_or(0);
+    newest.max(0).saturating_add(1)
+}

@@ -1,0 +1,32 @@
+//! Published versions: frozen releases, which are deployed from their revision alone.
+
+use kube::ResourceExt;
+
+use crate::api::oam::{Application, ApplicationRevision, ApplicationRevisionSpec, labels};
+
+/// Returns true if a revision, the latest of the application, is the version that the application publishes.
+#[must_use]
+pub fn is_release_of(revision: &ApplicationRevision, application: &Application) -> bool {
+    let version = application.annotations().get(labels::PUBLISH_VERSION);
+    version.is_some() && version == revision.annotations().get(labels::PUBLISH_VERSION)
+}
+
+/// Returns the application that a revision records. `contents` are the expanded contents of the revision.
+///
+/// KubeVela's CRD drops the metadata of the recorded application; the revision then has its labels and annotations.
+#[must_use]
+pub fn recorded_application(revision: &ApplicationRevision, contents: &ApplicationRevisionSpec) -> Application {
+    let mut application = contents.application.clone();
+    application.metadata.namespace = revision.namespace();
+    if !application.labels().is_empty() || !application.annotations().is_empty() {
+        return application;
+    }
+    let mut revision_labels = revision.labels().clone();
+    revision_labels.remove(labels::APP_REVISION_HASH);
+    let name = revision_labels.remove(labels::APP_NAME);
+    let metadata = &mut application.metadata;
+    metadata.name = metadata.name.take().filter(|name| !name.is_empty()).or(name);
+    metadata.labels = Some(revision_labels);
+    metadata.annotations = Some(revision.annotations().clone());
+    application
+}

@@ -1,0 +1,159 @@
+//! Lists of managed resources as trackers store them: plain below a size, compressed above.
+
+use std::{fmt, io};
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::entry::ResourceKey;
+use crate::api::oam::compression::{Compressed, CompressionError, Format};
+use crate::api::oam::{ManagedResource, ResourceTrackerSpec};
+
+/// Size of JSON from which on it is compressed.
+const PLAIN_BYTES: usize = 256 << 10;
+
+/// Maximum size of compressed data. The API server rejects requests above 1.5 MiB.
+const MAX_COMPRESSED_BYTES: usize = (14 << 20) / 10;
+
+/// Size from which on manifests are left out of a tracker that is too large.
+const LARGE_MANIFEST_BYTES: usize = 64 << 10;
+
+/// Maximum size of decompressed JSON. Compressed data of the maximum size usually hold 10 to 20 MiB.
+const MAX_DECODED_BYTES: usize = 32 << 20;
+
+/// Maximum number of entries. Each takes memory of its own beside its text.
+const MAX_ENTRIES: usize = 20_000;
+
+/// A list of managed resources for the spec of a tracker.
+#[derive(Debug, Default, PartialEq)]
+pub struct Encoded {
+    pub managed_resources: Vec<ManagedResource>,
+    pub compression: Compressed,
+    /// Objects whose manifests did not fit. Their state is not kept.
+    pub omitted_manifests: Vec<ResourceKey>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum EncodeError {
+    #[error("{0} objects exceed the limit of {MAX_ENTRIES} for a ResourceTracker; split the application")]
+    TooMany(usize),
+    #[error("{objects} objects take {bytes} bytes, more than a ResourceTracker can hold; split the application")]
+    TooLarge { objects: usize, bytes: usize },
+    #[error("managed resources don't serialize: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("managed resources don't compress: {0}")]
+    Compress(#[from] io::Error),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    #[error(transparent)]
+    Compression(#[from] CompressionError),
+    #[error("managed resources are invalid: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("{0} managed resources exceed the limit of {MAX_ENTRIES}")]
+    TooMany(usize),
+}
+
+/// Encodes a list of managed resources, always compressed with `format`, or by size without one.
+///
+/// # Errors
+/// If the list is too large even without manifests.
+pub fn encode(entries: Vec<ManagedResource>, format: Option<Format>) -> Result<Encoded, EncodeError> {
+    if entries.len() > MAX_ENTRIES {
+        return Err(EncodeError::TooMany(entries.len()));
+    }
+    let json = serde_json::to_vec(&entries)?;
+    if format.is_none() && json.len() < PLAIN_BYTES {
+        return Ok(Encoded {
+            managed_resources: entries,
+            ..Encoded::default()
+        });
+    }
+    let format = format.unwrap_or(Format::Zstd);
+    let mut compression = Compressed::encode(format, &json)?;
+    drop(json);
+    let mut entries = entries;
+    let mut omitted_manifests = Vec::new();
+    for limit in [LARGE_MANIFEST_BYTES, 0] {
+        if compression.data.len() <= MAX_COMPRESSED_BYTES {
+            break;
+        }
+        omitted_manifests.extend(omit_manifests(&mut entries, limit));
+        compression = Compressed::encode(format, &serde_json::to_vec(&entries)?)?;
+    }
+    if compression.data.len() > MAX_COMPRESSED_BYTES {
+        return Err(EncodeError::TooLarge {
+            objects: entries.len(),
+            bytes: compression.data.len(),
+        });
+    }
+    Ok(Encoded {
+        managed_resources: Vec::new(),
+        compression,
+        omitted_manifests,
+    })
+}
+
+/// Removes manifests of more than `limit` bytes. Returns the keys of their objects.
+fn omit_manifests(entries: &mut [ManagedResource], limit: usize) -> Vec<ResourceKey> {
+    let mut omitted = Vec::new();
+    for entry in entries {
+        if entry.raw.as_ref().is_some_and(|raw| raw.text().len() > limit) {
+            entry.raw = None;
+            omitted.push(ResourceKey::of(entry));
+        }
+    }
+    omitted
+}
+
+/// Decodes the managed resources of a tracker.
+///
+/// # Errors
+/// If they can't be decompressed, are invalid or too many.
+pub fn decode(spec: &ResourceTrackerSpec) -> Result<Vec<ManagedResource>, DecodeError> {
+    if spec.compression.is_empty() {
+        let entries = spec.managed_resources.len();
+        return match entries > MAX_ENTRIES {
+            true => Err(DecodeError::TooMany(entries)),
+            false => Ok(spec.managed_resources.clone()),
+        };
+    }
+    let json = spec.compression.decode(MAX_DECODED_BYTES)?;
+    let Entries(entries) = serde_json::from_slice(&json)?;
+    Ok(entries)
+}
+
+/// A list of at most [`MAX_ENTRIES`], or null, as Go encodes an empty one.
+struct Entries(Vec<ManagedResource>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Limited;
+
+        impl<'de> Visitor<'de> for Limited {
+            type Value = Vec<ManagedResource>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a list of at most {MAX_ENTRIES} managed resources")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Vec::new())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = sequence.next_element::<Option<ManagedResource>>()? {
+                    if entries.len() == MAX_ENTRIES {
+                        return Err(serde::de::Error::invalid_length(MAX_ENTRIES + 1, &self));
+                    }
+                    entries.extend(entry);
+                }
+                Ok(entries)
+            }
+        }
+
+        deserializer.deserialize_any(Limited).map(Self)
+    }
+}

@@ -1,0 +1,160 @@
+//! The trackers of one application.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+
+use super::encoding::{DecodeError, decode};
+use crate::api::NamespacedName;
+use crate::api::oam::{ManagedResource, ResourceTracker, labels};
+
+/// The parts of an application that decide which of its trackers is current.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppIdentity {
+    pub name: NamespacedName,
+    pub uid: String,
+    pub generation: i64,
+    pub publish_version: Option<String>,
+}
+
+/// A kind of tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrackerType {
+    /// Objects that live as long as the application.
+    Root,
+    /// Objects of one generation or published version.
+    Versioned,
+    /// Component revisions, which old versions of KubeVela wrote.
+    ComponentRevision,
+}
+
+impl TrackerType {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Versioned => "versioned",
+            Self::ComponentRevision => "component-revision",
+        }
+    }
+}
+
+/// A tracker with its decoded entries.
+#[derive(Clone, Debug)]
+pub struct Tracker {
+    pub object: Arc<ResourceTracker>,
+    pub entries: Vec<ManagedResource>,
+}
+
+impl Tracker {
+    /// Decodes the entries of a tracker.
+    ///
+    /// # Errors
+    /// If they can't be decoded. The objects of the application must then not be collected.
+    pub fn decode(object: Arc<ResourceTracker>) -> Result<Self, InventoryError> {
+        let entries = decode(&object.spec).map_err(|cause| InventoryError::Undecodable {
+            tracker: object.name_any(),
+            cause,
+        })?;
+        Ok(Self { object, entries })
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.object.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    #[must_use]
+    pub fn generation(&self) -> i64 {
+        self.object.spec.application_generation
+    }
+
+    #[must_use]
+    pub fn publish_version(&self) -> Option<&str> {
+        publish_version(self.object.annotations().get(labels::PUBLISH_VERSION))
+    }
+
+    #[must_use]
+    pub fn is_deleting(&self) -> bool {
+        self.object.metadata.deletion_timestamp.is_some()
+    }
+}
+
+/// Returns the published version of an annotation. An empty one means none.
+fn publish_version(annotation: Option<&String>) -> Option<&str> {
+    annotation.map(String::as_str).filter(|version| !version.is_empty())
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum InventoryError {
+    #[error("resourcetracker {tracker} can't be decoded: {cause}")]
+    Undecodable { tracker: String, cause: DecodeError },
+    #[error(
+        "resourcetracker {tracker} exists but controlled by another application (uid: {uid}); \
+         take it over with `portolan app adopt`, or check it and delete it manually"
+    )]
+    OtherApplication { tracker: String, uid: String },
+    #[error("current publish version {version}(gen-{current}) is in-use and outdated, found newer gen-{newest}")]
+    Outdated { version: String, current: i64, newest: i64 },
+}
+
+/// All trackers of an application.
+#[derive(Clone, Debug, Default)]
+pub struct Inventory {
+    pub root: Option<Tracker>,
+    pub current: Option<Tracker>,
+    /// Trackers of other generations and versions, oldest first.
+    pub history: Vec<Tracker>,
+    pub component_revision: Option<Tracker>,
+}
+
+impl Inventory {
+    /// Sorts the trackers that are labeled with the application's name. Trackers of unknown types are ignored.
+    ///
+    /// # Errors
+    /// If a tracker belongs to another application of the same name, or is newer than the published version.
+    pub fn of(app: &AppIdentity, trackers: Vec<Tracker>) -> Result<Self, InventoryError> {
+        let mut inventory = Self::default();
+        for tracker in trackers {
+            let uid = tracker.object.labels().get(labels::APP_UID);
+            if let Some(uid) = uid.filter(|uid| !uid.is_empty() && **uid != app.uid) {
+                return Err(InventoryError::OtherApplication {
+                    tracker: tracker.name().to_owned(),
+                    uid: uid.clone(),
+                });
+            }
+            match tracker.object.spec.type_.as_str() {
+                "root" => inventory.root = Some(tracker),
+                "versioned" if is_current(app, &tracker) => inventory.current = Some(tracker),
+                "versioned" => inventory.history.push(tracker),
+                "component-revision" => inventory.component_revision = Some(tracker),
+                _ => {}
+            }
+        }
+        let order = |one: &Tracker, two: &Tracker| (one.generation(), one.name()).cmp(&(two.generation(), two.name()));
+        inventory.history.sort_by(order);
+        match (&inventory.current, inventory.history.last()) {
+            (Some(current), Some(newest)) if current.generation() < newest.generation() => {
+                Err(InventoryError::Outdated {
+                    version: app.publish_version.clone().unwrap_or_default(),
+                    current: current.generation(),
+                    newest: newest.generation(),
+                })
+            }
+            _ => Ok(inventory),
+        }
+    }
+
+    /// Iterates over the trackers of objects, oldest first. The last record of an object owns it.
+    pub fn in_order(&self) -> impl DoubleEndedIterator<Item = &Tracker> {
+        self.history.iter().chain(&self.current).chain(&self.root)
+    }
+}
+
+/// Returns true if a versioned tracker is that of the application's published version or generation.
+fn is_current(app: &AppIdentity, tracker: &Tracker) -> bool {
+    match app.publish_version.as_deref() {
+        Some(version) => tracker.publish_version() == Some(version),
+        None => tracker.generation() == app.generation,
+    }
+}

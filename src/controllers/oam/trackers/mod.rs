@@ -1,0 +1,24 @@
+//! ResourceTrackers: records of the objects that an application manages.
+//!
+//! ```text
+//! history (oldest first) ──► current ──► root       the newest record of an object owns it
+//! ```
+
+mod create;
+mod encoding;
+mod entry;
+mod guard;
+mod inventory;
+pub mod names;
+mod ownership;
+mod record;
+#[cfg(test)]
+mod tests;
+
+pub use create::create;
+pub use encoding::{DecodeError, EncodeError, Encoded, decode, encode};
+pub use entry::{EntryKey, LOCAL, ResourceKey, display_name};
+pub use guard::{Refusal, check_mark};
+pub use inventory::{AppIdentity, Inventory, InventoryError, Tracker, TrackerType};
+pub use ownership::Owners;
+pub use record::{Diff, diff, mark_deleted, record, remove};
