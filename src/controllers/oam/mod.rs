@@ -5,3 +5,4 @@ pub mod parse;
 pub mod policies;
 pub mod revisions;
 pub mod trackers;
+pub mod workflow;

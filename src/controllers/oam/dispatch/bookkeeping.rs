@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::decide::Identity;
+use crate::api::oam::labels::LAST_APPLIED;
 
 pub(super) const RENDER_HASH: &str = "oam.dev/render-hash";
-pub(super) const LAST_APPLIED: &str = "app.oam.dev/last-applied-configuration";
 const LAST_APPLIED_TIME: &str = "app.oam.dev/last-applied-time";
 pub(super) const SHARED_BY: &str = "app.oam.dev/shared-by";
 /// Values of [`LAST_APPLIED`] that switch it off for an object.

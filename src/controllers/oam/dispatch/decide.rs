@@ -7,10 +7,8 @@ use super::bookkeeping::{
     RENDER_HASH, SHARED_BY, annotation, label, last_applied, remove_bookkeeping, set_annotation, with_bookkeeping,
 };
 use super::field_path::FieldPath;
+use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE};
 use crate::runtime::three_way;
-
-const APP_NAME: &str = "app.oam.dev/name";
-const APP_NAMESPACE: &str = "app.oam.dev/namespace";
 
 /// The fields that identify an object; empty if absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
