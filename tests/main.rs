@@ -26,3 +26,4 @@ mod registry;
 mod support;
 mod surface;
 mod threats;
+mod three_way;

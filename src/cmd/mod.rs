@@ -5,7 +5,7 @@
 mod applications;
 mod crds;
 mod delete;
-mod flags;
+pub mod flags;
 mod history;
 mod logging;
 mod output;

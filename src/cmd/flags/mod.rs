@@ -5,6 +5,7 @@ pub mod credentials;
 pub mod database;
 pub mod deprecated;
 pub mod fetch;
+pub mod oam;
 pub mod parse;
 pub mod program_name;
 pub mod resources;

@@ -1,0 +1,281 @@
+//! The flags with their types and defaults.
+
+use std::time::Duration;
+
+use super::arguments::Arity;
+use super::gates::FeatureGates;
+use super::words::{ApplyOnce, SpecVersion, parse_capabilities};
+use crate::cmd::flags::parse;
+
+pub(super) use parse::boolean;
+
+/// A value of a flag.
+trait FlagValue: Sized {
+    const ARITY: Arity = Arity::Value;
+    fn parse(text: &str) -> Result<Self, String>;
+}
+
+impl FlagValue for bool {
+    const ARITY: Arity = Arity::Boolean;
+    fn parse(text: &str) -> Result<Self, String> {
+        boolean(text)
+    }
+}
+
+impl FlagValue for String {
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+}
+
+impl FlagValue for Duration {
+    fn parse(text: &str) -> Result<Self, String> {
+        parse::duration(text)
+    }
+}
+
+impl FlagValue for u32 {
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "expected a number".to_owned())
+    }
+}
+
+impl FlagValue for f64 {
+    fn parse(text: &str) -> Result<Self, String> {
+        let number: f64 = text.parse().map_err(|_| "expected a number".to_owned())?;
+        if number.is_finite() && number >= 0.0 {
+            Ok(number)
+        } else {
+            Err("expected a number".to_owned())
+        }
+    }
+}
+
+impl FlagValue for ApplyOnce {
+    fn parse(text: &str) -> Result<Self, String> {
+        Self::parse(text)
+    }
+}
+
+impl FlagValue for SpecVersion {
+    fn parse(text: &str) -> Result<Self, String> {
+        Self::parse(text)
+    }
+}
+
+/// A number of bytes: `512Mi` or `512MiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl FlagValue for Bytes {
+    fn parse(text: &str) -> Result<Self, String> {
+        parse::bytes(text.strip_suffix('B').unwrap_or(text)).map(Self)
+    }
+}
+
+/// Names separated by commas.
+impl FlagValue for Vec<String> {
+    fn parse(text: &str) -> Result<Self, String> {
+        let names = text.trim_matches(['[', ']']).split(',').map(str::trim);
+        Ok(names.filter(|name| !name.is_empty()).map(str::to_owned).collect())
+    }
+}
+
+/// Declares the struct of flags with names, types and defaults.
+macro_rules! flags {
+    ($($flag:literal $field:ident: $type:ty = $default:expr;)+) => {
+        /// The flags of KubeVela's controller that have an effect.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct OamFlags {
+            pub feature_gates: FeatureGates,
+            /// Controllers that no longer exist; logged only.
+            pub disabled_capabilities: Vec<String>,
+            $(pub $field: $type,)+
+        }
+
+        impl Default for OamFlags {
+            fn default() -> Self {
+                Self {
+                    feature_gates: FeatureGates::default(),
+                    disabled_capabilities: Vec::new(),
+                    $($field: $default,)+
+                }
+            }
+        }
+
+        impl OamFlags {
+            fn known_arity(name: &str) -> Option<Arity> {
+                match name {
+                    "feature-gates" | "disable-caps" => Some(Arity::Value),
+                    $($flag => Some(<$type as FlagValue>::ARITY),)+
+                    _ => None,
+                }
+            }
+
+            fn set_known(&mut self, name: &str, value: &str) -> Result<(), String> {
+                match name {
+                    $($flag => self.$field = <$type as FlagValue>::parse(value)?,)+
+                    _ => {}
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+flags! {
+    "metrics-addr" metrics_addr: String = ":8080".to_owned();
+    "health-addr" health_addr: String = ":9440".to_owned();
+    "enable-leader-election" enable_leader_election: bool = false;
+    "leader-election-namespace" leader_election_namespace: String = String::new();
+    "leader-election-lease-duration" lease_duration: Duration = 15 * SECOND;
+    "leader-election-renew-deadline" renew_deadline: Duration = 10 * SECOND;
+    "leader-election-retry-period" retry_period: Duration = 2 * SECOND;
+    "use-webhook" use_webhook: bool = false;
+    "webhook-cert-dir" webhook_cert_dir: String = "/k8s-webhook-server/serving-certs".to_owned();
+    "webhook-port" webhook_port: u32 = 9443;
+    "storage-driver" storage_driver: String = "Local".to_owned();
+    "log-file-path" log_file_path: String = String::new();
+    "log-file-max-size" log_file_max_size: u32 = 1024;
+    "log-debug" log_debug: bool = false;
+    "dev-logs" dev_logs: bool = false;
+    "v" verbosity: u32 = 0;
+    "kube-api-qps" kube_api_qps: f64 = 50.0;
+    "kube-api-burst" kube_api_burst: u32 = 100;
+    "informer-sync-period" informer_sync_period: Duration = 36_000 * SECOND;
+    "application-re-sync-period" application_resync_period: Duration = 300 * SECOND;
+    "reconcile-timeout" reconcile_timeout: Duration = 180 * SECOND;
+    "reconcile-termination-graceful-period" reconcile_grace_period: Duration = 5 * SECOND;
+    "controller-client-request-timeout" get_timeout: Duration = 10 * SECOND;
+    "controller-client-long-running-request-timeout" list_timeout: Duration = 30 * SECOND;
+    "controller-client-mutating-request-timeout" write_timeout: Duration = 15 * SECOND;
+    "concurrent-reconciles" concurrent_reconciles: u32 = 4;
+    "application-revision-limit" application_revision_limit: u32 = 10;
+    "definition-revision-limit" definition_revision_limit: u32 = 20;
+    "oam-spec-ver" spec_version: SpecVersion = SpecVersion::All;
+    "apply-once-only" apply_once: ApplyOnce = ApplyOnce::Off;
+    "autogen-workload-definition" autogen_workload_definition: bool = true;
+    "ignore-app-without-controller-version" ignore_apps_without_version: bool = false;
+    "ignore-definition-without-controller-version" ignore_definitions_without_version: bool = false;
+    "system-definition-namespace" definition_namespace: String = "vela-system".to_owned();
+    "max-workflow-wait-backoff-time" max_wait_backoff_seconds: u32 = 60;
+    "max-workflow-failed-backoff-time" max_failed_backoff_seconds: u32 = 300;
+    "max-workflow-step-error-retry-times" max_step_retries: u32 = 10;
+    "max-dispatch-concurrent" max_dispatch_concurrent: u32 = 10;
+    "allow-cross-namespace-resource" allow_cross_namespace: bool = true;
+    "allow-resource-types" allow_resource_types: String = String::new();
+    "ref-objects-available-scope" ref_objects_scope: String = "global".to_owned();
+    "authentication-with-user" authentication_with_user: bool = false;
+    "authentication-default-user" authentication_default_user: String = "kubevela:vela-core".to_owned();
+    "authentication-group-pattern" authentication_group_pattern: String = "kubevela:*".to_owned();
+    "enable-cluster-gateway" enable_cluster_gateway: bool = false;
+    "enable-sharding" enable_sharding: bool = false;
+    "shard-id" shard_id: String = "master".to_owned();
+    "schedulable-shards" schedulable_shards: Vec<String> = Vec::new();
+    "sharding-slave-discovery-resync-period" shard_discovery_period: Duration = 300 * SECOND;
+    "optimize-disable-component-revision" disable_component_revision: bool = false;
+    "optimize-disable-application-revision" disable_application_revision: bool = false;
+    "profiling-addr" profiling_addr: String = String::new();
+    "cue-evaluator" cue_evaluator: String = String::new();
+    "cue-workers" cue_workers: u32 = 2;
+    "cue-timeout" cue_timeout: Duration = 10 * SECOND;
+    "cue-memory" cue_memory: Bytes = Bytes(512 << 20);
+    "strict-validation" strict_validation: bool = false;
+    "respect-hpa" respect_hpa: bool = true;
+    "compat-version" compat_version: String = String::new();
+}
+
+/// Older names of flags.
+const ALIASES: [(&str, &str); 2] = [
+    ("informer-re-sync-interval", "informer-sync-period"),
+    ("pprof-addr", "profiling-addr"),
+];
+
+/// Flags with a value that change nothing here, because there is nothing to switch.
+const ACCEPTED_VALUES: [&str; 18] = [
+    "leader-election-resource-lock",
+    "revision-limit",
+    "depend-check-wait",
+    "optimize-cached-gvks",
+    "optimize-mark-with-prob",
+    "application-revision-definition-storage-prune-duration",
+    "cluster-metrics-interval",
+    "remote-cluster-client-cache-timeout",
+    "remote-cluster-client-cache-prune-probability",
+    "cue-compatibility-cache-size",
+    "vmodule",
+    "stderrthreshold",
+    "log-dir",
+    "log-file",
+    "log-backtrace-at",
+    "cluster-gateway-url",
+    "cluster-gateway-ca-file",
+    "custom-revision-hook-url",
+];
+const ACCEPTED_BOOLEANS: [&str; 23] = [
+    "enable-asi-compatibility",
+    "optimize-list-op",
+    "optimize-resource-tracker-list-op",
+    "optimize-controller-reconcile-loop-reduction",
+    "optimize-disable-workflow-recorder",
+    "optimize-enable-in-memory-workflow-context",
+    "optimize-disable-resource-apply-double-check",
+    "optimize-enable-resource-tracker-delete-only-trigger",
+    "perf-enabled",
+    "disable-remote-cluster-client",
+    "enable-external-package-for-default-compiler",
+    "enable-external-package-watch-for-default-compiler",
+    "enable-cue-version-compatibility",
+    "enable-cluster-metrics",
+    "logtostderr",
+    "alsologtostderr",
+    "add-dir-header",
+    "one-output",
+    "skip-headers",
+    "skip-log-headers",
+    "legacy-stderr-threshold-behavior",
+    "multi-cluster-enabled",
+    "development",
+];
+/// Flags whose feature is not there yet.
+const UNSUPPORTED: [&str; 6] = [
+    "cluster-gateway-url",
+    "cluster-gateway-ca-file",
+    "custom-revision-hook-url",
+    "enable-cluster-metrics",
+    "enable-external-package-watch-for-default-compiler",
+    "enable-cue-version-compatibility",
+];
+
+impl OamFlags {
+    /// Returns the form of a flag, `None` if it is unknown.
+    pub(super) fn arity(name: &str) -> Option<Arity> {
+        let accepted = || {
+            let has_value = ACCEPTED_VALUES.contains(&name).then_some(Arity::Value);
+            has_value.or_else(|| ACCEPTED_BOOLEANS.contains(&name).then_some(Arity::Boolean))
+        };
+        Self::known_arity(canonical(name)).or_else(accepted)
+    }
+
+    /// Sets a known flag and returns warnings.
+    pub(super) fn set(&mut self, name: &str, value: &str) -> Result<Vec<String>, String> {
+        match canonical(name) {
+            "feature-gates" => return Ok(self.feature_gates.add(value)),
+            "disable-caps" => self.disabled_capabilities = parse_capabilities(value)?,
+            name if UNSUPPORTED.contains(&name) && !["", "false"].contains(&value) => {
+                return Ok(vec![format!("--{name} is not supported yet and ignored")]);
+            }
+            name => self.set_known(name, value)?,
+        }
+        Ok(Vec::new())
+    }
+}
+
+fn canonical(name: &str) -> &str {
+    ALIASES
+        .iter()
+        .find(|(alias, _)| *alias == name)
+        .map_or(name, |(_, name)| name)
+}

@@ -1,0 +1,337 @@
+use std::time::Duration;
+
+use rstest::rstest;
+
+use super::{ApplyOnce, Arity, Bytes, Extracted, Gate, OamFlags, SpecVersion, extract};
+
+/// Some flags of `portolan run`.
+fn own(name: &str) -> Option<Arity> {
+    match name {
+        "controllers" | "metrics-addr" | "kube-api-qps" => Some(Arity::Value),
+        "enable-leader-election" => Some(Arity::Boolean),
+        _ => None,
+    }
+}
+
+fn parse(arguments: &[&str]) -> Result<Extracted, String> {
+    extract(arguments.iter().map(|argument| (*argument).to_owned()), own)
+}
+
+fn flags(arguments: &[&str]) -> OamFlags {
+    let extracted = parse(arguments).unwrap();
+    assert_eq!(extracted.warnings, [""; 0]);
+    extracted.flags
+}
+
+#[test]
+fn defaults_are_those_of_kubevela() {
+    let flags = flags(&[]);
+    assert_eq!(flags.metrics_addr, ":8080");
+    assert_eq!(flags.application_resync_period, Duration::from_mins(5));
+    assert_eq!(flags.informer_sync_period, Duration::from_hours(10));
+    assert_eq!(flags.concurrent_reconciles, 4);
+    assert_eq!(
+        (flags.application_revision_limit, flags.definition_revision_limit),
+        (10, 20)
+    );
+    assert_eq!(flags.definition_namespace, "vela-system");
+    assert_eq!(flags.authentication_default_user, "kubevela:vela-core");
+    assert_eq!(
+        (flags.spec_version, flags.apply_once),
+        (SpecVersion::All, ApplyOnce::Off)
+    );
+    assert!(flags.allow_cross_namespace && flags.autogen_workload_definition);
+}
+
+/// The arguments that the chart of v1.3 renders.
+const CHART_1_3: [&str; 20] = [
+    "--metrics-addr=:8080",
+    "--enable-leader-election",
+    "--use-webhook=true",
+    "--webhook-port=9443",
+    "--webhook-cert-dir=/etc/k8s-webhook-certs",
+    "--autogen-workload-definition=true",
+    "--health-addr=:9440",
+    "--apply-once-only=off",
+    "--disable-caps=rollout",
+    "--system-definition-namespace=vela-system",
+    "--application-revision-limit=10",
+    "--definition-revision-limit=20",
+    "--oam-spec-ver=v0.3",
+    "--enable-cluster-gateway",
+    "--application-re-sync-period=5m",
+    "--concurrent-reconciles=4",
+    "--kube-api-qps=50",
+    "--kube-api-burst=100",
+    "--max-workflow-wait-backoff-time=60",
+    "--max-workflow-failed-backoff-time=300",
+];
+
+/// Those of v1.9, with all optimizations.
+const CHART_1_9: [&str; 36] = [
+    "--metrics-addr=:8080",
+    "--enable-leader-election",
+    "--log-debug=true",
+    "--use-webhook=true",
+    "--webhook-port=9443",
+    "--webhook-cert-dir=/etc/k8s-webhook-certs",
+    "--optimize-cached-gvks=Deployment.v1.apps",
+    "--optimize-resource-tracker-list-op=false",
+    "--optimize-controller-reconcile-loop-reduction",
+    "--optimize-mark-with-prob=0.1",
+    "--optimize-disable-component-revision",
+    "--optimize-disable-workflow-recorder",
+    "--optimize-enable-in-memory-workflow-context",
+    "--optimize-disable-resource-apply-double-check",
+    "--optimize-enable-resource-tracker-delete-only-trigger=false",
+    "--health-addr=:9440",
+    "--system-definition-namespace=vela-system",
+    "--application-revision-limit=2",
+    "--definition-revision-limit=2",
+    "--oam-spec-ver=v0.3",
+    "--enable-cluster-gateway",
+    "--application-re-sync-period=5m",
+    "--concurrent-reconciles=4",
+    "--kube-api-qps=50",
+    "--kube-api-burst=100",
+    "--max-workflow-wait-backoff-time=60",
+    "--max-workflow-failed-backoff-time=300",
+    "--max-workflow-step-error-retry-times=10",
+    "--feature-gates=EnableSuspendOnFailure=false",
+    "--feature-gates=GzipResourceTracker=false",
+    "--feature-gates=AuthenticateApplication=false",
+    "--feature-gates=ZstdResourceTracker=true",
+    "--feature-gates=ApplyOnce=false",
+    "--feature-gates=MultiStageComponentApply= true",
+    "--feature-gates=ZstdApplicationRevision=true",
+    "--feature-gates=PreDispatchDryRun=true",
+];
+
+/// Those of the newest chart, with sharding and authentication.
+const CHART_NEWEST: [&str; 45] = [
+    "--metrics-addr=:8080",
+    "--enable-leader-election",
+    "--use-webhook=true",
+    "--webhook-port=9443",
+    "--webhook-cert-dir=/etc/k8s-webhook-certs",
+    "--health-addr=:9440",
+    "--system-definition-namespace=vela-system",
+    "--application-revision-limit=2",
+    "--definition-revision-limit=2",
+    "--enable-cluster-gateway",
+    "--application-re-sync-period=5m",
+    "--concurrent-reconciles=4",
+    "--kube-api-qps=400",
+    "--kube-api-burst=600",
+    "--max-workflow-wait-backoff-time=60",
+    "--max-workflow-failed-backoff-time=300",
+    "--max-workflow-step-error-retry-times=10",
+    "--enable-external-package-for-default-compiler=true",
+    "--enable-external-package-watch-for-default-compiler=false",
+    "--feature-gates=EnableSuspendOnFailure=false",
+    "--feature-gates=GzipResourceTracker=false",
+    "--feature-gates=AuthenticateApplication=true",
+    "--feature-gates=ZstdResourceTracker=true",
+    "--feature-gates=ApplyOnce=false",
+    "--feature-gates=MultiStageComponentApply= true",
+    "--feature-gates=GzipApplicationRevision=false",
+    "--feature-gates=ZstdApplicationRevision=true",
+    "--feature-gates=PreDispatchDryRun=true",
+    "--feature-gates=DisableBootstrapClusterInfo=false",
+    "--feature-gates=InformerCacheFilterUnnecessaryFields=true",
+    "--feature-gates=SharedDefinitionStorageForApplicationRevision=true",
+    "--feature-gates=DisableWorkflowContextConfigMapCache=true",
+    "--feature-gates=EnableCueValidation=false",
+    "--feature-gates=EnableApplicationStatusMetrics=false",
+    "--feature-gates=ValidateResourcesExist=false",
+    "--feature-gates=EnableApplicationScopedPolicies=false",
+    "--feature-gates=EnableGlobalPolicies=false",
+    "--feature-gates=ValidateDefinitionPermissions=false",
+    "--authentication-with-user",
+    "--authentication-default-user=kubevela:vela-core",
+    "--authentication-group-pattern=kubevela:*",
+    "--enable-sharding",
+    "--schedulable-shards=shard-0,shard-1",
+    "--feature-gates=ValidateComponentWhenSharding=false",
+    "--dev-logs=false",
+];
+
+#[rstest]
+#[case(&CHART_1_3)]
+#[case(&CHART_1_9)]
+#[case(&CHART_NEWEST)]
+fn the_arguments_of_kubevelas_charts_are_accepted(#[case] arguments: &[&str]) {
+    let extracted = parse(arguments).unwrap();
+    assert_eq!(extracted.warnings, [""; 0]);
+    let shared = ["--metrics-addr", "--enable-leader-election", "--kube-api-qps"];
+    let shared = arguments
+        .iter()
+        .filter(|argument| shared.iter().any(|flag| argument.starts_with(flag)));
+    assert_eq!(extracted.remaining, shared.copied().collect::<Vec<_>>());
+    assert!(extracted.flags.use_webhook && extracted.flags.enable_leader_election);
+}
+
+#[test]
+fn values_of_the_charts_are_set() {
+    let old = flags(&CHART_1_3);
+    assert_eq!(old.disabled_capabilities, ["rollout"]);
+    let new = flags(&CHART_NEWEST);
+    assert_eq!((new.kube_api_qps, new.kube_api_burst), (400.0, 600));
+    assert_eq!(new.schedulable_shards, ["shard-0", "shard-1"]);
+    let gates = &new.feature_gates;
+    assert!(gates.is_enabled(Gate::ZstdResourceTracker) && gates.is_enabled(Gate::AuthenticateApplication));
+    assert!(gates.is_enabled(Gate::MultiStageComponentApply) && !gates.is_enabled(Gate::ApplyOnce));
+}
+
+#[test]
+fn gates_have_defaults_and_the_last_value_counts() {
+    let gates = flags(&[]).feature_gates;
+    assert!(gates.is_enabled(Gate::MultiStageComponentApply) && !gates.is_enabled(Gate::ZstdResourceTracker));
+    let gates = flags(&[
+        "--feature-gates=ApplyOnce=true, PreDispatchDryRun = false",
+        "--feature-gates",
+        "ApplyOnce=false,,",
+    ])
+    .feature_gates;
+    assert!(!gates.is_enabled(Gate::ApplyOnce) && !gates.is_enabled(Gate::PreDispatchDryRun));
+}
+
+#[rstest]
+#[case("--feature-gates=New=true", "unknown feature gate New ignored")]
+#[case(
+    "--feature-gates=ApplyOnce",
+    "feature gate ApplyOnce ignored: invalid value \"\": expected true or false"
+)]
+#[case(
+    "--feature-gates=ApplyOnce=yes",
+    "feature gate ApplyOnce ignored: invalid value \"yes\": expected true or false"
+)]
+#[case(
+    "--feature-gates=EnableGlobalPolicies=true",
+    "feature gate EnableGlobalPolicies is not supported yet"
+)]
+#[case(
+    "--enable-cluster-metrics",
+    "--enable-cluster-metrics is not supported yet and ignored"
+)]
+#[case(
+    "--custom-revision-hook-url=http://x",
+    "--custom-revision-hook-url is not supported yet and ignored"
+)]
+#[case("--brand-new=1", "unknown flag --brand-new ignored")]
+#[case("--brand-new", "unknown flag --brand-new ignored")]
+fn what_has_no_effect_is_a_warning(#[case] argument: &str, #[case] warning: &str) {
+    let extracted = parse(&[argument, "--concurrent-reconciles=7"]).unwrap();
+    assert_eq!(extracted.warnings, [warning]);
+    assert_eq!(extracted.remaining, [""; 0]);
+    assert_eq!(extracted.flags.concurrent_reconciles, 7);
+}
+
+#[test]
+fn an_unknown_flag_of_two_words_does_not_take_the_next_flag() {
+    let extracted = parse(&["--new", "value", "--newer", "--concurrent-reconciles", "7", "--newest"]).unwrap();
+    let unknown = ["new", "newer", "newest"].map(|name| format!("unknown flag --{name} ignored"));
+    assert_eq!(extracted.warnings, unknown);
+    assert_eq!(extracted.flags.concurrent_reconciles, 7);
+    assert_eq!(extracted.remaining, [""; 0]);
+}
+
+#[test]
+fn arguments_of_portolan_remain() {
+    let arguments = [
+        "--controllers",
+        "oam",
+        "--use-webhook",
+        "--kube-api-qps=9",
+        "--",
+        "--new",
+    ];
+    let extracted = parse(&arguments).unwrap();
+    assert_eq!(
+        extracted.remaining,
+        ["--controllers", "oam", "--kube-api-qps=9", "--", "--new"]
+    );
+    assert_eq!(extracted.flags.kube_api_qps, 9.0);
+    assert_eq!(extracted.warnings, [""; 0]);
+}
+
+#[rstest]
+#[case(&["-v=2"][..])]
+#[case(&["-v", "2"])]
+#[case(&["--v", "2"])]
+#[case(&["--v=2", "--logtostderr", "--log_dir=/tmp", "--skip-headers=true", "--vmodule=a=1"])]
+fn flags_of_klog_are_accepted(#[case] arguments: &[&str]) {
+    assert_eq!(flags(arguments).verbosity, 2);
+}
+
+#[test]
+fn booleans_take_no_second_word() {
+    let flags = flags(&["--dev-logs", "--log-debug=1", "--allow-cross-namespace-resource=F"]);
+    assert!(flags.dev_logs && flags.log_debug && !flags.allow_cross_namespace);
+}
+
+#[test]
+fn older_names_are_accepted() {
+    let flags = flags(&["--informer-re-sync-interval=30m", "--pprof-addr=:6060"]);
+    assert_eq!(flags.informer_sync_period, Duration::from_mins(30));
+    assert_eq!(flags.profiling_addr, ":6060");
+}
+
+#[rstest]
+#[case("", ApplyOnce::Off)]
+#[case("false", ApplyOnce::Off)]
+#[case("off", ApplyOnce::Off)]
+#[case("true", ApplyOnce::On)]
+#[case("on", ApplyOnce::On)]
+#[case("force", ApplyOnce::Force)]
+fn apply_once_has_three_modes(#[case] word: &str, #[case] mode: ApplyOnce) {
+    assert_eq!(flags(&[&format!("--apply-once-only={word}")]).apply_once, mode);
+}
+
+#[rstest]
+#[case("", &[])]
+#[case("all", &["rollout", "healthscope", "envbinding"])]
+#[case("rollout, envbinding", &["rollout", "envbinding"])]
+fn capabilities_are_named(#[case] list: &str, #[case] names: &[&str]) {
+    assert_eq!(flags(&[&format!("--disable-caps={list}")]).disabled_capabilities, names);
+}
+
+#[test]
+fn the_evaluator_has_flags_of_its_own() {
+    let flags = flags(&["--cue-memory=1GiB", "--cue-timeout=3s", "--cue-workers=1"]);
+    assert_eq!(
+        (flags.cue_memory, flags.cue_timeout),
+        (Bytes(1 << 30), Duration::from_secs(3))
+    );
+}
+
+#[rstest]
+#[case(
+    "--apply-once-only=maybe",
+    "invalid value \"maybe\" for --apply-once-only: expected off, on or force"
+)]
+#[case(
+    "--disable-caps=rollout,x",
+    "invalid value \"rollout,x\" for --disable-caps: x in disable caps list is not built-in"
+)]
+#[case(
+    "--oam-spec-ver=v0.2",
+    "invalid value \"v0.2\" for --oam-spec-ver: ApplicationConfigurations are not supported; use v0.3 or minimal"
+)]
+#[case(
+    "--oam-spec-ver=v9",
+    "invalid value \"v9\" for --oam-spec-ver: expected all, minimal or v0.3"
+)]
+#[case(
+    "--concurrent-reconciles=x",
+    "invalid value \"x\" for --concurrent-reconciles: expected a number"
+)]
+#[case("--kube-api-qps=NaN", "invalid value \"NaN\" for --kube-api-qps: expected a number")]
+#[case(
+    "--use-webhook=maybe",
+    "invalid value \"maybe\" for --use-webhook: expected true or false"
+)]
+#[case("--webhook-port", "--webhook-port needs a value")]
+fn an_invalid_value_of_a_known_flag_is_an_error(#[case] argument: &str, #[case] message: &str) {
+    assert_eq!(parse(&[argument]), Err(message.to_owned()));
+}

@@ -1,0 +1,62 @@
+//! Values of flags that are words.
+
+/// The mode of `--apply-once-only`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ApplyOnce {
+    #[default]
+    Off,
+    /// Objects that others change stay so until the spec changes.
+    On,
+    /// Objects that others delete stay deleted as well.
+    Force,
+}
+
+impl ApplyOnce {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "" | "false" | "off" => Ok(Self::Off),
+            "true" | "on" => Ok(Self::On),
+            "force" => Ok(Self::Force),
+            _ => Err("expected off, on or force".to_owned()),
+        }
+    }
+}
+
+/// The controllers of `--oam-spec-ver`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpecVersion {
+    /// All controllers.
+    #[default]
+    All,
+    /// Applications and definitions.
+    Minimal,
+}
+
+impl SpecVersion {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "all" | "v0.3" => Ok(Self::All),
+            "minimal" => Ok(Self::Minimal),
+            "v0.2" => Err("ApplicationConfigurations are not supported; use v0.3 or minimal".to_owned()),
+            _ => Err("expected all, minimal or v0.3".to_owned()),
+        }
+    }
+}
+
+/// Controllers that `--disable-caps` can name. KubeVela removed them.
+const CAPABILITIES: [&str; 3] = ["rollout", "healthscope", "envbinding"];
+
+pub(super) fn parse_capabilities(text: &str) -> Result<Vec<String>, String> {
+    if ["", "all"].contains(&text) {
+        return Ok(if text.is_empty() {
+            Vec::new()
+        } else {
+            CAPABILITIES.map(str::to_owned).to_vec()
+        });
+    }
+    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    match names.iter().find(|name| !CAPABILITIES.contains(&name.as_str())) {
+        Some(unknown) => Err(format!("{unknown} in disable caps list is not built-in")),
+        None => Ok(names),
+    }
+}

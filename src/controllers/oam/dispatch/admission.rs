@@ -1,0 +1,98 @@
+//! Objects that an Application may have, by `--allow-cross-namespace-resource` and `--allow-resource-types`.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::decide::Identity;
+
+/// The kinds of `--allow-resource-types`: `whitelist:Kind.version.group,…` or `blacklist:…`. The core group is left out:
+/// `ConfigMap.v1`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ResourceTypes {
+    #[default]
+    All,
+    Only(BTreeSet<String>),
+    AllBut(BTreeSet<String>),
+}
+
+impl ResourceTypes {
+    /// Parses the flag.
+    ///
+    /// # Errors
+    /// The text has another form. KubeVela then forbids no type; a typo in a security setting must not pass.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let kinds = |list: &str| list.split(',').map(|kind| kind.trim().to_owned()).collect();
+        match text.trim().split_once(':') {
+            None if text.trim().is_empty() => Ok(Self::All),
+            Some(("whitelist", list)) => Ok(Self::Only(kinds(list))),
+            Some(("blacklist", list)) => Ok(Self::AllBut(kinds(list))),
+            _ => Err("expected whitelist:Kind.version.group,... or blacklist:Kind.version.group,...".to_owned()),
+        }
+    }
+
+    fn admits(&self, api_version: &str, kind: &str) -> bool {
+        let name = match api_version.split_once('/') {
+            Some((group, version)) => format!("{kind}.{version}.{group}"),
+            None => format!("{kind}.{api_version}"),
+        };
+        match self {
+            Self::All => true,
+            Self::Only(kinds) => kinds.contains(&name),
+            Self::AllBut(kinds) => !kinds.contains(&name),
+        }
+    }
+}
+
+/// The settings of admission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    pub allow_cross_namespace: bool,
+    pub resource_types: ResourceTypes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Forbidden {
+    #[error("forbidden resource: {kind} {namespace}/{name} is outside the namespace of application")]
+    OtherNamespace {
+        kind: String,
+        namespace: String,
+        name: String,
+    },
+    #[error("forbidden resource: type ({kind}) of resource {namespace}/{name} is not allowed")]
+    Type {
+        kind: String,
+        namespace: String,
+        name: String,
+    },
+}
+
+impl Admission {
+    /// Checks the objects of an Application in `namespace`; cluster-scoped objects have no namespace.
+    ///
+    /// # Errors
+    /// The first object that is forbidden.
+    pub fn check<'a>(
+        &self,
+        namespace: &str,
+        manifests: impl IntoIterator<Item = &'a Value> + Clone,
+    ) -> Result<(), Forbidden> {
+        let identities = || manifests.clone().into_iter().map(Identity::of);
+        let is_outside = |object: &Identity<'_>| !self.allow_cross_namespace && object.namespace != namespace;
+        if let Some(object) = identities().find(is_outside) {
+            return Err(Forbidden::OtherNamespace {
+                kind: object.kind.to_owned(),
+                namespace: object.namespace.to_owned(),
+                name: object.name.to_owned(),
+            });
+        }
+        match identities().find(|object| !self.resource_types.admits(object.api_version, object.kind)) {
+            Some(object) => Err(Forbidden::Type {
+                kind: object.kind.to_owned(),
+                namespace: object.namespace.to_owned(),
+                name: object.name.to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Labels and annotations of applied objects that record the state of applying, in KubeVela's format.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::decide::Identity;
+use crate::api::oam::labels::LAST_APPLIED;
+
+pub(super) const RENDER_HASH: &str = "oam.dev/render-hash";
+const LAST_APPLIED_TIME: &str = "app.oam.dev/last-applied-time";
+pub(super) const SHARED_BY: &str = "app.oam.dev/shared-by";
+/// Values of [`LAST_APPLIED`] that switch it off for an object.
+const OFF: [&str; 2] = ["-", "skip"];
+/// Longest manifest in an annotation. The API server limits all annotations of an object to 256 KiB.
+const MAX_LAST_APPLIED: usize = 200 << 10;
+
+pub(super) fn label<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("labels")?.get(name)?.as_str()
+}
+
+pub(super) fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("annotations")?.get(name)?.as_str()
+}
+
+pub(super) fn set_annotation(object: &mut Value, name: &str, value: String) {
+    set(object, "annotations", name, value);
+}
+
+fn set(object: &mut Value, field: &str, name: &str, value: String) {
+    let metadata = child(object, "metadata");
+    child(metadata, field)[name] = value.into();
+}
+
+/// Returns a member that is an object, in place of any other value.
+fn child<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
+    let child = &mut object[name];
+    if !child.is_object() {
+        *child = Map::new().into();
+    }
+    child
+}
+
+/// Returns the manifest with its hash and with itself as the last-applied configuration.
+pub(super) fn with_bookkeeping(manifest: &Value, hash: &str, now: Timestamp) -> Value {
+    let mut object = manifest.clone();
+    set(&mut object, "labels", RENDER_HASH, hash.to_owned());
+    if !is_last_applied_kept(&object) {
+        return object;
+    }
+    remove(&mut object, "annotations", &[LAST_APPLIED, LAST_APPLIED_TIME]);
+    let configuration = object.to_string();
+    if configuration.len() > MAX_LAST_APPLIED {
+        // The tracker has the manifest.
+        set_annotation(&mut object, LAST_APPLIED, OFF[1].to_owned());
+    } else {
+        set_annotation(&mut object, LAST_APPLIED, configuration);
+        set_annotation(
+            &mut object,
+            LAST_APPLIED_TIME,
+            now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        );
+    }
+    object
+}
+
+/// Secrets and ConfigMaps would be stored twice, and Secrets in the open.
+fn is_last_applied_kept(manifest: &Value) -> bool {
+    let Identity { api_version, kind, .. } = Identity::of(manifest);
+    let has_data = api_version == "v1" && ["Secret", "ConfigMap"].contains(&kind);
+    !has_data && !annotation(manifest, LAST_APPLIED).is_some_and(|value| OFF.contains(&value))
+}
+
+/// Returns the manifest that was applied last, by the annotation of the live object.
+pub(super) fn last_applied(live: &Value) -> Option<Value> {
+    let text = annotation(live, LAST_APPLIED).filter(|text| !OFF.contains(text))?;
+    let mut manifest = serde_json::from_str(text).ok().filter(Value::is_object)?;
+    remove_bookkeeping(&mut manifest);
+    Some(manifest)
+}
+
+/// Removes what [`with_bookkeeping`] adds. Sharers are never removed with a manifest: others may be among them.
+pub(super) fn remove_bookkeeping(manifest: &mut Value) {
+    remove(manifest, "labels", &[RENDER_HASH]);
+    remove(manifest, "annotations", &[LAST_APPLIED, LAST_APPLIED_TIME, SHARED_BY]);
+}
+
+fn remove(object: &mut Value, field: &str, names: &[&str]) {
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
+        return;
+    };
+    if let Some(Value::Object(entries)) = metadata.get_mut(field) {
+        entries.retain(|name, _| !names.contains(&name.as_str()));
+        if entries.is_empty() {
+            metadata.remove(field);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Settings of the engine, results of steps and results of turns.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::phase::{State, StepReason};
+use super::store::Store;
+use crate::api::oam::WorkflowStatus;
+
+/// Most steps of a workflow.
+pub(super) const MAX_STEPS: usize = 2_000;
+
+/// The settings of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Attempts after the first failure of a step.
+    pub max_retries: u32,
+    /// Longest time between two turns while steps wait.
+    pub max_wait_backoff: Duration,
+    /// Longest time between two turns after a step has failed.
+    pub max_failed_backoff: Duration,
+    /// Gate `EnableSuspendOnFailure`: a workflow whose step fails finally is suspended, not terminated.
+    pub suspend_on_failure: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_retries: 10,
+            max_wait_backoff: Duration::from_mins(1),
+            max_failed_backoff: Duration::from_mins(5),
+            suspend_on_failure: false,
+        }
+    }
+}
+
+/// The result of running a step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StepResult {
+    /// The values of the step's outputs, in their order, or the errors of their expressions.
+    Succeeded {
+        outputs: Vec<Result<Value, String>>,
+    },
+    Waiting {
+        message: String,
+    },
+    Failed {
+        reason: FailureReason,
+        message: String,
+    },
+}
+
+/// The cause of a failure. Only [`FailureReason::Execute`] is retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureReason {
+    Execute,
+    Rendering,
+    Input,
+    ProcessParameter,
+    Action,
+}
+
+impl FailureReason {
+    pub(super) fn step_reason(self) -> StepReason {
+        match self {
+            Self::Execute => StepReason::Execute,
+            Self::Rendering => StepReason::Rendering,
+            Self::Input => StepReason::Input,
+            Self::ProcessParameter => StepReason::ProcessParameter,
+            Self::Action => StepReason::Action,
+        }
+    }
+}
+
+/// The result of a turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    pub state: State,
+    pub status: WorkflowStatus,
+    pub store: Store,
+    /// Longest time to the next turn; `None` unless the workflow is executing.
+    pub retry_in: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("workflow has more than {MAX_STEPS} steps")]
+pub struct TooManySteps;

@@ -1,0 +1,125 @@
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use rstest::rstest;
+
+use super::super::{FailureReason, Settings, State, Store};
+use super::{Run, failed, step, succeeded, waiting};
+
+#[test]
+fn a_failure_is_retried_to_the_limit() {
+    let mut run = Run::new([step("a", &[]), step("b", &["a"])]);
+    for attempt in 1..=10 {
+        let outcome = run.turn(|_| failed(FailureReason::Execute));
+        assert_eq!(outcome.state, State::Executing, "attempt {attempt}");
+        assert_eq!(run.state("a"), ("failed", "Execute", "boom"));
+        assert_eq!(run.state("b").0, "pending");
+        run.now += 600;
+        assert_eq!(
+            run.step("a").last_execute_time,
+            Some(Time(Timestamp::from_second(run.now - 600).unwrap()))
+        );
+    }
+    let outcome = run.turn(|_| failed(FailureReason::Execute));
+    assert_eq!(outcome.state, State::Failed);
+    assert_eq!(run.state("a"), ("failed", "FailedAfterRetries", "boom"));
+    assert_eq!(run.state("b"), ("skipped", "Skip", ""));
+    assert!(run.status.terminated);
+    assert_eq!((run.status.phase.as_str(), run.status.message.as_str()), ("failed", ""));
+    assert_eq!(run.store, Store::default(), "no attempts are left");
+    let again = run.turn(|_| succeeded());
+    assert_eq!(again.state, State::Failed);
+    assert_eq!(run.ran, [""; 0]);
+}
+
+#[test]
+fn a_success_after_failures_forgets_them() {
+    let mut run = Run::new([step("a", &[])]);
+    run.turn(|_| failed(FailureReason::Execute));
+    assert_eq!(run.turn(|_| succeeded()).state, State::Succeeded);
+    assert_eq!(run.state("a"), ("succeeded", "", ""));
+    assert_eq!(run.store, Store::default());
+}
+
+#[rstest]
+#[case(FailureReason::Rendering, "Rendering")]
+#[case(FailureReason::Input, "Input")]
+#[case(FailureReason::ProcessParameter, "ProcessParameter")]
+#[case(FailureReason::Action, "Action")]
+fn other_failures_are_final(#[case] reason: FailureReason, #[case] text: &str) {
+    let mut run = Run::new([step("a", &[]), step("b", &["a"]), step("c", &["b"])]);
+    let outcome = run.turn(|_| failed(reason));
+    assert_eq!(outcome.state, State::Failed);
+    assert_eq!(run.state("a"), ("failed", text, "boom"));
+    assert_eq!((run.state("b").0, run.state("c").0), ("skipped", "skipped"));
+}
+
+#[test]
+fn steps_that_do_not_depend_on_a_failed_one_go_on() {
+    let mut run = Run::new([step("a", &[]), step("b", &[])]);
+    let results = |name: &str| {
+        if name == "a" {
+            failed(FailureReason::Action)
+        } else {
+            waiting()
+        }
+    };
+    assert_eq!(run.turn(results).state, State::Executing);
+    assert!(run.status.terminated);
+    assert_eq!(run.turn(|_| succeeded()).state, State::Failed);
+    assert_eq!(run.state("b").0, "succeeded");
+}
+
+#[test]
+fn a_workflow_can_be_suspended_on_failure() {
+    let mut run = Run::new([step("a", &[]), step("b", &["a"])]);
+    run.settings = Settings {
+        suspend_on_failure: true,
+        max_retries: 1,
+        ..run.settings
+    };
+    assert_eq!(run.turn(|_| failed(FailureReason::Execute)).state, State::Executing);
+    run.now += 60;
+    assert_eq!(run.turn(|_| failed(FailureReason::Execute)).state, State::Suspending);
+    assert_eq!(run.state("a"), ("failed", "FailedAfterRetries", "boom"));
+    assert_eq!(run.state("b").0, "pending");
+    assert!(!run.status.terminated && run.status.suspend);
+    assert_eq!(
+        run.status.message,
+        "The workflow suspends automatically because the failed times of steps have reached the limit"
+    );
+    assert_eq!(run.turn(|_| succeeded()).state, State::Suspending);
+    assert_eq!(run.ran, [""; 0]);
+    run.status.suspend = false;
+    assert_eq!(
+        run.turn(|_| failed(FailureReason::Execute)).state,
+        State::Executing,
+        "with all retries again"
+    );
+    assert_eq!(run.turn(|_| succeeded()).state, State::Succeeded);
+    assert_eq!(run.status.message, "");
+}
+
+#[test]
+fn a_suspended_workflow_runs_nothing() {
+    let mut run = Run::new([step("a", &[])]);
+    run.turn(|_| waiting());
+    run.status.suspend = true;
+    run.status.steps[0].phase = "suspending".to_owned();
+    assert_eq!(run.turn(|_| succeeded()).state, State::Suspending);
+    assert_eq!(run.ran, [""; 0]);
+    run.status.suspend = false;
+    run.status.steps[0].phase = "running".to_owned();
+    assert_eq!(run.turn(|_| succeeded()).state, State::Succeeded);
+}
+
+#[test]
+fn a_workflow_terminated_by_a_user_is_not_failed() {
+    let mut run = Run::new([step("a", &[]), step("b", &["a"])]);
+    run.turn(|_| waiting());
+    run.status.terminated = true;
+    run.status.steps[0].phase = "failed".to_owned();
+    run.status.steps[0].reason = "Terminate".to_owned();
+    assert_eq!(run.turn(|_| succeeded()).state, State::Terminated);
+    assert_eq!(run.state("b"), ("skipped", "Skip", ""));
+    assert_eq!(run.status.phase, "terminated");
+}

@@ -1,0 +1,144 @@
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::super::{FailureReason, InvalidStore, Settings, State, StepResult, Store, Turn};
+use super::{Run, START, failed, output, step, succeeded, waiting, with_input, with_output};
+use crate::api::oam::WorkflowStatus;
+
+#[test]
+fn a_step_waits_for_its_inputs() {
+    let mut run = Run::new([with_input(step("b", &[]), "ip.v4"), with_output(step("a", &[]), "ip")]);
+    run.turn(|_| waiting());
+    assert_eq!(run.state("b"), ("pending", "", "Pending on Input: ip.v4"));
+    assert_eq!(run.turn(|_| output(json!({"v4": "10.0.0.1"}))).state, State::Succeeded);
+    assert_eq!(run.store.get("ip.v4"), Some(&json!("10.0.0.1")));
+    assert_eq!(run.ran, ["a", "b"]);
+}
+
+#[test]
+fn inputs_are_values_of_steps_or_of_the_context() {
+    let context = json!({"context": {"name": "app"}});
+    let steps = [with_input(with_input(step("a", &[]), "context.name"), "x")];
+    let data = BTreeMap::from([("vars".to_owned(), "x: [1,2]\n".to_owned())]);
+    let store = Store::parse(&data).unwrap();
+    let now = Timestamp::from_second(START).unwrap();
+    let mut turn = Turn::begin(
+        &steps,
+        WorkflowStatus::default(),
+        store,
+        &context,
+        Settings::default(),
+        now,
+        || "id".to_owned(),
+    )
+    .unwrap();
+    assert_eq!(turn.next_round(), [0]);
+    assert_eq!(
+        turn.inputs(0),
+        [
+            ("value.properties.x", json!("app")),
+            ("value.properties.x", json!([1, 2]))
+        ]
+    );
+}
+
+#[test]
+fn outputs_of_steps_without_success_are_null() {
+    let steps = [
+        with_output(step("a", &[]), "of-failed"),
+        with_output(step("b", &["a"]), "of-skipped"),
+        with_input(step("c", &[]), "of-failed"),
+    ];
+    let mut run = Run::new(steps);
+    let outcome = run.turn(|name| {
+        if name == "a" {
+            failed(FailureReason::Action)
+        } else {
+            succeeded()
+        }
+    });
+    assert_eq!(outcome.state, State::Failed);
+    assert_eq!(run.store.get("of-failed"), Some(&Value::Null));
+    assert_eq!(run.store.get("of-skipped"), Some(&Value::Null));
+    assert_eq!(run.state("c").0, "succeeded");
+    assert_eq!(run.state("a").2, "boom");
+}
+
+#[test]
+fn an_output_that_cannot_be_evaluated_is_null_and_named() {
+    let mut run = Run::new([with_output(step("a", &[]), "x")]);
+    let outcome = run.turn(|_| StepResult::Succeeded {
+        outputs: vec![Err("not found".to_owned())],
+    });
+    assert_eq!(outcome.state, State::Succeeded);
+    assert_eq!(
+        run.state("a"),
+        ("succeeded", "", "failed to get output from output.x: not found\n")
+    );
+    assert_eq!(run.store.get("x"), Some(&Value::Null));
+}
+
+#[test]
+fn an_output_does_not_change_a_value() {
+    let mut run = Run::new([with_output(step("a", &[]), "x"), with_output(step("b", &["a"]), "x")]);
+    run.turn(|name| output(json!(name)));
+    assert_eq!(run.store.get("x"), Some(&json!("a")));
+    assert_eq!(
+        run.state("b"),
+        ("succeeded", "", "failed to set output x: conflicting values\n")
+    );
+}
+
+#[test]
+fn outputs_have_a_size_limit() {
+    let mut run = Run::new([with_output(step("a", &[]), "x")]);
+    run.turn(|_| output(json!("x".repeat(600_000))));
+    assert_eq!(
+        run.state("a").2,
+        "failed to set output x: values of the workflow exceed 512 KiB\n"
+    );
+}
+
+#[test]
+fn a_store_survives_its_config_map() {
+    let mut run = Run::new([
+        with_output(step("a", &[]), "x"),
+        with_output(step("c", &[]), "a-b"),
+        step("b", &["a"]),
+    ]);
+    run.turn(|name| match name {
+        "b" => failed(FailureReason::Execute),
+        name => output(json!({"name": name, "text": "a\nb: \"1\""})),
+    });
+    assert_eq!(Store::parse(&run.store.to_data()), Ok(run.store.clone()));
+    let values =
+        "\"a-b\": {\"name\":\"c\",\"text\":\"a\\nb: \\\"1\\\"\"}\nx: {\"name\":\"a\",\"text\":\"a\\nb: \\\"1\\\"\"}\n";
+    assert_eq!(run.store.to_data()["vars"], values);
+    assert!(run.store.to_data().contains_key("portolan.attempts"));
+}
+
+#[test]
+fn an_empty_store_is_that_of_kubevela() {
+    let data = BTreeMap::from([("vars".to_owned(), "\n".to_owned())]);
+    assert_eq!(Store::default().to_data(), data);
+    assert_eq!(Store::parse(&data), Ok(Store::default()));
+    assert_eq!(Store::parse(&BTreeMap::new()), Ok(Store::default()));
+}
+
+#[test]
+fn values_of_kubevela_need_the_evaluator() {
+    for text in ["status: \"ok\"\n", "cpu:    null\n", "\"a-b\": 1\n"] {
+        assert!(
+            Store::parse(&BTreeMap::from([("vars".to_owned(), text.to_owned())])).is_ok(),
+            "{text}"
+        );
+    }
+    for text in ["x: {\n\ta: 1\n}\n", "x: \"\"\"\n\ta\n\t\"\"\"\n", "x", "\"x\" 1", "{"] {
+        let data = BTreeMap::from([("vars".to_owned(), text.to_owned())]);
+        assert_eq!(Store::parse(&data), Err(InvalidStore::Cue), "{text}");
+        let values = json!({"x": 1}).as_object().unwrap().clone();
+        assert_eq!(Store::with_values(values, &data).get("x"), Some(&json!(1)));
+    }
+}
