@@ -2,6 +2,7 @@
 
 pub mod application;
 pub mod apprepository;
+pub mod oam;
 
 use std::path::PathBuf;
 
