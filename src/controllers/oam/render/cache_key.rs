@@ -20,9 +20,11 @@ pub fn component_key(component: &Component<'_>) -> CacheKey {
         name,
         source,
         properties,
+        is_strict,
     } in templates()
     {
         hash.add(name.as_bytes());
+        hash.add(&[u8::from(*is_strict)]);
         hash.add(source.as_bytes());
         hash.add_value(*properties);
     }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::evaluate::{Cause, Error, Evaluate, Subject, evaluate};
 use super::identity::AUXILIARY_WORKLOAD;
+use super::limits::MAX_OUTPUTS;
 use super::patch::{self, PatchError};
 use super::source::{Role, scan, wrap};
 
@@ -21,6 +22,8 @@ pub struct Template<'a> {
     pub name: &'a str,
     pub source: &'a str,
     pub properties: Option<&'a Value>,
+    /// Rejects properties that the template does not declare.
+    pub is_strict: bool,
 }
 
 /// A component, its traits in order, and the context of their templates.
@@ -84,7 +87,7 @@ pub async fn render_template<V: Evaluate>(
     template: Template<'_>,
     context: &Map<String, Value>,
 ) -> Result<Rendered, Cause<V::Error>> {
-    let scan = scan(template.source, Role::Component)?;
+    let scan = scan(template.source, Role::Component, template.is_strict)?;
     let source = wrap::component(&scan, properties(template), context);
     let mut result = fields(evaluate(evaluator, source).await?, "the result")?;
     let Some(workload) = result.remove("output") else {
@@ -112,7 +115,7 @@ pub async fn apply_trait<V: Evaluate>(
     template: Template<'_>,
     context: &Map<String, Value>,
 ) -> Result<Rendered, Cause<V::Error>> {
-    let scan = scan(template.source, Role::Trait)?;
+    let scan = scan(template.source, Role::Trait, template.is_strict)?;
     let source = wrap::trait_source(&scan, properties(template), context, &rendered);
     let mut result = fields(evaluate(evaluator, source).await?, "the result")?;
     reject_errors(result.get("errs"))?;
@@ -151,7 +154,11 @@ impl Rendered {
         let Some(outputs) = outputs else {
             return Ok(());
         };
-        for (key, object) in fields(outputs, "outputs")? {
+        let outputs = fields(outputs, "outputs")?;
+        if self.outputs.len() + outputs.len() > MAX_OUTPUTS {
+            return Err(Cause::TooManyOutputs);
+        }
+        for (key, object) in outputs {
             let object = fields(object, &format!("outputs.{key}"))?;
             self.outputs.push(Output {
                 object: patch::clean_fields(&object),

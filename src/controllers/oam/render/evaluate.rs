@@ -5,8 +5,10 @@ use std::future::Future;
 
 use serde_json::Value;
 
+use super::limits::{MAX_ERROR_BYTES, MAX_OUTPUTS};
 use super::patch::PatchError;
 use super::source::{SyntaxError, wrap};
+use crate::text::truncate;
 
 /// Evaluates CUE text: compiles it, checks that it is valid and exports it as JSON.
 pub trait Evaluate: Sync {
@@ -57,6 +59,8 @@ pub enum Cause<E> {
     NotAnObject(String),
     #[error("the template has no output")]
     NoOutput,
+    #[error("the component has more than {MAX_OUTPUTS} outputs")]
+    TooManyOutputs,
     /// The lines of `errs`.
     #[error("{}", .0.join("; "))]
     User(Vec<String>),
@@ -73,7 +77,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
                 let (kind, name) = &self.definition;
                 write!(formatter, "template of {kind} {name} was stopped: {limit}")
             }
-            cause => write!(formatter, "{cause}"),
+            cause => formatter.write_str(&truncate(&cause.to_string(), MAX_ERROR_BYTES)),
         }
     }
 }

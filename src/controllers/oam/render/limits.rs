@@ -8,6 +8,10 @@ pub const MAX_NESTING: usize = 200;
 pub const MAX_OBJECT_DEPTH: usize = 128;
 /// Size of all objects of one component, as JSON.
 pub const MAX_RENDERED_BYTES: usize = 4 * 1024 * 1024;
+/// Objects of one component besides its workload.
+pub const MAX_OUTPUTS: usize = 1_000;
+/// An error of a template, which ends up in a status.
+pub const MAX_ERROR_BYTES: usize = 4096;
 /// Operations of one RFC 6902 patch. Each is followed by a check of the size.
 pub const MAX_PATCH_OPERATIONS: usize = 500;
 /// Alternative keys of one list; built-in definitions use two.

@@ -11,6 +11,7 @@ fn template<'a>(name: &'a str, source: &'a str, properties: Option<&'a Value>) -
         name,
         source,
         properties,
+        is_strict: false,
     }
 }
 
@@ -142,6 +143,23 @@ async fn a_result_beyond_the_limit_is_refused() {
         error,
         "component web: trait scaler: the patched object is larger than 4 MiB or nested more than 128 deep"
     );
+}
+
+#[tokio::test]
+async fn many_outputs_are_refused() {
+    let outputs: Map<String, Value> = (0..1_000).map(|index| (index.to_string(), json!({}))).collect();
+    let error = with_trait("", Ok(json!({"outputs": outputs}))).await.unwrap_err();
+    assert_eq!(
+        error,
+        "component web: trait scaler: the component has more than 1000 outputs"
+    );
+}
+
+#[tokio::test]
+async fn a_long_error_is_cut() {
+    let lines = vec!["x".repeat(100); 1_000];
+    let error = with_trait("", Ok(json!({"errs": lines}))).await.unwrap_err();
+    assert!(error.len() < 5_000, "{}", error.len());
 }
 
 #[tokio::test]

@@ -150,7 +150,7 @@ impl<V: Evaluate> Status<'_, V> {
         template: &str,
         source: impl Fn(&Scan) -> String,
     ) -> Result<Result<(Scan, Value), String>, V::Error> {
-        let scan = match scan(template, Role::Status) {
+        let scan = match scan(template, Role::Status, false) {
             Ok(scan) => scan,
             Err(error) => return Ok(Err(error.to_string())),
         };

@@ -1,7 +1,7 @@
 //! A parser of CUE declarations that finds what [`super::scan`] rewrites. Expressions are only split by brackets.
 
 use super::tokens::{Comment, Kind, SyntaxError, Token, Tokens};
-use super::{Edit, Role};
+use super::{Edit, PARAMETER, Role};
 
 /// The rules that apply at a place in the template.
 #[derive(Clone, Copy)]
@@ -57,6 +57,8 @@ pub struct Parser<'a> {
     pub marked_values: Vec<Edit>,
     pub open_in_patch: Vec<Edit>,
     pub open_in_outputs: Vec<Edit>,
+    /// Renames the top-level field `parameter`.
+    pub parameters: Vec<Edit>,
     /// Returns true if a list in `patch` ends in `...` with a constraint.
     pub constrains_elements: bool,
 }
@@ -78,6 +80,7 @@ impl<'a> Parser<'a> {
             marked_values: Vec::new(),
             open_in_patch: Vec::new(),
             open_in_outputs: Vec::new(),
+            parameters: Vec::new(),
             constrains_elements: false,
         }
     }
@@ -235,6 +238,13 @@ impl<'a> Parser<'a> {
         let name = self.name(first);
         if place.is_top && !place.is_conditional && !first.is_optional {
             self.fields.push(name.to_owned());
+        }
+        if place.is_top && name == "parameter" {
+            self.parameters.push(Edit {
+                start: first.start,
+                end: first.end,
+                text: PARAMETER.to_owned(),
+            });
         }
         let inner = self.below(place, name);
         if self.is_word(self.at) && self.text(self.at + 1) == "=" {

@@ -21,6 +21,8 @@ pub use tokens::SyntaxError;
 use declarations::Parser;
 use tokens::{Kind, Token, tokenize};
 
+/// The name of the definition that declares `parameter` in a strict template: a definition is closed at all levels.
+pub const PARAMETER: &str = "#velaParameter";
 /// The prefix of the label that holds the markers of a field.
 pub const MARKER: &str = "$+";
 
@@ -45,6 +47,8 @@ pub struct Scan {
     /// Labels of top-level fields with the attribute `@local` or `@private`.
     pub private: Vec<String>,
     pub has_markers: bool,
+    /// Returns true if the declaration of `parameter` has become the definition [`PARAMETER`].
+    pub closes_parameter: bool,
 }
 
 impl Scan {
@@ -62,12 +66,12 @@ pub enum ContextNames {
     Only(Vec<String>),
 }
 
-/// Scans a template for evaluation.
+/// Scans a template for evaluation. A strict one rejects parameters that it does not declare.
 ///
 /// # Errors
 ///
 /// Literals and brackets that don't match, sources beyond the limits, and markers on a pattern.
-pub fn scan(template: &str, role: Role) -> Result<Scan, SyntaxError> {
+pub fn scan(template: &str, role: Role, is_strict: bool) -> Result<Scan, SyntaxError> {
     let tokens = tokenize(template)?;
     let declarations = Parser::new(template, &tokens, role).run()?;
     let has_markers = !declarations.markers.is_empty();
@@ -79,6 +83,7 @@ pub fn scan(template: &str, role: Role) -> Result<Scan, SyntaxError> {
         ];
         apply(template, edits.into_iter().flatten())
     });
+    let closes_parameter = is_strict && !declarations.parameters.is_empty();
     let mut edits = vec![
         &declarations.removals,
         &declarations.guards,
@@ -88,6 +93,9 @@ pub fn scan(template: &str, role: Role) -> Result<Scan, SyntaxError> {
     if has_markers {
         edits.push(&declarations.open_in_patch);
     }
+    if closes_parameter {
+        edits.push(&declarations.parameters);
+    }
     Ok(Scan {
         imports: declarations.imports,
         body: apply(template, edits.into_iter().flatten()),
@@ -95,6 +103,7 @@ pub fn scan(template: &str, role: Role) -> Result<Scan, SyntaxError> {
         fields: declarations.fields,
         private: declarations.private,
         has_markers,
+        closes_parameter,
     })
 }
 

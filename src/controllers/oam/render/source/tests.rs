@@ -3,11 +3,11 @@ use proptest::prelude::*;
 use super::*;
 
 fn body(template: &str) -> String {
-    scan(template, Role::Trait).unwrap().body
+    scan(template, Role::Trait, false).unwrap().body
 }
 
 fn error(template: &str) -> String {
-    scan(template, Role::Trait).unwrap_err().to_string()
+    scan(template, Role::Trait, false).unwrap_err().to_string()
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_marker_stays_a_comment_where_it_has_no_effect() {
 #[test]
 fn a_component_has_no_markers() {
     let template = "// +patchKey=name\nenv: []";
-    assert_eq!(scan(template, Role::Component).unwrap().body, template);
+    assert_eq!(scan(template, Role::Component, false).unwrap().body, template);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_comprehension_over_a_reference_gets_a_guard() {
     let template = "outputs: {\nfor v in parameter.claims {\n\"\\(v.name)\": v\n}\nif x for k, v in a.b {}\n}";
     let expected = "outputs: {\nif parameter.claims != _|_ for v in parameter.claims {\n\"\\(v.name)\": v\n}\n\
                     if x if a.b != _|_ for k, v in a.b {}\n}";
-    assert_eq!(scan(template, Role::Component).unwrap().body, expected);
+    assert_eq!(scan(template, Role::Component, false).unwrap().body, expected);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn other_comprehensions_stay_as_they_are() {
 #[test]
 fn imports_and_the_package_clause_are_lifted() {
     let template = "package main\n\nimport \"strings\"\nimport (\n\t\"list\"\n\tj \"encoding/json\"\n)\nimport k8s \"x/y\"\noutput: 1\n";
-    let scan = scan(template, Role::Component).unwrap();
+    let scan = scan(template, Role::Component, false).unwrap();
     assert_eq!(
         scan.imports,
         "import \"strings\"\nimport (\n\t\"list\"\n\tj \"encoding/json\"\n)\nimport k8s \"x/y\"\n"
@@ -151,7 +151,7 @@ fn imports_and_the_package_clause_are_lifted() {
 }
 
 fn scan_fields(template: &str) -> Vec<String> {
-    scan(template, Role::Trait).unwrap().fields
+    scan(template, Role::Trait, false).unwrap().fields
 }
 
 #[test]
@@ -164,16 +164,16 @@ fn unconditional_fields_of_the_top_level_are_known() {
 #[test]
 fn private_details_are_known() {
     let template = "a: 1 @local()\nb: {c: 2 @private()}\nd: [1] @private(x)\ne: 1 @other()\n";
-    assert_eq!(scan(template, Role::Status).unwrap().private, ["a", "d"]);
+    assert_eq!(scan(template, Role::Status, false).unwrap().private, ["a", "d"]);
 }
 
 #[test]
 fn constrained_lists_beside_markers_yield_a_copy_without_marked_values() {
     let template = "patch: {\n// +patchKey=name\nenv: [{a: [1, ...{}]}]\nlist: [...{x: 1}]\n}";
-    let unmarked = scan(template, Role::Trait).unwrap().unmarked.unwrap();
+    let unmarked = scan(template, Role::Trait, false).unwrap().unmarked.unwrap();
     assert_eq!(unmarked, "patch: {\n// +patchKey=name\nenv: _\nlist: [...{x: 1}]\n}");
     assert!(
-        scan("patch: list: [...{x: 1}]", Role::Trait)
+        scan("patch: list: [...{x: 1}]", Role::Trait, false)
             .unwrap()
             .unmarked
             .is_none()
@@ -244,6 +244,51 @@ fn literals_of_all_forms_hide_their_content() {
     }
 }
 
+#[test]
+fn a_strict_template_declares_its_parameter_in_a_definition() {
+    let template = "parameter: a: int\nif x {parameter: b: int}\noutput: {parameter: 1}\n";
+    let strict = scan(template, Role::Component, true).unwrap();
+    assert_eq!(
+        strict.body,
+        "#velaParameter: a: int\nif x {#velaParameter: b: int}\noutput: {parameter: 1}\n"
+    );
+    assert!(strict.closes_parameter);
+    assert!(!scan("output: {}", Role::Component, true).unwrap().closes_parameter);
+    assert_eq!(scan(template, Role::Component, false).unwrap().body, template);
+}
+
+#[test]
+fn repeated_pieces_are_scanned_in_linear_time() {
+    for piece in PIECES
+        .iter()
+        .copied()
+        .chain(["a: ", "a: b\n", "[string]: ", "for x in y ", "a: [1, ...]\n", "X=a: "])
+    {
+        let text = format!(
+            "patch: x: {}\n// +patchKey=name\nb: []",
+            piece.repeat(200_000 / piece.len())
+        );
+        let _ = scan(&text, Role::Trait, true);
+        let _ = context_names(&text);
+    }
+}
+
+#[test]
+fn templates_nested_to_the_limit_are_scanned() {
+    for (open, close) in [
+        ("{a: ", "}"),
+        ("[", "]"),
+        ("(", ")"),
+        ("{if x {", "}}"),
+        ("\"\\(", ")\""),
+        ("[for x in y {", "}]"),
+    ] {
+        let depth = 199 / open.matches(['{', '[', '(']).count();
+        let template = format!("patch: {}1{}", open.repeat(depth), close.repeat(depth));
+        assert!(scan(&template, Role::Trait, false).is_ok(), "{open}");
+    }
+}
+
 /// Pieces of templates, which random sequences turn into valid and broken ones.
 const PIECES: [&str; 40] = [
     "patch",
@@ -288,6 +333,28 @@ const PIECES: [&str; 40] = [
     "é",
 ];
 
+/// Has all that the rules look at.
+const TEMPLATE: &str = r##"package main
+import ("strings", j "encoding/json")
+let x = {for k, v in parameter.env {(k): v}}
+#Base: {
+	// +patchKey=name
+	// +patchStrategy=retainKeys
+	containers: [{name: context.name, env: [for k, v in x {name: k, value: "\(strings.ToLower("\(v)"))"}]}, ...]
+	text: """
+		a {
+		"""
+	raw: #"\(x)"#, optional?: [string]: *1 | int
+}
+// +patchStrategy=jsonMergePatch
+patch: spec: template: spec: #Base & {"quoted-label": 'bytes', X=alias: [...{a: X}]} @attribute(a, b={c})
+if parameter.on {
+	patchOutputs: service: ports: [{port: 1}, ...]
+}
+outputs: {for v in parameter.claims if v != _|_ {"c-\(v)": j.Marshal(v)}}
+parameter: {on: *false | bool, env: [string]: string, claims?: [...string]}
+"##;
+
 fn pieces() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(PIECES.as_slice()), 0..60).prop_map(|pieces| pieces.concat())
 }
@@ -321,7 +388,7 @@ proptest! {
     #[test]
     fn any_text_is_scanned_or_refused(text in "\\PC*") {
         for role in [Role::Component, Role::Trait, Role::Status] {
-            let _ = scan(&text, role);
+            let _ = scan(&text, role, false);
         }
         let _ = context_names(&text);
     }
@@ -329,8 +396,24 @@ proptest! {
     #[test]
     fn any_sequence_of_pieces_is_scanned_or_refused(text in pieces()) {
         for role in [Role::Component, Role::Trait, Role::Status] {
-            let _ = scan(&text, role);
+            let _ = scan(&text, role, false);
         }
+    }
+
+    #[test]
+    fn any_bytes_are_scanned_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = scan(&String::from_utf8_lossy(&bytes), Role::Trait, true);
+    }
+
+    #[test]
+    fn a_mutated_template_is_scanned_or_refused(at in 0..TEMPLATE.len(), length in 0..40_usize, piece in pieces()) {
+        let start = TEMPLATE.floor_char_boundary(at);
+        let end = TEMPLATE.floor_char_boundary((at + length).min(TEMPLATE.len()));
+        let mutated = format!("{}{piece}{}", &TEMPLATE[..start], &TEMPLATE[end.max(start)..]);
+        for role in [Role::Component, Role::Trait, Role::Status] {
+            let _ = scan(&mutated, role, true);
+        }
+        let _ = context_names(&mutated);
     }
 
     #[test]
@@ -341,7 +424,7 @@ proptest! {
 
     #[test]
     fn a_rewritten_template_without_the_siblings_is_the_template(text in pieces()) {
-        if let Ok(scan) = scan(&text, Role::Component)
+        if let Ok(scan) = scan(&text, Role::Component, false)
             && scan.imports.is_empty()
             && !text.contains("for ")
         {

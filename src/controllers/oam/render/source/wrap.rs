@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Scan;
+use super::{PARAMETER, Scan};
 use crate::controllers::oam::render::component::Rendered;
 
 /// The hidden field that holds the template.
@@ -33,7 +33,8 @@ pub fn component(scan: &Scan, properties: Option<&Value>, context: &Map<String, 
     let parameter = properties.map_or_else(|| "{}".to_owned(), Value::to_string);
     let mut source = scan.imports.clone();
     let suffix = format!(
-        "context: _\nparameter: _\nparameter: {parameter}\n{}",
+        "context: _\nparameter: _\n{}parameter: {parameter}\n{}",
+        declaration(scan),
         context_field(context, None)
     );
     hidden(&mut source, TEMPLATE, &scan.body, &suffix);
@@ -50,7 +51,8 @@ pub fn trait_source(
     context: &Map<String, Value>,
     rendered: &Rendered,
 ) -> String {
-    let mut suffix = properties.map_or_else(String::new, |properties| format!("parameter: {properties}\n"));
+    let mut suffix = declaration(scan);
+    suffix.push_str(&properties.map_or_else(String::new, |properties| format!("parameter: {properties}\n")));
     suffix.push_str(&context_field(context, Some(rendered)));
     let mut source = scan.imports.clone();
     hidden(&mut source, TEMPLATE, &scan.body, &suffix);
@@ -108,6 +110,15 @@ pub fn clean_error(text: &str) -> String {
         );
     }
     text.to_owned()
+}
+
+/// Returns the reference to the definition of `parameter` in a strict template.
+fn declaration(scan: &Scan) -> String {
+    if scan.closes_parameter {
+        format!("parameter: {PARAMETER}\n")
+    } else {
+        String::new()
+    }
 }
 
 fn status_suffix(properties: Option<&Value>, context: &Map<String, Value>) -> String {
