@@ -42,6 +42,21 @@ pub fn goldens() -> Option<&'static Path> {
         .as_deref()
 }
 
+/// Returns the directory of renderings and Applications recorded from KubeVela: `PORTOLAN_OAM_GOLDENS`, or from the
+/// archives in `oam-goldens` next to the corpus.
+pub fn oam_goldens() -> Option<&'static Path> {
+    static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
+    UNPACKED
+        .get_or_init(|| {
+            if let Some(named) = env::var_os("PORTOLAN_OAM_GOLDENS") {
+                return Some(named.into());
+            }
+            let directory = packed()?.parent()?.join("oam-goldens");
+            directory.exists().then(|| unpack(&directory, "oam-goldens"))
+        })
+        .as_deref()
+}
+
 fn packed() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
     match env::var_os("PORTOLAN_CORPUS") {

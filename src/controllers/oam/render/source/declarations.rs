@@ -1,4 +1,4 @@
-//! A parser of CUE declarations that finds what [`super::scan`] rewrites. Expressions are only split by brackets.
+//! A parser of CUE declarations that finds what [`super::scan`] rewrites.
 
 use super::tokens::{Comment, Kind, SyntaxError, Token, Tokens};
 use super::{Edit, PARAMETER, Role};
@@ -6,8 +6,8 @@ use super::{Edit, PARAMETER, Role};
 /// The rules that apply at a place in the template.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
-    is_top: bool,
-    is_conditional: bool,
+    pub(super) is_top: bool,
+    pub(super) is_conditional: bool,
     pub(super) allows_markers: bool,
     pub(super) region: Region,
 }
@@ -103,20 +103,20 @@ impl<'a> Parser<'a> {
         self.tokens.get(index).copied()
     }
 
-    fn kind(&self, index: usize) -> Option<Kind> {
+    pub(super) fn kind(&self, index: usize) -> Option<Kind> {
         self.token(index).map(|token| token.kind)
     }
 
-    fn text(&self, index: usize) -> &'a str {
+    pub(super) fn text(&self, index: usize) -> &'a str {
         self.token(index)
             .map_or("", |token| &self.source[token.start..token.end])
     }
 
-    fn is_word(&self, index: usize) -> bool {
+    pub(super) fn is_word(&self, index: usize) -> bool {
         self.kind(index) == Some(Kind::Word)
     }
 
-    fn skip_commas(&mut self) {
+    pub(super) fn skip_commas(&mut self) {
         while self.kind(self.at) == Some(Kind::Comma) {
             self.at += 1;
         }
@@ -152,7 +152,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn declarations(&mut self, place: Place) -> Result<(), SyntaxError> {
+    pub(super) fn declarations(&mut self, place: Place) -> Result<(), SyntaxError> {
         loop {
             self.skip_commas();
             match self.kind(self.at) {
@@ -271,182 +271,5 @@ impl<'a> Parser<'a> {
                 + 1;
         }
         false
-    }
-
-    /// Reads clauses and the body of a comprehension.
-    fn comprehension(&mut self, place: Place, guards: bool) -> Result<(), SyntaxError> {
-        loop {
-            let clause = self.at;
-            self.at += 1;
-            let mut source = self.at;
-            while !self.ends_clause() {
-                if self.text(self.at) == "in" {
-                    source = self.at + 1;
-                }
-                self.operand(Place { is_top: false, ..place })?;
-            }
-            if guards && self.text(clause) == "for" {
-                self.guard(clause, source);
-            }
-            if !self.is_clause_word() {
-                break;
-            }
-        }
-        if self.text(self.at) == "{" {
-            self.at += 1;
-            self.declarations(Place {
-                is_conditional: true,
-                ..place
-            })?;
-            self.at += 1;
-        }
-        self.expression(Place { is_top: false, ..place })
-    }
-
-    fn is_clause_word(&self) -> bool {
-        self.is_word(self.at) && matches!(self.text(self.at), "if" | "for" | "let")
-    }
-
-    /// Returns true at the body, at the next clause, and where the comprehension is broken off.
-    fn ends_clause(&self) -> bool {
-        let follows_operand = self.at.checked_sub(1).is_some_and(|before| match self.kind(before) {
-            Some(Kind::Number | Kind::Text | Kind::TextEnd | Kind::Close) => true,
-            Some(Kind::Word) => !matches!(self.text(before), "in" | "if" | "for" | "let"),
-            _ => false,
-        });
-        match self.kind(self.at) {
-            None | Some(Kind::Close | Kind::TextEnd | Kind::TextMiddle) => true,
-            // `for k, v in …` has a comma; a line end after an operand has not.
-            Some(Kind::Comma) => self.token(self.at).is_some_and(|token| token.start == token.end),
-            Some(_) => follows_operand && (self.text(self.at) == "{" || self.is_clause_word()),
-        }
-    }
-
-    /// Guards a clause whose source is a reference, such as `parameter.ports`.
-    fn guard(&mut self, clause: usize, source: usize) {
-        let is_reference = self.at > source
-            && (source..self.at).all(|index| {
-                let is_name = (index - source).is_multiple_of(2);
-                if is_name {
-                    self.is_word(index)
-                } else {
-                    self.text(index) == "."
-                }
-            })
-            && (self.at - source) % 2 == 1;
-        let (Some(start), Some(first), Some(last)) = (self.token(clause), self.token(source), self.token(self.at - 1))
-        else {
-            return;
-        };
-        if is_reference {
-            self.guards.push(Edit {
-                start: start.start,
-                end: start.start,
-                text: format!("if {} != _|_ ", &self.source[first.start..last.end]),
-            });
-        }
-    }
-
-    /// Reads a value; for one that is nothing but a list literal, returns how the list ends.
-    fn value(&mut self, place: Place) -> Result<Ending, SyntaxError> {
-        let mut ending = Ending::Closed;
-        if self.text(self.at) == "[" {
-            ending = self.list(place)?;
-            let is_whole =
-                matches!(self.kind(self.at), None | Some(Kind::Comma | Kind::Close)) || self.text(self.at) == "@";
-            if !is_whole {
-                ending = Ending::Closed;
-            }
-        }
-        self.expression(place)?;
-        Ok(ending)
-    }
-
-    /// Reads operands up to a comma or a closing bracket.
-    fn expression(&mut self, place: Place) -> Result<(), SyntaxError> {
-        while !matches!(
-            self.kind(self.at),
-            None | Some(Kind::Comma | Kind::Close | Kind::TextEnd | Kind::TextMiddle)
-        ) {
-            self.operand(place)?;
-        }
-        Ok(())
-    }
-
-    /// Reads one token, with all that is inside if it opens a bracket.
-    fn operand(&mut self, place: Place) -> Result<(), SyntaxError> {
-        match (self.kind(self.at), self.text(self.at)) {
-            (Some(Kind::Open), "{") => {
-                self.at += 1;
-                self.declarations(Place { is_top: false, ..place })?;
-            }
-            (Some(Kind::Open), "[") => {
-                self.list(place)?;
-                return Ok(());
-            }
-            (Some(Kind::Open), _) => {
-                self.at += 1;
-                self.elements(place)?;
-            }
-            (Some(Kind::TextStart), _) => {
-                self.at += 1;
-                self.elements(place)?;
-                while self.kind(self.at) == Some(Kind::TextMiddle) {
-                    self.at += 1;
-                    self.elements(place)?;
-                }
-            }
-            _ => {}
-        }
-        self.at += 1;
-        Ok(())
-    }
-
-    /// Reads expressions separated by commas, up to a closing bracket.
-    fn elements(&mut self, place: Place) -> Result<(), SyntaxError> {
-        loop {
-            self.skip_commas();
-            if matches!(
-                self.kind(self.at),
-                None | Some(Kind::Close | Kind::TextEnd | Kind::TextMiddle)
-            ) {
-                return Ok(());
-            }
-            self.expression(place)?;
-        }
-    }
-
-    /// Reads a list, or the index of one.
-    fn list(&mut self, place: Place) -> Result<Ending, SyntaxError> {
-        let mut ending = Ending::Closed;
-        let mut count = 0;
-        self.at += 1;
-        loop {
-            self.skip_commas();
-            if matches!(
-                self.kind(self.at),
-                None | Some(Kind::Close | Kind::TextEnd | Kind::TextMiddle)
-            ) {
-                self.at += 1;
-                return Ok(ending);
-            }
-            ending = Ending::Closed;
-            if self.is_clause_word() {
-                self.comprehension(Place { is_top: false, ..place }, false)?;
-            } else if self.text(self.at) == "..." {
-                self.at += 1;
-                let is_plain = matches!(self.kind(self.at), None | Some(Kind::Comma | Kind::Close));
-                ending = if is_plain {
-                    Ending::Open
-                } else {
-                    Ending::Constrained { is_only: count == 0 }
-                };
-                self.constrains_elements |= !is_plain && place.region == Region::Patch;
-                self.expression(place)?;
-            } else {
-                self.expression(place)?;
-            }
-            count += 1;
-        }
     }
 }

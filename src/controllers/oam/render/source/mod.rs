@@ -9,6 +9,7 @@
 //! - A comprehension over a reference that may be absent is skipped if it is: `if a.b != _|_ for v in a.b {`.
 
 mod declarations;
+mod expressions;
 mod markers;
 mod tokens;
 pub mod wrap;
