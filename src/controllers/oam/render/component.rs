@@ -58,21 +58,18 @@ pub struct Output {
 ///
 /// The first template that fails, with the names of component and trait.
 pub async fn render<V: Evaluate>(evaluator: &V, component: &Component<'_>) -> Result<Rendered, Error<V::Error>> {
-    let error = |definition, subject, cause| Error {
+    let error = |subject, cause| Error {
         component: component.name.to_owned(),
-        definition,
         subject,
         cause,
     };
-    let name = component.template.name.to_owned();
     let mut rendered = render_template(evaluator, component.template, component.context)
         .await
-        .map_err(|cause| error(("ComponentDefinition", name), Subject::Component, cause))?;
+        .map_err(|cause| error(Subject::Component(component.template.name.to_owned()), cause))?;
     for template in component.traits {
-        let name = template.name.to_owned();
         rendered = apply_trait(evaluator, rendered, *template, component.context)
             .await
-            .map_err(|cause| error(("TraitDefinition", name.clone()), Subject::Trait(name), cause))?;
+            .map_err(|cause| error(Subject::Trait(template.name.to_owned()), cause))?;
     }
     Ok(rendered)
 }

@@ -23,10 +23,10 @@ pub trait Evaluate: Sync {
     fn is_invalid(error: &Self::Error) -> bool;
 }
 
-/// The definition whose template failed.
+/// The template that failed, by type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    Component,
+    Component(String),
     Trait(String),
 }
 
@@ -34,8 +34,6 @@ pub enum Subject {
 #[derive(Debug)]
 pub struct Error<E> {
     pub component: String,
-    /// The definition, by kind and name.
-    pub definition: (&'static str, String),
     pub subject: Subject,
     pub cause: Cause<E>,
 }
@@ -69,14 +67,15 @@ pub enum Cause<E> {
 impl<E: fmt::Display> fmt::Display for Error<E> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "component {}: ", self.component)?;
-        if let Subject::Trait(name) = &self.subject {
-            write!(formatter, "trait {name}: ")?;
-        }
-        match &self.cause {
-            Cause::Stopped(limit) => {
-                let (kind, name) = &self.definition;
-                write!(formatter, "template of {kind} {name} was stopped: {limit}")
+        let (kind, name) = match &self.subject {
+            Subject::Component(name) => ("ComponentDefinition", name),
+            Subject::Trait(name) => {
+                write!(formatter, "trait {name}: ")?;
+                ("TraitDefinition", name)
             }
+        };
+        match &self.cause {
+            Cause::Stopped(limit) => write!(formatter, "template of {kind} {name} was stopped: {limit}"),
             cause => formatter.write_str(&truncate(&cause.to_string(), MAX_ERROR_BYTES)),
         }
     }

@@ -14,8 +14,8 @@ use super::evaluate::{Cause, Evaluate, evaluate};
 use super::source::{Role, Scan, scan, wrap};
 use cue_text::cue_text;
 
-/// Labels of details have fewer characters.
-const MAX_LABEL_CHARS: usize = 32;
+/// Labels of details have fewer bytes.
+const MAX_LABEL_BYTES: usize = 32;
 /// The text for a detail without a value, as CUE prints it.
 const NO_VALUE: &str = "_|_";
 
@@ -130,7 +130,7 @@ impl<V: Evaluate> Status<'_, V> {
         for label in labels.filter_map(Value::as_str) {
             let is_own = !matches!(label, "context" | "parameter");
             let is_private = !label.starts_with('$') && scan.private.iter().any(|private| private == label);
-            if !is_own || is_private || label.len() >= MAX_LABEL_CHARS {
+            if !is_own || is_private || label.len() >= MAX_LABEL_BYTES {
                 continue;
             }
             let value = result.get(wrap::VALUES).and_then(|values| values.get(label));

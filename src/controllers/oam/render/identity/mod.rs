@@ -65,7 +65,7 @@ pub fn identify(object: &mut Map<String, Value>, owner: &Owner<'_>, part: Part<'
     match part {
         Part::Workload { component_type } => {
             set_strings(object, "labels", &[(WORKLOAD_TYPE_LABEL, component_type)]);
-            set_default(object, "name", || owner.component.to_owned());
+            set_default(object, "name", owner.component);
         }
         Part::Trait { trait_type, resource } => {
             // The hash of the name covers these labels, and none of those that follow.
@@ -76,14 +76,16 @@ pub fn identify(object: &mut Map<String, Value>, owner: &Owner<'_>, part: Part<'
                 (TRAIT_RESOURCE_LABEL, resource),
             ];
             set_strings(object, "labels", &labels);
-            let hash = name_hash(object);
-            set_default(object, "name", || {
-                format!("{}-{}-{hash}", owner.component, trait_type.to_lowercase())
-            });
+            let name = object.get("metadata").and_then(|metadata| metadata.get("name"));
+            if name.and_then(Value::as_str).is_none_or(str::is_empty) {
+                let hash = name_hash(object);
+                let name = format!("{}-{}-{hash}", owner.component, trait_type.to_lowercase());
+                set_default(object, "name", &name);
+            }
         }
     }
     if (text(object, "apiVersion"), text(object, "kind")) != ("v1", "Namespace") {
-        set_default(object, "namespace", || owner.namespace.to_owned());
+        set_default(object, "namespace", owner.namespace);
     }
     set_app_labels(object, owner, part);
     set_annotations(object, owner);
@@ -178,10 +180,10 @@ fn with_child(fields: &mut Map<String, Value>, label: &str, change: impl FnOnce(
 }
 
 /// Sets a field of the metadata that is missing or empty.
-fn set_default(object: &mut Map<String, Value>, field: &str, value: impl FnOnce() -> String) {
+fn set_default(object: &mut Map<String, Value>, field: &str, value: &str) {
     with_child(object, "metadata", |metadata| {
         if text(metadata, field).is_empty() {
-            metadata.insert(field.to_owned(), value().into());
+            metadata.insert(field.to_owned(), value.into());
         }
     });
 }

@@ -76,30 +76,22 @@ pub fn scan(template: &str, role: Role, is_strict: bool) -> Result<Scan, SyntaxE
     let tokens = tokenize(template)?;
     let declarations = Parser::new(template, &tokens, role).run()?;
     let has_markers = !declarations.markers.is_empty();
-    let unmarked = (has_markers && declarations.constrains_elements).then(|| {
-        let edits = [
-            &declarations.removals,
-            &declarations.guards,
-            &declarations.marked_values,
-        ];
-        apply(template, edits.into_iter().flatten())
-    });
     let closes_parameter = is_strict && !declarations.parameters.is_empty();
-    let mut edits = vec![
-        &declarations.removals,
-        &declarations.guards,
-        &declarations.markers,
-        &declarations.open_in_outputs,
-    ];
+    let mut common = vec![&declarations.removals, &declarations.guards];
+    if closes_parameter {
+        common.push(&declarations.parameters);
+    }
+    let apply_with = |edits: &[&Vec<Edit>]| apply(template, common.iter().chain(edits).copied().flatten());
+    let mut edits = vec![&declarations.markers, &declarations.open_in_outputs];
     if has_markers {
         edits.push(&declarations.open_in_patch);
     }
-    if closes_parameter {
-        edits.push(&declarations.parameters);
-    }
+    let body = apply_with(&edits);
+    let unmarked =
+        (has_markers && declarations.constrains_elements).then(|| apply_with(&[&declarations.marked_values]));
     Ok(Scan {
         imports: declarations.imports,
-        body: apply(template, edits.into_iter().flatten()),
+        body,
         unmarked,
         fields: declarations.fields,
         private: declarations.private,
