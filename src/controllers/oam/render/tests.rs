@@ -1,7 +1,7 @@
 use serde_json::{Map, Value, json};
 
 use super::cache_key::{component_key, health_key};
-use super::component::{Component, Rendered, Template, render};
+use super::component::{Component, Rendered, Template, apply_trait, render};
 use super::evaluate::Error;
 use super::fake::{FakeError, FakeEvaluator};
 use super::health::StatusTemplates;
@@ -143,6 +143,27 @@ async fn a_result_beyond_the_limit_is_refused() {
         error,
         "component web: trait scaler: the patched object is larger than 4 MiB or nested more than 128 deep"
     );
+}
+
+#[tokio::test]
+async fn objects_in_the_context_take_the_place_of_rendered_ones() {
+    let evaluator = FakeEvaluator::new([Ok(json!({"outputs": {"b": {}}}))]);
+    let object = |value: Value| value.as_object().unwrap().clone();
+    let before = Rendered {
+        workload: object(json!({"kind": "Deployment"})),
+        outputs: Vec::new(),
+    };
+    let context = object(json!({"output": {"kind": "Deployment", "status": {"ready": 1}}, "outputs": {}}));
+    let rendered = apply_trait(&evaluator, before, template("t", "", None), &context)
+        .await
+        .unwrap();
+    let source = &evaluator.sources()[0];
+    assert!(
+        source.contains(r#"context: {"output": {"kind":"Deployment","status":{"ready":1}}, "outputs": {}}"#),
+        "{source}"
+    );
+    assert_eq!(Value::Object(rendered.workload), json!({"kind": "Deployment"}));
+    assert_eq!(rendered.outputs.len(), 1);
 }
 
 #[tokio::test]
