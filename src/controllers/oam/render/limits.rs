@@ -17,4 +17,4 @@ pub const MAX_PATCH_OPERATIONS: usize = 500;
 /// Alternative keys of one list; built-in definitions use two.
 pub const MAX_KEYS: usize = 16;
 /// A value quoted in an error.
-pub const MAX_QUOTED_CHARS: usize = 80;
+pub const MAX_QUOTED_BYTES: usize = 80;

@@ -9,16 +9,16 @@ mod tests;
 
 use serde_json::{Map, Value};
 
-use super::limits::{MAX_OBJECT_DEPTH, MAX_PATCH_OPERATIONS, MAX_QUOTED_CHARS, MAX_RENDERED_BYTES};
+use super::limits::{MAX_OBJECT_DEPTH, MAX_PATCH_OPERATIONS, MAX_QUOTED_BYTES, MAX_RENDERED_BYTES};
 use super::source::MARKER;
 use crate::text::truncate;
 
 /// The reason why a patch can't be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    #[error("{path}: conflicting values {base} and {patch}")]
-    Conflict { path: String, base: String, patch: String },
-    #[error("{path}: incompatible list lengths ({base} and {patch})")]
+    #[error("{path}: conflicting values {values}")]
+    Conflict { path: String, values: String },
+    #[error("{path}: incompatible list lengths ({patch} and {base})")]
     Lengths { path: String, base: usize, patch: usize },
     #[error("invalid operations of the JSON patch: {0}")]
     Operations(String),
@@ -118,8 +118,7 @@ pub fn merge_value(base: &mut Value, patch: &Value, markers: Markers<'_>, path: 
             if !is_equal_scalar(base, patch) {
                 return Err(PatchError::Conflict {
                     path: path.to_string(),
-                    base: shown(base),
-                    patch: shown(patch),
+                    values: conflict(base, patch),
                 });
             }
         }
@@ -246,12 +245,32 @@ fn take(budget: &mut usize, size: usize) -> bool {
     left.is_some()
 }
 
-/// Returns a value as CUE names it in a conflict.
+/// Names two values as CUE does in a conflict.
+fn conflict(base: &Value, patch: &Value) -> String {
+    let values = format!("{} and {}", shown(base), shown(patch));
+    match (type_name(base), type_name(patch)) {
+        (base, patch) if base == patch => values,
+        (base, patch) => format!("{values} (mismatched types {base} and {patch})"),
+    }
+}
+
 fn shown(value: &Value) -> String {
     match value {
         Value::Object(_) => "{...}".to_owned(),
         Value::Array(_) => "[...]".to_owned(),
-        scalar => truncate(&scalar.to_string(), MAX_QUOTED_CHARS),
+        scalar => truncate(&scalar.to_string(), MAX_QUOTED_BYTES),
+    }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float",
+        Value::Number(_) => "int",
+        Value::String(_) => "string",
+        Value::Array(_) => "list",
+        Value::Object(_) => "struct",
     }
 }
 

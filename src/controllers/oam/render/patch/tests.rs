@@ -38,10 +38,22 @@ fn equal_scalars_pass_and_different_ones_conflict() {
     }
     for (patch, expected) in [
         (json!({"n": 2}), "a.n: conflicting values 1 and 2"),
-        (json!({"t": 1}), "a.t: conflicting values \"x\" and 1"),
-        (json!({"z": false}), "a.z: conflicting values null and false"),
-        (json!({"o": []}), "a.o: conflicting values {...} and [...]"),
-        (json!({"t": {"x": 1}}), "a.t: conflicting values \"x\" and {...}"),
+        (
+            json!({"t": 1}),
+            "a.t: conflicting values \"x\" and 1 (mismatched types string and int)",
+        ),
+        (
+            json!({"z": false}),
+            "a.z: conflicting values null and false (mismatched types null and bool)",
+        ),
+        (
+            json!({"o": []}),
+            "a.o: conflicting values {...} and [...] (mismatched types struct and list)",
+        ),
+        (
+            json!({"t": {"x": 1}}),
+            "a.t: conflicting values \"x\" and {...} (mismatched types string and struct)",
+        ),
     ] {
         assert_eq!(merged(base.clone(), &json!({"a": patch})), Err(expected.to_owned()));
     }
@@ -62,7 +74,7 @@ fn lists_without_a_key_are_unified_by_position() {
     );
     assert_eq!(
         merged(base.clone(), &json!({"l": [{"c": 3}]})),
-        Err("l: incompatible list lengths (2 and 1)".to_owned())
+        Err("l: incompatible list lengths (1 and 2)".to_owned())
     );
     assert_eq!(
         merged(base.clone(), &json!({"l": [{"c": 3}], "$+l": {"open": "true"}})),
@@ -135,7 +147,7 @@ fn a_key_that_no_element_has_falls_back_to_positions() {
     let patch = json!({"l": [{"name": {}}], "$+l": {"patchKey": "name"}});
     assert_eq!(
         merged(base, &patch),
-        Err("l.0.name: conflicting values \"a\" and {...}".to_owned())
+        Err("l.0.name: conflicting values \"a\" and {...} (mismatched types string and struct)".to_owned())
     );
 }
 
@@ -204,7 +216,7 @@ fn a_list_in_the_place_of_another_value_conflicts() {
     let patch = json!({"s": [1], "$+s": {"patchStrategy": "retainKeys"}});
     assert_eq!(
         merged(json!({"s": 1}), &patch),
-        Err("s: conflicting values 1 and [...]".to_owned())
+        Err("s: conflicting values 1 and [...] (mismatched types int and list)".to_owned())
     );
 }
 
