@@ -20,6 +20,7 @@ mod harness;
 mod isolation;
 mod lease;
 mod manifests;
+mod oam;
 mod packaging;
 mod registry;
 mod support;

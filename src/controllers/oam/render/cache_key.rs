@@ -73,12 +73,7 @@ impl KeyHash {
 
     fn add_context<'a>(&mut self, context: &Map<String, Value>, templates: impl Iterator<Item = &'a str>) {
         let names: Vec<ContextNames> = templates.map(context_names).collect();
-        let is_named = |field: &String| {
-            names.iter().any(|names| match names {
-                ContextNames::All => true,
-                ContextNames::Only(names) => names.contains(field),
-            })
-        };
+        let is_named = |field: &str| names.iter().any(|names| names.contains(field));
         for (field, value) in context.iter().filter(|(field, _)| is_named(field)) {
             self.add(field.as_bytes());
             self.add_value(Some(value));

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::limits::{MAX_ERROR_BYTES, MAX_OUTPUTS};
 use super::patch::PatchError;
 use super::source::{SyntaxError, wrap};
+use crate::cue;
 use crate::text::truncate;
 
 /// Evaluates CUE text: compiles it, checks that it is valid and exports it as JSON.
@@ -21,6 +22,29 @@ pub trait Evaluate: Sync {
 
     /// Returns true if the text, or its result, is invalid.
     fn is_invalid(error: &Self::Error) -> bool;
+}
+
+/// A pool of evaluators, for the templates of one namespace.
+#[derive(Clone, Copy)]
+pub struct NamespaceEvaluator<'a> {
+    pub pool: &'a cue::Evaluator,
+    pub namespace: &'a str,
+}
+
+impl Evaluate for NamespaceEvaluator<'_> {
+    type Error = cue::Error;
+
+    async fn evaluate(&self, source: String) -> Result<Value, cue::Error> {
+        self.pool.evaluate(self.namespace, source).await
+    }
+
+    fn is_stopped(error: &cue::Error) -> bool {
+        error.is_stopped()
+    }
+
+    fn is_invalid(error: &cue::Error) -> bool {
+        matches!(error, cue::Error::Failed { .. })
+    }
 }
 
 /// The template that failed, by type.

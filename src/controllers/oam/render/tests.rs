@@ -105,7 +105,7 @@ async fn outputs_of_several_traits_keep_their_order_and_keys() {
         Ok(json!({"outputs": {"b": {"n": 2}, "a": {"n": 3}}})),
         Ok(json!({"patchOutputs": {"a": {"patched": true}, "missing": {"n": 1}}})),
     ]);
-    let traits = [template("one", "", None), template("two", "", None)];
+    let traits = [template("one", "", None), template("two", "x: context.outputs", None)];
     let rendered = rendered(&evaluator, "", &traits).await.unwrap();
     let outputs: Vec<Value> = rendered
         .outputs
@@ -154,7 +154,7 @@ async fn objects_in_the_context_take_the_place_of_rendered_ones() {
         outputs: Vec::new(),
     };
     let context = object(json!({"output": {"kind": "Deployment", "status": {"ready": 1}}, "outputs": {}}));
-    let rendered = apply_trait(&evaluator, before, template("t", "", None), &context)
+    let rendered = apply_trait(&evaluator, before, template("t", "a: context", None), &context)
         .await
         .unwrap();
     let source = &evaluator.sources()[0];

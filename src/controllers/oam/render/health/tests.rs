@@ -3,8 +3,8 @@ use crate::controllers::oam::render::fake::{FakeError, FakeEvaluator};
 
 const ALL: StatusTemplates<'_> = StatusTemplates {
     details: Some("a: 1\nb: 2 @local()"),
-    health_policy: Some("isHealth: true"),
-    custom_status: Some("message: \"m\""),
+    health_policy: Some("isHealth: context.status.details.a == 1"),
+    custom_status: Some("message: \"\\(context.status.healthy)\""),
 };
 
 async fn health(templates: StatusTemplates<'_>, evaluator: &FakeEvaluator) -> Result<Health, FakeError> {

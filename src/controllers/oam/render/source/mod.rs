@@ -43,6 +43,8 @@ pub struct Scan {
     pub body: String,
     /// The body with `_` for marked values, if lists of the patch constrain elements and other fields have markers.
     pub unmarked: Option<String>,
+    /// The names that the template selects from `context`.
+    pub context: ContextNames,
     /// Labels of top-level fields without a condition.
     pub fields: Vec<String>,
     /// Labels of top-level fields with the attribute `@local` or `@private`.
@@ -65,6 +67,36 @@ impl Scan {
 pub enum ContextNames {
     All,
     Only(Vec<String>),
+}
+
+impl ContextNames {
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.iter().any(|one| one == name),
+        }
+    }
+
+    fn of(template: &str, tokens: &[Token]) -> Self {
+        let text = |token: &Token| &template[token.start..token.end];
+        let mut names = Vec::new();
+        for (index, token) in tokens.iter().enumerate() {
+            let is_selected = index > 0 && text(&tokens[index - 1]) == ".";
+            if token.kind != Kind::Word || text(token) != "context" || is_selected {
+                continue;
+            }
+            match tokens.get(index + 1..) {
+                Some([dot, name, ..]) if text(dot) == "." && name.kind == Kind::Word => {
+                    names.push(text(name).to_owned())
+                }
+                _ => return Self::All,
+            }
+        }
+        names.sort_unstable();
+        names.dedup();
+        Self::Only(names)
+    }
 }
 
 /// Scans a template for evaluation. A strict one rejects parameters that it does not declare.
@@ -93,6 +125,7 @@ pub fn scan(template: &str, role: Role, is_strict: bool) -> Result<Scan, SyntaxE
         imports: declarations.imports,
         body,
         unmarked,
+        context: ContextNames::of(template, &tokens.tokens),
         fields: declarations.fields,
         private: declarations.private,
         has_markers,
@@ -103,26 +136,7 @@ pub fn scan(template: &str, role: Role, is_strict: bool) -> Result<Scan, SyntaxE
 /// Returns the names that a template selects from `context`, or [`ContextNames::All`] if it can't tell.
 #[must_use]
 pub fn context_names(template: &str) -> ContextNames {
-    let Ok(tokens) = tokenize(template) else {
-        return ContextNames::All;
-    };
-    let tokens = tokens.tokens;
-    let text = |token: &Token| &template[token.start..token.end];
-    let mut names = Vec::new();
-    for (index, token) in tokens.iter().enumerate() {
-        let is_selected = index > 0 && text(&tokens[index - 1]) == ".";
-        if token.kind != Kind::Word || text(token) != "context" || is_selected {
-            continue;
-        }
-        match tokens.get(index + 1..) {
-            Some([dot, name, ..]) if text(dot) == "." && name.kind == Kind::Word => names.push(text(name).to_owned()),
-            Some([colon, ..]) if text(colon) == ":" => {}
-            _ => return ContextNames::All,
-        }
-    }
-    names.sort_unstable();
-    names.dedup();
-    ContextNames::Only(names)
+    tokenize(template).map_or(ContextNames::All, |tokens| ContextNames::of(template, &tokens.tokens))
 }
 
 /// A replacement of a part of the source.

@@ -187,12 +187,10 @@ fn names_selected_from_the_context_are_known() {
         context_names("a: context.name\nb: \"x-\\(context.namespace).\\(context.name)\""),
         only(&["name", "namespace"])
     );
-    assert_eq!(
-        context_names("context: {}\na: x.context\n// context\nb: \"context\""),
-        only(&[])
-    );
+    assert_eq!(context_names("a: x.context\n// context\nb: \"context\""), only(&[]));
     assert_eq!(context_names("a: context[\"name\"]"), ContextNames::All);
     assert_eq!(context_names("a: {b: context}"), ContextNames::All);
+    assert_eq!(context_names("context: name: \"web\""), ContextNames::All);
     assert_eq!(context_names("a: \"unclosed"), ContextNames::All);
 }
 

@@ -35,7 +35,7 @@ pub fn component(scan: &Scan, properties: Option<&Value>, context: &Map<String, 
     let suffix = format!(
         "context: _\nparameter: _\n{}parameter: {parameter}\n{}",
         declaration(scan),
-        context_field(context, None)
+        context_field(scan, context, None)
     );
     hidden(&mut source, TEMPLATE, &scan.body, &suffix);
     export(&mut source, scan, "output");
@@ -53,7 +53,7 @@ pub fn trait_source(
 ) -> String {
     let mut suffix = declaration(scan);
     suffix.push_str(&properties.map_or_else(String::new, |properties| format!("parameter: {properties}\n")));
-    suffix.push_str(&context_field(context, Some(rendered)));
+    suffix.push_str(&context_field(scan, context, Some(rendered)));
     let mut source = scan.imports.clone();
     hidden(&mut source, TEMPLATE, &scan.body, &suffix);
     export(&mut source, scan, "outputs");
@@ -76,7 +76,12 @@ pub fn trait_source(
 #[must_use]
 pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Map<String, Value>) -> String {
     let mut source = scan.imports.clone();
-    hidden(&mut source, TEMPLATE, &scan.body, &status_suffix(properties, context));
+    hidden(
+        &mut source,
+        TEMPLATE,
+        &scan.body,
+        &status_suffix(scan, properties, context),
+    );
     source.push_str(&format!("\"{field}\": {TEMPLATE}.{field}\n"));
     source
 }
@@ -86,7 +91,12 @@ pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Ma
 pub fn details(scan: &Scan, properties: Option<&Value>, context: &Map<String, Value>) -> String {
     let mut source = scan.imports.clone();
     source.push_str("import velaJSON \"encoding/json\"\n");
-    hidden(&mut source, TEMPLATE, &scan.body, &status_suffix(properties, context));
+    hidden(
+        &mut source,
+        TEMPLATE,
+        &scan.body,
+        &status_suffix(scan, properties, context),
+    );
     source.push_str(&format!(
         "\"{LABELS}\": [for k, v in {TEMPLATE} {{k}}]\n\
          \"{VALUES}\": {{for k, v in {TEMPLATE} if k != \"context\" && k != \"parameter\" \
@@ -121,19 +131,21 @@ fn declaration(scan: &Scan) -> String {
     }
 }
 
-fn status_suffix(properties: Option<&Value>, context: &Map<String, Value>) -> String {
+fn status_suffix(scan: &Scan, properties: Option<&Value>, context: &Map<String, Value>) -> String {
     let parameter = properties.map_or_else(|| "{}".to_owned(), Value::to_string);
-    format!("parameter: {parameter}\n{}", context_field(context, None))
+    format!("parameter: {parameter}\n{}", context_field(scan, context, None))
 }
 
-/// Returns the context, to which a trait gets what is rendered so far.
-fn context_field(context: &Map<String, Value>, rendered: Option<&Rendered>) -> String {
-    let mut fields: Vec<String> = context.iter().map(|(name, value)| field(name, value)).collect();
+/// Returns the parts of the context that the template names, with what is rendered so far for a trait.
+fn context_field(scan: &Scan, context: &Map<String, Value>, rendered: Option<&Rendered>) -> String {
+    let named = context.iter().filter(|(name, _)| scan.context.contains(name));
+    let mut fields: Vec<String> = named.map(|(name, value)| field(name, value)).collect();
     if let Some(rendered) = rendered {
-        if !context.contains_key("output") {
+        let is_needed = |name: &str| scan.context.contains(name) && !context.contains_key(name);
+        if is_needed("output") {
             fields.push(format!("output: {}", json_object(&rendered.workload)));
         }
-        if !context.contains_key("outputs") && !rendered.outputs.is_empty() {
+        if is_needed("outputs") && !rendered.outputs.is_empty() {
             let outputs = rendered.outputs_by_key();
             let outputs: Vec<String> = outputs
                 .into_iter()
