@@ -20,6 +20,7 @@ mod harness;
 mod isolation;
 mod lease;
 mod manifests;
+mod oam;
 mod oam_api;
 mod packaging;
 mod registry;

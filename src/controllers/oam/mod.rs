@@ -3,6 +3,7 @@
 pub mod dispatch;
 pub mod parse;
 pub mod policies;
+pub mod render;
 pub mod revisions;
 pub mod trackers;
 pub mod workflow;

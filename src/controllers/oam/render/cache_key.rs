@@ -1,0 +1,106 @@
+//! Keys under which a rendered component or a health is cached: a hash of all that it depends on.
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::component::{Component, Template};
+use super::health::StatusTemplates;
+use super::source::{ContextNames, context_names};
+
+pub type CacheKey = [u8; 32];
+
+/// Returns the key of a rendered component: its templates and properties, and the parts of the context that they name.
+///
+/// The objects that a trait sees follow from those, so nothing is evaluated to compute the key.
+#[must_use]
+pub fn component_key(component: &Component<'_>) -> CacheKey {
+    let mut hash = KeyHash::default();
+    let templates = || std::iter::once(&component.template).chain(component.traits);
+    for Template {
+        name,
+        source,
+        properties,
+        is_strict,
+    } in templates()
+    {
+        hash.add(name.as_bytes());
+        hash.add(&[u8::from(*is_strict)]);
+        hash.add(source.as_bytes());
+        hash.add_value(*properties);
+    }
+    hash.add_context(component.context, templates().map(|template| template.source));
+    hash.finish()
+}
+
+/// Returns the key of a health: its templates and properties, the parts of the context that they name, and of each live
+/// object what a template may read.
+#[must_use]
+pub fn health_key<'a>(
+    templates: StatusTemplates<'_>,
+    properties: Option<&Value>,
+    context: &Map<String, Value>,
+    live: impl IntoIterator<Item = &'a Value>,
+) -> CacheKey {
+    let mut hash = KeyHash::default();
+    let sources = [templates.details, templates.health_policy, templates.custom_status];
+    for source in sources {
+        hash.add(&[u8::from(source.is_some())]);
+        hash.add(source.unwrap_or_default().as_bytes());
+    }
+    hash.add_value(properties);
+    let mut context = context.clone();
+    context.retain(|name, _| name != "output" && name != "outputs");
+    hash.add_context(&context, sources.into_iter().flatten());
+    for object in live {
+        hash.add_live(object);
+    }
+    hash.finish()
+}
+
+#[derive(Default)]
+struct KeyHash(Sha256);
+
+impl KeyHash {
+    /// Adds a part with its length, so that parts can't be confused.
+    fn add(&mut self, part: &[u8]) {
+        self.0.update((part.len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    fn add_value(&mut self, value: Option<&Value>) {
+        self.add(value.map(Value::to_string).unwrap_or_default().as_bytes());
+    }
+
+    fn add_context<'a>(&mut self, context: &Map<String, Value>, templates: impl Iterator<Item = &'a str>) {
+        let names: Vec<ContextNames> = templates.map(context_names).collect();
+        let is_named = |field: &str| names.iter().any(|names| names.contains(field));
+        for (field, value) in context.iter().filter(|(field, _)| is_named(field)) {
+            self.add(field.as_bytes());
+            self.add_value(Some(value));
+        }
+    }
+
+    /// Adds metadata and status; also the rest of an object that has no generation to tell that it changed.
+    fn add_live(&mut self, object: &Value) {
+        let has_generation = object.pointer("/metadata/generation").is_some();
+        for (field, value) in object.as_object().into_iter().flatten() {
+            if field == "metadata" {
+                let fields = value.as_object().into_iter().flatten();
+                for (field, value) in
+                    fields.filter(|(field, _)| !matches!(field.as_str(), "managedFields" | "resourceVersion"))
+                {
+                    self.add(field.as_bytes());
+                    self.add_value(Some(value));
+                }
+            } else if !has_generation || matches!(field.as_str(), "status" | "kind" | "apiVersion") {
+                self.add(field.as_bytes());
+                self.add_value(Some(value));
+            }
+        }
+        self.add(&[]);
+    }
+
+    fn finish(self) -> CacheKey {
+        self.0.finalize().into()
+    }
+}

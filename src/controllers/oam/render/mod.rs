@@ -1,0 +1,25 @@
+//! Renders components and traits from CUE templates.
+//!
+//! ```text
+//!  template ─► source: tokens, declarations; markers, open lists and guards as data
+//!                │
+//!                └─ wrap: template, parameters, context ─► evaluator ─► output, outputs, patch as JSON
+//!                                                                         │
+//!                    identity: names, labels ◄─ component: traits in order ◄─ patch: by markers
+//! ```
+//!
+//! The evaluator is real CUE; what its export to JSON loses is in [`source`] and [`patch`]. Templates are written by
+//! tenants, so everything here has limits ([`limits`]).
+
+pub mod cache_key;
+pub mod component;
+pub mod evaluate;
+#[cfg(test)]
+mod fake;
+pub mod health;
+pub mod identity;
+mod limits;
+mod patch;
+mod source;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! Wraps a template into the source that the evaluator gets.
+//!
+//! The evaluator compiles, validates and exports. So the template goes into a hidden field, and the parts of it that
+//! are wanted are references to it: one that is incomplete is an error and never left out.
+
+use serde_json::{Map, Value};
+
+use super::{PARAMETER, Scan};
+use crate::controllers::oam::render::component::Rendered;
+
+/// The hidden field that holds the template.
+const TEMPLATE: &str = "_vela";
+/// The hidden field that holds it with marked values left open.
+const UNMARKED: &str = "_velaUnmarked";
+/// The label of the workload after a patch that CUE unified.
+pub const RESULT: &str = "result";
+/// The labels of details that have a value, and of all of them.
+pub const VALUES: &str = "values";
+pub const LABELS: &str = "labels";
+
+/// Precedes the errors of values that can't be exported.
+const EXPORT_ERROR: &str = "cue: marshal error: ";
+
+/// In the error for `+` and `*` on lists, which CUE had before 0.11.
+const OLD_ARITHMETIC: &str = "is superseded by list.";
+
+/// A reference to a marker of the patch itself, which a template has at its top level.
+const PATCH_MARKER: &str = r#""$+patch""#;
+
+/// Returns the source of a component, or of a policy with a template.
+#[must_use]
+pub fn component(scan: &Scan, properties: Option<&Value>, context: &Map<String, Value>) -> String {
+    let parameter = properties.map_or_else(|| "{}".to_owned(), Value::to_string);
+    let mut source = scan.imports.clone();
+    let suffix = format!(
+        "context: _\nparameter: _\n{}parameter: {parameter}\n{}",
+        declaration(scan),
+        context_field(scan, context, None)
+    );
+    hidden(&mut source, TEMPLATE, &scan.body, &suffix);
+    export(&mut source, scan, "output");
+    export(&mut source, scan, "outputs");
+    source
+}
+
+/// Returns the source of a trait.
+#[must_use]
+pub fn trait_source(
+    scan: &Scan,
+    properties: Option<&Value>,
+    context: &Map<String, Value>,
+    rendered: &Rendered,
+) -> String {
+    let mut suffix = declaration(scan);
+    suffix.push_str(&properties.map_or_else(String::new, |properties| format!("parameter: {properties}\n")));
+    suffix.push_str(&context_field(scan, context, Some(rendered)));
+    let mut source = scan.imports.clone();
+    hidden(&mut source, TEMPLATE, &scan.body, &suffix);
+    export(&mut source, scan, "outputs");
+    export(&mut source, scan, "patchOutputs");
+    export_if_present(&mut source, "errs", TEMPLATE, "errs");
+    if scan.has_markers {
+        export(&mut source, scan, "patch");
+        export_if_present(&mut source, PATCH_MARKER, TEMPLATE, PATCH_MARKER);
+    } else {
+        unify(&mut source, scan, TEMPLATE, &rendered.workload);
+    }
+    if let Some(unmarked) = &scan.unmarked {
+        hidden(&mut source, UNMARKED, unmarked, &suffix);
+        unify(&mut source, scan, UNMARKED, &rendered.workload);
+    }
+    source
+}
+
+/// Returns the source of a health policy or a custom status, which set `field`.
+#[must_use]
+pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Map<String, Value>) -> String {
+    let mut source = scan.imports.clone();
+    hidden(
+        &mut source,
+        TEMPLATE,
+        &scan.body,
+        &status_suffix(scan, properties, context),
+    );
+    source.push_str(&format!("\"{field}\": {TEMPLATE}.{field}\n"));
+    source
+}
+
+/// Returns the source of details: the labels of all, and the values of those that have one.
+#[must_use]
+pub fn details(scan: &Scan, properties: Option<&Value>, context: &Map<String, Value>) -> String {
+    let mut source = scan.imports.clone();
+    source.push_str("import velaJSON \"encoding/json\"\n");
+    hidden(
+        &mut source,
+        TEMPLATE,
+        &scan.body,
+        &status_suffix(scan, properties, context),
+    );
+    source.push_str(&format!(
+        "\"{LABELS}\": [for k, v in {TEMPLATE} {{k}}]\n\
+         \"{VALUES}\": {{for k, v in {TEMPLATE} if k != \"context\" && k != \"parameter\" \
+         if velaJSON.Marshal(v) != _|_ {{\"\\(k)\": v}}}}\n"
+    ));
+    source
+}
+
+/// Removes what wrapping and export added to an error.
+#[must_use]
+pub fn clean_error(text: &str) -> String {
+    let text = text.strip_prefix(EXPORT_ERROR).unwrap_or(text);
+    let text = text
+        .replace(&format!("{UNMARKED}."), "")
+        .replace(&format!("{TEMPLATE}."), "");
+    let result = format!("{RESULT}.");
+    let text = text.strip_prefix(&result).unwrap_or(&text);
+    if text.contains(OLD_ARITHMETIC) {
+        return format!(
+            "{text}; templates for CUE before 0.11 need changes: enable-cue-version-compatibility has no effect"
+        );
+    }
+    text.to_owned()
+}
+
+/// Returns the reference to the definition of `parameter` in a strict template.
+fn declaration(scan: &Scan) -> String {
+    if scan.closes_parameter {
+        format!("parameter: {PARAMETER}\n")
+    } else {
+        String::new()
+    }
+}
+
+fn status_suffix(scan: &Scan, properties: Option<&Value>, context: &Map<String, Value>) -> String {
+    let parameter = properties.map_or_else(|| "{}".to_owned(), Value::to_string);
+    format!("parameter: {parameter}\n{}", context_field(scan, context, None))
+}
+
+/// Returns the parts of the context that the template names, with what is rendered so far for a trait.
+fn context_field(scan: &Scan, context: &Map<String, Value>, rendered: Option<&Rendered>) -> String {
+    let named = context.iter().filter(|(name, _)| scan.context.contains(name));
+    let mut fields: Vec<String> = named.map(|(name, value)| field(name, value)).collect();
+    if let Some(rendered) = rendered {
+        let is_needed = |name: &str| scan.context.contains(name) && !context.contains_key(name);
+        if is_needed("output") {
+            fields.push(format!("output: {}", json_object(&rendered.workload)));
+        }
+        if is_needed("outputs") && !rendered.outputs.is_empty() {
+            let outputs = rendered.outputs_by_key();
+            let outputs: Vec<String> = outputs
+                .into_iter()
+                .map(|(key, object)| format!("{}: {}", Value::from(key), json_object(object)))
+                .collect();
+            fields.push(format!("outputs: {{{}}}", outputs.join(", ")));
+        }
+    }
+    format!("context: {{{}}}\n", fields.join(", "))
+}
+
+fn field(name: &str, value: &Value) -> String {
+    format!("{}: {value}", Value::from(name))
+}
+
+fn json_object(fields: &Map<String, Value>) -> String {
+    let fields: Vec<String> = fields.iter().map(|(name, value)| field(name, value)).collect();
+    format!("{{{}}}", fields.join(", "))
+}
+
+fn hidden(source: &mut String, field: &str, body: &str, suffix: &str) {
+    source.push_str(&format!("{field}: {{\n{body}\n{suffix}}}\n"));
+}
+
+/// Exports a field of the template. One that the template always has is an error if it is incomplete.
+fn export(source: &mut String, scan: &Scan, field: &str) {
+    if scan.has_field(field) {
+        source.push_str(&format!("\"{field}\": {TEMPLATE}.{field}\n"));
+    } else {
+        export_if_present(source, &format!("\"{field}\""), TEMPLATE, field);
+    }
+}
+
+fn export_if_present(source: &mut String, label: &str, template: &str, field: &str) {
+    let label = if label.starts_with('"') {
+        label.to_owned()
+    } else {
+        format!("\"{label}\"")
+    };
+    source.push_str(&format!(
+        "if {template}.{field} != _|_ {{{label}: {template}.{field}}}\n"
+    ));
+}
+
+/// Exports the workload unified with the patch.
+fn unify(source: &mut String, scan: &Scan, template: &str, workload: &Map<String, Value>) {
+    let mut base = String::new();
+    open_fields(workload, &mut base);
+    let field = format!("\"{RESULT}\": {base} & {template}.patch");
+    if scan.has_field("patch") {
+        source.push_str(&format!("{field}\n"));
+    } else {
+        source.push_str(&format!("if {template}.patch != _|_ {{{field}}}\n"));
+    }
+}
+
+/// Writes a value as CUE with open lists, since a patch may append to each.
+fn open_lists(value: &Value, text: &mut String) {
+    match value {
+        Value::Array(items) => {
+            text.push('[');
+            for item in items {
+                open_lists(item, text);
+                text.push_str(", ");
+            }
+            text.push_str("...]");
+        }
+        Value::Object(fields) => open_fields(fields, text),
+        scalar => text.push_str(&scalar.to_string()),
+    }
+}
+
+fn open_fields(fields: &Map<String, Value>, text: &mut String) {
+    text.push('{');
+    for (name, value) in fields {
+        text.push_str(&format!("{}: ", Value::from(name.as_str())));
+        open_lists(value, text);
+        text.push_str(", ");
+    }
+    text.push('}');
+}

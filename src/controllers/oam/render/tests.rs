@@ -1,0 +1,259 @@
+use serde_json::{Map, Value, json};
+
+use super::cache_key::{component_key, health_key};
+use super::component::{Component, Rendered, Template, apply_trait, render};
+use super::evaluate::Error;
+use super::fake::{FakeError, FakeEvaluator};
+use super::health::StatusTemplates;
+
+fn template<'a>(name: &'a str, source: &'a str, properties: Option<&'a Value>) -> Template<'a> {
+    Template {
+        name,
+        source,
+        properties,
+        is_strict: false,
+    }
+}
+
+async fn rendered(
+    evaluator: &FakeEvaluator,
+    source: &str,
+    traits: &[Template<'_>],
+) -> Result<Rendered, Error<FakeError>> {
+    let component = Component {
+        name: "web",
+        template: template("webservice", source, None),
+        traits,
+        context: &Map::new(),
+    };
+    render(evaluator, &component).await
+}
+
+/// Renders a workload with one trait, whose evaluation has this answer.
+async fn with_trait(source: &str, answer: Result<Value, FakeError>) -> Result<Rendered, String> {
+    let component = json!({"output": {"replicas": 1}, "outputs": {"a": {"x": 1}}});
+    let evaluator = FakeEvaluator::new([Ok(component), answer]);
+    let result = rendered(&evaluator, "output: {}", &[template("scaler", source, None)]).await;
+    result.map_err(|error| error.to_string())
+}
+
+async fn error(answer: Result<Value, FakeError>) -> String {
+    let evaluator = FakeEvaluator::new([answer]);
+    rendered(&evaluator, "output: {}", &[]).await.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn errors_of_a_component_name_it() {
+    for (answer, expected) in [
+        (
+            Err(FakeError::Invalid("_vela.output.a: conflict in _vela.x")),
+            "component web: output.a: conflict in x",
+        ),
+        (
+            Err(FakeError::Stopped),
+            "component web: template of ComponentDefinition webservice was stopped: more than 10s",
+        ),
+        (Err(FakeError::Missing), "component web: no CUE evaluator"),
+        (Ok(json!({})), "component web: the template has no output"),
+        (Ok(json!({"output": [1]})), "component web: output is not an object"),
+        (
+            Ok(json!({"output": {}, "outputs": {"a": 1}})),
+            "component web: outputs.a is not an object",
+        ),
+    ] {
+        assert_eq!(error(answer).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn errors_of_a_trait_name_both() {
+    let source = "// +patchStrategy=x\npatch: {}";
+    for (answer, expected) in [
+        (
+            Err(FakeError::Invalid("result.a: conflict")),
+            "component web: trait scaler: a: conflict",
+        ),
+        (
+            Err(FakeError::Stopped),
+            "component web: trait scaler: template of TraitDefinition scaler was stopped: more than 10s",
+        ),
+        (
+            Ok(json!({"errs": ["one", "", "two"]})),
+            "component web: trait scaler: one; two",
+        ),
+        (
+            Ok(json!({"patch": {"replicas": 2}})),
+            "component web: trait scaler: replicas: conflicting values 1 and 2",
+        ),
+        (
+            Ok(json!({"patchOutputs": {"a": {"x": 2}}})),
+            "component web: trait scaler: a.x: conflicting values 1 and 2",
+        ),
+    ] {
+        assert_eq!(with_trait(source, answer).await, Err(expected.to_owned()));
+    }
+    assert_eq!(
+        with_trait("patch: {", Ok(json!({}))).await,
+        Err("component web: trait scaler: invalid template: line 1: a bracket is not closed".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn outputs_of_several_traits_keep_their_order_and_keys() {
+    let evaluator = FakeEvaluator::new([
+        Ok(json!({"output": {}, "outputs": {"a": {"n": 1}}})),
+        Ok(json!({"outputs": {"b": {"n": 2}, "a": {"n": 3}}})),
+        Ok(json!({"patchOutputs": {"a": {"patched": true}, "missing": {"n": 1}}})),
+    ]);
+    let traits = [template("one", "", None), template("two", "x: context.outputs", None)];
+    let rendered = rendered(&evaluator, "", &traits).await.unwrap();
+    let outputs: Vec<Value> = rendered
+        .outputs
+        .iter()
+        .map(|output| json!([output.key, output.trait_type, output.object]))
+        .collect();
+    let expected = json!([
+        ["a", "AuxiliaryWorkload", {"n": 1, "patched": true}],
+        ["a", "one", {"n": 3, "patched": true}],
+        ["b", "one", {"n": 2}],
+    ]);
+    assert_eq!(Value::Array(outputs), expected);
+    let source = &evaluator.sources()[2];
+    assert!(
+        source.contains(r#"outputs: {"a": {"n": 3}, "b": {"n": 2}}"#),
+        "{source}"
+    );
+}
+
+#[tokio::test]
+async fn a_trait_without_markers_leaves_the_patch_to_the_evaluator() {
+    let rendered = with_trait("patch: {}", Ok(json!({"result": {"patched": 1}})))
+        .await
+        .unwrap();
+    assert_eq!(Value::Object(rendered.workload), json!({"patched": 1}));
+}
+
+#[tokio::test]
+async fn a_result_beyond_the_limit_is_refused() {
+    let large = "x".repeat(5 << 20);
+    let error = with_trait("", Ok(json!({"outputs": {"a": {"text": large}}})))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error,
+        "component web: trait scaler: the patched object is larger than 4 MiB or nested more than 128 deep"
+    );
+}
+
+#[tokio::test]
+async fn objects_in_the_context_take_the_place_of_rendered_ones() {
+    let evaluator = FakeEvaluator::new([Ok(json!({"outputs": {"b": {}}}))]);
+    let object = |value: Value| value.as_object().unwrap().clone();
+    let before = Rendered {
+        workload: object(json!({"kind": "Deployment"})),
+        outputs: Vec::new(),
+    };
+    let context = object(json!({"output": {"kind": "Deployment", "status": {"ready": 1}}, "outputs": {}}));
+    let rendered = apply_trait(&evaluator, before, template("t", "a: context", None), &context)
+        .await
+        .unwrap();
+    let source = &evaluator.sources()[0];
+    assert!(
+        source.contains(r#"context: {"output": {"kind":"Deployment","status":{"ready":1}}, "outputs": {}}"#),
+        "{source}"
+    );
+    assert_eq!(Value::Object(rendered.workload), json!({"kind": "Deployment"}));
+    assert_eq!(rendered.outputs.len(), 1);
+}
+
+#[tokio::test]
+async fn many_outputs_are_refused() {
+    let outputs: Map<String, Value> = (0..1_000).map(|index| (index.to_string(), json!({}))).collect();
+    let error = with_trait("", Ok(json!({"outputs": outputs}))).await.unwrap_err();
+    assert_eq!(
+        error,
+        "component web: trait scaler: the component has more than 1000 outputs"
+    );
+}
+
+#[tokio::test]
+async fn a_long_error_is_cut() {
+    let lines = vec!["x".repeat(100); 1_000];
+    let error = with_trait("", Ok(json!({"errs": lines}))).await.unwrap_err();
+    assert!(error.len() < 5_000, "{}", error.len());
+}
+
+#[tokio::test]
+async fn absent_and_null_properties_are_an_empty_parameter_of_a_component_and_none_of_a_trait() {
+    for properties in [None, Some(&Value::Null)] {
+        let evaluator = FakeEvaluator::new([Ok(json!({"output": {}})), Ok(json!({}))]);
+        let component = Component {
+            name: "web",
+            template: template("webservice", "output: {}", properties),
+            traits: &[template("t", "", properties)],
+            context: &Map::new(),
+        };
+        render(&evaluator, &component).await.unwrap();
+        let sources = evaluator.sources();
+        assert!(sources[0].contains("parameter: _\nparameter: {}\n"));
+        assert!(!sources[1].contains("parameter"));
+    }
+}
+
+#[test]
+fn the_key_of_a_component_covers_what_its_templates_use() {
+    let key = |source: &str, properties: Value, traits: &[Template<'_>], context: Value| {
+        component_key(&Component {
+            name: "web",
+            template: template("webservice", source, Some(&properties)),
+            traits,
+            context: context.as_object().unwrap(),
+        })
+    };
+    let source = "output: context.name";
+    let context = json!({"name": "web", "appRevision": "v1"});
+    let base = key(source, json!({}), &[], context.clone());
+    assert_eq!(
+        base,
+        key(source, json!({}), &[], json!({"name": "web", "appRevision": "v2"}))
+    );
+    let scaler = [template("scaler", "patch: context.appRevision", None)];
+    let scaled = key(source, json!({}), &scaler, context.clone());
+    for other in [
+        scaled,
+        key("output: context.name ", json!({}), &[], context.clone()),
+        key(source, json!({"a": 1}), &[], context.clone()),
+        key(source, json!({}), &[], json!({"name": "other"})),
+        key("output: context", json!({}), &[], context),
+    ] {
+        assert_ne!(base, other);
+    }
+    assert_ne!(
+        scaled,
+        key(source, json!({}), &scaler, json!({"name": "web", "appRevision": "v2"}))
+    );
+}
+
+#[test]
+fn the_key_of_a_health_covers_status_metadata_and_objects_without_a_generation() {
+    let templates = StatusTemplates {
+        health_policy: Some("isHealth: context.output.status.ready"),
+        ..StatusTemplates::default()
+    };
+    let key = |live: Value| health_key(templates, None, &Map::new(), [&live]);
+    let deployment = |version: &str, ready: bool, spec: u64| {
+        json!({"metadata": {"generation": 1, "resourceVersion": version, "managedFields": [version]},
+            "spec": spec, "status": {"ready": ready}})
+    };
+    assert_eq!(key(deployment("1", true, 1)), key(deployment("2", true, 1)));
+    assert_eq!(
+        key(deployment("1", true, 1)),
+        key(deployment("1", true, 2)),
+        "the generation tells"
+    );
+    assert_ne!(key(deployment("1", true, 1)), key(deployment("1", false, 1)));
+    let annotated = |value: &str| json!({"metadata": {"generation": 1, "annotations": {"a": value}}});
+    assert_ne!(key(annotated("1")), key(annotated("2")));
+    let config = |data: &str| json!({"metadata": {"name": "c"}, "data": data});
+    assert_ne!(key(config("1")), key(config("2")));
+}

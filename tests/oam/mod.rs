@@ -1,0 +1,108 @@
+//! Rendering with the real evaluator.
+
+mod goldens;
+mod health;
+mod templates;
+mod unification;
+
+use std::num::NonZeroUsize;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use portolan::budget::ResourceMetrics;
+use portolan::controllers::oam::render::component::{Component, Rendered, Template, render};
+use portolan::controllers::oam::render::evaluate::NamespaceEvaluator;
+use portolan::cue::{Evaluator, Options};
+use serde_json::{Value, json};
+
+use crate::support::cue::executable;
+
+/// Returns the evaluator that the tests share.
+fn evaluator() -> NamespaceEvaluator<'static> {
+    static POOL: OnceLock<Evaluator> = OnceLock::new();
+    let pool = POOL.get_or_init(|| {
+        let options = Options {
+            program: Some(executable()),
+            workers: NonZeroUsize::MIN.saturating_add(1),
+            // Far more than any evaluation takes on a busy machine.
+            timeout: Duration::from_secs(120),
+            ..Options::default()
+        };
+        Evaluator::new(options, ResourceMetrics::unregistered())
+    });
+    NamespaceEvaluator {
+        pool,
+        namespace: "default",
+    }
+}
+
+/// A component with traits, to render.
+#[derive(Clone)]
+struct Case {
+    template: String,
+    properties: Value,
+    traits: Vec<(String, Value)>,
+    is_strict: bool,
+}
+
+impl Case {
+    fn new(template: &str, properties: Value) -> Self {
+        Self {
+            template: template.to_owned(),
+            properties,
+            traits: Vec::new(),
+            is_strict: false,
+        }
+    }
+
+    fn with(mut self, template: &str, properties: Value) -> Self {
+        self.traits.push((template.to_owned(), properties));
+        self
+    }
+
+    fn strict(mut self) -> Self {
+        self.is_strict = true;
+        self
+    }
+
+    /// Renders component `web` with traits `t0`, `t1`, …
+    async fn render(&self) -> Result<Value, String> {
+        let names: Vec<String> = (0..self.traits.len()).map(|index| format!("t{index}")).collect();
+        let traits: Vec<Template<'_>> = names
+            .iter()
+            .zip(&self.traits)
+            .map(|(name, (source, properties))| Template {
+                name,
+                source,
+                properties: Some(properties),
+                is_strict: self.is_strict,
+            })
+            .collect();
+        let context = json!({"name": "web", "appName": "shop", "namespace": "default"});
+        let component = Component {
+            name: "web",
+            template: Template {
+                name: "component",
+                source: &self.template,
+                properties: Some(&self.properties),
+                is_strict: self.is_strict,
+            },
+            traits: &traits,
+            context: context.as_object().unwrap(),
+        };
+        let rendered = render(&evaluator(), &component)
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok(to_json(&rendered))
+    }
+}
+
+/// Returns rendered objects as the goldens hold them.
+fn to_json(rendered: &Rendered) -> Value {
+    let mut result = json!({"output": rendered.workload});
+    let outputs = rendered.outputs_by_key();
+    if !outputs.is_empty() {
+        result["outputs"] = json!(outputs);
+    }
+    result
+}
