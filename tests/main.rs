@@ -19,6 +19,7 @@ mod harness;
 mod isolation;
 mod lease;
 mod manifests;
+mod oam_api;
 mod packaging;
 mod registry;
 mod support;

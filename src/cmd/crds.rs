@@ -141,7 +141,7 @@ mod tests {
 
     fn names(selected: &[&str]) -> Result<Vec<String>, String> {
         let selected: Vec<_> = selected.iter().map(|name| (*name).to_owned()).collect();
-        let definitions = select(&selected).map_err(|error| error.to_string())?;
+        let definitions = select(&selected).map_err(|(Error::Usage(message) | Error::Failed(message))| message)?;
         Ok(definitions.iter().map(ResourceExt::name_any).collect())
     }
 
@@ -169,7 +169,7 @@ mod tests {
             .iter()
             .map(|(manager, fields)| json!({ "manager": manager, "operation": "Update", "fieldsV1": fields }))
             .collect();
-        let mut definition = select(&["policies.core.oam.dev".to_owned()]).unwrap().remove(0);
+        let mut definition = api::oam::crds().remove(0);
         definition.metadata.managed_fields = serde_json::from_value(json!(fields)).unwrap();
         definition
     }

@@ -103,6 +103,12 @@ pub struct ManagedResource {
     pub trait_: String,
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub env: String,
+    /// Not used.
+    #[serde(deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    /// Not used.
+    #[serde(deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
+    pub field_path: String,
     /// The manifest. Without it, the state of the object is not kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object")]

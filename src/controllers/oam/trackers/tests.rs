@@ -1,6 +1,7 @@
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -114,6 +115,37 @@ fn compressed_lists_of_kubevela_are_read(#[case] json: &[u8], #[case] expected: 
             (Err(error), Err(text)) => assert!(error.to_string().starts_with(text), "{error}"),
             (decoded, _) => panic!("{decoded:?} instead of {expected:?}"),
         }
+    }
+}
+
+/// Two Deployments with manifests, compressed by the packages that KubeVela uses: Go's gzip, and zstd of klauspost.
+const OF_GO: [(&str, &str); 2] = [
+    (
+        "gzip",
+        "H4sIAAAAAAAA/6yPwQrCMBBE/2XOAek1Z7/Bi3hY0xVjm+ySBIuU/LuE6kFU6KHX5c3MvuMMl5iKJFhMkobLKBMMBh97WOxZR3kEjgUGkQJnJcew\
+         yFfR16kF+QwDUn/glL1EWJBq3t07GDgJKrFVvMFEE+z8j/81HbhQT4Va7GPz66dqkJVdAxPr6B1l2K7WajYxvclK0wXcxHSpWm96egYAAP//G+Go\
+         IdUBAAA=",
+    ),
+    (
+        "zstd",
+        "KLUv/UQA1QCdBAAyiRsbgDFsAOTzv10Qkb1u7Ww6uUaLpseNU1n9eScCBU5ca63ApyTFtKIzPNFOv8bwqdJIpYfhVyK1utyHye8FQCB15/HLJSEd\
+         lM7fDbqOb0ak45VkJz25v6vVE8CmVXC8seX4fbE5HIjX8YhVKiJnhAwAAYITBhCAgCkMgBIrbUPnYrO9Q3Y/0GEqUMKULmzZ3AO2Q3M4",
+    ),
+];
+
+#[test]
+fn trackers_that_go_compressed_are_read() {
+    for (type_, data) in OF_GO {
+        let spec =
+            json!({ "type": "versioned", "applicationGeneration": 1, "compression": { "type": type_, "data": data } });
+        let entries = decode(&serde_json::from_value(spec).unwrap()).unwrap();
+        let names: Vec<_> = entries.iter().map(display_name).collect();
+        assert_eq!(
+            names,
+            ["Deployment web (Namespace: shop)", "Deployment job (Namespace: shop)"]
+        );
+        let manifest = entries[1].raw.as_ref().unwrap().parse().unwrap();
+        assert_eq!(manifest["metadata"], json!({ "name": "job", "namespace": "shop" }));
     }
 }
 
@@ -379,4 +411,40 @@ fn new_trackers_have_the_metadata_of_kubevela() {
         (Some("shop-team"), 0)
     );
     assert_eq!(root.metadata.annotations, None);
+}
+
+/// Entries that differ in a few keys and contents.
+fn entries() -> impl Strategy<Value = Vec<ManagedResource>> {
+    let entry = (0..4_u8, 0..3_u8).prop_map(|(name, component)| ManagedResource {
+        component: component.to_string(),
+        ..entry("Pod", &name.to_string())
+    });
+    proptest::collection::vec(entry, 0..6)
+}
+
+proptest! {
+    #[test]
+    fn records_behave_like_a_map(first in entries(), second in entries()) {
+        let map = |entries: &[ManagedResource]| -> BTreeMap<String, ManagedResource> {
+            entries.iter().map(|entry| (entry.name.clone(), entry.clone())).collect()
+        };
+        let recorded = record(&[], &first).unwrap_or_default();
+        prop_assert_eq!(recorded.len(), map(&first).len());
+        let changes = diff(&recorded, &second);
+        let is_changed = !changes.added.is_empty() || !changes.changed.is_empty();
+        prop_assert_eq!(changes.added.len() + changes.changed.len() + changes.unchanged.len(), second.len());
+
+        let written = record(&recorded, &second);
+        let mut expected = map(&recorded);
+        expected.extend(map(&second));
+        let is_equal = expected == map(&recorded);
+        let result = written.clone().unwrap_or_else(|| recorded.clone());
+        prop_assert_eq!(map(&result), expected);
+        prop_assert!(is_changed || is_equal && written.is_none());
+        prop_assert!(record(&result, &result).is_none());
+
+        let kept = remove(&result, &second).unwrap_or_else(|| result.clone());
+        prop_assert_eq!(kept.len(), changes.removed.len());
+        prop_assert!(diff(&kept, &second).unchanged.is_empty());
+    }
 }
