@@ -55,11 +55,11 @@ pub(super) fn are_equivalent(rule: Rule, new: &Value, live: &Value) -> bool {
     is_equal || (rule.is_quantity && quantity(new).is_some_and(|new| Some(new) == quantity(live)))
 }
 
-/// A quantity as whole digits times powers of 10 and 1024, without trailing zeros.
+/// Sign, digits without trailing zeros, and power of ten.
 type Quantity = (bool, u128, i32);
 
-/// Parses a quantity of Kubernetes: `0.5`, `500m`, `1Gi`, `1e3`. Returns its sign, digits and power of ten, of which the
-/// digits don't end with zero. `None` for a text that is no quantity, or one of extreme size.
+/// Parses a quantity of Kubernetes: `0.5`, `500m`, `1Gi`, `1e3`. Returns `None` for a text that is no quantity, or one of
+/// extreme size.
 fn quantity(value: &Value) -> Option<Quantity> {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),
