@@ -14,8 +14,6 @@
 pub mod cache_key;
 pub mod component;
 pub mod evaluate;
-#[cfg(test)]
-mod fake;
 pub mod health;
 pub mod identity;
 mod limits;

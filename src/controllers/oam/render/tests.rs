@@ -1,10 +1,12 @@
+pub mod fake;
+
 use serde_json::{Map, Value, json};
 
 use super::cache_key::{component_key, health_key};
 use super::component::{Component, Rendered, Template, apply_trait, render};
 use super::evaluate::Error;
-use super::fake::{FakeError, FakeEvaluator};
 use super::health::StatusTemplates;
+use fake::{FakeError, FakeEvaluator};
 
 fn template<'a>(name: &'a str, source: &'a str, properties: Option<&'a Value>) -> Template<'a> {
     Template {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::controllers::oam::render::fake::{FakeError, FakeEvaluator};
+use crate::controllers::oam::render::tests::fake::{FakeError, FakeEvaluator};
 
 const ALL: StatusTemplates<'_> = StatusTemplates {
     details: Some("a: 1\nb: 2 @local()"),

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use serde_json::Value;
 
-use super::evaluate::Evaluate;
+use crate::controllers::oam::render::evaluate::Evaluate;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FakeError {
