@@ -28,7 +28,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
         &["controllers", "runtime", "catalog", "helm", "oci", "http", "jq", "api"],
     ),
     ("controllers::application", &["controllers", "runtime", "api"]),
-    ("controllers::oam", &["controllers", "cue"]),
+    ("controllers::oam", &["controllers", "runtime", "cue", "api"]),
     ("controllers", &["runtime"]),
     (
         "manager",
