@@ -1,9 +1,16 @@
 //! The controller of KubeVela's Applications.
 
+pub mod definitions;
 pub mod dispatch;
+pub mod objects;
+mod options;
 pub mod parse;
 pub mod policies;
 pub mod render;
 pub mod revisions;
 pub mod trackers;
 pub mod workflow;
+
+pub use options::{ControllerVersions, Options, Shard};
+
+pub const NAME: &str = "oam";

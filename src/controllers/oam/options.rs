@@ -1,0 +1,84 @@
+//! The options of the controller.
+
+use std::time::Duration;
+
+use super::dispatch::admission::Admission;
+use super::dispatch::decide;
+use super::workflow;
+use crate::api::oam::compression::Format;
+use crate::cue;
+use crate::runtime::workqueue::ClassLimits;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Maximum number of Applications that are reconciled at the same time.
+    pub workers: usize,
+    /// The namespace to watch; all namespaces if `None`.
+    pub namespace: Option<String>,
+    /// The namespace of definitions for all Applications.
+    pub definition_namespace: String,
+    /// Longest time between two passes over an Application.
+    pub resync_period: Duration,
+    /// Longest time of one pass.
+    pub pass_timeout: Duration,
+    /// Maximum number of ApplicationRevisions besides those in use.
+    pub revision_limit: usize,
+    /// Maximum number of DefinitionRevisions of one definition.
+    pub definition_revision_limit: usize,
+    /// The version of KubeVela that this controller stands for.
+    pub compat_version: String,
+    pub versions: ControllerVersions,
+    pub shard: Shard,
+    pub workflow: workflow::Settings,
+    pub dispatch: decide::Settings,
+    /// Maximum number of objects of one Application that are written at the same time.
+    pub max_concurrent_writes: usize,
+    pub admission: Admission,
+    /// Objects are never applied again, as if each Application had the policy apply-once.
+    pub apply_once: bool,
+    /// Compression of ResourceTrackers; by size if `None`.
+    pub tracker_format: Option<Format>,
+    /// Compression of ApplicationRevisions; by size if `None`.
+    pub revision_format: Option<Format>,
+    /// Leaves `spec.replicas` to HorizontalPodAutoscalers.
+    pub respects_autoscalers: bool,
+    /// Undeclared parameters and unknown keys are errors.
+    pub is_strict: bool,
+    /// Traits with a stage are applied before or after their workload (gate `MultiStageComponentApply`).
+    pub has_stages: bool,
+    /// Objects are written only if a dry run of all of them succeeds (gate `PreDispatchDryRun`).
+    pub has_dry_run: bool,
+    /// Applications are applied with the rights of their authors (gate `AuthenticateApplication`), which is not supported.
+    pub requires_authentication: bool,
+    pub evaluator: cue::Options,
+}
+
+/// The objects that are ours, by their annotation `app.oam.dev/controller-version-require`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControllerVersions {
+    /// Applications without the annotation are left alone.
+    pub are_required_of_applications: bool,
+    /// Definitions without the annotation are left alone.
+    pub are_required_of_definitions: bool,
+}
+
+/// The Applications that are ours, by their label `controller.core.oam.dev/scheduled-shard-id`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shard {
+    /// All Applications.
+    Disabled,
+    /// Those of this shard, and those without the label if it is the master.
+    Id(String),
+}
+
+impl Options {
+    #[must_use]
+    pub fn classes(&self) -> Vec<(&'static str, ClassLimits)> {
+        let limits = ClassLimits {
+            reserve: usize::from(self.workers > 1),
+            ..ClassLimits::workers(self.workers)
+        };
+        let definitions = super::definitions::CLASSES.map(|class| (class, ClassLimits::workers(1)));
+        [(super::NAME, limits)].into_iter().chain(definitions).collect()
+    }
+}
