@@ -36,7 +36,7 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 
-pub use cached::{Cached, informer, run};
+pub use cached::{Cached, cluster_informer, informer, run};
 pub use compact_owner_refs::OwnerReferences;
 pub use discovery::{Resource, discover};
 pub use error_policy::ErrorPolicy;
