@@ -34,7 +34,17 @@ pub trait Stored: Clone {
 #[derive(Clone, Debug)]
 pub struct Store<T> {
     state: Arc<RwLock<State<T>>>,
-    synced: Arc<watch::Sender<bool>>,
+    progress: Arc<watch::Sender<Progress>>,
+}
+
+/// Progress of the first list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    Listing,
+    /// The kind is not installed (yet).
+    NotServed,
+    Synced,
 }
 
 #[derive(Debug)]
@@ -108,7 +118,7 @@ impl<T> Default for Store<T> {
         };
         Self {
             state: Arc::new(RwLock::new(state)),
-            synced: Arc::default(),
+            progress: Arc::default(),
         }
     }
 }
@@ -133,7 +143,9 @@ impl<T: Stored> Store<T> {
             }
             Event::InitDone => {
                 let mut changes = state.remove_unlisted();
-                let is_first = self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+                let synced =
+                    |progress: &mut Progress| std::mem::replace(progress, Progress::Synced) != Progress::Synced;
+                let is_first = self.progress.send_if_modified(synced);
                 changes.push(Change::Synced { is_first });
                 changes
             }
@@ -216,12 +228,38 @@ impl<T> Store<T> {
     /// Returns true after the first complete list; before, objects may be missing.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        *self.synced.borrow()
+        *self.progress.borrow() == Progress::Synced
+    }
+
+    /// Returns true after the first complete list, and if there is none because the kind is not installed.
+    #[must_use]
+    pub fn is_synced_or_not_served(&self) -> bool {
+        *self.progress.borrow() != Progress::Listing
     }
 
     pub async fn wait_until_synced(&self) {
         // Fails only without a sender, which `self` owns.
-        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
+        let _ = (self.progress.subscribe())
+            .wait_for(|progress| *progress == Progress::Synced)
+            .await;
+    }
+
+    pub async fn wait_until_synced_or_not_served(&self) {
+        // As above.
+        let _ = (self.progress.subscribe())
+            .wait_for(|progress| *progress != Progress::Listing)
+            .await;
+    }
+
+    /// Records that the kind is not installed, unless it was before.
+    pub(super) fn set_not_served(&self) {
+        self.progress.send_if_modified(|progress| {
+            let is_first = *progress == Progress::Listing;
+            if is_first {
+                *progress = Progress::NotServed;
+            }
+            is_first
+        });
     }
 
     /// Returns true if the first list is complete or has failed.
