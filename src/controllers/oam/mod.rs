@@ -1,5 +1,6 @@
 //! The controller of KubeVela's Applications.
 
+pub mod collect;
 pub mod definitions;
 pub mod dispatch;
 pub mod objects;
