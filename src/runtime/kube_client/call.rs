@@ -28,6 +28,26 @@ impl ApiError {
         }
     }
 
+    /// No response of the API server; the same call may succeed later.
+    #[must_use]
+    pub fn unavailable(message: String) -> Self {
+        Self {
+            code: None,
+            message,
+            is_transport: true,
+        }
+    }
+
+    /// A request that the API server would refuse as invalid.
+    #[must_use]
+    pub fn bad_request(message: String) -> Self {
+        Self {
+            code: Some(400),
+            message,
+            is_transport: false,
+        }
+    }
+
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.code == Some(404)
@@ -85,14 +105,16 @@ fn chain(error: &kube::Error) -> String {
 
 /// Awaits a request for at most [`DEADLINE`]: a half-open connection would block its worker forever.
 pub async fn call<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, ApiError> {
-    match tokio::time::timeout(DEADLINE, request).await {
-        Ok(result) => result.map_err(ApiError::from),
-        Err(_) => Err(ApiError {
-            code: None,
-            message: format!("no response within {}s", DEADLINE.as_secs()),
-            is_transport: true,
-        }),
-    }
+    call_within(DEADLINE, request).await?.map_err(ApiError::from)
+}
+
+/// Same with another deadline. Returns the error of the request, which tells more than [`ApiError`].
+pub async fn call_within<T>(
+    deadline: Duration,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<Result<T, kube::Error>, ApiError> {
+    let no_response = |_| ApiError::unavailable(format!("no response within {}s", deadline.as_secs()));
+    tokio::time::timeout(deadline, request).await.map_err(no_response)
 }
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ struct State<T> {
     /// By namespace, sorted by name.
     objects: HashMap<Box<str>, Vec<Entry<T>>>,
     lists: u32,
+    /// The newest version that a list or the watch has delivered.
+    latest: u64,
     health: Health,
 }
 
@@ -101,6 +103,7 @@ impl<T> Default for Store<T> {
         let state = State {
             objects: HashMap::new(),
             lists: 0,
+            latest: 0,
             health: Health::Healthy,
         };
         Self {
@@ -124,7 +127,10 @@ impl<T: Stored> Store<T> {
                 change.filter(|_| self.is_reporting()).into_iter().collect()
             }
             Event::Apply(object) => state.put(object, Source::Watch).into_iter().collect(),
-            Event::Delete(object) => state.remove(&object).map(Change::Deleted).into_iter().collect(),
+            Event::Delete(object) => {
+                state.delivered(&object);
+                state.remove(&object).map(Change::Deleted).into_iter().collect()
+            }
             Event::InitDone => {
                 let mut changes = state.remove_unlisted();
                 let is_first = self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
@@ -152,13 +158,33 @@ impl<T: Stored> Store<T> {
         change.filter(|_| self.is_reporting())
     }
 
+    /// Stores the result of our own creation, unless the store has an object of this name or the watch has delivered the
+    /// creation: then the object has been deleted since. A watch delivers in the order of versions, so it has delivered all
+    /// that is older than its newest version, and nothing that is newer.
+    ///
+    /// A list does not tell its version. An object that is created, deleted and missed by a repeated list, all before this
+    /// call, stays until the next list.
+    pub fn assume_created(&self, object: T) -> Option<Change<T>> {
+        let mut state = self.state.write();
+        let is_known = state.find(object.namespace(), object.name()).is_some();
+        if is_known || version_number(&object).is_none_or(|version| version <= state.latest) {
+            return None;
+        }
+        let change = state.put(object, Source::Write);
+        change.filter(|_| self.is_reporting())
+    }
+
     fn is_reporting(&self) -> bool {
         T::REPORTS_FIRST_LIST || self.is_synced()
     }
 
     #[must_use]
     pub fn get(&self, name: &NamespacedName) -> Option<T> {
-        self.state.read().find(&name.namespace, &name.name).cloned()
+        self.find(&name.namespace, &name.name)
+    }
+
+    pub(super) fn find(&self, namespace: &str, name: &str) -> Option<T> {
+        self.state.read().find(namespace, name).cloned()
     }
 
     /// Returns the objects of a namespace, sorted by name; the empty namespace has the cluster-scoped ones.
@@ -243,6 +269,9 @@ impl<T: Stored> State<T> {
             tracing::warn!(namespace = object.namespace(), "skipping object without a name");
             return None;
         }
+        if source != Source::Write {
+            self.delivered(&object);
+        }
         // Copies the namespace once, not for each object.
         if !self.objects.contains_key(object.namespace()) {
             self.objects.insert(object.namespace().into(), Vec::new());
@@ -290,6 +319,10 @@ impl<T: Stored> State<T> {
         })
     }
 
+    fn delivered(&mut self, object: &T) {
+        self.latest = self.latest.max(version_number(object).unwrap_or_default());
+    }
+
     fn remove(&mut self, object: &T) -> Option<T> {
         let entries = self.objects.get_mut(object.namespace())?;
         let at = position(entries, object.name()).ok()?;
@@ -326,6 +359,10 @@ impl<T: Stored> Entry<T> {
         let began_after_write = source == Source::List && assumed.get() != lists;
         !began_after_write && self.object.uid() == seen.uid() && is_older(seen.version(), self.object.version())
     }
+}
+
+fn version_number<T: Stored>(object: &T) -> Option<u64> {
+    object.version().parse().ok()
 }
 
 fn position<T: Stored>(entries: &[Entry<T>], name: &str) -> Result<usize, usize> {
