@@ -17,7 +17,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use futures::{StreamExt, stream};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 use kube::{Client, ResourceExt};
 
 use super::objects::{ObjectError, ObjectId, Objects};
@@ -118,11 +119,13 @@ impl Collector {
         failures.result()
     }
 
-    async fn concurrently<F: Future>(&self, requests: impl Iterator<Item = F>) -> Vec<F::Output> {
-        stream::iter(requests)
-            .buffer_unordered(self.write_limit.max(1))
-            .collect()
-            .await
+    /// Sends requests. Boxed, because the compiler can't tell that the lazy requests are `Send`.
+    fn concurrently<'a, F>(&self, requests: impl Iterator<Item = F> + Send + 'a) -> BoxFuture<'a, Vec<F::Output>>
+    where
+        F: Future<Output: Send> + Send + 'a,
+    {
+        let limit = self.write_limit.max(1);
+        stream::iter(requests).buffer_unordered(limit).collect().boxed()
     }
 
     /// Clears the namespaces of cluster-scoped objects, which old versions of KubeVela recorded. The same object would

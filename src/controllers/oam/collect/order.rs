@@ -40,23 +40,19 @@ mod tests {
 
     #[rstest]
     #[case::nothing_depends(&["db", "web"], &[], &[])]
-    #[case::a_dependent_exists(&["db", "web"], &[("db", &["web"])], &["db"])]
-    #[case::the_dependent_is_gone(&["db"], &[("db", &["web"])], &[])]
-    #[case::a_chain(&["db", "api", "web"], &[("db", &["api"]), ("api", &["web"])], &["api", "db"])]
-    #[case::itself(&["db"], &[("db", &["db"])], &[])]
-    #[case::a_cycle(&["db", "web"], &[("db", &["web"]), ("web", &["db"])], &[])]
-    #[case::an_object_without_a_component(&["", "db", "web"], &[("db", &["web"])], &["db"])]
+    #[case::a_dependent_exists(&["db", "web"], &[("db", "web")], &["db"])]
+    #[case::the_dependent_is_gone(&["db"], &[("db", "web")], &[])]
+    #[case::a_chain(&["db", "api", "web"], &[("db", "api"), ("api", "web")], &["api", "db"])]
+    #[case::itself(&["db"], &[("db", "db")], &[])]
+    #[case::a_cycle(&["db", "web"], &[("db", "web"), ("web", "db")], &[])]
+    #[case::an_object_without_a_component(&["", "db", "web"], &[("db", "web")], &["db"])]
     fn a_component_waits_for_those_that_depend_on_it(
         #[case] existing: &[&str],
-        #[case] dependents: &[(&str, &[&str])],
+        #[case] dependents: &[(&str, &str)],
         #[case] expected: &[&str],
     ) {
-        let dependents = dependents
-            .iter()
-            .map(|(component, names)| {
-                let names = names.iter().map(|name| (*name).to_owned()).collect();
-                ((*component).to_owned(), names)
-            })
+        let dependents = (dependents.iter())
+            .map(|(component, dependent)| ((*component).to_owned(), BTreeSet::from([(*dependent).to_owned()])))
             .collect();
         let blocked = blocked(&existing.iter().copied().collect(), &dependents);
         assert_eq!(blocked, expected.iter().copied().collect());
