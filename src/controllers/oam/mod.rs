@@ -1,12 +1,14 @@
 //! The controller of KubeVela's Applications.
 
 mod cache;
+pub mod collect;
 pub mod definitions;
 pub mod dispatch;
 pub mod objects;
 mod options;
 pub mod parse;
 pub mod policies;
+mod reconciler;
 pub mod render;
 pub mod revisions;
 pub mod trackers;
