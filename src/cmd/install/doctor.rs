@@ -12,9 +12,10 @@ use crate::controllers::oam::start::prerequisites::missing_crds;
 use crate::controllers::oam::start::webhooks::find_unserved;
 use crate::cue::{self, Evaluator};
 use crate::runtime::kube_client::{ApiError, call};
+use crate::text::sanitize;
 
 /// Rights without which the controller oam cannot work: verb, group, resource.
-const RIGHTS: [(&str, &str, &str); 12] = [
+const RIGHTS: [(&str, &str, &str); 11] = [
     ("watch", GROUP, "applications"),
     ("patch", GROUP, "applications"),
     ("patch", GROUP, "applications/status"),
@@ -26,7 +27,6 @@ const RIGHTS: [(&str, &str, &str); 12] = [
     ("create", GROUP, "definitionrevisions"),
     ("create", "apps", "deployments"),
     ("create", "events.k8s.io", "events"),
-    ("update", "coordination.k8s.io", "leases"),
 ];
 
 /// Check a cluster and this installation for problems of the controller oam
@@ -70,10 +70,10 @@ impl Doctor {
 fn print(checks: &[Checked]) -> Result<usize, Error> {
     for check in checks {
         let line = match check {
-            Ok(text) => format!("ok       {text}\n"),
-            Err(text) => format!("problem  {text}\n"),
+            Ok(text) => format!("ok       {}", sanitize(text)),
+            Err(text) => format!("problem  {}", sanitize(text)),
         };
-        output::print(&line)?;
+        output::print(&(line + "\n"))?;
     }
     Ok(checks.iter().filter(|check| check.is_err()).count())
 }

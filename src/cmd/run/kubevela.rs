@@ -1,6 +1,5 @@
 //! KubeVela's flags among the arguments of `portolan run`, if the controller oam is enabled.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use clap::error::{Error, ErrorKind};
@@ -13,31 +12,21 @@ use crate::controllers::oam;
 /// Flags of both, which mean the same.
 const SHARED: [&str; 2] = ["enable-leader-election", "kube-api-qps"];
 
-/// Flags of `portolan run` that take precedence over KubeVela's.
-const PRECEDING: [&str; 2] = ["listen", "kube_api_qps"];
-
 #[derive(Clone, Debug)]
 pub struct KubeVela {
     pub flags: OamFlags,
     /// One for each flag that is ignored or unknown.
     pub warnings: Vec<String>,
-    /// Flags of `portolan run` that are set.
-    set: BTreeSet<&'static str>,
+    /// `--listen` is set, and replaces KubeVela's addresses.
+    pub has_listen: bool,
 }
 
 impl KubeVela {
-    /// Returns true if an argument or an environment variable sets this flag of `portolan run`.
-    pub fn is_set(&self, id: &str) -> bool {
-        self.set.contains(id)
-    }
-
-    /// Records which flags of `portolan run` are set.
+    /// Records which flags of `portolan run` are set by an argument or an environment variable.
     pub(in crate::cmd) fn with_sources(mut self, matches: &ArgMatches) -> Self {
-        let Some(run) = matches.subcommand_matches("run") else {
-            return self;
-        };
-        let is_set = |id: &&str| !matches!(run.value_source(id), None | Some(ValueSource::DefaultValue));
-        self.set = PRECEDING.into_iter().filter(is_set).collect();
+        let run = matches.subcommand_matches("run");
+        let source = run.and_then(|run| run.value_source("listen"));
+        self.has_listen = !matches!(source, None | Some(ValueSource::DefaultValue));
         self
     }
 }
@@ -68,7 +57,7 @@ pub(in crate::cmd) fn extract(
     let kubevela = KubeVela {
         flags: extracted.flags,
         warnings: extracted.warnings,
-        set: BTreeSet::new(),
+        has_listen: false,
     };
     Ok((program.iter().cloned().chain(remaining).collect(), Some(kubevela)))
 }

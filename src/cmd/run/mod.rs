@@ -300,7 +300,7 @@ impl Run {
             metrics_auth: service.metrics_auth,
             http_connections: service.http_connections,
             drain_timeout: service.drain_timeout,
-            leader_election: self.leader_election(),
+            leader_election: self.leader_election()?,
         })
     }
 

@@ -23,7 +23,7 @@ impl Run {
         self.service.enable_leader_election || self.oam().is_some_and(|flags| flags.enable_leader_election)
     }
 
-    pub(super) fn leader_election(&self) -> LeaderElection {
+    pub(super) fn leader_election(&self) -> Result<LeaderElection, Error> {
         let namespace = self.namespace.as_deref();
         let is_enabled = self.has_leader_election();
         let Some(flags) = self.oam() else {
@@ -31,28 +31,24 @@ impl Run {
                 namespace: lease_namespace(namespace),
                 ..LeaseOptions::default()
             };
-            return if is_enabled {
+            return Ok(if is_enabled {
                 LeaderElection::Enabled(lease())
             } else {
                 LeaderElection::Disabled
-            };
+            });
         };
         let flag = non_empty(Some(&flags.leader_election_namespace));
         let default = non_empty(namespace).unwrap_or(&flags.definition_namespace);
         let lease = LeaseOptions {
             namespace: flag.map_or_else(|| lease_namespace_or(default), str::to_owned),
             name: flags.lease_name(),
-            timing: Timing {
-                lease_duration: flags.lease_duration,
-                renew_deadline: flags.renew_deadline,
-                retry_period: flags.retry_period,
-            },
+            timing: timing(flags)?,
         };
-        if is_enabled {
+        Ok(if is_enabled {
             LeaderElection::Enabled(lease)
         } else {
             LeaderElection::RefuseIfHeld(lease)
-        }
+        })
     }
 
     pub(super) fn request_limits(&self) -> RequestLimits {
@@ -79,7 +75,7 @@ impl Run {
     pub(super) fn listeners(&self) -> Result<Vec<Listener>, Error> {
         let service = &self.service;
         let metrics = service.metrics_bind_address.clone();
-        match self.kubevela.as_ref().filter(|kubevela| !kubevela.is_set("listen")) {
+        match self.kubevela.as_ref().filter(|kubevela| !kubevela.has_listen) {
             Some(kubevela) => kubevela_listeners(kubevela, metrics),
             None => {
                 let main = Listener {
@@ -98,13 +94,32 @@ impl Run {
             return Ok(None);
         };
         let address = address("profiling-addr", &flags.profiling_addr)?;
+        let arguments = std::env::args_os().skip(1);
+        let arguments = arguments.map(|argument| public(&argument.to_string_lossy()));
         Ok(address.map(|address| Profiling {
             address,
-            command_line: std::env::args_os()
-                .map(|argument| public(&argument.to_string_lossy()))
-                .collect(),
+            command_line: ["portolan".to_owned()].into_iter().chain(arguments).collect(),
         }))
     }
+}
+
+fn timing(flags: &OamFlags) -> Result<Timing, Error> {
+    let timing = Timing {
+        lease_duration: flags.lease_duration,
+        renew_deadline: flags.renew_deadline,
+        retry_period: flags.retry_period,
+    };
+    let is_valid = timing.lease_duration > timing.renew_deadline
+        && timing.renew_deadline > timing.retry_period
+        && !timing.retry_period.is_zero();
+    if is_valid {
+        return Ok(timing);
+    }
+    Err(Error::Usage(
+        "--leader-election-lease-duration must be greater than --leader-election-renew-deadline, and that greater than \
+         --leader-election-retry-period"
+            .to_owned(),
+    ))
 }
 
 fn metrics_listener(address: ListenAddress) -> Listener {
@@ -160,11 +175,11 @@ fn whole(number: f64) -> Option<NonZeroU32> {
     NonZeroU32::new(number.ceil() as u32)
 }
 
-/// Returns an argument without the value of a flag that may be secret.
+/// Returns an argument of the command line unless it may be secret.
 fn public(argument: &str) -> String {
     match argument.split_once('=') {
         Some((flag, _)) if !OamFlags::is_known(flag) => format!("{flag}=..."),
-        None if !argument.starts_with('-') => "...".to_owned(),
+        None if argument != "run" && !argument.starts_with("--") => "...".to_owned(),
         _ => argument.to_owned(),
     }
 }

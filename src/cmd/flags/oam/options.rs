@@ -251,11 +251,10 @@ const UNSUPPORTED: [&str; 6] = [
 ];
 
 impl OamFlags {
-    /// Returns true for `--flag` if KubeVela has this flag.
+    /// Returns true for `--flag` if it has an effect here. None of these flags is secret.
     pub fn is_known(argument: &str) -> bool {
-        argument
-            .strip_prefix("--")
-            .is_some_and(|name| Self::arity(name).is_some())
+        let name = argument.strip_prefix("--").map(canonical);
+        name.is_some_and(|name| Self::known_arity(name).is_some())
     }
 
     /// Returns the form of a flag, `None` if it is unknown.

@@ -1,6 +1,7 @@
-//! Webhooks of KubeVela that nobody serves any more, so that the API server refuses all writes to Applications.
+//! Webhooks of KubeVela whose Service has no endpoints: the API server refuses all writes to Applications.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::FutureExt;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -11,6 +12,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
+use tokio::time::sleep;
 
 use crate::api::oam::GROUP;
 use crate::controllers::{FIELD_MANAGER, Task};
@@ -20,6 +22,8 @@ use crate::runtime::kube_client::{ApiError, call};
 /// Larger clusters have a few dozens.
 const MAX_CONFIGURATIONS: u32 = 500;
 const MAX_SLICES: u32 = 100;
+/// Pause between two attempts.
+const RETRY: Duration = Duration::from_secs(30);
 
 /// The kind of a webhook configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,20 +71,20 @@ impl Unserved {
 #[must_use]
 pub fn warn_task(client: Client) -> Task {
     async move {
-        warn(&client).await;
+        while let Err(error) = warn(&client).await {
+            tracing::warn!(%error, "failed to check the webhooks of {GROUP}");
+            if !error.is_retryable() {
+                break;
+            }
+            sleep(RETRY).await;
+        }
         std::future::pending().await
     }
     .boxed()
 }
 
-async fn warn(client: &Client) {
-    let unserved = match find_unserved(client).await {
-        Ok(unserved) => unserved,
-        Err(error) => {
-            tracing::warn!(%error, "failed to check the webhooks of {GROUP}");
-            return;
-        }
-    };
+async fn warn(client: &Client) -> Result<(), ApiError> {
+    let unserved = find_unserved(client).await?;
     let events = EventPublisher::new(client.clone(), FIELD_MANAGER);
     for webhook in unserved {
         let message = webhook.message();
@@ -97,6 +101,7 @@ async fn warn(client: &Client) {
             }
         }
     }
+    Ok(())
 }
 
 /// Returns the webhook configurations for the group that refuse writes because their Service has no ready endpoint.
