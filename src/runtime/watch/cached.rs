@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource};

@@ -71,7 +71,11 @@ impl EventHandler {
             let cached = self.applications.get(&application).filter(|_| is_in_reach);
             let cached = cached.as_ref().and_then(Cached::object);
             // A missing definition is why an Application has failed.
-            let waits = |app: &Application| app.status.as_ref().is_none_or(|status| status.latest_revision.is_none());
+            let waits = |app: &Application| {
+                app.status
+                    .as_ref()
+                    .is_none_or(|status| status.latest_revision.is_none())
+            };
             let is_affected = |app: &Application| {
                 (app.annotations().contains_key(labels::AUTO_UPDATE) || waits(app)) && uses(&app.spec, kind, name)
             };

@@ -82,7 +82,13 @@ impl Caches {
     /// # Errors
     /// One of them is invalid.
     pub fn trackers_of(&self, application: &NamespacedName) -> Result<Vec<Tracker>, InventoryError> {
-        let names = self.members.read().trackers.get(application).cloned().unwrap_or_default();
+        let names = self
+            .members
+            .read()
+            .trackers
+            .get(application)
+            .cloned()
+            .unwrap_or_default();
         let found = names.iter().filter_map(|name| self.trackers.get(name));
         let decoded = found.map(|tracker| match tracker {
             Cached::Object(tracker) => Tracker::decode(tracker),
@@ -97,7 +103,13 @@ impl Caches {
     /// Returns the revisions of an Application that can be decoded.
     #[must_use]
     pub fn revisions_of(&self, application: &NamespacedName) -> Vec<Arc<ApplicationRevision>> {
-        let names = self.members.read().revisions.get(application).cloned().unwrap_or_default();
+        let names = self
+            .members
+            .read()
+            .revisions
+            .get(application)
+            .cloned()
+            .unwrap_or_default();
         let found = names.iter().filter_map(|name| self.revisions.get(name));
         found.filter_map(|revision| revision.object().cloned()).collect()
     }

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 pub use self::id::ObjectId;
 use self::requests::{Request, Route};
 use self::subscribers::Subscribers;
-use crate::api::NamespacedName;
+use crate::api::{NamespacedName, is_older};
 use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::{Document, GroupKind, Object, ObjectState, Resource, WatchManager};
@@ -137,11 +137,37 @@ impl Objects {
         if let CachedObject::Found(object) = self.cached(id) {
             return Ok(Some(object));
         }
-        let route = self.route(id).await?;
-        match route.send(&self.client, Request::Get).await {
+        self.read(id).await
+    }
+
+    /// Returns an object from the API server.
+    ///
+    /// # Errors
+    /// The kind is not installed, or the request fails.
+    pub async fn read(&self, id: &ObjectId) -> Result<Option<Value>, ObjectError> {
+        match self.route(id).await?.send(&self.client, Request::Get).await {
             Err(ObjectError::Api(error)) if error.is_not_found() => Ok(None),
             result => result.map(Some),
         }
+    }
+
+    /// Returns the cached object if it is newer than `object`, or else `object`.
+    #[must_use]
+    pub fn newer(&self, id: &ObjectId, object: Value) -> Value {
+        let version = |object: &Value| {
+            let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+            version.unwrap_or_default().to_owned()
+        };
+        match self.cached(id) {
+            CachedObject::Found(cached) if is_older(&version(&object), &version(&cached)) => cached,
+            _ => object,
+        }
+    }
+
+    /// Returns the number of watches, and of objects in memory.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        self.watches.size()
     }
 
     /// Creates an object. Returns it as stored.

@@ -18,6 +18,8 @@ use crate::cue;
 
 /// Label of objects of traits that create the workload.
 const MANAGE_WORKLOAD: &str = "trait.oam.dev/manage-workload";
+/// Elements of lists that an input can name.
+const MAX_INDEX: usize = 1_000;
 
 /// An object of a component.
 #[derive(Clone, Debug)]
@@ -64,7 +66,11 @@ impl Pass<'_> {
         component: &ParsedComponent,
     ) -> Result<ComponentObjects, RenderError> {
         let context = self.context(current, parsed, component).await;
-        let traits: Vec<_> = component.traits.iter().filter(|one| !is_post_dispatch(self, one)).collect();
+        let traits: Vec<_> = component
+            .traits
+            .iter()
+            .filter(|one| !is_post_dispatch(self, one))
+            .collect();
         let is_strict = self.reconciler.options.is_strict;
         let templates: Vec<Template<'_>> = traits.iter().filter_map(|one| trait_template(one, is_strict)).collect();
         let input = component::Component {
@@ -88,7 +94,9 @@ impl Pass<'_> {
             }
             None => {
                 let rendered = component::render(&self.evaluator(), &input).await;
-                self.reconciler.metrics.count_render(if rendered.is_ok() { "evaluated" } else { "failed" });
+                self.reconciler
+                    .metrics
+                    .count_render(if rendered.is_ok() { "evaluated" } else { "failed" });
                 let rendered = Arc::new(rendered.map_err(|error| match error.cause {
                     Cause::Evaluator(cause) => RenderError::Evaluator(cause),
                     ref cause => RenderError::Template {
@@ -161,12 +169,17 @@ impl Pass<'_> {
                 continue;
             };
             let applied = apply_trait(&self.evaluator(), rendered, template, &context).await;
-            self.reconciler.metrics.count_render(if applied.is_ok() { "evaluated" } else { "failed" });
+            self.reconciler
+                .metrics
+                .count_render(if applied.is_ok() { "evaluated" } else { "failed" });
             rendered = applied.map_err(|cause| match cause {
                 Cause::Evaluator(cause) => RenderError::Evaluator(cause),
                 cause => RenderError::Template {
                     is_stopped: matches!(cause, Cause::Stopped(_)),
-                    message: format!("component {}: trait {}: {cause}", component.component.name, one.trait_.type_),
+                    message: format!(
+                        "component {}: trait {}: {cause}",
+                        component.component.name, one.trait_.type_
+                    ),
                 },
             })?;
         }
@@ -241,7 +254,9 @@ fn trait_object(
             set_workload_reference(&mut object, &definition.workload_ref_path, workload);
         }
         if definition.manage_workload
-            && let Some(labels) = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("labels"))
+            && let Some(labels) = object
+                .get_mut("metadata")
+                .and_then(|metadata| metadata.get_mut("labels"))
         {
             labels[MANAGE_WORKLOAD] = json!("true");
         }
@@ -318,26 +333,27 @@ fn set_path(value: &mut Value, path: &str, new: Value) -> Option<()> {
     let mut target = value;
     for field in normalized.split('.').filter(|field| !field.is_empty()) {
         let field = field.trim_matches('"');
-        target = match (target, field.parse::<usize>()) {
-            (Value::Array(items), Ok(index)) if index <= items.len() && index < 1_000 => {
-                if index == items.len() {
-                    items.push(Value::Null);
-                }
-                items.get_mut(index)?
-            }
-            (Value::Array(_), _) => return None,
-            (target, Ok(0)) if target.is_null() => {
-                *target = json!([null]);
-                target.get_mut(0)?
-            }
-            (target, _) => {
-                if target.is_null() {
-                    *target = json!({});
-                }
-                target.as_object_mut()?.entry(field).or_insert(Value::Null)
-            }
-        };
+        target = child(target, field)?;
     }
     *target = new;
     Some(())
+}
+
+/// Returns a member of an object or list; missing ones are added.
+fn child<'v>(target: &'v mut Value, field: &str) -> Option<&'v mut Value> {
+    let index = field.parse::<usize>().ok();
+    if target.is_null() {
+        *target = if index.is_some() { json!([]) } else { json!({}) };
+    }
+    match target {
+        Value::Array(items) => {
+            let index = index.filter(|index| *index <= items.len() && *index < MAX_INDEX)?;
+            if index == items.len() {
+                items.push(Value::Null);
+            }
+            items.get_mut(index)
+        }
+        Value::Object(fields) => Some(fields.entry(field).or_insert(Value::Null)),
+        _ => None,
+    }
 }

@@ -43,7 +43,11 @@ impl Pass<'_> {
         let revisions = self.reconciler.caches.revisions_of(self.name);
         let names: Vec<String> = revisions.iter().map(|revision| revision.name_any()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let deleted = self.reconciler.collector.delete_revisions(&self.name.namespace, &names).await;
+        let deleted = self
+            .reconciler
+            .collector
+            .delete_revisions(&self.name.namespace, &names)
+            .await;
         deleted.map_err(|error| Failure::synced("FailedGC", error.to_string()))?;
         let finalizers: Vec<String> = finalizers.into_iter().filter(|finalizer| !is_ours(finalizer)).collect();
         match self.patch_metadata(json!({ "finalizers": finalizers })).await {
@@ -122,7 +126,11 @@ impl Pass<'_> {
         if old.is_empty() {
             return Ok(());
         }
-        let deleted = self.reconciler.collector.delete_revisions(&self.name.namespace, &old).await;
+        let deleted = self
+            .reconciler
+            .collector
+            .delete_revisions(&self.name.namespace, &old)
+            .await;
         deleted.map_err(|error| Failure::synced("FailedGC", error.to_string()).into())
     }
 }
@@ -133,14 +141,20 @@ fn dependents(components: &[Component]) -> BTreeMap<String, BTreeSet<String>> {
     for component in components {
         let provides = |other: &&Component| {
             let is_input = |output: &crate::api::oam::StepOutput| {
-                let from = component.inputs.iter().map(|input| input.from.split('.').next().unwrap_or_default());
+                let from = component
+                    .inputs
+                    .iter()
+                    .map(|input| input.from.split('.').next().unwrap_or_default());
                 from.into_iter().any(|from| from == output.name)
             };
             other.outputs.iter().any(is_input)
         };
         let providers = components.iter().filter(provides).map(|other| &other.name);
         for dependency in component.depends_on.iter().chain(providers) {
-            dependents.entry(dependency.clone()).or_default().insert(component.name.clone());
+            dependents
+                .entry(dependency.clone())
+                .or_default()
+                .insert(component.name.clone());
         }
     }
     dependents

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::Api;
@@ -15,7 +16,9 @@ use super::conditions::Failure;
 use super::pass::{Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::{ManagedResource, RawManifest};
-use crate::controllers::oam::dispatch::decide::{Decision, ObjectPolicy, Occasion, Refusal, Request, UpdateMethod, decide};
+use crate::controllers::oam::dispatch::decide::{
+    Decision, ObjectPolicy, Occasion, Refusal, Request, UpdateMethod, decide,
+};
 use crate::controllers::oam::dispatch::order::waves;
 use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId, Propagation};
 use crate::controllers::oam::policies::{GarbageCollectStrategy, Policies, Stage, Target};
@@ -43,7 +46,6 @@ pub(super) struct ToApply {
 pub(super) struct Planned {
     pub(super) id: ObjectId,
     pub(super) object: ToApply,
-    pub(super) hash: String,
     pub(super) decision: Decision,
 }
 
@@ -87,14 +89,15 @@ impl Pass<'_> {
         let planned: Vec<&Planned> = accepted.iter().map(|(_, planned)| planned).collect();
         self.record_all(current, policies, &planned).await?;
         for wave in waves(accepted, |(_, planned)| &planned.object.manifest) {
-            let writes = stream::iter(wave).map(|(batch, planned)| {
-                let pass = &*self;
-                async move { (batch, pass.write(policies, &planned).await.map(|live| (planned.id, live))) }
-            });
-            let written: Vec<_> = writes
-                .buffer_unordered(self.reconciler.options.max_concurrent_writes.max(1))
-                .collect()
-                .await;
+            let pass = &*self;
+            let write = |(batch, planned): (usize, Planned)| {
+                let written = async move {
+                    let live = pass.write(policies, &planned).await;
+                    (batch, live.map(|live| (planned.id, live)))
+                };
+                written.boxed()
+            };
+            let written = pass.concurrently(wave.into_iter().map(write).collect()).await;
             for (batch, result) in written {
                 match (result, results.get_mut(batch)) {
                     (Ok((id, Some(live))), _) => drop(self.written.insert(id, live)),
@@ -109,22 +112,22 @@ impl Pass<'_> {
     /// Decides about a batch, and checks it by dry runs.
     async fn plan(&self, policies: &Policies, objects: Vec<ToApply>) -> Result<Vec<Planned>, String> {
         let options = &self.reconciler.options;
-        let limit = options.max_concurrent_writes.max(1);
-        let objects: Vec<_> = stream::iter(objects)
-            .map(|object| self.without_foreign_namespace(object))
-            .buffered(limit)
-            .collect()
-            .await;
-        let mut errors: Vec<ApplyError> = objects.iter().filter_map(|object| object.as_ref().err().cloned()).collect();
+        let objects = objects
+            .into_iter()
+            .map(|object| self.without_foreign_namespace(object).boxed());
+        let objects = self.concurrently(objects.collect()).await;
+        let mut errors: Vec<ApplyError> = objects
+            .iter()
+            .filter_map(|object| object.as_ref().err().cloned())
+            .collect();
         let objects: Vec<ToApply> = objects.into_iter().filter_map(Result::ok).collect();
         let manifests = objects.iter().map(|object| &object.manifest);
         let admitted = options.admission.check(&self.name.namespace, manifests);
         admitted.map_err(|error| error.to_string())?;
-        let planned: Vec<_> = stream::iter(objects)
-            .map(|object| self.decide(policies, object, Occasion::Dispatch))
-            .buffered(limit)
-            .collect()
-            .await;
+        let planned = objects
+            .into_iter()
+            .map(|object| self.plan_object(policies, object, Occasion::Dispatch).boxed());
+        let planned = self.concurrently(planned.collect()).await;
         let mut accepted = Vec::new();
         for planned in planned {
             match planned {
@@ -134,12 +137,11 @@ impl Pass<'_> {
         }
         if options.has_dry_run && errors.is_empty() {
             let created = namespaces_created(&accepted);
-            let dry_runs = accepted.iter().filter(|planned| !created.contains(&planned.id.namespace));
-            let dry_runs: Vec<_> = stream::iter(dry_runs.collect::<Vec<_>>())
-                .map(|planned| self.dry_run(policies, planned))
-                .buffered(limit)
-                .collect()
-                .await;
+            let dry_runs = accepted
+                .iter()
+                .filter(|planned| !created.contains(&planned.id.namespace));
+            let dry_runs = dry_runs.map(|planned| self.dry_run(policies, planned)).collect();
+            let dry_runs = self.concurrently(dry_runs).await;
             errors.extend(dry_runs.into_iter().filter_map(Result::err));
         }
         match errors.is_empty() {
@@ -148,20 +150,29 @@ impl Pass<'_> {
         }
     }
 
+    /// Runs futures, at most as many at the same time as objects may be written. Results have the order of the futures.
+    pub(super) async fn concurrently<T>(&self, futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+        let limit = self.reconciler.options.max_concurrent_writes.max(1);
+        stream::iter(futures).buffered(limit).collect().await
+    }
+
     /// Removes the namespace of a cluster-scoped object.
     async fn without_foreign_namespace(&self, mut object: ToApply) -> Result<ToApply, ApplyError> {
         let id = ObjectId::of(&object.manifest);
-        let is_namespaced = self.reconciler.objects.is_namespaced(&id).await.map_err(ApplyError::Get)?;
-        if !is_namespaced
-            && let Some(metadata) = object.manifest.get_mut("metadata").and_then(Value::as_object_mut)
-        {
+        let is_namespaced = self
+            .reconciler
+            .objects
+            .is_namespaced(&id)
+            .await
+            .map_err(ApplyError::Get)?;
+        if !is_namespaced && let Some(metadata) = object.manifest.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("namespace");
         }
         Ok(object)
     }
 
     /// Decides about an object by the cache: absence there is checked by the request to create it.
-    pub(super) async fn decide(
+    pub(super) async fn plan_object(
         &self,
         policies: &Policies,
         object: ToApply,
@@ -202,15 +213,11 @@ impl Pass<'_> {
             })
         };
         let mut decision = decide_if(false).map_err(ApplyError::Refused)?;
-        if changes_replicas(&decision) && self.reconciler.options.respects_autoscalers && self.is_autoscaled(&id).await {
+        if changes_replicas(&decision) && self.reconciler.options.respects_autoscalers && self.is_autoscaled(&id).await
+        {
             decision = decide_if(true).map_err(ApplyError::Refused)?;
         }
-        Ok(Planned {
-            id,
-            object,
-            hash,
-            decision,
-        })
+        Ok(Planned { id, object, decision })
     }
 
     /// Returns the manifest that was applied before, by the trackers.
@@ -232,37 +239,43 @@ impl Pass<'_> {
         let Ok(list) = call(api.list(&parameters)).await else {
             return false;
         };
-        let targets = list.items.into_iter().filter_map(|autoscaler| Some(autoscaler.spec?.scale_target_ref));
+        let targets = list
+            .items
+            .into_iter()
+            .filter_map(|autoscaler| Some(autoscaler.spec?.scale_target_ref));
         let mut targets = targets.filter(|target| target.kind == id.kind && target.name == id.name);
         targets.next().is_some()
     }
 
     /// Checks a write. An object that exists although the cache does not have it is read and decided about.
-    async fn dry_run(&self, policies: &Policies, planned: &Planned) -> Result<(), ApplyError> {
+    fn dry_run<'p>(&'p self, policies: &'p Policies, planned: &'p Planned) -> BoxFuture<'p, Result<(), ApplyError>> {
         let objects = &self.reconciler.objects;
-        match &planned.decision {
-            Decision::Create(object) => match objects.create(object, true).await {
-                Err(ObjectError::Api(error)) if error.is_conflict() => {
-                    let live = objects.get(&planned.id).await.map_err(ApplyError::Get)?;
-                    let again = self
-                        .decide_with(policies, planned.object.clone(), planned.id.clone(), live.as_ref(), Occasion::Dispatch)
-                        .await?;
-                    match again.decision {
-                        Decision::Create(_) => Ok(()),
-                        _ => Box::pin(self.dry_run(policies, &again)).await,
+        async move {
+            match &planned.decision {
+                Decision::Create(object) => match objects.create(object, true).await {
+                    Err(ObjectError::Api(error)) if error.is_conflict() => {
+                        let live = objects.read(&planned.id).await.map_err(ApplyError::Get)?;
+                        let (object, id) = (planned.object.clone(), planned.id.clone());
+                        let again = self.decide_with(policies, object, id, live.as_ref(), Occasion::Dispatch);
+                        let again = again.await?;
+                        match again.decision {
+                            Decision::Create(_) => Ok(()),
+                            _ => self.dry_run(policies, &again).await,
+                        }
                     }
+                    result => result.map(drop).map_err(ApplyError::Create),
+                },
+                Decision::Patch(patch) | Decision::Share(patch) => {
+                    let result = objects.patch(&planned.id, patch, true).await;
+                    ignore_conflict(result).map_err(ApplyError::Patch)
                 }
-                result => result.map(drop).map_err(ApplyError::Create),
-            },
-            Decision::Patch(patch) | Decision::Share(patch) => {
-                let result = objects.patch(&planned.id, patch, true).await;
-                ignore_conflict(result).map_err(ApplyError::Patch)
+                Decision::Replace(object) => {
+                    ignore_conflict(objects.replace(object, true).await).map_err(ApplyError::Patch)
+                }
+                Decision::Nothing | Decision::Recreate { .. } => Ok(()),
             }
-            Decision::Replace(object) => {
-                ignore_conflict(objects.replace(object, true).await).map_err(ApplyError::Patch)
-            }
-            Decision::Nothing | Decision::Recreate { .. } => Ok(()),
         }
+        .boxed()
     }
 
     /// Records all objects before any is written.
@@ -319,7 +332,12 @@ impl Pass<'_> {
                 Err(ApplyError::Create(ObjectError::Api(error)) | ApplyError::Patch(ObjectError::Api(error)))
                     if error.is_conflict() || (error.is_not_found() && !matches!(decision, Decision::Create(_))) =>
                 {
-                    let live = self.reconciler.objects.read(&planned.id).await.map_err(ApplyError::Get)?;
+                    let live = self
+                        .reconciler
+                        .objects
+                        .read(&planned.id)
+                        .await
+                        .map_err(ApplyError::Get)?;
                     let object = planned.object.clone();
                     let again = self
                         .decide_with(policies, object, planned.id.clone(), live.as_ref(), Occasion::StateKeep)
@@ -336,11 +354,18 @@ impl Pass<'_> {
         let objects = &self.reconciler.objects;
         let (verb, result) = match decision {
             Decision::Nothing => return Ok(None),
-            Decision::Create(object) => ("create", objects.create(object, false).await.map_err(ApplyError::Create)),
-            Decision::Patch(patch) | Decision::Share(patch) => {
-                ("patch", objects.patch(id, patch, false).await.map_err(ApplyError::Patch))
-            }
-            Decision::Replace(object) => ("update", objects.replace(object, false).await.map_err(ApplyError::Patch)),
+            Decision::Create(object) => (
+                "create",
+                objects.create(object, false).await.map_err(ApplyError::Create),
+            ),
+            Decision::Patch(patch) | Decision::Share(patch) => (
+                "patch",
+                objects.patch(id, patch, false).await.map_err(ApplyError::Patch),
+            ),
+            Decision::Replace(object) => (
+                "update",
+                objects.replace(object, false).await.map_err(ApplyError::Patch),
+            ),
             Decision::Recreate { uid, object } => ("recreate", self.recreate(id, uid, object).await),
         };
         self.reconciler.metrics.count_write(verb, &id.kind);
@@ -350,7 +375,10 @@ impl Pass<'_> {
     /// Deletes an object, and creates another one once it is gone.
     async fn recreate(&self, id: &ObjectId, uid: &str, object: &Value) -> Result<Value, ApplyError> {
         let objects = &self.reconciler.objects;
-        objects.delete(id, uid, Propagation::Background).await.map_err(ApplyError::Delete)?;
+        objects
+            .delete(id, uid, Propagation::Background)
+            .await
+            .map_err(ApplyError::Delete)?;
         let deadline = Instant::now() + RECREATE_TIMEOUT;
         loop {
             match objects.create(object, false).await {
@@ -376,7 +404,10 @@ fn object_policy<'p>(policies: &'p Policies, manifest: &Value, occasion: Occasio
         Occasion::StateKeep => Stage::StateKeep,
     };
     let update = policies.resource_update.strategy(&target);
-    let apply_once = policies.apply_once.strategy(&target).filter(|strategy| strategy.affects(stage));
+    let apply_once = policies
+        .apply_once
+        .strategy(&target)
+        .filter(|strategy| strategy.affects(stage));
     ObjectPolicy {
         is_read_only: policies.read_only.contains(&target),
         can_take_over: policies.take_over.contains(&target),
@@ -385,7 +416,9 @@ fn object_policy<'p>(policies: &'p Policies, manifest: &Value, occasion: Occasio
             true => UpdateMethod::Replace,
             false => UpdateMethod::Patch,
         }),
-        recreate_fields: update.map(|update| update.recreate_fields.as_slice()).unwrap_or_default(),
+        recreate_fields: update
+            .map(|update| update.recreate_fields.as_slice())
+            .unwrap_or_default(),
         live_fields: apply_once.map(|strategy| strategy.paths.as_slice()).unwrap_or_default(),
     }
 }
@@ -400,7 +433,9 @@ fn changes_replicas(decision: &Decision) -> bool {
 
 /// Returns the namespaces that a batch creates: objects in them can't be checked before.
 fn namespaces_created(planned: &[Planned]) -> HashSet<String> {
-    let creates = planned.iter().filter(|planned| matches!(planned.decision, Decision::Create(_)));
+    let creates = planned
+        .iter()
+        .filter(|planned| matches!(planned.decision, Decision::Create(_)));
     let namespaces = creates.filter(|planned| planned.id.api_version == "v1" && planned.id.kind == "Namespace");
     namespaces.map(|planned| planned.id.name.clone()).collect()
 }

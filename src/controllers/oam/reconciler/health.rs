@@ -23,7 +23,10 @@ impl Pass<'_> {
             let with_inputs = self.with_stored_inputs(component).await?;
             let objects = self.render(current, parsed, &with_inputs).await;
             let service = match objects {
-                Ok(objects) => self.service(&with_inputs, &objects).await.map_err(|error| evaluator_failure(&error))?,
+                Ok(objects) => self
+                    .service(&with_inputs, &objects)
+                    .await
+                    .map_err(|error| evaluator_failure(&error))?,
                 Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error).into()),
                 Err(RenderError::Template { message, .. }) => ServiceStatus {
                     name: component.component.name.clone(),
@@ -35,8 +38,15 @@ impl Pass<'_> {
             services.push(service);
         }
         let is_healthy = services.iter().all(|service| service.healthy);
-        let is_managed = parsed.policies.iter().any(|policy| policy.definition.spec.manage_health_check);
-        let phase = if is_healthy || is_managed { phase::RUNNING } else { phase::UNHEALTHY };
+        let is_managed = parsed
+            .policies
+            .iter()
+            .any(|policy| policy.definition.spec.manage_health_check);
+        let phase = if is_healthy || is_managed {
+            phase::RUNNING
+        } else {
+            phase::UNHEALTHY
+        };
         phase.clone_into(&mut self.status.phase);
         self.status.services = services;
         Ok(())
@@ -70,12 +80,20 @@ impl Pass<'_> {
             (Some(_), _) => {
                 let properties = component.component.properties.as_ref();
                 let templates = component.definition.status_templates();
-                self.health("", component, templates, properties, objects, &live).await?
+                self.health("", component, templates, properties, objects, &live)
+                    .await?
             }
         };
-        let traits = self.trait_statuses(component, objects, &live, workload.is_healthy).await?;
+        let traits = self
+            .trait_statuses(component, objects, &live, workload.is_healthy)
+            .await?;
         let is_healthy = workload.is_healthy && traits.iter().all(|one| one.healthy || one.pending);
-        let of_trait = || traits.iter().map(|one| one.message.as_str()).find(|message| !message.is_empty());
+        let of_trait = || {
+            traits
+                .iter()
+                .map(|one| one.message.as_str())
+                .find(|message| !message.is_empty())
+        };
         let message = match workload.message.is_empty() {
             true => of_trait().unwrap_or_default().to_owned(),
             false => workload.message,
@@ -117,7 +135,9 @@ impl Pass<'_> {
             }
             let (templates, properties) = (one.definition.status_templates(), one.trait_.properties.as_ref());
             let part = format!("{index}/{}", one.type_label);
-            let health = self.health(&part, component, templates, properties, objects, live).await?;
+            let health = self
+                .health(&part, component, templates, properties, objects, live)
+                .await?;
             statuses.push(TraitStatus {
                 type_: one.trait_.type_.clone(),
                 healthy: health.is_healthy,
@@ -152,8 +172,17 @@ impl Pass<'_> {
         };
         let mut context = objects.context.clone();
         context.extend(live.clone());
-        let outputs = live.get("outputs").and_then(Value::as_object).into_iter().flat_map(Map::values);
-        let key = health_key(templates, properties, &context, live.get("output").into_iter().chain(outputs));
+        let outputs = live
+            .get("outputs")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(Map::values);
+        let key = health_key(
+            templates,
+            properties,
+            &context,
+            live.get("output").into_iter().chain(outputs),
+        );
         let name = format!("{}/{part}", component.component.name);
         let known = self.memory.lock().health.get(&name).cloned();
         if let Some((_, health)) = known.filter(|(known, _)| *known == key) {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -24,7 +24,10 @@ enum Kept {
     Unchanged,
     Restored,
     /// Fought over; restored at this time.
-    Later { after: Duration, warning: Option<String> },
+    Later {
+        after: Duration,
+        warning: Option<String>,
+    },
     /// Applied once, and gone since.
     Gone(ManagedResource),
 }
@@ -35,13 +38,11 @@ impl Pass<'_> {
         if self.reconciler.options.apply_once {
             return Ok(());
         }
-        let entries = self.kept_entries();
-        let limit = self.reconciler.options.max_concurrent_writes.max(1);
-        let results: Vec<_> = stream::iter(entries)
-            .map(|entry| self.keep_object(&parsed.rules, entry))
-            .buffer_unordered(limit)
-            .collect()
-            .await;
+        let entries = self.kept_entries().into_iter();
+        let kept = entries
+            .map(|entry| self.keep_object(&parsed.rules, entry).boxed())
+            .collect();
+        let results = self.concurrently(kept).await;
         let (mut errors, mut gone) = (Vec::new(), Vec::new());
         for result in results {
             match result {
@@ -67,10 +68,15 @@ impl Pass<'_> {
     /// Returns the entries of the current version, each object once.
     fn kept_entries(&self) -> Vec<ManagedResource> {
         let trackers = self.inventory.current.iter().chain(&self.inventory.root);
-        let entries = trackers.filter(|tracker| !tracker.is_deleting()).flat_map(|tracker| &tracker.entries);
+        let entries = trackers
+            .filter(|tracker| !tracker.is_deleting())
+            .flat_map(|tracker| &tracker.entries);
         let mut seen = HashSet::new();
         let local = entries.filter(|entry| ResourceKey::of(entry).is_local());
-        local.filter(|entry| seen.insert(ResourceKey::of(entry))).cloned().collect()
+        local
+            .filter(|entry| seen.insert(ResourceKey::of(entry)))
+            .cloned()
+            .collect()
     }
 
     async fn keep_object(&self, policies: &Policies, entry: ManagedResource) -> Result<Kept, ApplyError> {
@@ -78,9 +84,15 @@ impl Pass<'_> {
         let objects = &self.reconciler.objects;
         if entry.deleted {
             let live = objects.get(&id).await.map_err(ApplyError::Get)?;
-            let uid = live.as_ref().and_then(|live| live.pointer("/metadata/uid")).and_then(Value::as_str);
+            let uid = live
+                .as_ref()
+                .and_then(|live| live.pointer("/metadata/uid"))
+                .and_then(Value::as_str);
             if let Some(uid) = uid {
-                objects.delete(&id, uid, Propagation::Background).await.map_err(ApplyError::Delete)?;
+                objects
+                    .delete(&id, uid, Propagation::Background)
+                    .await
+                    .map_err(ApplyError::Delete)?;
             }
             return Ok(Kept::Unchanged);
         }
@@ -95,13 +107,17 @@ impl Pass<'_> {
             trait_: entry.trait_.clone(),
             creator: "workflow",
         };
-        let planned = self.decide(policies, object, Occasion::StateKeep).await?;
+        let planned = self.plan_object(policies, object, Occasion::StateKeep).await?;
         match &planned.decision {
             Decision::Nothing => Ok(Kept::Unchanged),
             // The cache may not have the object, if its labels were removed.
             Decision::Create(_) if is_applied_once => {
                 let live = objects.get(&planned.id).await.map_err(ApplyError::Get)?;
-                Ok(if live.is_none() { Kept::Gone(entry) } else { Kept::Unchanged })
+                Ok(if live.is_none() {
+                    Kept::Gone(entry)
+                } else {
+                    Kept::Unchanged
+                })
             }
             _ => self.restore(policies, &planned).await,
         }
@@ -109,8 +125,16 @@ impl Pass<'_> {
 
     /// Restores an object, unless it is fought over.
     async fn restore(&self, policies: &Policies, planned: &Planned) -> Result<Kept, ApplyError> {
-        let live = self.reconciler.objects.get(&planned.id).await.map_err(ApplyError::Get)?;
-        let uid = live.as_ref().and_then(|live| live.pointer("/metadata/uid")).and_then(Value::as_str);
+        let live = self
+            .reconciler
+            .objects
+            .get(&planned.id)
+            .await
+            .map_err(ApplyError::Get)?;
+        let uid = live
+            .as_ref()
+            .and_then(|live| live.pointer("/metadata/uid"))
+            .and_then(Value::as_str);
         let now = Timestamp::now();
         let restore = uid.map_or(Restore::Now, |uid| self.reconciler.fights.lock().restore(uid, now));
         match restore {
@@ -134,7 +158,9 @@ impl Pass<'_> {
         let live = self.reconciler.objects.read(id).await.map_err(ApplyError::Get)?;
         let manager = live.as_ref().and_then(|live| last_other_manager(live, FIELD_MANAGER));
         let manager = manager.unwrap_or("an unknown manager");
-        let ObjectId { kind, namespace, name, .. } = id;
+        let ObjectId {
+            kind, namespace, name, ..
+        } = id;
         Ok(format!(
             "{kind} {namespace}/{name} is changed again and again by {manager}; consider apply-once"
         ))

@@ -69,8 +69,12 @@ impl Pass<'_> {
             self.status.workflow_restart_scheduled_at = Some(Time(time));
             return true;
         }
-        let end = self.status.workflow.as_ref().and_then(|workflow| workflow.end_time.clone());
-        if let (Ok(interval), Some(Time(end))) = (cron::parse_go_duration(text), end)
+        let end = self
+            .status
+            .workflow
+            .as_ref()
+            .and_then(|workflow| workflow.end_time.clone());
+        if let (Some(interval), Some(Time(end))) = (cron::parse_duration(text), end)
             && let Ok(time) = end.checked_add(interval)
         {
             self.status.workflow_restart_scheduled_at = Some(Time(time));

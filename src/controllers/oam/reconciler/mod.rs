@@ -22,8 +22,6 @@ mod revision;
 mod values;
 mod workflow;
 
-use std::sync::Arc;
-
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::{Client, ResourceExt};
@@ -42,9 +40,10 @@ use crate::api::oam::{Application, labels};
 use crate::cue::Evaluator;
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::EventPublisher;
+use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Priority;
-use memory::Memories;
+pub use memory::Memories;
 use pass::Pass;
 
 /// Label: the Application is left alone.
@@ -123,3 +122,19 @@ fn new_id() -> String {
     bytes.into_iter().filter_map(character).map(char::from).collect()
 }
 
+impl Reconciler {
+    /// Returns the version of the cluster for templates. Empty fields if the API server does not tell.
+    async fn cluster_version(&self) -> Value {
+        let version = self.cluster_version.get_or_try_init(|| async {
+            let version = call(self.client.apiserver_version()).await?;
+            Ok::<_, ApiError>(serde_json::json!({
+                "major": version.major,
+                "minor": version.minor,
+                "gitVersion": version.git_version,
+                "platform": version.platform,
+            }))
+        });
+        let unknown = || serde_json::json!({ "major": "", "minor": "", "gitVersion": "", "platform": "" });
+        version.await.map_or_else(|_| unknown(), Value::clone)
+    }
+}

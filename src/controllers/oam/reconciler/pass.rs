@@ -15,7 +15,7 @@ use super::conditions::{self, Failure, phase};
 use super::memory::Memory;
 use super::revision::Current;
 use crate::api::NamespacedName;
-use crate::api::oam::{AppliedResource, Application, ApplicationStatus, labels};
+use crate::api::oam::{Application, ApplicationStatus, AppliedResource, labels};
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::{
     Parsed, Unsupported, unsupported_definitions, unsupported_spec, unsupported_trackers,
@@ -62,15 +62,14 @@ pub(super) struct Pass<'a> {
 pub(super) enum End {
     /// The Application waits for events, and for the time that the pass asks for.
     Waiting,
-    /// An object or the Application has changed since it was read.
-    Stale,
     /// The finalizers are removed.
     Gone,
 }
 
-/// The end of a pass that the status shows.
+/// The end of a pass before all is done.
 pub(super) enum Stop {
     Failed(Failure),
+    /// An object or the Application has changed since it was read.
     Stale,
     /// The Application is left as it is.
     Unsupported(Vec<Unsupported>),
@@ -118,7 +117,7 @@ impl<'a> Pass<'a> {
                 self.publish_events().await;
                 return Ok(Action::Done);
             }
-            Ok(End::Stale) | Err(Stop::Stale) => return Ok(Action::requeue_after(STALE_RETRY)),
+            Err(Stop::Stale) => return Ok(Action::requeue_after(STALE_RETRY)),
             Ok(End::Waiting) => None,
             Err(Stop::Unsupported(found)) => {
                 self.refuse(&found);
@@ -233,7 +232,11 @@ impl<'a> Pass<'a> {
         let texts: Vec<String> = texts.into_iter().collect();
         let message = format!("not supported by this controller: {}", texts.join(", "));
         self.status = self.app.status.clone().unwrap_or_default();
-        let parsed = self.status.conditions.iter().find(|one| one.type_ == conditions::PARSED);
+        let parsed = self
+            .status
+            .conditions
+            .iter()
+            .find(|one| one.type_ == conditions::PARSED);
         if parsed.is_some_and(|parsed| parsed.status == "False" && parsed.message == message) {
             return;
         }
@@ -319,10 +322,16 @@ impl<'a> Pass<'a> {
     /// Returns the objects of the current version, as the status lists them.
     pub(super) fn applied_resources(&self, has_creator: bool) -> Vec<AppliedResource> {
         let current = self.inventory.current.iter().chain(&self.inventory.root);
-        let entries = current.flat_map(|tracker| &tracker.entries).filter(|entry| !entry.deleted);
+        let entries = current
+            .flat_map(|tracker| &tracker.entries)
+            .filter(|entry| !entry.deleted);
         let resource = entries.map(|entry| AppliedResource {
             cluster: entry.cluster.clone(),
-            creator: if has_creator { entry.creator.clone() } else { String::new() },
+            creator: if has_creator {
+                entry.creator.clone()
+            } else {
+                String::new()
+            },
             api_version: entry.api_version.clone(),
             kind: entry.kind.clone(),
             namespace: entry.namespace.clone(),

@@ -65,7 +65,10 @@ impl Pass<'_> {
                 message: format!("policy {}: {cause}", policy.policy.name),
             },
         })?;
-        let (labels, annotations) = (fields(&current.app.metadata.labels), fields(&current.app.metadata.annotations));
+        let (labels, annotations) = (
+            fields(&current.app.metadata.labels),
+            fields(&current.app.metadata.annotations),
+        );
         let revision = current.name();
         let owner = Owner {
             app: &self.name.name,

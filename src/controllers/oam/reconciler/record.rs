@@ -26,7 +26,10 @@ impl Pass<'_> {
             TrackerType::Root => &self.inventory.root,
             _ => &self.inventory.current,
         };
-        let recorded = tracker.as_ref().map(|tracker| tracker.entries.as_slice()).unwrap_or_default();
+        let recorded = tracker
+            .as_ref()
+            .map(|tracker| tracker.entries.as_slice())
+            .unwrap_or_default();
         let Some(entries) = record(recorded, objects) else {
             return Ok(());
         };
@@ -47,7 +50,10 @@ impl Pass<'_> {
         let encoded = encoded.map_err(|error| failed(error.to_string()))?;
         if !encoded.omitted_manifests.is_empty() {
             let count = encoded.omitted_manifests.len();
-            tracing::warn!(count, "resourcetracker is too large for all manifests; the state of these objects is not kept");
+            tracing::warn!(
+                count,
+                "resourcetracker is too large for all manifests; the state of these objects is not kept"
+            );
         }
         let api: Api<ResourceTracker> = Api::all(self.reconciler.client.clone());
         let parameters = PostParams {
@@ -74,8 +80,14 @@ impl Pass<'_> {
             Err(error) if error.is_conflict() => return Err(Stop::Stale),
             Err(error) => return Err(failed(error.to_string()).into()),
         };
-        self.reconciler.caches.trackers.assume(Cached::Object(Arc::clone(&written)));
-        let tracker = Some(Tracker { object: written, entries });
+        self.reconciler
+            .caches
+            .trackers
+            .assume(Cached::Object(Arc::clone(&written)));
+        let tracker = Some(Tracker {
+            object: written,
+            entries,
+        });
         match type_ {
             TrackerType::Root => self.inventory.root = tracker,
             _ => self.inventory.current = tracker,

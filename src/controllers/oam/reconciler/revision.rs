@@ -12,8 +12,8 @@ use crate::api::oam::{Application, ApplicationRevision, ApplicationRevisionSpec,
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::parse::{Definitions, Parsed, parse, strict_violations};
 use crate::controllers::oam::revisions::{
-    Candidate, Decision, Recorded, compress, decide, expand, hash, is_release_of, metadata, names, recorded_application,
-    refreshed,
+    Candidate, Decision, Recorded, compress, decide, expand, hash, is_release_of, metadata, names,
+    recorded_application, refreshed,
 };
 use crate::runtime::kube_client::call;
 use crate::runtime::watch::Cached;
@@ -46,7 +46,12 @@ impl Current {
 impl Pass<'_> {
     /// Returns the revision that the status names. It may be newer than the cache.
     pub(super) async fn latest_revision(&self) -> Result<Option<Revision>, Stop> {
-        let Some(latest) = self.status.latest_revision.as_ref().filter(|latest| !latest.name.is_empty()) else {
+        let Some(latest) = self
+            .status
+            .latest_revision
+            .as_ref()
+            .filter(|latest| !latest.name.is_empty())
+        else {
             return Ok(None);
         };
         let name = NamespacedName::new(&self.name.namespace, &latest.name);
@@ -55,7 +60,8 @@ impl Pass<'_> {
             Some(object) => Some(Arc::clone(object)),
             None => {
                 let found = call(self.revisions().get_opt(&latest.name)).await;
-                let found = found.map_err(|error| Failure::new(conditions::REVISION, "FailedRevision", error.to_string()))?;
+                let found =
+                    found.map_err(|error| Failure::new(conditions::REVISION, "FailedRevision", error.to_string()))?;
                 found.map(Arc::new)
             }
         };
@@ -83,14 +89,22 @@ impl Pass<'_> {
     /// Parses the Application: from live definitions, or from the latest revision if that is the version it publishes.
     pub(super) fn parse(&self, latest: Option<&Revision>) -> Result<Parsed, Failure> {
         let options = &self.reconciler.options;
-        let failed = |message: String| Failure::new(conditions::PARSED, "FailedParse", message).in_phase(phase::RENDERING);
+        let failed =
+            |message: String| Failure::new(conditions::PARSED, "FailedParse", message).in_phase(phase::RENDERING);
         let parsed = match latest.filter(|latest| is_release_of(&latest.object, &self.app)) {
             Some(release) => {
                 let app = recorded_application(&release.object, &release.contents);
-                parse(&app, &Definitions::frozen(&release.object.name_any(), &release.contents))
+                parse(
+                    &app,
+                    &Definitions::frozen(&release.object.name_any(), &release.contents),
+                )
             }
             None => {
-                let auto_update = self.app.annotations().get(labels::AUTO_UPDATE).is_some_and(|value| value == "true");
+                let auto_update = self
+                    .app
+                    .annotations()
+                    .get(labels::AUTO_UPDATE)
+                    .is_some_and(|value| value == "true");
                 let (namespace, shared) = (&self.name.namespace, &options.definition_namespace);
                 let definitions = Definitions::live(&self.reconciler.definitions, namespace, shared, auto_update);
                 parse(&self.app, &definitions)
@@ -108,7 +122,10 @@ impl Pass<'_> {
 
     /// Makes the revision of what is declared now current. Returns it with the Application as parsed from it.
     pub(super) async fn revise(&mut self, latest: Option<Revision>, parsed: Parsed) -> Result<(Current, Parsed), Stop> {
-        if let Some(release) = latest.as_ref().filter(|latest| is_release_of(&latest.object, &self.app)) {
+        if let Some(release) = latest
+            .as_ref()
+            .filter(|latest| is_release_of(&latest.object, &self.app))
+        {
             self.set_true(conditions::REVISION, "Revisioned", "Revisioned successfully");
             let current = Current {
                 app: recorded_application(&release.object, &release.contents),
@@ -134,7 +151,8 @@ impl Pass<'_> {
 
     async fn choose(&mut self, latest: Option<Revision>, contents: ApplicationRevisionSpec) -> Result<Revision, Stop> {
         let hash = hash(&contents);
-        let decision = self.decide(latest.as_ref(), &contents, &hash)?;
+        let hash = hash.map_err(|error| Failure::new(conditions::REVISION, "FailedRevision", error.to_string()))?;
+        let decision = self.decide_revision(latest.as_ref(), &contents, &hash)?;
         let (name, number) = match (decision, latest) {
             (Decision::Unchanged, Some(latest)) => return self.refresh(latest, &contents).await,
             (Decision::Unchanged, None) => (names::revision_name(&self.name.name, 1), 1),
@@ -159,7 +177,7 @@ impl Pass<'_> {
         Ok(revision)
     }
 
-    fn decide(
+    fn decide_revision(
         &self,
         latest: Option<&Revision>,
         contents: &ApplicationRevisionSpec,
@@ -179,13 +197,15 @@ impl Pass<'_> {
             return Ok(decision);
         }
         let others = self.reconciler.caches.revisions_of(self.name);
-        let others = others.into_iter().filter(|revision| {
-            latest.is_none_or(|latest| latest.object.name_any() != revision.name_any())
-        });
+        let others = others
+            .into_iter()
+            .filter(|revision| latest.is_none_or(|latest| latest.object.name_any() != revision.name_any()));
         let mut revisions: Vec<Revision> = latest.cloned().into_iter().collect();
         for object in others {
             // One that can't be read is no candidate, and keeps its name.
-            let contents = expand(&object.spec).map(std::borrow::Cow::into_owned).unwrap_or_default();
+            let contents = expand(&object.spec)
+                .map(std::borrow::Cow::into_owned)
+                .unwrap_or_default();
             revisions.push(Revision {
                 object,
                 contents: Arc::new(contents),
@@ -201,7 +221,8 @@ impl Pass<'_> {
         hash: &str,
         contents: ApplicationRevisionSpec,
     ) -> Result<Arc<ApplicationRevision>, Stop> {
-        let failed = |message: String| Failure::new(conditions::REVISION, "FailedRevision", message).in_phase(phase::RENDERING);
+        let failed =
+            |message: String| Failure::new(conditions::REVISION, "FailedRevision", message).in_phase(phase::RENDERING);
         let spec = compress(contents, self.reconciler.options.revision_format);
         let revision = ApplicationRevision {
             metadata: metadata(&self.app, name, hash),
@@ -234,12 +255,19 @@ impl Pass<'_> {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
         };
-        let written = call(self.revisions().replace(&latest.object.name_any(), &parameters, &wanted)).await;
+        let written = call(
+            self.revisions()
+                .replace(&latest.object.name_any(), &parameters, &wanted),
+        )
+        .await;
         self.reconciler.metrics.count_write("update", "ApplicationRevision");
         match written {
             Ok(written) => {
                 let written = Arc::new(written);
-                self.reconciler.caches.revisions.assume(Cached::Object(Arc::clone(&written)));
+                self.reconciler
+                    .caches
+                    .revisions
+                    .assume(Cached::Object(Arc::clone(&written)));
                 Ok(self.expand(written)?)
             }
             Err(error) if error.is_conflict() => Err(Stop::Stale),
@@ -256,8 +284,16 @@ impl<'r> From<&'r Revision> for Recorded<'r> {
     fn from(revision: &'r Revision) -> Self {
         Self {
             name: revision.object.metadata.name.as_deref().unwrap_or_default(),
-            hash: revision.object.labels().get(labels::APP_REVISION_HASH).map_or("", String::as_str),
-            publish_version: revision.object.annotations().get(labels::PUBLISH_VERSION).map(String::as_str),
+            hash: revision
+                .object
+                .labels()
+                .get(labels::APP_REVISION_HASH)
+                .map_or("", String::as_str),
+            publish_version: revision
+                .object
+                .annotations()
+                .get(labels::PUBLISH_VERSION)
+                .map(String::as_str),
             spec: &revision.contents,
         }
     }

@@ -73,14 +73,21 @@ impl Pass<'_> {
             None => self.create_context_map(&data).await?,
         };
         let known = self.memory.lock().values.clone();
-        if known.as_ref().is_some_and(|known| known.name == name && known.data == data) {
+        if known
+            .as_ref()
+            .is_some_and(|known| known.name == name && known.data == data)
+        {
             return Ok(());
         }
         let old = known.map(|known| known.data).unwrap_or_default();
         let mut change: BTreeMap<&str, Option<&str>> = old.keys().map(|key| (key.as_str(), None)).collect();
         change.extend(data.iter().map(|(key, value)| (key.as_str(), Some(value.as_str()))));
         let patch = Patch::Merge(json!({ "data": change }));
-        let written = call(self.config_maps().patch(&name, &PatchParams::apply(FIELD_MANAGER), &patch)).await;
+        let written = call(
+            self.config_maps()
+                .patch(&name, &PatchParams::apply(FIELD_MANAGER), &patch),
+        )
+        .await;
         self.reconciler.metrics.count_write("patch", "ConfigMap");
         match written {
             Ok(_) => {}

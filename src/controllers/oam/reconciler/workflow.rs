@@ -37,15 +37,18 @@ impl Pass<'_> {
     pub(super) async fn run_workflow(&mut self, current: &Current, parsed: &Parsed) -> Result<End, Stop> {
         self.restart_if_due(current, parsed).await?;
         let steps = parsed.workflow.steps.iter();
-        let steps: Result<Vec<WorkflowStep>, _> =
-            steps.map(|step| component_step(step, &parsed.spec.components)).collect();
+        let steps: Result<Vec<WorkflowStep>, _> = steps
+            .map(|step| component_step(step, &parsed.spec.components))
+            .collect();
         let steps = steps.map_err(|error| {
             let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", error.to_string());
             failure.in_phase(phase::FAILED)
         })?;
         self.set_true(conditions::RENDER, "Rendered", "Rendered successfully");
         let names: Vec<&str> = parsed.spec.components.iter().map(|one| one.name.as_str()).collect();
-        self.status.services.retain(|service| names.contains(&service.name.as_str()));
+        self.status
+            .services
+            .retain(|service| names.contains(&service.name.as_str()));
         let workflow = self.status.workflow.clone().unwrap_or_default();
         let state = match finished_state(&workflow) {
             Some(state) => state,
@@ -64,7 +67,9 @@ impl Pass<'_> {
             workflow.app_revision == wanted || workflow.app_revision.starts_with(&format!("{wanted}:"))
         });
         let scheduled = self.status.workflow_restart_scheduled_at.clone();
-        let end = workflow.filter(|workflow| workflow.finished).map(|workflow| workflow.end_time.clone());
+        let end = workflow
+            .filter(|workflow| workflow.finished)
+            .map(|workflow| workflow.end_time.clone());
         let is_due = match (scheduled, end) {
             (Some(Time(time)), Some(end)) if end.as_ref().is_none_or(|Time(end)| time > *end) => {
                 if time > self.now {
@@ -122,8 +127,11 @@ impl Pass<'_> {
         workflow.finished = true;
         workflow.end_time = Some(Time(self.now));
         let workflow = workflow.clone();
-        self.reconciler.metrics.count_workflow(if has_succeeded { "succeeded" } else { "failed" });
-        self.write_revision_status(&current.name(), has_succeeded, &workflow).await
+        self.reconciler
+            .metrics
+            .count_workflow(if has_succeeded { "succeeded" } else { "failed" });
+        self.write_revision_status(&current.name(), has_succeeded, &workflow)
+            .await
     }
 
     async fn write_revision_status(&self, name: &str, succeeded: bool, workflow: &WorkflowStatus) -> Result<(), Stop> {
@@ -133,7 +141,9 @@ impl Pass<'_> {
         }));
         let parameters = PatchParams::apply(FIELD_MANAGER);
         let written = call(self.revisions().patch_status(name, &parameters, &patch)).await;
-        self.reconciler.metrics.count_write("patch", "ApplicationRevision/status");
+        self.reconciler
+            .metrics
+            .count_write("patch", "ApplicationRevision/status");
         match written {
             Ok(_) => Ok(()),
             // Deleted, or named by a version that has no revision.
@@ -178,7 +188,11 @@ impl Pass<'_> {
         if let Some(delay) = outcome.retry_in {
             self.look_again_in(delay);
         }
-        let context_backend = self.status.workflow.as_ref().and_then(|workflow| workflow.context_backend.clone());
+        let context_backend = self
+            .status
+            .workflow
+            .as_ref()
+            .and_then(|workflow| workflow.context_backend.clone());
         self.status.workflow = Some(WorkflowStatus {
             context_backend,
             ..outcome.status
@@ -208,7 +222,10 @@ impl Pass<'_> {
             }
         }
         for (deployment, result) in self.deploy(current, parsed, deployments).await? {
-            let outputs = steps.get(deployment.step).map(|step| step.outputs.as_slice()).unwrap_or_default();
+            let outputs = steps
+                .get(deployment.step)
+                .map(|step| step.outputs.as_slice())
+                .unwrap_or_default();
             let result = match result {
                 Ok(service) => {
                     let is_healthy = service.healthy;
@@ -241,7 +258,9 @@ impl Pass<'_> {
         step: usize,
     ) -> Result<Result<Deployment, StepResult>, Stop> {
         let properties = steps.get(step).and_then(|step| step.properties.as_ref());
-        let name = properties.and_then(|properties| properties["component"].as_str()).unwrap_or_default();
+        let name = properties
+            .and_then(|properties| properties["component"].as_str())
+            .unwrap_or_default();
         let component = parsed.components.iter().find(|one| one.component.name == name);
         let Some(component) = component else {
             return Ok(Err(execute_failure(format!("component {name} not found"))));
@@ -315,11 +334,13 @@ impl Pass<'_> {
         let mut scope = self.live_context(objects).await;
         scope.insert("context".to_owned(), Value::Object(objects.context.clone()));
         for output in outputs {
-            values.push(match self.evaluator().evaluate(expression(&output.value_from, &scope)).await {
-                Ok(mut result) => Ok(result["value"].take()),
-                Err(cue::Error::Failed { text, .. }) => Err(text),
-                Err(error) => return Err(evaluator_failure(&error).into()),
-            });
+            values.push(
+                match self.evaluator().evaluate(expression(&output.value_from, &scope)).await {
+                    Ok(mut result) => Ok(result["value"].take()),
+                    Err(cue::Error::Failed { text, .. }) => Err(text),
+                    Err(error) => return Err(evaluator_failure(&error).into()),
+                },
+            );
         }
         Ok(values)
     }
@@ -350,8 +371,15 @@ impl Pass<'_> {
     /// Dispatches traits of the last stage, for components whose workload is healthy.
     pub(super) async fn dispatch_post_traits(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
         for component in &parsed.components {
-            let has_post = component.traits.iter().any(|one| super::components::is_post_dispatch(self, one));
-            let service = self.status.services.iter().find(|one| one.name == component.component.name);
+            let has_post = component
+                .traits
+                .iter()
+                .any(|one| super::components::is_post_dispatch(self, one));
+            let service = self
+                .status
+                .services
+                .iter()
+                .find(|one| one.name == component.component.name);
             if !has_post || !service.is_some_and(|service| service.workload_healthy) {
                 continue;
             }
@@ -365,7 +393,9 @@ impl Pass<'_> {
             let mut objects = rendered.map_err(|error| render_failure(error, failed))?;
             let live = self.live_context(&objects).await;
             let post = self.render_post_traits(current, &component, &objects, &live).await;
-            objects.objects.extend(post.map_err(|error| render_failure(error, failed))?);
+            objects
+                .objects
+                .extend(post.map_err(|error| render_failure(error, failed))?);
             let deployment = Deployment {
                 step: 0,
                 component: component.clone(),
@@ -427,5 +457,8 @@ fn finished_state(workflow: &WorkflowStatus) -> Option<State> {
 /// Returns the source of an expression over live objects.
 fn expression(text: &str, scope: &Map<String, Value>) -> String {
     let fields: Vec<String> = scope.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-    format!("_vela: {{\n{}\n\"$value\": {text}\n}}\n\"value\": _vela.\"$value\"\n", fields.join("\n"))
+    format!(
+        "_vela: {{\n{}\n\"$value\": {text}\n}}\n\"value\": _vela.\"$value\"\n",
+        fields.join("\n")
+    )
 }
