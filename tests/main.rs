@@ -25,6 +25,7 @@ mod oam_api;
 mod oam_collect;
 mod oam_objects;
 mod oam_start;
+mod oam_apps;
 mod packaging;
 mod registry;
 mod support;

@@ -1,0 +1,24 @@
+//! KubeVela's Applications in a real API server, from declaration to collection, reconciled by the real binary.
+//!
+//! Recorded cases run together on a control plane of their own, with one process for all namespaces. Each other test has
+//! a process that watches its namespace of the shared control plane.
+
+mod apps;
+mod estate;
+mod golden;
+mod kubelet;
+mod setup;
+mod site;
+mod stories;
+mod stories_bad_input;
+mod stories_crash;
+mod stories_hostile;
+mod stories_rest;
+mod stories_takeover;
+
+pub const APPLICATION: &str = "core.oam.dev/v1beta1 Application";
+pub const REVISION: &str = "core.oam.dev/v1beta1 ApplicationRevision";
+pub const TRACKER: &str = "core.oam.dev/v1beta1 ResourceTracker";
+pub const DEFINITION: &str = "core.oam.dev/v1beta1 ComponentDefinition";
+pub const CONFIG_MAP: &str = "v1 ConfigMap";
+pub const DEPLOYMENT: &str = "apps/v1 Deployment";

@@ -1,0 +1,130 @@
+//! Faults of an Application or of its objects are named, harm nothing, and heal.
+
+use serde_json::{Value, json};
+
+use super::apps::{config, objects, spec, web};
+use super::site::{Site, condition, version};
+use super::{APPLICATION, CONFIG_MAP, DEPLOYMENT, TRACKER, setup};
+
+/// Steps that fail are tried again until the cause is gone.
+const PATIENT: &str = "--max-workflow-step-error-retry-times=100000";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_is_not_installed_is_named_until_its_definition_appears() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[PATIENT]).await;
+    let version = format!("{}/v1", site.group());
+    let widget = json!({ "apiVersion": version, "kind": "Widget", "metadata": { "name": "one" }, "size": 1 });
+    site.declare("shop", spec(&[objects("widget", &[widget])])).await;
+    let app = site
+        .until_said(
+            "shop",
+            &format!("no matches for kind \"Widget\" in version \"{version}\""),
+        )
+        .await;
+    assert_eq!(app["status"]["workflow"]["steps"][0]["phase"], "failed");
+    assert_eq!(site.trackers("shop").await, Vec::<Value>::new(), "nothing was recorded");
+
+    site.define("Widget").await;
+    site.until_running("shop").await;
+    let widget = site.get(&format!("{version} Widget"), "one").await.unwrap();
+    assert_eq!(widget["size"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_of_somebody_else_is_refused_and_not_changed() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[PATIENT]).await;
+    let foreign = site
+        .apply(CONFIG_MAP, "settings", json!({ "data": { "key": "foreign" } }))
+        .await;
+    site.declare("shop", spec(&[config("settings", "ours")])).await;
+    site.until_said("shop", "exists but not managed by any application now")
+        .await;
+    let after = site.get(CONFIG_MAP, "settings").await.unwrap();
+    assert_eq!(version(&after), version(&foreign));
+
+    site.delete(CONFIG_MAP, "settings").await;
+    site.until_running("shop").await;
+    assert_eq!(site.get(CONFIG_MAP, "settings").await.unwrap()["data"]["key"], "ours");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_of_another_application_is_refused_and_survives_the_refused_one() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[PATIENT]).await;
+    site.declare("first", spec(&[config("settings", "first")])).await;
+    site.until_running("first").await;
+    site.declare("second", spec(&[config("settings", "second")])).await;
+    let owner = format!("is managed by other application {}/first", site.namespace);
+    site.until_said("second", &owner).await;
+    site.delete(APPLICATION, "second").await;
+    site.until_gone(APPLICATION, "second").await;
+    assert_eq!(site.get(CONFIG_MAP, "settings").await.unwrap()["data"]["key"], "first");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tracker_that_cannot_be_decoded_stops_collection_until_it_is_repaired() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await;
+    site.declare("shop", spec(&[web("front", 0), config("settings", "one")]))
+        .await;
+    site.until_running("shop").await;
+    let tracker = site.trackers("shop").await.remove(0);
+    let name = setup::name(&tracker).to_owned();
+    let broken = json!({ "type": "zstd", "data": "bm90IHpzdGQ=" });
+    let change = json!({ "spec": { "managedResources": null, "compression": broken } });
+    site.edit(TRACKER, &name, change).await;
+
+    site.delete(APPLICATION, "shop").await;
+    let app = site
+        .until(APPLICATION, "shop", "an error that names the tracker", |app| {
+            let ready = condition(app, "Ready");
+            ready["status"] == "False" && ready["message"].as_str().is_some_and(|message| message.contains(&name))
+        })
+        .await;
+    assert!(app["metadata"]["finalizers"].is_array());
+    assert!(site.get(DEPLOYMENT, "front").await.is_some());
+    assert!(site.get(CONFIG_MAP, "settings").await.is_some());
+
+    let entries = &tracker["spec"]["managedResources"];
+    let change = json!({ "spec": { "managedResources": entries, "compression": null } });
+    site.edit(TRACKER, &name, change).await;
+    site.until_gone(APPLICATION, "shop").await;
+    assert_eq!(site.managed_objects().await, Vec::<Value>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_definition_that_is_missing_is_named_until_it_appears() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await;
+    let component = json!({ "name": "settings", "type": "special", "properties": { "value": "one" } });
+    site.declare("shop", spec(&[component])).await;
+    let app = site.until_said("shop", "special").await;
+    assert_eq!(condition(&app, "Parsed")["status"], "False");
+    let template = r#"
+        output: {apiVersion: "v1", kind: "ConfigMap", data: key: parameter.value}
+        parameter: value: string
+    "#;
+    super::stories_hostile::define(&site, "special", template).await;
+    // Definitions are no events of Applications, but an edit is.
+    let component = json!({ "name": "settings", "type": "special", "properties": { "value": "two" } });
+    site.declare("shop", spec(&[component])).await;
+    site.until_running("shop").await;
+    assert_eq!(site.get(CONFIG_MAP, "settings").await.unwrap()["data"]["key"], "two");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_the_api_server_refuses_is_named_and_nothing_is_applied() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[PATIENT]).await;
+    let invalid = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "front" }, "spec": {} });
+    let settings = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings" } });
+    site.declare("shop", spec(&[objects("both", &[settings.clone(), invalid])]))
+        .await;
+    site.until_said("shop", "Service \"front\" is invalid: spec.ports: Required value")
+        .await;
+    assert_eq!(site.managed_objects().await, Vec::<Value>::new());
+    site.declare("shop", spec(&[objects("both", &[settings])])).await;
+    site.until_running("shop").await;
+}
