@@ -191,6 +191,12 @@ impl<D: CachedKind> Cache<D> {
         found.object().map(|object| Arc::clone(&object.0))
     }
 
+    /// Returns true if the object exists, also if it could not be decoded.
+    pub(super) fn contains(&self, namespace: &str, name: &str) -> bool {
+        let name = NamespacedName::new(namespace, name);
+        self.stores.iter().any(|store| store.get(&name).is_some())
+    }
+
     pub(super) fn names(&self) -> Vec<NamespacedName> {
         self.stores.iter().flat_map(Store::names).collect()
     }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use kube::Resource;
 use kube::core::{NamespaceResourceScope, ObjectMeta};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::caches::{Cache, DefinitionCaches};
 use crate::api::impl_resource;
 use crate::api::oam::{
-    ComponentDefinition, DefinitionKind, DefinitionRevision, Policy, PolicyDefinition, TraitDefinition, Workflow,
-    WorkflowStepDefinition, WorkloadDefinition, labels,
+    ComponentDefinition, Definition, DefinitionKind, DefinitionRevision, DefinitionRevisionSpec, DefinitionStatus,
+    Policy, PolicyDefinition, TraitDefinition, Workflow, WorkflowStepDefinition, WorkloadDefinition, labels,
 };
 
 /// What an Application uses, by its kind and name.
@@ -104,6 +106,52 @@ impl CachedKind for DefinitionRevision {
         ];
         recorded.into_iter().flatten().for_each(shrink);
     }
+}
+
+/// A kind of definitions that have revisions.
+pub(super) trait ReconciledKind: CachedKind + Definition + Serialize {
+    const DEFINITION: DefinitionKind;
+
+    fn version(&self) -> &str;
+    fn status(&self) -> Option<&DefinitionStatus>;
+    fn cache(caches: &DefinitionCaches) -> &Cache<Self>;
+    fn recorded_in(revision: &DefinitionRevisionSpec) -> Option<&Self>;
+    fn record_in(self, revision: &mut DefinitionRevisionSpec);
+}
+
+macro_rules! impl_reconciled_kind {
+    ($($kind:ident: $definition:ident, $cache:ident, $field:ident;)*) => {$(
+        impl ReconciledKind for $kind {
+            const DEFINITION: DefinitionKind = DefinitionKind::$definition;
+
+            fn version(&self) -> &str {
+                &self.spec.version
+            }
+
+            fn status(&self) -> Option<&DefinitionStatus> {
+                self.status.as_ref()
+            }
+
+            fn cache(caches: &DefinitionCaches) -> &Cache<Self> {
+                &caches.$cache
+            }
+
+            fn recorded_in(revision: &DefinitionRevisionSpec) -> Option<&Self> {
+                revision.$field.as_ref()
+            }
+
+            fn record_in(self, revision: &mut DefinitionRevisionSpec) {
+                revision.$field = Some(self);
+            }
+        }
+    )*};
+}
+
+impl_reconciled_kind! {
+    ComponentDefinition: Component, components, component_definition;
+    TraitDefinition: Trait, traits, trait_definition;
+    PolicyDefinition: Policy, policies, policy_definition;
+    WorkflowStepDefinition: WorkflowStep, steps, workflow_step_definition;
 }
 
 /// Returns kind and name of the definition that a revision is labeled with.
