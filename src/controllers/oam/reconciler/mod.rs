@@ -35,6 +35,7 @@ use super::definitions::DefinitionCaches;
 use super::dispatch::fights::Fights;
 use super::metrics::Metrics;
 use super::objects::Objects;
+use super::options::MASTER_SHARD;
 use super::{Options, Shard};
 use crate::api::oam::{Application, labels};
 use crate::cue::Evaluator;
@@ -50,7 +51,6 @@ use pass::Pass;
 const PAUSE: &str = "controller.core.oam.dev/pause";
 /// Annotation: the version of the controller that an object is for.
 const VERSION_REQUIRED: &str = "app.oam.dev/controller-version-require";
-const MASTER_SHARD: &str = "master";
 
 /// The reconciler of Applications.
 pub struct Reconciler {
