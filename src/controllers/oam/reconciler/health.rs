@@ -8,10 +8,19 @@ use super::pass::{Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::{Definition, ServiceStatus, StatusTemplates, TraitStatus, WorkloadKind};
 use crate::controllers::oam::objects::ObjectId;
-use crate::controllers::oam::parse::{Parsed, ParsedComponent};
+use crate::controllers::oam::parse::{Parsed, ParsedComponent, Workload};
 use crate::controllers::oam::render::cache_key::health_key;
 use crate::controllers::oam::render::health::{self, Health, evaluate_health};
 use crate::cue;
+
+/// The traits that are applied after the workload is healthy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PostTraits {
+    /// Not applied in this pass, so not shown.
+    Unknown,
+    Pending,
+    Applied,
+}
 
 const PENDING: &str = "⏳ Waiting for component to be healthy";
 
@@ -66,6 +75,7 @@ impl Pass<'_> {
         &self,
         component: &ParsedComponent,
         objects: &ComponentObjects,
+        post_traits: PostTraits,
     ) -> Result<ServiceStatus, cue::Error> {
         let live = self.live_context(objects).await;
         let is_applied = objects.objects.iter().any(|object| object.trait_.is_empty());
@@ -98,14 +108,10 @@ impl Pass<'_> {
             true => of_trait().unwrap_or_default().to_owned(),
             false => workload.message,
         };
-        let api_version = objects.workload.get("apiVersion").and_then(Value::as_str);
         Ok(ServiceStatus {
             name: component.component.name.clone(),
             namespace: self.name.namespace.clone(),
-            workload_definition: Some(WorkloadKind {
-                api_version: api_version.unwrap_or_default().to_owned(),
-                kind,
-            }),
+            workload_definition: Some(workload_kind(component, &objects.workload)),
             healthy: is_healthy,
             workload_healthy: workload.is_healthy,
             details: workload.details,
@@ -120,11 +126,15 @@ impl Pass<'_> {
         component: &ParsedComponent,
         objects: &ComponentObjects,
         live: &Map<String, Value>,
-        is_workload_healthy: bool,
+        post_traits: PostTraits,
     ) -> Result<Vec<TraitStatus>, cue::Error> {
         let mut statuses = Vec::new();
         for (index, one) in component.traits.iter().enumerate() {
-            if !is_workload_healthy && is_post_dispatch(self, one) {
+            let is_post = is_post_dispatch(self, one);
+            if is_post && post_traits == PostTraits::Unknown {
+                continue;
+            }
+            if is_post && post_traits == PostTraits::Pending {
                 statuses.push(TraitStatus {
                     type_: one.trait_.type_.clone(),
                     pending: true,
@@ -222,6 +232,17 @@ impl Pass<'_> {
             // The watch may be behind our own write, or ahead of it.
             Some(written) => Some(objects.newer(&id, written.clone())),
             None => objects.get(&id).await.ok().flatten(),
+        }
+    }
+}
+
+/// Returns the kind of a workload that its definition declares; it may be empty.
+fn workload_kind(component: &ParsedComponent, workload: &Value) -> WorkloadKind {
+    match &component.definition {
+        Workload::Component(definition) => definition.spec.workload.definition.clone(),
+        Workload::Workload(_) => {
+            let ObjectId { api_version, kind, .. } = ObjectId::of(workload);
+            WorkloadKind { api_version, kind }
         }
     }
 }

@@ -127,14 +127,15 @@ impl Reconciler {
     async fn cluster_version(&self) -> Value {
         let version = self.cluster_version.get_or_try_init(|| async {
             let version = call(self.client.apiserver_version()).await?;
+            let minor: String = version.minor.chars().take_while(char::is_ascii_digit).collect();
             Ok::<_, ApiError>(serde_json::json!({
                 "major": version.major,
-                "minor": version.minor,
+                "minor": minor.parse::<u32>().unwrap_or_default(),
                 "gitVersion": version.git_version,
                 "platform": version.platform,
             }))
         });
-        let unknown = || serde_json::json!({ "major": "", "minor": "", "gitVersion": "", "platform": "" });
+        let unknown = || serde_json::json!({ "major": "", "minor": 0, "gitVersion": "", "platform": "" });
         version.await.map_or_else(|_| unknown(), Value::clone)
     }
 }
