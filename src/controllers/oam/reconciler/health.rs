@@ -32,10 +32,10 @@ impl Pass<'_> {
             let with_inputs = self.with_stored_inputs(component).await?;
             let objects = self.render(current, parsed, &with_inputs).await;
             let service = match objects {
-                Ok(objects) => self
-                    .service(&with_inputs, &objects)
-                    .await
-                    .map_err(|error| evaluator_failure(&error))?,
+                Ok(objects) => {
+                    let service = self.service(&with_inputs, &objects, PostTraits::Unknown).await;
+                    service.map_err(|error| evaluator_failure(&error))?
+                }
                 Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error).into()),
                 Err(RenderError::Template { message, .. }) => ServiceStatus {
                     name: component.component.name.clone(),
@@ -46,19 +46,22 @@ impl Pass<'_> {
             };
             services.push(service);
         }
-        let is_healthy = services.iter().all(|service| service.healthy);
-        let is_managed = parsed
-            .policies
-            .iter()
-            .any(|policy| policy.definition.spec.manage_health_check);
+        self.status.services = services;
+        self.set_phase(parsed);
+        Ok(())
+    }
+
+    /// Sets the phase that follows from the health of the components.
+    pub(super) fn set_phase(&mut self, parsed: &Parsed) {
+        let is_healthy = self.status.services.iter().all(|service| service.healthy);
+        let mut policies = parsed.policies.iter();
+        let is_managed = policies.any(|policy| policy.definition.spec.manage_health_check);
         let phase = if is_healthy || is_managed {
             phase::RUNNING
         } else {
             phase::UNHEALTHY
         };
         phase.clone_into(&mut self.status.phase);
-        self.status.services = services;
-        Ok(())
     }
 
     /// Replaces the status of one component.
@@ -94,9 +97,11 @@ impl Pass<'_> {
                     .await?
             }
         };
-        let traits = self
-            .trait_statuses(component, objects, &live, workload.is_healthy)
-            .await?;
+        let post_traits = match workload.is_healthy {
+            true => post_traits,
+            false => PostTraits::Pending,
+        };
+        let traits = self.trait_statuses(component, objects, &live, post_traits).await?;
         let is_healthy = workload.is_healthy && traits.iter().all(|one| one.healthy || one.pending);
         let of_trait = || {
             traits
