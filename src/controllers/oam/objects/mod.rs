@@ -93,11 +93,7 @@ impl Objects {
     /// Creates the cache without watches. `changed` is called with the name of an Application whose objects may have
     /// changed; it must not block.
     #[must_use]
-    pub fn new(
-        client: Client,
-        resync: std::time::Duration,
-        changed: impl Fn(NamespacedName) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new(client: Client, resync: std::time::Duration, changed: impl Fn(NamespacedName) + Send + Sync + 'static) -> Self {
         let _ = (client, resync, changed);
         unimplemented!()
     }
