@@ -21,6 +21,8 @@ use crate::runtime::kube_client::call;
 pub struct Stored {
     name: String,
     data: BTreeMap<String, String>,
+    /// The values, with counters that are not worth a write.
+    store: Store,
 }
 
 impl Pass<'_> {
@@ -29,35 +31,38 @@ impl Pass<'_> {
         let Some(name) = self.context_map() else {
             return Ok(Store::default());
         };
-        let known = self.memory.lock().values.clone().filter(|stored| stored.name == name);
-        let stored = match known {
-            Some(stored) => Some(stored),
-            None => {
-                let found = call(self.config_maps().get_opt(&name)).await.map_err(failed)?;
-                found.map(|map| Stored {
-                    name,
-                    data: map.data.unwrap_or_default(),
-                })
-            }
-        };
-        let Some(stored) = stored else {
+        let known = self.memory.lock().values.clone();
+        if let Some(known) = known.filter(|stored| stored.name == name) {
+            return Ok(known.store);
+        }
+        let found = call(self.config_maps().get_opt(&name)).await.map_err(failed)?;
+        let Some(found) = found else {
             return Ok(Store::default());
         };
-        let store = match Store::parse(&stored.data) {
-            Ok(store) => store,
+        let data = found.data.unwrap_or_default();
+        let store = self.decode(&name, &data).await?;
+        self.memory.lock().values = Some(Stored {
+            name,
+            data,
+            store: store.clone(),
+        });
+        Ok(store)
+    }
+
+    async fn decode(&self, name: &str, data: &BTreeMap<String, String>) -> Result<Store, Stop> {
+        match Store::parse(data) {
+            Ok(store) => Ok(store),
             Err(InvalidStore::Cue) => {
-                let text = stored.data.get("vars").cloned().unwrap_or_default();
+                let text = data.get("vars").cloned().unwrap_or_default();
                 let values = self.reconciler.evaluator.evaluate(&self.name.namespace, text).await;
                 let values = values.map_err(|error| {
-                    let message = format!("values of the workflow in configmap {}: {error}", stored.name);
+                    let message = format!("values of the workflow in configmap {name}: {error}");
                     Failure::new(conditions::WORKFLOW, "FailedWorkflow", message)
                 })?;
                 let values: Map<String, Value> = values.as_object().cloned().unwrap_or_default();
-                Store::with_values(values, &stored.data)
+                Ok(Store::with_values(values, data))
             }
-        };
-        self.memory.lock().values = Some(stored);
-        Ok(store)
+        }
     }
 
     fn context_map(&self) -> Option<String> {
@@ -72,33 +77,40 @@ impl Pass<'_> {
             Some(name) => name,
             None => self.create_context_map(&data).await?,
         };
-        let known = self.memory.lock().values.clone();
-        if known
-            .as_ref()
-            .is_some_and(|known| known.name == name && known.data == data)
-        {
-            return Ok(());
+        let known = self.memory.lock().values.clone().filter(|known| known.name == name);
+        if known.as_ref().is_none_or(|known| known.data != data) {
+            self.patch_context_map(&name, known.map(|known| known.data).unwrap_or_default(), &data)
+                .await?;
         }
-        let old = known.map(|known| known.data).unwrap_or_default();
+        self.memory.lock().values = Some(Stored {
+            name,
+            data,
+            store: store.clone(),
+        });
+        Ok(())
+    }
+
+    async fn patch_context_map(
+        &mut self,
+        name: &str,
+        old: BTreeMap<String, String>,
+        data: &BTreeMap<String, String>,
+    ) -> Result<(), Stop> {
         let mut change: BTreeMap<&str, Option<&str>> = old.keys().map(|key| (key.as_str(), None)).collect();
         change.extend(data.iter().map(|(key, value)| (key.as_str(), Some(value.as_str()))));
         let patch = Patch::Merge(json!({ "data": change }));
         let written = call(
             self.config_maps()
-                .patch(&name, &PatchParams::apply(FIELD_MANAGER), &patch),
+                .patch(name, &PatchParams::apply(FIELD_MANAGER), &patch),
         )
         .await;
         self.reconciler.metrics.count_write("patch", "ConfigMap");
         match written {
-            Ok(_) => {}
-            Err(error) if error.is_not_found() => {
-                // Somebody has deleted it.
-                self.create_context_map(&data).await?;
-            }
-            Err(error) => return Err(failed(error)),
+            Ok(_) => Ok(()),
+            // Somebody has deleted it.
+            Err(error) if error.is_not_found() => self.create_context_map(data).await.map(drop),
+            Err(error) => Err(failed(error)),
         }
-        self.memory.lock().values = Some(Stored { name, data });
-        Ok(())
     }
 
     /// Creates the ConfigMap, under another name if an object of somebody else has the usual one.
@@ -128,6 +140,7 @@ impl Pass<'_> {
             self.memory.lock().values = Some(Stored {
                 name: name.clone(),
                 data: stored,
+                store: Store::default(),
             });
             if let Some(workflow) = &mut self.status.workflow {
                 workflow.context_backend = Some(ObjectReference {

@@ -1,5 +1,7 @@
 //! Runs the workflow: one turn of the engine, with the components that its steps deploy.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -17,6 +19,7 @@ use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, component_step};
 use crate::controllers::oam::render::evaluate::Evaluate;
+use crate::controllers::oam::trackers::ResourceKey;
 use crate::controllers::oam::workflow::{FailureReason, State, StepResult, Turn};
 use crate::cue;
 use crate::runtime::kube_client::call;
@@ -80,7 +83,7 @@ impl Pass<'_> {
             }
             _ => false,
         };
-        if is_current && !is_due {
+        if is_current && !is_due && !self.lacks_tracker() {
             if let Some(workflow) = &mut self.status.workflow
                 && workflow.mode.is_empty()
             {
@@ -102,6 +105,19 @@ impl Pass<'_> {
             ..WorkflowStatus::default()
         });
         Ok(())
+    }
+
+    /// Returns true if nothing records the objects of a finished run for this generation: the spec was changed, and changed
+    /// back before the change was deployed. Another run applies what it already finds, and records it.
+    fn lacks_tracker(&self) -> bool {
+        let has_succeeded = self.status.workflow.as_ref().and_then(finished_state) == Some(State::Succeeded);
+        let root = self.inventory.root.iter().flat_map(|tracker| &tracker.entries);
+        let in_root: HashSet<ResourceKey> = root.map(ResourceKey::of).collect();
+        let history = self.inventory.history.iter().filter(|tracker| !tracker.is_deleting());
+        let mut entries = history.flat_map(|tracker| &tracker.entries);
+        has_succeeded
+            && self.inventory.current.is_none()
+            && entries.any(|entry| !entry.skip_gc && !in_root.contains(&ResourceKey::of(entry)))
     }
 
     /// Records a run that a new one replaces in the revision that it belongs to.

@@ -12,6 +12,8 @@ use super::backoff::MAX_WAITS;
 const VALUES: &str = "vars";
 /// Key of the counters. KubeVela keeps its own in memory, and leaves other keys alone.
 const ATTEMPTS: &str = "portolan.attempts";
+/// Waits after each of which the delay is the shortest.
+const FIRST_WAITS: u32 = 4;
 /// Largest size of all values. The API server limits a ConfigMap to 1 MiB.
 const MAX_BYTES: usize = 512 << 10;
 
@@ -38,6 +40,13 @@ struct StepAttempts {
     failures: u32,
     waits: u32,
     message: String,
+}
+
+impl StepAttempts {
+    /// Returns true if a restart must not forget it: after few waits, the delay is the shortest anyway.
+    fn is_worth_storing(&self) -> bool {
+        self.failures > 0 || self.waits > FIRST_WAITS
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,8 +89,10 @@ impl Store {
         // KubeVela writes a line break if there are no values.
         let values = if values.is_empty() { "\n".to_owned() } else { values };
         let mut data = BTreeMap::from([(VALUES.to_owned(), values)]);
-        if !self.attempts.steps.is_empty()
-            && let Ok(text) = serde_json::to_string(&self.attempts)
+        let mut attempts = self.attempts.clone();
+        attempts.steps.retain(|_, step| step.is_worth_storing());
+        if !attempts.steps.is_empty()
+            && let Ok(text) = serde_json::to_string(&attempts)
         {
             data.insert(ATTEMPTS.to_owned(), text);
         }
