@@ -3,10 +3,10 @@
 //! Exit codes: 0 success, 1 failure, 2 invalid usage. A second signal exits with 143 (SIGTERM) or 130 (SIGINT).
 
 mod applications;
-mod crds;
 mod delete;
 pub mod flags;
 mod history;
+mod install;
 mod logging;
 mod output;
 mod progress;
@@ -16,7 +16,6 @@ mod search;
 mod show;
 mod status;
 mod sync;
-mod uninstall;
 
 use std::{ffi::OsString, fmt::Display, process::ExitCode, time::Duration};
 
@@ -44,14 +43,16 @@ enum Command {
     Sync(Box<sync::Sync>),
     Delete(delete::Delete),
     InvalidateCache(delete::InvalidateCache),
-    Crds(crds::Crds),
+    Crds(install::crds::Crds),
+    InstallCrds(install::crds::InstallCrds),
     Status(status::Status),
     History(history::History),
     Search(search::Search),
     Show(show::Show),
     Resync(resync::Resync),
     Apps(applications::Apps),
-    Uninstall(uninstall::Uninstall),
+    Doctor(install::doctor::Doctor),
+    Uninstall(install::uninstall::Uninstall),
 }
 
 /// A message for the user. Does not implement [`std::error::Error`], so that `?` converts all types that do.
@@ -137,14 +138,21 @@ fn complete(argument: Arg) -> Arg {
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let mut command = command();
-    let matches = command.try_get_matches_from_mut(program_name::arguments(arguments))?;
-    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    let (arguments, kubevela) = run::kubevela::extract(&mut command, program_name::arguments(arguments))?;
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    if let (Some(kubevela), Command::Run(run)) = (kubevela, &mut cli.command) {
+        cli.logging.debug |= kubevela.flags.log_debug || kubevela.flags.verbosity >= 2;
+        run.kubevela = Some(Box::new(kubevela.with_sources(&matches)));
+    }
+    Ok(cli)
 }
 
 impl Cli {
     fn execute(self) -> Result<(), Error> {
         use Command::{
-            Apps, Crds, Delete, History, InvalidateCache, Resync, Run, Search, Show, Status, Sync, Uninstall,
+            Apps, Crds, Delete, Doctor, History, InstallCrds, InvalidateCache, Resync, Run, Search, Show, Status, Sync,
+            Uninstall,
         };
         let is_query = !matches!(self.command, Run(_) | Sync(_) | Delete(_) | InvalidateCache(_));
         logging::start(&self.logging, is_query.then_some("warn"))?;
@@ -154,6 +162,8 @@ impl Cli {
             Delete(command) => block_on(command.execute()),
             InvalidateCache(command) => block_on(command.execute()),
             Crds(command) => block_on(command.execute()),
+            InstallCrds(command) => block_on(command.execute()),
+            Doctor(command) => block_on(command.execute()),
             Status(command) => block_on(command.execute()),
             History(command) => block_on(command.execute()),
             Search(command) => block_on(command.execute()),

@@ -232,7 +232,7 @@ fn an_unknown_controller_is_an_error_that_lists_the_valid_ones() {
     assert_eq!(error.exit_code(), 2);
     let text = error.to_string();
     assert!(
-        text.contains("sail") && text.contains("[possible values: apprepository, application]"),
+        text.contains("sail") && text.contains("[possible values: apprepository, application, oam]"),
         "{text}"
     );
 }
@@ -279,4 +279,88 @@ fn invalid_usage_exits_with_2() {
 fn a_password_in_the_url_is_not_printed() {
     let cli = parse(&["portolan", "run", "--database-url=postgres://u:hunter2@h/d"]).unwrap();
     assert!(!format!("{cli:?}").contains("hunter2"));
+}
+
+/// Returns the addresses with what they serve.
+fn listeners(arguments: &[&str]) -> Vec<String> {
+    let arguments = [&["portolan", "run", "--controllers=oam"], arguments].concat();
+    let options = run(&arguments).options().unwrap();
+    let listeners = options.listeners.iter().map(|listener| {
+        let probes = if listener.has_probes { " health" } else { "" };
+        let metrics = if listener.has_metrics { " metrics" } else { "" };
+        format!("{}{probes}{metrics}", listener.address)
+    });
+    listeners.collect()
+}
+
+#[test]
+fn the_controller_oam_listens_at_kubevelas_addresses_unless_ours_is_set() {
+    assert_eq!(listeners(&[]), [":9440 health", ":8080 health metrics"]);
+    assert_eq!(listeners(&["--health-addr=:8080"]), [":8080 health metrics"]);
+    assert_eq!(listeners(&["--metrics-addr=0", "--health-addr=:1"]), [":1 health"]);
+    assert_eq!(listeners(&["--metrics-addr", "", "--health-addr="]), [""; 0]);
+    assert_eq!(listeners(&["--listen=:1", "--metrics-addr=:2"]), [":1 health metrics"]);
+    assert_eq!(
+        listeners(&["--metrics-bind-address=:3"]),
+        [":9440 health", ":3 metrics"]
+    );
+}
+
+#[test]
+fn the_controller_oam_has_kubevelas_lease_and_rate_limit() {
+    use crate::manager::{LeaderElection, SourceOptions};
+    let options = |more: &[&str]| {
+        let arguments = [
+            &[
+                "portolan",
+                "run",
+                "--controllers=oam,application",
+                "--apiserver=http://x",
+            ],
+            more,
+        ]
+        .concat();
+        run(&arguments).options()
+    };
+    let found = options(&[]).unwrap();
+    assert!(found.oam.is_some() && found.application.is_some() && found.apprepository.is_none());
+    assert!(matches!(found.leader_election, LeaderElection::RefuseIfHeld(_)));
+    let flags = [
+        "--enable-leader-election",
+        "--leader-election-namespace=here",
+        "--leader-election-retry-period=1s",
+        "--kube-api-qps=0.5",
+        "--kube-api-burst=7",
+    ];
+    let found = options(&flags).unwrap();
+    let LeaderElection::Enabled(lease) = found.leader_election else {
+        panic!("{:?}", found.leader_election);
+    };
+    assert_eq!((lease.namespace.as_str(), lease.name.as_str()), ("here", "kubevela"));
+    assert_eq!(lease.timing.retry_period.as_secs(), 1);
+    let SourceOptions::Cluster(cluster) = found.source else {
+        panic!("a cluster is expected");
+    };
+    let limits = cluster.limits.unwrap();
+    let numbers = [limits.per_second, limits.burst].map(|number| number.unwrap().get());
+    assert_eq!(numbers, [1, 7]);
+    let error = options(&["--leader-election-retry-period=20s"]).err();
+    assert!(matches!(error, Some(Error::Usage(_))), "{error:?}");
+}
+
+#[test]
+fn flags_of_kubevela_are_unknown_without_the_controller_oam() {
+    assert!(parse(&["portolan", "run", "--use-webhook"]).is_err());
+    assert!(parse(&["portolan", "run", "--controllers=application", "--health-addr=:1"]).is_err());
+    let run = run(&["portolan", "run"]);
+    assert!(run.kubevela.is_none() && run.options().unwrap().oam.is_none());
+}
+
+#[test]
+fn verbosity_and_log_debug_raise_the_log_level() {
+    let debug = |flag| {
+        let parsed = parse(&["portolan", "run", "--controllers=oam", flag]);
+        parsed.unwrap().logging.debug
+    };
+    assert!(debug("--log-debug") && debug("-v=2") && !debug("--v=1"));
 }

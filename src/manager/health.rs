@@ -1,5 +1,6 @@
 //! The listeners for health and metrics, and the checks of `/livez` and `/readyz`.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,9 +11,10 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, Options};
+use super::{Error, LeaderElection, Options};
 use crate::budget;
 use crate::catalog::Catalog;
+use crate::controllers::oam::start::prerequisites::Prerequisites;
 use crate::runtime::kube_client::review::may_get_path;
 use crate::server::{self, Authorize, Check, Decision, ListenAddress, Server};
 
@@ -29,6 +31,12 @@ pub(super) struct Listening {
 }
 
 impl Listening {
+    pub(super) fn start(server: Server) -> Self {
+        let shutdown = CancellationToken::new();
+        let tasks = vec![tokio::spawn(server.run(shutdown.clone()))];
+        Self { shutdown, tasks }
+    }
+
     pub(super) async fn end(self) {
         self.shutdown.cancel();
         for task in self.tasks {
@@ -52,27 +60,26 @@ pub(super) async fn listen(
     let used = budgets.of("http_connections", limit as u64);
     let shutdown = CancellationToken::new();
     let mut tasks = vec![tokio::spawn(beat(health.clone(), shutdown.clone()))];
-    let mut start = async |address: &ListenAddress, flag, routes, what| {
-        let server = Server::bind(address, routes, limit, used.clone()).await;
-        let server = server.map_err(|error| {
-            Error(format!(
-                "failed to listen on {address}: {error}; choose another address with {flag}"
-            ))
-        })?;
+    for listener in &options.listeners {
+        let (routes, what) = match (listener.has_probes, listener.has_metrics) {
+            (true, true) => (probes.clone().merge(metrics.clone()), "health and metrics"),
+            (true, false) => (probes.clone(), "health"),
+            (false, _) => (metrics.clone(), "metrics"),
+        };
+        let server = Server::bind(&listener.address, routes, limit, used.clone()).await;
+        let server = server.map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
         if let Ok(address) = server.local_addr() {
             tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "serving {what}");
         }
         tasks.push(tokio::spawn(server.run(shutdown.clone())));
-        Ok(())
-    };
-    match &options.metrics_listen {
-        None => start(&options.listen, "--listen", probes.merge(metrics), "health and metrics").await?,
-        Some(address) => {
-            start(&options.listen, "--listen", probes, "health").await?;
-            start(address, "--metrics-bind-address", metrics, "metrics").await?;
-        }
     }
     Ok(Listening { shutdown, tasks })
+}
+
+pub(super) fn listen_error(address: &ListenAddress, flag: &str, error: &io::Error) -> Error {
+    Error(format!(
+        "failed to listen on {address}: {error}; choose another address with {flag}"
+    ))
 }
 
 /// Authorizes by TokenReview and SubjectAccessReview.
@@ -115,6 +122,7 @@ struct State {
     caches: OnceLock<Vec<Condition>>,
     is_lease_known: OnceLock<Condition>,
     catalog: OnceLock<Catalog>,
+    prerequisites: OnceLock<Prerequisites>,
     /// Another replica leads. A standby is ready without the database, or a rollout would wait for it forever.
     stands_by: AtomicBool,
 }
@@ -141,6 +149,11 @@ impl Health {
     pub(super) fn watch_catalog(&self, catalog: Catalog) {
         // Called once.
         let _ = self.0.catalog.set(catalog);
+    }
+
+    pub(super) fn watch_prerequisites(&self, prerequisites: Prerequisites) {
+        // Called once.
+        let _ = self.0.prerequisites.set(prerequisites);
     }
 
     pub(super) fn stand_by(&self, stands_by: bool) {
@@ -176,10 +189,13 @@ impl Health {
                 None => caches.stands_by(),
             },
         )];
-        if options.lease_namespace.is_some() {
+        if matches!(options.leader_election, LeaderElection::Enabled(_)) {
             checks.push(condition("lease", "the holder of the lease is unknown", move || {
                 lease.0.is_lease_known.get().is_some_and(|is_known| is_known())
             }));
+        }
+        if options.oam.is_some() {
+            checks.extend(self.prerequisite_checks());
         }
         if options.apprepository.is_some() {
             checks.push(Check::new("database", move || {
@@ -197,6 +213,28 @@ impl Health {
             !shutdown.is_cancelled()
         }));
         checks
+    }
+
+    /// A standby may look for them only once it leads.
+    fn prerequisite_checks(&self) -> [Check; 2] {
+        let check = |name, reason, is_found: fn(&Prerequisites) -> bool| {
+            let health = self.clone();
+            condition(name, reason, move || {
+                health.stands_by() || health.0.prerequisites.get().is_some_and(is_found)
+            })
+        };
+        [
+            check(
+                "crds",
+                "custom resource definitions of core.oam.dev are missing",
+                Prerequisites::has_crds,
+            ),
+            check(
+                "evaluator",
+                "the CUE evaluator has not answered",
+                Prerequisites::has_evaluator,
+            ),
+        ]
     }
 }
 

@@ -7,6 +7,7 @@ mod database;
 mod health;
 mod leader;
 pub mod once;
+mod profiling;
 pub mod setup;
 pub mod shutdown;
 mod startup;
@@ -22,7 +23,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::Catalog;
-use crate::controllers::{Controller, Task, application, apprepository};
+use crate::controllers::{Controller, Task, application, apprepository, oam};
 use crate::runtime::controller::{Class, Key, WorkerPool};
 use crate::runtime::kube_client::{ConnectOptions, connect};
 use crate::runtime::workqueue::Queue;
@@ -30,6 +31,7 @@ use crate::server::{Authorize, ListenAddress, ProcessMetrics};
 use database::Identity;
 use health::Health;
 use leader::Leadership;
+pub use leader::{LeaderElection, LeaseOptions};
 use setup::{Metrics, Setup};
 use startup::OpenCatalog;
 pub use startup::{DatabaseOptions, PasswordSecret, Patience, lock};
@@ -46,6 +48,8 @@ pub struct Options {
     pub apprepository: Option<apprepository::Options>,
     /// The options of the Application controller; it is disabled if `None`.
     pub application: Option<application::Options>,
+    /// The options of the controller of KubeVela's Applications; it is disabled if `None`.
+    pub oam: Option<oam::Options>,
     /// The database of the catalog.
     pub database: DatabaseOptions,
     /// Part of the origin of this cluster's repositories; empty if no other cluster uses the database.
@@ -54,17 +58,33 @@ pub struct Options {
     pub queue_rate: NonZeroU32,
     /// The burst of retries and requeues above the rate.
     pub queue_burst: NonZeroU32,
-    /// The address for health, and for metrics unless they have their own.
-    pub listen: ListenAddress,
-    pub metrics_listen: Option<ListenAddress>,
+    pub listeners: Vec<Listener>,
+    pub profiling: Option<Profiling>,
     /// Requires a token that the API server authorizes for `/metrics`.
     pub metrics_auth: bool,
     /// The maximum number of connections to each address.
     pub http_connections: usize,
     /// The timeout for reconciles in progress at shutdown.
     pub drain_timeout: Duration,
-    /// The namespace of the Lease; no leader election if `None`.
-    pub lease_namespace: Option<String>,
+    pub leader_election: LeaderElection,
+}
+
+/// An address for health or metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    pub address: ListenAddress,
+    /// The flag of the address, for errors.
+    pub flag: &'static str,
+    pub has_probes: bool,
+    pub has_metrics: bool,
+}
+
+/// The listener for profiling.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profiling {
+    pub address: ListenAddress,
+    /// The arguments of the process, without secrets.
+    pub command_line: Vec<String>,
 }
 
 impl Options {
@@ -102,12 +122,22 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     let apprepository = options.apprepository.as_ref();
     let budgets = apprepository.map(|options| options.sync.budgets.metrics().clone());
     let budgets = budgets.unwrap_or_default();
-    let metrics = Metrics::register(&mut registry, &budgets);
+    let metrics = Metrics::register(&mut registry, &budgets, options.oam.as_ref());
     registry.register_collector(Box::new(ProcessMetrics));
     let health = Health::default();
+    if let Some(prerequisites) = &metrics.prerequisites {
+        health.watch_prerequisites(prerequisites.clone());
+    }
     let authorize = authorize_metrics(options, &metrics).await?;
     let listening = health::listen(options, registry, &budgets, &health, authorize, &shutdown).await?;
-    let result = lead(options, &metrics, &health, &shutdown).await;
+    let profiling = profiling::listen(options, &budgets).await;
+    let result = match &profiling {
+        Ok(_) => lead(options, &metrics, &health, &shutdown).await,
+        Err(error) => Err(error.clone()),
+    };
+    if let Ok(Some(profiling)) = profiling {
+        profiling.end().await;
+    }
     listening.end().await;
     result
 }
@@ -136,7 +166,11 @@ async fn lead(
     health: &Health,
     shutdown: &CancellationToken,
 ) -> Result<(), Error> {
-    let mut leadership = Leadership::new(options, &metrics.requests).await?;
+    let leadership = Leadership::new(options, &metrics.requests);
+    let Some(leadership) = shutdown.run_until_cancelled(leadership).await else {
+        return Ok(());
+    };
+    let mut leadership = leadership?;
     if let Some(is_known) = leadership.is_known() {
         health.watch_lease(is_known);
     }
@@ -173,10 +207,8 @@ async fn set_up_and_run(
     if let (Some(parts), Some(options)) = (setup.apprepository, &options.apprepository) {
         manager.add(parts.into_controller(&setup.context, options));
     }
-    setup
-        .application
-        .into_iter()
-        .for_each(|controller| manager.add(controller));
+    let controllers = setup.application.into_iter().chain(setup.oam);
+    controllers.for_each(|controller| manager.add(controller));
     let mut database = setup.catalog;
     let identity = setup.identity;
     if let Some(database) = &database {

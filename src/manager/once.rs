@@ -31,7 +31,7 @@ const TRIES: usize = 3;
 /// A repository or a manifest failed, or `shutdown` came first.
 pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
     let sync = async {
-        let metrics = Metrics::register(&mut Registry::default(), &budget::Metrics::default());
+        let metrics = Metrics::register(&mut Registry::default(), &budget::Metrics::default(), None);
         let setup = Setup::new(options, &metrics, Patience::Fail, false, CancellationToken::new()).await?;
         match (setup.apprepository, setup.catalog, &options.apprepository) {
             (Some(parts), Some(database), Some(options)) => {

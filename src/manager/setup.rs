@@ -12,7 +12,10 @@ use super::startup::{self, OpenCatalog, Patience};
 use super::{Error, Options, SourceOptions};
 use crate::budget;
 use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
-use crate::controllers::{Controller, SetupContext, Source, application, apprepository};
+use crate::controllers::oam::start::prerequisites::Prerequisites;
+use crate::controllers::oam::start::webhooks;
+use crate::controllers::{Controller, SetupContext, Source, application, apprepository, oam};
+use crate::cue::Evaluator;
 use crate::runtime::controller::{self, Key};
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::{ApiError, api_server_endpoint, api_server_of_pod, connect};
@@ -26,17 +29,27 @@ pub struct Metrics {
     pub(super) requests: RequestMetrics,
     apprepository: apprepository::metrics::Metrics,
     application: application::metrics::Metrics,
+    oam: oam::metrics::Metrics,
+    /// Of the controller oam, if it is enabled.
+    pub(super) prerequisites: Option<Prerequisites>,
 }
 
 impl Metrics {
-    /// Registers all metrics.
-    pub fn register(registry: &mut Registry, budgets: &budget::Metrics) -> Self {
+    /// Registers all metrics. Those of the evaluator exist only with the controller oam.
+    pub fn register(registry: &mut Registry, budgets: &budget::Metrics, oam: Option<&oam::Options>) -> Self {
         budgets.register(registry);
+        let prerequisites = oam.map(|options| {
+            let evaluator = Evaluator::new(options.evaluator.clone(), budgets.of("cue_workers", 0));
+            evaluator.register(registry);
+            Prerequisites::new(evaluator)
+        });
         Self {
             queue: workqueue::Metrics::register(registry),
             workers: controller::Metrics::register(registry),
             apprepository: apprepository::metrics::Metrics::register(registry),
             application: application::metrics::Metrics::register(registry),
+            oam: oam::metrics::Metrics::register(registry),
+            prerequisites,
             requests: RequestMetrics::register(registry, budgets.of("api_requests", 0)),
         }
     }
@@ -50,6 +63,8 @@ pub struct Setup {
     pub apprepository: Option<apprepository::Parts>,
     /// The Application controller, if it is enabled.
     pub application: Option<Controller>,
+    /// The controller of KubeVela's Applications, if it is enabled.
+    pub oam: Option<Controller>,
     /// The catalog of the AppRepository controller.
     pub catalog: Option<OpenCatalog>,
     /// The identity of this process to other users of the database.
@@ -96,14 +111,32 @@ impl Setup {
         }
         let application = options.application.as_ref();
         let application = application.and_then(|options| application::setup(&context, options, &metrics.application));
+        let oam = options.oam.as_ref().zip(metrics.prerequisites.as_ref());
+        let oam = oam.and_then(|(options, prerequisites)| set_up_oam(&context, options, prerequisites, &metrics.oam));
         Ok(Self {
             context,
             apprepository,
             application,
+            oam,
             catalog,
             identity,
         })
     }
+}
+
+fn set_up_oam(
+    context: &SetupContext,
+    options: &oam::Options,
+    prerequisites: &Prerequisites,
+    metrics: &oam::metrics::Metrics,
+) -> Option<Controller> {
+    let Source::Cluster(client) = &context.source else {
+        return None;
+    };
+    let mut controller = oam::setup(context, options, prerequisites.evaluator(), metrics)?;
+    controller.sources.extend(prerequisites.tasks(client));
+    controller.leader_tasks.push(webhooks::warn_task(client.clone()));
+    Some(controller)
 }
 
 /// Keeps repositories from reaching the API server from within.
@@ -149,8 +182,9 @@ async fn origin(source: &Source, cluster_id: &str, patience: Patience) -> Result
 fn queue(options: &Options, metrics: &workqueue::Metrics) -> Queue<Key> {
     let apprepository = options.apprepository.iter().flat_map(apprepository::Options::classes);
     let application = options.application.iter().flat_map(application::Options::classes);
+    let oam = options.oam.iter().flat_map(oam::Options::classes);
     let settings = workqueue::Settings {
-        classes: apprepository.chain(application).collect(),
+        classes: apprepository.chain(application).chain(oam).collect(),
         rate_per_second: options.queue_rate,
         burst: options.queue_burst,
     };

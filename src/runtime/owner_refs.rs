@@ -187,7 +187,8 @@ where
 }
 
 /// Encodes a name for a URL, which kube does not. Names of custom resources may contain anything but `/` and `%`.
-fn path_segment(name: &str) -> String {
+#[must_use]
+pub fn path_segment(name: &str) -> String {
     let Ok(mut url) = Url::parse("http://localhost") else {
         return name.to_owned();
     };

@@ -12,13 +12,15 @@ use super::health::{self, Check};
 use super::metrics_auth::{Authorize, Authorizer, require_permission};
 
 /// Returns routes for `/livez` with its old name `/healthz`, and `/readyz`. `?verbose` lists the checks; a failure always
-/// does.
+/// does. The checks `ping` of controller-runtime succeed as long as the process responds.
 pub fn probe_routes(live: Vec<Check>, ready: Vec<Check>) -> Router {
     let (live, ready): (Arc<[Check]>, Arc<[Check]>) = (live.into(), ready.into());
     Router::new()
         .route("/livez", probe("livez", Arc::clone(&live)))
         .route("/healthz", probe("healthz", live))
         .route("/readyz", probe("readyz", ready))
+        .route("/healthz/ping", get("ok"))
+        .route("/readyz/ping", get("ok"))
 }
 
 fn probe(endpoint: &'static str, checks: Arc<[Check]>) -> axum::routing::MethodRouter {

@@ -165,8 +165,13 @@ async fn eight_filters_that_fill_memory_stay_within_the_budget() {
             .is_some_and(|message| message.contains("deadline exceeded"));
         assert!(is_refused || is_late, "{status}");
     }
-    let metrics = portolan.metrics().await;
-    assert_eq!(metrics.sum("portolan_budget_used", &[("resource", "cpu")]), Some(0.0));
+    // A late one is retried.
+    eventually(DEADLINE, "free permits", async || {
+        let metrics = portolan.metrics().await;
+        let used = metrics.sum("portolan_budget_used", &[("resource", "cpu")]);
+        (used == Some(0.0)).then_some(()).ok_or(format!("{used:?} in use"))
+    })
+    .await;
     let above = sampler.above_idle("eight filters");
     assert!(above <= BUDGET_MIB, "{above} MiB");
 }

@@ -45,7 +45,7 @@ impl Default for ComponentKinds {
     fn default() -> Self {
         Self(KindFilter {
             named: group_kinds(&DEFAULT).collect(),
-            has_all_namespaced: false,
+            ..KindFilter::default()
         })
     }
 }
@@ -103,6 +103,7 @@ impl FromStr for ComponentKinds {
         Ok(Self(KindFilter {
             named: listed,
             has_all_namespaced,
+            ..KindFilter::default()
         }))
     }
 }

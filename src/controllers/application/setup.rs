@@ -17,7 +17,7 @@ use crate::api::Application;
 use crate::controllers::{Controller, FIELD_MANAGER, SetupContext, Source};
 use crate::runtime::controller::Class;
 use crate::runtime::events::EventPublisher;
-use crate::runtime::watch::{ErrorPolicy, Scope, Settings, Store, WatchManager, informer};
+use crate::runtime::watch::{ErrorPolicy, MAX_WATCHES, Scope, Settings, Store, WatchManager, informer};
 use crate::runtime::workqueue::{ClassLimits, Priority};
 
 #[derive(Clone)]
@@ -55,6 +55,8 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
     let settings = Settings {
         sync_period: options.sync_period,
         kinds: options.kinds.filter().clone(),
+        prefers_cluster_wide: false,
+        max_watches: MAX_WATCHES,
     };
     let watches = WatchManager::new(client.clone(), settings, components::open, move |kind, event| {
         components.on_event(kind, &event);

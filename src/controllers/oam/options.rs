@@ -53,6 +53,9 @@ pub struct Options {
     pub evaluator: cue::Options,
 }
 
+/// The shard of Applications without a label, and of definitions.
+pub(super) const MASTER_SHARD: &str = "master";
+
 /// The objects that are ours, by their annotation `app.oam.dev/controller-version-require`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControllerVersions {
@@ -69,6 +72,17 @@ pub enum Shard {
     Disabled,
     /// Those of this shard, and those without the label if it is the master.
     Id(String),
+}
+
+impl Shard {
+    /// Returns true if the process records revisions of definitions: only the master does.
+    #[must_use]
+    pub fn has_definitions(&self) -> bool {
+        match self {
+            Self::Disabled => true,
+            Self::Id(id) => id == MASTER_SHARD,
+        }
+    }
 }
 
 impl Options {

@@ -18,6 +18,13 @@ pub use trigger::CronTrigger;
 
 const MAX_JITTER: Duration = Duration::from_secs(60);
 
+/// Parses a duration as Go writes it, such as `1h30m`. `None` if it is invalid or negative.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let nanoseconds = go_duration::parse(text)?;
+    u64::try_from(nanoseconds).ok().map(Duration::from_nanos)
+}
+
 /// Returns the delay of an object after each tick: stable per UID, uniformly distributed, less than a tenth of `gap`
 /// and a minute. `gap` is the shortest time between two ticks.
 #[must_use]

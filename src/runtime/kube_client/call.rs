@@ -7,7 +7,7 @@ use crate::text::{printable, truncate};
 
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-const MAX_MESSAGE: usize = 512;
+const MAX_MESSAGE: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -24,6 +24,26 @@ impl ApiError {
         Self {
             code: Some(404),
             message: message.to_owned(),
+            is_transport: false,
+        }
+    }
+
+    /// No response of the API server; the same call may succeed later.
+    #[must_use]
+    pub fn unavailable(message: String) -> Self {
+        Self {
+            code: None,
+            message,
+            is_transport: true,
+        }
+    }
+
+    /// A request that the API server would refuse as invalid.
+    #[must_use]
+    pub fn bad_request(message: String) -> Self {
+        Self {
+            code: Some(400),
+            message,
             is_transport: false,
         }
     }
@@ -85,14 +105,16 @@ fn chain(error: &kube::Error) -> String {
 
 /// Awaits a request for at most [`DEADLINE`]: a half-open connection would block its worker forever.
 pub async fn call<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, ApiError> {
-    match tokio::time::timeout(DEADLINE, request).await {
-        Ok(result) => result.map_err(ApiError::from),
-        Err(_) => Err(ApiError {
-            code: None,
-            message: format!("no response within {}s", DEADLINE.as_secs()),
-            is_transport: true,
-        }),
-    }
+    call_within(DEADLINE, request).await?.map_err(ApiError::from)
+}
+
+/// Same with another deadline. Returns the error of the request, which tells more than [`ApiError`].
+pub async fn call_within<T>(
+    deadline: Duration,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<Result<T, kube::Error>, ApiError> {
+    let no_response = |_| ApiError::unavailable(format!("no response within {}s", deadline.as_secs()));
+    tokio::time::timeout(deadline, request).await.map_err(no_response)
 }
 
 #[cfg(test)]

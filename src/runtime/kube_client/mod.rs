@@ -7,6 +7,6 @@ pub mod response_size;
 pub mod response_timeout;
 pub mod review;
 
-pub use call::{ApiError, DEADLINE, call};
+pub use call::{ApiError, DEADLINE, call, call_within};
 pub use connect::{ConnectError, ConnectOptions, api_server_endpoint, api_server_of_pod, connect};
 pub use request_limits::RequestLimits;

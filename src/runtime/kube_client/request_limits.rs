@@ -27,6 +27,8 @@ pub struct RequestLimits {
     pub inflight: usize,
     /// No limit if `None`.
     pub per_second: Option<NonZeroU32>,
+    /// Requests above the rate; those of one second if `None`.
+    pub burst: Option<NonZeroU32>,
 }
 
 pub(super) struct RequestLimiter {
@@ -38,7 +40,8 @@ pub(super) struct RequestLimiter {
 
 impl RequestLimiter {
     pub(super) fn new(limits: RequestLimits, metrics: ResourceMetrics) -> Self {
-        let rate = limits.per_second.map(Quota::per_second);
+        let quota = |rate| Quota::per_second(rate).allow_burst(limits.burst.unwrap_or(rate));
+        let rate = limits.per_second.map(quota);
         Self {
             permits: FairSemaphore::new(
                 FairLimits {
@@ -157,6 +160,7 @@ mod tests {
         let limits = RequestLimits {
             inflight,
             per_second: per_second.and_then(NonZeroU32::new),
+            burst: None,
         };
         RequestLimiter::new(limits, ResourceMetrics::unregistered())
     }

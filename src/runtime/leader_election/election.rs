@@ -57,7 +57,8 @@ impl Election {
         self.timing
     }
 
-    pub(super) fn name(&self) -> &str {
+    #[must_use]
+    pub fn name(&self) -> &str {
         &self.name
     }
 

@@ -15,6 +15,7 @@
 
 mod election;
 mod guard;
+mod holder;
 mod record;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 pub use election::Election;
 pub use guard::{LeaderGuard, Lost};
+pub use holder::active_holder;
 
 /// Each must be longer than the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

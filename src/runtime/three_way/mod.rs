@@ -77,6 +77,12 @@ pub fn patch(applied: &[&Value], manifest: &Value, live: &Value) -> Result<Optio
     Ok(diff::diff(live, &merged))
 }
 
+/// Returns the JSON merge patch that changes one object into another, or `None` if they are equal.
+#[must_use]
+pub fn difference(from: &Map<String, Value>, to: &Map<String, Value>) -> Option<Value> {
+    diff::diff(from, to).map(|patch| patch.body.into())
+}
+
 /// Returns the fields of a manifest without those that the API server sets, and in the form in which it stores them.
 fn normalize(manifest: &Value, kind: list_rules::Kind) -> Option<Map<String, Value>> {
     let mut fields = manifest.as_object()?.clone();

@@ -4,11 +4,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
-use kube::{Client, Resource};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::discovery;
@@ -102,7 +102,32 @@ pub async fn informer<T, K>(
     T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K: Resource<DynamicType = ()> + From<T> + Clone + Send + Sync + 'static,
 {
-    let api = scope.api(client);
+    inform::<T, K>(scope.api(client), policy, store, on_change).await;
+}
+
+/// Like [`informer`], for a cluster-scoped kind.
+pub async fn cluster_informer<T, K>(
+    client: Client,
+    policy: ErrorPolicy,
+    store: Store<Cached<K>>,
+    on_change: impl Fn(Change<Cached<K>>) + Send + Sync + 'static,
+) where
+    T: Resource<DynamicType = (), Scope = ClusterResourceScope>,
+    T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + From<T> + Clone + Send + Sync + 'static,
+{
+    inform::<T, K>(Api::all(client), policy, store, on_change).await;
+}
+
+async fn inform<T, K>(
+    api: Api<Guarded<T>>,
+    policy: ErrorPolicy,
+    store: Store<Cached<K>>,
+    on_change: impl Fn(Change<Cached<K>>) + Send + Sync + 'static,
+) where
+    T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + From<T> + Clone + Send + Sync + 'static,
+{
     let convert = |Guarded(DeserializeGuard(object)): Guarded<T>| DeserializeGuard(object.map(K::from)).into();
     let watch = Watch {
         description: discovery::Resource::of::<T>(true).name(),

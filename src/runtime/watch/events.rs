@@ -12,7 +12,7 @@ use kube::{Api, Client, Resource as KubeResource};
 use serde::de::DeserializeOwned;
 
 use super::discovery::Resource;
-use super::projection::{Decoded, Object, Project};
+use super::projection::{Decoded, Document, Object, Project, Whole};
 use super::{Scope, map};
 
 /// Objects per page of a list; at most one page is in memory.
@@ -29,12 +29,18 @@ pub fn events<T: Project, K: Send + 'static>(
     scope: &Scope,
     convert: fn(T) -> K,
 ) -> ObjectEvents<K> {
-    let api: Api<Decoded<T>> = match scope {
-        Scope::All => Api::all_with(client, &resource.api),
-        Scope::Namespace(namespace) => Api::namespaced_with(client, namespace, &resource.api),
-    };
+    let api: Api<Decoded<T>> = scope.dynamic_api(client, resource);
     events_of(api, move |object| {
         Arc::new(Object::new(object.meta, convert(object.projection)))
+    })
+}
+
+/// Returns the events of whole objects of a kind in the scope that match a label selector.
+#[must_use]
+pub fn documents(client: Client, resource: &Resource, scope: &Scope, selector: &str) -> ObjectEvents<Document> {
+    let api: Api<Whole> = scope.dynamic_api(client, resource);
+    selected_events_of(api, Some(selector.to_owned()), |object| {
+        Arc::new(Object::new(object.meta, object.document))
     })
 }
 
@@ -44,21 +50,39 @@ where
     A: KubeResource + Clone + Debug + DeserializeOwned + Send + 'static,
     T: 'static,
 {
-    let config = watcher::Config::default().page_size(PAGE);
+    selected_events_of(api, None, convert)
+}
+
+fn selected_events_of<A, T>(
+    api: Api<A>,
+    selector: Option<String>,
+    convert: impl Fn(A) -> T + Send + Sync + 'static,
+) -> Events<T>
+where
+    A: KubeResource + Clone + Debug + DeserializeOwned + Send + 'static,
+    T: 'static,
+{
+    let config = watcher::Config {
+        label_selector: selector.clone(),
+        ..watcher::Config::default().page_size(PAGE)
+    };
     let watcher = watcher::watcher(api.clone(), config);
     let events = watcher.flat_map(move |event| match event {
-        Err(watcher::Error::NoResourceVersion) => list_once(api.clone()).left_stream(),
+        Err(watcher::Error::NoResourceVersion) => list_once(api.clone(), selector.clone()).left_stream(),
         event => stream::iter([event]).right_stream(),
     });
     events.map_ok(move |event| map(event, &convert)).boxed()
 }
 
 /// Lists objects without a resource version, as some aggregated API servers return them: they cannot be watched.
-fn list_once<A>(api: Api<A>) -> Events<A>
+fn list_once<A>(api: Api<A>, selector: Option<String>) -> Events<A>
 where
     A: Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let parameters = ListParams::default().limit(PAGE);
+    let parameters = ListParams {
+        label_selector: selector,
+        ..ListParams::default().limit(PAGE)
+    };
     stream::once(async move { api.list(&parameters).await })
         .flat_map(|list| {
             let events: Vec<_> = match list {

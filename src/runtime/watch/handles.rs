@@ -11,7 +11,7 @@ use super::events::ObjectEvents;
 use super::planner::Demand;
 use super::store::Store;
 use super::watcher::{Notification, Watch};
-use super::{GroupKind, KindFilter, Object, Scope};
+use super::{GroupKind, Object, Scope, Settings};
 
 pub(super) struct KindWatches<K> {
     pub(super) resource: Resource,
@@ -35,16 +35,17 @@ pub(super) fn demands<K>(
     subscribed: &BTreeMap<GroupKind, BTreeSet<String>>,
     served: &HashMap<GroupKind, Resource>,
     running: &HashMap<GroupKind, KindWatches<K>>,
-    filter: &KindFilter,
+    settings: &Settings,
 ) -> BTreeMap<GroupKind, Demand> {
     let demand = |(kind, namespaces): (&GroupKind, &BTreeSet<String>)| {
-        let is_watched = |resource: &&Resource| resource.can_list && filter.admits(kind, resource);
+        let is_watched = |resource: &&Resource| resource.can_list && settings.kinds.admits(kind, resource);
         let resource = served.get(kind).filter(is_watched)?;
         let watches = running.get(kind).map(|running| &running.watches);
         let wide = watches.and_then(|watches| watches.get(&Scope::All));
         let demand = Demand {
             namespaces: namespaces.clone(),
             is_namespaced: resource.is_namespaced,
+            is_wide_preferred: settings.prefers_cluster_wide,
             is_wide_refused: wide.is_some_and(|watch| watch.store.has_failed() && watch.store.is_denied()),
             running: watches.into_iter().flat_map(BTreeMap::keys).cloned().collect(),
         };

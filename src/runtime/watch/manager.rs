@@ -1,5 +1,8 @@
 //! Starts, shares and stops watches according to the subscriptions.
 
+mod resolve;
+mod state;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,24 +10,25 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, OptionFuture};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use parking_lot::{Mutex, RwLock};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use self::resolve::Requests;
+pub use self::resolve::ResolveError;
+pub use self::state::{KindState, ObjectState, View};
 use super::discovery::{Resource, discover};
 use super::discovery_timer::DiscoveryTimer;
 use super::error_policy::ErrorPolicy;
 use super::events::{ObjectEvents, events};
 use super::handles::{KindWatches, WatchHandle, demands};
-use super::planner::{MAX_WATCHES, plan};
-use super::store::{Change, Health, Stored};
+use super::planner::plan;
+use super::store::Change;
 use super::subscriptions::Subscriptions;
 use super::watcher::Notification;
 use super::{FieldSet, GroupKind, KindFilter, Object, Project, Scope};
-use crate::api::NamespacedName;
 use crate::runtime::kube_client::call;
 
 /// Subscriptions and definitions often change in bursts.
@@ -34,6 +38,12 @@ const DEBOUNCE: Duration = Duration::from_millis(20);
 pub struct Settings {
     pub sync_period: Duration,
     pub kinds: KindFilter,
+    /// Watches kinds in the whole cluster, however few namespaces subscribe to them.
+    pub prefers_cluster_wide: bool,
+    /// Usually [`MAX_WATCHES`].
+    ///
+    /// [`MAX_WATCHES`]: super::MAX_WATCHES
+    pub max_watches: usize,
 }
 
 #[derive(Debug)]
@@ -44,26 +54,6 @@ pub enum KindEvent<K> {
     },
     /// The state of the whole kind has changed.
     Kind,
-}
-
-#[derive(Debug)]
-pub enum KindState<K> {
-    /// Not listed yet; an event will follow.
-    Pending,
-    /// May not be watched by [`Settings::kinds`].
-    Excluded,
-    Unknown,
-    Failed(String),
-    Objects(View<K>),
-}
-
-/// The objects of a kind in a namespace; all objects if the kind is cluster-scoped.
-#[derive(Debug)]
-pub struct View<K> {
-    pub resource: Resource,
-    pub objects: Vec<Arc<Object<K>>>,
-    /// The reason why the kind is polled instead of watched; the objects may be stale.
-    pub polled: Option<String>,
 }
 
 type Open<K> = dyn Fn(Client, &GroupKind, &Resource, &Scope) -> ObjectEvents<K> + Send + Sync;
@@ -91,6 +81,7 @@ struct Shared<U, K> {
     kinds: RwLock<Kinds<K>>,
     changed: Notify,
     rediscover: Notify,
+    requests: Requests,
 }
 
 struct Kinds<K> {
@@ -151,6 +142,7 @@ where
             }),
             changed: Notify::new(),
             rediscover: Notify::new(),
+            requests: Requests::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -171,92 +163,6 @@ where
         }
     }
 
-    /// Returns the state of a kind in a namespace. Stays pending without a subscription.
-    #[must_use]
-    pub fn state(&self, kind: &GroupKind, namespace: &str) -> KindState<K> {
-        let filter = &self.shared.settings.kinds;
-        if !filter.may_admit(kind) {
-            return KindState::Excluded;
-        }
-        let kinds = self.shared.kinds.read();
-        let resource = match &kinds.served {
-            ServedKinds::Pending => return KindState::Pending,
-            ServedKinds::Failed(error) => return KindState::Failed(error.clone()),
-            ServedKinds::Known(served) => match served.get(kind) {
-                None => return KindState::Unknown,
-                Some(resource) if !filter.admits(kind, resource) => return KindState::Excluded,
-                Some(resource) => resource,
-            },
-        };
-        if !resource.can_list {
-            return KindState::Failed(format!(
-                "{} cannot be listed: objects of this kind are never stored",
-                resource.name()
-            ));
-        }
-        let Some(running) = kinds.running.get(kind) else {
-            return KindState::Pending;
-        };
-        let scopes = [Scope::All, Scope::Namespace(namespace.to_owned())];
-        let watches = || scopes.iter().filter_map(|scope| running.watches.get(scope));
-        let Some(watch) = watches()
-            .find(|watch| watch.store.is_healthy())
-            .or_else(|| watches().find(|watch| watch.store.is_settled()))
-        else {
-            if scopes.iter().any(|scope| running.omitted.contains(scope)) {
-                return KindState::Failed(format!(
-                    "{} are not watched in this namespace: limit of {MAX_WATCHES} watches reached; select fewer kinds or \
-                     use fewer namespaces",
-                    resource.name()
-                ));
-            }
-            return KindState::Pending;
-        };
-        let polled = match watch.store.health() {
-            Health::Failed { message, .. } => return KindState::Failed(message),
-            Health::Polled { reason, .. } => Some(reason),
-            Health::Healthy => None,
-        };
-        let namespace = if resource.is_namespaced { namespace } else { "" };
-        KindState::Objects(View {
-            resource: resource.clone(),
-            objects: watch.store.objects(namespace),
-            polled,
-        })
-    }
-
-    /// Stores the API server's response to our own write before the watch delivers it, and reports it like any change.
-    pub fn assume(&self, kind: &GroupKind, meta: ObjectMeta) {
-        let Some(name) = NamespacedName::of(&meta) else { return };
-        let stores: Vec<_> = {
-            let kinds = self.shared.kinds.read();
-            let watches = kinds.running.get(kind).map(|running| &running.watches);
-            [Scope::All, Scope::Namespace(name.namespace.clone())]
-                .iter()
-                .filter_map(|scope| watches?.get(scope))
-                .map(|watch| watch.store.clone())
-                .collect()
-        };
-        // A metadata write does not change the projection.
-        let Some(stored) = stores.iter().find_map(|store| store.get(&name)) else {
-            return;
-        };
-        let mut object = Arc::new(Object::new(meta, stored.projection.clone()));
-        object.share(&stored);
-        for store in stores {
-            if let Some(change) = store.assume(Arc::clone(&object)) {
-                self.shared.notify(kind, Notification::Change(change));
-            }
-        }
-    }
-
-    #[must_use]
-    pub fn size(&self) -> (usize, usize) {
-        let kinds = self.shared.kinds.read();
-        let watches = || kinds.running.values().flat_map(|running| running.watches.values());
-        (watches().count(), watches().map(|watch| watch.store.len()).sum())
-    }
-
     /// Starts and stops watches as subscriptions and definitions change. Never returns; dropping it stops the watches.
     pub async fn run(self) {
         let shared = &self.shared;
@@ -266,6 +172,7 @@ where
         let mut definitions: Option<WatchHandle<Generation>> = None;
         // Subscriptions are served from cached results while discovery is in progress.
         let mut discovery: Option<PendingDiscovery> = None;
+        let mut served_request = 0;
         loop {
             tokio::select! {
                 () = shared.changed.notified() => {}
@@ -277,12 +184,17 @@ where
                     let subscribed = shared.subscriptions.lock().namespaces();
                     let are_definitions_watched = definitions.as_ref().is_some_and(WatchHandle::is_live);
                     timer.record_attempt(has_succeeded, shared.missing(&subscribed), are_definitions_watched);
+                    shared.requests.finish(served_request);
                 }
             }
             sleep(DEBOUNCE).await;
             let subscribed = shared.subscriptions.lock().namespaces();
-            if discovery.is_none() && timer.is_due(!subscribed.is_empty(), shared.missing(&subscribed)) {
+            let last_request = shared.requests.last();
+            let is_needed = !subscribed.is_empty() || last_request > 0;
+            let is_due = discovery.is_none() && timer.is_due(is_needed, shared.missing(&subscribed));
+            if discovery.is_none() && (is_due || last_request > served_request) {
                 definitions.get_or_insert_with(|| self.watch_definitions());
+                served_request = last_request;
                 discovery = Some(self.start_discovery());
             }
             self.update_watches(&subscribed);
@@ -356,8 +268,8 @@ where
             let ServedKinds::Known(served) = served else { return };
             running
                 .retain(|kind, running| subscribed.contains_key(kind) && served.get(kind) == Some(&running.resource));
-            let demands = demands(subscribed, served, running, &self.shared.settings.kinds);
-            for (kind, desired) in plan(&demands, MAX_WATCHES) {
+            let demands = demands(subscribed, served, running, &self.shared.settings);
+            for (kind, desired) in plan(&demands, self.shared.settings.max_watches) {
                 let (Some(namespaces), Some(resource)) = (subscribed.get(&kind), served.get(&kind)) else {
                     continue;
                 };

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A store holds declared objects as [`Cached`]. Of an object of an arbitrary kind, it holds identifying metadata and
-//! the result of [`Project`]; the rest is dropped while decoding.
+//! the result of [`Project`]; the rest is dropped while decoding. A [`Document`] keeps the whole object as text.
 
 mod cached;
 mod compact_owner_refs;
@@ -33,18 +33,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
+use kube::core::{ApiResource, DynamicResourceScope};
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 
-pub use cached::{Cached, informer, run};
+pub use cached::{Cached, cluster_informer, informer, run};
 pub use compact_owner_refs::OwnerReferences;
 pub use discovery::{Resource, discover};
 pub use error_policy::ErrorPolicy;
-pub use events::{ObjectEvents, events};
+pub use events::{ObjectEvents, documents, events};
 pub use kind_filter::KindFilter;
-pub use manager::{KindEvent, KindState, Settings, View, WatchManager};
+pub use manager::{KindEvent, KindState, ObjectState, ResolveError, Settings, View, WatchManager};
 pub use metadata::watch_names;
-pub use projection::{FieldSet, Labels, Object, Project};
+pub use planner::MAX_WATCHES;
+pub use projection::{Document, FieldSet, Labels, Object, Project};
 pub use store::{Change, Store, Stored};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +56,17 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// Returns the API of a kind that is known at runtime.
+    fn dynamic_api<K>(&self, client: Client, resource: &Resource) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        match self {
+            Self::All => Api::all_with(client, &resource.api),
+            Self::Namespace(namespace) => Api::namespaced_with(client, namespace, &resource.api),
+        }
+    }
+
     fn api<K>(&self, client: Client) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,

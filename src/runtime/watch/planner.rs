@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{GroupKind, Scope};
 
 /// Maximum number of watches: each needs a connection, and tenants choose the kinds.
-pub(super) const MAX_WATCHES: usize = 500;
+pub const MAX_WATCHES: usize = 500;
 
 /// Number of namespaces above which a kind is watched in the whole cluster.
 pub(super) const WIDE_ABOVE: usize = 20;
@@ -29,6 +29,8 @@ fn scopes(namespaces: &BTreeSet<String>, is_namespaced: bool, is_wide: bool) -> 
 pub(super) struct Demand {
     pub(super) namespaces: BTreeSet<String>,
     pub(super) is_namespaced: bool,
+    /// Watched in the whole cluster, however few namespaces there are.
+    pub(super) is_wide_preferred: bool,
     /// Set if the cluster-wide watch is forbidden; watches of namespaces may be allowed.
     pub(super) is_wide_refused: bool,
     pub(super) running: BTreeSet<Scope>,
@@ -37,7 +39,8 @@ pub(super) struct Demand {
 impl Demand {
     fn scopes(&self) -> BTreeSet<Scope> {
         let is_wide = self.running.contains(&Scope::All);
-        let mut scopes = scopes(&self.namespaces, self.is_namespaced, is_wide);
+        let may_be_narrow = self.is_namespaced && !self.is_wide_preferred;
+        let mut scopes = scopes(&self.namespaces, may_be_narrow, is_wide);
         if self.is_namespaced && self.is_wide_refused && scopes.contains(&Scope::All) {
             scopes.extend(self.namespaces.iter().cloned().map(Scope::Namespace));
         }
@@ -148,6 +151,20 @@ mod tests {
             ..demand(21)
         };
         assert_eq!(summary(&[("Pod", refused)], MAX_WATCHES), ["Pod: all and 21"]);
+    }
+
+    #[test]
+    fn a_kind_is_watched_in_the_whole_cluster_if_preferred_and_also_in_namespaces_if_refused() {
+        let wide = Demand {
+            is_wide_preferred: true,
+            ..demand(2)
+        };
+        let refused = Demand {
+            is_wide_refused: true,
+            ..wide.clone()
+        };
+        let all = [("A", wide), ("B", refused), ("C", demand(2))];
+        assert_eq!(summary(&all, MAX_WATCHES), ["A: all", "B: all and 2", "C: 2"]);
     }
 
     #[test]

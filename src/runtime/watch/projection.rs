@@ -1,5 +1,7 @@
 //! Decoding of objects to identifying metadata and a projection, without holding the rest.
 
+mod document;
+
 use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
@@ -10,6 +12,9 @@ use kube::core::DynamicObject;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+pub use document::Document;
+pub(super) use document::Whole;
 
 use super::compact_owner_refs::OwnerReferences;
 use super::store::{Source, Stored};

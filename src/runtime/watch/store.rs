@@ -34,7 +34,17 @@ pub trait Stored: Clone {
 #[derive(Clone, Debug)]
 pub struct Store<T> {
     state: Arc<RwLock<State<T>>>,
-    synced: Arc<watch::Sender<bool>>,
+    progress: Arc<watch::Sender<Progress>>,
+}
+
+/// Progress of the first list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    Listing,
+    /// The kind is not installed (yet).
+    NotServed,
+    Synced,
 }
 
 #[derive(Debug)]
@@ -42,6 +52,8 @@ struct State<T> {
     /// By namespace, sorted by name.
     objects: HashMap<Box<str>, Vec<Entry<T>>>,
     lists: u32,
+    /// The newest version that a list or the watch has delivered.
+    latest: u64,
     health: Health,
 }
 
@@ -101,11 +113,12 @@ impl<T> Default for Store<T> {
         let state = State {
             objects: HashMap::new(),
             lists: 0,
+            latest: 0,
             health: Health::Healthy,
         };
         Self {
             state: Arc::new(RwLock::new(state)),
-            synced: Arc::default(),
+            progress: Arc::default(),
         }
     }
 }
@@ -124,10 +137,15 @@ impl<T: Stored> Store<T> {
                 change.filter(|_| self.is_reporting()).into_iter().collect()
             }
             Event::Apply(object) => state.put(object, Source::Watch).into_iter().collect(),
-            Event::Delete(object) => state.remove(&object).map(Change::Deleted).into_iter().collect(),
+            Event::Delete(object) => {
+                state.delivered(&object);
+                state.remove(&object).map(Change::Deleted).into_iter().collect()
+            }
             Event::InitDone => {
                 let mut changes = state.remove_unlisted();
-                let is_first = self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+                let synced =
+                    |progress: &mut Progress| std::mem::replace(progress, Progress::Synced) != Progress::Synced;
+                let is_first = self.progress.send_if_modified(synced);
                 changes.push(Change::Synced { is_first });
                 changes
             }
@@ -152,13 +170,33 @@ impl<T: Stored> Store<T> {
         change.filter(|_| self.is_reporting())
     }
 
+    /// Stores the result of our own creation, unless the store has an object of this name or the watch has delivered the
+    /// creation: then the object has been deleted since. A watch delivers in the order of versions, so it has delivered all
+    /// that is older than its newest version, and nothing that is newer.
+    ///
+    /// A list does not tell its version. An object that is created, deleted and missed by a repeated list, all before this
+    /// call, stays until the next list.
+    pub fn assume_created(&self, object: T) -> Option<Change<T>> {
+        let mut state = self.state.write();
+        let is_known = state.find(object.namespace(), object.name()).is_some();
+        if is_known || version_number(&object).is_none_or(|version| version <= state.latest) {
+            return None;
+        }
+        let change = state.put(object, Source::Write);
+        change.filter(|_| self.is_reporting())
+    }
+
     fn is_reporting(&self) -> bool {
         T::REPORTS_FIRST_LIST || self.is_synced()
     }
 
     #[must_use]
     pub fn get(&self, name: &NamespacedName) -> Option<T> {
-        self.state.read().find(&name.namespace, &name.name).cloned()
+        self.find(&name.namespace, &name.name)
+    }
+
+    pub(super) fn find(&self, namespace: &str, name: &str) -> Option<T> {
+        self.state.read().find(namespace, name).cloned()
     }
 
     /// Returns the objects of a namespace, sorted by name; the empty namespace has the cluster-scoped ones.
@@ -190,12 +228,38 @@ impl<T> Store<T> {
     /// Returns true after the first complete list; before, objects may be missing.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        *self.synced.borrow()
+        *self.progress.borrow() == Progress::Synced
+    }
+
+    /// Returns true after the first complete list, and if there is none because the kind is not installed.
+    #[must_use]
+    pub fn is_synced_or_not_served(&self) -> bool {
+        *self.progress.borrow() != Progress::Listing
     }
 
     pub async fn wait_until_synced(&self) {
         // Fails only without a sender, which `self` owns.
-        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
+        let _ = (self.progress.subscribe())
+            .wait_for(|progress| *progress == Progress::Synced)
+            .await;
+    }
+
+    pub async fn wait_until_synced_or_not_served(&self) {
+        // As above.
+        let _ = (self.progress.subscribe())
+            .wait_for(|progress| *progress != Progress::Listing)
+            .await;
+    }
+
+    /// Records that the kind is not installed, unless it was before.
+    pub(super) fn set_not_served(&self) {
+        self.progress.send_if_modified(|progress| {
+            let is_first = *progress == Progress::Listing;
+            if is_first {
+                *progress = Progress::NotServed;
+            }
+            is_first
+        });
     }
 
     /// Returns true if the first list is complete or has failed.
@@ -242,6 +306,9 @@ impl<T: Stored> State<T> {
         if object.name().is_empty() {
             tracing::warn!(namespace = object.namespace(), "skipping object without a name");
             return None;
+        }
+        if source != Source::Write {
+            self.delivered(&object);
         }
         // Copies the namespace once, not for each object.
         if !self.objects.contains_key(object.namespace()) {
@@ -290,6 +357,10 @@ impl<T: Stored> State<T> {
         })
     }
 
+    fn delivered(&mut self, object: &T) {
+        self.latest = self.latest.max(version_number(object).unwrap_or_default());
+    }
+
     fn remove(&mut self, object: &T) -> Option<T> {
         let entries = self.objects.get_mut(object.namespace())?;
         let at = position(entries, object.name()).ok()?;
@@ -326,6 +397,10 @@ impl<T: Stored> Entry<T> {
         let began_after_write = source == Source::List && assumed.get() != lists;
         !began_after_write && self.object.uid() == seen.uid() && is_older(seen.version(), self.object.version())
     }
+}
+
+fn version_number<T: Stored>(object: &T) -> Option<u64> {
+    object.version().parse().ok()
 }
 
 fn position<T: Stored>(entries: &[Entry<T>], name: &str) -> Result<usize, usize> {

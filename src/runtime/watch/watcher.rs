@@ -151,10 +151,13 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
         }
         if failure.is_not_served() {
             (self.notify)(Notification::NotServed);
-            if failure.is_list && self.policy == ErrorPolicy::Optional && !self.store.is_empty() {
-                // The objects are gone with their definition, and the watch no longer reports their deletion.
-                self.on_event(Event::Init);
-                self.on_event(Event::InitDone);
+            if failure.is_list && self.policy == ErrorPolicy::Optional {
+                self.store.set_not_served();
+                if !self.store.is_empty() {
+                    // The objects are gone with their definition, and the watch no longer reports their deletion.
+                    self.on_event(Event::Init);
+                    self.on_event(Event::InitDone);
+                }
             }
         }
         retry

@@ -78,7 +78,9 @@ impl Case {
             let policies = app["spec"]["policies"].as_array().into_iter().flatten();
             let mut types = policies.filter_map(|policy| policy["type"].as_str());
             let mut components = app["spec"]["components"].as_array().into_iter().flatten();
+            let identity = &app["metadata"]["annotations"]["app.oam.dev/service-account-name"];
             app["spec"]["workflow"].is_null()
+                && identity.is_null()
                 && !types.any(|type_| UNSUPPORTED_POLICIES.contains(&type_))
                 && !components.any(|component| component["type"] == "ref-objects")
         })

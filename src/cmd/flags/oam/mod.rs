@@ -8,6 +8,7 @@ mod gates;
 mod options;
 #[cfg(test)]
 mod tests;
+mod to_options;
 mod words;
 
 pub use arguments::{Arity, Extracted, extract};

@@ -142,7 +142,8 @@ flags! {
     "log-debug" log_debug: bool = false;
     "dev-logs" dev_logs: bool = false;
     "v" verbosity: u32 = 0;
-    "kube-api-qps" kube_api_qps: f64 = 50.0;
+    // KubeVela's default is 50. Here, the API server alone limits requests unless the flag is set.
+    "kube-api-qps" kube_api_qps: f64 = 0.0;
     "kube-api-burst" kube_api_burst: u32 = 100;
     "informer-sync-period" informer_sync_period: Duration = 36_000 * SECOND;
     "application-re-sync-period" application_resync_period: Duration = 300 * SECOND;
@@ -250,8 +251,14 @@ const UNSUPPORTED: [&str; 6] = [
 ];
 
 impl OamFlags {
+    /// Returns true for `--flag` if it has an effect here. None of these flags is secret.
+    pub fn is_known(argument: &str) -> bool {
+        let name = argument.strip_prefix("--").map(canonical);
+        name.is_some_and(|name| Self::known_arity(name).is_some())
+    }
+
     /// Returns the form of a flag, `None` if it is unknown.
-    pub(super) fn arity(name: &str) -> Option<Arity> {
+    pub fn arity(name: &str) -> Option<Arity> {
         let accepted = || {
             let has_value = ACCEPTED_VALUES.contains(&name).then_some(Arity::Value);
             has_value.or_else(|| ACCEPTED_BOOLEANS.contains(&name).then_some(Arity::Boolean))

@@ -1,6 +1,12 @@
+use std::path::Path;
 use std::time::Duration;
 
 use rstest::rstest;
+
+use crate::api::oam::compression::Format;
+use crate::controllers::oam::dispatch::admission::ResourceTypes;
+use crate::controllers::oam::dispatch::decide::UpdateMethod;
+use crate::controllers::oam::{Shard, workflow};
 
 use super::{ApplyOnce, Arity, Bytes, Extracted, Gate, OamFlags, SpecVersion, extract};
 
@@ -44,124 +50,21 @@ fn defaults_are_those_of_kubevela() {
 }
 
 /// The arguments that the chart of v1.3 renders.
-const CHART_1_3: [&str; 20] = [
-    "--metrics-addr=:8080",
-    "--enable-leader-election",
-    "--use-webhook=true",
-    "--webhook-port=9443",
-    "--webhook-cert-dir=/etc/k8s-webhook-certs",
-    "--autogen-workload-definition=true",
-    "--health-addr=:9440",
-    "--apply-once-only=off",
-    "--disable-caps=rollout",
-    "--system-definition-namespace=vela-system",
-    "--application-revision-limit=10",
-    "--definition-revision-limit=20",
-    "--oam-spec-ver=v0.3",
-    "--enable-cluster-gateway",
-    "--application-re-sync-period=5m",
-    "--concurrent-reconciles=4",
-    "--kube-api-qps=50",
-    "--kube-api-burst=100",
-    "--max-workflow-wait-backoff-time=60",
-    "--max-workflow-failed-backoff-time=300",
-];
+const CHART_1_3: &str = include_str!("../../../../tests/oam_start/chart-1.3.txt");
 
 /// Those of v1.9, with all optimizations.
-const CHART_1_9: [&str; 36] = [
-    "--metrics-addr=:8080",
-    "--enable-leader-election",
-    "--log-debug=true",
-    "--use-webhook=true",
-    "--webhook-port=9443",
-    "--webhook-cert-dir=/etc/k8s-webhook-certs",
-    "--optimize-cached-gvks=Deployment.v1.apps",
-    "--optimize-resource-tracker-list-op=false",
-    "--optimize-controller-reconcile-loop-reduction",
-    "--optimize-mark-with-prob=0.1",
-    "--optimize-disable-component-revision",
-    "--optimize-disable-workflow-recorder",
-    "--optimize-enable-in-memory-workflow-context",
-    "--optimize-disable-resource-apply-double-check",
-    "--optimize-enable-resource-tracker-delete-only-trigger=false",
-    "--health-addr=:9440",
-    "--system-definition-namespace=vela-system",
-    "--application-revision-limit=2",
-    "--definition-revision-limit=2",
-    "--oam-spec-ver=v0.3",
-    "--enable-cluster-gateway",
-    "--application-re-sync-period=5m",
-    "--concurrent-reconciles=4",
-    "--kube-api-qps=50",
-    "--kube-api-burst=100",
-    "--max-workflow-wait-backoff-time=60",
-    "--max-workflow-failed-backoff-time=300",
-    "--max-workflow-step-error-retry-times=10",
-    "--feature-gates=EnableSuspendOnFailure=false",
-    "--feature-gates=GzipResourceTracker=false",
-    "--feature-gates=AuthenticateApplication=false",
-    "--feature-gates=ZstdResourceTracker=true",
-    "--feature-gates=ApplyOnce=false",
-    "--feature-gates=MultiStageComponentApply= true",
-    "--feature-gates=ZstdApplicationRevision=true",
-    "--feature-gates=PreDispatchDryRun=true",
-];
+const CHART_1_9: &str = include_str!("../../../../tests/oam_start/chart-1.9.txt");
 
 /// Those of the newest chart, with sharding and authentication.
-const CHART_NEWEST: [&str; 45] = [
-    "--metrics-addr=:8080",
-    "--enable-leader-election",
-    "--use-webhook=true",
-    "--webhook-port=9443",
-    "--webhook-cert-dir=/etc/k8s-webhook-certs",
-    "--health-addr=:9440",
-    "--system-definition-namespace=vela-system",
-    "--application-revision-limit=2",
-    "--definition-revision-limit=2",
-    "--enable-cluster-gateway",
-    "--application-re-sync-period=5m",
-    "--concurrent-reconciles=4",
-    "--kube-api-qps=400",
-    "--kube-api-burst=600",
-    "--max-workflow-wait-backoff-time=60",
-    "--max-workflow-failed-backoff-time=300",
-    "--max-workflow-step-error-retry-times=10",
-    "--enable-external-package-for-default-compiler=true",
-    "--enable-external-package-watch-for-default-compiler=false",
-    "--feature-gates=EnableSuspendOnFailure=false",
-    "--feature-gates=GzipResourceTracker=false",
-    "--feature-gates=AuthenticateApplication=true",
-    "--feature-gates=ZstdResourceTracker=true",
-    "--feature-gates=ApplyOnce=false",
-    "--feature-gates=MultiStageComponentApply= true",
-    "--feature-gates=GzipApplicationRevision=false",
-    "--feature-gates=ZstdApplicationRevision=true",
-    "--feature-gates=PreDispatchDryRun=true",
-    "--feature-gates=DisableBootstrapClusterInfo=false",
-    "--feature-gates=InformerCacheFilterUnnecessaryFields=true",
-    "--feature-gates=SharedDefinitionStorageForApplicationRevision=true",
-    "--feature-gates=DisableWorkflowContextConfigMapCache=true",
-    "--feature-gates=EnableCueValidation=false",
-    "--feature-gates=EnableApplicationStatusMetrics=false",
-    "--feature-gates=ValidateResourcesExist=false",
-    "--feature-gates=EnableApplicationScopedPolicies=false",
-    "--feature-gates=EnableGlobalPolicies=false",
-    "--feature-gates=ValidateDefinitionPermissions=false",
-    "--authentication-with-user",
-    "--authentication-default-user=kubevela:vela-core",
-    "--authentication-group-pattern=kubevela:*",
-    "--enable-sharding",
-    "--schedulable-shards=shard-0,shard-1",
-    "--feature-gates=ValidateComponentWhenSharding=false",
-    "--dev-logs=false",
-];
+const CHART_NEWEST: &str = include_str!("../../../../tests/oam_start/chart-newest.txt");
 
 #[rstest]
-#[case(&CHART_1_3)]
-#[case(&CHART_1_9)]
-#[case(&CHART_NEWEST)]
-fn the_arguments_of_kubevelas_charts_are_accepted(#[case] arguments: &[&str]) {
-    let extracted = parse(arguments).unwrap();
+#[case(CHART_1_3)]
+#[case(CHART_1_9)]
+#[case(CHART_NEWEST)]
+fn the_arguments_of_kubevelas_charts_are_accepted(#[case] chart: &str) {
+    let arguments: Vec<&str> = chart.lines().collect();
+    let extracted = parse(&arguments).unwrap();
     assert_eq!(extracted.warnings, [""; 0]);
     let shared = ["--metrics-addr", "--enable-leader-election", "--kube-api-qps"];
     let shared = arguments
@@ -173,9 +76,10 @@ fn the_arguments_of_kubevelas_charts_are_accepted(#[case] arguments: &[&str]) {
 
 #[test]
 fn values_of_the_charts_are_set() {
-    let old = flags(&CHART_1_3);
+    let chart = |text: &'static str| flags(&text.lines().collect::<Vec<_>>());
+    let old = chart(CHART_1_3);
     assert_eq!(old.disabled_capabilities, ["rollout"]);
-    let new = flags(&CHART_NEWEST);
+    let new = chart(CHART_NEWEST);
     assert_eq!((new.kube_api_qps, new.kube_api_burst), (400.0, 600));
     assert_eq!(new.schedulable_shards, ["shard-0", "shard-1"]);
     let gates = &new.feature_gates;
@@ -334,4 +238,82 @@ fn the_evaluator_has_flags_of_its_own() {
 #[case("--webhook-port", "--webhook-port needs a value")]
 fn an_invalid_value_of_a_known_flag_is_an_error(#[case] argument: &str, #[case] message: &str) {
     assert_eq!(parse(&[argument]), Err(message.to_owned()));
+}
+
+#[test]
+fn options_have_the_defaults_of_kubevela() {
+    let options = flags(&[]).to_options(None).unwrap();
+    assert_eq!((options.workers, options.max_concurrent_writes), (4, 10));
+    assert_eq!((options.revision_limit, options.definition_revision_limit), (10, 20));
+    assert_eq!(
+        (options.resync_period, options.pass_timeout),
+        (Duration::from_mins(5), Duration::from_mins(3))
+    );
+    assert_eq!(options.shard, Shard::Disabled);
+    assert_eq!(options.workflow, workflow::Settings::default());
+    assert_eq!((options.tracker_format, options.revision_format), (None, None));
+    assert!(options.has_stages && options.has_dry_run && options.respects_autoscalers);
+    assert!(!options.apply_once && !options.is_strict && !options.requires_authentication);
+    assert_eq!(options.evaluator.program, None);
+}
+
+#[test]
+fn flags_and_gates_become_options() {
+    let options = flags(&[
+        "--feature-gates=ZstdResourceTracker=true,GzipResourceTracker=true,GzipApplicationRevision=true",
+        "--feature-gates=ApplyResourceByReplace=true,PreDispatchDryRun=false,ApplyOnce=true",
+        "--concurrent-reconciles=0",
+        "--application-re-sync-period=1s",
+        "--enable-sharding",
+        "--shard-id=a",
+        "--cue-workers=0",
+        "--cue-evaluator=/bin/cue",
+        "--allow-resource-types=blacklist:Secret.v1",
+    ]);
+    let options = options.to_options(Some("here".to_owned())).unwrap();
+    assert_eq!(
+        (options.tracker_format, options.revision_format),
+        (Some(Format::Zstd), Some(Format::Gzip))
+    );
+    assert_eq!(options.dispatch.update, UpdateMethod::Replace);
+    assert!(!options.has_dry_run && options.apply_once);
+    assert_eq!((options.workers, options.resync_period), (1, Duration::from_secs(10)));
+    assert_eq!(options.shard, Shard::Id("a".to_owned()));
+    assert_eq!(options.evaluator.workers.get(), 1);
+    assert_eq!(options.evaluator.program.as_deref(), Some(Path::new("/bin/cue")));
+    assert_eq!(options.namespace.as_deref(), Some("here"));
+    assert_ne!(options.admission.resource_types, ResourceTypes::All);
+}
+
+#[rstest]
+#[case(&["--reconcile-timeout=0s"][..], "--reconcile-timeout")]
+#[case(&["--cue-timeout=0s"], "--cue-timeout")]
+#[case(&["--allow-resource-types=none"], "--allow-resource-types")]
+fn options_that_make_no_sense_are_errors(#[case] arguments: &[&str], #[case] flag: &str) {
+    let error = flags(arguments).to_options(None).unwrap_err();
+    assert!(error.starts_with(&format!("invalid value for {flag}: ")), "{error}");
+}
+
+#[rstest]
+#[case(&[][..], "kubevela")]
+#[case(&["--enable-sharding"], "kubevela")]
+#[case(&["--enable-sharding", "--shard-id=s1"], "kubevela-s1")]
+#[case(&["--shard-id=s1"], "kubevela")]
+#[case(&["--ignore-app-without-controller-version"], "kubevela-v1-11-0-alpha-1")]
+#[case(&["--ignore-app-without-controller-version", "--compat-version=v1.9.0"], "kubevela-v1-9-0")]
+fn the_lease_has_kubevelas_name(#[case] arguments: &[&str], #[case] name: &str) {
+    assert_eq!(flags(arguments).lease_name(), name);
+}
+
+#[test]
+fn flags_without_support_are_named_once_they_are_set() {
+    assert_eq!(flags(&["--enable-cluster-gateway"]).unsupported(), [""; 0]);
+    let warnings = flags(&["--use-webhook=true", "--apply-once-only=on"]).unsupported();
+    assert_eq!(
+        warnings,
+        [
+            "--use-webhook is not supported yet and ignored",
+            "--apply-once-only=on has the effect of force: deleted objects stay deleted"
+        ]
+    );
 }

@@ -8,17 +8,17 @@ use crate::api::oam::labels::LAST_APPLIED;
 
 pub(super) const RENDER_HASH: &str = "oam.dev/render-hash";
 const LAST_APPLIED_TIME: &str = "app.oam.dev/last-applied-time";
-pub(super) const SHARED_BY: &str = "app.oam.dev/shared-by";
+pub const SHARED_BY: &str = "app.oam.dev/shared-by";
 /// Values of [`LAST_APPLIED`] that switch it off for an object.
 const OFF: [&str; 2] = ["-", "skip"];
 /// Longest manifest in an annotation. The API server limits all annotations of an object to 256 KiB.
 const MAX_LAST_APPLIED: usize = 200 << 10;
 
-pub(super) fn label<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+pub fn label<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object.get("metadata")?.get("labels")?.get(name)?.as_str()
 }
 
-pub(super) fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+pub fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object.get("metadata")?.get("annotations")?.get(name)?.as_str()
 }
 

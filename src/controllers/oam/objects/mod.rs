@@ -5,60 +5,30 @@
 //!  get ─► cache, or else a request          create, patch, replace, delete ─► request ─► cache
 //! ```
 
+mod id;
+mod requests;
+mod subscribers;
+mod watches;
+
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use serde_json::Value;
+use tokio::sync::watch;
 
-use super::dispatch::decide::Identity;
-use crate::api::NamespacedName;
-use crate::api::oam::ManagedResource;
+pub use self::id::ObjectId;
+use self::requests::{Request, Route};
+use self::subscribers::Subscribers;
+use crate::api::{NamespacedName, is_older};
+use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::ApiError;
-use crate::runtime::watch::GroupKind;
+use crate::runtime::watch::{Document, GroupKind, Object, ObjectState, Resource, WatchManager};
 
-/// An object in a version of its API.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectId {
-    pub api_version: String,
-    pub kind: String,
-    /// Empty for cluster-scoped objects.
-    pub namespace: String,
-    pub name: String,
-}
-
-impl ObjectId {
-    #[must_use]
-    pub fn of(object: &Value) -> Self {
-        let Identity {
-            api_version,
-            kind,
-            namespace,
-            name,
-        } = Identity::of(object);
-        Self {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
-    #[must_use]
-    pub fn of_entry(entry: &ManagedResource) -> Self {
-        Self {
-            api_version: entry.api_version.clone(),
-            kind: entry.kind.clone(),
-            namespace: entry.namespace.clone(),
-            name: entry.name.clone(),
-        }
-    }
-
-    #[must_use]
-    pub fn group_kind(&self) -> GroupKind {
-        let group = self.api_version.split_once('/').map_or("", |(group, _)| group);
-        GroupKind::new(group, self.kind.as_str())
-    }
-}
+/// Longest time to wait for the first lists of the watches.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectError {
@@ -87,41 +57,54 @@ pub enum Propagation {
 
 /// The objects of all Applications. Clones share the watches.
 #[derive(Clone)]
-pub struct Objects {}
+pub struct Objects {
+    client: Client,
+    watches: WatchManager<NamespacedName, Document>,
+    subscribers: Arc<Subscribers>,
+    /// Notified when the state of a whole kind has changed.
+    kind_changed: Arc<watch::Sender<()>>,
+}
 
 impl Objects {
     /// Creates the cache without watches. `changed` is called with the name of an Application whose objects may have
     /// changed; it must not block.
     #[must_use]
-    pub fn new(
-        client: Client,
-        resync: std::time::Duration,
-        changed: impl Fn(NamespacedName) + Send + Sync + 'static,
-    ) -> Self {
-        let _ = (client, resync, changed);
-        unimplemented!()
+    pub fn new(client: Client, resync: Duration, changed: impl Fn(NamespacedName) + Send + Sync + 'static) -> Self {
+        let subscribers = Arc::<Subscribers>::default();
+        let kind_changed = Arc::<watch::Sender<()>>::default();
+        let listener = watches::listener(Arc::clone(&subscribers), Arc::clone(&kind_changed), changed);
+        Self {
+            watches: WatchManager::new(client.clone(), watches::settings(resync), watches::open, listener),
+            client,
+            subscribers,
+            kind_changed,
+        }
     }
 
     /// Runs the watches. Never returns.
     pub async fn run(self) {
-        unimplemented!()
+        self.watches.run().await;
     }
 
     /// Replaces the kinds that are watched for an Application.
     pub fn subscribe(&self, application: &NamespacedName, kinds: BTreeSet<GroupKind>) {
-        let _ = (application, kinds);
-        unimplemented!()
+        self.subscribers.set(application, kinds.clone());
+        self.watches
+            .subscribe(application.clone(), &application.namespace, kinds);
     }
 
     pub fn unsubscribe(&self, application: &NamespacedName) {
-        let _ = application;
-        unimplemented!()
+        self.subscribers.remove(application);
+        self.watches.unsubscribe(application);
     }
 
-    /// Waits until the watches of these kinds, in this namespace, are complete or have failed, at most a few seconds.
+    /// Waits until the watches of these kinds are complete or have failed, at most a few seconds. The kinds must be
+    /// subscribed.
     pub async fn wait_until_settled(&self, kinds: &BTreeSet<GroupKind>) {
-        let _ = kinds;
-        unimplemented!()
+        let mut changes = self.kind_changed.subscribe();
+        let are_settled = |(): &()| kinds.iter().all(|kind| self.watches.is_settled(kind));
+        // Kinds that are not settled by then are read from the API server.
+        let _ = tokio::time::timeout(SETTLE_TIMEOUT, changes.wait_for(are_settled)).await;
     }
 
     /// Returns true if the objects of a kind have namespaces. Discovers the kind if necessary.
@@ -129,15 +112,21 @@ impl Objects {
     /// # Errors
     /// The kind is not installed, or discovery fails.
     pub async fn is_namespaced(&self, id: &ObjectId) -> Result<bool, ObjectError> {
-        let _ = id;
-        unimplemented!()
+        Ok(self.resource(id).await?.is_namespaced)
     }
 
     /// Returns an object from the cache only.
     #[must_use]
     pub fn cached(&self, id: &ObjectId) -> CachedObject {
-        let _ = id;
-        unimplemented!()
+        let kind = id.group_kind();
+        match self.watches.object(&kind, &id.api_version, &id.namespace, &id.name) {
+            ObjectState::Found(object) => {
+                let value = object.to_value(&id.api_version, &id.kind);
+                value.map_or(CachedObject::Unknown, CachedObject::Found)
+            }
+            ObjectState::Absent => CachedObject::Absent,
+            ObjectState::Unknown => CachedObject::Unknown,
+        }
     }
 
     /// Returns an object from the cache, or from the API server if the cache does not have it.
@@ -145,8 +134,40 @@ impl Objects {
     /// # Errors
     /// The kind is not installed, or the request fails.
     pub async fn get(&self, id: &ObjectId) -> Result<Option<Value>, ObjectError> {
-        let _ = id;
-        unimplemented!()
+        if let CachedObject::Found(object) = self.cached(id) {
+            return Ok(Some(object));
+        }
+        self.read(id).await
+    }
+
+    /// Returns an object from the API server.
+    ///
+    /// # Errors
+    /// The kind is not installed, or the request fails.
+    pub async fn read(&self, id: &ObjectId) -> Result<Option<Value>, ObjectError> {
+        match self.route(id).await?.send(&self.client, Request::Get).await {
+            Err(ObjectError::Api(error)) if error.is_not_found() => Ok(None),
+            result => result.map(Some),
+        }
+    }
+
+    /// Returns the cached object if it is newer than `object`, or else `object`.
+    #[must_use]
+    pub fn newer(&self, id: &ObjectId, object: Value) -> Value {
+        let version = |object: &Value| {
+            let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+            version.unwrap_or_default().to_owned()
+        };
+        match self.cached(id) {
+            CachedObject::Found(cached) if is_older(&version(&object), &version(&cached)) => cached,
+            _ => object,
+        }
+    }
+
+    /// Returns the number of watches, and of objects in memory.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        self.watches.size()
     }
 
     /// Creates an object. Returns it as stored.
@@ -154,8 +175,10 @@ impl Objects {
     /// # Errors
     /// Conflict (409, reason AlreadyExists) if it exists.
     pub async fn create(&self, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
-        let _ = (object, is_dry_run);
-        unimplemented!()
+        let id = ObjectId::of(object);
+        let request = Request::Create(object, parameters(is_dry_run));
+        let created = self.route(&id).await?.send(&self.client, request).await?;
+        Ok(self.written(&id, created, is_dry_run, true))
     }
 
     /// Applies a JSON merge patch. Returns the object as stored.
@@ -163,8 +186,13 @@ impl Objects {
     /// # Errors
     /// The kind is not installed, or the request fails.
     pub async fn patch(&self, id: &ObjectId, patch: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
-        let _ = (id, patch, is_dry_run);
-        unimplemented!()
+        let parameters = PatchParams {
+            dry_run: is_dry_run,
+            ..PatchParams::apply(FIELD_MANAGER)
+        };
+        let request = Request::Patch(Patch::Merge(patch), parameters);
+        let patched = self.route(id).await?.send(&self.client, request).await?;
+        Ok(self.written(id, patched, is_dry_run, false))
     }
 
     /// Replaces an object; it names the resource version that it replaces. Returns the object as stored.
@@ -172,16 +200,71 @@ impl Objects {
     /// # Errors
     /// The kind is not installed, or the request fails.
     pub async fn replace(&self, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
-        let _ = (object, is_dry_run);
-        unimplemented!()
+        let id = ObjectId::of(object);
+        let request = Request::Replace(object, parameters(is_dry_run));
+        let replaced = self.route(&id).await?.send(&self.client, request).await?;
+        Ok(self.written(&id, replaced, is_dry_run, false))
     }
 
-    /// Deletes the object with this UID. An object that is gone, or has another UID, is no error.
+    /// Deletes the object with this UID. An object that is gone, or has another UID, is no error. The cache has it until
+    /// the watch delivers its deletion.
     ///
     /// # Errors
     /// The kind is not installed, or the request fails.
     pub async fn delete(&self, id: &ObjectId, uid: &str, propagation: Propagation) -> Result<(), ObjectError> {
-        let _ = (id, uid, propagation);
-        unimplemented!()
+        // No object has an empty UID, so that the deletion would seem to succeed.
+        if uid.is_empty() {
+            let message = format!("failed to delete {} {:?}: its UID is unknown", id.kind, id.name);
+            return Err(ApiError::bad_request(message).into());
+        }
+        let parameters = DeleteParams {
+            propagation_policy: Some(match propagation {
+                Propagation::Background => PropagationPolicy::Background,
+                Propagation::Foreground => PropagationPolicy::Foreground,
+            }),
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let route = self.route(id).await?;
+        match route.send(&self.client, Request::Delete(parameters)).await {
+            Err(ObjectError::Api(error)) if error.is_not_found() || requests::is_other_uid(&error) => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    async fn resource(&self, id: &ObjectId) -> Result<Resource, ObjectError> {
+        let resolved = self.watches.resolve(&id.group_kind()).await;
+        let resolved = resolved.map_err(|error| ApiError::unavailable(error.to_string()))?;
+        resolved.ok_or_else(|| id.not_installed())
+    }
+
+    async fn route(&self, id: &ObjectId) -> Result<Route, ObjectError> {
+        Route::new(id, &self.resource(id).await?)
+    }
+
+    /// Puts the response to a write into the cache. Returns the response.
+    fn written(&self, id: &ObjectId, response: Value, is_dry_run: bool, is_created: bool) -> Value {
+        if !is_dry_run
+            && watches::is_selected(&response)
+            && let Some(object) = response.as_object()
+        {
+            let object = Object::of(object.clone());
+            self.watches
+                .assume_object(&id.group_kind(), &id.api_version, object, is_created);
+        }
+        response
     }
 }
+
+fn parameters(is_dry_run: bool) -> PostParams {
+    PostParams {
+        dry_run: is_dry_run,
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -34,6 +34,10 @@ pub enum Unsupported {
         name: String,
         feature: String,
     },
+    /// An annotation by which the Application is applied with other rights.
+    Annotation(String),
+    /// A setting of the process.
+    FeatureGate(String),
 }
 
 impl Display for Unsupported {
@@ -45,6 +49,8 @@ impl Display for Unsupported {
             Self::Policy { name, type_ } => write!(f, "policy {name} of type {type_}"),
             Self::Cluster { cluster, place } => write!(f, "cluster {cluster} in {place}"),
             Self::Component { name, feature } => write!(f, "component {name} with {feature}"),
+            Self::Annotation(name) => write!(f, "annotation {name}"),
+            Self::FeatureGate(name) => write!(f, "feature gate {name}"),
         }
     }
 }

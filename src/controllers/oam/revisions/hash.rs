@@ -30,11 +30,17 @@ pub fn hash(spec: &ApplicationRevisionSpec) -> Result<String, serde_json::Error>
         "workflow": serde_json::to_value(spec.workflow.as_ref().map(|workflow| &workflow.spec))?,
         "referredObjects": spec.referred_objects,
     });
+    Ok(hash_of_json(&contents))
+}
+
+/// Returns the hash of JSON, independent of the order of fields.
+#[must_use]
+pub fn hash_of_json(contents: &Value) -> String {
     let mut text = String::new();
-    write_canonical(&contents, &mut text);
+    write_canonical(contents, &mut text);
     let digest = Sha256::digest(text.as_bytes());
     let digits: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{PREFIX}{digits}"))
+    format!("{PREFIX}{digits}")
 }
 
 /// Returns true for a hash that [`hash`] computed.

@@ -14,7 +14,7 @@ mod tests;
 pub use compare::{has_same_application, has_same_contents};
 pub use decide::{Candidate, Decision, Recorded, decide};
 pub use encoding::{RevisionError, compress, expand};
-pub use hash::{hash, is_own_hash};
+pub use hash::{hash, hash_of_json, is_own_hash};
 pub use record::{metadata, refreshed};
 pub use release::{is_release_of, recorded_application};
 pub use retention::{expendable, in_use};

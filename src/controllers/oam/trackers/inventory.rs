@@ -89,6 +89,8 @@ fn publish_version(annotation: Option<&String>) -> Option<&str> {
 pub enum InventoryError {
     #[error("resourcetracker {tracker} can't be decoded: {cause}")]
     Undecodable { tracker: String, cause: DecodeError },
+    #[error("resourcetracker {tracker} can't be decoded: {cause}")]
+    Invalid { tracker: String, cause: String },
     #[error(
         "resourcetracker {tracker} exists but controlled by another application (uid: {uid}); \
          take it over with `portolan app adopt`, or check it and delete it manually"

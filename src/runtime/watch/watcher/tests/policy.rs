@@ -52,6 +52,7 @@ async fn objects_are_removed_with_an_optional_definition_but_not_with_a_required
     let watch = scripted_with(ErrorPolicy::Optional, vec![list_fails(404), list_fails(404)]);
     advance(70).await;
     assert_eq!(watch.notifications(), ["not served", "not served"]);
+    assert!(!watch.store.is_synced() && watch.store.is_synced_or_not_served());
 }
 
 #[tokio::test(start_paused = true)]

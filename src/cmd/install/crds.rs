@@ -8,9 +8,9 @@ use kube::{
     runtime::{conditions::is_crd_established, wait::await_condition},
 };
 
-use super::flags::cluster::ClusterFlags;
-use super::{Error, failed_to, output};
 use crate::api;
+use crate::cmd::flags::cluster::ClusterFlags;
+use crate::cmd::{Error, failed_to, output};
 use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::call;
 
@@ -30,8 +30,30 @@ pub struct Crds {
     pub cluster: ClusterFlags,
 }
 
+/// Install the custom resource definitions of KubeVela, or others; same as `portolan crds --apply`
+#[derive(Args, Debug)]
+pub struct InstallCrds {
+    /// Resources as in `portolan crds`
+    #[arg(default_value = api::oam::GROUP)]
+    pub names: Vec<String>,
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+}
+
+impl InstallCrds {
+    pub(in crate::cmd) async fn execute(self) -> Result<(), Error> {
+        let Self { names, cluster } = self;
+        let crds = Crds {
+            names,
+            apply: true,
+            cluster,
+        };
+        crds.execute().await
+    }
+}
+
 impl Crds {
-    pub(super) async fn execute(self) -> Result<(), Error> {
+    pub(in crate::cmd) async fn execute(self) -> Result<(), Error> {
         let definitions = select(&self.names)?;
         if !self.apply {
             return output::print(&api::crds_yaml(&definitions));

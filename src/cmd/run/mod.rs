@@ -1,24 +1,28 @@
+pub mod kubevela;
+mod process;
+
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 
-use super::flags::cluster::{ClusterFlags, kubeapps_namespace, lease_namespace};
-use super::flags::database::DatabaseFlags;
-use super::flags::deprecated::DeprecatedFlags;
-use super::flags::fetch::{ContentFlags, FetchFlags};
-use super::flags::parse::{boolean, duration, seconds};
-use super::flags::resources::ResourceFlags;
-use super::flags::{count, non_empty};
-use super::{Error, failed_to, progress};
 use crate::api::NamespacedName;
+use crate::cmd::flags::cluster::{ClusterFlags, kubeapps_namespace};
+use crate::cmd::flags::database::DatabaseFlags;
+use crate::cmd::flags::deprecated::DeprecatedFlags;
+use crate::cmd::flags::fetch::{ContentFlags, FetchFlags};
+use crate::cmd::flags::parse::{boolean, duration, seconds};
+use crate::cmd::flags::resources::ResourceFlags;
+use crate::cmd::flags::{count, non_empty};
+use crate::cmd::{Error, failed_to, progress};
 use crate::controllers::application::kinds::ComponentKinds;
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
 use crate::controllers::apprepository::spec::{Defaults, ProxyNamespaces};
-use crate::controllers::{application, apprepository};
+use crate::controllers::{application, apprepository, oam};
 use crate::manager::{self, DatabaseOptions, Options, PasswordSecret, SourceOptions, shutdown};
 use crate::runtime::cron::Intervals;
-use crate::runtime::kube_client::{ConnectOptions, RequestLimits};
+use crate::runtime::kube_client::ConnectOptions;
 use crate::server::{ListenAddress, RESERVED_CONNECTIONS};
+use kubevela::KubeVela;
 
 /// The Secret with the password of Kubeapps' Postgres.
 const KUBEAPPS_SECRET: &str = "kubeapps-db";
@@ -26,6 +30,11 @@ const KUBEAPPS_SECRET: &str = "kubeapps-db";
 /// Run the controllers
 ///
 /// The first SIGTERM or SIGINT ends the process within --drain-timeout, a second one immediately.
+///
+/// With oam in --controllers, all flags of KubeVela's vela-core are accepted with their defaults, such as --metrics-addr,
+/// --health-addr, --leader-election-namespace, --concurrent-reconciles, --application-re-sync-period and --feature-gates; so
+/// are --cue-evaluator, --cue-workers, --cue-timeout, --cue-memory, --strict-validation, --respect-hpa and --compat-version.
+/// docs/oam.md lists them. A flag that neither of both knows is then a warning.
 #[derive(Args, Debug)]
 pub struct Run {
     /// Controllers to run; with --manifests or --once only apprepository runs
@@ -112,6 +121,9 @@ pub struct Run {
     pub service: ServiceFlags,
     #[command(flatten)]
     pub deprecated: DeprecatedFlags,
+    /// Set if the controller oam is enabled.
+    #[arg(skip)]
+    pub kubevela: Option<Box<KubeVela>>,
 }
 
 #[derive(Args, Debug)]
@@ -195,6 +207,9 @@ pub enum ControllerName {
     /// Reports the readiness of Applications (app.k8s.io)
     #[value(name = application::NAME)]
     Application,
+    /// Deploys Applications (core.oam.dev)
+    #[value(name = oam::NAME)]
+    Oam,
 }
 
 fn http_connections(text: &str) -> Result<usize, String> {
@@ -207,12 +222,15 @@ fn http_connections(text: &str) -> Result<usize, String> {
 }
 
 impl Run {
-    pub(super) async fn execute(self) -> Result<(), Error> {
+    pub(in crate::cmd) async fn execute(self) -> Result<(), Error> {
         self.deprecated.warn();
         if self.applications.is_some() {
             tracing::warn!("--applications is deprecated, use --controllers=apprepository to disable Applications");
         }
         let options = self.options()?;
+        if let Some(kubevela) = self.kubevela.as_ref().filter(|_| options.oam.is_some()) {
+            kubevela.log();
+        }
         let shutdown = shutdown::on_signal().map_err(failed_to("listen for signals"))?;
         let running = options
             .apprepository
@@ -231,19 +249,16 @@ impl Run {
         Ok(result?)
     }
 
-    pub(super) fn options(&self) -> Result<Options, Error> {
+    pub(in crate::cmd) fn options(&self) -> Result<Options, Error> {
         let source = match &self.manifests {
             Some(directory) => SourceOptions::Directory(directory.clone()),
             None => SourceOptions::Cluster(ConnectOptions {
-                limits: Some(RequestLimits {
-                    inflight: count(self.api.kube_api_inflight),
-                    per_second: NonZeroU32::new(self.api.kube_api_qps),
-                }),
+                limits: Some(self.request_limits()),
                 ..self.cluster.connect_options()?
             }),
         };
         let service = &self.service;
-        if service.enable_leader_election && self.manifests.is_some() {
+        if self.has_leader_election() && self.manifests.is_some() {
             return Err(Error::Usage(
                 "--enable-leader-election requires a cluster and cannot be used with --manifests".to_owned(),
             ));
@@ -263,26 +278,29 @@ impl Run {
             namespace: self.watch_namespace().map(str::to_owned),
         });
         let apprepository = is_enabled(ControllerName::AppRepository).then(|| self.apprepository());
-        if apprepository.is_none() && application.is_none() {
+        let oam = self.oam().filter(|_| can_run_applications);
+        let oam = oam.map(|flags| flags.to_options(self.watch_namespace().map(str::to_owned)));
+        let oam = oam.transpose().map_err(Error::Usage)?;
+        if apprepository.is_none() && application.is_none() && oam.is_none() {
             return Err(Error::Usage(
                 "no controller to run; --manifests and --once require --controllers=apprepository".to_owned(),
             ));
         }
-        let lease_namespace = || lease_namespace(self.namespace.as_deref());
         Ok(Options {
             source,
             apprepository: apprepository.transpose()?,
             application,
+            oam,
             database: self.database()?,
             cluster_id: self.cluster_id.trim().to_owned(),
             queue_rate: self.syncing.queue_rate,
             queue_burst: self.syncing.queue_burst,
-            listen: service.metrics_addr.as_ref().unwrap_or(&service.listen).clone(),
-            metrics_listen: service.metrics_bind_address.clone(),
+            listeners: self.listeners()?,
+            profiling: self.profiling()?,
             metrics_auth: service.metrics_auth,
             http_connections: service.http_connections,
             drain_timeout: service.drain_timeout,
-            lease_namespace: service.enable_leader_election.then(lease_namespace),
+            leader_election: self.leader_election()?,
         })
     }
 

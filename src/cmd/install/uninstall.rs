@@ -2,9 +2,9 @@ use clap::Args;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::flags::{cluster::ClusterFlags, non_empty};
-use super::{Error, failed_to, output};
 use crate::api::{Application, Guarded};
+use crate::cmd::flags::{cluster::ClusterFlags, non_empty};
+use crate::cmd::{Error, failed_to, output};
 use crate::controllers::application::cached::CachedApplication;
 use crate::controllers::application::owners::finalizer::{
     Released, has_finalizer, must_release, release, remove_finalizer,
@@ -28,7 +28,7 @@ pub struct Uninstall {
 }
 
 impl Uninstall {
-    pub(super) async fn execute(self) -> Result<(), Error> {
+    pub(in crate::cmd) async fn execute(self) -> Result<(), Error> {
         let client = self.cluster.client().await?;
         let applications: Api<Guarded<Application>> = match non_empty(self.namespace.as_deref()) {
             Some(namespace) => Api::namespaced(client.clone(), namespace),

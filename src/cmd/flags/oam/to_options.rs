@@ -1,0 +1,170 @@
+//! The options of the controller.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::gates::Gate;
+use super::options::{Bytes, OamFlags};
+use super::words::ApplyOnce;
+use crate::api::oam::compression::Format;
+use crate::controllers::oam::dispatch::admission::{Admission, ResourceTypes};
+use crate::controllers::oam::dispatch::decide::{self, UpdateMethod};
+use crate::controllers::oam::{ControllerVersions, Options, Shard, workflow};
+use crate::cue;
+
+/// The version of KubeVela whose behavior the controller has.
+const COMPAT_VERSION: &str = "v1.11.0-alpha.1";
+
+/// The name of KubeVela's Lease, and the prefix of those of other shards.
+const LEASE: &str = "kubevela";
+
+/// The shard of Applications without a shard.
+const MASTER: &str = "master";
+
+/// Shorter periods would keep a worker busy with nothing.
+const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(10);
+
+impl OamFlags {
+    /// Returns the options of the controller for a namespace, or for all.
+    ///
+    /// # Errors
+    /// A value is invalid.
+    pub fn to_options(&self, namespace: Option<String>) -> Result<Options, String> {
+        let resource_types = ResourceTypes::parse(&self.allow_resource_types)
+            .map_err(|error| format!("invalid value for --allow-resource-types: {error}"))?;
+        let is_enabled = |gate| self.feature_gates.is_enabled(gate);
+        Ok(Options {
+            workers: at_least_one(self.concurrent_reconciles),
+            namespace,
+            definition_namespace: self.definition_namespace.clone(),
+            resync_period: self.application_resync_period.max(MIN_RESYNC_PERIOD),
+            pass_timeout: non_zero("reconcile-timeout", self.reconcile_timeout)?,
+            revision_limit: count(self.application_revision_limit),
+            definition_revision_limit: count(self.definition_revision_limit),
+            compat_version: self.compat_version().to_owned(),
+            versions: ControllerVersions {
+                are_required_of_applications: self.ignore_apps_without_version,
+                are_required_of_definitions: self.ignore_definitions_without_version,
+            },
+            shard: if self.enable_sharding {
+                Shard::Id(self.shard_id.clone())
+            } else {
+                Shard::Disabled
+            },
+            workflow: workflow::Settings {
+                max_retries: self.max_step_retries,
+                max_wait_backoff: seconds(self.max_wait_backoff_seconds),
+                max_failed_backoff: seconds(self.max_failed_backoff_seconds),
+                suspend_on_failure: is_enabled(Gate::EnableSuspendOnFailure),
+            },
+            dispatch: decide::Settings {
+                update: if is_enabled(Gate::ApplyResourceByReplace) {
+                    UpdateMethod::Replace
+                } else {
+                    UpdateMethod::Patch
+                },
+                can_take_over: is_enabled(Gate::LegacyResourceOwnerValidation),
+            },
+            max_concurrent_writes: at_least_one(self.max_dispatch_concurrent),
+            admission: Admission {
+                allow_cross_namespace: self.allow_cross_namespace,
+                resource_types,
+            },
+            apply_once: self.apply_once != ApplyOnce::Off || is_enabled(Gate::ApplyOnce),
+            tracker_format: self.format(Gate::ZstdResourceTracker, Gate::GzipResourceTracker),
+            revision_format: self.format(Gate::ZstdApplicationRevision, Gate::GzipApplicationRevision),
+            respects_autoscalers: self.respect_hpa,
+            is_strict: self.strict_validation || is_enabled(Gate::ValidateUndeclaredParameters),
+            has_stages: is_enabled(Gate::MultiStageComponentApply),
+            has_dry_run: is_enabled(Gate::PreDispatchDryRun),
+            requires_authentication: is_enabled(Gate::AuthenticateApplication),
+            evaluator: self.evaluator()?,
+        })
+    }
+
+    fn evaluator(&self) -> Result<cue::Options, String> {
+        let Bytes(memory) = self.cue_memory;
+        let program = self.cue_evaluator.trim();
+        Ok(cue::Options {
+            program: (!program.is_empty()).then(|| PathBuf::from(program)),
+            workers: NonZeroUsize::new(count(self.cue_workers)).unwrap_or(NonZeroUsize::MIN),
+            timeout: non_zero("cue-timeout", self.cue_timeout)?,
+            memory,
+        })
+    }
+
+    /// Zstd wins, as in KubeVela.
+    fn format(&self, zstd: Gate, gzip: Gate) -> Option<Format> {
+        let formats = [(zstd, Format::Zstd), (gzip, Format::Gzip)];
+        let mut enabled = formats
+            .into_iter()
+            .filter(|(gate, _)| self.feature_gates.is_enabled(*gate));
+        enabled.next().map(|(_, format)| format)
+    }
+
+    #[must_use]
+    pub fn compat_version(&self) -> &str {
+        match self.compat_version.trim() {
+            "" => COMPAT_VERSION,
+            version => version,
+        }
+    }
+
+    /// Returns the name of KubeVela's Lease for the same flags, so that only one of both leads.
+    #[must_use]
+    pub fn lease_name(&self) -> String {
+        let mut name = LEASE.to_owned();
+        if self.ignore_apps_without_version {
+            let version = self.compat_version().replace('.', "-").to_lowercase();
+            name = format!("{name}-{version}");
+        }
+        if self.enable_sharding && self.shard_id != MASTER {
+            name = format!("{name}-{}", self.shard_id);
+        }
+        name
+    }
+
+    /// Returns warnings about flags that are set and not supported yet.
+    #[must_use]
+    pub fn unsupported(&self) -> Vec<String> {
+        let flags = [
+            ("--use-webhook", self.use_webhook),
+            ("--authentication-with-user", self.authentication_with_user),
+            ("--log-file-path", !self.log_file_path.is_empty()),
+            (
+                "--optimize-disable-application-revision",
+                self.disable_application_revision,
+            ),
+            ("--optimize-disable-component-revision", self.disable_component_revision),
+            ("--ref-objects-available-scope", self.ref_objects_scope != "global"),
+        ];
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
+        let mut warnings: Vec<_> = flags
+            .map(|(flag, _)| format!("{flag} is not supported yet and ignored"))
+            .collect();
+        if self.apply_once == ApplyOnce::On {
+            warnings.push("--apply-once-only=on has the effect of force: deleted objects stay deleted".to_owned());
+        }
+        warnings
+    }
+}
+
+fn count(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn at_least_one(number: u32) -> usize {
+    count(number).max(1)
+}
+
+fn seconds(number: u32) -> Duration {
+    Duration::from_secs(number.into())
+}
+
+fn non_zero(flag: &str, duration: Duration) -> Result<Duration, String> {
+    match duration {
+        Duration::ZERO => Err(format!("invalid value for --{flag}: must be greater than zero")),
+        duration => Ok(duration),
+    }
+}

@@ -1,0 +1,160 @@
+//! Applications and the objects that record their state, in memory.
+
+mod event_handler;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use kube::{Client, ResourceExt};
+use parking_lot::RwLock;
+
+pub use event_handler::{EventHandler, key, uses_revision};
+
+use super::trackers::{InventoryError, Tracker};
+use crate::api::NamespacedName;
+use crate::api::oam::{Application, ApplicationRevision, ResourceTracker, labels};
+use crate::controllers::Task;
+use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Store, Stored, cluster_informer, informer};
+
+/// The caches of the Application controller. Clones share them.
+#[derive(Clone, Default)]
+pub struct Caches {
+    pub applications: Store<Cached<Application>>,
+    pub revisions: Store<Cached<ApplicationRevision>>,
+    pub trackers: Store<Cached<ResourceTracker>>,
+    members: Arc<RwLock<Members>>,
+}
+
+/// Names of objects by Application.
+#[derive(Default)]
+struct Members {
+    trackers: HashMap<NamespacedName, BTreeSet<NamespacedName>>,
+    revisions: HashMap<NamespacedName, BTreeSet<NamespacedName>>,
+}
+
+impl Caches {
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.applications.is_synced() && self.revisions.is_synced() && self.trackers.is_synced()
+    }
+
+    pub async fn wait_until_synced(&self) {
+        self.applications.wait_until_synced().await;
+        self.revisions.wait_until_synced().await;
+        self.trackers.wait_until_synced().await;
+    }
+
+    /// Returns the watches. They never end.
+    pub fn sources(&self, client: &Client, scope: &Scope, handler: EventHandler) -> Vec<Task> {
+        let handler = Arc::new(handler);
+        let on_application = Arc::clone(&handler);
+        let applications = informer::<Application, _>(
+            client.clone(),
+            scope.clone(),
+            ErrorPolicy::Optional,
+            self.applications.clone(),
+            move |change| on_application.on_application(&change),
+        );
+        let members = Arc::clone(&self.members);
+        let revisions = informer::<ApplicationRevision, _>(
+            client.clone(),
+            scope.clone(),
+            ErrorPolicy::Optional,
+            self.revisions.clone(),
+            move |change| update(&mut members.write().revisions, &change, application_of_revision),
+        );
+        let members = Arc::clone(&self.members);
+        let trackers = cluster_informer::<ResourceTracker, _>(
+            client.clone(),
+            ErrorPolicy::Optional,
+            self.trackers.clone(),
+            move |change| {
+                update(&mut members.write().trackers, &change, application_of_tracker);
+                handler.on_tracker(&change);
+            },
+        );
+        vec![applications.boxed(), revisions.boxed(), trackers.boxed()]
+    }
+
+    /// Returns the trackers of an Application, decoded.
+    ///
+    /// # Errors
+    /// One of them is invalid.
+    pub fn trackers_of(&self, application: &NamespacedName) -> Result<Vec<Tracker>, InventoryError> {
+        let names = self
+            .members
+            .read()
+            .trackers
+            .get(application)
+            .cloned()
+            .unwrap_or_default();
+        let found = names.iter().filter_map(|name| self.trackers.get(name));
+        let decoded = found.map(|tracker| match tracker {
+            Cached::Object(tracker) => Tracker::decode(tracker),
+            Cached::Invalid { meta, error } => Err(InventoryError::Invalid {
+                tracker: meta.name.clone().unwrap_or_default(),
+                cause: error,
+            }),
+        });
+        decoded.collect()
+    }
+
+    /// Returns the revisions of an Application that can be decoded.
+    #[must_use]
+    pub fn revisions_of(&self, application: &NamespacedName) -> Vec<Arc<ApplicationRevision>> {
+        let names = self
+            .members
+            .read()
+            .revisions
+            .get(application)
+            .cloned()
+            .unwrap_or_default();
+        let found = names.iter().filter_map(|name| self.revisions.get(name));
+        found.filter_map(|revision| revision.object().cloned()).collect()
+    }
+}
+
+fn update<K: kube::Resource + Clone>(
+    members: &mut HashMap<NamespacedName, BTreeSet<NamespacedName>>,
+    change: &Change<Cached<K>>,
+    application_of: fn(&kube::core::ObjectMeta) -> Option<NamespacedName>,
+) {
+    let (old, new) = match change {
+        Change::Applied { old, new, .. } => (old.as_ref(), Some(new)),
+        Change::Deleted(old) | Change::MissingFromList(old) => (Some(old), None),
+        Change::Synced { .. } => (None, None),
+    };
+    let entry = |object: &Cached<K>| Some((application_of(object.meta())?, object.key()));
+    let (old, new) = (old.and_then(entry), new.and_then(entry));
+    if old == new {
+        return;
+    }
+    if let Some((application, name)) = old
+        && let Some(names) = members.get_mut(&application)
+    {
+        names.remove(&name);
+        if names.is_empty() {
+            members.remove(&application);
+        }
+    }
+    if let Some((application, name)) = new {
+        members.entry(application).or_default().insert(name);
+    }
+}
+
+fn application_of_tracker(meta: &kube::core::ObjectMeta) -> Option<NamespacedName> {
+    let labels = meta.labels.as_ref()?;
+    let name = labels.get(labels::APP_NAME)?;
+    Some(NamespacedName::new(labels.get(labels::APP_NAMESPACE)?, name))
+}
+
+fn application_of_revision(meta: &kube::core::ObjectMeta) -> Option<NamespacedName> {
+    let name = meta.labels.as_ref()?.get(labels::APP_NAME)?;
+    Some(NamespacedName::new(meta.namespace.clone()?, name))
+}
+
+/// Returns true if an object has a newer version than before by somebody else: the store holds our own writes.
+fn is_changed<K: ResourceExt>(old: Option<&K>, new: &K) -> bool {
+    old.is_some_and(|old| old.resource_version() != new.resource_version())
+}

@@ -1,0 +1,208 @@
+//! The objects of trackers that are being deleted.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::decide::{Decision, decide, is_managed};
+use super::failures::Failures;
+use super::{Collector, Subject, trackers};
+use crate::api::oam::ManagedResource;
+use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId, Propagation};
+use crate::controllers::oam::trackers::{Inventory, Owners, ResourceKey, Tracker, display_name};
+
+/// An object that a tracker owns.
+pub(super) struct Candidate<'a> {
+    pub tracker: &'a Tracker,
+    pub entry: &'a ManagedResource,
+    pub state: State,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum State {
+    /// The object does not exist, or does not belong to the Application.
+    Gone,
+    /// The cache lacks the object. It may be older than the object.
+    Unconfirmed,
+    /// The kind is not cached.
+    Unknown,
+    Delete {
+        uid: String,
+    },
+    /// A JSON merge patch, after which the object no longer belongs to the Application.
+    Release(Value),
+    Waiting,
+    Failed,
+    /// The object is in a cluster that is not served.
+    Remote,
+}
+
+impl State {
+    fn of(live: Option<&Value>, subject: &Subject<'_>, entry: &ManagedResource) -> Self {
+        let Some(live) = live.filter(|live| is_managed(live, &subject.app.name)) else {
+            return Self::Gone;
+        };
+        match decide(subject, entry, live) {
+            Decision::Leave => Self::Gone,
+            Decision::Release(patch) => Self::Release(patch),
+            Decision::Delete { uid } => Self::Delete { uid },
+            Decision::Wait => Self::Waiting,
+        }
+    }
+
+    /// Returns true if the object exists also after this pass.
+    pub fn is_existing(&self) -> bool {
+        matches!(self, Self::Delete { .. } | Self::Waiting | Self::Failed | Self::Remote)
+    }
+}
+
+impl Collector {
+    /// Returns the objects of trackers that are being deleted, as far as the cache knows them.
+    pub(super) fn candidates<'a>(&self, subject: &Subject<'_>, inventory: &'a Inventory) -> Vec<Candidate<'a>> {
+        let owners = Owners::of(inventory);
+        let deleting = trackers(inventory).filter(|tracker| tracker.is_deleting());
+        let is_owned = |tracker: &Tracker, entry: &ManagedResource| {
+            let owner = owners.owner(&ResourceKey::of(entry));
+            owner.is_none_or(|owner| owner.name() == tracker.name())
+        };
+        deleting
+            .flat_map(|tracker| tracker.entries.iter().map(move |entry| (tracker, entry)))
+            .filter(|(tracker, entry)| is_owned(tracker, entry))
+            .map(|(tracker, entry)| self.candidate(subject, tracker, entry))
+            .collect()
+    }
+
+    fn candidate<'a>(&self, subject: &Subject<'_>, tracker: &'a Tracker, entry: &'a ManagedResource) -> Candidate<'a> {
+        Candidate {
+            tracker,
+            entry,
+            state: self.cached(subject, entry),
+        }
+    }
+
+    fn cached(&self, subject: &Subject<'_>, entry: &ManagedResource) -> State {
+        if !ResourceKey::of(entry).is_local() {
+            return State::Remote;
+        }
+        match self.objects.cached(&ObjectId::of_entry(entry)) {
+            CachedObject::Found(live) => State::of(Some(&live), subject, entry),
+            CachedObject::Absent => State::Unconfirmed,
+            CachedObject::Unknown => State::Unknown,
+        }
+    }
+
+    /// Reads objects that the cache does not know. Absence is confirmed only where something depends on it: the tracker
+    /// is about to be released, or all components are deleted in order.
+    pub(super) async fn look_up(
+        &self,
+        subject: &Subject<'_>,
+        candidates: &mut [Candidate<'_>],
+        confirms_all: bool,
+        failures: &mut Failures,
+    ) {
+        let kept: HashSet<_> = (candidates.iter())
+            .filter(|candidate| candidate.state.is_existing())
+            .map(|candidate| candidate.tracker.name())
+            .collect();
+        let is_read = |candidate: &Candidate<'_>| match candidate.state {
+            State::Unknown => true,
+            State::Unconfirmed => confirms_all || !kept.contains(candidate.tracker.name()),
+            _ => false,
+        };
+        let reads =
+            positions(candidates, is_read).map(async |(index, candidate)| (index, self.read(subject, candidate).await));
+        let states = self.concurrently(reads).await;
+        update(candidates, states, failures);
+    }
+
+    async fn read(&self, subject: &Subject<'_>, candidate: &Candidate<'_>) -> Result<State, String> {
+        let entry = candidate.entry;
+        match self.objects.get(&ObjectId::of_entry(entry)).await {
+            Ok(live) => Ok(State::of(live.as_ref(), subject, entry)),
+            Err(ObjectError::NotInstalled { .. }) => Ok(State::Gone),
+            Err(error) => Err(format!("failed to get {}: {error}", display_name(entry))),
+        }
+    }
+
+    /// Returns the trackers of the history whose objects are gone or belong to newer trackers.
+    pub(super) async fn without_objects<'a>(
+        &self,
+        subject: &Subject<'_>,
+        inventory: &'a Inventory,
+    ) -> Vec<&'a Tracker> {
+        let owners = Owners::of(inventory);
+        let mut found = Vec::new();
+        for tracker in &inventory.history {
+            let mut candidates: Vec<_> = owners
+                .owned_by(tracker)
+                .map(|entry| self.candidate(subject, tracker, entry))
+                .collect();
+            let is_settled = |candidate: &Candidate<'_>| {
+                !matches!(candidate.state, State::Gone | State::Unconfirmed | State::Unknown)
+            };
+            if candidates.iter().any(is_settled) {
+                continue;
+            }
+            // A tracker whose objects can't be read is kept.
+            self.look_up(subject, &mut candidates, true, &mut Failures::default())
+                .await;
+            if candidates.iter().all(|candidate| candidate.state == State::Gone) {
+                found.push(tracker);
+            }
+        }
+        found
+    }
+
+    /// Deletes and releases objects.
+    pub(super) async fn write(&self, candidates: &mut [Candidate<'_>], failures: &mut Failures) {
+        let is_written =
+            |candidate: &Candidate<'_>| matches!(candidate.state, State::Delete { .. } | State::Release(_));
+        let writes =
+            positions(candidates, is_written).map(async |(index, candidate)| (index, self.apply(candidate).await));
+        let states = self.concurrently(writes).await;
+        update(candidates, states, failures);
+    }
+
+    async fn apply(&self, candidate: &Candidate<'_>) -> Result<State, String> {
+        let id = ObjectId::of_entry(candidate.entry);
+        let (action, result, state) = match &candidate.state {
+            State::Delete { uid } => {
+                let result = self.objects.delete(&id, uid, Propagation::Background).await;
+                ("delete", result, State::Waiting)
+            }
+            State::Release(patch) => {
+                let result = self.objects.patch(&id, patch, false).await;
+                ("release", result.map(|_| ()), State::Gone)
+            }
+            state => return Ok(state.clone()),
+        };
+        match result {
+            Ok(()) => Ok(state),
+            Err(ObjectError::NotInstalled { .. }) => Ok(State::Gone),
+            Err(ObjectError::Api(error)) if error.is_not_found() => Ok(State::Gone),
+            // The object has changed since; the next pass decides again.
+            Err(ObjectError::Api(error)) if error.is_conflict() => Ok(State::Waiting),
+            Err(error) => Err(format!("failed to {action} {}: {error}", display_name(candidate.entry))),
+        }
+    }
+}
+
+fn positions<'c, 'a>(
+    candidates: &'c [Candidate<'a>],
+    is_chosen: impl Fn(&Candidate<'a>) -> bool,
+) -> impl Iterator<Item = (usize, &'c Candidate<'a>)> {
+    let candidates = candidates.iter().enumerate();
+    candidates.filter(move |(_, candidate)| is_chosen(candidate))
+}
+
+fn update(candidates: &mut [Candidate<'_>], states: Vec<(usize, Result<State, String>)>, failures: &mut Failures) {
+    for (index, state) in states {
+        let state = state.unwrap_or_else(|failure| {
+            failures.push(failure);
+            State::Failed
+        });
+        if let Some(candidate) = candidates.get_mut(index) {
+            candidate.state = state;
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The decision about one object, from its record, the live object and the policies alone.
+
+use serde_json::{Value, json};
+
+use super::Subject;
+use crate::api::NamespacedName;
+use crate::api::oam::ManagedResource;
+use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE};
+use crate::controllers::oam::dispatch::bookkeeping::{SHARED_BY, annotation, label};
+use crate::controllers::oam::policies::{GarbageCollectStrategy, Propagation, Target};
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Decision {
+    /// The object stays as it is.
+    Leave,
+    /// A JSON merge patch, after which the object no longer belongs to the Application.
+    Release(Value),
+    /// Delete the object with this UID.
+    Delete { uid: String },
+    /// The object is being deleted.
+    Wait,
+}
+
+/// Returns true if the Application owns or shares an object. Other objects of that name are not its own.
+pub(super) fn is_managed(live: &Value, app: &NamespacedName) -> bool {
+    is_owner(live, app) || sharers(live).any(|sharer| sharer == *app)
+}
+
+fn is_owner(live: &Value, app: &NamespacedName) -> bool {
+    label(live, APP_NAME) == Some(&app.name) && label(live, APP_NAMESPACE) == Some(&app.namespace)
+}
+
+/// Iterates over the Applications that share an object, the owner first.
+fn sharers(live: &Value) -> impl Iterator<Item = NamespacedName> {
+    let keys = annotation(live, SHARED_BY)
+        .unwrap_or_default()
+        .split(',')
+        .map(str::trim);
+    keys.filter(|key| !key.is_empty()).map(|key| {
+        // As in KubeVela.
+        let (namespace, name) = key.split_once('/').unwrap_or(("default", key));
+        NamespacedName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    })
+}
+
+/// Decides about an object that the Application manages and no longer needs.
+pub(super) fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Value) -> Decision {
+    let recorded = entry.raw.as_ref().and_then(|manifest| manifest.parse().ok());
+    let target = Target::of(recorded.as_ref().unwrap_or(live));
+    if subject.read_only.contains(&target) {
+        return Decision::Leave;
+    }
+    let app = &subject.app.name;
+    let others: Vec<_> = sharers(live).filter(|sharer| sharer != app).collect();
+    if let Some(next) = others.first() {
+        let next = is_owner(live, app).then_some(next);
+        return Decision::Release(hand_over(live, &others, next));
+    }
+    let is_kept = entry.skip_gc
+        || subject.orphans_all
+        || subject.rules.strategy(&target) == GarbageCollectStrategy::Never
+        || subject.rules.propagation(&target) == Some(Propagation::Orphan);
+    let metadata = |name: &str| live.get("metadata")?.get(name)?.as_str();
+    match metadata("uid") {
+        _ if is_kept => Decision::Release(without_owner(live)),
+        Some(uid) if metadata("deletionTimestamp").is_none() => Decision::Delete { uid: uid.to_owned() },
+        _ => Decision::Wait,
+    }
+}
+
+/// Returns the patch that removes the Application from the sharers. `owner` is the next owner, if it changes.
+fn hand_over(live: &Value, sharers: &[NamespacedName], owner: Option<&NamespacedName>) -> Value {
+    let sharers: Vec<_> = sharers.iter().map(ToString::to_string).collect();
+    let mut metadata = json!({
+        "resourceVersion": resource_version(live),
+        "annotations": {SHARED_BY: sharers.join(",")},
+    });
+    if let Some(owner) = owner {
+        metadata["labels"] = json!({APP_NAME: owner.name, APP_NAMESPACE: owner.namespace});
+    }
+    json!({ "metadata": metadata })
+}
+
+fn without_owner(live: &Value) -> Value {
+    let mut metadata = json!({
+        "resourceVersion": resource_version(live),
+        "labels": {APP_NAME: null, APP_NAMESPACE: null},
+    });
+    if annotation(live, SHARED_BY).is_some() {
+        metadata["annotations"] = json!({SHARED_BY: null});
+    }
+    json!({ "metadata": metadata })
+}
+
+fn resource_version(live: &Value) -> Value {
+    live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default()
+}

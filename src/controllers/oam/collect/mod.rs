@@ -1,0 +1,302 @@
+//! Garbage collection: the objects of older versions of an Application, and of deleted Applications.
+//!
+//! ```text
+//!  mark: delete trackers ─► finalize: delete, release or hand over their objects ─► sweep: remove their finalizers
+//! ```
+//!
+//! The finalizer keeps a tracker until its objects are gone or recorded by a newer tracker. All state is in the API
+//! server, so a pass may end after any request.
+
+mod candidates;
+mod decide;
+mod failures;
+mod order;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use kube::{Client, ResourceExt};
+
+use super::objects::{ObjectError, ObjectId, Objects};
+use super::policies::{GarbageCollect, SelectedResources};
+use super::trackers::{AppIdentity, Inventory, ResourceKey, Tracker, check_mark};
+use crate::api::oam::{ManagedResource, labels};
+use candidates::{Candidate, State};
+pub use failures::CollectError;
+use failures::Failures;
+
+/// Collects the objects of Applications.
+pub struct Collector {
+    pub objects: Objects,
+    pub client: Client,
+    /// Maximum number of requests at the same time.
+    pub write_limit: usize,
+}
+
+/// An Application whose objects are collected.
+pub struct Subject<'a> {
+    pub app: &'a AppIdentity,
+    pub rules: &'a GarbageCollect,
+    /// Objects that are never written.
+    pub read_only: &'a SelectedResources,
+    /// All objects stay, without the labels of the Application (finalizer `app.oam.dev/orphan-resource`).
+    pub orphans_all: bool,
+    /// The components that depend on a component, by `dependsOn` or by an input from its outputs.
+    pub dependents: &'a BTreeMap<String, BTreeSet<String>>,
+}
+
+/// The trackers to delete.
+#[derive(Clone, Copy, Debug)]
+pub enum Mark<'a> {
+    /// None. The collection of those that are being deleted goes on.
+    No,
+    /// Those of older versions, after the workflow applied these objects.
+    History {
+        applied: &'a HashSet<ResourceKey>,
+        is_confirmed: bool,
+    },
+    /// All, because the Application is being deleted.
+    All,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    Done,
+    Waiting { message: String },
+}
+
+impl Collector {
+    /// Marks, finalizes and sweeps. Trackers that are marked or gone are updated in `inventory`.
+    ///
+    /// # Errors
+    /// If the older trackers must not be deleted, or requests failed. A failed request does not stop the others.
+    pub async fn collect(
+        &self,
+        subject: &Subject<'_>,
+        inventory: &mut Inventory,
+        mark: Mark<'_>,
+    ) -> Result<Progress, CollectError> {
+        retain(inventory, |tracker| !tracker.is_deleting() || has_finalizer(tracker));
+        let is_marked = match mark {
+            Mark::No => false,
+            Mark::History { .. } => !inventory.history.is_empty(),
+            Mark::All => trackers(inventory).next().is_some(),
+        };
+        if !is_marked && !trackers(inventory).any(Tracker::is_deleting) {
+            return Ok(Progress::Done);
+        }
+        let mut failures = Failures::default();
+        self.clear_namespaces(inventory).await?;
+        self.mark(subject, inventory, mark, &mut failures).await?;
+        let is_ordered = subject.rules.is_ordered_by_dependency() || matches!(mark, Mark::All);
+        let (released, progress) = self.finalize(subject, inventory, is_ordered, &mut failures).await;
+        self.sweep(inventory, &released, &mut failures).await;
+        failures.result().map(|()| progress)
+    }
+
+    /// Deletes ApplicationRevisions.
+    ///
+    /// # Errors
+    /// If requests failed. A failed request does not stop the others.
+    pub async fn delete_revisions(&self, namespace: &str, names: &[&str]) -> Result<(), CollectError> {
+        let delete = async |name: &str| {
+            (
+                name.to_owned(),
+                requests::delete_revision(&self.client, namespace, name).await,
+            )
+        };
+        let results: Vec<_> = self.concurrently(names.iter().copied().map(delete)).await;
+        let mut failures = Failures::default();
+        for (name, result) in results {
+            if let Err(error) = result {
+                failures.push(format!("failed to delete applicationrevision {name}: {error}"));
+            }
+        }
+        failures.result()
+    }
+
+    /// Sends requests. Boxed, because the compiler can't tell that the lazy requests are `Send`.
+    fn concurrently<'a, F>(&self, requests: impl Iterator<Item = F> + Send + 'a) -> BoxFuture<'a, Vec<F::Output>>
+    where
+        F: Future<Output: Send> + Send + 'a,
+    {
+        let limit = self.write_limit.max(1);
+        stream::iter(requests).buffer_unordered(limit).collect().boxed()
+    }
+
+    /// Clears the namespaces of cluster-scoped objects, which old versions of KubeVela recorded. The same object would
+    /// otherwise have two keys, and be deleted because the newer tracker seems to lack it.
+    async fn clear_namespaces(&self, inventory: &mut Inventory) -> Result<(), CollectError> {
+        let is_cleared = |entry: &ManagedResource| entry.namespace.is_empty() || !ResourceKey::of(entry).is_local();
+        let kinds: BTreeMap<(String, String), ObjectId> = trackers(inventory)
+            .flat_map(|tracker| &tracker.entries)
+            .filter(|entry| !is_cleared(entry))
+            .map(|entry| (kind_of(entry), ObjectId::of_entry(entry)))
+            .collect();
+        let mut cluster_scoped = HashSet::new();
+        for (kind, id) in kinds {
+            match self.objects.is_namespaced(&id).await {
+                Ok(false) => {
+                    cluster_scoped.insert(kind);
+                }
+                Ok(true) | Err(ObjectError::NotInstalled { .. }) => {}
+                Err(error) => return Err(CollectError::Failed(format!("failed to discover {}: {error}", kind.1))),
+            }
+        }
+        if cluster_scoped.is_empty() {
+            return Ok(());
+        }
+        for entry in trackers_mut(inventory).flat_map(|tracker| &mut tracker.entries) {
+            if !is_cleared(entry) && cluster_scoped.contains(&kind_of(entry)) {
+                entry.namespace.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes trackers. Their finalizers keep them.
+    async fn mark(
+        &self,
+        subject: &Subject<'_>,
+        inventory: &mut Inventory,
+        mark: Mark<'_>,
+        failures: &mut Failures,
+    ) -> Result<(), CollectError> {
+        let marked: Vec<&Tracker> = match mark {
+            Mark::No => return Ok(()),
+            Mark::History { .. } if subject.rules.keep_legacy_resource => {
+                self.without_objects(subject, inventory).await
+            }
+            Mark::History { applied, is_confirmed } => {
+                check_mark(inventory, applied, is_confirmed)?;
+                inventory.history.iter().collect()
+            }
+            Mark::All => trackers(inventory).collect(),
+        };
+        let marked = marked.into_iter().filter(|tracker| !tracker.is_deleting());
+        let delete = async |tracker: &Tracker| {
+            let result = requests::delete_tracker(&self.client, tracker).await;
+            (tracker.name().to_owned(), result)
+        };
+        for (name, result) in self.concurrently(marked.map(delete)).await {
+            match result {
+                Ok(Some(meta)) => {
+                    let tracker = trackers_mut(inventory).find(|tracker| tracker.name() == name);
+                    if let Some(tracker) = tracker {
+                        std::sync::Arc::make_mut(&mut tracker.object).metadata = meta;
+                    }
+                }
+                Ok(None) => retain(inventory, |tracker| tracker.name() != name),
+                Err(error) => failures.push(format!("failed to delete resourcetracker {name}: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes the objects of trackers that are being deleted. Returns the names of those whose objects are gone.
+    async fn finalize(
+        &self,
+        subject: &Subject<'_>,
+        inventory: &Inventory,
+        is_ordered: bool,
+        failures: &mut Failures,
+    ) -> (HashSet<String>, Progress) {
+        let mut candidates = self.candidates(subject, inventory);
+        self.look_up(subject, &mut candidates, is_ordered, failures).await;
+        if is_ordered {
+            order::hold_back(&mut candidates, subject.dependents);
+        }
+        self.write(&mut candidates, failures).await;
+        let kept: HashSet<_> = (candidates.iter())
+            .filter(|candidate| !matches!(candidate.state, State::Gone))
+            .map(|candidate| candidate.tracker.name())
+            .collect();
+        let released = trackers(inventory)
+            .filter(|tracker| tracker.is_deleting() && !kept.contains(tracker.name()))
+            .map(|tracker| tracker.name().to_owned())
+            .collect();
+        (released, progress(&candidates))
+    }
+
+    /// Removes the finalizers of trackers.
+    async fn sweep(&self, inventory: &mut Inventory, released: &HashSet<String>, failures: &mut Failures) {
+        let remove = async |tracker: &Tracker| {
+            let result = requests::remove_finalizer(&self.client, tracker).await;
+            (tracker.name().to_owned(), result)
+        };
+        let trackers = trackers(inventory).filter(|tracker| released.contains(tracker.name()));
+        for (name, result) in self.concurrently(trackers.map(remove)).await {
+            match result {
+                Ok(()) => retain(inventory, |tracker| tracker.name() != name),
+                Err(error) => failures.push(format!(
+                    "failed to remove the finalizer of resourcetracker {name}: {error}"
+                )),
+            }
+        }
+    }
+}
+
+fn progress(candidates: &[Candidate<'_>]) -> Progress {
+    let mut texts = Vec::new();
+    let mut waiting = candidates
+        .iter()
+        .filter(|candidate| matches!(candidate.state, State::Waiting))
+        .peekable();
+    if let Some(first) = waiting.peek() {
+        let name = super::trackers::display_name(first.entry);
+        let count = waiting.count();
+        texts.push(format!(
+            "Waiting for {name} to delete. (At least {count} resources are deleting.)"
+        ));
+    }
+    let mut remote: BTreeMap<&str, usize> = BTreeMap::new();
+    for candidate in candidates {
+        if matches!(candidate.state, State::Remote) {
+            *remote.entry(&candidate.entry.cluster).or_default() += 1;
+        }
+    }
+    texts.extend((remote.iter()).map(|(cluster, count)| {
+        format!("{count} objects are in cluster {cluster}, which this controller does not serve")
+    }));
+    if texts.is_empty() {
+        return Progress::Done;
+    }
+    Progress::Waiting {
+        message: texts.join(" "),
+    }
+}
+
+fn kind_of(entry: &ManagedResource) -> (String, String) {
+    (entry.api_version.clone(), entry.kind.clone())
+}
+
+fn has_finalizer(tracker: &Tracker) -> bool {
+    (tracker.object.finalizers().iter()).any(|finalizer| finalizer == labels::TRACKER_FINALIZER)
+}
+
+fn trackers(inventory: &Inventory) -> impl Iterator<Item = &Tracker> {
+    inventory.in_order().chain(&inventory.component_revision)
+}
+
+fn trackers_mut(inventory: &mut Inventory) -> impl Iterator<Item = &mut Tracker> {
+    (inventory.history.iter_mut())
+        .chain(&mut inventory.current)
+        .chain(&mut inventory.root)
+        .chain(&mut inventory.component_revision)
+}
+
+fn retain(inventory: &mut Inventory, mut is_kept: impl FnMut(&Tracker) -> bool) {
+    inventory.history.retain(&mut is_kept);
+    let slots = [
+        &mut inventory.current,
+        &mut inventory.root,
+        &mut inventory.component_revision,
+    ];
+    for slot in slots {
+        slot.take_if(|tracker| !is_kept(tracker));
+    }
+}

@@ -1,0 +1,155 @@
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::decide::{Decision, decide, is_managed};
+use super::*;
+use crate::api::NamespacedName;
+use crate::api::oam::RawManifest;
+
+fn app() -> AppIdentity {
+    AppIdentity {
+        name: NamespacedName {
+            namespace: "team".to_owned(),
+            name: "shop".to_owned(),
+        },
+        uid: "uid-1".to_owned(),
+        generation: 3,
+        publish_version: None,
+    }
+}
+
+fn live(owner: Option<(&str, &str)>, sharers: &str) -> Value {
+    let mut object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "web", "uid": "u", "resourceVersion": "7", "annotations": {}, "labels": {
+            "app.oam.dev/component": "web",
+        }},
+    });
+    if let Some((namespace, name)) = owner {
+        object["metadata"]["labels"]["app.oam.dev/namespace"] = namespace.into();
+        object["metadata"]["labels"]["app.oam.dev/name"] = name.into();
+    }
+    if !sharers.is_empty() {
+        object["metadata"]["annotations"]["app.oam.dev/shared-by"] = sharers.into();
+    }
+    object
+}
+
+#[rstest]
+#[case::owned(Some(("team", "shop")), "", true)]
+#[case::unlabeled(None, "", false)]
+#[case::of_another_application(Some(("team", "site")), "", false)]
+#[case::of_another_namespace(Some(("prod", "shop")), "", false)]
+#[case::shared(Some(("team", "site")), "team/site, team/shop", true)]
+#[case::shared_by_others(Some(("team", "site")), "team/site,team/shop-2", false)]
+#[case::shared_by_a_name_in_the_default_namespace(None, "shop", false)]
+fn an_application_manages_what_it_owns_or_shares(
+    #[case] owner: Option<(&str, &str)>,
+    #[case] sharers: &str,
+    #[case] expected: bool,
+) {
+    assert_eq!(is_managed(&live(owner, sharers), &app().name), expected);
+}
+
+/// Decides about an owned object.
+fn decision(rules: &Value, read_only: &Value, entry: &ManagedResource, live: &Value) -> Decision {
+    let subject = Subject {
+        app: &app(),
+        rules: &serde_json::from_value(rules.clone()).unwrap(),
+        read_only: &serde_json::from_value(read_only.clone()).unwrap(),
+        orphans_all: false,
+        dependents: &BTreeMap::new(),
+    };
+    decide(&subject, entry, live)
+}
+
+fn owned(sharers: &str) -> Value {
+    live(Some(("team", "shop")), sharers)
+}
+
+#[test]
+fn an_object_is_deleted_by_its_uid_and_only_once() {
+    let delete = Decision::Delete { uid: "u".to_owned() };
+    let entry = ManagedResource::default();
+    assert_eq!(decision(&json!({}), &json!({}), &entry, &owned("")), delete);
+    assert_eq!(decision(&json!({}), &json!({}), &entry, &owned("team/shop")), delete);
+    let mut deleting = owned("");
+    deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    assert_eq!(decision(&json!({}), &json!({}), &entry, &deleting), Decision::Wait);
+}
+
+#[rstest]
+#[case::never(json!({ "strategy": "never" }))]
+#[case::orphan(json!({ "propagation": "orphan" }))]
+fn rules_about_the_recorded_manifest_keep_an_object(#[case] rule: Value) {
+    let mut rule = rule;
+    rule["selector"] = json!({ "traitTypes": ["storage"] });
+    let rules = json!({ "rules": [rule] });
+    let recorded = json!({ "metadata": { "labels": { "trait.oam.dev/type": "storage" } } });
+    let entry = ManagedResource {
+        raw: Some(RawManifest::of(&recorded).unwrap()),
+        ..ManagedResource::default()
+    };
+    let patch = json!({ "metadata": {
+        "resourceVersion": "7",
+        "labels": { "app.oam.dev/name": null, "app.oam.dev/namespace": null },
+    }});
+    assert_eq!(
+        decision(&rules, &json!({}), &entry, &owned("")),
+        Decision::Release(patch.clone())
+    );
+    let mut last_sharer = patch;
+    last_sharer["metadata"]["annotations"] = json!({ "app.oam.dev/shared-by": null });
+    assert_eq!(
+        decision(&rules, &json!({}), &entry, &owned("team/shop")),
+        Decision::Release(last_sharer)
+    );
+    let other = ManagedResource::default();
+    assert!(matches!(
+        decision(&rules, &json!({}), &other, &owned("")),
+        Decision::Delete { .. }
+    ));
+}
+
+#[test]
+fn a_rule_about_an_object_without_a_recorded_manifest_reads_the_live_one() {
+    let read_only = json!({ "rules": [{ "selector": { "componentNames": ["web"] } }] });
+    let entry = ManagedResource::default();
+    assert_eq!(decision(&json!({}), &read_only, &entry, &owned("")), Decision::Leave);
+}
+
+#[test]
+fn a_skipped_object_that_others_share_is_handed_over() {
+    let entry = ManagedResource {
+        skip_gc: true,
+        ..ManagedResource::default()
+    };
+    let Decision::Release(patch) = decision(&json!({}), &json!({}), &entry, &owned("team/shop,site")) else {
+        panic!("expected a patch");
+    };
+    let expected = json!({
+        "resourceVersion": "7",
+        "annotations": { "app.oam.dev/shared-by": "default/site" },
+        "labels": { "app.oam.dev/name": "site", "app.oam.dev/namespace": "default" },
+    });
+    assert_eq!(patch["metadata"], expected);
+}
+
+#[test]
+fn a_pass_can_run_on_any_thread() {
+    fn is_send<T: Send>(_: impl FnOnce(&'static Collector, &'static Subject<'static>, &'static mut Inventory) -> T) {}
+    is_send(|collector, subject, inventory| collector.collect(subject, inventory, Mark::All));
+    is_send(|collector, _, _| collector.delete_revisions("team", &["shop-v1"]));
+}
+
+#[test]
+fn an_error_names_few_of_many_failures() {
+    let mut failures = Failures::default();
+    for number in 0..7 {
+        failures.push(format!("failure {number}"));
+    }
+    let error = failures.result().unwrap_err().to_string();
+    assert!(error.starts_with("error encountered during garbage collection: failure 0; failure 1; "));
+    assert!(error.ends_with("failure 4; and 2 more"), "{error}");
+    assert_eq!(Failures::default().result(), Ok(()));
+}

@@ -1,0 +1,271 @@
+//! The definitions of the cluster, in memory.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::join_all;
+use kube::Client;
+
+use super::event_handler::EventHandler;
+use super::kinds::{CachedKind, DefinitionChange, Shrunk};
+use super::revision_index::RevisionIndex;
+use crate::api::NamespacedName;
+use crate::api::oam::{
+    ComponentDefinition, DefinitionKind, DefinitionRevision, Policy, PolicyDefinition, TraitDefinition, Workflow,
+    WorkflowStepDefinition, WorkloadDefinition,
+};
+use crate::controllers::Task;
+use crate::controllers::oam::parse::Lookup;
+use crate::runtime::controller::Key;
+use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Store, Stored, informer};
+use crate::runtime::workqueue::Queue;
+
+pub(super) type DefinitionStore<D> = Store<Cached<Shrunk<D>>>;
+pub(super) type CacheChange<D> = Change<Cached<Shrunk<D>>>;
+
+/// Definitions, their revisions, Policies and Workflows. Clones share the caches.
+///
+/// A kind that is not installed has no objects.
+#[derive(Clone)]
+pub struct DefinitionCaches {
+    /// The namespace to watch; all namespaces if `None`.
+    pub(super) namespace: Option<Arc<str>>,
+    scopes: Arc<[Scope]>,
+    pub(super) components: Cache<ComponentDefinition>,
+    pub(super) traits: Cache<TraitDefinition>,
+    pub(super) policies: Cache<PolicyDefinition>,
+    pub(super) steps: Cache<WorkflowStepDefinition>,
+    pub(super) revisions: Cache<DefinitionRevision>,
+    revision_index: RevisionIndex,
+    workloads: Cache<WorkloadDefinition>,
+    external_policies: Cache<Policy>,
+    external_workflows: Cache<Workflow>,
+}
+
+/// The objects of a kind, in a store for each scope.
+#[derive(Clone)]
+pub(super) struct Cache<D: CachedKind> {
+    stores: Arc<[DefinitionStore<D>]>,
+}
+
+impl DefinitionCaches {
+    /// Creates empty caches of all namespaces, or of `namespace` and the definition namespace.
+    #[must_use]
+    pub fn new(namespace: Option<&str>, definition_namespace: &str) -> Self {
+        let scopes: Arc<[Scope]> = match namespace {
+            None => [Scope::All].into(),
+            Some(namespace) if namespace == definition_namespace => [Scope::Namespace(namespace.to_owned())].into(),
+            Some(namespace) => [namespace, definition_namespace]
+                .map(|name| Scope::Namespace(name.to_owned()))
+                .into(),
+        };
+        let count = scopes.len();
+        Self {
+            namespace: namespace.map(Into::into),
+            scopes,
+            components: Cache::new(count),
+            traits: Cache::new(count),
+            policies: Cache::new(count),
+            steps: Cache::new(count),
+            revisions: Cache::new(count),
+            revision_index: RevisionIndex::default(),
+            workloads: Cache::new(count),
+            external_policies: Cache::new(count),
+            external_workflows: Cache::new(count),
+        }
+    }
+
+    /// Returns the tasks that keep the caches up to date. Definitions to reconcile are added to `queue`; it is `None` if
+    /// this process has no reconcilers of definitions.
+    ///
+    /// `on_change` is called after a change of the contents of an object, except by the first list. It must not block.
+    pub fn sources(
+        &self,
+        client: &Client,
+        queue: Option<Queue<Key>>,
+        on_change: impl Fn(DefinitionChange) + Send + Sync + 'static,
+    ) -> Vec<Task> {
+        let handler = EventHandler {
+            queue,
+            namespace: self.namespace.clone(),
+        };
+        let informers = Informers {
+            client,
+            scopes: &self.scopes,
+            on_change: Arc::new(on_change),
+        };
+        let definitions = [
+            informers.run(&self.components, handler.of_definitions(DefinitionKind::Component)),
+            informers.run(&self.traits, handler.of_definitions(DefinitionKind::Trait)),
+            informers.run(&self.policies, handler.of_definitions(DefinitionKind::Policy)),
+            informers.run(&self.steps, handler.of_definitions(DefinitionKind::WorkflowStep)),
+        ];
+        let index = self.revision_index.clone();
+        let revisions = informers.run(&self.revisions, move |change| {
+            index.on_change(change);
+            handler.on_revision(change);
+        });
+        let others = [
+            revisions,
+            informers.run(&self.workloads, |_| ()),
+            informers.run(&self.external_policies, |_| ()),
+            informers.run(&self.external_workflows, |_| ()),
+        ];
+        definitions.into_iter().chain(others).flatten().collect()
+    }
+
+    /// Returns true once all caches are complete.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.components.is_synced()
+            && self.traits.is_synced()
+            && self.policies.is_synced()
+            && self.steps.is_synced()
+            && self.revisions.is_synced()
+            && self.workloads.is_synced()
+            && self.external_policies.is_synced()
+            && self.external_workflows.is_synced()
+    }
+
+    pub async fn wait_until_synced(&self) {
+        tokio::join!(
+            self.components.wait_until_synced(),
+            self.traits.wait_until_synced(),
+            self.policies.wait_until_synced(),
+            self.steps.wait_until_synced(),
+            self.revisions.wait_until_synced(),
+            self.workloads.wait_until_synced(),
+            self.external_policies.wait_until_synced(),
+            self.external_workflows.wait_until_synced(),
+        );
+    }
+}
+
+impl Lookup for DefinitionCaches {
+    fn component_definition(&self, namespace: &str, name: &str) -> Option<Arc<ComponentDefinition>> {
+        self.components.get(namespace, name)
+    }
+
+    fn workload_definition(&self, namespace: &str, name: &str) -> Option<Arc<WorkloadDefinition>> {
+        self.workloads.get(namespace, name)
+    }
+
+    fn trait_definition(&self, namespace: &str, name: &str) -> Option<Arc<TraitDefinition>> {
+        self.traits.get(namespace, name)
+    }
+
+    fn policy_definition(&self, namespace: &str, name: &str) -> Option<Arc<PolicyDefinition>> {
+        self.policies.get(namespace, name)
+    }
+
+    fn workflow_step_definition(&self, namespace: &str, name: &str) -> Option<Arc<WorkflowStepDefinition>> {
+        self.steps.get(namespace, name)
+    }
+
+    fn definition_revisions(&self, namespace: &str, kind: DefinitionKind, name: &str) -> Vec<Arc<DefinitionRevision>> {
+        let names = self.revision_index.names(namespace, kind, name);
+        let revisions = names.iter().filter_map(|name| self.revisions.get(namespace, name));
+        revisions.collect()
+    }
+
+    fn policy(&self, namespace: &str, name: &str) -> Option<Arc<Policy>> {
+        self.external_policies.get(namespace, name)
+    }
+
+    fn workflow(&self, namespace: &str, name: &str) -> Option<Arc<Workflow>> {
+        self.external_workflows.get(namespace, name)
+    }
+}
+
+impl<D: CachedKind> Cache<D> {
+    fn new(count: usize) -> Self {
+        Self {
+            stores: (0..count).map(|_| Store::default()).collect(),
+        }
+    }
+
+    /// Returns an object, unless it could not be decoded.
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<D>> {
+        let name = NamespacedName::new(namespace, name);
+        let found = self.stores.iter().find_map(|store| store.get(&name))?;
+        found.object().map(|object| Arc::clone(&object.0))
+    }
+
+    /// Returns true if the object exists, also if it could not be decoded.
+    pub(super) fn contains(&self, namespace: &str, name: &str) -> bool {
+        let name = NamespacedName::new(namespace, name);
+        self.stores.iter().any(|store| store.get(&name).is_some())
+    }
+
+    pub(super) fn names(&self) -> Vec<NamespacedName> {
+        self.stores.iter().flat_map(Store::names).collect()
+    }
+
+    /// Stores the result of our own write of an object that is in the cache.
+    pub(super) fn assume(&self, object: D) {
+        let object = Cached::Object(Arc::new(Shrunk::from(object)));
+        for store in self.stores.iter() {
+            if store.get(&object.key()).is_some() {
+                store.assume(object.clone());
+            }
+        }
+    }
+
+    pub(super) fn is_synced(&self) -> bool {
+        self.stores.iter().all(Store::is_synced_or_not_served)
+    }
+
+    pub(super) async fn wait_until_synced(&self) {
+        join_all(self.stores.iter().map(Store::wait_until_synced_or_not_served)).await;
+    }
+}
+
+struct Informers<'a> {
+    client: &'a Client,
+    scopes: &'a [Scope],
+    on_change: Arc<dyn Fn(DefinitionChange) + Send + Sync>,
+}
+
+impl Informers<'_> {
+    /// Returns a task for each scope. `listener` is called first, with each change.
+    fn run<D: CachedKind>(
+        &self,
+        cache: &Cache<D>,
+        listener: impl Fn(&CacheChange<D>) + Clone + Send + Sync + 'static,
+    ) -> Vec<Task> {
+        let scopes = self.scopes.iter().zip(cache.stores.iter());
+        let tasks = scopes.map(|(scope, store)| {
+            let (listener, on_change, progress) = (listener.clone(), Arc::clone(&self.on_change), store.clone());
+            let notify = move |change| {
+                listener(&change);
+                if progress.is_synced_or_not_served() {
+                    changed_contents(&change).into_iter().for_each(&*on_change);
+                }
+            };
+            let (client, store) = (self.client.clone(), store.clone());
+            informer::<D, Shrunk<D>>(client, scope.clone(), ErrorPolicy::Optional, store, notify).boxed()
+        });
+        tasks.collect()
+    }
+}
+
+/// Returns what Applications have to look at again.
+fn changed_contents<D: CachedKind>(change: &CacheChange<D>) -> Option<DefinitionChange> {
+    let (old, new) = match change {
+        Change::Applied { old, new, .. } => (old.as_ref().and_then(Cached::object), new.object()),
+        Change::Deleted(old) | Change::MissingFromList(old) => (old.object(), None),
+        Change::Synced { .. } => return None,
+    };
+    if let (Some(Shrunk(old)), Some(Shrunk(new))) = (old.map(Arc::as_ref), new.map(Arc::as_ref))
+        && old.has_same_spec(new)
+    {
+        return None;
+    }
+    let Shrunk(object) = new.or(old)?.as_ref();
+    let (kind, name) = object.used_as()?;
+    Some(DefinitionChange {
+        kind,
+        namespace: object.meta().namespace.clone().unwrap_or_default(),
+        name,
+    })
+}

@@ -1,0 +1,105 @@
+//! Maps changes of definitions and of their revisions to keys of the work queue.
+
+use std::sync::Arc;
+
+use super::caches::{CacheChange, DefinitionCaches};
+use super::class;
+use super::kinds::{CachedKind, Shrunk, definition_of};
+use crate::api::NamespacedName;
+use crate::api::oam::{DefinitionKind, DefinitionRevision};
+use crate::runtime::controller::Key;
+use crate::runtime::watch::{Cached, Change, Stored};
+use crate::runtime::workqueue::{Priority, Queue};
+
+/// Never blocks.
+#[derive(Clone)]
+pub(super) struct EventHandler {
+    /// `None` if this process has no reconcilers of definitions.
+    pub(super) queue: Option<Queue<Key>>,
+    /// The namespace whose definitions are reconciled; all namespaces if `None`.
+    pub(super) namespace: Option<Arc<str>>,
+}
+
+impl EventHandler {
+    /// Returns a listener to changes of definitions of a kind.
+    pub(super) fn of_definitions<D: CachedKind>(
+        &self,
+        kind: DefinitionKind,
+    ) -> impl Fn(&CacheChange<D>) + Clone + Send + Sync + 'static {
+        let handler = self.clone();
+        move |change| {
+            let Change::Applied { old, new, is_listed } = change else {
+                // The garbage collector deletes the revisions.
+                return;
+            };
+            if old.as_ref().is_none_or(|old| has_changed(old, new)) {
+                // The first list must not delay a definition that a user has just changed.
+                let priority = if *is_listed { Priority::LOW } else { Priority::USER };
+                handler.enqueue(kind, new.key(), priority);
+            }
+        }
+    }
+
+    /// Enqueues the definition of a revision that somebody else changed or deleted.
+    pub(super) fn on_revision(&self, change: &CacheChange<DefinitionRevision>) {
+        let old = match change {
+            Change::Applied {
+                old: Some(old), new, ..
+            } if has_changed(old, new) => old,
+            Change::Deleted(old) | Change::MissingFromList(old) => old,
+            Change::Applied { .. } | Change::Synced { .. } => return,
+        };
+        let definition = old.object().and_then(|revision| definition_of(&revision.0));
+        if let Some((kind, name)) = definition {
+            self.enqueue(kind, NamespacedName::new(old.namespace(), name), Priority::LOW);
+        }
+    }
+
+    fn enqueue(&self, kind: DefinitionKind, name: NamespacedName, priority: Priority) {
+        let is_watched = self
+            .namespace
+            .as_ref()
+            .is_none_or(|namespace| **namespace == *name.namespace);
+        if let Some(queue) = self.queue.as_ref().filter(|_| is_watched) {
+            queue.add(
+                Key {
+                    class: class(kind),
+                    name,
+                },
+                priority,
+            );
+        }
+    }
+}
+
+/// Compares all but the version. The cache already holds our own writes.
+fn has_changed<D: CachedKind>(old: &Cached<Shrunk<D>>, new: &Cached<Shrunk<D>>) -> bool {
+    let (Some(old), Some(new)) = (old.object(), new.object()) else {
+        return true;
+    };
+    let mut old = D::clone(&old.0);
+    old.meta_mut()
+        .resource_version
+        .clone_from(&new.0.meta().resource_version);
+    old.meta_mut().generation = new.0.meta().generation;
+    old != *new.0
+}
+
+/// Enqueues all definitions, as a new leader does.
+pub fn enqueue_all(caches: &DefinitionCaches, queue: &Queue<Key>) {
+    let handler = EventHandler {
+        queue: Some(queue.clone()),
+        namespace: caches.namespace.clone(),
+    };
+    let names = [
+        (DefinitionKind::Component, caches.components.names()),
+        (DefinitionKind::Trait, caches.traits.names()),
+        (DefinitionKind::Policy, caches.policies.names()),
+        (DefinitionKind::WorkflowStep, caches.steps.names()),
+    ];
+    for (kind, names) in names {
+        for name in names {
+            handler.enqueue(kind, name, Priority::LOW);
+        }
+    }
+}

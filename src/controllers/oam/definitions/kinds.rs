@@ -1,0 +1,183 @@
+//! The kinds that the caches hold.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use kube::Resource;
+use kube::core::{NamespaceResourceScope, ObjectMeta};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::caches::{Cache, DefinitionCaches};
+use crate::api::impl_resource;
+use crate::api::oam::{
+    ComponentDefinition, Definition, DefinitionKind, DefinitionRevision, DefinitionRevisionSpec, DefinitionStatus,
+    Policy, PolicyDefinition, TraitDefinition, Workflow, WorkflowStepDefinition, WorkloadDefinition, labels,
+};
+
+/// What an Application uses, by its kind and name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChangedKind {
+    /// A definition, a revision of it, or the WorkloadDefinition that stands in for a ComponentDefinition.
+    Definition(DefinitionKind),
+    Policy,
+    Workflow,
+}
+
+/// A definition, Policy or Workflow that was created or deleted, or whose contents changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefinitionChange {
+    pub kind: ChangedKind,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// A kind of objects in the caches.
+pub(super) trait CachedKind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + PartialEq
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    fn has_same_spec(&self, other: &Self) -> bool;
+
+    /// Returns what Applications use of this object, by kind and name.
+    fn used_as(&self) -> Option<(ChangedKind, String)>;
+
+    /// Drops what nobody reads.
+    fn shrink(&mut self) {
+        shrink(self.meta_mut());
+    }
+}
+
+fn shrink(meta: &mut ObjectMeta) {
+    meta.managed_fields = None;
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.remove(labels::KUBECTL_LAST_APPLIED);
+    }
+}
+
+macro_rules! impl_cached_kind {
+    ($($kind:ty => $used_as:expr,)*) => {$(
+        impl CachedKind for $kind {
+            fn has_same_spec(&self, other: &Self) -> bool {
+                self.spec == other.spec
+            }
+
+            fn used_as(&self) -> Option<(ChangedKind, String)> {
+                Some(($used_as, self.metadata.name.clone()?))
+            }
+        }
+    )*};
+}
+
+impl_cached_kind! {
+    ComponentDefinition => ChangedKind::Definition(DefinitionKind::Component),
+    WorkloadDefinition => ChangedKind::Definition(DefinitionKind::Component),
+    TraitDefinition => ChangedKind::Definition(DefinitionKind::Trait),
+    PolicyDefinition => ChangedKind::Definition(DefinitionKind::Policy),
+    WorkflowStepDefinition => ChangedKind::Definition(DefinitionKind::WorkflowStep),
+    Policy => ChangedKind::Policy,
+    Workflow => ChangedKind::Workflow,
+}
+
+impl CachedKind for DefinitionRevision {
+    fn has_same_spec(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+
+    fn used_as(&self) -> Option<(ChangedKind, String)> {
+        let (kind, definition) = definition_of(self)?;
+        Some((ChangedKind::Definition(kind), definition.to_owned()))
+    }
+
+    fn shrink(&mut self) {
+        shrink(&mut self.metadata);
+        let spec = &mut self.spec;
+        let recorded = [
+            spec.component_definition.as_mut().map(Resource::meta_mut),
+            spec.trait_definition.as_mut().map(Resource::meta_mut),
+            spec.policy_definition.as_mut().map(Resource::meta_mut),
+            spec.workflow_step_definition.as_mut().map(Resource::meta_mut),
+        ];
+        recorded.into_iter().flatten().for_each(shrink);
+    }
+}
+
+/// A kind of definitions that have revisions.
+pub(super) trait ReconciledKind: CachedKind + Definition + Serialize {
+    const DEFINITION: DefinitionKind;
+
+    fn version(&self) -> &str;
+    fn status(&self) -> Option<&DefinitionStatus>;
+    fn cache(caches: &DefinitionCaches) -> &Cache<Self>;
+    fn recorded_in(revision: &DefinitionRevisionSpec) -> Option<&Self>;
+    fn record_in(self, revision: &mut DefinitionRevisionSpec);
+}
+
+macro_rules! impl_reconciled_kind {
+    ($($kind:ident: $definition:ident, $cache:ident, $field:ident;)*) => {$(
+        impl ReconciledKind for $kind {
+            const DEFINITION: DefinitionKind = DefinitionKind::$definition;
+
+            fn version(&self) -> &str {
+                &self.spec.version
+            }
+
+            fn status(&self) -> Option<&DefinitionStatus> {
+                self.status.as_ref()
+            }
+
+            fn cache(caches: &DefinitionCaches) -> &Cache<Self> {
+                &caches.$cache
+            }
+
+            fn recorded_in(revision: &DefinitionRevisionSpec) -> Option<&Self> {
+                revision.$field.as_ref()
+            }
+
+            fn record_in(self, revision: &mut DefinitionRevisionSpec) {
+                revision.$field = Some(self);
+            }
+        }
+    )*};
+}
+
+impl_reconciled_kind! {
+    ComponentDefinition: Component, components, component_definition;
+    TraitDefinition: Trait, traits, trait_definition;
+    PolicyDefinition: Policy, policies, policy_definition;
+    WorkflowStepDefinition: WorkflowStep, steps, workflow_step_definition;
+}
+
+/// Returns kind and name of the definition that a revision is labeled with.
+pub(super) fn definition_of(revision: &DefinitionRevision) -> Option<(DefinitionKind, &str)> {
+    let kinds = [
+        DefinitionKind::Component,
+        DefinitionKind::Trait,
+        DefinitionKind::Policy,
+        DefinitionKind::WorkflowStep,
+    ];
+    let mut kinds = kinds.into_iter();
+    let kind = kinds.find(|kind| kind.type_name() == revision.spec.definition_type)?;
+    let name = revision.metadata.labels.as_ref()?.get(kind.name_label())?;
+    Some((kind, name))
+}
+
+/// An object without what nobody reads, such as managed fields. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Shrunk<D>(pub(super) Arc<D>);
+
+impl_resource!([D: CachedKind] Shrunk<D>, as D, metadata_only: false,
+    |this| this.0.meta(), Arc::make_mut(&mut this.0).meta_mut());
+
+impl<D: CachedKind> From<D> for Shrunk<D> {
+    fn from(mut object: D) -> Self {
+        object.shrink();
+        Self(Arc::new(object))
+    }
+}

@@ -1,0 +1,393 @@
+//! Records the revisions of definitions. All state is derived from the objects, so a crash between any two steps is safe:
+//! a revision is created before the status names it, and deleted only after.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::caches::DefinitionCaches;
+use super::decide::{Decision, Naming, Recorded, decide, expendable, is_object_name, naming};
+use super::kinds::{ReconciledKind, definition_of};
+use super::record::{is_owned_by, records, revision_of};
+use super::status;
+use crate::api::Partial;
+use crate::api::oam::{DefinitionKind, DefinitionRevision, LatestRevision};
+use crate::controllers::FIELD_MANAGER;
+use crate::controllers::oam::Options;
+use crate::controllers::oam::parse::Lookup;
+use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
+use crate::runtime::kube_client::{ApiError, call};
+use crate::runtime::workqueue::{Backoff, Priority};
+
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(500),
+    cap: Duration::from_secs(5 * 60),
+};
+/// Delay of the retry with a stale cache. Constant, as the event may arrive at any moment.
+const STALE_RETRY: Duration = Duration::from_millis(500);
+/// Time that a reconcile waits for the caches, and the pause until it looks again.
+const SYNC_WAIT: Duration = Duration::from_secs(5);
+/// Pause after a refused request: no event reports a change of permissions.
+const REFUSED_RETRY: Duration = Duration::from_secs(10 * 60);
+/// Deletions in one reconcile; the rest follows in the next one.
+const MAX_DELETIONS: usize = 20;
+
+/// Annotation of a definition: the name of its revision, after `<definition>-v`.
+const REVISION_NAME: &str = "definitionrevision.oam.dev/name";
+/// Annotation of a definition: the version of the controller that reconciles it.
+const CONTROLLER_VERSION: &str = "app.oam.dev/controller-version-require";
+/// Annotation of a ConfigMap with the schema of parameters: the revision of the definition that it doesn't describe.
+const OUTDATED_BY: &str = "portolan.dev/outdated-by";
+
+/// Returns true if an Application names this revision. Until all Applications are known, it must return true.
+pub type IsInUse = Arc<dyn Fn(DefinitionKind, &str) -> bool + Send + Sync>;
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Maximum number of revisions of one definition, besides those in use.
+    pub revision_limit: usize,
+    /// Definitions that require another version are left alone.
+    pub compat_version: String,
+    /// Definitions that require no version are left alone.
+    pub is_version_required: bool,
+}
+
+impl From<&Options> for Settings {
+    fn from(options: &Options) -> Self {
+        Self {
+            revision_limit: options.definition_revision_limit,
+            compat_version: options.compat_version.clone(),
+            is_version_required: options.versions.are_required_of_definitions,
+        }
+    }
+}
+
+impl Settings {
+    fn is_ours<D: ReconciledKind>(&self, definition: &D) -> bool {
+        match definition.annotations().get(CONTROLLER_VERSION) {
+            Some(version) => *version == self.compat_version,
+            None => !self.is_version_required,
+        }
+    }
+}
+
+/// Records the revisions of definitions of a kind.
+pub(super) struct DefinitionReconciler<D> {
+    client: Client,
+    caches: DefinitionCaches,
+    settings: Settings,
+    is_in_use: IsInUse,
+    stopping: CancellationToken,
+    kind: PhantomData<fn() -> D>,
+}
+
+enum Failure {
+    /// Only a user can help; the status says so.
+    Reported(String),
+    /// The cache is stale; the event will follow.
+    Stale,
+    Transient(String),
+}
+
+impl<D: ReconciledKind> Reconcile for DefinitionReconciler<D> {
+    fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
+        async move {
+            if self.stopping.is_cancelled() {
+                return Ok(Action::Done);
+            }
+            let synced = async {
+                tokio::join!(
+                    D::cache(&self.caches).wait_until_synced(),
+                    self.caches.revisions.wait_until_synced()
+                )
+            };
+            if timeout(SYNC_WAIT, synced).await.is_err() {
+                return Ok(Action::requeue_after(SYNC_WAIT));
+            }
+            match D::cache(&self.caches).get(&key.name.namespace, &key.name.name) {
+                Some(definition) if self.is_reconciled(&*definition) => self.apply(&definition).await,
+                // Deleted, being deleted, undecodable, or of another controller.
+                _ => Ok(Action::Done),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl<D: ReconciledKind> DefinitionReconciler<D> {
+    pub(super) fn new(
+        client: &Client,
+        caches: &DefinitionCaches,
+        settings: &Settings,
+        is_in_use: &IsInUse,
+        stopping: &CancellationToken,
+    ) -> Self {
+        Self {
+            client: client.clone(),
+            caches: caches.clone(),
+            settings: settings.clone(),
+            is_in_use: Arc::clone(is_in_use),
+            stopping: stopping.clone(),
+            kind: PhantomData,
+        }
+    }
+
+    fn is_reconciled(&self, definition: &D) -> bool {
+        definition.meta().deletion_timestamp.is_none() && self.settings.is_ours(definition)
+    }
+
+    async fn apply(&self, definition: &D) -> Result<Action, ReconcileError> {
+        let recorded = async {
+            let revisions = self.revisions(definition).await?;
+            let latest = self.record(definition, &revisions).await?;
+            Ok((revisions, latest))
+        };
+        let (revisions, latest) = match recorded.await {
+            Ok(recorded) => recorded,
+            Err(failure) => return self.fail(definition, failure).await,
+        };
+        if let Some(patch) = status::recorded(definition, &latest) {
+            // First, because the status tells that this revision needs no more work.
+            self.mark_schema(definition, &latest.name).await?;
+            if let Some(action) = self.write_status(definition, &patch).await? {
+                return Ok(action);
+            }
+        }
+        self.delete_old(definition, &revisions, &latest).await
+    }
+
+    /// Returns the revisions of the definition. The cache may lack the one that was just created.
+    async fn revisions(&self, definition: &D) -> Result<Vec<Arc<DefinitionRevision>>, Failure> {
+        let (namespace, name) = (definition.namespace().unwrap_or_default(), definition.name_any());
+        let mut revisions = self.caches.definition_revisions(&namespace, D::DEFINITION, &name);
+        revisions.retain(|revision| is_owned_by(revision, definition));
+        let latest = definition.status().and_then(|status| status.latest_revision.as_ref());
+        let is_known = |name: &str| self.caches.revisions.contains(&namespace, name);
+        if let Some(latest) = latest.filter(|latest| is_object_name(&latest.name) && !is_known(&latest.name)) {
+            revisions.extend(self.read_revision(definition, &latest.name).await?);
+        }
+        Ok(revisions)
+    }
+
+    /// Reads a revision of the definition from the API server.
+    async fn read_revision(&self, definition: &D, name: &str) -> Result<Option<Arc<DefinitionRevision>>, Failure> {
+        let found = call(self.revision_api(definition).get_opt(name)).await;
+        let found = found.map_err(|error| Failure::of("get", name, &error))?;
+        let owner = (D::DEFINITION, definition.name_any());
+        let found = found.filter(|found| {
+            let labeled = definition_of(found).map(|(kind, name)| (kind, name.to_owned()));
+            labeled.as_ref() == Some(&owner) && is_owned_by(found, definition)
+        });
+        Ok(found.map(Arc::new))
+    }
+
+    /// Returns the revision that records the definition, after it is created.
+    async fn record(&self, definition: &D, revisions: &[Arc<DefinitionRevision>]) -> Result<LatestRevision, Failure> {
+        let annotation = definition.annotations().get(REVISION_NAME).map(String::as_str);
+        let naming = naming(&definition.name_any(), definition.version(), annotation)
+            .map_err(|error| Failure::Reported(error.to_string()))?;
+        let is_named = naming != Naming::Numbered;
+        let namespace = definition.namespace().unwrap_or_default();
+        let existing = |name: &str| self.caches.revisions.get(&namespace, name);
+        let recorded: Vec<_> = revisions
+            .iter()
+            .map(|revision| recorded(revision, definition))
+            .collect();
+        let latest = definition.status().and_then(|status| status.latest_revision.as_ref());
+        let is_taken = |name: &str| self.caches.revisions.contains(&namespace, name);
+        match decide(&definition.name_any(), naming, latest, &recorded, is_taken) {
+            Decision::Keep(name) => {
+                let kept = revisions.iter().find(|revision| revision.name_any() == name);
+                kept.map(|revision| latest_revision(revision)).ok_or(Failure::Stale)
+            }
+            Decision::Create { name, number } => self.create(definition, &name, number, is_named).await,
+            Decision::Conflict(name) if existing(&name).is_some_and(|found| !is_owned_by(&found, definition)) => {
+                let message = format!("DefinitionRevision {name} of an earlier definition is not deleted yet");
+                Err(Failure::Transient(message))
+            }
+            Decision::Conflict(name) => Err(conflict(&name)),
+        }
+    }
+
+    async fn create(&self, definition: &D, name: &str, number: i64, is_named: bool) -> Result<LatestRevision, Failure> {
+        let revision = revision_of(definition, name, number)
+            .map_err(|error| Failure::Reported(format!("failed to serialize the definition: {error}")))?;
+        let parameters = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        match call(self.revision_api(definition).create(&parameters, &revision)).await {
+            Ok(created) => {
+                tracing::info!(kind = D::KIND, revision = name, "created revision of definition");
+                Ok(latest_revision(&created))
+            }
+            // An earlier reconcile may have created it, and the cache doesn't have it yet.
+            Err(error) if error.is_conflict() => match self.read_revision(definition, name).await? {
+                Some(found) if records(&found, definition) => Ok(latest_revision(&found)),
+                _ if is_named => Err(conflict(name)),
+                _ => Err(Failure::Stale),
+            },
+            Err(error) => Err(Failure::of("create", name, &error)),
+        }
+    }
+
+    /// Reports a failure in the status.
+    async fn fail(&self, definition: &D, failure: Failure) -> Result<Action, ReconcileError> {
+        let message = match failure {
+            Failure::Stale => return Ok(Action::requeue_after(STALE_RETRY)),
+            Failure::Transient(message) => return Err(ReconcileError::transient(message, BACKOFF)),
+            Failure::Reported(message) => {
+                format!(
+                    "cannot generate DefinitionRevision of {}: {message}",
+                    definition.name_any()
+                )
+            }
+        };
+        if let Some(patch) = status::failed(definition, &message) {
+            tracing::warn!(error = message, kind = D::KIND, "definition is not recorded");
+            if let Some(action) = self.write_status(definition, &patch).await? {
+                return Ok(action);
+            }
+        }
+        Err(ReconcileError::Terminal {
+            message,
+            retry_after: Some(REFUSED_RETRY),
+        })
+    }
+
+    /// Applies a merge patch to the status. Returns what to do if the definition has changed meanwhile.
+    async fn write_status(&self, definition: &D, patch: &Value) -> Result<Option<Action>, ReconcileError> {
+        let api: Api<D> = Api::namespaced(self.client.clone(), &definition.namespace().unwrap_or_default());
+        let (name, parameters) = (definition.name_any(), PatchParams::apply(FIELD_MANAGER));
+        match call(api.patch_status(&name, &parameters, &Patch::Merge(patch))).await {
+            Ok(written) => {
+                D::cache(&self.caches).assume(written);
+                Ok(None)
+            }
+            // Its event will follow.
+            Err(error) if error.is_not_found() => Ok(Some(Action::Done)),
+            Err(error) if error.is_conflict() => Ok(Some(Action::requeue_after(STALE_RETRY))),
+            Err(error) => Err(refused(&format!("failed to update status: {error}"), &error)),
+        }
+    }
+
+    /// Marks the schema of the parameters, which is not written yet, as one of an earlier revision.
+    async fn mark_schema(&self, definition: &D, revision: &str) -> Result<(), ReconcileError> {
+        let config_map = definition.status().map_or("", |status| &status.config_map_ref);
+        // Never changes other ConfigMaps, whatever the status says.
+        if !config_map.ends_with(&format!("-schema-{}", definition.name_any())) || !is_object_name(config_map) {
+            return Ok(());
+        }
+        let namespace = definition.namespace().unwrap_or_default();
+        let api: Api<Partial<ConfigMap>> = Api::namespaced(self.client.clone(), &namespace);
+        let patch = json!({ "metadata": { "annotations": { OUTDATED_BY: revision } } });
+        let parameters = PatchParams::apply(FIELD_MANAGER);
+        match call(api.patch_metadata(config_map, &parameters, &Patch::Merge(patch))).await {
+            Err(error) if error.is_retryable() => {
+                let message = format!("failed to update ConfigMap {config_map}: {error}");
+                Err(ReconcileError::transient(message, BACKOFF))
+            }
+            // The mark only informs.
+            Err(error) if !error.is_not_found() => {
+                tracing::warn!(%error, config_map, "schema of definition is not marked as out of date");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes the oldest revisions that exceed the limit.
+    async fn delete_old(
+        &self,
+        definition: &D,
+        revisions: &[Arc<DefinitionRevision>],
+        latest: &LatestRevision,
+    ) -> Result<Action, ReconcileError> {
+        let recorded: Vec<_> = revisions
+            .iter()
+            .map(|revision| recorded(revision, definition))
+            .collect();
+        let is_in_use = |name: &str| name == latest.name || (self.is_in_use)(D::DEFINITION, name);
+        let expendable = expendable(&recorded, is_in_use, self.settings.revision_limit);
+        let (batch, rest) = expendable.split_at(expendable.len().min(MAX_DELETIONS));
+        for name in batch {
+            let revision = revisions.iter().find(|revision| revision.name_any() == *name);
+            let parameters = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: revision.and_then(|revision| revision.uid()),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            };
+            match call(self.revision_api(definition).delete(name, &parameters)).await {
+                Ok(_) => tracing::info!(kind = D::KIND, revision = name, "deleted old revision of definition"),
+                // Gone, or created again.
+                Err(error) if error.is_not_found() || error.is_conflict() => {}
+                Err(error) => {
+                    let message = format!("failed to delete DefinitionRevision {name}: {error}");
+                    return Err(refused(&message, &error));
+                }
+            }
+        }
+        Ok(match rest.is_empty() {
+            true => Action::Done,
+            false => Action::requeue_after(Duration::ZERO),
+        })
+    }
+
+    fn revision_api(&self, definition: &D) -> Api<DefinitionRevision> {
+        Api::namespaced(self.client.clone(), &definition.namespace().unwrap_or_default())
+    }
+}
+
+impl Failure {
+    fn of(verb: &str, revision: &str, error: &ApiError) -> Self {
+        let message = format!("failed to {verb} DefinitionRevision {revision}: {error}");
+        match error.is_retryable() {
+            true => Self::Transient(message),
+            false => Self::Reported(message),
+        }
+    }
+}
+
+fn conflict(name: &str) -> Failure {
+    Failure::Reported(format!(
+        "DefinitionRevision {name} exists with other contents; choose another version or name"
+    ))
+}
+
+fn refused(message: &str, error: &ApiError) -> ReconcileError {
+    if error.is_retryable() {
+        return ReconcileError::transient(message, BACKOFF);
+    }
+    tracing::warn!(error = message, "request for a definition was refused");
+    ReconcileError::Terminal {
+        message: message.to_owned(),
+        retry_after: Some(REFUSED_RETRY),
+    }
+}
+
+fn recorded<'a, D: ReconciledKind>(revision: &'a DefinitionRevision, definition: &D) -> Recorded<'a> {
+    Recorded {
+        name: revision.metadata.name.as_deref().unwrap_or_default(),
+        number: revision.spec.revision,
+        is_current: records(revision, definition),
+    }
+}
+
+fn latest_revision(revision: &DefinitionRevision) -> LatestRevision {
+    LatestRevision {
+        name: revision.name_any(),
+        revision: revision.spec.revision,
+        revision_hash: revision.spec.revision_hash.clone(),
+    }
+}

@@ -1,0 +1,66 @@
+//! The status of definitions.
+
+use jiff::{Timestamp, Unit};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use super::kinds::ReconciledKind;
+use crate::api::oam::{Condition, DefinitionStatus, LatestRevision};
+
+const SYNCED: &str = "Synced";
+
+/// Returns the merge patch for a definition that is recorded in a revision, or `None` if the status says so.
+pub(super) fn recorded<D: ReconciledKind>(definition: &D, latest: &LatestRevision) -> Option<Value> {
+    let status = definition.status();
+    let named = status.and_then(|status| status.latest_revision.as_ref());
+    let has_failed = synced(status).is_some_and(|condition| condition.status != "True");
+    // KubeVela doesn't always write the condition. Its absence is no reason to write.
+    if named.is_some_and(|named| named.name == latest.name) && !has_failed {
+        return None;
+    }
+    let conditions = conditions(status, "True", "ReconcileSuccess", "");
+    Some(patch(
+        definition,
+        json!({ "conditions": conditions, "latestRevision": latest }),
+    ))
+}
+
+/// Returns the merge patch for a definition that can't be recorded, or `None` if the status says so.
+pub(super) fn failed<D: ReconciledKind>(definition: &D, message: &str) -> Option<Value> {
+    let status = definition.status();
+    if synced(status).is_some_and(|condition| condition.status == "False" && condition.message == message) {
+        return None;
+    }
+    let conditions = conditions(status, "False", "ReconcileError", message);
+    Some(patch(definition, json!({ "conditions": conditions })))
+}
+
+fn synced(status: Option<&DefinitionStatus>) -> Option<&Condition> {
+    status?.conditions.iter().find(|condition| condition.type_ == SYNCED)
+}
+
+/// Returns all conditions with a new one of type `Synced`. Those of other types are kept.
+fn conditions(status: Option<&DefinitionStatus>, new: &str, reason: &str, message: &str) -> Vec<Condition> {
+    let before = synced(status).filter(|condition| condition.status == new);
+    let now = Timestamp::now();
+    // The API server stores whole seconds.
+    let now = Time(now.round(Unit::Second).unwrap_or(now));
+    let condition = Condition {
+        type_: SYNCED.to_owned(),
+        status: new.to_owned(),
+        last_transition_time: before
+            .and_then(|before| before.last_transition_time.clone())
+            .or(Some(now)),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    let others = status.map_or(&[][..], |status| &status.conditions);
+    let others = others.iter().filter(|condition| condition.type_ != SYNCED);
+    others.cloned().chain([condition]).collect()
+}
+
+/// The UID makes the patch of a recreated definition fail.
+fn patch<D: ReconciledKind>(definition: &D, status: Value) -> Value {
+    let meta = definition.meta();
+    json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version }, "status": status })
+}

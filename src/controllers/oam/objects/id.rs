@@ -1,0 +1,57 @@
+use serde_json::Value;
+
+use super::ObjectError;
+use crate::api::oam::ManagedResource;
+use crate::controllers::oam::dispatch::decide::Identity;
+use crate::runtime::watch::GroupKind;
+
+/// An object in a version of its API.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId {
+    pub api_version: String,
+    pub kind: String,
+    /// Empty for cluster-scoped objects.
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ObjectId {
+    #[must_use]
+    pub fn of(object: &Value) -> Self {
+        let Identity {
+            api_version,
+            kind,
+            namespace,
+            name,
+        } = Identity::of(object);
+        Self {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    #[must_use]
+    pub fn of_entry(entry: &ManagedResource) -> Self {
+        Self {
+            api_version: entry.api_version.clone(),
+            kind: entry.kind.clone(),
+            namespace: entry.namespace.clone(),
+            name: entry.name.clone(),
+        }
+    }
+
+    #[must_use]
+    pub fn group_kind(&self) -> GroupKind {
+        let group = self.api_version.split_once('/').map_or("", |(group, _)| group);
+        GroupKind::new(group, self.kind.as_str())
+    }
+
+    pub(super) fn not_installed(&self) -> ObjectError {
+        ObjectError::NotInstalled {
+            kind: self.kind.clone(),
+            version: self.api_version.clone(),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Requests for one object of any kind.
+
+use std::time::Duration;
+
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GetParams, Patch, PatchParams, PostParams};
+use kube::core::request;
+use kube::{Client, Resource as _};
+use serde_json::Value;
+
+use super::{ObjectError, ObjectId};
+use crate::runtime::kube_client::{ApiError, call_within};
+use crate::runtime::owner_refs::path_segment;
+use crate::runtime::watch::Resource;
+
+const READ_DEADLINE: Duration = Duration::from_secs(10);
+const WRITE_DEADLINE: Duration = Duration::from_secs(15);
+
+pub(super) enum Request<'a> {
+    Get,
+    Create(&'a Value, PostParams),
+    Patch(Patch<&'a Value>, PatchParams),
+    Replace(&'a Value, PostParams),
+    Delete(DeleteParams),
+}
+
+/// The path of an object.
+pub(super) struct Route {
+    collection: request::Request,
+    name: String,
+    not_installed: ObjectError,
+}
+
+impl Route {
+    /// Returns the path in the version of the ID, which may not be the preferred one.
+    pub(super) fn new(id: &ObjectId, resource: &Resource) -> Result<Self, ObjectError> {
+        check(id, resource)?;
+        let api = ApiResource {
+            version: id.api_version.rsplit('/').next().unwrap_or_default().to_owned(),
+            api_version: id.api_version.clone(),
+            ..resource.api.clone()
+        };
+        let namespace = Some(id.namespace.as_str()).filter(|_| resource.is_namespaced);
+        Ok(Self {
+            collection: request::Request::new(DynamicObject::url_path(&api, namespace)),
+            name: path_segment(&id.name),
+            not_installed: id.not_installed(),
+        })
+    }
+
+    /// Sends a request. Returns the decoded response.
+    pub(super) async fn send(self, client: &Client, request: Request<'_>) -> Result<Value, ObjectError> {
+        let deadline = if matches!(request, Request::Get) {
+            READ_DEADLINE
+        } else {
+            WRITE_DEADLINE
+        };
+        let request = self.build(request).map_err(|error| invalid(error.to_string()))?;
+        match call_within(deadline, client.request_text(request)).await? {
+            Ok(text) => {
+                // kube would log a response that cannot be decoded, and it may be a Secret.
+                let decoded = serde_json::from_str(&text);
+                decoded.map_err(|error| ApiError::unavailable(format!("invalid response: {error}")).into())
+            }
+            Err(error) if is_not_served(&error) => Err(self.not_installed),
+            Err(error) => Err(ApiError::from(error).into()),
+        }
+    }
+
+    fn build(&self, request: Request<'_>) -> Result<axum::http::Request<Vec<u8>>, request::Error> {
+        let (path, name) = (&self.collection, &self.name);
+        match request {
+            Request::Get => path.get(name, &GetParams::default()),
+            Request::Create(object, parameters) => path.create(&parameters, object.to_string().into_bytes()),
+            Request::Patch(patch, parameters) => path.patch(name, &parameters, &patch),
+            Request::Replace(object, parameters) => path.replace(name, &parameters, object.to_string().into_bytes()),
+            Request::Delete(parameters) => path.delete(name, &parameters),
+        }
+    }
+}
+
+/// Names come from templates. One that is more than a segment of the path would address another object, or all of them.
+fn check(id: &ObjectId, resource: &Resource) -> Result<(), ObjectError> {
+    let is_segment =
+        |text: &str| !matches!(text, "" | "." | "..") && !text.contains(['/', '%']) && !text.contains(char::is_control);
+    let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let version = id
+        .api_version
+        .split_once('/')
+        .map_or(&*id.api_version, |(_, version)| version);
+    if !is_segment(&id.name) {
+        return Err(invalid(format!("{} has an invalid name: {:?}", id.kind, id.name)));
+    }
+    if resource.is_namespaced && (id.namespace.is_empty() || !is_word(&id.namespace)) {
+        return Err(invalid(format!(
+            "{} {:?} has an invalid namespace: {:?}",
+            id.kind, id.name, id.namespace
+        )));
+    }
+    if version.is_empty() || !is_word(version) {
+        return Err(id.not_installed());
+    }
+    Ok(())
+}
+
+fn invalid(message: String) -> ObjectError {
+    ApiError::bad_request(message).into()
+}
+
+/// Returns true if the API server does not know the path. The status of a missing object, or of a missing namespace, names
+/// it.
+fn is_not_served(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
+}
+
+/// Returns true if a deletion is refused because the object was recreated. The words depend on the version of the API
+/// server; a deletion has no other precondition.
+pub(super) fn is_other_uid(error: &ApiError) -> bool {
+    error.is_conflict() && error.message.to_lowercase().contains("precondition")
+}

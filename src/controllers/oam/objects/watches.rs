@@ -1,0 +1,87 @@
+//! The watches of managed objects, and the Applications that a change concerns.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::subscribers::Subscribers;
+use crate::api::NamespacedName;
+use crate::api::oam::labels;
+use crate::runtime::watch::{
+    Document, GroupKind, KindEvent, KindFilter, Object, ObjectEvents, Resource, Scope, Settings, documents,
+};
+
+/// Annotation: the Applications that share an object, as `namespace/name`, separated by commas.
+const SHARED_BY: &str = "app.oam.dev/shared-by";
+/// Maximum number of watches, usually one per kind. Objects of other kinds are read one by one.
+const MAX_WATCHES: usize = 200;
+/// Maximum number of Applications in one annotation. Anyone who may write the object may write it.
+const MAX_SHARED_BY: usize = 100;
+
+pub(super) fn settings(resync: Duration) -> Settings {
+    Settings {
+        sync_period: resync,
+        kinds: KindFilter::all(),
+        prefers_cluster_wide: true,
+        max_watches: MAX_WATCHES,
+    }
+}
+
+pub(super) fn open(client: Client, _: &GroupKind, resource: &Resource, scope: &Scope) -> ObjectEvents<Document> {
+    documents(client, resource, scope, labels::APP_NAME)
+}
+
+/// Returns true if the watches select an object.
+pub(super) fn is_selected(object: &Value) -> bool {
+    object
+        .pointer("/metadata/labels")
+        .and_then(|labels| labels.get(labels::APP_NAME))
+        .is_some()
+}
+
+pub(super) fn listener(
+    subscribers: Arc<Subscribers>,
+    kind_changed: Arc<watch::Sender<()>>,
+    changed: impl Fn(NamespacedName) + Send + Sync + 'static,
+) -> impl Fn(&GroupKind, KindEvent<Document>) + Send + Sync + 'static {
+    move |kind, event| match event {
+        KindEvent::Object { old, new } => {
+            let mut applications = BTreeSet::new();
+            for object in [old, new].iter().flatten() {
+                applications.extend(owner(object));
+                applications.extend(sharers(object));
+            }
+            applications.into_iter().for_each(&changed);
+        }
+        KindEvent::Kind => {
+            kind_changed.send_replace(());
+            subscribers.of(kind).into_iter().for_each(&changed);
+        }
+    }
+}
+
+fn owner(object: &Object<Document>) -> Option<NamespacedName> {
+    let name = object.labels.get(labels::APP_NAME)?;
+    Some(NamespacedName::new(object.labels.get(labels::APP_NAMESPACE)?, name))
+}
+
+/// Returns the Applications that share an object.
+fn sharers(object: &Object<Document>) -> Vec<NamespacedName> {
+    // Few objects are shared, and parsing takes longer than the search.
+    if !object.projection.as_str().contains(SHARED_BY) {
+        return Vec::new();
+    }
+    let value = object.to_value("", "").unwrap_or_default();
+    let annotations = value.pointer("/metadata/annotations");
+    let annotation = annotations.and_then(|annotations| annotations.get(SHARED_BY));
+    let names = annotation.and_then(Value::as_str).unwrap_or_default().split(',');
+    let names = names.filter_map(|name| name.trim().split_once('/'));
+    names
+        .map(|(namespace, name)| NamespacedName::new(namespace, name))
+        .take(MAX_SHARED_BY)
+        .collect()
+}

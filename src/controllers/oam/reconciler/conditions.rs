@@ -1,0 +1,138 @@
+//! Conditions and phases of the status, and the failures that they show.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::oam::{ApplicationStatus, Condition};
+use crate::text::sanitize;
+
+pub const PARSED: &str = "Parsed";
+pub const REVISION: &str = "Revision";
+pub const POLICY: &str = "Policy";
+pub const RENDER: &str = "Render";
+pub const WORKFLOW: &str = "Workflow";
+pub const STATE_KEEP: &str = "StateKeep";
+pub const SYNCED: &str = "Synced";
+pub const READY: &str = "Ready";
+
+const AVAILABLE: &str = "Available";
+const SUCCESS: &str = "ReconcileSuccess";
+const ERROR: &str = "ReconcileError";
+const DELETING: &str = "Deleting";
+
+/// Phases of an Application.
+pub mod phase {
+    pub const RENDERING: &str = "rendering";
+    pub const GENERATING_POLICY: &str = "generatingPolicy";
+    pub const RUNNING_WORKFLOW: &str = "runningWorkflow";
+    pub const SUSPENDING: &str = "workflowSuspending";
+    pub const TERMINATED: &str = "workflowTerminated";
+    pub const FAILED: &str = "workflowFailed";
+    pub const RUNNING: &str = "running";
+    pub const UNHEALTHY: &str = "unhealthy";
+    pub const DELETING: &str = "deleting";
+}
+
+/// A failure of a pass, as the status shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The condition that becomes false, besides Ready.
+    pub condition: &'static str,
+    /// The reason of the event.
+    pub event: &'static str,
+    /// The new phase, if it changes.
+    pub phase: Option<&'static str>,
+    pub message: String,
+    /// The time until the next attempt if it can't succeed earlier; with backoff if `None`.
+    pub retry_after: Option<std::time::Duration>,
+}
+
+impl Failure {
+    pub fn new(condition: &'static str, event: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            condition,
+            event,
+            phase: None,
+            message: sanitize(&message.into()),
+            retry_after: None,
+        }
+    }
+
+    pub fn in_phase(mut self, phase: &'static str) -> Self {
+        self.phase = Some(phase);
+        self
+    }
+
+    pub fn retried_after(mut self, time: std::time::Duration) -> Self {
+        self.retry_after = Some(time);
+        self
+    }
+
+    /// A failure to read or write what records the state of an Application.
+    pub fn synced(event: &'static str, message: impl Into<String>) -> Self {
+        Self::new(SYNCED, event, message)
+    }
+}
+
+/// Sets a condition to true. Returns true if it was not.
+pub fn succeed(status: &mut ApplicationStatus, type_: &str, now: Timestamp) -> bool {
+    let reason = if type_ == READY { SUCCESS } else { AVAILABLE };
+    set(status, type_, "True", reason, "", now)
+}
+
+/// Sets the conditions of a failure.
+pub fn fail(status: &mut ApplicationStatus, failure: &Failure, now: Timestamp) {
+    set(status, failure.condition, "False", ERROR, &failure.message, now);
+    set(status, READY, "False", ERROR, &failure.message, now);
+    if let Some(phase) = failure.phase {
+        phase.clone_into(&mut status.phase);
+    }
+}
+
+/// Sets a single condition to false.
+pub fn fail_condition(status: &mut ApplicationStatus, type_: &str, message: &str, now: Timestamp) {
+    set(status, type_, "False", ERROR, message, now);
+}
+
+/// Shows what a deletion waits for.
+pub fn deleting(status: &mut ApplicationStatus, message: &str, now: Timestamp) {
+    set(status, READY, "False", DELETING, message, now);
+}
+
+pub fn remove(status: &mut ApplicationStatus, type_: &str) {
+    status.conditions.retain(|condition| condition.type_ != type_);
+}
+
+/// Removes the conditions that a run of the workflow sets.
+pub fn remove_after_render(status: &mut ApplicationStatus) {
+    status
+        .conditions
+        .retain(|condition| [PARSED, REVISION, POLICY, RENDER].contains(&condition.type_.as_str()));
+}
+
+fn set(status: &mut ApplicationStatus, type_: &str, value: &str, reason: &str, message: &str, now: Timestamp) -> bool {
+    let known = status.conditions.iter().position(|condition| condition.type_ == type_);
+    let known = known.and_then(|at| status.conditions.get_mut(at));
+    match known {
+        Some(condition) => {
+            let has_changed = condition.status != value;
+            if has_changed {
+                condition.last_transition_time = Some(Time(now));
+            }
+            value.clone_into(&mut condition.status);
+            reason.clone_into(&mut condition.reason);
+            message.clone_into(&mut condition.message);
+            has_changed
+        }
+        None => {
+            status.conditions.push(Condition {
+                type_: type_.to_owned(),
+                status: value.to_owned(),
+                last_transition_time: Some(Time(now)),
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+            });
+            true
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! Applies objects: decide, dry run, record, write.
+
+use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::conditions::Failure;
+use super::pass::{Pass, Stop};
+use super::revision::Current;
+use crate::api::oam::{ManagedResource, RawManifest};
+use crate::controllers::oam::dispatch::decide::{
+    Decision, ObjectPolicy, Occasion, Refusal, Request, UpdateMethod, decide,
+};
+use crate::controllers::oam::dispatch::order::waves;
+use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId, Propagation};
+use crate::controllers::oam::policies::{GarbageCollectStrategy, Policies, Stage, Target};
+use crate::controllers::oam::render::identity::render_hash::render_hash;
+use crate::controllers::oam::trackers::TrackerType;
+use crate::runtime::kube_client::call;
+
+/// Longest wait for a recreated object to be gone. The next pass continues.
+const RECREATE_TIMEOUT: Duration = Duration::from_secs(30);
+const RECREATE_POLL: Duration = Duration::from_millis(500);
+/// Autoscalers of a namespace that are read.
+const MAX_AUTOSCALERS: u32 = 1_000;
+
+/// An object to apply.
+#[derive(Clone, Debug)]
+pub(super) struct ToApply {
+    pub(super) manifest: Value,
+    pub(super) component: String,
+    pub(super) trait_: String,
+    /// `workflow` or `policy`.
+    pub(super) creator: &'static str,
+}
+
+/// An object with the decision about it.
+pub(super) struct Planned {
+    pub(super) id: ObjectId,
+    pub(super) object: ToApply,
+    pub(super) decision: Decision,
+}
+
+/// The reason why an object can't be applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ApplyError {
+    #[error("cannot get object: {0}")]
+    Get(ObjectError),
+    #[error("cannot create object: {0}")]
+    Create(ObjectError),
+    #[error("cannot patch object: {0}")]
+    Patch(ObjectError),
+    #[error("cannot delete object: {0}")]
+    Delete(ObjectError),
+    #[error("{kind} {name} is still being deleted")]
+    Deleting { kind: String, name: String },
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+impl Pass<'_> {
+    /// Applies batches of objects that belong together. Returns the error of each batch, if any; one that fails does not
+    /// keep the others from being applied. A batch is written only if all its objects can be.
+    pub(super) async fn dispatch(
+        &mut self,
+        current: &Current,
+        policies: &Policies,
+        batches: Vec<Vec<ToApply>>,
+    ) -> Result<Vec<Result<(), String>>, Stop> {
+        let mut results = Vec::new();
+        let mut accepted = Vec::new();
+        for (batch, objects) in batches.into_iter().enumerate() {
+            match self.plan(policies, objects).await {
+                Ok(planned) => {
+                    results.push(Ok(()));
+                    accepted.extend(planned.into_iter().map(|planned| (batch, planned)));
+                }
+                Err(message) => results.push(Err(message)),
+            }
+        }
+        let planned: Vec<&Planned> = accepted.iter().map(|(_, planned)| planned).collect();
+        self.record_all(current, policies, &planned).await?;
+        for wave in waves(accepted, |(_, planned)| &planned.object.manifest) {
+            let pass = &*self;
+            let write = |(batch, planned): (usize, Planned)| {
+                let written = async move {
+                    let live = pass.write(policies, &planned).await;
+                    (batch, live.map(|live| (planned.id, live)))
+                };
+                written.boxed()
+            };
+            let written = pass.concurrently(wave.into_iter().map(write).collect()).await;
+            for (batch, result) in written {
+                match (result, results.get_mut(batch)) {
+                    (Ok((id, Some(live))), _) => drop(self.written.insert(id, live)),
+                    (Err(error), Some(result)) => add_error(result, &error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// Decides about a batch, and checks it by dry runs.
+    async fn plan(&self, policies: &Policies, objects: Vec<ToApply>) -> Result<Vec<Planned>, String> {
+        let options = &self.reconciler.options;
+        let objects = objects
+            .into_iter()
+            .map(|object| self.without_foreign_namespace(object).boxed());
+        let objects = self.concurrently(objects.collect()).await;
+        let mut errors: Vec<ApplyError> = objects
+            .iter()
+            .filter_map(|object| object.as_ref().err().cloned())
+            .collect();
+        let objects: Vec<ToApply> = objects.into_iter().filter_map(Result::ok).collect();
+        let manifests = objects.iter().map(|object| &object.manifest);
+        let admitted = options.admission.check(&self.name.namespace, manifests);
+        admitted.map_err(|error| error.to_string())?;
+        let planned = objects
+            .into_iter()
+            .map(|object| self.plan_object(policies, object, Occasion::Dispatch).boxed());
+        let planned = self.concurrently(planned.collect()).await;
+        let mut accepted = Vec::new();
+        for planned in planned {
+            match planned {
+                Ok(planned) => accepted.push(planned),
+                Err(error) => errors.push(error),
+            }
+        }
+        if options.has_dry_run && errors.is_empty() {
+            let created = namespaces_created(&accepted);
+            let dry_runs = accepted
+                .iter()
+                .filter(|planned| !created.contains(&planned.id.namespace));
+            let dry_runs = dry_runs.map(|planned| self.dry_run(policies, planned)).collect();
+            let dry_runs = self.concurrently(dry_runs).await;
+            errors.extend(dry_runs.into_iter().filter_map(Result::err));
+        }
+        match errors.is_empty() {
+            true => Ok(accepted),
+            false => Err(format!("pre-dispatch dryrun failed: {}", joined(&errors))),
+        }
+    }
+
+    /// Runs futures, at most as many at the same time as objects may be written. Results have the order of the futures.
+    pub(super) async fn concurrently<T>(&self, futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+        let limit = self.reconciler.options.max_concurrent_writes.max(1);
+        stream::iter(futures).buffered(limit).collect().await
+    }
+
+    /// Removes the namespace of a cluster-scoped object.
+    async fn without_foreign_namespace(&self, mut object: ToApply) -> Result<ToApply, ApplyError> {
+        let id = ObjectId::of(&object.manifest);
+        let is_namespaced = self
+            .reconciler
+            .objects
+            .is_namespaced(&id)
+            .await
+            .map_err(ApplyError::Get)?;
+        if !is_namespaced && let Some(metadata) = object.manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("namespace");
+        }
+        Ok(object)
+    }
+
+    /// Decides about an object by the cache: absence there is checked by the request to create it.
+    pub(super) async fn plan_object(
+        &self,
+        policies: &Policies,
+        object: ToApply,
+        occasion: Occasion,
+    ) -> Result<Planned, ApplyError> {
+        let id = ObjectId::of(&object.manifest);
+        let objects = &self.reconciler.objects;
+        let live = match objects.cached(&id) {
+            CachedObject::Found(live) => Some(live),
+            CachedObject::Absent if !policies.read_only.contains(&Target::of(&object.manifest)) => None,
+            _ => objects.get(&id).await.map_err(ApplyError::Get)?,
+        };
+        self.decide_with(policies, object, id, live.as_ref(), occasion).await
+    }
+
+    async fn decide_with(
+        &self,
+        policies: &Policies,
+        object: ToApply,
+        id: ObjectId,
+        live: Option<&Value>,
+        occasion: Occasion,
+    ) -> Result<Planned, ApplyError> {
+        let hash = render_hash(&object.manifest);
+        let recorded = self.recorded_manifest(&id, occasion);
+        let decide_if = |is_autoscaled| {
+            decide(&Request {
+                application: (&self.name.namespace, &self.name.name),
+                manifest: &object.manifest,
+                render_hash: &hash,
+                live,
+                recorded: recorded.as_ref(),
+                occasion,
+                policy: object_policy(policies, &object.manifest, occasion),
+                is_autoscaled,
+                settings: self.reconciler.options.dispatch,
+                now: Timestamp::now(),
+            })
+        };
+        let mut decision = decide_if(false).map_err(ApplyError::Refused)?;
+        if changes_replicas(&decision) && self.reconciler.options.respects_autoscalers && self.is_autoscaled(&id).await
+        {
+            decision = decide_if(true).map_err(ApplyError::Refused)?;
+        }
+        Ok(Planned { id, object, decision })
+    }
+
+    /// Returns the manifest that was applied before, by the trackers.
+    fn recorded_manifest(&self, id: &ObjectId, occasion: Occasion) -> Option<Value> {
+        let is_same = |entry: &&ManagedResource| ObjectId::of_entry(entry) == *id;
+        let trackers = self.inventory.in_order().rev();
+        let mut entries = trackers.filter_map(|tracker| tracker.entries.iter().find(is_same));
+        match occasion {
+            // The manifest itself.
+            Occasion::StateKeep => None,
+            Occasion::Dispatch => entries.find_map(|entry| entry.raw.as_ref()?.parse().ok()),
+        }
+    }
+
+    async fn is_autoscaled(&self, id: &ObjectId) -> bool {
+        let api: Api<HorizontalPodAutoscaler> = Api::namespaced(self.reconciler.client.clone(), &id.namespace);
+        let parameters = ListParams::default().limit(MAX_AUTOSCALERS);
+        // Without the right to list them, replicas are applied as in KubeVela.
+        let Ok(list) = call(api.list(&parameters)).await else {
+            return false;
+        };
+        let targets = list
+            .items
+            .into_iter()
+            .filter_map(|autoscaler| Some(autoscaler.spec?.scale_target_ref));
+        let mut targets = targets.filter(|target| target.kind == id.kind && target.name == id.name);
+        targets.next().is_some()
+    }
+
+    /// Checks a write. An object that exists although the cache does not have it is read and decided about.
+    fn dry_run<'p>(&'p self, policies: &'p Policies, planned: &'p Planned) -> BoxFuture<'p, Result<(), ApplyError>> {
+        let objects = &self.reconciler.objects;
+        async move {
+            match &planned.decision {
+                Decision::Create(object) => match objects.create(object, true).await {
+                    Err(ObjectError::Api(error)) if error.is_conflict() => {
+                        let live = objects.read(&planned.id).await.map_err(ApplyError::Get)?;
+                        let (object, id) = (planned.object.clone(), planned.id.clone());
+                        let again = self.decide_with(policies, object, id, live.as_ref(), Occasion::Dispatch);
+                        let again = again.await?;
+                        match again.decision {
+                            Decision::Create(_) => Ok(()),
+                            _ => self.dry_run(policies, &again).await,
+                        }
+                    }
+                    result => result.map(drop).map_err(ApplyError::Create),
+                },
+                Decision::Patch(patch) | Decision::Share(patch) => {
+                    let result = objects.patch(&planned.id, patch, true).await;
+                    ignore_conflict(result).map_err(ApplyError::Patch)
+                }
+                Decision::Replace(object) => {
+                    ignore_conflict(objects.replace(object, true).await).map_err(ApplyError::Patch)
+                }
+                Decision::Nothing | Decision::Recreate { .. } => Ok(()),
+            }
+        }
+        .boxed()
+    }
+
+    /// Records all objects before any is written.
+    async fn record_all(&mut self, current: &Current, policies: &Policies, planned: &[&Planned]) -> Result<(), Stop> {
+        let (mut root, mut versioned) = (Vec::new(), Vec::new());
+        for planned in planned {
+            let target = Target::of(&planned.object.manifest);
+            let strategy = policies.garbage_collect.strategy(&target);
+            let entry = self.entry(policies, planned, strategy == GarbageCollectStrategy::Never)?;
+            match strategy {
+                GarbageCollectStrategy::OnAppUpdate => versioned.push(entry),
+                GarbageCollectStrategy::Never | GarbageCollectStrategy::OnAppDelete => root.push(entry),
+            }
+        }
+        if !root.is_empty() {
+            self.record(TrackerType::Root, current, &root).await?;
+        }
+        if !versioned.is_empty() {
+            self.record(TrackerType::Versioned, current, &versioned).await?;
+        }
+        Ok(())
+    }
+
+    fn entry(&self, policies: &Policies, planned: &Planned, skip_gc: bool) -> Result<ManagedResource, Failure> {
+        let omits_manifest = policies.apply_once.omits_manifests() || self.reconciler.options.apply_once;
+        let raw = match omits_manifest {
+            true => None,
+            false => {
+                let raw = RawManifest::of(&planned.object.manifest);
+                Some(raw.map_err(|error| Failure::synced("FailedApply", error.to_string()))?)
+            }
+        };
+        let id = &planned.id;
+        Ok(ManagedResource {
+            creator: planned.object.creator.to_owned(),
+            kind: id.kind.clone(),
+            namespace: id.namespace.clone(),
+            name: id.name.clone(),
+            api_version: id.api_version.clone(),
+            component: planned.object.component.clone(),
+            trait_: planned.object.trait_.clone(),
+            raw,
+            skip_gc,
+            ..ManagedResource::default()
+        })
+    }
+
+    /// Writes an object as decided. Returns it as stored, if it was written.
+    pub(super) async fn write(&self, policies: &Policies, planned: &Planned) -> Result<Option<Value>, ApplyError> {
+        let mut decision = planned.decision.clone();
+        for _ in 0..3 {
+            match self.try_write(&planned.id, &decision).await {
+                // The object has changed since, or exists although the cache does not have it.
+                Err(ApplyError::Create(ObjectError::Api(error)) | ApplyError::Patch(ObjectError::Api(error)))
+                    if error.is_conflict() || (error.is_not_found() && !matches!(decision, Decision::Create(_))) =>
+                {
+                    let live = self
+                        .reconciler
+                        .objects
+                        .read(&planned.id)
+                        .await
+                        .map_err(ApplyError::Get)?;
+                    let object = planned.object.clone();
+                    let again = self
+                        .decide_with(policies, object, planned.id.clone(), live.as_ref(), Occasion::StateKeep)
+                        .await?;
+                    decision = again.decision;
+                }
+                result => return result,
+            }
+        }
+        self.try_write(&planned.id, &decision).await
+    }
+
+    async fn try_write(&self, id: &ObjectId, decision: &Decision) -> Result<Option<Value>, ApplyError> {
+        let objects = &self.reconciler.objects;
+        let (verb, result) = match decision {
+            Decision::Nothing => return Ok(None),
+            Decision::Create(object) => (
+                "create",
+                objects.create(object, false).await.map_err(ApplyError::Create),
+            ),
+            Decision::Patch(patch) | Decision::Share(patch) => (
+                "patch",
+                objects.patch(id, patch, false).await.map_err(ApplyError::Patch),
+            ),
+            Decision::Replace(object) => (
+                "update",
+                objects.replace(object, false).await.map_err(ApplyError::Patch),
+            ),
+            Decision::Recreate { uid, object } => ("recreate", self.recreate(id, uid, object).await),
+        };
+        self.reconciler.metrics.count_write(verb, &id.kind);
+        result.map(Some)
+    }
+
+    /// Deletes an object, and creates another one once it is gone.
+    async fn recreate(&self, id: &ObjectId, uid: &str, object: &Value) -> Result<Value, ApplyError> {
+        let objects = &self.reconciler.objects;
+        objects
+            .delete(id, uid, Propagation::Background)
+            .await
+            .map_err(ApplyError::Delete)?;
+        let deadline = Instant::now() + RECREATE_TIMEOUT;
+        loop {
+            match objects.create(object, false).await {
+                Err(ObjectError::Api(error)) if error.is_conflict() => {}
+                result => return result.map_err(ApplyError::Create),
+            }
+            if Instant::now() >= deadline {
+                return Err(ApplyError::Deleting {
+                    kind: id.kind.clone(),
+                    name: id.name.clone(),
+                });
+            }
+            sleep(RECREATE_POLL).await;
+        }
+    }
+}
+
+/// Returns the verdict of the policies about an object.
+fn object_policy<'p>(policies: &'p Policies, manifest: &Value, occasion: Occasion) -> ObjectPolicy<'p> {
+    let target = Target::of(manifest);
+    let stage = match occasion {
+        Occasion::Dispatch => Stage::Update,
+        Occasion::StateKeep => Stage::StateKeep,
+    };
+    let update = policies.resource_update.strategy(&target);
+    let apply_once = policies
+        .apply_once
+        .strategy(&target)
+        .filter(|strategy| strategy.affects(stage));
+    ObjectPolicy {
+        is_read_only: policies.read_only.contains(&target),
+        can_take_over: policies.take_over.contains(&target),
+        is_shared: policies.shared_resource.contains(&target),
+        update: update.map(|update| match update.replaces() {
+            true => UpdateMethod::Replace,
+            false => UpdateMethod::Patch,
+        }),
+        recreate_fields: update
+            .map(|update| update.recreate_fields.as_slice())
+            .unwrap_or_default(),
+        live_fields: apply_once.map(|strategy| strategy.paths.as_slice()).unwrap_or_default(),
+    }
+}
+
+fn changes_replicas(decision: &Decision) -> bool {
+    match decision {
+        Decision::Patch(patch) => patch.pointer("/spec/replicas").is_some(),
+        Decision::Replace(object) => object.pointer("/spec/replicas").is_some(),
+        _ => false,
+    }
+}
+
+/// Returns the namespaces that a batch creates: objects in them can't be checked before.
+fn namespaces_created(planned: &[Planned]) -> HashSet<String> {
+    let creates = planned
+        .iter()
+        .filter(|planned| matches!(planned.decision, Decision::Create(_)));
+    let namespaces = creates.filter(|planned| planned.id.api_version == "v1" && planned.id.kind == "Namespace");
+    namespaces.map(|planned| planned.id.name.clone()).collect()
+}
+
+/// A conflict of a dry run says nothing about the object: the write reads it again.
+fn ignore_conflict(result: Result<Value, ObjectError>) -> Result<(), ObjectError> {
+    match result {
+        Err(ObjectError::Api(error)) if error.is_conflict() => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+/// Joins errors as KubeVela does.
+pub(super) fn joined<E: ToString>(errors: &[E]) -> String {
+    let texts: BTreeSet<String> = errors.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = texts.into_iter().map(|text| format!("({text})")).collect();
+    format!("Found {} errors. [{}]", texts.len(), texts.join(", "))
+}
+
+fn add_error(result: &mut Result<(), String>, error: &ApplyError) {
+    match result {
+        Ok(()) => *result = Err(error.to_string()),
+        Err(message) => {
+            message.push_str("; ");
+            message.push_str(&error.to_string());
+        }
+    }
+}

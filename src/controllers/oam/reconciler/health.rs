@@ -1,0 +1,277 @@
+//! Health of components, as `status.services` shows it.
+
+use serde_json::{Map, Value};
+
+use super::components::{ComponentObjects, RenderError, is_post_dispatch};
+use super::conditions::{self, Failure, phase};
+use super::pass::{Pass, Stop};
+use super::revision::Current;
+use crate::api::oam::{Definition, ServiceStatus, StatusTemplates, TraitStatus, WorkloadKind};
+use crate::controllers::oam::objects::ObjectId;
+use crate::controllers::oam::parse::{Parsed, ParsedComponent, Workload};
+use crate::controllers::oam::render::cache_key::health_key;
+use crate::controllers::oam::render::health::{self, Health, evaluate_health};
+use crate::cue;
+
+/// The traits that are applied after the workload is healthy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PostTraits {
+    /// Not applied in this pass, so not shown.
+    Unknown,
+    Pending,
+    Applied,
+}
+
+const PENDING: &str = "⏳ Waiting for component to be healthy";
+
+impl Pass<'_> {
+    /// Computes the health of all components, and the phase that follows from it.
+    pub(super) async fn set_health(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
+        let mut services = Vec::new();
+        for component in &parsed.components {
+            let with_inputs = self.with_stored_inputs(component).await?;
+            let objects = self.render(current, parsed, &with_inputs).await;
+            let service = match objects {
+                Ok(objects) => {
+                    let service = self.service(&with_inputs, &objects, PostTraits::Unknown).await;
+                    service.map_err(|error| evaluator_failure(&error))?
+                }
+                Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error).into()),
+                Err(RenderError::Template { message, .. }) => ServiceStatus {
+                    name: component.component.name.clone(),
+                    namespace: self.name.namespace.clone(),
+                    message,
+                    ..ServiceStatus::default()
+                },
+            };
+            services.push(service);
+        }
+        self.status.services = services;
+        self.set_phase(parsed);
+        Ok(())
+    }
+
+    /// Sets the phase that follows from the health of the components.
+    pub(super) fn set_phase(&mut self, parsed: &Parsed) {
+        let is_healthy = self.status.services.iter().all(|service| service.healthy);
+        let mut policies = parsed.policies.iter();
+        let is_managed = policies.any(|policy| policy.definition.spec.manage_health_check);
+        let phase = if is_healthy || is_managed {
+            phase::RUNNING
+        } else {
+            phase::UNHEALTHY
+        };
+        phase.clone_into(&mut self.status.phase);
+    }
+
+    /// Replaces the status of one component.
+    pub(super) fn set_service(&mut self, service: ServiceStatus) {
+        let known = self.status.services.iter_mut().find(|known| known.name == service.name);
+        match known {
+            Some(known) => *known = service,
+            None => self.status.services.push(service),
+        }
+    }
+
+    /// Computes the health of a component from its live objects.
+    pub(super) async fn service(
+        &self,
+        component: &ParsedComponent,
+        objects: &ComponentObjects,
+        post_traits: PostTraits,
+    ) -> Result<ServiceStatus, cue::Error> {
+        let live = self.live_context(objects).await;
+        let is_applied = objects.objects.iter().any(|object| object.trait_.is_empty());
+        let (kind, name) = kind_and_name(&objects.workload);
+        let workload = match (live.get("output"), is_applied) {
+            (None, true) => Health::not_found(&kind, &name),
+            // A trait creates the workload.
+            (None, false) => Health {
+                is_healthy: true,
+                ..Health::default()
+            },
+            (Some(_), _) => {
+                let properties = component.component.properties.as_ref();
+                let templates = component.definition.status_templates();
+                self.health("", component, templates, properties, objects, &live)
+                    .await?
+            }
+        };
+        let post_traits = match workload.is_healthy {
+            true => post_traits,
+            false => PostTraits::Pending,
+        };
+        let traits = self.trait_statuses(component, objects, &live, post_traits).await?;
+        let is_healthy = workload.is_healthy && traits.iter().all(|one| one.healthy || one.pending);
+        let of_trait = || {
+            traits
+                .iter()
+                .map(|one| one.message.as_str())
+                .find(|message| !message.is_empty())
+        };
+        let message = match workload.message.is_empty() {
+            true => of_trait().unwrap_or_default().to_owned(),
+            false => workload.message,
+        };
+        Ok(ServiceStatus {
+            name: component.component.name.clone(),
+            namespace: self.name.namespace.clone(),
+            workload_definition: Some(workload_kind(component, &objects.workload)),
+            healthy: is_healthy,
+            workload_healthy: workload.is_healthy,
+            details: workload.details,
+            message,
+            traits,
+            ..ServiceStatus::default()
+        })
+    }
+
+    async fn trait_statuses(
+        &self,
+        component: &ParsedComponent,
+        objects: &ComponentObjects,
+        live: &Map<String, Value>,
+        post_traits: PostTraits,
+    ) -> Result<Vec<TraitStatus>, cue::Error> {
+        let mut statuses = Vec::new();
+        for (index, one) in component.traits.iter().enumerate() {
+            let is_post = is_post_dispatch(self, one);
+            if is_post && post_traits == PostTraits::Unknown {
+                continue;
+            }
+            if is_post && post_traits == PostTraits::Pending {
+                statuses.push(TraitStatus {
+                    type_: one.trait_.type_.clone(),
+                    pending: true,
+                    message: PENDING.to_owned(),
+                    ..TraitStatus::default()
+                });
+                continue;
+            }
+            let (templates, properties) = (one.definition.status_templates(), one.trait_.properties.as_ref());
+            let part = format!("{index}/{}", one.type_label);
+            let health = self
+                .health(&part, component, templates, properties, objects, live)
+                .await?;
+            statuses.push(TraitStatus {
+                type_: one.trait_.type_.clone(),
+                healthy: health.is_healthy,
+                details: health.details,
+                message: health.message,
+                ..TraitStatus::default()
+            });
+        }
+        Ok(statuses)
+    }
+
+    /// Evaluates the templates of a component, or of a trait, unless nothing has changed since.
+    async fn health(
+        &self,
+        part: &str,
+        component: &ParsedComponent,
+        templates: Option<&StatusTemplates>,
+        properties: Option<&Value>,
+        objects: &ComponentObjects,
+        live: &Map<String, Value>,
+    ) -> Result<Health, cue::Error> {
+        let Some(templates) = templates.filter(|templates| has_text(templates)) else {
+            return Ok(Health {
+                is_healthy: true,
+                ..Health::default()
+            });
+        };
+        let templates = health::StatusTemplates {
+            details: text(&templates.details),
+            health_policy: text(&templates.health_policy),
+            custom_status: text(&templates.custom_status),
+        };
+        let mut context = objects.context.clone();
+        context.extend(live.clone());
+        let outputs = live
+            .get("outputs")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(Map::values);
+        let key = health_key(
+            templates,
+            properties,
+            &context,
+            live.get("output").into_iter().chain(outputs),
+        );
+        let name = format!("{}/{part}", component.component.name);
+        let known = self.memory.lock().health.get(&name).cloned();
+        if let Some((_, health)) = known.filter(|(known, _)| *known == key) {
+            return Ok(health);
+        }
+        let health = evaluate_health(&self.evaluator(), templates, properties, &context).await?;
+        self.memory.lock().health.insert(name, (key, health.clone()));
+        Ok(health)
+    }
+
+    /// Returns the live objects of a component, as `output` and `outputs` of the context.
+    pub(super) async fn live_context(&self, objects: &ComponentObjects) -> Map<String, Value> {
+        let mut context = Map::new();
+        let mut outputs = Map::new();
+        if let Some(live) = self.live(&objects.workload).await {
+            context.insert("output".to_owned(), live);
+        }
+        for object in objects.objects.iter().filter(|object| !object.key.is_empty()) {
+            if let Some(live) = self.live(&object.manifest).await {
+                outputs.insert(object.key.clone(), live);
+            }
+        }
+        if !outputs.is_empty() {
+            context.insert("outputs".to_owned(), outputs.into());
+        }
+        context
+    }
+
+    /// Returns the live object of a manifest; none if it is missing, or its kind is.
+    async fn live(&self, manifest: &Value) -> Option<Value> {
+        let mut id = ObjectId::of(manifest);
+        let objects = &self.reconciler.objects;
+        if objects.is_namespaced(&id).await == Ok(false) {
+            id.namespace.clear();
+        }
+        match self.written.get(&id) {
+            // The watch may be behind our own write, or ahead of it.
+            Some(written) => Some(objects.newer(&id, written.clone())),
+            None => objects.get(&id).await.ok().flatten(),
+        }
+    }
+}
+
+/// Returns the kind of a workload that its definition declares; it may be empty.
+fn workload_kind(component: &ParsedComponent, workload: &Value) -> WorkloadKind {
+    match &component.definition {
+        Workload::Component(definition) => definition.spec.workload.definition.clone(),
+        Workload::Workload(_) => {
+            let ObjectId { api_version, kind, .. } = ObjectId::of(workload);
+            WorkloadKind { api_version, kind }
+        }
+    }
+}
+
+fn has_text(templates: &StatusTemplates) -> bool {
+    !(templates.details.is_empty() && templates.health_policy.is_empty() && templates.custom_status.is_empty())
+}
+
+fn text(template: &str) -> Option<&str> {
+    (!template.is_empty()).then_some(template)
+}
+
+fn kind_and_name(object: &Value) -> (String, String) {
+    let id = ObjectId::of(object);
+    (id.kind, id.name)
+}
+
+/// Shows that the evaluator is missing or failed. Nothing is applied or deleted because of it.
+pub(super) fn evaluator_failure(error: &cue::Error) -> Failure {
+    match error {
+        cue::Error::Missing => {
+            let failure = Failure::new(conditions::PARSED, "FailedParse", error.to_string());
+            failure.in_phase(phase::RENDERING)
+        }
+        error => Failure::new(conditions::WORKFLOW, "FailedWorkflow", error.to_string()),
+    }
+}

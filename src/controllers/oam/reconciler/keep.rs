@@ -1,0 +1,187 @@
+//! Keeps the state of deployed objects.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::conditions::{self, Failure};
+use super::dispatch::{ApplyError, Planned, ToApply, joined};
+use super::pass::{Pass, Stop};
+use crate::api::oam::{ManagedResource, ResourceTracker};
+use crate::controllers::FIELD_MANAGER;
+use crate::controllers::oam::dispatch::decide::{Decision, Occasion};
+use crate::controllers::oam::dispatch::fights::{Restore, last_other_manager};
+use crate::controllers::oam::objects::{ObjectId, Propagation};
+use crate::controllers::oam::parse::Parsed;
+use crate::controllers::oam::policies::{Policies, Stage, Target};
+use crate::controllers::oam::trackers::{ResourceKey, TrackerType, remove};
+
+/// The result of keeping one object.
+enum Kept {
+    Unchanged,
+    Restored,
+    /// Fought over; restored at this time.
+    Later {
+        after: Duration,
+        warning: Option<String>,
+    },
+    /// Applied once, and gone since.
+    Gone(ManagedResource),
+}
+
+impl Pass<'_> {
+    /// Restores objects that have changed, and creates those that are gone.
+    pub(super) async fn keep_state(&mut self, parsed: &Parsed) -> Result<(), Stop> {
+        if self.reconciler.options.apply_once {
+            return Ok(());
+        }
+        let entries = self.kept_entries().into_iter();
+        let kept = entries
+            .map(|entry| self.keep_object(&parsed.rules, entry).boxed())
+            .collect();
+        let results = self.concurrently(kept).await;
+        let (mut errors, mut gone) = (Vec::new(), Vec::new());
+        for result in results {
+            match result {
+                Ok(Kept::Unchanged) => {}
+                Ok(Kept::Restored) => self.reconciler.metrics.count_restored(),
+                Ok(Kept::Later { after, warning }) => {
+                    self.look_again_in(after);
+                    if let Some(warning) = warning {
+                        self.warn("FailedStateKeep", &warning);
+                    }
+                }
+                Ok(Kept::Gone(entry)) => gone.push(entry),
+                Err(error) => errors.push(error),
+            }
+        }
+        self.forget_entries(&gone).await?;
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::new(conditions::STATE_KEEP, "FailedStateKeep", joined(&errors)).into()),
+        }
+    }
+
+    /// Returns the entries of the current version, each object once.
+    fn kept_entries(&self) -> Vec<ManagedResource> {
+        let trackers = self.inventory.current.iter().chain(&self.inventory.root);
+        let entries = trackers
+            .filter(|tracker| !tracker.is_deleting())
+            .flat_map(|tracker| &tracker.entries);
+        let mut seen = HashSet::new();
+        let local = entries.filter(|entry| ResourceKey::of(entry).is_local());
+        local
+            .filter(|entry| seen.insert(ResourceKey::of(entry)))
+            .cloned()
+            .collect()
+    }
+
+    async fn keep_object(&self, policies: &Policies, entry: ManagedResource) -> Result<Kept, ApplyError> {
+        let id = ObjectId::of_entry(&entry);
+        let objects = &self.reconciler.objects;
+        if entry.deleted {
+            let live = objects.get(&id).await.map_err(ApplyError::Get)?;
+            let uid = live
+                .as_ref()
+                .and_then(|live| live.pointer("/metadata/uid"))
+                .and_then(Value::as_str);
+            if let Some(uid) = uid {
+                objects
+                    .delete(&id, uid, Propagation::Background)
+                    .await
+                    .map_err(ApplyError::Delete)?;
+            }
+            return Ok(Kept::Unchanged);
+        }
+        let Some(manifest) = entry.raw.as_ref().and_then(|raw| raw.parse().ok()) else {
+            return Ok(Kept::Unchanged);
+        };
+        let strategy = policies.apply_once.strategy(&Target::of(&manifest));
+        let is_applied_once = strategy.is_some_and(|strategy| strategy.affects(Stage::StateKeep));
+        let object = ToApply {
+            manifest,
+            component: entry.component.clone(),
+            trait_: entry.trait_.clone(),
+            creator: "workflow",
+        };
+        let planned = self.plan_object(policies, object, Occasion::StateKeep).await?;
+        match &planned.decision {
+            Decision::Nothing => Ok(Kept::Unchanged),
+            // The cache may not have the object, if its labels were removed.
+            Decision::Create(_) if is_applied_once => {
+                let live = objects.get(&planned.id).await.map_err(ApplyError::Get)?;
+                Ok(if live.is_none() {
+                    Kept::Gone(entry)
+                } else {
+                    Kept::Unchanged
+                })
+            }
+            _ => self.restore(policies, &planned).await,
+        }
+    }
+
+    /// Restores an object, unless it is fought over.
+    async fn restore(&self, policies: &Policies, planned: &Planned) -> Result<Kept, ApplyError> {
+        let live = self
+            .reconciler
+            .objects
+            .get(&planned.id)
+            .await
+            .map_err(ApplyError::Get)?;
+        let uid = live
+            .as_ref()
+            .and_then(|live| live.pointer("/metadata/uid"))
+            .and_then(Value::as_str);
+        let now = Timestamp::now();
+        let restore = uid.map_or(Restore::Now, |uid| self.reconciler.fights.lock().restore(uid, now));
+        match restore {
+            Restore::Now => {
+                self.write(policies, planned).await?;
+                Ok(Kept::Restored)
+            }
+            Restore::At { time, is_new } => {
+                let after = time.duration_since(now).try_into().unwrap_or_default();
+                let warning = match is_new {
+                    true => Some(self.fight_warning(&planned.id).await?),
+                    false => None,
+                };
+                Ok(Kept::Later { after, warning })
+            }
+        }
+    }
+
+    /// Names the manager that keeps changing an object. The cache has no managed fields.
+    async fn fight_warning(&self, id: &ObjectId) -> Result<String, ApplyError> {
+        let live = self.reconciler.objects.read(id).await.map_err(ApplyError::Get)?;
+        let manager = live.as_ref().and_then(|live| last_other_manager(live, FIELD_MANAGER));
+        let manager = manager.unwrap_or("an unknown manager");
+        let ObjectId {
+            kind, namespace, name, ..
+        } = id;
+        Ok(format!(
+            "{kind} {namespace}/{name} is changed again and again by {manager}; consider apply-once"
+        ))
+    }
+
+    /// Removes objects that were applied once and are gone from the trackers.
+    async fn forget_entries(&mut self, gone: &[ManagedResource]) -> Result<(), Stop> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        for type_ in [TrackerType::Versioned, TrackerType::Root] {
+            let tracker = match type_ {
+                TrackerType::Root => &self.inventory.root,
+                _ => &self.inventory.current,
+            };
+            let Some(tracker) = tracker else { continue };
+            if let Some(entries) = remove(&tracker.entries, gone) {
+                let object: Option<std::sync::Arc<ResourceTracker>> = Some(std::sync::Arc::clone(&tracker.object));
+                self.write_tracker(type_, object, entries, "").await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! Reconciles Applications.
+//!
+//! ```text
+//!  parse ─► revision ─► policies ─► workflow: render, dispatch, health ─► state-keep ─► garbage collection ─► status
+//! ```
+//!
+//! A pass derives everything from the objects and from what was recorded in the cluster, so it may end after any step.
+
+mod components;
+mod conditions;
+mod deletion;
+mod dispatch;
+mod events;
+mod health;
+mod keep;
+mod memory;
+mod metadata;
+mod pass;
+mod policies;
+mod record;
+mod revision;
+mod values;
+mod workflow;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use super::cache::Caches;
+use super::collect::Collector;
+use super::definitions::DefinitionCaches;
+use super::dispatch::fights::Fights;
+use super::metrics::Metrics;
+use super::objects::Objects;
+use super::options::MASTER_SHARD;
+use super::{Options, Shard};
+use crate::api::oam::{Application, labels};
+use crate::cue::Evaluator;
+use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
+use crate::runtime::events::EventPublisher;
+use crate::runtime::kube_client::{ApiError, call};
+use crate::runtime::watch::Cached;
+use crate::runtime::workqueue::Priority;
+pub use memory::Memories;
+use pass::Pass;
+
+/// Label: the Application is left alone.
+const PAUSE: &str = "controller.core.oam.dev/pause";
+/// Annotation: the version of the controller that an object is for.
+const VERSION_REQUIRED: &str = "app.oam.dev/controller-version-require";
+
+/// The reconciler of Applications.
+pub struct Reconciler {
+    pub client: Client,
+    pub options: Options,
+    pub caches: Caches,
+    pub definitions: DefinitionCaches,
+    pub objects: Objects,
+    pub collector: Collector,
+    pub evaluator: Evaluator,
+    pub events: EventPublisher,
+    pub metrics: Metrics,
+    pub fights: Mutex<Fights>,
+    pub memories: Memories,
+    /// The version of the cluster, as templates see it.
+    pub cluster_version: OnceCell<Value>,
+}
+
+impl Reconcile for Reconciler {
+    fn reconcile<'a>(&'a self, key: &'a Key, _: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
+        async {
+            // Without a cache, objects that exist would seem to be missing.
+            self.caches.wait_until_synced().await;
+            self.definitions.wait_until_synced().await;
+            let Some(cached) = self.caches.applications.get(&key.name) else {
+                self.memories.forget(&key.name);
+                self.objects.unsubscribe(&key.name);
+                return Ok(Action::Done);
+            };
+            match cached {
+                Cached::Object(app) if self.is_ours(&app) => Pass::new(self, &key.name, &app).run().await,
+                // An invalid one has been logged.
+                Cached::Object(_) | Cached::Invalid { .. } => Ok(Action::Done),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Reconciler {
+    fn is_ours(&self, app: &Application) -> bool {
+        if app.labels().get(PAUSE).is_some_and(|value| value == "true") {
+            return false;
+        }
+        let required = app.annotations().get(VERSION_REQUIRED);
+        let is_of_version = match required {
+            Some(version) => *version == self.options.compat_version,
+            None => !self.options.versions.are_required_of_applications,
+        };
+        let shard = app.labels().get(labels::SHARD_ID);
+        let is_of_shard = match (&self.options.shard, shard) {
+            (Shard::Disabled, _) => true,
+            (Shard::Id(id), Some(shard)) => id == shard,
+            (Shard::Id(id), None) => id == MASTER_SHARD,
+        };
+        is_of_version && is_of_shard
+    }
+}
+
+/// Returns a random id of a step: ten characters.
+fn new_id() -> String {
+    const CHARACTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    let mut bytes = [0; 10];
+    // Ids need not be secret, only distinct in one Application.
+    if getrandom::fill(&mut bytes).is_err() {
+        return jiff::Timestamp::now().as_nanosecond().to_string();
+    }
+    let character = |byte: u8| CHARACTERS.get(usize::from(byte) % CHARACTERS.len()).copied();
+    bytes.into_iter().filter_map(character).map(char::from).collect()
+}
+
+impl Reconciler {
+    /// Returns the version of the cluster for templates. Empty fields if the API server does not tell.
+    async fn cluster_version(&self) -> Value {
+        let version = self.cluster_version.get_or_try_init(|| async {
+            let version = call(self.client.apiserver_version()).await?;
+            let minor: String = version.minor.chars().take_while(char::is_ascii_digit).collect();
+            Ok::<_, ApiError>(serde_json::json!({
+                "major": version.major,
+                "minor": minor.parse::<u32>().unwrap_or_default(),
+                "gitVersion": version.git_version,
+                "platform": version.platform,
+            }))
+        });
+        let unknown = || serde_json::json!({ "major": "", "minor": 0, "gitVersion": "", "platform": "" });
+        version.await.map_or_else(|_| unknown(), Value::clone)
+    }
+}

@@ -1,0 +1,367 @@
+//! The sequence of a pass, and the write of the status at its end.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+
+use super::Reconciler;
+use super::conditions::{self, Failure, phase};
+use super::memory::Memory;
+use super::revision::Current;
+use crate::api::NamespacedName;
+use crate::api::oam::{Application, ApplicationStatus, AppliedResource, labels};
+use crate::controllers::oam::objects::ObjectId;
+use crate::controllers::oam::parse::{
+    Parsed, Unsupported, unsupported_definitions, unsupported_spec, unsupported_trackers,
+};
+use crate::controllers::oam::trackers::{AppIdentity, Inventory};
+use crate::controllers::oam::workflow::State;
+use crate::runtime::controller::{Action, ReconcileError};
+use crate::runtime::events::Event;
+use crate::runtime::watch::GroupKind;
+use crate::runtime::workqueue::{Backoff, Priority};
+
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(500),
+    cap: Duration::from_secs(5 * 60),
+};
+/// Delay after a conflict: the cache will have the newer version.
+const STALE_RETRY: Duration = Duration::from_millis(100);
+/// Annotations of Applications that are applied with the rights of somebody else.
+const IDENTITIES: [&str; 3] = [
+    "app.oam.dev/service-account-name",
+    "app.oam.dev/username",
+    "app.oam.dev/group",
+];
+
+/// One pass over an Application.
+pub(super) struct Pass<'a> {
+    pub(super) reconciler: &'a Reconciler,
+    pub(super) name: &'a NamespacedName,
+    /// As last read or written.
+    pub(super) app: Application,
+    /// The status to write.
+    pub(super) status: ApplicationStatus,
+    pub(super) inventory: Inventory,
+    pub(super) memory: Arc<Mutex<Memory>>,
+    pub(super) events: Vec<Event>,
+    /// Objects as written in this pass.
+    pub(super) written: HashMap<ObjectId, Value>,
+    pub(super) now: Timestamp,
+    /// The time until the next pass, if something waits for the clock.
+    pub(super) next: Option<Duration>,
+}
+
+/// The end of a pass without a failure.
+pub(super) enum End {
+    /// The Application waits for events, and for the time that the pass asks for.
+    Waiting,
+    /// The finalizers are removed.
+    Gone,
+}
+
+/// The end of a pass before all is done.
+pub(super) enum Stop {
+    Failed(Failure),
+    /// An object or the Application has changed since it was read.
+    Stale,
+    /// The Application is left as it is.
+    Unsupported(Vec<Unsupported>),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn new(reconciler: &'a Reconciler, name: &'a NamespacedName, app: &Application) -> Self {
+        // The API server stores whole seconds.
+        let now = Timestamp::now();
+        Self {
+            reconciler,
+            name,
+            status: app.status.clone().unwrap_or_default(),
+            app: app.clone(),
+            inventory: Inventory::default(),
+            memory: reconciler.memories.of(name),
+            events: Vec::new(),
+            written: HashMap::new(),
+            now: Timestamp::from_second(now.as_second()).unwrap_or(now),
+            next: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) -> Result<Action, ReconcileError> {
+        let options = &self.reconciler.options;
+        let steps = timeout(options.pass_timeout, self.steps()).await;
+        let result = steps.unwrap_or_else(|_| {
+            let message = format!("reconcile exceeded {:?}", options.pass_timeout);
+            Err(Failure::new(conditions::READY, "FailedApply", message).into())
+        });
+        self.reconciler.metrics.count_pass(match &result {
+            Ok(_) => "success",
+            Err(Stop::Failed(_)) => "error",
+            Err(Stop::Stale) => "conflict",
+            Err(Stop::Unsupported(_)) => "unsupported",
+        });
+        let failure = match result {
+            Ok(End::Gone) => {
+                self.publish_events().await;
+                return Ok(Action::Done);
+            }
+            Err(Stop::Stale) => return Ok(Action::requeue_after(STALE_RETRY)),
+            Ok(End::Waiting) => None,
+            Err(Stop::Unsupported(found)) => {
+                self.refuse(&found);
+                self.next = None;
+                None
+            }
+            Err(Stop::Failed(failure)) => {
+                self.warn(failure.event, &failure.message);
+                conditions::fail(&mut self.status, &failure, self.now);
+                self.status.observed_generation = self.app.metadata.generation;
+                Some(failure)
+            }
+        };
+        match self.write_status().await {
+            Ok(()) => {}
+            Err(error) if error.is_conflict() => return Ok(Action::requeue_after(STALE_RETRY)),
+            Err(error) if error.is_not_found() => return Ok(Action::Done),
+            Err(error) => {
+                let message = format!("failed to update status: {error}");
+                return Err(ReconcileError::transient(message, BACKOFF));
+            }
+        }
+        self.publish_events().await;
+        match failure {
+            None => {
+                let resync = jittered(options.resync_period);
+                let delay = self.next.map_or(resync, |next| next.min(resync));
+                Ok(Action::RequeueAfter {
+                    delay,
+                    priority: Some(Priority::LOW),
+                })
+            }
+            Some(failure) => match failure.retry_after {
+                Some(delay) => Err(ReconcileError::Terminal {
+                    message: failure.message,
+                    retry_after: Some(delay),
+                }),
+                None => Err(ReconcileError::transient(failure.message, BACKOFF)),
+            },
+        }
+    }
+
+    /// Asks for the next pass.
+    pub(super) fn look_again_in(&mut self, delay: Duration) {
+        self.next = Some(self.next.map_or(delay, |next| next.min(delay)));
+    }
+
+    async fn steps(&mut self) -> Result<End, Stop> {
+        self.load_trackers()?;
+        self.check_support()?;
+        if self.app.metadata.deletion_timestamp.is_some() {
+            return self.delete().await;
+        }
+        let latest = self.latest_revision().await?;
+        let parsed = self.parse(latest.as_ref());
+        if let Ok(parsed) = &parsed {
+            let unsupported = unsupported_definitions(&parsed.components);
+            if !unsupported.is_empty() {
+                return Err(Stop::Unsupported(unsupported));
+            }
+        }
+        self.write_metadata().await?;
+        self.status.observed_generation = self.app.metadata.generation;
+        let parsed = parsed?;
+        self.set_true(conditions::PARSED, "Parsed", "Parsed successfully");
+        let (current, parsed) = self.revise(latest, parsed).await?;
+        self.subscribe().await;
+        self.apply_policies(&current, &parsed).await?;
+        self.run_workflow(&current, &parsed).await
+    }
+
+    fn load_trackers(&mut self) -> Result<(), Failure> {
+        let identity = self.identity();
+        let trackers = self.reconciler.caches.trackers_of(self.name);
+        let inventory = trackers.and_then(|trackers| Inventory::of(&identity, trackers));
+        self.inventory = inventory.map_err(|error| Failure::synced("FailedGC", error.to_string()))?;
+        Ok(())
+    }
+
+    pub(super) fn identity(&self) -> AppIdentity {
+        let version = self.app.annotations().get(labels::PUBLISH_VERSION);
+        AppIdentity {
+            name: self.name.clone(),
+            uid: self.app.uid().unwrap_or_default(),
+            generation: self.app.metadata.generation.unwrap_or_default(),
+            publish_version: version.filter(|version| !version.is_empty()).cloned(),
+        }
+    }
+
+    fn check_support(&self) -> Result<(), Stop> {
+        let mut found = unsupported_spec(&self.app.spec);
+        found.extend(unsupported_trackers(&self.inventory));
+        let has_identity = |name: &&&str| {
+            let annotation = self.app.annotations().get(**name);
+            annotation.is_some_and(|value| !value.is_empty())
+        };
+        if let Some(name) = IDENTITIES.iter().find(has_identity) {
+            found.push(Unsupported::Annotation((*name).to_owned()));
+        }
+        if self.reconciler.options.requires_authentication {
+            found.push(Unsupported::FeatureGate("AuthenticateApplication".to_owned()));
+        }
+        match found.is_empty() {
+            true => Ok(()),
+            false => Err(Stop::Unsupported(found)),
+        }
+    }
+
+    /// Says that the Application is left alone. Everything else in its status stays.
+    fn refuse(&mut self, found: &[Unsupported]) {
+        let texts: BTreeSet<String> = found.iter().map(ToString::to_string).collect();
+        let texts: Vec<String> = texts.into_iter().collect();
+        let message = format!("not supported by this controller: {}", texts.join(", "));
+        self.status = self.app.status.clone().unwrap_or_default();
+        let parsed = self
+            .status
+            .conditions
+            .iter()
+            .find(|one| one.type_ == conditions::PARSED);
+        if parsed.is_some_and(|parsed| parsed.status == "False" && parsed.message == message) {
+            return;
+        }
+        conditions::fail_condition(&mut self.status, conditions::PARSED, &message, self.now);
+        self.events.push(Event::warning("FailedParse", &message));
+    }
+
+    /// Sets a condition to true, and announces it if it was not.
+    pub(super) fn set_true(&mut self, condition: &'static str, reason: &str, note: &str) {
+        if conditions::succeed(&mut self.status, condition, self.now) {
+            self.announce(reason, note);
+        }
+    }
+
+    /// Watches the kinds of all objects of the Application, and waits until the watches are complete.
+    async fn subscribe(&self) {
+        let entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
+        let kinds: BTreeSet<GroupKind> = entries.map(|entry| ObjectId::of_entry(entry).group_kind()).collect();
+        self.reconciler.objects.subscribe(self.name, kinds.clone());
+        self.reconciler.objects.wait_until_settled(&kinds).await;
+    }
+
+    /// Continues after the workflow has reached a state.
+    pub(super) async fn finish(&mut self, state: State, current: &Current, parsed: &Parsed) -> Result<End, Stop> {
+        match state {
+            State::Executing => {
+                phase::RUNNING_WORKFLOW.clone_into(&mut self.status.phase);
+                self.dispatch_post_traits(current, parsed).await?;
+                self.collect_unmarked(parsed).await?;
+            }
+            State::Suspending => {
+                phase::SUSPENDING.clone_into(&mut self.status.phase);
+                self.dispatch_post_traits(current, parsed).await?;
+                if !self.reconciler.options.workflow.suspend_on_failure {
+                    self.keep_state(parsed).await?;
+                }
+                self.collect_unmarked(parsed).await?;
+            }
+            State::Terminated | State::Failed => {
+                let (phase, is_failed) = match state {
+                    State::Failed => (phase::FAILED, true),
+                    _ => (phase::TERMINATED, false),
+                };
+                phase.clone_into(&mut self.status.phase);
+                self.finish_run(current, false).await?;
+                match is_failed && parsed.rules.garbage_collect.continue_on_failure {
+                    true => self.collect_marked(current, parsed).await?,
+                    false => self.collect_unmarked(parsed).await?,
+                }
+            }
+            State::Succeeded => {
+                self.finish_run(current, true).await?;
+                self.set_true(conditions::WORKFLOW, "Applied", "Workflow finished");
+                return self.keep(current, parsed).await;
+            }
+        }
+        Ok(End::Waiting)
+    }
+
+    /// Keeps a deployed Application: health, state, and collection of what it no longer contains.
+    async fn keep(&mut self, current: &Current, parsed: &Parsed) -> Result<End, Stop> {
+        self.set_health(current, parsed).await?;
+        self.dispatch_post_traits(current, parsed).await?;
+        self.set_phase(parsed);
+        self.status.applied_resources = self.applied_resources(true);
+        let kept = self.keep_state(parsed).await;
+        self.collect_marked(current, parsed).await?;
+        match kept {
+            Ok(()) => conditions::remove(&mut self.status, conditions::STATE_KEEP),
+            Err(Stop::Failed(failure)) => {
+                self.warn(failure.event, &failure.message);
+                let message = failure.message.clone();
+                conditions::fail_condition(&mut self.status, conditions::STATE_KEEP, &message, self.now);
+                self.look_again_in(BACKOFF.base * 20);
+            }
+            Err(stop) => return Err(stop),
+        }
+        conditions::remove(&mut self.status, conditions::SYNCED);
+        self.memory.lock().succeeded_if(kept_all(&self.status));
+        self.set_true(conditions::READY, "Deployed", "Deployed successfully");
+        Ok(End::Waiting)
+    }
+
+    /// Returns the objects of the current version, as the status lists them.
+    pub(super) fn applied_resources(&self, has_creator: bool) -> Vec<AppliedResource> {
+        let current = self.inventory.current.iter().chain(&self.inventory.root);
+        let entries = current
+            .flat_map(|tracker| &tracker.entries)
+            .filter(|entry| !entry.deleted);
+        let resource = entries.map(|entry| AppliedResource {
+            cluster: entry.cluster.clone(),
+            creator: if has_creator {
+                entry.creator.clone()
+            } else {
+                String::new()
+            },
+            api_version: entry.api_version.clone(),
+            kind: entry.kind.clone(),
+            namespace: entry.namespace.clone(),
+            name: entry.name.clone(),
+            uid: String::new(),
+        });
+        resource.collect()
+    }
+}
+
+fn kept_all(status: &ApplicationStatus) -> bool {
+    status.conditions.iter().all(|condition| condition.status == "True")
+}
+
+/// Spreads the passes of Applications that started together.
+fn jittered(period: Duration) -> Duration {
+    let mut byte = [0];
+    // Without randomness, passes take place together.
+    if getrandom::fill(&mut byte).is_err() {
+        return period;
+    }
+    let share = 0.9 + 0.2 * f64::from(byte[0]) / 255.0;
+    period.mul_f64(share)
+}
+
+/// Returns the fields of a value that serializes as an object.
+pub(super) fn fields(value: &impl serde::Serialize) -> Map<String, Value> {
+    match serde_json::to_value(value) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    }
+}

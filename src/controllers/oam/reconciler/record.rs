@@ -1,0 +1,97 @@
+//! Records what is applied in ResourceTrackers, before it is applied.
+
+use std::sync::Arc;
+
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+
+use super::conditions::Failure;
+use super::pass::{Pass, Stop};
+use super::revision::Current;
+use crate::api::oam::{ManagedResource, ResourceTracker, labels};
+use crate::controllers::FIELD_MANAGER;
+use crate::controllers::oam::trackers::{Tracker, TrackerType, create, encode, record};
+use crate::runtime::kube_client::{ApiError, call};
+use crate::runtime::watch::Cached;
+
+impl Pass<'_> {
+    /// Records objects in the tracker of the current version, or in that of objects that live as long as the Application.
+    pub(super) async fn record(
+        &mut self,
+        type_: TrackerType,
+        current: &Current,
+        objects: &[ManagedResource],
+    ) -> Result<(), Stop> {
+        let tracker = match type_ {
+            TrackerType::Root => &self.inventory.root,
+            _ => &self.inventory.current,
+        };
+        let recorded = tracker
+            .as_ref()
+            .map(|tracker| tracker.entries.as_slice())
+            .unwrap_or_default();
+        let Some(entries) = record(recorded, objects) else {
+            return Ok(());
+        };
+        let tracker = tracker.as_ref().map(|tracker| Arc::clone(&tracker.object));
+        self.write_tracker(type_, tracker, entries, &current.name()).await
+    }
+
+    /// Replaces the entries of a tracker.
+    pub(super) async fn write_tracker(
+        &mut self,
+        type_: TrackerType,
+        tracker: Option<Arc<ResourceTracker>>,
+        entries: Vec<ManagedResource>,
+        revision: &str,
+    ) -> Result<(), Stop> {
+        let failed = |message: String| Failure::synced("FailedApply", message);
+        let encoded = encode(entries.clone(), self.reconciler.options.tracker_format);
+        let encoded = encoded.map_err(|error| failed(error.to_string()))?;
+        if !encoded.omitted_manifests.is_empty() {
+            let count = encoded.omitted_manifests.len();
+            tracing::warn!(
+                count,
+                "resourcetracker is too large for all manifests; the state of these objects is not kept"
+            );
+        }
+        let api: Api<ResourceTracker> = Api::all(self.reconciler.client.clone());
+        let parameters = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let written: Result<ResourceTracker, ApiError> = match tracker {
+            Some(tracker) => {
+                let mut changed = ResourceTracker::clone(&tracker);
+                changed.spec.managed_resources = encoded.managed_resources;
+                changed.spec.compression = encoded.compression;
+                call(api.replace(&tracker.name_any(), &parameters, &changed)).await
+            }
+            None => {
+                let shard = self.app.labels().get(labels::SHARD_ID).map(String::as_str);
+                let new = create(&self.identity(), type_, Some(revision), shard, encoded);
+                call(api.create(&parameters, &new)).await
+            }
+        };
+        self.reconciler.metrics.count_write("apply", "ResourceTracker");
+        let written = match written {
+            Ok(written) => Arc::new(written),
+            // Created before a crash, or changed by somebody else; the cache will have it.
+            Err(error) if error.is_conflict() => return Err(Stop::Stale),
+            Err(error) => return Err(failed(error.to_string()).into()),
+        };
+        self.reconciler
+            .caches
+            .trackers
+            .assume(Cached::Object(Arc::clone(&written)));
+        let tracker = Some(Tracker {
+            object: written,
+            entries,
+        });
+        match type_ {
+            TrackerType::Root => self.inventory.root = tracker,
+            _ => self.inventory.current = tracker,
+        }
+        Ok(())
+    }
+}

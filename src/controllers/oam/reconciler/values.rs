@@ -1,0 +1,186 @@
+//! The ConfigMap with the values of the workflow.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
+use kube::{Api, Resource, ResourceExt};
+use serde_json::{Map, Value, json};
+
+use super::conditions::{self, Failure, phase};
+use super::pass::{Pass, Stop};
+use crate::api::oam::Application;
+use crate::controllers::FIELD_MANAGER;
+use crate::controllers::oam::workflow::{InvalidStore, Store};
+use crate::runtime::kube_client::call;
+
+/// The data of the ConfigMap as last read or written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    name: String,
+    data: BTreeMap<String, String>,
+}
+
+impl Pass<'_> {
+    /// Returns the values of the current run. A new run begins without any.
+    pub(super) async fn load_values(&self) -> Result<Store, Stop> {
+        let Some(name) = self.context_map() else {
+            return Ok(Store::default());
+        };
+        let known = self.memory.lock().values.clone().filter(|stored| stored.name == name);
+        let stored = match known {
+            Some(stored) => Some(stored),
+            None => {
+                let found = call(self.config_maps().get_opt(&name)).await.map_err(failed)?;
+                found.map(|map| Stored {
+                    name,
+                    data: map.data.unwrap_or_default(),
+                })
+            }
+        };
+        let Some(stored) = stored else {
+            return Ok(Store::default());
+        };
+        let store = match Store::parse(&stored.data) {
+            Ok(store) => store,
+            Err(InvalidStore::Cue) => {
+                let text = stored.data.get("vars").cloned().unwrap_or_default();
+                let values = self.reconciler.evaluator.evaluate(&self.name.namespace, text).await;
+                let values = values.map_err(|error| {
+                    let message = format!("values of the workflow in configmap {}: {error}", stored.name);
+                    Failure::new(conditions::WORKFLOW, "FailedWorkflow", message)
+                })?;
+                let values: Map<String, Value> = values.as_object().cloned().unwrap_or_default();
+                Store::with_values(values, &stored.data)
+            }
+        };
+        self.memory.lock().values = Some(stored);
+        Ok(store)
+    }
+
+    fn context_map(&self) -> Option<String> {
+        let backend = self.status.workflow.as_ref()?.context_backend.as_ref()?;
+        backend.name.clone()
+    }
+
+    /// Stores the values, if they have changed. Creates the ConfigMap in the first turn.
+    pub(super) async fn store_values(&mut self, store: &Store) -> Result<(), Stop> {
+        let data = store.to_data();
+        let name = match self.context_map() {
+            Some(name) => name,
+            None => self.create_context_map(&data).await?,
+        };
+        let known = self.memory.lock().values.clone();
+        if known
+            .as_ref()
+            .is_some_and(|known| known.name == name && known.data == data)
+        {
+            return Ok(());
+        }
+        let old = known.map(|known| known.data).unwrap_or_default();
+        let mut change: BTreeMap<&str, Option<&str>> = old.keys().map(|key| (key.as_str(), None)).collect();
+        change.extend(data.iter().map(|(key, value)| (key.as_str(), Some(value.as_str()))));
+        let patch = Patch::Merge(json!({ "data": change }));
+        let written = call(
+            self.config_maps()
+                .patch(&name, &PatchParams::apply(FIELD_MANAGER), &patch),
+        )
+        .await;
+        self.reconciler.metrics.count_write("patch", "ConfigMap");
+        match written {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => {
+                // Somebody has deleted it.
+                self.create_context_map(&data).await?;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        self.memory.lock().values = Some(Stored { name, data });
+        Ok(())
+    }
+
+    /// Creates the ConfigMap, under another name if an object of somebody else has the usual one.
+    async fn create_context_map(&mut self, data: &BTreeMap<String, String>) -> Result<String, Stop> {
+        let usual = format!("workflow-{}-context", self.name.name);
+        let suffix: String = super::new_id().chars().take(5).collect();
+        for name in [usual.clone(), format!("{usual}-{suffix}")] {
+            let map = self.new_context_map(&name, data);
+            let parameters = PostParams {
+                field_manager: Some(FIELD_MANAGER.to_owned()),
+                ..PostParams::default()
+            };
+            let created = call(self.config_maps().create(&parameters, &map)).await;
+            self.reconciler.metrics.count_write("create", "ConfigMap");
+            let stored = match created {
+                Ok(_) => data.clone(),
+                Err(error) if error.is_conflict() => {
+                    let existing = call(self.config_maps().get_opt(&name)).await.map_err(failed)?;
+                    match existing.filter(|existing| self.owns(existing.owner_references())) {
+                        // Of an earlier run, or created before a crash.
+                        Some(existing) => existing.data.unwrap_or_default(),
+                        None => continue,
+                    }
+                }
+                Err(error) => return Err(failed(error)),
+            };
+            self.memory.lock().values = Some(Stored {
+                name: name.clone(),
+                data: stored,
+            });
+            if let Some(workflow) = &mut self.status.workflow {
+                workflow.context_backend = Some(ObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("ConfigMap".to_owned()),
+                    name: Some(name.clone()),
+                    namespace: Some(self.name.namespace.clone()),
+                    ..ObjectReference::default()
+                });
+            }
+            return Ok(name);
+        }
+        Err(Stop::Stale)
+    }
+
+    fn owns(&self, owners: &[OwnerReference]) -> bool {
+        let uid = self.app.uid();
+        owners.iter().any(|owner| Some(&owner.uid) == uid.as_ref())
+    }
+
+    fn new_context_map(&self, name: &str, data: &BTreeMap<String, String>) -> ConfigMap {
+        ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some(self.name.namespace.clone()),
+                owner_references: Some(vec![OwnerReference {
+                    api_version: Application::api_version(&()).into_owned(),
+                    kind: Application::kind(&()).into_owned(),
+                    name: self.name.name.clone(),
+                    uid: self.app.uid().unwrap_or_default(),
+                    controller: Some(true),
+                    block_owner_deletion: None,
+                }]),
+                ..ObjectMeta::default()
+            },
+            data: Some(data.clone()),
+            ..ConfigMap::default()
+        }
+    }
+
+    fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.reconciler.client.clone(), &self.name.namespace)
+    }
+
+    /// Returns the stored values, which the revision records when the workflow ends.
+    pub(super) fn stored_values(&self) -> BTreeMap<String, String> {
+        let stored = self.memory.lock().values.clone();
+        stored.map(|stored| stored.data).unwrap_or_default()
+    }
+}
+
+fn failed(error: crate::runtime::kube_client::ApiError) -> Stop {
+    let message = format!("failed to store values of the workflow: {error}");
+    let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", message);
+    failure.in_phase(phase::RUNNING_WORKFLOW).into()
+}

@@ -1,0 +1,124 @@
+use std::sync::Arc;
+
+use futures::FutureExt;
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
+
+use super::cache::{Caches, EventHandler, key, uses_revision};
+use super::collect::Collector;
+use super::definitions::{self, ChangedKind, DefinitionCaches, IsInUse};
+use super::dispatch::fights::Fights;
+use super::metrics::Metrics;
+use super::objects::Objects;
+use super::reconciler::Reconciler;
+use super::{NAME, Options};
+use crate::controllers::{Controller, SetupContext, Source};
+use crate::cue::Evaluator;
+use crate::runtime::controller::Class;
+use crate::runtime::events::EventPublisher;
+use crate::runtime::watch::Scope;
+use crate::runtime::workqueue::Priority;
+
+/// The source of events, as KubeVela names it.
+const EVENT_SOURCE: &str = "Application";
+
+/// Builds the controller; `None` without an API server.
+#[must_use]
+pub fn setup(
+    context: &SetupContext,
+    options: &Options,
+    evaluator: &Evaluator,
+    metrics: &Metrics,
+) -> Option<Controller> {
+    let Source::Cluster(client) = &context.source else {
+        return None;
+    };
+    let caches = Caches::default();
+    let definition_caches = DefinitionCaches::new(options.namespace.as_deref(), &options.definition_namespace);
+    let handler = EventHandler {
+        queue: context.queue.clone(),
+        applications: caches.applications.clone(),
+    };
+    let on_objects = handler.clone();
+    let objects = Objects::new(client.clone(), options.resync_period, move |name| {
+        on_objects.on_objects(&name);
+    });
+    metrics.set_objects(&objects);
+    let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
+    let mut sources = caches.sources(client, &scope, handler.clone());
+    let definition_namespace = options.definition_namespace.clone();
+    let on_definition = move |change: definitions::DefinitionChange| {
+        if let ChangedKind::Definition(kind) = change.kind {
+            handler.on_definition(kind, &change.namespace, &change.name, &definition_namespace);
+        }
+    };
+    let has_definitions = options.shard.has_definitions();
+    let definition_queue = has_definitions.then(|| context.queue.clone());
+    sources.extend(definition_caches.sources(client, definition_queue, on_definition));
+    sources.push(objects.clone().run().boxed());
+    let collector = Collector {
+        objects: objects.clone(),
+        client: client.clone(),
+        write_limit: options.max_concurrent_writes,
+    };
+    let reconciler = Reconciler {
+        client: client.clone(),
+        options: options.clone(),
+        caches: caches.clone(),
+        definitions: definition_caches.clone(),
+        objects,
+        collector,
+        evaluator: evaluator.clone(),
+        events: EventPublisher::new(client.clone(), EVENT_SOURCE),
+        metrics: metrics.clone(),
+        fights: Mutex::new(Fights::new(options.resync_period)),
+        memories: super::reconciler::Memories::default(),
+        cluster_version: OnceCell::new(),
+    };
+    let mut classes = vec![Class {
+        name: NAME,
+        workers: options.workers,
+        reconciler: Arc::new(reconciler),
+    }];
+    if has_definitions {
+        let settings = definitions::Settings::from(options);
+        let is_in_use = is_revision_in_use(&caches);
+        classes.extend(definitions::classes(
+            client,
+            &definition_caches,
+            &settings,
+            &is_in_use,
+            &context.stopping,
+        ));
+    }
+    let (applications, queue) = (caches.applications.clone(), context.queue.clone());
+    let all_definitions = has_definitions.then(|| definition_caches.clone());
+    Some(Controller {
+        name: NAME,
+        classes,
+        sources,
+        leader_tasks: Vec::new(),
+        enqueue_all: Box::new(move || {
+            for name in applications.names() {
+                queue.add(key(&name), Priority::LOW);
+            }
+            if let Some(caches) = &all_definitions {
+                definitions::enqueue_all(caches, &queue);
+            }
+        }),
+        has_synced: Box::new(move || caches.is_synced() && definition_caches.is_synced()),
+    })
+}
+
+/// Returns a function that tells if an Application names a revision of a definition, such as `webservice@v2`.
+fn is_revision_in_use(caches: &Caches) -> IsInUse {
+    let applications = caches.applications.clone();
+    Arc::new(move |kind, revision| {
+        if !applications.is_synced() {
+            return true;
+        }
+        let names = applications.names();
+        let mut cached = names.iter().filter_map(|name| applications.get(name));
+        cached.any(|app| app.object().is_some_and(|app| uses_revision(&app.spec, kind, revision)))
+    })
+}

@@ -1,0 +1,4 @@
+//! The start of the controller: what it needs of the cluster and of this process.
+
+pub mod prerequisites;
+pub mod webhooks;

@@ -1,0 +1,78 @@
+//! Looks for a holder of a Lease without contending for it.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::{Api, Client};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+use super::Timing;
+use super::record::{Observed, holder};
+use crate::runtime::kube_client::{ApiError, call};
+
+/// A difference between two clocks that a working cluster does not have.
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(1);
+/// Longest wait for the end of a Lease.
+const MAX_WAIT: Duration = Duration::from_mins(2);
+
+/// Returns the holder of a Lease if another process renews it.
+///
+/// Waits until the Lease is renewed or has expired, since its timestamps come from another clock.
+pub async fn active_holder(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    timing: Timing,
+) -> Result<Option<String>, ApiError> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let started = Instant::now();
+    let mut observed = Observed::default();
+    let mut first = None::<LeaseSpec>;
+    loop {
+        let Some(found) = call(leases.get_opt(name)).await? else {
+            return Ok(None);
+        };
+        let spec = found.spec.unwrap_or_default();
+        let is_free = observed.may_take(&spec, timing.lease_duration, Instant::now());
+        if is_free || is_long_expired(&spec, Timestamp::now()) {
+            return Ok(None);
+        }
+        let holder = holder(&spec).unwrap_or_default().to_owned();
+        match &first {
+            None => tracing::info!(lease = name, holder, "waiting until the lease is renewed or expires"),
+            Some(first) if *first == spec && started.elapsed() < MAX_WAIT => {}
+            Some(_) => return Ok(Some(holder)),
+        }
+        first.get_or_insert(spec);
+        sleep(timing.retry_period).await;
+    }
+}
+
+/// Returns true if the Lease expired so long ago that even a wrong clock would see it.
+fn is_long_expired(spec: &LeaseSpec, now: Timestamp) -> bool {
+    let (Some(renewed), Some(seconds)) = (&spec.renew_time, spec.lease_duration_seconds) else {
+        return false;
+    };
+    now.duration_since(renewed.0) > SignedDuration::from_secs(seconds.into()) + MAX_CLOCK_SKEW
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+    use super::*;
+
+    #[test]
+    fn only_a_lease_that_expired_over_a_minute_ago_is_free_at_first_sight() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let renewed_before = |seconds: i64| LeaseSpec {
+            renew_time: Some(MicroTime(now - SignedDuration::from_secs(seconds))),
+            lease_duration_seconds: Some(15),
+            ..LeaseSpec::default()
+        };
+        assert!(!is_long_expired(&renewed_before(75), now));
+        assert!(is_long_expired(&renewed_before(76), now));
+        assert!(!is_long_expired(&renewed_before(-500), now));
+        assert!(!is_long_expired(&LeaseSpec::default(), now));
+    }
+}

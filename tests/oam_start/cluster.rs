@@ -1,0 +1,141 @@
+//! Faults of a cluster: CRDs that are missing, webhooks without endpoints.
+
+use std::process::Command;
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::{SOON, executable};
+use crate::support::control_plane::ControlPlane;
+use crate::support::eventually::eventually;
+use crate::support::portolan::{self, Portolan, command};
+
+const REMOVAL: &str = "kubectl delete validatingwebhookconfiguration kubevela-vela-core-admission";
+
+/// Creates KubeVela's webhook; its Service has no endpoints.
+async fn create_webhook(client: &Client, name: &str, failure_policy: &str) {
+    let webhook = json!({
+        "metadata": { "name": name },
+        "webhooks": [{
+            "name": "validating.core.oam.dev.v1beta1.applications",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": failure_policy,
+            "clientConfig": { "service": { "namespace": "default", "name": "vela-core-webhook", "path": "/x" } },
+            "rules": [{
+                "apiGroups": ["core.oam.dev"], "apiVersions": ["v1beta1"], "operations": ["CREATE", "UPDATE"],
+                "resources": ["applications"],
+            }],
+        }],
+    });
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let webhook = serde_json::from_value(webhook).unwrap();
+    webhooks.create(&PostParams::default(), &webhook).await.unwrap();
+}
+
+async fn create_endpoint(client: &Client) {
+    let slice = json!({
+        "metadata": { "name": "webhook", "labels": { "kubernetes.io/service-name": "vela-core-webhook" } },
+        "addressType": "IPv4",
+        "endpoints": [{ "addresses": ["10.0.0.1"], "conditions": { "ready": true } }],
+    });
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
+    let slice = serde_json::from_value(slice).unwrap();
+    slices.create(&PostParams::default(), &slice).await.unwrap();
+}
+
+struct Doctor {
+    code: Option<i32>,
+    lines: Vec<String>,
+    error: String,
+}
+
+async fn doctor(control_plane: &ControlPlane, evaluator: &str) -> Doctor {
+    let mut command: Command = command(["doctor", "--cue-evaluator", evaluator, "--kubeconfig"]);
+    command.arg(control_plane.kubeconfig());
+    let output = portolan::run(command).await;
+    let text = String::from_utf8(output.stdout).unwrap();
+    Doctor {
+        code: output.status.code(),
+        lines: text.lines().map(str::to_owned).collect(),
+        error: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Needs a control plane of its own: definitions and webhooks are cluster-scoped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn missing_definitions_and_webhooks_without_endpoints_are_named_until_they_are_repaired() {
+    let control_plane = ControlPlane::start().await;
+    let client = control_plane.client().await;
+    create_webhook(&client, "kubevela-vela-core-admission", "Fail").await;
+    create_webhook(&client, "harmless", "Ignore").await;
+
+    let broken = doctor(&control_plane, "/nowhere/portolan-cue").await;
+    assert_eq!(broken.code, Some(1));
+    assert_eq!(broken.error, "error: 3 problems found\n");
+    let starts = [
+        "problem  no CUE evaluator",
+        "ok       API server answers, version v1.",
+        "problem  custom resource definitions are missing: applications.core.oam.dev, ",
+        "problem  webhook kubevela-vela-core-admission: no endpoints for service default/vela-core-webhook",
+        "ok       rights are sufficient",
+    ];
+    assert_eq!(broken.lines.len(), starts.len(), "{:#?}", broken.lines);
+    for (line, start) in broken.lines.iter().zip(starts) {
+        assert!(line.starts_with(start), "{line}");
+    }
+    assert!(broken.lines[3].contains(REMOVAL), "{}", broken.lines[3]);
+
+    // A start waits for the definitions, and warns about the webhook.
+    let run = super::run(&control_plane.kubeconfig(), &["--namespace=default"]);
+    let portolan = Portolan::start(run);
+    portolan
+        .line_with(
+            "waiting for the custom resource definitions applications.core.oam.dev",
+            SOON,
+        )
+        .await;
+    portolan.line_with(REMOVAL, SOON).await;
+    let (status, checks) = portolan.get("/readyz").await.unwrap();
+    assert!(status == 503 && checks.contains("[-]crds failed"), "{status} {checks}");
+    let events: Api<Event> = Api::all(client.clone());
+    eventually(SOON, "an event about the webhook", async || {
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let mut notes = events
+            .items
+            .into_iter()
+            .filter(|event| event.reason.as_deref() == Some("WebhookUnavailable"))
+            .filter_map(|event| event.note);
+        notes.find(|note| note.contains(REMOVAL))
+    })
+    .await;
+
+    let mut install = command(["install-crds", "--kubeconfig"]);
+    install.arg(control_plane.kubeconfig());
+    let output = portolan::run(install).await;
+    assert!(output.status.success(), "{output:?}");
+    create_endpoint(&client).await;
+    portolan.ready(SOON).await;
+
+    let healthy = doctor(&control_plane, executable().to_str().unwrap()).await;
+    assert_eq!(healthy.code, Some(0), "{:?} {}", healthy.lines, healthy.error);
+    assert!(
+        healthy.lines.iter().all(|line| line.starts_with("ok ")),
+        "{:?}",
+        healthy.lines
+    );
+}
+
+#[tokio::test]
+async fn doctor_names_an_api_server_that_does_not_respond() {
+    let mut command = command(["doctor", "--apiserver=http://127.0.0.1:1", "--cue-evaluator"]);
+    command.arg(executable());
+    let output = portolan::run(command).await;
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("problem  failed to reach the API server: "), "{text}");
+}
