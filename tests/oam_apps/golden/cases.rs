@@ -90,13 +90,14 @@ impl Case {
     pub fn untouched(&self, labels: &Value) -> Value {
         let is_app = |document: &&Value| document["kind"] == "Application";
         let objects: Vec<_> = self.documents.iter().filter(|document| !is_app(document)).collect();
-        let per_app = |value: Value| -> Value {
-            let apps = self.apps().map(|app| (setup::name(app).to_owned(), value.clone()));
+        let per_app = |value: &dyn Fn(&Value) -> Value| -> Value {
+            let apps = self.apps().map(|app| (setup::name(app).to_owned(), value(app)));
             apps.collect::<Map<_, _>>().into()
         };
-        let declared = json!({ "status": {}, "labels": labels });
+        let declared =
+            |app: &Value| json!({ "status": {}, "labels": labels, "annotations": app["metadata"]["annotations"] });
         normalize::record(&json!({
-            "application": per_app(declared), "revisions": per_app(json!([])),
+            "application": per_app(&declared), "revisions": per_app(&|_| json!([])),
             "trackers": [], "events": [], "objects": objects,
         }))
     }

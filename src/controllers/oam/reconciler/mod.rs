@@ -35,7 +35,7 @@ use super::definitions::DefinitionCaches;
 use super::dispatch::fights::Fights;
 use super::metrics::Metrics;
 use super::objects::Objects;
-use super::options::MASTER_SHARD;
+use super::start::MASTER_SHARD;
 use super::{Options, Shard};
 use crate::api::oam::{Application, labels};
 use crate::cue::Evaluator;

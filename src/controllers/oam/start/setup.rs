@@ -4,14 +4,15 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::cache::{Caches, EventHandler, key, uses_revision};
-use super::collect::Collector;
-use super::definitions::{self, ChangedKind, DefinitionCaches, IsInUse};
-use super::dispatch::fights::Fights;
-use super::metrics::Metrics;
-use super::objects::Objects;
-use super::reconciler::Reconciler;
-use super::{NAME, Options};
+use super::Options;
+use crate::controllers::oam::NAME;
+use crate::controllers::oam::cache::{Caches, EventHandler, key, uses_revision};
+use crate::controllers::oam::collect::Collector;
+use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionCaches, IsInUse};
+use crate::controllers::oam::dispatch::fights::Fights;
+use crate::controllers::oam::metrics::Metrics;
+use crate::controllers::oam::objects::Objects;
+use crate::controllers::oam::reconciler::{Memories, Reconciler};
 use crate::controllers::{Controller, SetupContext, Source};
 use crate::cue::Evaluator;
 use crate::runtime::controller::Class;
@@ -72,7 +73,7 @@ pub fn setup(
         events: EventPublisher::new(client.clone(), EVENT_SOURCE),
         metrics: metrics.clone(),
         fights: Mutex::new(Fights::new(options.resync_period)),
-        memories: super::reconciler::Memories::default(),
+        memories: Memories::default(),
         cluster_version: OnceCell::new(),
     };
     let mut classes = vec![Class {
