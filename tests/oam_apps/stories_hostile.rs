@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::apps::{config, spec};
 use super::estate::estate;
-use super::site::{Site, condition};
-use super::{CONFIG_MAP, DEFINITION};
+use super::site::{Site, condition, says};
+use super::{APPLICATION, CONFIG_MAP, DEFINITION};
 use crate::support::eventually::{SOON, eventually};
 
 /// Counts to 10^15 without memory.
@@ -58,12 +58,18 @@ async fn endless_templates_are_stopped_and_delay_no_other_namespace() {
 
     let stopped = "was stopped: more than 10s";
     eventually(4 * SOON, "an endless template to be named", async || {
-        let app = hostile.get(super::APPLICATION, "app-0").await.unwrap_or_default();
-        if super::site::says(&app, stopped) {
-            Ok(())
-        } else {
-            Err(format!("{:#}", app["status"]))
+        let mut statuses = Vec::new();
+        for number in 0..HOSTILE {
+            let app = hostile
+                .get(APPLICATION, &format!("app-{number}"))
+                .await
+                .unwrap_or_default();
+            if says(&app, stopped) {
+                return Ok(());
+            }
+            statuses.push(app["status"].to_string());
         }
+        Err(statuses.join("\n"))
     })
     .await;
     assert_eq!(hostile.managed_objects().await, Vec::<Value>::new());
@@ -75,7 +81,7 @@ async fn endless_templates_are_stopped_and_delay_no_other_namespace() {
         })
         .await;
     for number in 0..HOSTILE {
-        hostile.delete(super::APPLICATION, &format!("app-{number}")).await;
+        hostile.delete(APPLICATION, &format!("app-{number}")).await;
     }
 }
 

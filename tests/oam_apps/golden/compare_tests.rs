@@ -87,7 +87,7 @@ fn changed(place: &str, value: Value) -> Vec<String> {
 #[case::last_applied(
     &format!("{OBJECT}/metadata/annotations/app.oam.dev~1last-applied-configuration"),
     json!("{}"),
-    "objects/apps/v1 Deployment here/web/metadata/annotations/app.oam.dev/last-applied-configuration/kind"
+    "objects/apps/v1 Deployment here/web/lastApplied/kind"
 )]
 #[case::missing("/missing", json!(["v1 Service here/web"]), "missing/0")]
 fn a_change_is_found(#[case] place: &str, #[case] value: Value, #[case] path: &str) {

@@ -192,9 +192,10 @@ fn object(object: &Value) -> (String, Value) {
     hide_hashes(&mut object["metadata"]["labels"]);
     let annotations = &mut object["metadata"]["annotations"];
     remove(annotations, &FOREIGN_ANNOTATIONS);
-    if let Some(applied) = annotations[LAST_APPLIED].as_str() {
-        annotations[LAST_APPLIED] = last_applied(applied);
-    }
+    // Compared exactly, apart from the annotations.
+    let applied = annotations[LAST_APPLIED].as_str().map(last_applied);
+    hide(annotations, LAST_APPLIED);
+    object["lastApplied"] = applied.into();
     if setup::name(&object).starts_with("workflow-") {
         // Portolan's counters of attempts, which KubeVela keeps in memory.
         remove(&mut object["data"], &["portolan.attempts"]);
