@@ -23,6 +23,7 @@ mod manifests;
 mod oam;
 mod oam_api;
 mod oam_collect;
+mod oam_objects;
 mod packaging;
 mod registry;
 mod support;

@@ -80,7 +80,8 @@ impl Route {
 
 /// Names come from templates. One that is more than a segment of the path would address another object, or all of them.
 fn check(id: &ObjectId, resource: &Resource) -> Result<(), ObjectError> {
-    let is_segment = |text: &str| !matches!(text, "" | "." | "..") && !text.contains(['/', '%']);
+    let is_segment =
+        |text: &str| !matches!(text, "" | "." | "..") && !text.contains(['/', '%']) && !text.contains(char::is_control);
     let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     let version = id
         .api_version

@@ -1,1 +1,233 @@
+//! Requests to an API server, and the Applications that a change concerns.
 
+use std::convert::Infallible;
+use std::future::{pending, ready};
+
+use axum::http;
+use futures::FutureExt;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::*;
+use crate::runtime::watch::KindEvent;
+
+/// An API server with ConfigMaps and Namespaces. It answers all other requests with one response.
+struct Fixture {
+    objects: Objects,
+    requests: Arc<Mutex<Vec<String>>>,
+    response: Arc<Mutex<(u16, Value)>>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+        let response = Arc::new(Mutex::new((200, json!({}))));
+        let (received, answer) = (Arc::clone(&requests), Arc::clone(&response));
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            let (code, body) = match request.uri().path() {
+                "/api" => (200, discovery()),
+                "/apis" => (200, json!({ "items": [] })),
+                path if path.ends_with("/customresourcedefinitions") => return pending().left_future(),
+                _ => {
+                    let request = format!("{} {}", request.method(), request.uri());
+                    received.lock().push(request.trim_end_matches('?').to_owned());
+                    answer.lock().clone()
+                }
+            };
+            let response = http::Response::builder().status(code);
+            let response = response.body(Body::from(body.to_string().into_bytes())).unwrap();
+            ready(Ok::<_, Infallible>(response)).right_future()
+        });
+        let objects = Objects::new(Client::new(server, "default"), Duration::from_secs(60), |_| {});
+        tokio::spawn(objects.clone().run());
+        Self {
+            objects,
+            requests,
+            response,
+        }
+    }
+
+    fn respond(&self, code: u16, message: &str, details: Option<Value>) {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message,
+            "details": details,
+        });
+        *self.response.lock() = (code, status);
+    }
+}
+
+fn discovery() -> Value {
+    let resource = |resource: &str, kind: &str, scope: &str| {
+        json!({
+            "resource": resource, "scope": scope, "verbs": ["list", "watch"],
+            "responseKind": { "group": "", "version": "v1", "kind": kind },
+        })
+    };
+    let resources = [
+        resource("configmaps", "ConfigMap", "Namespaced"),
+        resource("namespaces", "Namespace", "Cluster"),
+    ];
+    json!({ "items": [{ "versions": [{ "version": "v1", "resources": resources }] }] })
+}
+
+fn id(kind: &str, namespace: &str, name: &str) -> ObjectId {
+    ObjectId {
+        api_version: "v1".to_owned(),
+        kind: kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn requests_name_the_field_manager_and_dry_runs() {
+    let Fixture { objects, requests, .. } = Fixture::new();
+    let map = id("ConfigMap", "shop", "a b");
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "namespace": "shop", "name": "a b", "resourceVersion": "1" },
+    });
+    let namespace = id("Namespace", "", "shop");
+    assert_eq!(objects.is_namespaced(&map).await, Ok(true));
+    assert_eq!(objects.is_namespaced(&namespace).await, Ok(false));
+    objects.get(&map).await.unwrap();
+    objects.create(&object, true).await.unwrap();
+    objects.patch(&map, &json!({}), false).await.unwrap();
+    objects.replace(&object, true).await.unwrap();
+    objects.delete(&namespace, "u", Propagation::Foreground).await.unwrap();
+    let path = "/api/v1/namespaces/shop/configmaps";
+    let expected = [
+        format!("GET {path}/a%20b"),
+        format!("POST {path}?&dryRun=All&fieldManager=portolan"),
+        format!("PATCH {path}/a%20b?&fieldManager=portolan"),
+        format!("PUT {path}/a%20b?&dryRun=All&fieldManager=portolan"),
+        "DELETE /api/v1/namespaces/shop".to_owned(),
+    ];
+    assert_eq!(*requests.lock(), expected);
+}
+
+#[tokio::test]
+async fn a_name_that_would_change_the_path_is_refused() {
+    let Fixture { objects, requests, .. } = Fixture::new();
+    for name in ["", ".", "..", "a/b", "%2e%2e", ".\t."] {
+        for id in [id("ConfigMap", "shop", name), id("Namespace", "", name)] {
+            let error = objects.delete(&id, "u", Propagation::Background).await.unwrap_err();
+            assert!(error.to_string().contains("invalid name"), "{name:?}: {error}");
+        }
+    }
+    for namespace in ["", "..", "a/b", "a?b"] {
+        let error = objects.get(&id("ConfigMap", namespace, "a")).await.unwrap_err();
+        assert!(
+            error.to_string().contains("invalid namespace"),
+            "{namespace:?}: {error}"
+        );
+    }
+    let version = ObjectId {
+        api_version: "/v1/../v1".to_owned(),
+        ..id("ConfigMap", "shop", "a")
+    };
+    assert!(matches!(
+        objects.get(&version).await,
+        Err(ObjectError::NotInstalled { .. })
+    ));
+    assert!(requests.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_missing_object_differs_from_a_missing_kind_or_version() {
+    let fixture = Fixture::new();
+    let map = id("ConfigMap", "shop", "a");
+    let missing = |version: &str, kind: &str| {
+        Err(ObjectError::NotInstalled {
+            kind: kind.to_owned(),
+            version: version.to_owned(),
+        })
+    };
+    fixture.respond(
+        404,
+        "configmaps \"a\" not found",
+        Some(json!({ "name": "a", "kind": "configmaps" })),
+    );
+    assert_eq!(fixture.objects.get(&map).await, Ok(None));
+    fixture.respond(404, "the server could not find the requested resource", Some(json!({})));
+    assert_eq!(fixture.objects.get(&map).await, missing("v1", "ConfigMap"));
+    *fixture.response.lock() = (404, json!("404 page not found"));
+    assert_eq!(fixture.objects.get(&map).await, missing("v1", "ConfigMap"));
+    let unknown = id("Widget", "shop", "a");
+    let error = fixture.objects.get(&unknown).await.unwrap_err();
+    assert_eq!(error.to_string(), "no matches for kind \"Widget\" in version \"v1\"");
+}
+
+#[tokio::test]
+async fn a_deletion_of_an_object_that_is_gone_or_recreated_is_no_error() {
+    let fixture = Fixture::new();
+    let map = id("ConfigMap", "shop", "a");
+    let delete = async |uid| fixture.objects.delete(&map, uid, Propagation::Background).await;
+    fixture.respond(404, "configmaps \"a\" not found", Some(json!({ "name": "a" })));
+    assert_eq!(delete("u").await, Ok(()));
+    let message = "Precondition failed: UID in precondition: u, UID in object meta: v";
+    fixture.respond(409, message, None);
+    assert_eq!(delete("u").await, Ok(()));
+    fixture.respond(409, "another conflict", None);
+    assert!(delete("u").await.is_err());
+    fixture.respond(404, "configmaps \"a\" not found", Some(json!({ "name": "a" })));
+    assert!(delete("").await.is_err(), "without a UID, nothing is deleted");
+}
+
+/// Returns the Applications that a change concerns.
+fn concerned(old: Option<Value>, new: Option<Value>) -> Vec<String> {
+    let names: Arc<Mutex<Vec<String>>> = Arc::default();
+    let changed = Arc::clone(&names);
+    let subscribers = Arc::<Subscribers>::default();
+    subscribers.set(
+        &NamespacedName::new("team", "subscriber"),
+        BTreeSet::from([GroupKind::new("", "ConfigMap")]),
+    );
+    subscribers.set(
+        &NamespacedName::new("team", "other"),
+        BTreeSet::from([GroupKind::new("", "Secret")]),
+    );
+    let listener = watches::listener(subscribers, Arc::default(), move |name| {
+        changed.lock().push(name.to_string())
+    });
+    let object = |object: Value| Arc::new(Object::of(object.as_object().unwrap().clone()));
+    let event = match (old, new) {
+        (None, None) => KindEvent::Kind,
+        (old, new) => KindEvent::Object {
+            old: old.map(object),
+            new: new.map(object),
+        },
+    };
+    listener(&GroupKind::new("", "ConfigMap"), event);
+    let names = names.lock().clone();
+    names
+}
+
+fn owned(application: &str, shared_by: &str) -> Value {
+    json!({ "metadata": {
+        "name": "a", "namespace": "shop",
+        "labels": { "app.oam.dev/name": application, "app.oam.dev/namespace": "shop" },
+        "annotations": { "app.oam.dev/shared-by": shared_by },
+    }})
+}
+
+#[test]
+fn a_change_concerns_the_owners_before_and_after_it_and_those_who_share_the_object() {
+    assert_eq!(
+        concerned(Some(owned("a", "")), Some(owned("b", ""))),
+        ["shop/a", "shop/b"]
+    );
+    assert_eq!(
+        concerned(None, Some(owned("a", "shop/a, bank/b,odd"))),
+        ["bank/b", "shop/a"]
+    );
+    assert_eq!(concerned(Some(owned("a", "bank/b")), None), ["bank/b", "shop/a"]);
+    let unlabeled = json!({ "metadata": { "name": "a", "labels": { "app.oam.dev/name": "a" } } });
+    assert!(concerned(None, Some(unlabeled)).is_empty());
+}
+
+#[test]
+fn a_change_of_a_whole_kind_concerns_its_subscribers() {
+    assert_eq!(concerned(None, None), ["team/subscriber"]);
+}

@@ -89,3 +89,120 @@ impl<U, K> WatchManager<U, K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::{pending, ready};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+
+    use futures::{FutureExt, StreamExt, stream};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::runtime::watch::{KindFilter, MAX_WATCHES, Settings};
+
+    /// An API server with Widgets that are served or not, and the number of discoveries.
+    struct Fixture {
+        watches: WatchManager<(), ()>,
+        /// Status code of discovery.
+        code: Arc<AtomicU16>,
+        is_served: Arc<AtomicUsize>,
+        discoveries: Arc<AtomicUsize>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let code = Arc::new(AtomicU16::new(200));
+            let (is_served, discoveries) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+            let (answer, served, count) = (Arc::clone(&code), Arc::clone(&is_served), Arc::clone(&discoveries));
+            let server = tower::service_fn(move |request: http::Request<Body>| {
+                let widgets = json!({
+                    "resource": "widgets", "scope": "Cluster", "verbs": ["list", "watch"],
+                    "responseKind": { "group": "example.com", "version": "v1", "kind": "Widget" },
+                });
+                let group = json!({
+                    "metadata": { "name": "example.com" },
+                    "versions": [{ "version": "v1", "resources": [widgets], "freshness": "Current" }],
+                });
+                let items = match request.uri().path() {
+                    "/api" => vec![],
+                    "/apis" => {
+                        count.fetch_add(1, Ordering::Relaxed);
+                        vec![group; served.load(Ordering::Relaxed)]
+                    }
+                    _ => return pending().left_future(),
+                };
+                let list =
+                    json!({ "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": items });
+                let response = http::Response::builder().status(answer.load(Ordering::Relaxed));
+                let response = response.body(Body::from(list.to_string().into_bytes())).unwrap();
+                ready(Ok::<_, Infallible>(response)).right_future()
+            });
+            let settings = Settings {
+                sync_period: Duration::from_secs(60),
+                kinds: KindFilter::all(),
+                prefers_cluster_wide: true,
+                max_watches: MAX_WATCHES,
+            };
+            let open = |_, _: &_, _: &_, _: &_| stream::pending().boxed();
+            let watches = WatchManager::new(Client::new(server, "default"), settings, open, |_, _| {});
+            tokio::spawn(watches.clone().run());
+            Self {
+                watches,
+                code,
+                is_served,
+                discoveries,
+            }
+        }
+
+        async fn resolve(&self) -> Result<Option<String>, ResolveError> {
+            let resource = self.watches.resolve(&GroupKind::new("example.com", "Widget")).await?;
+            Ok(resource.map(|resource| resource.name()))
+        }
+
+        fn discoveries(&self) -> usize {
+            self.discoveries.load(Ordering::Relaxed)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_without_a_subscription_is_discovered_once() {
+        let fixture = Fixture::new();
+        fixture.is_served.store(1, Ordering::Relaxed);
+        for _ in 0..3 {
+            assert_eq!(fixture.resolve().await, Ok(Some("widgets.example.com".to_owned())));
+            advance(2 * MIN_INTERVAL).await;
+        }
+        assert_eq!(fixture.discoveries(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_kind_is_discovered_again_at_most_once_in_ten_seconds() {
+        let fixture = Fixture::new();
+        let both = futures::join!(fixture.resolve(), fixture.resolve());
+        assert_eq!(both, (Ok(None), Ok(None)));
+        assert_eq!(fixture.discoveries(), 1, "both wait for the same discovery");
+        fixture.is_served.store(1, Ordering::Relaxed);
+        assert_eq!(fixture.resolve().await, Ok(None));
+        assert_eq!(fixture.discoveries(), 1);
+        advance(MIN_INTERVAL).await;
+        assert_eq!(fixture.resolve().await, Ok(Some("widgets.example.com".to_owned())));
+        assert_eq!(fixture.discoveries(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_discovery_is_an_error_and_is_retried() {
+        let fixture = Fixture::new();
+        fixture.code.store(403, Ordering::Relaxed);
+        assert!(matches!(fixture.resolve().await, Err(ResolveError::Discovery(_))));
+        fixture.code.store(200, Ordering::Relaxed);
+        fixture.is_served.store(1, Ordering::Relaxed);
+        tokio::time::sleep(MIN_INTERVAL).await;
+        assert_eq!(fixture.resolve().await, Ok(Some("widgets.example.com".to_owned())));
+    }
+}

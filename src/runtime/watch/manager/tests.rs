@@ -9,6 +9,7 @@ use kube::core::Status;
 use kube::runtime::watcher::{self, Event};
 
 use super::*;
+use crate::runtime::watch::MAX_WATCHES;
 
 type Step = Result<Event<Arc<Object<u32>>>, watcher::Error>;
 type Senders = Arc<Mutex<BTreeMap<Scope, UnboundedSender<Step>>>>;
@@ -56,6 +57,8 @@ impl Fixture {
             Settings {
                 sync_period: Duration::from_secs(120),
                 kinds,
+                prefers_cluster_wide: false,
+                max_watches: MAX_WATCHES,
             },
             move |_, _, _, scope| {
                 let (sender, events) = unbounded();
@@ -202,6 +205,7 @@ async fn excluded_kinds_are_neither_subscribed_nor_watched() {
         let fixture = Fixture::with(KindFilter {
             named: named.iter().cloned().collect(),
             has_all_namespaced,
+            ..KindFilter::default()
         });
         if let ServedKinds::Known(served) = &mut fixture.watches.shared.kinds.write().served {
             served.insert(node.clone(), Resource::of::<k8s_openapi::api::core::v1::Node>(false));
@@ -291,4 +295,63 @@ async fn an_assumed_write_is_visible_immediately_even_in_a_watch_whose_list_bega
         .send(&narrow, [Ok(Event::Apply(Object::new(pod("8", None), 1).into()))])
         .await;
     assert!(!is_owned(), "other writers may remove it again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_is_found_only_in_a_watch_of_its_version_that_is_complete_and_current() {
+    let fixture = Fixture::new();
+    let find = |version: &str, name: &str| match fixture.watches.object(&pods(), version, &team(0), name) {
+        ObjectState::Found(_) => "found",
+        ObjectState::Absent => "absent",
+        ObjectState::Unknown => "unknown",
+    };
+    assert_eq!(find("v1", "pod"), "unknown");
+    fixture.subscribe(1).await;
+    assert_eq!(find("v1", "pod"), "unknown");
+    assert!(!fixture.watches.is_settled(&pods()));
+    let scope = Scope::Namespace(team(0));
+    fixture.list(&scope).await;
+    assert!(fixture.watches.is_settled(&pods()));
+    assert_eq!(
+        [find("v1", "pod"), find("v1", "other"), find("v2", "pod")],
+        ["found", "absent", "unknown"]
+    );
+    fixture.fail(&scope, 403).await;
+    sleep(Duration::from_secs(60)).await;
+    fixture.fail(&scope, 403).await;
+    assert_eq!(find("v1", "pod"), "unknown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_assumed_object_replaces_the_projection_and_a_created_one_is_added_once() {
+    let pod = |name: &str, version: &str, projection| {
+        let meta = ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(team(0)),
+            resource_version: Some(version.to_owned()),
+            ..ObjectMeta::default()
+        };
+        Object::new(meta, projection)
+    };
+    let fixture = Fixture::new();
+    fixture.subscribe(1).await;
+    let scope = Scope::Namespace(team(0));
+    fixture.list(&scope).await;
+    fixture
+        .send(&scope, [Ok(Event::Apply(pod("pod", "5", 1).into()))])
+        .await;
+    let find = |name: &str| match fixture.watches.object(&pods(), "v1", &team(0), name) {
+        ObjectState::Found(object) => Some(object.projection),
+        _ => None,
+    };
+    let assume =
+        |version: &str, object, is_created| fixture.watches.assume_object(&pods(), version, object, is_created);
+    assume("v1", pod("pod", "6", 2), false);
+    assert_eq!(find("pod"), Some(2));
+    assume("v2", pod("pod", "7", 3), false);
+    assert_eq!(find("pod"), Some(2), "another version of the API has other fields");
+    assume("v1", pod("new", "8", 1), false);
+    assert_eq!(find("new"), None, "it has been deleted since");
+    assume("v1", pod("new", "8", 1), true);
+    assert_eq!(find("new"), Some(1));
 }

@@ -233,3 +233,31 @@ fn the_first_list_does_not_revert_a_write_made_during_it() {
 fn the_deletion_of_an_unknown_object_is_not_a_change() {
     assert!(changes(&Store::default(), vec![Event::Delete(object("a", 1).into())]).is_empty());
 }
+
+#[test]
+fn a_created_object_is_assumed_unless_the_watch_has_delivered_its_creation() {
+    let created = |version: &str| {
+        let object = Object {
+            name: "created".into(),
+            ..versioned(version, 1)
+        };
+        Arc::new(object)
+    };
+    let store = Store::default();
+    changes(&store, list(vec![versioned("5", 1)]));
+    assert!(store.assume_created(created("7")).is_some());
+    assert!(store.assume_created(created("8")).is_none(), "it exists");
+    changes(&store, vec![Event::Apply(created("7")), Event::Delete(created("9"))]);
+    assert_eq!(store.len(), 1);
+    for version in ["7", "9", "odd", ""] {
+        assert!(store.assume_created(created(version)).is_none(), "{version}");
+    }
+    assert!(store.assume_created(created("10")).is_some(), "it was created again");
+    assert!(
+        changes(&store, vec![Event::Apply(created("10"))]).is_empty(),
+        "it was reported"
+    );
+    changes(&store, vec![Event::Init, Event::InitApply(versioned("5", 1).into())]);
+    assert_eq!(changes(&store, vec![Event::InitDone]).len(), 2);
+    assert_eq!(store.len(), 1, "a list without it proves that it is gone");
+}
