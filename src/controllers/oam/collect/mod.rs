@@ -16,6 +16,7 @@ mod requests;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
@@ -187,7 +188,7 @@ impl Collector {
                 Ok(Some(meta)) => {
                     let tracker = trackers_mut(inventory).find(|tracker| tracker.name() == name);
                     if let Some(tracker) = tracker {
-                        std::sync::Arc::make_mut(&mut tracker.object).metadata = meta;
+                        Arc::make_mut(&mut tracker.object).metadata = meta;
                     }
                 }
                 Ok(None) => retain(inventory, |tracker| tracker.name() != name),
