@@ -349,23 +349,24 @@ async fn without_cluster_wide_permissions_the_namespace_of_the_application_is_wa
     let world = World::with(async |control_plane, namespace| {
         let token = control_plane.token_for(namespace, "limited").await;
         let account = format!("--serviceaccount={namespace}:limited");
-        let bind = [
-            "create",
-            "rolebinding",
-            "limited",
-            "--clusterrole=admin",
-            &account,
-            "--namespace",
-            namespace,
-        ];
-        control_plane.kubectl(&bind).await;
+        for arguments in [
+            ["role", "--verb=*", "--resource=configmaps"],
+            ["rolebinding", "--role=limited", &account],
+        ] {
+            let here = ["create", arguments[0], "limited", "--namespace", namespace];
+            control_plane.kubectl(&[&here, &arguments[1..]].concat()).await;
+        }
         control_plane.client_with(&token).await
     })
     .await;
     world.watch(CONFIG_MAPS).await;
     let object = world.config_map("settings");
     let id = ObjectId::of(&object);
-    world.objects.create(&object, false).await.unwrap();
+    // The API server knows a new role after a while.
+    eventually(SOON, "the object to be created", async || {
+        world.objects.create(&object, false).await
+    })
+    .await;
     let is_found = |cached: &CachedObject| matches!(cached, CachedObject::Found(_));
     world.until_cached(&id, "the object", is_found).await;
     let elsewhere = ObjectId {

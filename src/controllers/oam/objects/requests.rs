@@ -113,7 +113,8 @@ fn is_not_served(error: &kube::Error) -> bool {
     status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
 }
 
-/// Returns true if a deletion is refused because the object was recreated.
+/// Returns true if a deletion is refused because the object was recreated. The words depend on the version of the API
+/// server; a deletion has no other precondition.
 pub(super) fn is_other_uid(error: &ApiError) -> bool {
-    error.is_conflict() && error.message.contains("UID in precondition")
+    error.is_conflict() && error.message.to_lowercase().contains("precondition")
 }
