@@ -93,7 +93,8 @@ impl Collector {
         let mut failures = Failures::default();
         self.clear_namespaces(inventory).await?;
         self.mark(subject, inventory, mark, &mut failures).await?;
-        let is_ordered = subject.rules.is_ordered_by_dependency() || matches!(mark, Mark::All);
+        let is_ordered =
+            !subject.dependents.is_empty() && (subject.rules.is_ordered_by_dependency() || matches!(mark, Mark::All));
         let (released, progress) = self.finalize(subject, inventory, is_ordered, &mut failures).await;
         self.sweep(inventory, &released, &mut failures).await;
         failures.result().map(|()| progress)
