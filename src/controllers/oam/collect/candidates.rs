@@ -137,10 +137,10 @@ impl Collector {
                 .owned_by(tracker)
                 .map(|entry| self.candidate(subject, tracker, entry))
                 .collect();
-            let is_settled = |candidate: &Candidate<'_>| {
+            let is_needed = |candidate: &Candidate<'_>| {
                 !matches!(candidate.state, State::Gone | State::Unconfirmed | State::Unknown)
             };
-            if candidates.iter().any(is_settled) {
+            if candidates.iter().any(is_needed) {
                 continue;
             }
             // A tracker whose objects can't be read is kept.

@@ -16,6 +16,7 @@ mod requests;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
@@ -92,7 +93,8 @@ impl Collector {
         let mut failures = Failures::default();
         self.clear_namespaces(inventory).await?;
         self.mark(subject, inventory, mark, &mut failures).await?;
-        let is_ordered = subject.rules.is_ordered_by_dependency() || matches!(mark, Mark::All);
+        let is_ordered =
+            !subject.dependents.is_empty() && (subject.rules.is_ordered_by_dependency() || matches!(mark, Mark::All));
         let (released, progress) = self.finalize(subject, inventory, is_ordered, &mut failures).await;
         self.sweep(inventory, &released, &mut failures).await;
         failures.result().map(|()| progress)
@@ -187,7 +189,7 @@ impl Collector {
                 Ok(Some(meta)) => {
                     let tracker = trackers_mut(inventory).find(|tracker| tracker.name() == name);
                     if let Some(tracker) = tracker {
-                        std::sync::Arc::make_mut(&mut tracker.object).metadata = meta;
+                        Arc::make_mut(&mut tracker.object).metadata = meta;
                     }
                 }
                 Ok(None) => retain(inventory, |tracker| tracker.name() != name),
