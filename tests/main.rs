@@ -22,6 +22,7 @@ mod lease;
 mod manifests;
 mod oam;
 mod oam_api;
+mod oam_definitions;
 mod packaging;
 mod registry;
 mod support;
