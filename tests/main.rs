@@ -24,6 +24,7 @@ mod oam;
 mod oam_api;
 mod oam_apps;
 mod oam_collect;
+mod oam_definitions;
 mod oam_objects;
 mod oam_start;
 mod packaging;

@@ -40,7 +40,7 @@ impl EventHandler {
         }
     }
 
-    /// Enqueues the definition of a revision that somebody else changed or deleted.
+    /// Enqueues the definition of a revision that another client changed or deleted.
     pub(super) fn on_revision(&self, change: &CacheChange<DefinitionRevision>) {
         let old = match change {
             Change::Applied {

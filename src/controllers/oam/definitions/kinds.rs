@@ -48,7 +48,7 @@ pub(super) trait CachedKind:
     /// Returns what Applications use of this object, by kind and name.
     fn used_as(&self) -> Option<(ChangedKind, String)>;
 
-    /// Drops what nobody reads.
+    /// Drops unused metadata.
     fn shrink(&mut self) {
         shrink(self.meta_mut());
     }
@@ -168,7 +168,7 @@ pub(super) fn definition_of(revision: &DefinitionRevision) -> Option<(Definition
     Some((kind, name))
 }
 
-/// An object without what nobody reads, such as managed fields. Clones share it.
+/// An object without unused metadata, such as managed fields. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Shrunk<D>(pub(super) Arc<D>);
 
