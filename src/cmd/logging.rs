@@ -2,11 +2,14 @@
 //!
 //! Logged names, URLs and responses are untrusted. Here they lose characters that control a terminal, forge log lines or hide text.
 
+mod file;
+
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
     fmt,
     io::{self, IsTerminal, Write},
     panic::PanicHookInfo,
+    path::PathBuf,
 };
 
 use tracing::{Subscriber, field::Field};
@@ -17,6 +20,7 @@ use tracing_subscriber::{
     fmt::{
         FormatFields, MakeWriter,
         format::{Writer, debug_fn},
+        writer::MakeWriterExt,
     },
     layer::SubscriberExt,
     registry::LookupSpan,
@@ -24,8 +28,9 @@ use tracing_subscriber::{
 };
 
 use super::flags::{LogFlags, LogFormat, non_empty};
-use super::{Error, progress};
+use super::{Error, failed_to, progress};
 use crate::text::{is_control, is_invisible, printable, sanitize};
+use file::LogFile;
 
 /// The default filter. At info, the scheduler logs every job, sqlx every existing table and notify every removed watch.
 const DEFAULT_FILTER: &str = "info,tokio_cron_scheduler=warn,sqlx=warn,notify=warn";
@@ -36,10 +41,25 @@ const BODIES: &str = "kube_client::client";
 /// The target of kube's warnings about missing permissions, which repeat at each attempt. The watch reports them itself.
 const WATCHER: &str = "kube_runtime::watcher";
 
+/// A file in addition to the standard error output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileOptions {
+    pub path: PathBuf,
+    /// In bytes; 0 for no limit.
+    pub max_size: u64,
+}
+
 /// Starts logging. `default_filter` applies without flags and environment variable.
-pub fn start(flags: &LogFlags, default_filter: Option<&str>) -> Result<(), Error> {
+pub fn start(flags: &LogFlags, file: Option<&FileOptions>, default_filter: Option<&str>) -> Result<(), Error> {
     let filter = filter(flags, default_filter, std::env::var("RUST_LOG").ok().as_deref())?;
-    let layer = layer(flags.log_format, io::stderr().is_terminal(), || StandardError);
+    let layer = match file {
+        None => layer(flags.log_format, io::stderr().is_terminal(), || StandardError),
+        Some(FileOptions { path, max_size }) => {
+            let file = LogFile::open(path, *max_size);
+            let file = file.map_err(failed_to(format!("open the log file {}", path.display())))?;
+            layer(flags.log_format, false, (|| StandardError).and(file))
+        }
+    };
     // Fails if a test has started logging already.
     let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
     std::panic::set_hook(Box::new(log_panic));

@@ -155,7 +155,11 @@ impl Cli {
             Uninstall,
         };
         let is_query = !matches!(self.command, Run(_) | Sync(_) | Delete(_) | InvalidateCache(_));
-        logging::start(&self.logging, is_query.then_some("warn"))?;
+        let file = match &self.command {
+            Run(run) => run.log_file(),
+            _ => None,
+        };
+        logging::start(&self.logging, file.as_ref(), is_query.then_some("warn"))?;
         match self.command {
             Run(command) => block_on(command.execute()),
             Sync(command) => block_on(command.execute()),

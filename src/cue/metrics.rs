@@ -44,6 +44,11 @@ impl Evaluator {
     /// Waiting is measured by the metrics of budgets.
     pub fn register(&self, registry: &mut Registry) {
         let metrics = &self.0.metrics;
+        // Without a first value, a rate would miss the first event.
+        let result = "success";
+        metrics.evaluations.get_or_create(&ResultLabel { result }).inc_by(0);
+        let cause = "timeout";
+        metrics.restarts.get_or_create(&CauseLabel { cause }).inc_by(0);
         let help = "Total number of CUE evaluations, by result";
         registry.register("portolan_cue_evaluations", help, metrics.evaluations.clone());
         let help = "Total number of CUE evaluator processes that were replaced, by cause";

@@ -130,7 +130,7 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     }
     let authorize = authorize_metrics(options, &metrics).await?;
     let listening = health::listen(options, registry, &budgets, &health, authorize, &shutdown).await?;
-    let profiling = profiling::listen(options, &budgets).await;
+    let profiling = profiling::listen(options).await;
     let result = match &profiling {
         Ok(_) => lead(options, &metrics, &health, &shutdown).await,
         Err(error) => Err(error.clone()),

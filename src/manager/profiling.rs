@@ -6,10 +6,9 @@ use axum::routing::get;
 
 use super::health::{Listening, listen_error};
 use super::{Error, Options};
-use crate::budget;
+use crate::budget::ResourceMetrics;
 use crate::server::Server;
 
-/// Beside those that are reserved.
 const MAX_CONNECTIONS: usize = 16;
 
 const INDEX: &str = "/debug/pprof/\n\ncmdline: the arguments of the process, without values that may be secret\n\n\
@@ -18,13 +17,18 @@ const INDEX: &str = "/debug/pprof/\n\ncmdline: the arguments of the process, wit
 const NOT_AVAILABLE: &str = "this profile is not available; see /debug/pprof/\n";
 
 /// Starts the listener, if it is enabled.
-pub(super) async fn listen(options: &Options, budgets: &budget::Metrics) -> Result<Option<Listening>, Error> {
+pub(super) async fn listen(options: &Options) -> Result<Option<Listening>, Error> {
     let Some(profiling) = &options.profiling else {
         return Ok(None);
     };
-    let used = budgets.of("profiling_connections", MAX_CONNECTIONS as u64);
     let routes = routes(&profiling.command_line);
-    let server = Server::bind(&profiling.address, routes, MAX_CONNECTIONS, used).await;
+    let server = Server::bind(
+        &profiling.address,
+        routes,
+        MAX_CONNECTIONS,
+        ResourceMetrics::unregistered(),
+    )
+    .await;
     let server = server.map_err(|error| listen_error(&profiling.address, "--profiling-addr", &error))?;
     tracing::info!(address = %profiling.address, "serving profiles");
     Ok(Some(Listening::start(server)))

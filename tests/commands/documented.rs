@@ -5,16 +5,19 @@ use std::fs;
 
 use super::{SOON, World, execute};
 use crate::applications::{Site, shop};
+use crate::support::cue::executable;
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
 use crate::support::project;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 14] = [
     "run",
     "sync",
     "delete",
     "invalidate-cache",
     "crds",
+    "install-crds",
+    "doctor",
     "status",
     "history",
     "search",
@@ -37,7 +40,7 @@ fn contains_name(text: &str, name: &str) -> bool {
 
 #[tokio::test]
 async fn every_command_and_flag_is_documented() {
-    let (running, kubeapps) = (read_page("running.md"), read_page("kubeapps.md"));
+    let (running, kubeapps, oam) = (read_page("running.md"), read_page("kubeapps.md"), read_page("oam.md"));
     let listed = execute(command(["help"])).await.ok();
     let mut missing = BTreeSet::new();
     for name in COMMANDS {
@@ -59,12 +62,15 @@ async fn every_command_and_flag_is_documented() {
         // Common flags are only in `portolan help`.
         let known = ["--help", "--output", "--limit"];
         missing.extend(flags.filter(|flag| {
-            !known.contains(&flag.as_str()) && !contains_name(&running, flag) && !contains_name(&kubeapps, flag)
+            !known.contains(&flag.as_str())
+                && [&running, &kubeapps, &oam]
+                    .iter()
+                    .all(|page| !contains_name(page, flag))
         }));
     }
     assert!(
         missing.is_empty(),
-        "not in docs/running.md or docs/kubeapps.md: {missing:?}"
+        "not in docs/running.md, docs/kubeapps.md or docs/oam.md: {missing:?}"
     );
 }
 
@@ -90,7 +96,12 @@ async fn the_table_of_metrics_is_complete_and_has_no_others() {
     .await;
     // Metrics of Applications exist only in a cluster.
     let site = Site::new().await;
-    let in_cluster = site.portolan(&[]).await;
+    for crd in portolan::api::oam::crds() {
+        site.control_plane.install_crd(&crd).await;
+    }
+    let evaluator = format!("--cue-evaluator={}", executable().display());
+    let controllers = "--controllers=apprepository,application,oam";
+    let in_cluster = site.portolan(&[controllers, &evaluator]).await;
     site.declare("shop", shop(&[], false)).await;
     site.until_components("shop", "0/0").await;
     let text = text + &in_cluster.get("/metrics").await.unwrap().1;

@@ -16,6 +16,7 @@ use crate::support::cue::executable;
 use crate::support::eventually::{SOON, eventually};
 use crate::support::portolan::{Portolan, command};
 use crate::support::ports::free_port;
+use crate::support::process::ScratchDir;
 
 /// A namespace of the shared control plane with KubeVela's CRDs; the Lease is in it.
 struct Site {
@@ -198,6 +199,19 @@ async fn the_profiling_address_serves_the_arguments_without_secrets() {
     for path in ["profile", "symbol", "trace"] {
         assert_eq!(get(path).await.0, 404);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_is_also_written_to_the_log_file() {
+    let (site, directory) = (Site::new().await, ScratchDir::new("log"));
+    let path = directory.join("portolan.log");
+    let portolan = site.start(&["--log-file-path", path.to_str().unwrap()]);
+    portolan.ready(SOON).await;
+    portolan.line_with("CUE evaluator ready", SOON).await;
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(text.contains("CUE evaluator ready"), "{text}");
+    let mut refused = site.start(&["--log-file-path=/nowhere/portolan.log"]);
+    assert_eq!(refused.exit(SOON).await.code(), Some(1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

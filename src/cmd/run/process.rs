@@ -8,6 +8,7 @@ use crate::cmd::Error;
 use crate::cmd::flags::cluster::{lease_namespace, lease_namespace_or};
 use crate::cmd::flags::oam::OamFlags;
 use crate::cmd::flags::{count, non_empty};
+use crate::cmd::logging::FileOptions;
 use crate::manager::{LeaderElection, LeaseOptions, Listener, Profiling};
 use crate::runtime::kube_client::RequestLimits;
 use crate::runtime::leader_election::Timing;
@@ -17,6 +18,15 @@ impl Run {
     /// Returns KubeVela's flags if the controller oam is enabled.
     pub(super) fn oam(&self) -> Option<&OamFlags> {
         self.kubevela.as_ref().map(|kubevela| &kubevela.flags)
+    }
+
+    pub(in crate::cmd) fn log_file(&self) -> Option<FileOptions> {
+        let flags = self.oam()?;
+        let path = non_empty(Some(&flags.log_file_path))?;
+        Some(FileOptions {
+            path: path.into(),
+            max_size: u64::from(flags.log_file_max_size) * 1024 * 1024,
+        })
     }
 
     pub(super) fn has_leader_election(&self) -> bool {

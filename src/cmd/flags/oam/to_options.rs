@@ -131,7 +131,6 @@ impl OamFlags {
         let flags = [
             ("--use-webhook", self.use_webhook),
             ("--authentication-with-user", self.authentication_with_user),
-            ("--log-file-path", !self.log_file_path.is_empty()),
             (
                 "--optimize-disable-application-revision",
                 self.disable_application_revision,
