@@ -6,18 +6,15 @@ pub mod definitions;
 pub mod dispatch;
 pub mod metrics;
 pub mod objects;
-mod options;
 pub mod parse;
 pub mod policies;
 mod reconciler;
 pub mod render;
 pub mod revisions;
-mod setup;
 pub mod start;
 pub mod trackers;
 pub mod workflow;
 
-pub use options::{ControllerVersions, Options, Shard};
-pub use setup::setup;
+pub use start::{ControllerVersions, Options, Shard, setup};
 
 pub const NAME: &str = "oam";

@@ -7,7 +7,7 @@ use crate::text::{printable, truncate};
 
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-const MAX_MESSAGE: usize = 512;
+const MAX_MESSAGE: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

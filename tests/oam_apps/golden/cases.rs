@@ -78,7 +78,9 @@ impl Case {
             let policies = app["spec"]["policies"].as_array().into_iter().flatten();
             let mut types = policies.filter_map(|policy| policy["type"].as_str());
             let mut components = app["spec"]["components"].as_array().into_iter().flatten();
+            let identity = &app["metadata"]["annotations"]["app.oam.dev/service-account-name"];
             app["spec"]["workflow"].is_null()
+                && identity.is_null()
                 && !types.any(|type_| UNSUPPORTED_POLICIES.contains(&type_))
                 && !components.any(|component| component["type"] == "ref-objects")
         })
@@ -88,13 +90,14 @@ impl Case {
     pub fn untouched(&self, labels: &Value) -> Value {
         let is_app = |document: &&Value| document["kind"] == "Application";
         let objects: Vec<_> = self.documents.iter().filter(|document| !is_app(document)).collect();
-        let per_app = |value: Value| -> Value {
-            let apps = self.apps().map(|app| (setup::name(app).to_owned(), value.clone()));
+        let per_app = |value: &dyn Fn(&Value) -> Value| -> Value {
+            let apps = self.apps().map(|app| (setup::name(app).to_owned(), value(app)));
             apps.collect::<Map<_, _>>().into()
         };
-        let declared = json!({ "status": {}, "labels": labels });
+        let declared =
+            |app: &Value| json!({ "status": {}, "labels": labels, "annotations": app["metadata"]["annotations"] });
         normalize::record(&json!({
-            "application": per_app(declared), "revisions": per_app(json!([])),
+            "application": per_app(&declared), "revisions": per_app(&|_| json!([])),
             "trackers": [], "events": [], "objects": objects,
         }))
     }

@@ -8,7 +8,12 @@ use super::super::setup;
 const HASH_LABELS: [&str; 2] = ["app.oam.dev/app-revision-hash", "oam.dev/render-hash"];
 const LAST_APPLIED: &str = "app.oam.dev/last-applied-configuration";
 /// Annotations of KubeVela's time, and of controllers of the cluster.
-const FOREIGN_ANNOTATIONS: [&str; 2] = ["app.oam.dev/last-applied-time", "deployment.kubernetes.io/revision"];
+const FOREIGN_ANNOTATIONS: [&str; 4] = [
+    "app.oam.dev/last-applied-time",
+    "deployment.kubernetes.io/revision",
+    "autoscaling.alpha.kubernetes.io/conditions",
+    "autoscaling.alpha.kubernetes.io/current-metrics",
+];
 /// Metadata that the API server assigns.
 const ASSIGNED: [&str; 7] = [
     "uid",
@@ -76,12 +81,44 @@ fn application(app: &Value) -> Value {
     let mut status = app["status"].clone();
     remove_all(&mut status, &TIMES_AND_IDS);
     hide(&mut status["latestRevision"], "revisionHash");
+    // The records are sorted.
+    sort(&mut status["appliedResources"]);
+    for service in status["services"].as_array_mut().into_iter().flatten() {
+        for one in service["traits"].as_array_mut().into_iter().flatten() {
+            hide_address(&mut one["message"]);
+        }
+        sort(&mut service["traits"]);
+    }
+    sort(&mut status["services"]);
     pruned(json!({
         "status": status,
         "labels": app["labels"],
         "annotations": app["annotations"],
         "finalizers": app["finalizers"],
     }))
+}
+
+/// Sorts a list by the texts of its elements, name and type first.
+fn sort(list: &mut Value) {
+    let key = |element: &Value| {
+        let parts = ["name", "type", "kind"].map(|field| text(element, field));
+        (parts, element.to_string())
+    };
+    if let Some(list) = list.as_array_mut() {
+        list.sort_by_cached_key(key);
+    }
+}
+
+/// Replaces an address that the API server has allocated, as the records do.
+fn hide_address(message: &mut Value) {
+    const PREFIX: &str = "ClusterIP: ";
+    let is_address = |text: &str| {
+        text.strip_prefix(PREFIX)
+            .is_some_and(|address| address.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    if message.as_str().is_some_and(is_address) {
+        *message = json!(format!("{PREFIX}<clusterIP>"));
+    }
 }
 
 fn revisions(list: &Value) -> Value {

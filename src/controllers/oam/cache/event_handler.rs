@@ -100,9 +100,22 @@ fn needs_pass(old: &Application, new: &Application) -> bool {
 }
 
 /// Returns true if a spec uses a definition, in any version.
+fn uses(spec: &ApplicationSpec, kind: DefinitionKind, name: &str) -> bool {
+    names_type(spec, kind, |type_| {
+        TypeName::parse(type_).is_ok_and(|parsed| parsed.name == name)
+    })
+}
+
+/// Returns true if a spec names a revision of a definition, as `webservice@v2` names webservice-v2.
 #[must_use]
-pub fn uses(spec: &ApplicationSpec, kind: DefinitionKind, name: &str) -> bool {
-    let is_named = |type_: &str| TypeName::parse(type_).is_ok_and(|parsed| parsed.name == name);
+pub fn uses_revision(spec: &ApplicationSpec, kind: DefinitionKind, revision: &str) -> bool {
+    names_type(spec, kind, |type_| {
+        let parsed = TypeName::parse(type_);
+        parsed.is_ok_and(|parsed| parsed.revision_name().is_some_and(|name| name == revision))
+    })
+}
+
+fn names_type(spec: &ApplicationSpec, kind: DefinitionKind, is_named: impl Fn(&str) -> bool) -> bool {
     match kind {
         DefinitionKind::Component => spec.components.iter().any(|component| is_named(&component.type_)),
         DefinitionKind::Trait => {

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
 
-pub use event_handler::{EventHandler, key};
+pub use event_handler::{EventHandler, key, uses_revision};
 
 use super::trackers::{InventoryError, Tracker};
 use crate::api::NamespacedName;

@@ -204,8 +204,7 @@ fn concerned(old: Option<Value>, new: Option<Value>) -> Vec<String> {
         },
     };
     listener(&GroupKind::new("", "ConfigMap"), event);
-    let names = names.lock().clone();
-    names
+    names.lock().clone()
 }
 
 fn owned(application: &str, shared_by: &str) -> Value {

@@ -8,10 +8,19 @@ use super::pass::{Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::{Definition, ServiceStatus, StatusTemplates, TraitStatus, WorkloadKind};
 use crate::controllers::oam::objects::ObjectId;
-use crate::controllers::oam::parse::{Parsed, ParsedComponent};
+use crate::controllers::oam::parse::{Parsed, ParsedComponent, Workload};
 use crate::controllers::oam::render::cache_key::health_key;
 use crate::controllers::oam::render::health::{self, Health, evaluate_health};
 use crate::cue;
+
+/// The traits that are applied after the workload is healthy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PostTraits {
+    /// Not applied in this pass, so not shown.
+    Unknown,
+    Pending,
+    Applied,
+}
 
 const PENDING: &str = "⏳ Waiting for component to be healthy";
 
@@ -23,10 +32,10 @@ impl Pass<'_> {
             let with_inputs = self.with_stored_inputs(component).await?;
             let objects = self.render(current, parsed, &with_inputs).await;
             let service = match objects {
-                Ok(objects) => self
-                    .service(&with_inputs, &objects)
-                    .await
-                    .map_err(|error| evaluator_failure(&error))?,
+                Ok(objects) => {
+                    let service = self.service(&with_inputs, &objects, PostTraits::Unknown).await;
+                    service.map_err(|error| evaluator_failure(&error))?
+                }
                 Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error).into()),
                 Err(RenderError::Template { message, .. }) => ServiceStatus {
                     name: component.component.name.clone(),
@@ -37,19 +46,22 @@ impl Pass<'_> {
             };
             services.push(service);
         }
-        let is_healthy = services.iter().all(|service| service.healthy);
-        let is_managed = parsed
-            .policies
-            .iter()
-            .any(|policy| policy.definition.spec.manage_health_check);
+        self.status.services = services;
+        self.set_phase(parsed);
+        Ok(())
+    }
+
+    /// Sets the phase that follows from the health of the components.
+    pub(super) fn set_phase(&mut self, parsed: &Parsed) {
+        let is_healthy = self.status.services.iter().all(|service| service.healthy);
+        let mut policies = parsed.policies.iter();
+        let is_managed = policies.any(|policy| policy.definition.spec.manage_health_check);
         let phase = if is_healthy || is_managed {
             phase::RUNNING
         } else {
             phase::UNHEALTHY
         };
         phase.clone_into(&mut self.status.phase);
-        self.status.services = services;
-        Ok(())
     }
 
     /// Replaces the status of one component.
@@ -66,6 +78,7 @@ impl Pass<'_> {
         &self,
         component: &ParsedComponent,
         objects: &ComponentObjects,
+        post_traits: PostTraits,
     ) -> Result<ServiceStatus, cue::Error> {
         let live = self.live_context(objects).await;
         let is_applied = objects.objects.iter().any(|object| object.trait_.is_empty());
@@ -84,9 +97,11 @@ impl Pass<'_> {
                     .await?
             }
         };
-        let traits = self
-            .trait_statuses(component, objects, &live, workload.is_healthy)
-            .await?;
+        let post_traits = match workload.is_healthy {
+            true => post_traits,
+            false => PostTraits::Pending,
+        };
+        let traits = self.trait_statuses(component, objects, &live, post_traits).await?;
         let is_healthy = workload.is_healthy && traits.iter().all(|one| one.healthy || one.pending);
         let of_trait = || {
             traits
@@ -98,14 +113,10 @@ impl Pass<'_> {
             true => of_trait().unwrap_or_default().to_owned(),
             false => workload.message,
         };
-        let api_version = objects.workload.get("apiVersion").and_then(Value::as_str);
         Ok(ServiceStatus {
             name: component.component.name.clone(),
             namespace: self.name.namespace.clone(),
-            workload_definition: Some(WorkloadKind {
-                api_version: api_version.unwrap_or_default().to_owned(),
-                kind,
-            }),
+            workload_definition: Some(workload_kind(component, &objects.workload)),
             healthy: is_healthy,
             workload_healthy: workload.is_healthy,
             details: workload.details,
@@ -120,11 +131,15 @@ impl Pass<'_> {
         component: &ParsedComponent,
         objects: &ComponentObjects,
         live: &Map<String, Value>,
-        is_workload_healthy: bool,
+        post_traits: PostTraits,
     ) -> Result<Vec<TraitStatus>, cue::Error> {
         let mut statuses = Vec::new();
         for (index, one) in component.traits.iter().enumerate() {
-            if !is_workload_healthy && is_post_dispatch(self, one) {
+            let is_post = is_post_dispatch(self, one);
+            if is_post && post_traits == PostTraits::Unknown {
+                continue;
+            }
+            if is_post && post_traits == PostTraits::Pending {
                 statuses.push(TraitStatus {
                     type_: one.trait_.type_.clone(),
                     pending: true,
@@ -222,6 +237,17 @@ impl Pass<'_> {
             // The watch may be behind our own write, or ahead of it.
             Some(written) => Some(objects.newer(&id, written.clone())),
             None => objects.get(&id).await.ok().flatten(),
+        }
+    }
+}
+
+/// Returns the kind of a workload that its definition declares; it may be empty.
+fn workload_kind(component: &ParsedComponent, workload: &Value) -> WorkloadKind {
+    match &component.definition {
+        Workload::Component(definition) => definition.spec.workload.definition.clone(),
+        Workload::Workload(_) => {
+            let ObjectId { api_version, kind, .. } = ObjectId::of(workload);
+            WorkloadKind { api_version, kind }
         }
     }
 }

@@ -35,6 +35,7 @@ use super::definitions::DefinitionCaches;
 use super::dispatch::fights::Fights;
 use super::metrics::Metrics;
 use super::objects::Objects;
+use super::start::MASTER_SHARD;
 use super::{Options, Shard};
 use crate::api::oam::{Application, labels};
 use crate::cue::Evaluator;
@@ -50,7 +51,6 @@ use pass::Pass;
 const PAUSE: &str = "controller.core.oam.dev/pause";
 /// Annotation: the version of the controller that an object is for.
 const VERSION_REQUIRED: &str = "app.oam.dev/controller-version-require";
-const MASTER_SHARD: &str = "master";
 
 /// The reconciler of Applications.
 pub struct Reconciler {
@@ -127,14 +127,15 @@ impl Reconciler {
     async fn cluster_version(&self) -> Value {
         let version = self.cluster_version.get_or_try_init(|| async {
             let version = call(self.client.apiserver_version()).await?;
+            let minor: String = version.minor.chars().take_while(char::is_ascii_digit).collect();
             Ok::<_, ApiError>(serde_json::json!({
                 "major": version.major,
-                "minor": version.minor,
+                "minor": minor.parse::<u32>().unwrap_or_default(),
                 "gitVersion": version.git_version,
                 "platform": version.platform,
             }))
         });
-        let unknown = || serde_json::json!({ "major": "", "minor": "", "gitVersion": "", "platform": "" });
+        let unknown = || serde_json::json!({ "major": "", "minor": 0, "gitVersion": "", "platform": "" });
         version.await.map_or_else(|_| unknown(), Value::clone)
     }
 }

@@ -300,6 +300,7 @@ impl<'a> Pass<'a> {
     async fn keep(&mut self, current: &Current, parsed: &Parsed) -> Result<End, Stop> {
         self.set_health(current, parsed).await?;
         self.dispatch_post_traits(current, parsed).await?;
+        self.set_phase(parsed);
         self.status.applied_resources = self.applied_resources(true);
         let kept = self.keep_state(parsed).await;
         self.collect_marked(current, parsed).await?;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::components::{ComponentObjects, RenderError, with_inputs};
 use super::conditions::{self, Failure, phase};
 use super::dispatch::ToApply;
-use super::health::evaluator_failure;
+use super::health::{PostTraits, evaluator_failure};
 use super::pass::{End, Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::{ServiceStatus, WorkflowStatus, WorkflowStep, labels};
@@ -314,7 +314,9 @@ impl Pass<'_> {
             remaining = accepted;
         }
         for deployment in remaining {
-            let service = self.service(&deployment.component, &deployment.objects).await;
+            let service = self
+                .service(&deployment.component, &deployment.objects, PostTraits::Unknown)
+                .await;
             let service = service.map_err(|error| evaluator_failure(&error))?;
             results.push((deployment, Ok(service)));
         }
@@ -405,7 +407,7 @@ impl Pass<'_> {
             for result in self.dispatch(current, &parsed.rules, batches).await? {
                 result.map_err(failed)?;
             }
-            let service = self.service(&component, &deployment.objects).await;
+            let service = self.service(&component, &deployment.objects, PostTraits::Applied).await;
             self.set_service(service.map_err(|error| evaluator_failure(&error))?);
         }
         Ok(())

@@ -1,4 +1,9 @@
-//! The start of the controller: what it needs of the cluster and of this process.
+//! The start of the controller: its options and parts, and what it needs of the cluster and of this process.
 
+mod options;
 pub mod prerequisites;
+mod setup;
 pub mod webhooks;
+
+pub use options::{ControllerVersions, MASTER_SHARD, Options, Shard};
+pub use setup::setup;

@@ -4,14 +4,15 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::cache::{Caches, EventHandler, key};
-use super::collect::Collector;
-use super::definitions::{ChangedKind, DefinitionCaches};
-use super::dispatch::fights::Fights;
-use super::metrics::Metrics;
-use super::objects::Objects;
-use super::reconciler::Reconciler;
-use super::{NAME, Options};
+use super::Options;
+use crate::controllers::oam::NAME;
+use crate::controllers::oam::cache::{Caches, EventHandler, key, uses_revision};
+use crate::controllers::oam::collect::Collector;
+use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionCaches, IsInUse};
+use crate::controllers::oam::dispatch::fights::Fights;
+use crate::controllers::oam::metrics::Metrics;
+use crate::controllers::oam::objects::Objects;
+use crate::controllers::oam::reconciler::{Memories, Reconciler};
 use crate::controllers::{Controller, SetupContext, Source};
 use crate::cue::Evaluator;
 use crate::runtime::controller::Class;
@@ -34,7 +35,7 @@ pub fn setup(
         return None;
     };
     let caches = Caches::default();
-    let definitions = DefinitionCaches::new(options.namespace.as_deref(), &options.definition_namespace);
+    let definition_caches = DefinitionCaches::new(options.namespace.as_deref(), &options.definition_namespace);
     let handler = EventHandler {
         queue: context.queue.clone(),
         applications: caches.applications.clone(),
@@ -47,12 +48,14 @@ pub fn setup(
     let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
     let mut sources = caches.sources(client, &scope, handler.clone());
     let definition_namespace = options.definition_namespace.clone();
-    let on_definition = move |change: super::definitions::DefinitionChange| {
+    let on_definition = move |change: definitions::DefinitionChange| {
         if let ChangedKind::Definition(kind) = change.kind {
             handler.on_definition(kind, &change.namespace, &change.name, &definition_namespace);
         }
     };
-    sources.extend(definitions.sources(client, None, on_definition));
+    let has_definitions = options.shard.has_definitions();
+    let definition_queue = has_definitions.then(|| context.queue.clone());
+    sources.extend(definition_caches.sources(client, definition_queue, on_definition));
     sources.push(objects.clone().run().boxed());
     let collector = Collector {
         objects: objects.clone(),
@@ -63,31 +66,60 @@ pub fn setup(
         client: client.clone(),
         options: options.clone(),
         caches: caches.clone(),
-        definitions: definitions.clone(),
+        definitions: definition_caches.clone(),
         objects,
         collector,
         evaluator: evaluator.clone(),
         events: EventPublisher::new(client.clone(), EVENT_SOURCE),
         metrics: metrics.clone(),
         fights: Mutex::new(Fights::new(options.resync_period)),
-        memories: super::reconciler::Memories::default(),
+        memories: Memories::default(),
         cluster_version: OnceCell::new(),
     };
+    let mut classes = vec![Class {
+        name: NAME,
+        workers: options.workers,
+        reconciler: Arc::new(reconciler),
+    }];
+    if has_definitions {
+        let settings = definitions::Settings::from(options);
+        let is_in_use = is_revision_in_use(&caches);
+        classes.extend(definitions::classes(
+            client,
+            &definition_caches,
+            &settings,
+            &is_in_use,
+            &context.stopping,
+        ));
+    }
     let (applications, queue) = (caches.applications.clone(), context.queue.clone());
+    let all_definitions = has_definitions.then(|| definition_caches.clone());
     Some(Controller {
         name: NAME,
-        classes: vec![Class {
-            name: NAME,
-            workers: options.workers,
-            reconciler: Arc::new(reconciler),
-        }],
+        classes,
         sources,
         leader_tasks: Vec::new(),
         enqueue_all: Box::new(move || {
             for name in applications.names() {
                 queue.add(key(&name), Priority::LOW);
             }
+            if let Some(caches) = &all_definitions {
+                definitions::enqueue_all(caches, &queue);
+            }
         }),
-        has_synced: Box::new(move || caches.is_synced() && definitions.is_synced()),
+        has_synced: Box::new(move || caches.is_synced() && definition_caches.is_synced()),
+    })
+}
+
+/// Returns a function that tells if an Application names a revision of a definition, such as `webservice@v2`.
+fn is_revision_in_use(caches: &Caches) -> IsInUse {
+    let applications = caches.applications.clone();
+    Arc::new(move |kind, revision| {
+        if !applications.is_synced() {
+            return true;
+        }
+        let names = applications.names();
+        let mut cached = names.iter().filter_map(|name| applications.get(name));
+        cached.any(|app| app.object().is_some_and(|app| uses_revision(&app.spec, kind, revision)))
     })
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::dispatch::admission::Admission;
-use super::dispatch::decide;
-use super::workflow;
 use crate::api::oam::compression::Format;
+use crate::controllers::oam::dispatch::admission::Admission;
+use crate::controllers::oam::dispatch::decide;
+use crate::controllers::oam::{NAME, definitions, workflow};
 use crate::cue;
 use crate::runtime::workqueue::ClassLimits;
 
@@ -53,6 +53,9 @@ pub struct Options {
     pub evaluator: cue::Options,
 }
 
+/// The shard of Applications without a label, and of definitions.
+pub const MASTER_SHARD: &str = "master";
+
 /// The objects that are ours, by their annotation `app.oam.dev/controller-version-require`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControllerVersions {
@@ -71,6 +74,17 @@ pub enum Shard {
     Id(String),
 }
 
+impl Shard {
+    /// Returns true if the process records revisions of definitions: only the master does.
+    #[must_use]
+    pub fn has_definitions(&self) -> bool {
+        match self {
+            Self::Disabled => true,
+            Self::Id(id) => id == MASTER_SHARD,
+        }
+    }
+}
+
 impl Options {
     #[must_use]
     pub fn classes(&self) -> Vec<(&'static str, ClassLimits)> {
@@ -78,7 +92,7 @@ impl Options {
             reserve: usize::from(self.workers > 1),
             ..ClassLimits::workers(self.workers)
         };
-        let definitions = super::definitions::CLASSES.map(|class| (class, ClassLimits::workers(1)));
-        [(super::NAME, limits)].into_iter().chain(definitions).collect()
+        let definitions = definitions::CLASSES.map(|class| (class, ClassLimits::workers(1)));
+        [(NAME, limits)].into_iter().chain(definitions).collect()
     }
 }
