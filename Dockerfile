@@ -22,6 +22,7 @@ RUN mkdir -p src/bin benches \
 
 COPY migrations migrations
 COPY charts/portolan/crds charts/portolan/crds
+COPY definitions definitions
 COPY src src
 # Cargo compares modification times, and the placeholders above may be newer than the checkout.
 RUN touch src/lib.rs src/main.rs src/bin/portolan-cue.rs \

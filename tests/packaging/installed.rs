@@ -15,8 +15,9 @@ use serde_json::json;
 use super::{chart, helm_output};
 use crate::cluster::{SOON, World, index};
 use crate::support::control_plane::control_plane;
+use crate::support::cue::executable;
 use crate::support::eventually::eventually;
-use crate::support::portolan::{Portolan, command};
+use crate::support::portolan::{Portolan, command, run};
 use crate::support::postgres::database;
 
 /// Installs a release named portolan in a namespace that admits only restricted pods.
@@ -228,6 +229,31 @@ async fn a_release_with_applications_may_reconcile_them_and_use_leases() {
         assert!(may(verb, "leases.coordination.k8s.io", &namespace).await, "{verb}");
     }
     assert!(!may("delete", "leases.coordination.k8s.io", &namespace).await);
+}
+
+#[tokio::test]
+async fn a_release_for_kubevelas_applications_has_the_rights_that_doctor_checks() {
+    let control_plane = control_plane().await;
+    for crd in portolan::api::oam::crds() {
+        control_plane.install_crd(&crd).await;
+    }
+    let definitions = control_plane.namespace().await;
+    let settings = format!(
+        "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.namespace={definitions},rbac.secrets=false"
+    );
+    let rules = r#"--set-json=oam.rules=[{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["*"]}]"#;
+    let namespace = install(&[&settings, rules]).await;
+    let token = control_plane.token_for(&namespace, "portolan").await;
+    let kubeconfig = control_plane.kubeconfig_for(&control_plane.url(), &token);
+    // The API server applies new roles with a short delay.
+    eventually(SOON, "the rights", async || {
+        let mut doctor = command(["doctor", "--cue-evaluator"]);
+        doctor.arg(executable()).arg("--kubeconfig").arg(&kubeconfig);
+        let text = String::from_utf8(run(doctor).await.stdout).unwrap();
+        let is_sufficient = text.contains("rights are sufficient") && !text.contains("failed to check");
+        if is_sufficient { Ok(()) } else { Err(text) }
+    })
+    .await;
 }
 
 /// Attributes of an access review for `RESOURCE.GROUP` or `RESOURCE.GROUP/SUBRESOURCE`.

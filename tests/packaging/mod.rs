@@ -16,8 +16,13 @@ use crate::support::{helm, project, target_dir};
 const KUBE_VERSION: &str = "--kube-version=1.35.4";
 
 /// Settings that cover the branches of the templates.
-const SETTINGS: [&[&str]; 11] = [
+const SETTINGS: [&[&str]; 13] = [
     &[],
+    &["--set=oam.enabled=true,oam.definitions.install=true,oam.definitions.namespace=kube-public"],
+    &[
+        "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.namespace=kube-public,leaderElection.enabled=true",
+        "--set-json=oam.rules=[{\"apiGroups\":[\"apps\"],\"resources\":[\"deployments\"],\"verbs\":[\"*\"]}]",
+    ],
     &["--set=applications.enabled=true,leaderElection.enabled=true"],
     &[
         "--set=applications.enabled=true,watchNamespace=default",
@@ -124,6 +129,9 @@ async fn invalid_settings_are_rejected() {
             "/applications/componentRules/0",
         ),
         ("applications.kinds[0]=apps/v1/Deployment", "/applications/kinds/0"),
+        ("oam.enabled=perhaps", "/oam/enabled"),
+        ("oam.definitions.namespace=Not A Name", "/oam/definitions/namespace"),
+        ("oam.rules[0].resources[0]=pods", "/oam/rules/0"),
         ("leaderElection.enabled=perhaps", "/leaderElection/enabled"),
         ("metrics.port=8080", "/metrics/port"),
         ("limits.httpConnections=8", "/limits/httpConnections"),
@@ -179,6 +187,11 @@ async fn a_network_policy_admits_only_the_readers_of_metrics() {
 
 /// Returns the container of the rendered Deployment.
 async fn container(settings: &str) -> serde_json::Value {
+    pod(settings).await["containers"][0].take()
+}
+
+/// Returns the pod of the rendered Deployment.
+async fn pod(settings: &str) -> serde_json::Value {
     let arguments = [
         "template",
         "try",
@@ -190,8 +203,26 @@ async fn container(settings: &str) -> serde_json::Value {
         settings,
     ];
     let rendered = helm_output(&[&arguments[..], &["--show-only=templates/deployment.yaml"]].concat()).await;
-    let deployment: serde_json::Value = serde_yaml::from_str(&rendered).unwrap();
-    deployment["spec"]["template"]["spec"]["containers"][0].clone()
+    let mut deployment: serde_json::Value = serde_yaml::from_str(&rendered).unwrap();
+    deployment["spec"]["template"]["spec"].take()
+}
+
+#[tokio::test]
+async fn definitions_are_installed_before_the_controller_starts_only_if_enabled() {
+    let pod_without = pod("oam.enabled=true").await;
+    assert!(pod_without["initContainers"].is_null(), "{pod_without}");
+    let pod = pod("oam.enabled=true,oam.definitions.install=true,oam.definitions.namespace=vela").await;
+    let commands: Vec<_> = pod["initContainers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["args"])
+        .collect();
+    let expected = [
+        serde_json::json!(["install-crds"]),
+        serde_json::json!(["definitions", "apply", "-n", "vela"]),
+    ];
+    assert_eq!(commands, expected.iter().collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -199,6 +230,11 @@ async fn applications_are_reconciled_only_if_enabled() {
     for (settings, expected) in [
         ("", "apprepository"),
         ("applications.enabled=true", "apprepository,application"),
+        ("oam.enabled=true", "apprepository,oam"),
+        (
+            "oam.enabled=true,applications.enabled=true",
+            "apprepository,application,oam",
+        ),
     ] {
         let container = container(settings).await;
         let environment = container["env"].as_array().unwrap();
@@ -247,6 +283,14 @@ async fn settings_become_flags_unless_they_are_defaults() {
             "--application-kinds=*,+/Secret",
         ),
         ("leaderElection.enabled=true", "--enable-leader-election"),
+        (
+            "oam.enabled=true",
+            "--leader-election-namespace=vela-system --cue-memory=128MiB",
+        ),
+        (
+            "oam.enabled=true,oam.definitions.namespace=vela,oam.args={--controllers=oam}",
+            "--leader-election-namespace=vela --system-definition-namespace=vela --controllers=oam",
+        ),
     ] {
         assert_eq!(flags(settings).await, format!("run {expected}"), "{settings}");
     }

@@ -28,6 +28,10 @@ async fn permissions(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
         let namespace = &binding["metadata"]["namespace"];
         assert_eq!(binding["subjects"][0]["name"], "portolan");
         assert_eq!(binding["kind"], format!("{}Binding", kind.as_str().unwrap()));
+        if name == "cluster-admin" {
+            permissions.insert("cluster-admin".to_owned(), vec!["*: *".to_owned()]);
+            continue;
+        }
         let role = of_kind("Role").into_iter().find(|role| {
             &role["kind"] == kind && &role["metadata"]["name"] == name && &role["metadata"]["namespace"] == namespace
         });
@@ -197,6 +201,61 @@ async fn applications_add_permissions_on_their_kinds_in_the_watched_namespaces()
     ]);
     let settings = "--set=applications.enabled=true,watchNamespace=team";
     assert_eq!(permissions(&[settings]).await, in_one);
+}
+
+const OAM: [&str; 10] = [
+    "applications: get list watch patch",
+    "applicationrevisions definitionrevisions resourcetrackers: get list watch create update patch delete",
+    "componentdefinitions policydefinitions policies traitdefinitions workflows workflowstepdefinitions \
+     workloaddefinitions: get list watch",
+    "applicationrevisions/status applications/status componentdefinitions/status policydefinitions/status \
+     traitdefinitions/status workflowstepdefinitions/status: patch",
+    "configmaps: get create patch",
+    "events: create",
+    "horizontalpodautoscalers: list",
+    "customresourcedefinitions: list watch",
+    "mutatingwebhookconfigurations validatingwebhookconfigurations: list",
+    "endpointslices: list",
+];
+
+#[tokio::test]
+async fn the_controller_of_kubevelas_applications_may_do_everything_unless_rules_are_given() {
+    let repositories = with("secrets: get");
+    let others = [
+        ("sea:portolan in everywhere", &repositories[..]),
+        ("sea:portolan:kubeapps in sea", &["cronjobs: list"][..]),
+    ];
+    let admin = [
+        ("cluster-admin", &["*: *"][..]),
+        ("sea:portolan:leader in vela-system", &["leases: get"][..]),
+    ];
+    let by_default = permissions(&["--set=oam.enabled=true"]).await;
+    assert_eq!(by_default, expected(&[&others[..], &admin].concat()));
+
+    let rules = [&OAM[..], &["deployments: get list watch"]].concat();
+    let limited = [
+        ("sea:portolan:oam in everywhere", &rules[..]),
+        ("sea:portolan:leader in apps", &["leases: get create update"][..]),
+    ];
+    let settings = [
+        "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.namespace=apps,leaderElection.enabled=true",
+        r#"--set-json=oam.rules=[{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list", "watch"]}]"#,
+    ];
+    assert_eq!(
+        permissions(&settings).await,
+        expected(&[&others[..], &limited].concat())
+    );
+}
+
+#[tokio::test]
+async fn installing_definitions_adds_permissions_to_write_them() {
+    let settings = "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.install=true";
+    let all = permissions(&[settings]).await;
+    let added = [
+        "customresourcedefinitions: get create patch",
+        "componentdefinitions traitdefinitions: create patch",
+    ];
+    assert_eq!(all["sea:portolan:oam in everywhere"][OAM.len()..], added);
 }
 
 /// Returns the rules on components with these kinds.

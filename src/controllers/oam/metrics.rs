@@ -46,6 +46,16 @@ impl Metrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
+        // Without a first value, a rate would miss the first event.
+        for (family, result) in [
+            (&metrics.passes, "success"),
+            (&metrics.renders, "evaluated"),
+            (&metrics.workflows, "succeeded"),
+        ] {
+            family.get_or_create(&ResultLabel { result }).inc_by(0);
+        }
+        let (verb, kind) = ("create", "ApplicationRevision".to_owned());
+        metrics.writes.get_or_create(&WriteLabels { verb, kind }).inc_by(0);
         let help = "Total number of passes over Applications (core.oam.dev) by result";
         registry.register("portolan_oam_passes", help, metrics.passes.clone());
         let help = "Total number of rendered components by result: cached, evaluated or failed";
