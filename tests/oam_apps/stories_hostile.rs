@@ -48,7 +48,7 @@ async fn endless_templates_are_stopped_and_delay_no_other_namespace() {
     let component = json!({ "name": "endless", "type": "endless", "properties": {} });
     for number in 0..HOSTILE {
         hostile
-            .declare(&format!("app-{number}"), spec(&[component.clone()]))
+            .declare(&format!("app-{number}"), spec(std::slice::from_ref(&component)))
             .await;
     }
     friendly.declare("shop", spec(&[config("settings", "one")])).await;
