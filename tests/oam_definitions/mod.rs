@@ -5,7 +5,6 @@ mod faults;
 mod limits;
 mod recording;
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use axum::http::Method;
@@ -273,10 +272,7 @@ pub fn is_write_of(plural: &'static str, end: &'static str) -> impl Fn(&ApiReque
     }
 }
 
-pub fn assert_no_writes(controller: &Controller)
-where
-    String: Debug,
-{
+pub fn assert_no_writes(controller: &Controller) {
     let writes = controller.writes();
     assert!(writes.is_empty(), "{writes:#?}");
 }
