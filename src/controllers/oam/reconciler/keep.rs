@@ -29,7 +29,7 @@ enum Kept {
         warning: Option<String>,
     },
     /// Applied once, and gone since.
-    Gone(ManagedResource),
+    Gone(Box<ManagedResource>),
 }
 
 impl Pass<'_> {
@@ -54,7 +54,7 @@ impl Pass<'_> {
                         self.warn("FailedStateKeep", &warning);
                     }
                 }
-                Ok(Kept::Gone(entry)) => gone.push(entry),
+                Ok(Kept::Gone(entry)) => gone.push(*entry),
                 Err(error) => errors.push(error),
             }
         }
@@ -114,7 +114,7 @@ impl Pass<'_> {
             Decision::Create(_) if is_applied_once => {
                 let live = objects.get(&planned.id).await.map_err(ApplyError::Get)?;
                 Ok(if live.is_none() {
-                    Kept::Gone(entry)
+                    Kept::Gone(Box::new(entry))
                 } else {
                     Kept::Unchanged
                 })
