@@ -100,6 +100,26 @@ impl Caches {
         decoded.collect()
     }
 
+    /// Stores a tracker as we have written it, before the watch delivers it.
+    pub fn assume_tracker(&self, tracker: &Arc<ResourceTracker>, is_created: bool) {
+        let cached = Cached::Object(Arc::clone(tracker));
+        let change = match is_created {
+            true => self.trackers.assume_created(cached),
+            false => self.trackers.assume(cached),
+        };
+        if let Some(change) = change {
+            update(&mut self.members.write().trackers, &change, application_of_tracker);
+        }
+    }
+
+    /// Stores a revision that we have created, before the watch delivers it.
+    pub fn assume_revision(&self, revision: &Arc<ApplicationRevision>) {
+        let change = self.revisions.assume_created(Cached::Object(Arc::clone(revision)));
+        if let Some(change) = change {
+            update(&mut self.members.write().revisions, &change, application_of_revision);
+        }
+    }
+
     /// Returns the revisions of an Application that can be decoded.
     #[must_use]
     pub fn revisions_of(&self, application: &NamespacedName) -> Vec<Arc<ApplicationRevision>> {

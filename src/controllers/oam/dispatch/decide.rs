@@ -80,8 +80,8 @@ pub struct Request<'a> {
     pub manifest: &'a Value,
     pub render_hash: &'a str,
     pub live: Option<&'a Value>,
-    /// The manifest of the generation before, from its tracker.
-    pub recorded: Option<&'a Value>,
+    /// Manifests of this and earlier generations, from their trackers, the oldest first.
+    pub recorded: &'a [Value],
     pub occasion: Occasion,
     pub policy: ObjectPolicy<'a>,
     /// A HorizontalPodAutoscaler sets `spec.replicas` of the live object.
@@ -291,8 +291,8 @@ impl Request<'_> {
     /// Returns the manifests that were applied before: of the tracker and of the annotation. Each may lack a field that the
     /// other has: an update that changed nothing is not written.
     fn applied(&self, live: &Value) -> Vec<Value> {
-        let recorded = self.recorded.filter(|manifest| manifest.is_object()).cloned();
-        let mut applied: Vec<Value> = recorded.into_iter().chain(last_applied(live)).collect();
+        let recorded = self.recorded.iter().filter(|manifest| manifest.is_object()).cloned();
+        let mut applied: Vec<Value> = recorded.chain(last_applied(live)).collect();
         for manifest in &mut applied {
             remove_bookkeeping(manifest);
             if self.is_autoscaled {

@@ -55,3 +55,9 @@ impl ObjectId {
         }
     }
 }
+
+impl std::fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}/{}", self.api_version, self.kind, self.namespace, self.name)
+    }
+}

@@ -5,6 +5,7 @@
 //!  get ─► cache, or else a request          create, patch, replace, delete ─► request ─► cache
 //! ```
 
+mod autoscalers;
 mod id;
 mod requests;
 mod subscribers;
@@ -19,6 +20,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, Pro
 use serde_json::Value;
 use tokio::sync::watch;
 
+pub use self::autoscalers::Autoscalers;
 pub use self::id::ObjectId;
 use self::requests::{Request, Route};
 use self::subscribers::Subscribers;

@@ -193,7 +193,14 @@ impl Pass<'_> {
     async fn context(&self, current: &Current, parsed: &Parsed, component: &ParsedComponent) -> Map<String, Value> {
         let app = &current.app;
         let latest = self.status.latest_revision.as_ref();
-        let components: Vec<Value> = parsed.spec.components.iter().map(|one| json!(one)).collect();
+        // All components in the context of each would take much memory.
+        let traits = component.traits.iter();
+        let traits = traits.filter_map(|one| crate::api::oam::Definition::template(&*one.definition));
+        let mut templates = traits.chain(component.definition.template());
+        let components: Vec<Value> = match templates.any(|template| template.contains("components")) {
+            true => parsed.spec.components.iter().map(|one| json!(one)).collect(),
+            false => Vec::new(),
+        };
         let publish_version = app.annotations().get(labels::PUBLISH_VERSION);
         let context = json!({
             "name": component.component.name,

@@ -4,19 +4,23 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use kube::ResourceExt;
+use kube::api::ListParams;
 use serde_json::json;
 
 use super::conditions::{self, Failure, phase};
 use super::metadata::{ORPHAN_FINALIZER, TRACKER_FINALIZER};
 use super::pass::{End, Pass, Stop};
 use super::revision::Current;
-use crate::api::oam::Component;
+use crate::api::oam::{Component, labels};
 use crate::controllers::oam::collect::{Mark, Progress, Subject};
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::policies::Policies;
 use crate::controllers::oam::revisions::{expendable, in_use};
 use crate::controllers::oam::trackers::{Inventory, ResourceKey};
+use crate::runtime::kube_client::call;
 
+/// Trackers that are looked for before the finalizers are removed.
+const MAX_LISTED: u32 = 100;
 /// Time until a deletion that waits is looked at again, if no event comes first.
 const WAIT: Duration = Duration::from_secs(3);
 /// Annotation: the guard of garbage collection is lifted for a generation, set by `portolan app gc --confirm`.
@@ -31,14 +35,15 @@ impl Pass<'_> {
             return Ok(End::Gone);
         }
         phase::DELETING.clone_into(&mut self.status.phase);
-        let spec = self.app.spec.clone();
-        // Invalid policies must not keep an Application from being deleted.
-        let policies = Policies::parse(&spec.policies, false).unwrap_or_default();
-        let progress = self.collect(&policies, &spec.components, Mark::All).await?;
+        let (policies, components) = self.policies_of_deletion().await?;
+        let progress = self.collect(&policies, &components, Mark::All).await?;
         if let Progress::Waiting { message } = progress {
             conditions::deleting(&mut self.status, &message, self.now);
             self.look_again_in(WAIT);
             return Ok(End::Waiting);
+        }
+        if self.has_trackers().await? {
+            return Err(Stop::Stale);
         }
         let revisions = self.reconciler.caches.revisions_of(self.name);
         let names: Vec<String> = revisions.iter().map(|revision| revision.name_any()).collect();
@@ -58,6 +63,46 @@ impl Pass<'_> {
         Ok(End::Gone)
     }
 
+    /// Returns the policies and components by which an Application is deleted. If its policies are invalid, those of its
+    /// revision decide: they may keep objects.
+    async fn policies_of_deletion(&self) -> Result<(Policies, Vec<Component>), Stop> {
+        let latest = self.latest_revision().await?;
+        let deployed = latest.map(|latest| latest.contents.application.spec.clone());
+        let release = self.app.annotations().contains_key(labels::PUBLISH_VERSION);
+        let candidates = match release {
+            true => [deployed, Some(self.app.spec.clone())],
+            false => [Some(self.app.spec.clone()), deployed],
+        };
+        let mut error = None;
+        for spec in candidates.into_iter().flatten() {
+            match Policies::parse(&spec.policies, false) {
+                Ok(policies) => return Ok((policies, spec.components)),
+                Err(cause) => error = error.or(Some(cause)),
+            }
+        }
+        let cause = error.map(|error| error.to_string()).unwrap_or_default();
+        let message = format!("failed to parsePolicies: {cause}; fix the policies, which decide about objects to keep");
+        Err(Failure::synced("FailedGC", message).into())
+    }
+
+    /// Asks the API server for trackers of the Application: the cache may lack one that was just created.
+    async fn has_trackers(&self) -> Result<bool, Stop> {
+        let selector = format!(
+            "{}={},{}={}",
+            labels::APP_NAME,
+            self.name.name,
+            labels::APP_NAMESPACE,
+            self.name.namespace
+        );
+        let parameters = ListParams::default().labels(&selector).limit(MAX_LISTED);
+        let list = call(self.trackers().list_metadata(&parameters)).await;
+        let list = list.map_err(|error| Failure::synced("FailedGC", error.to_string()))?;
+        let uid = self.app.uid();
+        let is_own =
+            |labels: &BTreeMap<String, String>| labels.get(labels::APP_UID).is_none_or(|own| Some(own) == uid.as_ref());
+        Ok(list.items.iter().any(|tracker| is_own(tracker.labels())))
+    }
+
     /// Goes on with the collection of trackers that are being deleted.
     pub(super) async fn collect_unmarked(&mut self, parsed: &Parsed) -> Result<(), Stop> {
         let progress = self.collect(&parsed.rules, &parsed.spec.components, Mark::No).await?;
@@ -67,14 +112,10 @@ impl Pass<'_> {
 
     /// Collects objects of older versions, and revisions beyond the limit.
     pub(super) async fn collect_marked(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
-        let applied: HashSet<ResourceKey> = self
-            .inventory
-            .current
-            .iter()
-            .chain(&self.inventory.root)
-            .flat_map(|tracker| &tracker.entries)
-            .map(ResourceKey::of)
-            .collect();
+        // Without all that is declared, it is not known what may go.
+        let Some(applied) = self.declared.clone() else {
+            return self.collect_unmarked(parsed).await;
+        };
         let generation = self.app.metadata.generation.unwrap_or_default().to_string();
         let is_confirmed = self.app.annotations().get(CONFIRMED) == Some(&generation);
         let mark = Mark::History {
@@ -84,6 +125,21 @@ impl Pass<'_> {
         let progress = self.collect(&parsed.rules, &parsed.spec.components, mark).await?;
         self.wait_for(&progress);
         self.delete_old_revisions(current, parsed).await
+    }
+
+    /// Collects after a failed run, if all that is declared is recorded: objects of components that failed stay.
+    pub(super) async fn collect_after_failure(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
+        self.declare_all(current, parsed).await?;
+        let recorded = self.inventory.current.iter().chain(&self.inventory.root);
+        let recorded: HashSet<ResourceKey> = recorded
+            .flat_map(|tracker| &tracker.entries)
+            .map(ResourceKey::of)
+            .collect();
+        let is_complete = |declared: &HashSet<ResourceKey>| declared.is_subset(&recorded);
+        match self.declared.as_ref().is_some_and(is_complete) {
+            true => self.collect_marked(current, parsed).await,
+            false => self.collect_unmarked(parsed).await,
+        }
     }
 
     fn wait_for(&mut self, progress: &Progress) {

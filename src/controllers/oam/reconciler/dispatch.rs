@@ -6,9 +6,6 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
-use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use kube::Api;
-use kube::api::ListParams;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -24,13 +21,10 @@ use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId, Prop
 use crate::controllers::oam::policies::{GarbageCollectStrategy, Policies, Stage, Target};
 use crate::controllers::oam::render::identity::render_hash::render_hash;
 use crate::controllers::oam::trackers::TrackerType;
-use crate::runtime::kube_client::call;
 
 /// Longest wait for a recreated object to be gone. The next pass continues.
-const RECREATE_TIMEOUT: Duration = Duration::from_secs(30);
+const RECREATE_TIMEOUT: Duration = Duration::from_secs(5);
 const RECREATE_POLL: Duration = Duration::from_millis(500);
-/// Autoscalers of a namespace that are read.
-const MAX_AUTOSCALERS: u32 = 1_000;
 
 /// An object to apply.
 #[derive(Clone, Debug)]
@@ -46,6 +40,7 @@ pub(super) struct ToApply {
 pub(super) struct Planned {
     pub(super) id: ObjectId,
     pub(super) object: ToApply,
+    pub(super) occasion: Occasion,
     pub(super) decision: Decision,
 }
 
@@ -197,14 +192,14 @@ impl Pass<'_> {
         occasion: Occasion,
     ) -> Result<Planned, ApplyError> {
         let hash = render_hash(&object.manifest);
-        let recorded = self.recorded_manifest(&id, occasion);
+        let recorded = self.recorded_manifests(&id);
         let decide_if = |is_autoscaled| {
             decide(&Request {
                 application: (&self.name.namespace, &self.name.name),
                 manifest: &object.manifest,
                 render_hash: &hash,
                 live,
-                recorded: recorded.as_ref(),
+                recorded: &recorded,
                 occasion,
                 policy: object_policy(policies, &object.manifest, occasion),
                 is_autoscaled,
@@ -213,38 +208,37 @@ impl Pass<'_> {
             })
         };
         let mut decision = decide_if(false).map_err(ApplyError::Refused)?;
-        if changes_replicas(&decision) && self.reconciler.options.respects_autoscalers && self.is_autoscaled(&id).await
+        if changes_replicas(&decision)
+            && self.reconciler.options.respects_autoscalers
+            && self.is_autoscaled(&id).await?
         {
             decision = decide_if(true).map_err(ApplyError::Refused)?;
         }
-        Ok(Planned { id, object, decision })
+        Ok(Planned {
+            id,
+            object,
+            occasion,
+            decision,
+        })
     }
 
-    /// Returns the manifest that was applied before, by the trackers.
-    fn recorded_manifest(&self, id: &ObjectId, occasion: Occasion) -> Option<Value> {
+    /// Returns the manifests that were recorded before, the oldest first. One of them may never have been applied.
+    fn recorded_manifests(&self, id: &ObjectId) -> Vec<Value> {
         let is_same = |entry: &&ManagedResource| ObjectId::of_entry(entry) == *id;
-        let trackers = self.inventory.in_order().rev();
-        let mut entries = trackers.filter_map(|tracker| tracker.entries.iter().find(is_same));
-        match occasion {
-            // The manifest itself.
-            Occasion::StateKeep => None,
-            Occasion::Dispatch => entries.find_map(|entry| entry.raw.as_ref()?.parse().ok()),
-        }
+        let trackers = self.inventory.in_order();
+        let entries = trackers.filter_map(|tracker| tracker.entries.iter().find(is_same));
+        entries.filter_map(|entry| entry.raw.as_ref()?.parse().ok()).collect()
     }
 
-    async fn is_autoscaled(&self, id: &ObjectId) -> bool {
-        let api: Api<HorizontalPodAutoscaler> = Api::namespaced(self.reconciler.client.clone(), &id.namespace);
-        let parameters = ListParams::default().limit(MAX_AUTOSCALERS);
-        // Without the right to list them, replicas are applied as in KubeVela.
-        let Ok(list) = call(api.list(&parameters)).await else {
-            return false;
-        };
-        let targets = list
-            .items
-            .into_iter()
-            .filter_map(|autoscaler| Some(autoscaler.spec?.scale_target_ref));
-        let mut targets = targets.filter(|target| target.kind == id.kind && target.name == id.name);
-        targets.next().is_some()
+    /// Returns true if an autoscaler sets the replicas of an object. Without the right to list them, none does.
+    async fn is_autoscaled(&self, id: &ObjectId) -> Result<bool, ApplyError> {
+        let targets = self
+            .reconciler
+            .autoscalers
+            .targets(&self.reconciler.client, &id.namespace)
+            .await;
+        let targets = targets.map_err(|error| ApplyError::Get(error.into()))?;
+        Ok(targets.contains(&(id.kind.clone(), id.name.clone())))
     }
 
     /// Checks a write. An object that exists although the cache does not have it is read and decided about.
@@ -340,7 +334,7 @@ impl Pass<'_> {
                         .map_err(ApplyError::Get)?;
                     let object = planned.object.clone();
                     let again = self
-                        .decide_with(policies, object, planned.id.clone(), live.as_ref(), Occasion::StateKeep)
+                        .decide_with(policies, object, planned.id.clone(), live.as_ref(), planned.occasion)
                         .await?;
                     decision = again.decision;
                 }

@@ -6,11 +6,12 @@ use super::components::{ComponentObjects, RenderError, is_post_dispatch};
 use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
 use super::revision::Current;
-use crate::api::oam::{Definition, ServiceStatus, StatusTemplates, TraitStatus, WorkloadKind};
+use crate::api::oam::{Definition, ManagedResource, ServiceStatus, StatusTemplates, TraitStatus, WorkloadKind};
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, Workload};
 use crate::controllers::oam::render::cache_key::health_key;
 use crate::controllers::oam::render::health::{self, Health, evaluate_health};
+use crate::controllers::oam::trackers::ResourceKey;
 use crate::cue;
 
 /// The traits that are applied after the workload is healthy.
@@ -33,16 +34,20 @@ impl Pass<'_> {
             let objects = self.render(current, parsed, &with_inputs).await;
             let service = match objects {
                 Ok(objects) => {
+                    self.declare(&objects).await;
                     let service = self.service(&with_inputs, &objects, PostTraits::Unknown).await;
                     service.map_err(|error| evaluator_failure(&error))?
                 }
                 Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error).into()),
-                Err(RenderError::Template { message, .. }) => ServiceStatus {
-                    name: component.component.name.clone(),
-                    namespace: self.name.namespace.clone(),
-                    message,
-                    ..ServiceStatus::default()
-                },
+                Err(RenderError::Template { message, .. }) => {
+                    self.declared = None;
+                    ServiceStatus {
+                        name: component.component.name.clone(),
+                        namespace: self.name.namespace.clone(),
+                        message: crate::text::sanitize(&message),
+                        ..ServiceStatus::default()
+                    }
+                }
             };
             services.push(service);
         }
@@ -226,12 +231,51 @@ impl Pass<'_> {
         context
     }
 
+    /// Finds the objects that all components consist of.
+    pub(super) async fn declare_all(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
+        for component in &parsed.components {
+            let component = self.with_stored_inputs(component).await?;
+            match self.render(current, parsed, &component).await {
+                Ok(objects) => self.declare(&objects).await,
+                Err(RenderError::Template { .. }) => self.declared = None,
+                Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error).into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the objects of a component to what is declared.
+    pub(super) async fn declare(&mut self, objects: &ComponentObjects) {
+        let mut keys = Vec::new();
+        for object in &objects.objects {
+            let mut id = ObjectId::of(&object.manifest);
+            if self.reconciler.objects.is_namespaced(&id).await == Ok(false) {
+                id.namespace.clear();
+            }
+            keys.push(ResourceKey::of(&ManagedResource {
+                api_version: id.api_version,
+                kind: id.kind,
+                namespace: id.namespace,
+                name: id.name,
+                ..ManagedResource::default()
+            }));
+        }
+        if let Some(declared) = &mut self.declared {
+            declared.extend(keys);
+        }
+    }
+
     /// Returns the live object of a manifest; none if it is missing, or its kind is.
     async fn live(&self, manifest: &Value) -> Option<Value> {
         let mut id = ObjectId::of(manifest);
         let objects = &self.reconciler.objects;
         if objects.is_namespaced(&id).await == Ok(false) {
             id.namespace.clear();
+        }
+        // A template could name any object.
+        let mut entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
+        if !entries.any(|entry| ObjectId::of_entry(entry) == id) {
+            return None;
         }
         match self.written.get(&id) {
             // The watch may be behind our own write, or ahead of it.

@@ -14,7 +14,7 @@ use crate::api::oam::{ManagedResource, ResourceTracker};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::dispatch::decide::{Decision, Occasion};
 use crate::controllers::oam::dispatch::fights::{Restore, last_other_manager};
-use crate::controllers::oam::objects::{ObjectId, Propagation};
+use crate::controllers::oam::objects::{CachedObject, ObjectId, Propagation};
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::policies::{Policies, Stage, Target};
 use crate::controllers::oam::trackers::{ResourceKey, TrackerType, remove};
@@ -83,18 +83,7 @@ impl Pass<'_> {
         let id = ObjectId::of_entry(&entry);
         let objects = &self.reconciler.objects;
         if entry.deleted {
-            let live = objects.get(&id).await.map_err(ApplyError::Get)?;
-            let uid = live
-                .as_ref()
-                .and_then(|live| live.pointer("/metadata/uid"))
-                .and_then(Value::as_str);
-            if let Some(uid) = uid {
-                objects
-                    .delete(&id, uid, Propagation::Background)
-                    .await
-                    .map_err(ApplyError::Delete)?;
-            }
-            return Ok(Kept::Unchanged);
+            return self.delete_again(&id).await;
         }
         let Some(manifest) = entry.raw.as_ref().and_then(|raw| raw.parse().ok()) else {
             return Ok(Kept::Unchanged);
@@ -123,20 +112,33 @@ impl Pass<'_> {
         }
     }
 
-    /// Restores an object, unless it is fought over.
+    /// Deletes an object that the workflow has deleted, if it is still that of the Application.
+    async fn delete_again(&self, id: &ObjectId) -> Result<Kept, ApplyError> {
+        let objects = &self.reconciler.objects;
+        let live = match objects.cached(id) {
+            // Without the label of an Application, it is not ours.
+            CachedObject::Absent => None,
+            _ => objects.get(id).await.map_err(ApplyError::Get)?,
+        };
+        let text = |path: &str| {
+            live.as_ref()
+                .and_then(|live| live.pointer(path))
+                .and_then(Value::as_str)
+        };
+        let is_ours = text("/metadata/labels/app.oam.dev~1name") == Some(&self.name.name)
+            && text("/metadata/labels/app.oam.dev~1namespace") == Some(&self.name.namespace);
+        let is_deleting = text("/metadata/deletionTimestamp").is_some();
+        if let Some(uid) = text("/metadata/uid").filter(|_| is_ours && !is_deleting) {
+            let deleted = objects.delete(id, uid, Propagation::Background).await;
+            deleted.map_err(ApplyError::Delete)?;
+        }
+        Ok(Kept::Unchanged)
+    }
+
+    /// Restores an object, unless it is fought over: changed or deleted again each time.
     async fn restore(&self, policies: &Policies, planned: &Planned) -> Result<Kept, ApplyError> {
-        let live = self
-            .reconciler
-            .objects
-            .get(&planned.id)
-            .await
-            .map_err(ApplyError::Get)?;
-        let uid = live
-            .as_ref()
-            .and_then(|live| live.pointer("/metadata/uid"))
-            .and_then(Value::as_str);
         let now = Timestamp::now();
-        let restore = uid.map_or(Restore::Now, |uid| self.reconciler.fights.lock().restore(uid, now));
+        let restore = self.reconciler.fights.lock().restore(&planned.id.to_string(), now);
         match restore {
             Restore::Now => {
                 self.write(policies, planned).await?;

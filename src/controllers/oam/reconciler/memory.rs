@@ -32,6 +32,8 @@ pub struct Memory {
     pub health: HashMap<String, (CacheKey, Health)>,
     /// Contents of the current revision, with its resource version.
     pub revision: Option<(String, Arc<ApplicationRevisionSpec>)>,
+    /// The generation for which the workflow ran once more, to record objects.
+    pub restarted: Option<i64>,
     /// Values of the workflow as stored.
     pub values: Option<super::values::Stored>,
     warnings: HashMap<String, (String, Instant)>,

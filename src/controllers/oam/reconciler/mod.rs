@@ -22,19 +22,23 @@ mod revision;
 mod values;
 mod workflow;
 
+use std::time::Duration;
+
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::cache::Caches;
 use super::collect::Collector;
 use super::definitions::DefinitionCaches;
 use super::dispatch::fights::Fights;
 use super::metrics::Metrics;
-use super::objects::Objects;
+use super::objects::{Autoscalers, Objects};
 use super::start::MASTER_SHARD;
 use super::{Options, Shard};
 use crate::api::oam::{Application, labels};
@@ -47,6 +51,8 @@ use crate::runtime::workqueue::Priority;
 pub use memory::Memories;
 use pass::Pass;
 
+/// Longest wait for the first lists within a pass.
+const CACHE_WAIT: Duration = Duration::from_secs(5);
 /// Label: the Application is left alone.
 const PAUSE: &str = "controller.core.oam.dev/pause";
 /// Annotation: the version of the controller that an object is for.
@@ -63,7 +69,10 @@ pub struct Reconciler {
     pub evaluator: Evaluator,
     pub events: EventPublisher,
     pub metrics: Metrics,
+    pub autoscalers: Autoscalers,
     pub fights: Mutex<Fights>,
+    /// Canceled at shutdown.
+    pub stopping: CancellationToken,
     pub memories: Memories,
     /// The version of the cluster, as templates see it.
     pub cluster_version: OnceCell<Value>,
@@ -73,8 +82,14 @@ impl Reconcile for Reconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, _: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         async {
             // Without a cache, objects that exist would seem to be missing.
-            self.caches.wait_until_synced().await;
-            self.definitions.wait_until_synced().await;
+            let synced = async {
+                self.caches.wait_until_synced().await;
+                self.definitions.wait_until_synced().await;
+            };
+            let waited = timeout(CACHE_WAIT, self.stopping.run_until_cancelled(synced)).await;
+            if !matches!(waited, Ok(Some(()))) {
+                return Ok(Action::requeue_after(CACHE_WAIT));
+            }
             let Some(cached) = self.caches.applications.get(&key.name) else {
                 self.memories.forget(&key.name);
                 self.objects.unsubscribe(&key.name);
@@ -83,7 +98,10 @@ impl Reconcile for Reconciler {
             match cached {
                 Cached::Object(app) if self.is_ours(&app) => Pass::new(self, &key.name, &app).run().await,
                 // An invalid one has been logged.
-                Cached::Object(_) | Cached::Invalid { .. } => Ok(Action::Done),
+                Cached::Object(_) | Cached::Invalid { .. } => {
+                    self.objects.unsubscribe(&key.name);
+                    Ok(Action::Done)
+                }
             }
         }
         .boxed()

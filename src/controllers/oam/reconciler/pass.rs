@@ -1,6 +1,6 @@
 //! The sequence of a pass, and the write of the status at its end.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::{
     Parsed, Unsupported, unsupported_definitions, unsupported_spec, unsupported_trackers,
 };
-use crate::controllers::oam::trackers::{AppIdentity, Inventory};
+use crate::controllers::oam::trackers::{AppIdentity, Inventory, ResourceKey};
 use crate::controllers::oam::workflow::State;
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
@@ -31,6 +31,8 @@ const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(500),
     cap: Duration::from_secs(5 * 60),
 };
+/// Delay after objects could not be restored, if no event comes first.
+const KEEP_RETRY: Duration = Duration::from_mins(1);
 /// Delay after a conflict: the cache will have the newer version.
 const STALE_RETRY: Duration = Duration::from_millis(100);
 /// Annotations of Applications that are applied with the rights of somebody else.
@@ -56,6 +58,8 @@ pub(super) struct Pass<'a> {
     pub(super) now: Timestamp,
     /// The time until the next pass, if something waits for the clock.
     pub(super) next: Option<Duration>,
+    /// The objects that the components consist of; `None` if one of them can't be rendered.
+    pub(super) declared: Option<HashSet<ResourceKey>>,
 }
 
 /// The end of a pass without a failure.
@@ -96,6 +100,7 @@ impl<'a> Pass<'a> {
             written: HashMap::new(),
             now: Timestamp::from_second(now.as_second()).unwrap_or(now),
             next: None,
+            declared: Some(HashSet::new()),
         }
     }
 
@@ -168,6 +173,7 @@ impl<'a> Pass<'a> {
     async fn steps(&mut self) -> Result<End, Stop> {
         self.load_trackers()?;
         self.check_support()?;
+        self.subscribe().await;
         if self.app.metadata.deletion_timestamp.is_some() {
             return self.delete().await;
         }
@@ -184,7 +190,6 @@ impl<'a> Pass<'a> {
         let parsed = parsed?;
         self.set_true(conditions::PARSED, "Parsed", "Parsed successfully");
         let (current, parsed) = self.revise(latest, parsed).await?;
-        self.subscribe().await;
         self.apply_policies(&current, &parsed).await?;
         self.run_workflow(&current, &parsed).await
     }
@@ -253,10 +258,16 @@ impl<'a> Pass<'a> {
 
     /// Watches the kinds of all objects of the Application, and waits until the watches are complete.
     async fn subscribe(&self) {
+        let kinds = self.watch_kinds();
+        self.reconciler.objects.wait_until_settled(&kinds).await;
+    }
+
+    /// Watches the kinds of all recorded objects.
+    pub(super) fn watch_kinds(&self) -> BTreeSet<GroupKind> {
         let entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
         let kinds: BTreeSet<GroupKind> = entries.map(|entry| ObjectId::of_entry(entry).group_kind()).collect();
         self.reconciler.objects.subscribe(self.name, kinds.clone());
-        self.reconciler.objects.wait_until_settled(&kinds).await;
+        kinds
     }
 
     /// Continues after the workflow has reached a state.
@@ -283,7 +294,7 @@ impl<'a> Pass<'a> {
                 phase.clone_into(&mut self.status.phase);
                 self.finish_run(current, false).await?;
                 match is_failed && parsed.rules.garbage_collect.continue_on_failure {
-                    true => self.collect_marked(current, parsed).await?,
+                    true => self.collect_after_failure(current, parsed).await?,
                     false => self.collect_unmarked(parsed).await?,
                 }
             }
@@ -310,7 +321,7 @@ impl<'a> Pass<'a> {
                 self.warn(failure.event, &failure.message);
                 let message = failure.message.clone();
                 conditions::fail_condition(&mut self.status, conditions::STATE_KEEP, &message, self.now);
-                self.look_again_in(BACKOFF.base * 20);
+                self.look_again_in(KEEP_RETRY);
             }
             Err(stop) => return Err(stop),
         }

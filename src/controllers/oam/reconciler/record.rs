@@ -1,6 +1,7 @@
 //! Records what is applied in ResourceTrackers, before it is applied.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
@@ -11,8 +12,10 @@ use super::revision::Current;
 use crate::api::oam::{ManagedResource, ResourceTracker, labels};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::trackers::{Tracker, TrackerType, create, encode, record};
-use crate::runtime::kube_client::{ApiError, call};
-use crate::runtime::watch::Cached;
+use crate::runtime::kube_client::call;
+
+/// Time until the name of a tracker is tried again.
+const TAKEN_RETRY: Duration = Duration::from_secs(10);
 
 impl Pass<'_> {
     /// Records objects in the tracker of the current version, or in that of objects that live as long as the Application.
@@ -55,35 +58,32 @@ impl Pass<'_> {
                 "resourcetracker is too large for all manifests; the state of these objects is not kept"
             );
         }
-        let api: Api<ResourceTracker> = Api::all(self.reconciler.client.clone());
-        let parameters = PostParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PostParams::default()
-        };
-        let written: Result<ResourceTracker, ApiError> = match tracker {
+        let is_created = tracker.is_none();
+        let written = match tracker {
             Some(tracker) => {
                 let mut changed = ResourceTracker::clone(&tracker);
                 changed.spec.managed_resources = encoded.managed_resources;
                 changed.spec.compression = encoded.compression;
-                call(api.replace(&tracker.name_any(), &parameters, &changed)).await
+                call(self.trackers().replace(&tracker.name_any(), &parameters(), &changed)).await
             }
             None => {
                 let shard = self.app.labels().get(labels::SHARD_ID).map(String::as_str);
                 let new = create(&self.identity(), type_, Some(revision), shard, encoded);
-                call(api.create(&parameters, &new)).await
+                self.check_name(&new.name_any())?;
+                match call(self.trackers().create(&parameters(), &new)).await {
+                    Err(error) if error.is_conflict() => return Err(self.taken(&new.name_any()).await),
+                    result => result,
+                }
             }
         };
         self.reconciler.metrics.count_write("apply", "ResourceTracker");
         let written = match written {
             Ok(written) => Arc::new(written),
-            // Created before a crash, or changed by somebody else; the cache will have it.
+            // Changed since; the cache will have it.
             Err(error) if error.is_conflict() => return Err(Stop::Stale),
             Err(error) => return Err(failed(error.to_string()).into()),
         };
-        self.reconciler
-            .caches
-            .trackers
-            .assume(Cached::Object(Arc::clone(&written)));
+        self.reconciler.caches.assume_tracker(&written, is_created);
         let tracker = Some(Tracker {
             object: written,
             entries,
@@ -92,6 +92,50 @@ impl Pass<'_> {
             TrackerType::Root => self.inventory.root = tracker,
             _ => self.inventory.current = tracker,
         }
+        // Its kinds may be new.
+        self.watch_kinds();
         Ok(())
+    }
+
+    /// Checks that no tracker that is being deleted has this name.
+    fn check_name(&self, name: &str) -> Result<(), Failure> {
+        let mut trackers = self.inventory.in_order();
+        if !trackers.any(|tracker| tracker.is_deleting() && tracker.name() == name) {
+            return Ok(());
+        }
+        let message = format!("resourcetracker {name} of this version is still being deleted");
+        Err(Failure::synced("FailedApply", message).retried_after(TAKEN_RETRY))
+    }
+
+    /// Returns the failure to create a tracker whose name is taken.
+    async fn taken(&self, name: &str) -> Stop {
+        let found = call(self.trackers().get_opt(name)).await;
+        let uid = found
+            .as_ref()
+            .ok()
+            .and_then(|found| found.as_ref()?.labels().get(labels::APP_UID).cloned());
+        if uid.is_some() && uid == self.app.uid() {
+            // Created before a crash; the cache will have it.
+            return Stop::Stale;
+        }
+        let message = format!(
+            "resourcetracker {name} exists but controlled by another application (uid: {}); choose another name or \
+             published version, or delete it manually",
+            uid.unwrap_or_default()
+        );
+        Failure::synced("FailedApply", message)
+            .retried_after(TAKEN_RETRY)
+            .into()
+    }
+
+    pub(super) fn trackers(&self) -> Api<ResourceTracker> {
+        Api::all(self.reconciler.client.clone())
+    }
+}
+
+fn parameters() -> PostParams {
+    PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
     }
 }

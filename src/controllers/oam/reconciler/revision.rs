@@ -50,7 +50,7 @@ impl Pass<'_> {
             .status
             .latest_revision
             .as_ref()
-            .filter(|latest| !latest.name.is_empty())
+            .filter(|latest| names::is_revision_of(&self.name.name, &latest.name))
         else {
             return Ok(None);
         };
@@ -161,7 +161,8 @@ impl Pass<'_> {
         let name_in_namespace = NamespacedName::new(&self.name.namespace, &name);
         let cached = self.reconciler.caches.revisions.get(&name_in_namespace);
         let object = match cached.as_ref().and_then(Cached::object) {
-            Some(existing) => Arc::clone(existing),
+            Some(existing) if self.owns(existing.owner_references()) => Arc::clone(existing),
+            Some(_) => return Err(taken(&name).into()),
             None => self.create_revision(&name, &hash, contents).await?,
         };
         let revision = self.expand(object)?;
@@ -236,9 +237,21 @@ impl Pass<'_> {
         let created = call(self.revisions().create(&parameters, &revision)).await;
         self.reconciler.metrics.count_write("create", "ApplicationRevision");
         match created {
-            Ok(created) => Ok(Arc::new(created)),
-            // Created before a crash; the cache will have it.
-            Err(error) if error.is_conflict() => Err(Stop::Stale),
+            Ok(created) => {
+                let created = Arc::new(created);
+                self.reconciler.caches.assume_revision(&created);
+                Ok(created)
+            }
+            Err(error) if error.is_conflict() => {
+                let found = call(self.revisions().get_opt(name)).await;
+                let found = found.map_err(|error| failed(error.to_string()))?;
+                match found {
+                    // Created before a crash; the cache will have it.
+                    Some(found) if self.owns(found.owner_references()) => Err(Stop::Stale),
+                    Some(_) => Err(taken(name).into()),
+                    None => Err(Stop::Stale),
+                }
+            }
             Err(error) => Err(failed(error.to_string()).into()),
         }
     }
@@ -278,6 +291,12 @@ impl Pass<'_> {
     pub(super) fn revisions(&self) -> Api<ApplicationRevision> {
         Api::namespaced(self.reconciler.client.clone(), &self.name.namespace)
     }
+}
+
+fn taken(name: &str) -> Failure {
+    let message = format!("applicationrevision {name} exists but controlled by another application");
+    let failure = Failure::new(conditions::REVISION, "FailedRevision", message);
+    failure.in_phase(phase::RENDERING)
 }
 
 impl<'r> From<&'r Revision> for Recorded<'r> {

@@ -28,7 +28,7 @@ pub struct Stored {
 impl Pass<'_> {
     /// Returns the values of the current run. A new run begins without any.
     pub(super) async fn load_values(&self) -> Result<Store, Stop> {
-        let Some(name) = self.context_map() else {
+        let Some(name) = self.context_map().filter(|name| is_object_name(name)) else {
             return Ok(Store::default());
         };
         let known = self.memory.lock().values.clone();
@@ -36,7 +36,8 @@ impl Pass<'_> {
             return Ok(known.store);
         }
         let found = call(self.config_maps().get_opt(&name)).await.map_err(failed)?;
-        let Some(found) = found else {
+        // The status, which users may write, names the ConfigMap.
+        let Some(found) = found.filter(|found| self.owns(found.owner_references())) else {
             return Ok(Store::default());
         };
         let data = found.data.unwrap_or_default();
@@ -73,7 +74,10 @@ impl Pass<'_> {
     /// Stores the values, if they have changed. Creates the ConfigMap in the first turn.
     pub(super) async fn store_values(&mut self, store: &Store) -> Result<(), Stop> {
         let data = store.to_data();
-        let name = match self.context_map() {
+        let known = self.memory.lock().values.clone();
+        // One that was not read is that of another object, or gone.
+        let is_known = |name: &String| known.as_ref().is_some_and(|known| known.name == *name);
+        let name = match self.context_map().filter(is_known) {
             Some(name) => name,
             None => self.create_context_map(&data).await?,
         };
@@ -156,7 +160,7 @@ impl Pass<'_> {
         Err(Stop::Stale)
     }
 
-    fn owns(&self, owners: &[OwnerReference]) -> bool {
+    pub(super) fn owns(&self, owners: &[OwnerReference]) -> bool {
         let uid = self.app.uid();
         owners.iter().any(|owner| Some(&owner.uid) == uid.as_ref())
     }
@@ -196,4 +200,10 @@ fn failed(error: crate::runtime::kube_client::ApiError) -> Stop {
     let message = format!("failed to store values of the workflow: {error}");
     let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", message);
     failure.in_phase(phase::RUNNING_WORKFLOW).into()
+}
+
+/// Returns true for a name that an object can have.
+fn is_object_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    !name.is_empty() && name.len() <= 253 && !name.starts_with('.') && name.bytes().all(is_allowed)
 }

@@ -19,6 +19,7 @@ use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, component_step};
 use crate::controllers::oam::render::evaluate::Evaluate;
+use crate::controllers::oam::revisions::names::is_revision_of;
 use crate::controllers::oam::trackers::ResourceKey;
 use crate::controllers::oam::workflow::{FailureReason, State, StepResult, Turn};
 use crate::cue;
@@ -107,17 +108,26 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Returns true if nothing records the objects of a finished run for this generation: the spec was changed, and changed
-    /// back before the change was deployed. Another run applies what it already finds, and records it.
+    /// Returns true if steps have succeeded, and nothing records their objects for this generation: the spec was changed
+    /// without a new revision, or changed back before the change was deployed. Another run applies what it already finds,
+    /// and records it. It takes place once, since all objects may stand in other trackers.
     fn lacks_tracker(&self) -> bool {
-        let has_succeeded = self.status.workflow.as_ref().and_then(finished_state) == Some(State::Succeeded);
+        let Some(workflow) = &self.status.workflow else {
+            return false;
+        };
+        let has_succeeded = match workflow.finished {
+            true => finished_state(workflow) == Some(State::Succeeded),
+            false => workflow.steps.iter().any(|step| step.phase == "succeeded"),
+        };
         let root = self.inventory.root.iter().flat_map(|tracker| &tracker.entries);
         let in_root: HashSet<ResourceKey> = root.map(ResourceKey::of).collect();
         let history = self.inventory.history.iter().filter(|tracker| !tracker.is_deleting());
         let mut entries = history.flat_map(|tracker| &tracker.entries);
-        has_succeeded
+        let lacks = has_succeeded
             && self.inventory.current.is_none()
-            && entries.any(|entry| !entry.skip_gc && !in_root.contains(&ResourceKey::of(entry)))
+            && entries.any(|entry| !entry.skip_gc && !in_root.contains(&ResourceKey::of(entry)));
+        let generation = self.app.metadata.generation;
+        lacks && std::mem::replace(&mut self.memory.lock().restarted, generation) != generation
     }
 
     /// Records a run that a new one replaces in the revision that it belongs to.
@@ -132,6 +142,10 @@ impl Pass<'_> {
         workflow.finished = true;
         workflow.end_time.get_or_insert(Time(self.now));
         let name = workflow.app_revision.split(':').next().unwrap_or_default().to_owned();
+        if !is_revision_of(&self.name.name, &name) {
+            // A published version has no revision of its name.
+            return Ok(());
+        }
         self.write_revision_status(&name, false, &workflow).await
     }
 

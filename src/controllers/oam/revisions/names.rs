@@ -15,6 +15,13 @@ pub fn revision_number(name: &str) -> Option<i64> {
     number.parse().ok().filter(|_| is_number)
 }
 
+/// Returns true if a name is that of a revision of an application.
+#[must_use]
+pub fn is_revision_of(application: &str, name: &str) -> bool {
+    let number = name.strip_prefix(application).and_then(|rest| rest.strip_prefix("-v"));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Returns the number of the next revision. It is greater than all existing ones, so that an older revision that became
 /// current again does not lead to an overwritten one.
 #[must_use]

@@ -90,6 +90,7 @@ impl Options {
     pub fn classes(&self) -> Vec<(&'static str, ClassLimits)> {
         let limits = ClassLimits {
             reserve: usize::from(self.workers > 1),
+            per_namespace: (self.workers / 2).max(1),
             ..ClassLimits::workers(self.workers)
         };
         let definitions = definitions::CLASSES.map(|class| (class, ClassLimits::workers(1)));

@@ -11,7 +11,7 @@ use crate::controllers::oam::collect::Collector;
 use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionCaches, IsInUse};
 use crate::controllers::oam::dispatch::fights::Fights;
 use crate::controllers::oam::metrics::Metrics;
-use crate::controllers::oam::objects::Objects;
+use crate::controllers::oam::objects::{Autoscalers, Objects};
 use crate::controllers::oam::reconciler::{Memories, Reconciler};
 use crate::controllers::{Controller, SetupContext, Source};
 use crate::cue::Evaluator;
@@ -72,6 +72,8 @@ pub fn setup(
         evaluator: evaluator.clone(),
         events: EventPublisher::new(client.clone(), EVENT_SOURCE),
         metrics: metrics.clone(),
+        autoscalers: Autoscalers::default(),
+        stopping: context.stopping.clone(),
         fights: Mutex::new(Fights::new(options.resync_period)),
         memories: Memories::default(),
         cluster_version: OnceCell::new(),

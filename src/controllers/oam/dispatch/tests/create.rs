@@ -51,7 +51,7 @@ fn a_large_object_is_not_stored_in_the_annotation() {
     assert_eq!(annotation(&live, LAST_APPLIED), Some("skip"));
     let without = merge(manifest.clone(), json!({"spec": {"text": null}}));
     let request = Request {
-        recorded: Some(&manifest),
+        recorded: std::slice::from_ref(&manifest),
         ..over(&live, &without)
     };
     assert_eq!(

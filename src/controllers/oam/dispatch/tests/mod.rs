@@ -44,7 +44,7 @@ pub(super) fn request(manifest: &Value) -> Request<'_> {
         manifest,
         render_hash: "hash",
         live: None,
-        recorded: None,
+        recorded: &[],
         occasion: Occasion::StateKeep,
         policy: ObjectPolicy::default(),
         is_autoscaled: false,

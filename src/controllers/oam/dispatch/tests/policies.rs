@@ -144,7 +144,7 @@ fn the_replicas_of_an_autoscaled_object_stay() {
     let without = merge(manifest.clone(), json!({"spec": {"replicas": null, "paused": false}}));
     let object = after(&Request {
         is_autoscaled: true,
-        recorded: Some(&manifest),
+        recorded: std::slice::from_ref(&manifest),
         ..over(&live, &without)
     });
     assert_eq!(

@@ -56,7 +56,7 @@ fn a_key_of_a_config_map_is_removed_by_the_recorded_manifest() {
     let live = merge(created(&before), json!({"data": {"c": "theirs"}}));
     let new = config_map(json!({"a": "1"}));
     let object = after(&Request {
-        recorded: Some(&before),
+        recorded: std::slice::from_ref(&before),
         ..over(&live, &new)
     });
     assert_eq!(object["data"], json!({"a": "1", "c": "theirs"}));
@@ -69,7 +69,7 @@ fn a_field_that_was_adopted_without_a_write_is_removed() {
     let adopted = manifest();
     assert_eq!(decide(&over(&live, &adopted)), Ok(Decision::Nothing));
     let object = after(&Request {
-        recorded: Some(&adopted),
+        recorded: std::slice::from_ref(&adopted),
         ..over(&live, &without)
     });
     assert_eq!(object["spec"], json!({"replicas": 2}));
