@@ -18,6 +18,7 @@ pub mod trackers;
 pub mod workflow;
 
 pub use options::{ControllerVersions, Options, Shard};
+pub use reconciler::CONFIRMED;
 pub use setup::setup;
 
 pub const NAME: &str = "oam";
