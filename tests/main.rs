@@ -22,6 +22,7 @@ mod lease;
 mod manifests;
 mod oam;
 mod oam_api;
+mod oam_cli;
 mod oam_collect;
 mod oam_objects;
 mod oam_start;

@@ -1,4 +1,4 @@
-//! Commands for trackers that the controller does not touch by itself.
+//! Commands for trackers that the controller leaves unchanged without a confirmation.
 
 use clap::Args;
 use kube::api::{Api, ListParams, Patch, PatchParams};
@@ -95,7 +95,7 @@ async fn adopt(client: &Client, tracker: &ResourceTracker, application: &Applica
             "labels": { labels::APP_UID: application.uid() },
         },
     });
-    // Generations of the new Application begin anew. A tracker of a later one would count as newer than the current.
+    // The generations of the new Application start at 1. A tracker of a later one would count as newer than the current.
     if tracker.spec.application_generation > application.metadata.generation.unwrap_or_default() {
         patch["spec"] = json!({ "applicationGeneration": 0 });
     }

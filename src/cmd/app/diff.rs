@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Map, Value};
+use tokio::task::JoinSet;
 
 use super::render::definition_set::DefinitionSet;
 use super::render::{EvaluatorFlags, Release, Rendered, Renderer, cluster_version, declared, parse_supported};
@@ -50,7 +51,7 @@ enum Difference {
     Unchanged,
     /// Lines with the changed paths.
     Change(Vec<String>),
-    /// The object belongs to somebody else.
+    /// The object belongs to another Application, or to none.
     Blocked(String),
 }
 
@@ -76,6 +77,10 @@ impl Diff {
             cluster_version: live_version(&client).await?,
         };
         let shared = non_empty(Some(&self.definitions.system_definition_namespace)).unwrap_or_default();
+        let live_objects = Objects::new(client.clone(), NO_RESYNC, |_| {});
+        // Discovers kinds. Dropping the set ends the task.
+        let mut discovery = JoinSet::new();
+        discovery.spawn(live_objects.clone().run());
         for application in &applications {
             let target = Target::read(&client, application).await?;
             let namespace = application.namespace().unwrap_or_default();
@@ -83,7 +88,7 @@ impl Diff {
             let parsed = parse_supported(application, &definitions, shared)?;
             let rendered = renderer.render(&target.release(application), &parsed).await?;
             rendered.warn();
-            target.print(&client, application, rendered).await?;
+            target.print(&live_objects, application, rendered).await?;
         }
         Ok(())
     }
@@ -143,8 +148,7 @@ impl Target {
         }
     }
 
-    async fn print(&self, client: &Client, application: &Application, rendered: Rendered) -> Result<(), Error> {
-        let live_objects = Objects::new(client.clone(), NO_RESYNC, |_| {});
+    async fn print(&self, live_objects: &Objects, application: &Application, rendered: Rendered) -> Result<(), Error> {
         let mut wanted = HashSet::new();
         for mut manifest in rendered.objects {
             let mut id = ObjectId::of(&manifest);
@@ -215,8 +219,8 @@ impl Target {
             )));
         }
         let key = key(&ObjectId::of(manifest));
-        let entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
-        let recorded = entries.filter(|entry| ResourceKey::of(entry) == key).last();
+        let mut entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
+        let recorded = entries.rfind(|entry| ResourceKey::of(entry) == key);
         let recorded = recorded.and_then(|entry| entry.raw.as_ref()?.parse().ok());
         let applied: Vec<&Value> = recorded.iter().collect();
         let Some(patch) = three_way::patch(&applied, manifest, live)? else {

@@ -21,7 +21,7 @@ use crate::text::truncate;
 
 /// The maximum length of user-defined text in a cell, in bytes.
 const MAX_CELL: usize = 100;
-/// Annotations of Applications that are applied with the rights of somebody else.
+/// Annotations of Applications that are applied with the rights of another user.
 const IDENTITIES: [&str; 3] = [
     "app.oam.dev/service-account-name",
     "app.oam.dev/username",

@@ -23,11 +23,11 @@ const MAX_ATTEMPTS: u32 = 5;
 /// Larger manifests are not recorded in an annotation. The API server allows 256 KiB for all annotations.
 const MAX_RECORDED: usize = 128 << 10;
 
-/// Deploy an Application: from a file, published anew, or from a revision
+/// Deploy an Application: from a file, under a new version, or from a revision
 #[derive(Args, Debug)]
 pub struct Up {
     /// Name of an Application that exists
-    #[arg(conflicts_with = "file", required_unless_present_any = ["file", "revision"])]
+    #[arg(conflicts_with = "file")]
     name: Option<String>,
     /// File with Applications, Policies and Workflows; `-` for the standard input
     #[arg(long, short, value_name = "FILE", conflicts_with = "revision")]
@@ -53,6 +53,11 @@ impl Up {
         if let Some(version) = &self.publish_version {
             check_version(version)?;
         }
+        if self.file.is_none() && self.revision.is_none() && self.name.is_none() {
+            return Err(Error::Usage(
+                "name an Application, a file with --file, or a revision with --revision".to_owned(),
+            ));
+        }
         let documents = self.file.as_deref().map(manifests::read).transpose()?;
         let (client, namespace) = self.place.connect().await?;
         let deployed = match (documents, &self.revision, &self.name) {
@@ -61,8 +66,10 @@ impl Up {
                 let revision = NamespacedName::new(namespace, revision);
                 vec![self.restore(&client, &revision, name.as_deref()).await?]
             }
-            (None, None, Some(name)) => vec![self.publish(&client, &NamespacedName::new(namespace, name)).await?],
-            (None, None, None) => return Err(Error::Usage("name an Application, or a file with -f".to_owned())),
+            (None, None, name) => {
+                let name = NamespacedName::new(namespace, name.as_deref().unwrap_or_default());
+                vec![self.publish(&client, &name).await?]
+            }
         };
         for expected in deployed.iter().filter(|_| self.wait) {
             until_running(&client, expected, self.timeout).await?;
@@ -383,7 +390,7 @@ mod tests {
         let earlier = application(&json!({ "components": [], "workflow": { "steps": [] } }));
         let mut existing = earlier.clone();
         set_annotation(&mut existing, labels::LAST_APPLIED, &earlier.to_string());
-        set_annotation(&mut existing, "note", "of somebody else");
+        set_annotation(&mut existing, "note", "of another manager");
         set_annotation(&mut existing, labels::PUBLISH_VERSION, "one");
         let manifest = manifest(application(&json!({ "components": [] }))).unwrap();
         let patch = manifest.patch(&manifest.object, &live(&existing)).unwrap().unwrap();

@@ -86,11 +86,7 @@ impl DefinitionSet {
     pub fn of_directory(directory: &Path) -> Result<Self, Error> {
         let mut set = Self::default();
         for file in manifests::files(directory)? {
-            for mut document in manifests::read(&file)? {
-                // The namespace of the installation does not matter.
-                if let Some(metadata) = document["metadata"].as_object_mut() {
-                    metadata.remove("namespace");
-                }
+            for document in manifests::read(&file)? {
                 set.add(document)?;
             }
         }
@@ -115,8 +111,12 @@ impl DefinitionSet {
         Ok(set)
     }
 
-    /// Adds an object. Returns false if it is of another kind.
-    pub fn add(&mut self, document: Value) -> Result<bool, Error> {
+    /// Adds an object of a file. Returns false if it is of another kind.
+    pub fn add(&mut self, mut document: Value) -> Result<bool, Error> {
+        // The namespace of an installation does not matter to files.
+        if let Some(metadata) = document["metadata"].as_object_mut() {
+            metadata.remove("namespace");
+        }
         match manifests::oam_kind(&document) {
             Some("ComponentDefinition") => self.components.decode(document)?,
             Some("WorkloadDefinition") => self.workloads.decode(document)?,
