@@ -306,7 +306,14 @@ impl Manifest {
         applied.push(json!({ "metadata": { "annotations": { labels::PUBLISH_VERSION: "" } } }));
         let applied: Vec<&Value> = applied.iter().collect();
         let live = serde_json::to_value(live)?;
-        let patch = three_way::patch(&applied, object, &live)?;
+        let mut object = object.clone();
+        for field in ["labels", "annotations"] {
+            // Without the field, those of others would be removed too.
+            if live["metadata"][field].is_object() && !object["metadata"][field].is_object() {
+                object["metadata"][field] = json!({});
+            }
+        }
+        let patch = three_way::patch(&applied, &object, &live)?;
         Ok(patch.map(|patch| {
             let mut body = patch.into_body(&live);
             body["metadata"]["uid"] = live["metadata"]["uid"].clone();
