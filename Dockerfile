@@ -21,6 +21,7 @@ RUN mkdir -p src/bin benches \
     && cargo build --release --locked --features cue --bins
 
 COPY migrations migrations
+COPY definitions definitions
 COPY charts/portolan/crds charts/portolan/crds
 COPY definitions definitions
 COPY src src

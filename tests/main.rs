@@ -23,6 +23,7 @@ mod manifests;
 mod oam;
 mod oam_api;
 mod oam_apps;
+mod oam_cli;
 mod oam_collect;
 mod oam_definitions;
 mod oam_objects;

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 success, 1 failure, 2 invalid usage. A second signal exits with 143 (SIGTERM) or 130 (SIGINT).
 
+mod app;
 mod applications;
 mod delete;
 pub mod flags;
@@ -9,7 +10,6 @@ mod history;
 mod install;
 mod logging;
 mod output;
-mod progress;
 mod resync;
 mod run;
 mod search;
@@ -51,6 +51,8 @@ enum Command {
     Show(show::Show),
     Resync(resync::Resync),
     Apps(applications::Apps),
+    App(app::App),
+    Definitions(app::Definitions),
     Doctor(install::doctor::Doctor),
     Uninstall(install::uninstall::Uninstall),
 }
@@ -106,9 +108,11 @@ pub fn main() -> ExitCode {
 }
 
 fn command() -> clap::Command {
-    Cli::command()
-        .mut_args(complete)
-        .mut_subcommands(|command| command.mut_args(complete))
+    complete_all(Cli::command())
+}
+
+fn complete_all(command: clap::Command) -> clap::Command {
+    command.mut_args(complete).mut_subcommands(complete_all)
 }
 
 /// Lets PORTOLAN_SOME_FLAG set `--some-flag`, and booleans take a value as in Go: `--flag`, `--flag=false`.
@@ -151,8 +155,8 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
 impl Cli {
     fn execute(self) -> Result<(), Error> {
         use Command::{
-            Apps, Crds, Delete, Doctor, History, InstallCrds, InvalidateCache, Resync, Run, Search, Show, Status, Sync,
-            Uninstall,
+            App, Apps, Crds, Definitions, Delete, Doctor, History, InstallCrds, InvalidateCache, Resync, Run, Search,
+            Show, Status, Sync, Uninstall,
         };
         let is_query = !matches!(self.command, Run(_) | Sync(_) | Delete(_) | InvalidateCache(_));
         let file = match &self.command {
@@ -174,6 +178,8 @@ impl Cli {
             Show(command) => block_on(command.execute()),
             Resync(command) => block_on(command.execute()),
             Apps(command) => block_on(command.execute()),
+            App(command) => block_on(command.execute()),
+            Definitions(command) => block_on(command.execute()),
             Uninstall(command) => block_on(command.execute()),
         }
     }

@@ -15,6 +15,7 @@ pub mod start;
 pub mod trackers;
 pub mod workflow;
 
+pub use reconciler::CONFIRMED;
 pub use start::{ControllerVersions, Options, Shard, setup};
 
 pub const NAME: &str = "oam";

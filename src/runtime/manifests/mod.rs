@@ -17,7 +17,7 @@
 mod chart_index;
 mod data_directories;
 mod directory;
-mod document;
+pub mod document;
 mod notifier;
 mod reader;
 mod secrets;

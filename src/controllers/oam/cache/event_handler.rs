@@ -86,7 +86,7 @@ impl EventHandler {
     }
 }
 
-/// Returns true if somebody else has changed what a pass depends on. The store holds our own writes.
+/// Returns true if another client has changed an input of a pass. The store holds our own writes.
 fn needs_pass(old: &Application, new: &Application) -> bool {
     let (was, is) = (&old.metadata, &new.metadata);
     let workflow = |app: &Application| app.status.as_ref().and_then(|status| status.workflow.clone());

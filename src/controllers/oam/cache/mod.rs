@@ -174,7 +174,7 @@ fn application_of_revision(meta: &kube::core::ObjectMeta) -> Option<NamespacedNa
     Some(NamespacedName::new(meta.namespace.clone()?, name))
 }
 
-/// Returns true if an object has a newer version than before by somebody else: the store holds our own writes.
+/// Returns true if another client has written an object: the store holds our own writes.
 fn is_changed<K: ResourceExt>(old: Option<&K>, new: &K) -> bool {
     old.is_some_and(|old| old.resource_version() != new.resource_version())
 }

@@ -15,7 +15,7 @@ use crate::api::oam::{
     Policy, PolicyDefinition, TraitDefinition, Workflow, WorkflowStepDefinition, WorkloadDefinition, labels,
 };
 
-/// What an Application uses, by its kind and name.
+/// Kinds that Applications use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChangedKind {
     /// A definition, a revision of it, or the WorkloadDefinition that stands in for a ComponentDefinition.

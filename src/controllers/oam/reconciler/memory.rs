@@ -1,4 +1,4 @@
-//! What passes remember of an Application to save evaluations and requests. A restart loses nothing but time.
+//! Results that passes reuse to save evaluations and requests. A restart computes them again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ const MAX_RENDERED_BYTES: usize = 64 * 1024 * 1024;
 /// Time after which the same warning is published again.
 const WARNING_INTERVAL: Duration = Duration::from_mins(10);
 
-/// What is remembered of all Applications.
+/// The memories of all Applications.
 #[derive(Default)]
 pub struct Memories {
     applications: Mutex<HashMap<NamespacedName, Arc<Mutex<Memory>>>>,
     rendered: Mutex<RenderCache>,
 }
 
-/// What is remembered of one Application.
+/// Results of earlier passes over one Application.
 #[derive(Default)]
 pub struct Memory {
     /// Health by component, with the key of what it was computed from.

@@ -55,7 +55,7 @@ impl Pass<'_> {
         Failure::new(conditions::SYNCED, "FailedApply", error.to_string()).into()
     }
 
-    /// Reads the annotation for a restart. Returns true if it is to be removed.
+    /// Reads the annotation for a restart. Returns true if it must be removed.
     fn take_restart(&mut self) -> bool {
         let Some(text) = self.app.annotations().get(RESTART).cloned() else {
             return false;

@@ -35,7 +35,7 @@ const BACKOFF: Backoff = Backoff {
 const KEEP_RETRY: Duration = Duration::from_mins(1);
 /// Delay after a conflict: the cache will have the newer version.
 const STALE_RETRY: Duration = Duration::from_millis(100);
-/// Annotations of Applications that are applied with the rights of somebody else.
+/// Annotations of Applications that are applied with the rights of another user.
 const IDENTITIES: [&str; 3] = [
     "app.oam.dev/service-account-name",
     "app.oam.dev/username",

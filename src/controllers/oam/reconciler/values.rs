@@ -111,13 +111,13 @@ impl Pass<'_> {
         self.reconciler.metrics.count_write("patch", "ConfigMap");
         match written {
             Ok(_) => Ok(()),
-            // Somebody has deleted it.
+            // Another client has deleted it.
             Err(error) if error.is_not_found() => self.create_context_map(data).await.map(drop),
             Err(error) => Err(failed(error)),
         }
     }
 
-    /// Creates the ConfigMap, under another name if an object of somebody else has the usual one.
+    /// Creates the ConfigMap, under another name if the object of another owner has the usual one.
     async fn create_context_map(&mut self, data: &BTreeMap<String, String>) -> Result<String, Stop> {
         let usual = format!("workflow-{}-context", self.name.name);
         let suffix: String = super::new_id().chars().take(5).collect();

@@ -1,5 +1,7 @@
 //! Output of commands: tables, JSON, ages.
 
+pub mod progress;
+
 use std::io::{self, Write};
 
 use comfy_table::{ContentArrangement, Table};
@@ -7,7 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use url::Url;
 
-use super::{Error, failed_to};
+use crate::cmd::{Error, failed_to};
 use crate::text::{is_control, is_invisible, printable, public_url, sanitize};
 
 /// Prints to the standard output. A closed pipe, as with `| head`, is not an error.

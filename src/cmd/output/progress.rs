@@ -98,7 +98,7 @@ fn bar() -> ProgressBar {
 }
 
 /// Writes above the progress line.
-pub(super) fn above<T>(write: impl FnOnce() -> T) -> T {
+pub(in crate::cmd) fn above<T>(write: impl FnOnce() -> T) -> T {
     match &*SHOWN.lock() {
         Some(bar) => bar.suspend(write),
         None => write(),

@@ -28,7 +28,8 @@ use tracing_subscriber::{
 };
 
 use super::flags::{LogFlags, LogFormat, non_empty};
-use super::{Error, failed_to, progress};
+use super::output::progress;
+use super::{Error, failed_to};
 use crate::text::{is_control, is_invisible, printable, sanitize};
 use file::LogFile;
 

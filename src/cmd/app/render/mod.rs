@@ -1,0 +1,160 @@
+//! `portolan app render`, and what it shares with `portolan app diff`.
+
+mod components;
+pub mod definition_set;
+pub mod starter_set;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::{DEFINITION_NAMESPACE, manifests};
+use crate::api::oam::{Application, labels};
+use crate::budget::ResourceMetrics;
+use crate::cmd::flags::non_empty;
+use crate::cmd::{Error, output};
+use crate::controllers::oam::parse::{Definitions, Lookup, Parsed, parse, unsupported_definitions, unsupported_spec};
+use crate::controllers::oam::revisions::names::revision_name;
+use crate::cue::{self, Evaluator};
+use crate::text::sanitize;
+pub use components::{Release, Rendered, Renderer};
+use definition_set::DefinitionSet;
+
+/// The version that templates see without a cluster.
+const MINOR_VERSION: u32 = 35;
+
+#[derive(Args, Clone, Debug)]
+pub struct EvaluatorFlags {
+    /// Path to the CUE evaluator (default: portolan-cue beside the executable or in PATH)
+    #[arg(long, value_name = "FILE")]
+    cue_evaluator: Option<String>,
+}
+
+impl EvaluatorFlags {
+    pub fn evaluator(&self) -> Evaluator {
+        let options = cue::Options {
+            program: non_empty(self.cue_evaluator.as_deref()).map(Into::into),
+            workers: NonZeroUsize::MIN,
+            ..cue::Options::default()
+        };
+        Evaluator::new(options, ResourceMetrics::unregistered())
+    }
+}
+
+/// Render the objects of Applications without a cluster
+///
+/// Prints them as the controller applies them, with the names of the first revision. Values of Secrets are hidden.
+#[derive(Args, Debug)]
+pub struct Render {
+    /// Files with Applications; definitions, Policies and Workflows in them are used too; `-` for the standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Directory with definitions (default: the starter set of `portolan definitions apply`)
+    #[arg(long, value_name = "DIR")]
+    definitions: Option<PathBuf>,
+    /// Namespace of Applications without one
+    #[arg(long, short, value_name = "NAMESPACE", default_value = "default")]
+    namespace: String,
+    #[command(flatten)]
+    evaluator: EvaluatorFlags,
+}
+
+impl Render {
+    pub(super) async fn execute(self) -> Result<(), Error> {
+        let mut definitions = match &self.definitions {
+            Some(directory) => DefinitionSet::of_directory(directory)?,
+            None => DefinitionSet::starter()?,
+        };
+        let mut applications = Vec::new();
+        for file in &self.files {
+            for document in manifests::read(file)? {
+                match manifests::oam_kind(&document) {
+                    Some("Application") => applications.push(declared(document, &self.namespace)?),
+                    _ if definitions.add(document.clone())? => {}
+                    _ => warn(&format!("{} is not rendered", manifests::display(&document))),
+                }
+            }
+        }
+        if applications.is_empty() {
+            return Err(Error::Failed(
+                "the files contain no Application of core.oam.dev".to_owned(),
+            ));
+        }
+        let renderer = Renderer {
+            evaluator: self.evaluator.evaluator(),
+            cluster_version: cluster_version("1", MINOR_VERSION, &format!("v1.{MINOR_VERSION}.0")),
+        };
+        for application in &applications {
+            let parsed = parse_supported(application, &definitions, DEFINITION_NAMESPACE)?;
+            let release = Release {
+                application,
+                revision: &revision_name(&application.name_any(), 1),
+                number: 1,
+                hash: "",
+            };
+            let mut rendered = renderer.render(&release, &parsed).await?;
+            rendered.warn();
+            rendered.objects.iter_mut().for_each(manifests::hide_secret_values);
+            output::print(&manifests::yaml(&rendered.objects)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Rendered {
+    /// Names what cannot be rendered before the Application runs.
+    pub fn warn(&self) {
+        for postponed in &self.postponed {
+            warn(postponed);
+        }
+    }
+}
+
+fn warn(text: &str) {
+    eprintln!("warning: {}", sanitize(text));
+}
+
+/// Decodes an Application of a file.
+pub fn declared(document: Value, namespace: &str) -> Result<Application, Error> {
+    let display = manifests::display(&document);
+    let application = serde_json::from_value::<Application>(document);
+    let mut application = application.map_err(|error| Error::Failed(format!("{display}: {error}")))?;
+    if application.name_any().is_empty() {
+        return Err(Error::Failed("an Application has no metadata.name".to_owned()));
+    }
+    if application.namespace().is_none_or(|namespace| namespace.is_empty()) {
+        application.metadata.namespace = Some(namespace.to_owned());
+    }
+    Ok(application)
+}
+
+/// Parses an Application as the controller does, which leaves alone what it does not support.
+pub fn parse_supported(
+    application: &Application,
+    definitions: &dyn Lookup,
+    definition_namespace: &str,
+) -> Result<Parsed, Error> {
+    let failed = |message: String| Error::Failed(format!("Application {}: {message}", application.name_any()));
+    let namespace = application.namespace().unwrap_or_default();
+    let auto_update = application.annotations().get(labels::AUTO_UPDATE);
+    let is_auto_update = auto_update.is_some_and(|value| value == "true");
+    let definitions = Definitions::live(definitions, &namespace, definition_namespace, is_auto_update);
+    let mut unsupported = unsupported_spec(&application.spec);
+    let parsed = parse(application, &definitions);
+    if let Ok(parsed) = &parsed {
+        unsupported.extend(unsupported_definitions(&parsed.components));
+    }
+    if !unsupported.is_empty() {
+        let texts: Vec<String> = unsupported.iter().map(ToString::to_string).collect();
+        return Err(failed(format!("not supported: {}", texts.join(", "))));
+    }
+    parsed.map_err(|error| failed(error.to_string()))
+}
+
+/// Returns the version of a cluster as templates see it.
+pub fn cluster_version(major: &str, minor: u32, git_version: &str) -> Value {
+    json!({ "major": major, "minor": minor, "gitVersion": git_version, "platform": "" })
+}

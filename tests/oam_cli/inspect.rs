@@ -1,0 +1,242 @@
+use kube::ResourceExt;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, api::ApiResource};
+use portolan::api::oam::TraitDefinition;
+use portolan::controllers::oam::trackers::encode;
+use serde_json::{Value, json};
+
+use super::{Site, application, assert_line, words, worker};
+use crate::support::cue::executable;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn applications_are_listed_with_phase_health_and_problems() {
+    let site = Site::new().await;
+    site.create_application("blog", worker("nginx:1")).await;
+    site.create_application("shop", worker("nginx:1")).await;
+    site.set_status(
+        "shop",
+        json!({
+            "observedGeneration": 1, "status": "unhealthy",
+            "services": [{ "name": "web", "healthy": false }, { "name": "db", "healthy": true }],
+            "latestRevision": { "name": "shop-v3", "revision": 3 },
+            "conditions": [{ "type": "Ready", "status": "False", "message": "no\u{1b}[2J way" }],
+        }),
+    )
+    .await;
+    let table = site.app(&["list"]).await.ok();
+    let rows: Vec<_> = table.lines().map(words).collect();
+    assert_eq!(rows[0][..3], ["NAMESPACE", "NAME", "PHASE"]);
+    assert_eq!(rows[1][..6], [&site.namespace, "blog", "-", "0/0", "-", "-"]);
+    assert_eq!(
+        rows[2][..6],
+        [&site.namespace, "shop", "unhealthy", "1/2", "shop-v3", "-"]
+    );
+    assert!(
+        table.ends_with(&format!("{}/shop: Ready: no [2J way\n", site.namespace)),
+        "{table}"
+    );
+    let json: Value = serde_json::from_str(&site.app(&["list", "-o", "json"]).await.ok()).unwrap();
+    assert_eq!(json[1]["healthyServices"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn applications_that_are_not_supported_are_listed_before_any_controller_runs() {
+    let site = Site::new().await;
+    site.create_application("plain", worker("nginx:1")).await;
+    let mut steps = worker("nginx:1");
+    steps["workflow"] = json!({ "steps": [{ "name": "wait", "type": "suspend" }] });
+    site.create_application("steps", steps).await;
+    let imports = json!({
+        "apiVersion": "core.oam.dev/v1beta1", "kind": "ComponentDefinition", "metadata": { "name": "chart" },
+        "spec": { "workload": { "type": "x" }, "schematic": { "cue": { "template": "import \"vela/helm\"\noutput: {}" } } },
+    });
+    let resource = ApiResource::erase::<portolan::api::oam::ComponentDefinition>(&());
+    let definitions: Api<DynamicObject> = Api::namespaced_with(site.client.clone(), &site.namespace, &resource);
+    let imports = serde_json::from_value(imports).unwrap();
+    definitions.create(&PostParams::default(), &imports).await.unwrap();
+    site.create_application("chart", json!({ "components": [{ "name": "redis", "type": "chart" }] }))
+        .await;
+    let remote = serde_json::from_value(json!({
+        "cluster": "edge", "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "namespace": site.namespace,
+    }));
+    let uid = site
+        .create_application("remote", worker("nginx:1"))
+        .await
+        .uid()
+        .unwrap();
+    site.create_tracker("remote", &uid, 1, encode(vec![remote.unwrap()], None).unwrap())
+        .await;
+
+    let table = site.app(&["list", "--unsupported"]).await.ok();
+    let namespace = &site.namespace;
+    assert!(!table.contains("plain"), "{table}");
+    assert_line(
+        &table,
+        &format!("{namespace} chart component redis with an import of vela packages"),
+    );
+    assert_line(&table, &format!("{namespace} steps a workflow with steps"));
+    let tracker = format!("remote-v1-{namespace}");
+    assert_line(
+        &table,
+        &format!("{namespace} remote cluster edge in resourcetracker {tracker}"),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_shows_versions_and_results() {
+    let site = Site::new().await;
+    site.create_application("shop", worker("nginx:1")).await;
+    site.set_status(
+        "shop",
+        json!({ "latestRevision": { "name": "shop-v10", "revision": 10 } }),
+    )
+    .await;
+    let recorded = json!({ "application": application("shop", worker("nginx:1")) });
+    site.create_revision("shop-v10", "shop", Some("ten"), recorded.clone())
+        .await;
+    site.create_revision("shop-v9", "shop", None, recorded.clone()).await;
+    site.create_revision("other-v1", "other", None, recorded).await;
+    let revisions: Api<portolan::api::oam::ApplicationRevision> = Api::namespaced(site.client.clone(), &site.namespace);
+    let status = Patch::Merge(json!({ "status": { "succeeded": true } }));
+    revisions
+        .patch_status("shop-v9", &PatchParams::default(), &status)
+        .await
+        .unwrap();
+
+    let table = site.app(&["history", "shop"]).await.ok();
+    let rows: Vec<_> = table.lines().map(words).collect();
+    assert_eq!(rows.len(), 3, "{table}");
+    assert_eq!(rows[1][..5], ["shop-v9", "9", "-", "true", "-"]);
+    assert_eq!(rows[2][..5], ["shop-v10", "10", "ten", "-", "yes"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_names_definitions_that_are_newer_than_the_revision() {
+    let site = Site::new().await;
+    site.run(&["definitions", "apply", "-n", &site.namespace]).await.ok();
+    let traits: Api<TraitDefinition> = Api::namespaced(site.client.clone(), &site.namespace);
+    let (scaler, labels) = (traits.get("scaler").await.unwrap(), traits.get("labels").await.unwrap());
+    let recorded = json!({
+        "application": application("shop", worker("nginx:1")),
+        "traitDefinitions": { "scaler": scaler, "labels": labels },
+    });
+    site.create_application("shop", worker("nginx:1")).await;
+    site.create_revision("shop-v1", "shop", None, recorded).await;
+    site.set_status(
+        "shop",
+        json!({
+            "observedGeneration": 1, "status": "running", "latestRevision": { "name": "shop-v1", "revision": 1 },
+            "services": [{ "name": "web", "healthy": true, "message": "Ready:1/1" }],
+            "workflow": { "mode": "DAG-DAG", "suspend": false, "terminated": false, "finished": true,
+                "steps": [{ "id": "a", "name": "web", "type": "apply-component", "phase": "succeeded" }] },
+            "appliedResources": [{ "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "x", "name": "web" }],
+        }),
+    )
+    .await;
+    let text = site.app(&["status", "shop"]).await.ok();
+    assert!(!text.contains("definitions that have changed"), "{text}");
+    assert_line(&text, "phase: running");
+    assert_line(&text, "web - healthy Ready:1/1");
+    assert_line(&text, "web apply-component succeeded - -");
+    assert_line(&text, "apps/v1 Deployment x web -");
+
+    let change = Patch::Merge(json!({ "spec": { "podDisruptive": true } }));
+    traits.patch("scaler", &PatchParams::default(), &change).await.unwrap();
+    let text = site.app(&["status", "shop"]).await.ok();
+    assert_line(
+        &text,
+        &format!("TraitDefinition scaler in namespace {}", site.namespace),
+    );
+    assert!(!text.contains("TraitDefinition labels"), "{text}");
+    let error = site.app(&["status", "nobody"]).await.failed(1);
+    assert!(error.contains("/nobody not found"), "{error}");
+}
+
+/// Objects of definition `pair`: a ConfigMap, and a Secret.
+const PAIR: &str = r#"output: {apiVersion: "v1", kind: "ConfigMap", data: text: parameter.text}
+outputs: key: {apiVersion: "v1", kind: "Secret", metadata: name: "key", stringData: token: parameter.token}
+parameter: {text: string, token: string}"#;
+
+fn pair(text: &str, token: &str) -> Value {
+    let properties = json!({ "text": text, "token": token });
+    application(
+        "shop",
+        json!({ "components": [{ "name": "web", "type": "pair", "properties": properties }] }),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn diff_shows_what_deploying_a_file_would_do() {
+    let site = Site::new().await;
+    let resource = ApiResource::erase::<portolan::api::oam::ComponentDefinition>(&());
+    let definitions: Api<DynamicObject> = Api::namespaced_with(site.client.clone(), &site.namespace, &resource);
+    let definition = json!({
+        "apiVersion": "core.oam.dev/v1beta1", "kind": "ComponentDefinition", "metadata": { "name": "pair" },
+        "spec": { "workload": { "type": "x" }, "schematic": { "cue": { "template": PAIR } } },
+    });
+    let definition = serde_json::from_value(definition).unwrap();
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
+    let evaluator = executable();
+    let diff = async |document: Value| {
+        let file = site.file("diff.yaml", &[document]);
+        let arguments = ["diff", &file, "--cue-evaluator", evaluator.to_str().unwrap()];
+        site.app(&arguments).await.ok()
+    };
+    let namespace = &site.namespace;
+    let new = diff(pair("one", "hush")).await;
+    assert_line(&new, &format!("create ConfigMap {namespace}/web"));
+    assert_line(&new, &format!("create Secret {namespace}/key"));
+
+    // What the controller does with it.
+    let file = site.file("shop.yaml", &[pair("one", "hush")]);
+    let render = ["app", "render", &file, "-n", namespace, "--definitions"];
+    let directory = site.files.join("definitions");
+    std::fs::create_dir(&directory).unwrap();
+    let exported = serde_yaml::to_string(&definition).unwrap();
+    std::fs::write(directory.join("pair.yaml"), exported).unwrap();
+    let more = [
+        directory.to_str().unwrap(),
+        "--cue-evaluator",
+        evaluator.to_str().unwrap(),
+    ];
+    let yaml = super::execute(&[&render[..], &more].concat())
+        .await
+        .ok()
+        .replace("(hidden)", "hush");
+    let path = site.files.write("objects.yaml", yaml);
+    site.control_plane
+        .kubectl(&["apply", "-f", path.to_str().unwrap()])
+        .await;
+    let uid = site
+        .create_application("shop", pair("one", "hush")["spec"].clone())
+        .await
+        .uid()
+        .unwrap();
+    let old = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "old" } });
+    let entries = encode(vec![site.entry(&old)], None).unwrap();
+    site.create_tracker("shop", &uid, 1, entries).await;
+
+    let same = diff(pair("one", "hush")).await;
+    assert_line(&same, &format!("unchanged ConfigMap {namespace}/web"));
+    assert_line(&same, &format!("unchanged Secret {namespace}/key"));
+    assert_line(&same, &format!("remove ConfigMap old (Namespace: {namespace})"));
+    let changed = diff(pair("two", "quiet")).await;
+    assert_line(&changed, &format!("change ConfigMap {namespace}/web"));
+    assert_line(&changed, "- data.text: \"one\"");
+    assert_line(&changed, "+ data.text: \"two\"");
+    assert_line(&changed, &format!("change Secret {namespace}/key"));
+    assert_line(&changed, "+ data.token");
+    for secret in ["hush", "quiet", "aHVzaA", "cXVpZXQ"] {
+        assert!(!changed.contains(secret), "{changed}");
+    }
+
+    let unlabel = Patch::Merge(json!({ "metadata": { "labels": { "app.oam.dev/name": null } } }));
+    let config_maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(site.client.clone(), namespace);
+    config_maps
+        .patch("web", &PatchParams::default(), &unlabel)
+        .await
+        .unwrap();
+    let blocked = diff(pair("two", "quiet")).await;
+    let line = format!("blocked   ConfigMap {namespace}/web: exists but is not managed by any Application");
+    assert!(blocked.contains(&line), "{blocked}");
+}
