@@ -36,7 +36,7 @@ chaos: tools ## inject faults for half an hour and write docs/reliability.md (RO
 	ROUNDS=$(ROUNDS) HOLD=$(HOLD) cargo test --locked --features cue --test main isolation::chaos::chaos -- --ignored --nocapture
 
 bench: tools ## run the benchmarks (ARGS=--record writes the results to docs/performance.md and README.md)
-	cargo bench --locked --bench sync -- $(ARGS)
+	cargo bench --locked --features cue --bench sync -- $(ARGS)
 
 fuzz: ## run each fuzz target for FUZZ_TIME seconds; needs cargo-fuzz and nightly Rust (FUZZ_TARGETS=)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }

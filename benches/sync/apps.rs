@@ -1,19 +1,20 @@
 //! Applications over a real API server: convergence, freshness, requests at rest and memory.
 
 mod fleet;
-mod status_watch;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+use portolan::api::Application;
 
 use crate::cluster::Running;
 use crate::measure::Sample;
 use crate::report::Limit::{self, Peak, Requests, Wall};
 use crate::report::{Row, milliseconds};
+use crate::status_watch::StatusWatch;
 use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
 use crate::support::fault_proxy::FaultProxy;
 use fleet::{CONTROLLERS, Fleet, Size, name};
-use status_watch::StatusWatch;
 
 /// The size at which kubernetes-sigs/application was measured.
 const SMALL: Size = Size {
@@ -59,7 +60,7 @@ impl Bench {
         }
         let fleet = Fleet::new(&control_plane, size).await;
         let mut bench = Self {
-            watch: StatusWatch::new(fleet.applications()),
+            watch: StatusWatch::new(fleet.applications(), components_ready),
             control_plane,
             fleet,
         };
@@ -71,7 +72,7 @@ impl Bench {
         rows.push(bench.at_rest().await);
         if size.applications == SMALL.applications {
             bench.fleet = Fleet::new(&bench.control_plane, size).await;
-            bench.watch = StatusWatch::new(bench.fleet.applications());
+            bench.watch = StatusWatch::new(bench.fleet.applications(), components_ready);
             let portolan = bench.start();
             rows.push(bench.created(&portolan, true).await);
             portolan.end().await;
@@ -200,4 +201,9 @@ impl Bench {
         let row = self.row("60 s at rest", true, 0.0, sample);
         self.compared(row.limits(&[Requests(0)]), "in 120 s: 0.78 s of CPU, 800 requests")
     }
+}
+
+/// Returns for example `5/5`.
+fn components_ready(application: &Application) -> Option<String> {
+    application.status.as_ref()?.components_ready.clone()
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::measure::{Sample, cpu, peak_memory};
+use crate::measure::{Sample, cpu_with_children, peak_memory_with_children};
 use crate::rig;
 use crate::support::portolan::{Portolan, command};
 use crate::support::process::ScratchDir;
@@ -22,15 +22,17 @@ pub struct Running {
 impl Running {
     /// Starts a process that watches one namespace or the whole cluster.
     pub fn start(kubeconfig: &Path, namespace: Option<&str>) -> Self {
+        let flags = namespace.map(|namespace| format!("--watch-namespace={namespace}"));
+        Self::start_with(kubeconfig, flags.as_slice())
+    }
+
+    pub fn start_with(kubeconfig: &Path, flags: &[String]) -> Self {
         let directory = ScratchDir::new("bench");
         let database = format!("sqlite://{}", directory.join("portolan.db").display());
         let mut run = command(["run", "--database-url", &database]);
         // The tests decode every index twice.
         run.env("PORTOLAN_VERIFY_DELTA", "false");
-        run.arg("--kubeconfig").arg(kubeconfig);
-        if let Some(namespace) = namespace {
-            run.args(["--watch-namespace", namespace]);
-        }
+        run.arg("--kubeconfig").arg(kubeconfig).args(flags);
         Self {
             portolan: Portolan::start(run),
             _directory: directory,
@@ -42,6 +44,13 @@ impl Running {
         self.portolan.ready(PATIENCE).await;
         // On a busy machine, the first lists may arrive late.
         rig::until(async || self.sum("portolan_applications", &[("ready", "True")]).await >= ready).await;
+        self.settled().await
+    }
+
+    /// Waits until this many passes over KubeVela's Applications have ended and the process has nothing left to do.
+    pub async fn reconciled(&self, passes: usize) -> Sample {
+        self.portolan.ready(PATIENCE).await;
+        rig::until(async || self.passes().await >= passes).await;
         self.settled().await
     }
 
@@ -63,8 +72,8 @@ impl Running {
     pub async fn used(&self) -> Sample {
         Sample {
             requests: Some(self.sum("rest_client_requests_total", &[]).await),
-            cpu: cpu(self.portolan.id()).expect("it runs").as_secs_f64(),
-            peak: peak_memory(self.portolan.id()),
+            cpu: cpu_with_children(self.portolan.id()).expect("it runs").as_secs_f64(),
+            peak: peak_memory_with_children(self.portolan.id()),
             ..Sample::default()
         }
     }
@@ -72,6 +81,16 @@ impl Running {
     /// Returns the number of components whose owner references were written.
     pub async fn adopted(&self) -> usize {
         self.sum("portolan_application_owner_changes_total", &[]).await
+    }
+
+    /// Returns the number of passes over KubeVela's Applications.
+    pub async fn passes(&self) -> usize {
+        self.sum("portolan_oam_passes_total", &[]).await
+    }
+
+    /// Returns the number of evaluated CUE texts.
+    pub async fn evaluations(&self) -> usize {
+        self.sum("portolan_cue_evaluations_total", &[]).await
     }
 
     async fn sum(&self, metric: &str, labels: &[(&str, &str)]) -> usize {

@@ -25,18 +25,20 @@ mod index;
 mod isolation;
 mod many;
 mod measure;
+mod oam;
 mod plot;
 mod registry;
 mod report;
 mod rig;
 mod size;
 mod standard;
+mod status_watch;
 #[path = "../../tests/support/mod.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod support;
 
 /// In the order of the table.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     "index",
     "size",
     "many",
@@ -45,6 +47,7 @@ const PARTS: [&str; 9] = [
     "import",
     "registry",
     "apps",
+    "oam",
     "isolation",
 ];
 const RECORD: &str = "--record";
@@ -75,6 +78,7 @@ fn main() {
                 "files" => files::run().await,
                 "import" => first_import::run().await,
                 "registry" => registry::run().await,
+                "oam" => oam::run().await,
                 "isolation" => isolation::run().await,
                 _ => apps::run().await,
             }

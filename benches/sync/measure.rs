@@ -75,6 +75,43 @@ pub fn cpu(pid: u32) -> Option<Duration> {
     clock.now().ok().map(Duration::from)
 }
 
+/// Returns user and system time of a process and its children, including children that have ended. `None` if it has
+/// ended.
+pub fn cpu_with_children(pid: u32) -> Option<Duration> {
+    let running: Duration = children(pid).into_iter().filter_map(cpu).sum();
+    Some(cpu(pid)? + running + cpu_of_ended_children(pid)?)
+}
+
+fn cpu_of_ended_children(pid: u32) -> Option<Duration> {
+    /// Linux reports hundredths of a second.
+    const TICK: Duration = Duration::from_millis(10);
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before the bracket may contain spaces; `cutime` and `cstime` are the 16th and 17th field.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let ticks = fields.split(' ').skip(13).take(2).map(str::parse::<u32>);
+    ticks.sum::<Result<u32, _>>().ok().map(|ticks| TICK * ticks)
+}
+
+/// Returns the children that have not ended, which each belong to one thread.
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Returns bytes: the sum of the peaks of a process and its children.
+pub fn peak_memory_with_children(pid: u32) -> u64 {
+    let of_children = children(pid)
+        .into_iter()
+        .filter_map(|child| find_memory(child, "VmHWM:"));
+    peak_memory(pid) + of_children.sum::<u64>()
+}
+
 /// Returns bytes.
 pub fn peak_memory(pid: u32) -> u64 {
     memory(pid, "VmHWM:")
@@ -90,10 +127,15 @@ pub fn reset_peak_memory(pid: u32) {
 }
 
 fn memory(pid: u32, field: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kibibytes.expect("Linux reports memory in KiB") * 1024
+    find_memory(pid, field).expect("the process runs, and Linux reports its memory in KiB")
+}
+
+/// Returns `None` if the process has ended.
+fn find_memory(pid: u32, field: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes * 1024)
 }
 
 /// Returns CPU of the Postgres processes that serve connections to a database.
