@@ -441,6 +441,31 @@ fn older_trackers_are_kept_until_the_current_one_is_complete() {
 }
 
 #[test]
+fn older_trackers_are_kept_while_the_current_one_is_being_deleted() {
+    let (pod, service) = (entry("Pod", "p"), entry("Service", "s"));
+    let old = tracker("versioned", 1, std::slice::from_ref(&pod));
+    let metadata = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
+    let current = tracker_of("versioned", 3, std::slice::from_ref(&pod), &metadata);
+    let mut inventory = Inventory {
+        history: vec![old],
+        current: Some(current),
+        ..Inventory::default()
+    };
+    let applied: HashSet<_> = [ResourceKey::of(&pod)].into();
+    let check = |inventory: &Inventory, applied: &HashSet<_>| check_mark(inventory, applied, false);
+    assert!(matches!(
+        check(&inventory, &applied),
+        Err(Refusal::Incomplete { missing: 1, .. })
+    ));
+    assert_eq!(check(&inventory, &HashSet::new()), Err(Refusal::NoCurrentTracker));
+    // The objects that are in use stand in the root tracker, all of them.
+    inventory.root = Some(tracker("root", 0, std::slice::from_ref(&pod)));
+    assert_eq!(check(&inventory, &applied), Ok(()));
+    let more: HashSet<_> = [&pod, &service].map(ResourceKey::of).into();
+    assert!(check(&inventory, &more).is_err());
+}
+
+#[test]
 fn nothing_is_refused_without_older_trackers() {
     let inventory = Inventory::of(&identity(None), vec![]).unwrap();
     assert_eq!(check_mark(&inventory, &HashSet::new(), false), Ok(()));
