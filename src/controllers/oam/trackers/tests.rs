@@ -97,6 +97,37 @@ fn too_many_entries_are_neither_written_nor_read() {
     assert!(error.contains("a list of at most 20000 managed resources"), "{error}");
 }
 
+/// An entry with a manifest that hardly takes space when it is compressed.
+fn with_compressible_manifest(number: usize, bytes: usize) -> ManagedResource {
+    ManagedResource {
+        raw: Some(RawManifest::of(&json!({ "text": "x".repeat(bytes) })).unwrap()),
+        ..entry("ConfigMap", &number.to_string())
+    }
+}
+
+#[rstest]
+#[case::fits(31, 1 << 20, 0)]
+#[case::large_manifests(33, 1 << 20, 33)]
+#[case::many_small_manifests(700, 50 << 10, 700)]
+fn a_list_is_encoded_only_if_it_can_be_decoded(#[case] count: usize, #[case] bytes: usize, #[case] omitted: usize) {
+    let entries: Vec<_> = (0..count)
+        .map(|number| with_compressible_manifest(number, bytes))
+        .collect();
+    let encoded = encode(entries, None).unwrap();
+    assert_eq!(encoded.omitted_manifests.len(), omitted);
+    assert_eq!(decode(&spec_of(encoded)).unwrap().len(), count);
+}
+
+#[test]
+fn a_list_that_is_too_large_without_manifests_is_refused() {
+    let large = ManagedResource {
+        component: "x".repeat(1 << 20),
+        ..with_compressible_manifest(0, 1)
+    };
+    let error = encode(vec![large; 33], None).unwrap_err().to_string();
+    assert!(error.starts_with("33 objects take 346"), "{error}");
+}
+
 #[rstest]
 #[case::of_go(b"null", Ok(0))]
 #[case::empty(b"[]", Ok(0))]
