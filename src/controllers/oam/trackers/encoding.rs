@@ -63,35 +63,45 @@ pub fn encode(entries: Vec<ManagedResource>, format: Option<Format>) -> Result<E
     if entries.len() > MAX_ENTRIES {
         return Err(EncodeError::TooMany(entries.len()));
     }
-    let json = serde_json::to_vec(&entries)?;
+    let mut json = serde_json::to_vec(&entries)?;
     if format.is_none() && json.len() < PLAIN_BYTES {
         return Ok(Encoded {
             managed_resources: entries,
             ..Encoded::default()
         });
     }
-    let format = format.unwrap_or(Format::Zstd);
-    let mut compression = Compressed::encode(format, &json)?;
-    drop(json);
     let mut entries = entries;
     let mut omitted_manifests = Vec::new();
-    for limit in [LARGE_MANIFEST_BYTES, 0] {
-        if compression.data.len() <= MAX_COMPRESSED_BYTES {
-            break;
-        }
+    let mut manifest_limits = [LARGE_MANIFEST_BYTES, 0].into_iter();
+    loop {
+        let bytes = match compress(format.unwrap_or(Format::Zstd), &json)? {
+            Ok(compression) => {
+                return Ok(Encoded {
+                    managed_resources: Vec::new(),
+                    compression,
+                    omitted_manifests,
+                });
+            }
+            Err(bytes) => bytes,
+        };
+        let Some(limit) = manifest_limits.next() else {
+            let objects = entries.len();
+            return Err(EncodeError::TooLarge { objects, bytes });
+        };
         omitted_manifests.extend(omit_manifests(&mut entries, limit));
-        compression = Compressed::encode(format, &serde_json::to_vec(&entries)?)?;
+        json = serde_json::to_vec(&entries)?;
     }
-    if compression.data.len() > MAX_COMPRESSED_BYTES {
-        return Err(EncodeError::TooLarge {
-            objects: entries.len(),
-            bytes: compression.data.len(),
-        });
+}
+
+/// Compresses a list, or returns its size if a tracker can't hold it or [`decode`] would not accept it.
+fn compress(format: Format, json: &[u8]) -> io::Result<Result<Compressed, usize>> {
+    if json.len() > MAX_DECODED_BYTES {
+        return Ok(Err(json.len()));
     }
-    Ok(Encoded {
-        managed_resources: Vec::new(),
-        compression,
-        omitted_manifests,
+    let compression = Compressed::encode(format, json)?;
+    Ok(match compression.data.len() {
+        0..=MAX_COMPRESSED_BYTES => Ok(compression),
+        bytes => Err(bytes),
     })
 }
 

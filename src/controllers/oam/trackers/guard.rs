@@ -30,14 +30,13 @@ pub fn check_mark(inventory: &Inventory, applied: &HashSet<ResourceKey>, is_conf
     if inventory.history.is_empty() {
         return Ok(());
     }
-    let recorded = |tracker: &Option<Tracker>| -> HashSet<ResourceKey> {
-        tracker
-            .iter()
-            .flat_map(|tracker| &tracker.entries)
-            .map(ResourceKey::of)
-            .collect()
+    let recorded = |tracker: Option<&Tracker>| -> HashSet<ResourceKey> {
+        let entries = tracker.into_iter().flat_map(|tracker| &tracker.entries);
+        entries.map(ResourceKey::of).collect()
     };
-    let (current, root) = (recorded(&inventory.current), recorded(&inventory.root));
+    // One that is being deleted is as good as none: it takes its objects with it.
+    let current_tracker = inventory.current.as_ref().filter(|tracker| !tracker.is_deleting());
+    let (current, root) = (recorded(current_tracker), recorded(inventory.root.as_ref()));
     let mut missing: Vec<_> = applied
         .iter()
         .filter(|key| !current.contains(key) && !root.contains(key))
@@ -52,8 +51,8 @@ pub fn check_mark(inventory: &Inventory, applied: &HashSet<ResourceKey>, is_conf
     }
     let history_is_filled = inventory.history.iter().any(|tracker| !tracker.entries.is_empty());
     // Objects that live as long as the application stand in the root tracker; there may be no others.
-    let is_in_root = !applied.is_empty() && current.is_empty();
-    match &inventory.current {
+    let is_in_root = !applied.is_empty() && applied.iter().all(|key| root.contains(key));
+    match current_tracker {
         _ if is_confirmed || is_in_root || !history_is_filled => Ok(()),
         None => Err(Refusal::NoCurrentTracker),
         Some(tracker) if current.is_empty() => Err(Refusal::EmptyTracker {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use super::encoding::{DecodeError, decode};
+use super::names;
 use crate::api::NamespacedName;
 use crate::api::oam::{ManagedResource, ResourceTracker, labels};
 
@@ -105,7 +106,7 @@ pub enum InventoryError {
 pub struct Inventory {
     pub root: Option<Tracker>,
     pub current: Option<Tracker>,
-    /// Trackers of other generations and versions, oldest first.
+    /// Trackers of other generations and versions, and those that are being deleted, oldest first.
     pub history: Vec<Tracker>,
     pub component_revision: Option<Tracker>,
 }
@@ -117,6 +118,7 @@ impl Inventory {
     /// If a tracker belongs to another application of the same name, or is newer than the published version.
     pub fn of(app: &AppIdentity, trackers: Vec<Tracker>) -> Result<Self, InventoryError> {
         let mut inventory = Self::default();
+        let wanted = wanted_name(app);
         for tracker in trackers {
             let uid = tracker.object.labels().get(labels::APP_UID);
             if let Some(uid) = uid.filter(|uid| !uid.is_empty() && **uid != app.uid) {
@@ -125,11 +127,17 @@ impl Inventory {
                     uid: uid.clone(),
                 });
             }
+            let history = &mut inventory.history;
             match tracker.object.spec.type_.as_str() {
-                "root" => inventory.root = Some(tracker),
-                "versioned" if is_current(app, &tracker) => inventory.current = Some(tracker),
-                "versioned" => inventory.history.push(tracker),
-                "component-revision" => inventory.component_revision = Some(tracker),
+                "root" => place(&mut inventory.root, history, tracker, &names::root(&app.name)),
+                "versioned" if is_current(app, &tracker, &wanted) => {
+                    place(&mut inventory.current, history, tracker, &wanted);
+                }
+                "versioned" => history.push(tracker),
+                "component-revision" => {
+                    let name = names::component_revision(&app.name);
+                    place(&mut inventory.component_revision, history, tracker, &name);
+                }
                 _ => {}
             }
         }
@@ -147,16 +155,55 @@ impl Inventory {
         }
     }
 
+    /// Returns the tracker that must be gone before that of the current version can be created: it has the same name.
+    #[must_use]
+    pub fn blocking(&self, app: &AppIdentity) -> Option<&Tracker> {
+        let wanted = wanted_name(app);
+        let mut deleting = self.history.iter().filter(|tracker| tracker.is_deleting());
+        deleting.find(|tracker| self.current.is_none() && tracker.name() == wanted)
+    }
+
     /// Iterates over the trackers of objects, oldest first. The last record of an object owns it.
     pub fn in_order(&self) -> impl DoubleEndedIterator<Item = &Tracker> {
         self.history.iter().chain(&self.current).chain(&self.root)
     }
 }
 
-/// Returns true if a versioned tracker is that of the application's published version or generation.
-fn is_current(app: &AppIdentity, tracker: &Tracker) -> bool {
-    match app.publish_version.as_deref() {
+/// Returns the name of a new tracker of the current version.
+fn wanted_name(app: &AppIdentity) -> String {
+    names::versioned(&app.name, app.generation, app.publish_version.as_deref())
+}
+
+/// Returns true if a versioned tracker is that of the application's published version, or of its generation without one.
+/// So is a tracker that has the name of a new one (`v3` is a version or a generation): both can't exist.
+fn is_current(app: &AppIdentity, tracker: &Tracker, wanted: &str) -> bool {
+    let is_of_version = match app.publish_version.as_deref() {
         Some(version) => tracker.publish_version() == Some(version),
-        None => tracker.generation() == app.generation,
-    }
+        None => tracker.publish_version().is_none() && tracker.generation() == app.generation,
+    };
+    // A tracker that is being deleted takes its objects with it.
+    !tracker.is_deleting() && (is_of_version || tracker.name() == wanted)
+}
+
+/// Puts the better of two trackers into a place, and the other one into the history.
+fn place(place: &mut Option<Tracker>, history: &mut Vec<Tracker>, tracker: Tracker, expected_name: &str) {
+    let Some(known) = place.take() else {
+        *place = Some(tracker);
+        return;
+    };
+    let rank = |tracker: &Tracker| {
+        let has_name = tracker.name() == expected_name;
+        (
+            !tracker.is_deleting(),
+            tracker.generation(),
+            has_name,
+            tracker.name().to_owned(),
+        )
+    };
+    let (better, other) = match rank(&tracker) > rank(&known) {
+        true => (tracker, known),
+        false => (known, tracker),
+    };
+    *place = Some(better);
+    history.push(other);
 }

@@ -97,6 +97,37 @@ fn too_many_entries_are_neither_written_nor_read() {
     assert!(error.contains("a list of at most 20000 managed resources"), "{error}");
 }
 
+/// An entry with a manifest that hardly takes space when it is compressed.
+fn with_compressible_manifest(number: usize, bytes: usize) -> ManagedResource {
+    ManagedResource {
+        raw: Some(RawManifest::of(&json!({ "text": "x".repeat(bytes) })).unwrap()),
+        ..entry("ConfigMap", &number.to_string())
+    }
+}
+
+#[rstest]
+#[case::fits(31, 1 << 20, 0)]
+#[case::large_manifests(33, 1 << 20, 33)]
+#[case::many_small_manifests(700, 50 << 10, 700)]
+fn a_list_is_encoded_only_if_it_can_be_decoded(#[case] count: usize, #[case] bytes: usize, #[case] omitted: usize) {
+    let entries: Vec<_> = (0..count)
+        .map(|number| with_compressible_manifest(number, bytes))
+        .collect();
+    let encoded = encode(entries, None).unwrap();
+    assert_eq!(encoded.omitted_manifests.len(), omitted);
+    assert_eq!(decode(&spec_of(encoded)).unwrap().len(), count);
+}
+
+#[test]
+fn a_list_that_is_too_large_without_manifests_is_refused() {
+    let large = ManagedResource {
+        component: "x".repeat(1 << 20),
+        ..with_compressible_manifest(0, 1)
+    };
+    let error = encode(vec![large; 33], None).unwrap_err().to_string();
+    assert!(error.starts_with("33 objects take 346"), "{error}");
+}
+
 #[rstest]
 #[case::of_go(b"null", Ok(0))]
 #[case::empty(b"[]", Ok(0))]
@@ -289,6 +320,77 @@ fn the_tracker_of_the_published_version_is_current() {
     assert_eq!(inventory.history.len(), 3);
 }
 
+fn deleting(version: &str, name: &str) -> Tracker {
+    let metadata = json!({
+        "annotations": { "app.oam.dev/publishVersion": version }, "name": name,
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    });
+    tracker_of("versioned", 1, &[], &metadata)
+}
+
+#[test]
+fn a_tracker_that_is_being_deleted_is_history_and_blocks_the_new_one_of_its_name() {
+    let app = identity(Some("v1"));
+    let trackers = vec![deleting("v1", "shop-v1-team"), published(2, "v2")];
+    let inventory = Inventory::of(&app, trackers).unwrap();
+    assert!(inventory.current.is_none());
+    let history: Vec<_> = inventory.history.iter().map(Tracker::name).collect();
+    assert_eq!(history, ["shop-v1-team", "v2"]);
+    assert_eq!(inventory.blocking(&app).map(Tracker::name), Some("shop-v1-team"));
+    assert!(inventory.blocking(&identity(Some("v3"))).is_none());
+
+    let under_another_name = Inventory::of(&app, vec![deleting("v1", "shop-v1")]).unwrap();
+    assert!(under_another_name.blocking(&app).is_none());
+    let other = [deleting("v1", "shop-v1-team"), published(3, "v1")];
+    let replaced = Inventory::of(&app, other.to_vec()).unwrap();
+    assert_eq!(replaced.current.as_ref().map(Tracker::name), Some("v1"));
+    assert!(replaced.blocking(&app).is_none());
+}
+
+#[test]
+fn without_a_published_version_the_tracker_of_one_is_history() {
+    let published = published(3, "one");
+    let inventory = Inventory::of(&identity(None), vec![published.clone()]).unwrap();
+    assert!(inventory.current.is_none());
+    assert_eq!(inventory.history.len(), 1);
+    let inventory = Inventory::of(&identity(None), vec![tracker("versioned", 3, &[]), published]).unwrap();
+    assert_eq!(inventory.current.unwrap().name(), "shop-versioned-3");
+    assert_eq!(inventory.history[0].name(), "one");
+}
+
+#[test]
+fn a_tracker_with_the_name_of_a_new_one_is_current() {
+    let metadata = json!({ "annotations": { "app.oam.dev/publishVersion": "v3" }, "name": "shop-v3-team" });
+    let inventory = Inventory::of(&identity(None), vec![tracker_of("versioned", 3, &[], &metadata)]).unwrap();
+    assert!(inventory.current.is_some(), "shop-v3-team can't be created");
+}
+
+#[test]
+fn no_tracker_is_lost_if_two_have_the_same_place() {
+    let named = |type_: &str, name: &str| tracker_of(type_, 3, &[], &json!({ "name": name }));
+    let mut trackers = vec![
+        named("versioned", "shop-v3-team"),
+        named("versioned", "z"),
+        named("root", "shop-team"),
+        named("root", "z-root"),
+        named("component-revision", "shop-comp-rev-team"),
+        named("component-revision", "z-comp-rev"),
+    ];
+    for _ in 0..2 {
+        trackers.reverse();
+        let inventory = Inventory::of(&identity(None), trackers.clone()).unwrap();
+        let name = |tracker: &Option<Tracker>| tracker.as_ref().map(|tracker| tracker.name().to_owned());
+        assert_eq!(name(&inventory.current).as_deref(), Some("shop-v3-team"));
+        assert_eq!(name(&inventory.root).as_deref(), Some("shop-team"));
+        assert_eq!(
+            name(&inventory.component_revision).as_deref(),
+            Some("shop-comp-rev-team")
+        );
+        let history: Vec<_> = inventory.history.iter().map(Tracker::name).collect();
+        assert_eq!(history, ["z", "z-comp-rev", "z-root"]);
+    }
+}
+
 #[test]
 fn a_tracker_of_another_uid_is_an_error() {
     let foreign = tracker_of("versioned", 1, &[], &json!({ "labels": { "app.oam.dev/uid": "u2" } }));
@@ -367,6 +469,31 @@ fn older_trackers_are_kept_until_the_current_one_is_complete() {
     );
     assert_eq!(check_mark(&inventory(&[]), &nothing, true), Ok(()));
     assert!(check_mark(&inventory(&[current(&[pod])]), &applied, true).is_err());
+}
+
+#[test]
+fn older_trackers_are_kept_while_the_current_one_is_being_deleted() {
+    let (pod, service) = (entry("Pod", "p"), entry("Service", "s"));
+    let old = tracker("versioned", 1, std::slice::from_ref(&pod));
+    let metadata = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
+    let current = tracker_of("versioned", 3, std::slice::from_ref(&pod), &metadata);
+    let mut inventory = Inventory {
+        history: vec![old],
+        current: Some(current),
+        ..Inventory::default()
+    };
+    let applied: HashSet<_> = [ResourceKey::of(&pod)].into();
+    let check = |inventory: &Inventory, applied: &HashSet<_>| check_mark(inventory, applied, false);
+    assert!(matches!(
+        check(&inventory, &applied),
+        Err(Refusal::Incomplete { missing: 1, .. })
+    ));
+    assert_eq!(check(&inventory, &HashSet::new()), Err(Refusal::NoCurrentTracker));
+    // The objects that are in use stand in the root tracker, all of them.
+    inventory.root = Some(tracker("root", 0, std::slice::from_ref(&pod)));
+    assert_eq!(check(&inventory, &applied), Ok(()));
+    let more: HashSet<_> = [&pod, &service].map(ResourceKey::of).into();
+    assert!(check(&inventory, &more).is_err());
 }
 
 #[test]
