@@ -46,7 +46,8 @@ fn sharers(live: &Value) -> impl Iterator<Item = NamespacedName> {
     })
 }
 
-/// Decides about an object that the Application manages and no longer needs.
+/// Decides about an object that the Application manages and no longer needs. Only the owner, which the labels name, deletes
+/// it or removes the labels; others leave the list of sharers.
 pub(super) fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Value) -> Decision {
     let recorded = entry.raw.as_ref().and_then(|manifest| manifest.parse().ok());
     let target = Target::of(recorded.as_ref().unwrap_or(live));
@@ -55,9 +56,14 @@ pub(super) fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Valu
     }
     let app = &subject.app.name;
     let others: Vec<_> = sharers(live).filter(|sharer| sharer != app).collect();
+    if !is_owner(live, app) {
+        return match is_managed(live, app) {
+            true => Decision::Release(change_sharers(live, &others, None)),
+            false => Decision::Leave,
+        };
+    }
     if let Some(next) = others.first() {
-        let next = is_owner(live, app).then_some(next);
-        return Decision::Release(hand_over(live, &others, next));
+        return Decision::Release(change_sharers(live, &others, Some(next)));
     }
     let is_kept = entry.skip_gc
         || subject.orphans_all
@@ -71,12 +77,13 @@ pub(super) fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Valu
     }
 }
 
-/// Returns the patch that removes the Application from the sharers. `owner` is the next owner, if it changes.
-fn hand_over(live: &Value, sharers: &[NamespacedName], owner: Option<&NamespacedName>) -> Value {
+/// Returns the patch that sets the sharers. `owner` is the next owner, if it changes.
+fn change_sharers(live: &Value, sharers: &[NamespacedName], owner: Option<&NamespacedName>) -> Value {
     let sharers: Vec<_> = sharers.iter().map(ToString::to_string).collect();
+    let sharers = (!sharers.is_empty()).then(|| sharers.join(","));
     let mut metadata = json!({
         "resourceVersion": resource_version(live),
-        "annotations": {SHARED_BY: sharers.join(",")},
+        "annotations": {SHARED_BY: sharers},
     });
     if let Some(owner) = owner {
         metadata["labels"] = json!({APP_NAME: owner.name, APP_NAMESPACE: owner.namespace});

@@ -135,6 +135,45 @@ fn a_skipped_object_that_others_share_is_handed_over() {
     assert_eq!(patch["metadata"], expected);
 }
 
+#[rstest]
+#[case::alone(Some(("team", "site")), "team/shop", json!(null))]
+#[case::with_the_owner(Some(("team", "site")), "team/site,team/shop", json!("team/site"))]
+#[case::of_another_namespace(Some(("prod", "shop")), "team/shop", json!(null))]
+#[case::without_labels(None, "team/shop", json!(null))]
+fn an_application_that_is_not_the_owner_only_leaves_the_sharers(
+    #[case] owner: Option<(&str, &str)>,
+    #[case] sharers: &str,
+    #[case] remaining: Value,
+) {
+    let patch = json!({ "metadata": {
+        "resourceVersion": "7", "annotations": { "app.oam.dev/shared-by": remaining },
+    }});
+    let orphan = json!({ "rules": [{ "selector": { "componentNames": ["web"] }, "propagation": "orphan" }] });
+    let skipped = ManagedResource {
+        skip_gc: true,
+        ..ManagedResource::default()
+    };
+    for (rules, entry) in [
+        (json!({}), ManagedResource::default()),
+        (json!({}), skipped),
+        (orphan, ManagedResource::default()),
+    ] {
+        let decided = decision(&rules, &json!({}), &entry, &live(owner, sharers));
+        assert_eq!(decided, Decision::Release(patch.clone()));
+    }
+}
+
+#[test]
+fn an_object_of_another_application_is_left() {
+    let entry = ManagedResource::default();
+    let foreign = live(Some(("team", "site")), "team/site");
+    assert_eq!(decision(&json!({}), &json!({}), &entry, &foreign), Decision::Leave);
+    assert_eq!(
+        decision(&json!({}), &json!({}), &entry, &live(None, "")),
+        Decision::Leave
+    );
+}
+
 #[test]
 fn a_pass_can_run_on_any_thread() {
     fn is_send<T: Send>(_: impl FnOnce(&'static Collector, &'static Subject<'static>, &'static mut Inventory) -> T) {}

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::definitions::{DefinitionError, Definitions};
 use crate::api::oam::{ApplicationSpec, Component, Workflow, WorkflowStep, WorkflowStepDefinition};
 use crate::controllers::oam::policies::{OVERRIDE, TOPOLOGY};
+use crate::controllers::oam::workflow::{PathTooLong, check_path};
 
 /// Type of steps that deploy one component.
 pub const APPLY_COMPONENT: &str = "apply-component";
@@ -171,13 +172,19 @@ pub enum ComponentStepError {
     ComponentNotFound(String),
     #[error("component {dependency} not found, which is depended by {component}")]
     DependencyNotFound { dependency: String, component: String },
+    #[error("{field} of an input of component {component} is invalid: {cause}")]
+    InputPath {
+        field: &'static str,
+        component: String,
+        cause: PathTooLong,
+    },
 }
 
 /// Completes a step that deploys a component with the component's inputs, outputs and dependencies. Other steps are returned as
 /// they are.
 ///
 /// # Errors
-/// If the component, or one that it depends on, is missing.
+/// If the component, or one that it depends on, is missing, or a path of an input is too long.
 pub fn component_step(step: &WorkflowStep, components: &[Component]) -> Result<WorkflowStep, ComponentStepError> {
     let mut step = step.clone();
     if step.type_ != APPLY_COMPONENT && step.type_ != "builtin-apply-component" {
@@ -201,6 +208,13 @@ pub fn component_step(step: &WorkflowStep, components: &[Component]) -> Result<W
     step.inputs.extend(component.inputs.iter().cloned());
     step.outputs.extend(component.outputs.iter().cloned());
     for input in &mut step.inputs {
+        for (field, path) in [("parameterKey", &input.parameter_key), ("from", &input.from)] {
+            check_path(path).map_err(|cause| ComponentStepError::InputPath {
+                field,
+                component: component.name.clone(),
+                cause,
+            })?;
+        }
         input.parameter_key = parameter_path(&input.parameter_key);
     }
     Ok(step)

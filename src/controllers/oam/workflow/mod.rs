@@ -19,5 +19,5 @@ mod turn;
 
 pub use interface::{FailureReason, Outcome, Settings, StepResult, TooManySteps};
 pub use phase::{State, StepPhase, StepReason};
-pub use store::{InvalidStore, Store};
+pub use store::{InvalidStore, PathTooLong, Store, check_path};
 pub use turn::Turn;

@@ -16,6 +16,8 @@ const ATTEMPTS: &str = "portolan.attempts";
 const FIRST_WAITS: u32 = 4;
 /// Largest size of all values. The API server limits a ConfigMap to 1 MiB.
 const MAX_BYTES: usize = 512 << 10;
+const MAX_PATH_BYTES: usize = 1024;
+const MAX_PATH_FIELDS: usize = 64;
 
 /// Values and counters of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,6 +56,19 @@ pub enum InvalidStore {
     /// The values were written by KubeVela. The evaluator exports them as JSON.
     #[error("workflow context is CUE, not one JSON value per line")]
     Cue,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("path exceeds {MAX_PATH_BYTES} bytes or {MAX_PATH_FIELDS} fields")]
+pub struct PathTooLong;
+
+/// Checks the length of a path such as `a.b[0]`. Each field is a level of a value.
+///
+/// # Errors
+/// If the path has too many bytes or fields.
+pub fn check_path(path: &str) -> Result<(), PathTooLong> {
+    let is_short = path.len() <= MAX_PATH_BYTES && path.split(['.', '[']).count() <= MAX_PATH_FIELDS;
+    if is_short { Ok(()) } else { Err(PathTooLong) }
 }
 
 impl Store {
@@ -112,6 +127,7 @@ impl Store {
 
     /// Adds a value under a dotted path. A value can't change: steps may have used it.
     pub(super) fn add(&mut self, path: &str, value: &Value) -> Result<(), String> {
+        check_path(path).map_err(|error| error.to_string())?;
         let mut values = self.values.clone();
         add(&mut values, path, value)?;
         let size: usize = values
@@ -178,6 +194,7 @@ impl Store {
     }
 }
 
+/// Adds a value. The length of the path, which [`check_path`] limits, bounds the recursion.
 fn add(values: &mut Map<String, Value>, path: &str, value: &Value) -> Result<(), String> {
     const CONFLICT: &str = "conflicting values";
     let (name, rest) = match path.split_once('.') {

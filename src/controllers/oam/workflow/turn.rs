@@ -11,6 +11,7 @@ use super::interface::{FailureReason, MAX_STEPS, Outcome, Settings, StepResult, 
 use super::phase::{State, StepPhase, StepReason};
 use super::store::Store;
 use crate::api::oam::{StepStatus, WorkflowStatus, WorkflowStep};
+use crate::text::{MAX_TEXT, truncate};
 
 const SUSPENDED_AFTER_FAILURES: &str =
     "The workflow suspends automatically because the failed times of steps have reached the limit";
@@ -202,7 +203,8 @@ impl<'a> Turn<'a> {
                 Value::Null
             });
             if let Err(error) = self.store.add(&output.name, &value) {
-                errors.push_str(&format!("failed to set output {}: {error}\n", output.name));
+                let name = truncate(&output.name, MAX_TEXT);
+                errors.push_str(&format!("failed to set output {name}: {error}\n"));
             }
         }
         errors

@@ -142,3 +142,14 @@ fn missing_components_are_errors_of_their_step() {
     };
     assert_eq!(component_step(&other, &components), Ok(other));
 }
+
+#[rstest]
+#[case::many_fields(json!({ "parameterKey": "a".to_owned() + &"[0]".repeat(64), "from": "x" }), "parameterKey")]
+#[case::long_key(json!({ "parameterKey": "a".repeat(1_025), "from": "x" }), "parameterKey")]
+#[case::long_source(json!({ "parameterKey": "a", "from": "a.".repeat(64) + "a" }), "from")]
+fn long_paths_of_inputs_are_errors_of_their_component(#[case] input: Value, #[case] field: &str) {
+    let web = component(&json!({ "name": "web", "inputs": [input] }));
+    let error = component_step(&step_of("web"), &[web]).unwrap_err();
+    let expected = format!("{field} of an input of component web is invalid: path exceeds 1024 bytes or 64 fields");
+    assert_eq!(error.to_string(), expected);
+}

@@ -12,10 +12,12 @@ use serde_json::{Map, Value, json};
 
 use super::evaluate::{Cause, Evaluate, evaluate};
 use super::source::{Role, Scan, scan, wrap};
+use crate::text::sanitize;
 use cue_text::cue_text;
 
 /// Labels of details have fewer bytes.
 const MAX_LABEL_BYTES: usize = 32;
+const MAX_DETAILS: usize = 64;
 /// The text for a detail without a value, as CUE prints it.
 const NO_VALUE: &str = "_|_";
 
@@ -27,6 +29,7 @@ pub struct StatusTemplates<'a> {
     pub custom_status: Option<&'a str>,
 }
 
+/// Texts are sanitized: templates may copy them from live objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     pub is_healthy: bool,
@@ -39,7 +42,7 @@ impl Health {
     #[must_use]
     pub fn not_found(kind: &str, name: &str) -> Self {
         Self {
-            message: format!("{kind} {name} not found"),
+            message: sanitize(&format!("{kind} {name} not found")),
             ..Self::default()
         }
     }
@@ -79,12 +82,13 @@ pub async fn evaluate_health<V: Evaluate>(
         Some(template) => status.field(template, "message", &context).await?.ok(),
         None => None,
     };
-    let message = message
-        .and_then(|message| message.as_str().map(str::to_owned))
-        .unwrap_or_default();
+    let message = message.as_ref().and_then(Value::as_str).unwrap_or_default();
     Ok(Health {
         is_healthy: matches!(health, Ok(true)),
-        message: health.err().map_or(message, |error| format!("health check: {error}")),
+        message: match health {
+            Ok(_) => sanitize(message),
+            Err(error) => sanitize(&format!("health check: {error}")),
+        },
         details,
     })
 }
@@ -137,8 +141,9 @@ impl<V: Evaluate> Status<'_, V> {
             if let Some(value) = value {
                 values.insert(label.to_owned(), value.clone());
             }
-            if !label.starts_with('$') {
-                details.insert(label.to_owned(), value.map_or_else(|| NO_VALUE.to_owned(), cue_text));
+            if !label.starts_with('$') && details.len() < MAX_DETAILS {
+                let text = value.map_or_else(|| NO_VALUE.to_owned(), cue_text);
+                details.insert(sanitize(label), sanitize(&text));
             }
         }
         Ok(Some((details, values)))

@@ -78,6 +78,36 @@ async fn details_and_messages_that_fail_are_left_out() {
 }
 
 #[tokio::test]
+async fn texts_are_printable_short_and_few() {
+    let hostile = format!("\u{1b}[31m\u{202e}{}", "x".repeat(5_000));
+    let names: Vec<String> = (0..100).map(|number| format!("\u{202e}d{number:03}")).collect();
+    let values: Map<String, Value> = names
+        .iter()
+        .map(|name| (name.clone(), json!({ "a": hostile.as_str() })))
+        .collect();
+    let evaluator = FakeEvaluator::new([
+        Ok(json!({ "labels": names, "values": values })),
+        Ok(json!({"isHealth": true})),
+        Ok(json!({ "message": hostile.as_str() })),
+    ]);
+    let health = health(ALL, &evaluator).await.unwrap();
+    assert_eq!(health.details.len(), 64);
+    assert_eq!(health.details.keys().next().unwrap(), "d000");
+    for text in health.details.values().chain([&health.message]) {
+        assert!(text.len() <= 1024 && text.contains("[31m"), "{text}");
+        assert!(!text.contains(['\u{1b}', '\u{202e}', '\n', '\t']), "{text}");
+    }
+
+    let evaluator = FakeEvaluator::new([Err(FakeError::Invalid("\u{1b}[2Jno"))]);
+    let templates = StatusTemplates {
+        health_policy: ALL.health_policy,
+        ..StatusTemplates::default()
+    };
+    let health = super::evaluate_health(&evaluator, templates, None, &Map::new()).await;
+    assert_eq!(health.unwrap().message, "health check:  [2Jno");
+}
+
+#[tokio::test]
 async fn a_missing_evaluator_says_nothing_about_the_health() {
     assert_eq!(health(ALL, &FakeEvaluator::default()).await, Err(FakeError::Missing));
 }

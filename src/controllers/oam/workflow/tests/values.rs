@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::super::{FailureReason, InvalidStore, Settings, State, StepResult, Store, Turn};
@@ -99,6 +100,31 @@ fn outputs_have_a_size_limit() {
         run.state("a").2,
         "failed to set output x: values of the workflow exceed 512 KiB\n"
     );
+}
+
+#[rstest]
+#[case::many_fields("a.".repeat(64) + "a")]
+#[case::long("a".repeat(1_025))]
+#[case::endless("a.".repeat(1 << 20))]
+fn outputs_have_short_names(#[case] name: String) {
+    let mut run = Run::new([with_output(step("a", &[]), &name)]);
+    assert_eq!(run.turn(|_| output(json!(1))).state, State::Succeeded);
+    let message = run.state("a").2;
+    assert!(
+        message.ends_with(": path exceeds 1024 bytes or 64 fields\n"),
+        "{message}"
+    );
+    assert!(message.len() < 1_200, "{} bytes", message.len());
+    assert_eq!(run.store, Store::default());
+}
+
+#[test]
+fn the_longest_path_is_stored() {
+    let path = "a.".repeat(63) + "a";
+    let mut run = Run::new([with_output(step("a", &[]), &path)]);
+    run.turn(|_| output(json!(1)));
+    assert_eq!(run.store.get(&path), Some(&json!(1)));
+    assert_eq!(Store::parse(&run.store.to_data()), Ok(run.store.clone()));
 }
 
 #[test]
