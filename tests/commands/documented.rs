@@ -10,7 +10,7 @@ use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command};
 use crate::support::project;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 16] = [
     "run",
     "sync",
     "delete",
@@ -24,6 +24,8 @@ const COMMANDS: [&str; 14] = [
     "show",
     "resync",
     "apps",
+    "app",
+    "definitions",
     "uninstall",
 ];
 
