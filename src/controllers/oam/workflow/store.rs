@@ -1,6 +1,7 @@
 //! Values that steps pass to each other, and counters of attempts, in the format of KubeVela's context ConfigMap.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -145,10 +146,22 @@ impl Store {
         self.attempts.steps.get(id).map_or(0, |step| step.waits)
     }
 
+    /// Returns true if the scheduled time has come. A time further away than `longest` is not one that a turn has set, or
+    /// the clock was changed.
+    pub(super) fn is_due(&self, now: Timestamp, longest: Duration) -> bool {
+        let next = self.attempts.next.map(|next| until(next, now));
+        next.is_none_or(|wait| wait.is_zero() || wait > longest)
+    }
+
+    /// Returns the time left until the next turn, if one is scheduled in the future.
+    pub(super) fn next_in(&self, now: Timestamp) -> Option<Duration> {
+        let wait = until(self.attempts.next?, now);
+        (!wait.is_zero()).then_some(wait)
+    }
+
     /// Counts a wait or failed attempt, from zero if the message differs from the one before. Turns that an event has
-    /// started early are not counted.
-    pub(super) fn count_wait(&mut self, id: &str, message: &str, now: Timestamp) {
-        let is_due = self.attempts.next.is_none_or(|next| now >= next);
+    /// started early, which are not due, are not counted.
+    pub(super) fn count_wait(&mut self, id: &str, message: &str, is_due: bool) {
         match self.attempts.steps.get_mut(id) {
             Some(step) if step.message == message => {
                 if is_due {
@@ -184,14 +197,21 @@ impl Store {
         self.attempts = Attempts::default();
     }
 
-    /// Sets the time of the next turn. It changes only with the counters, so that a turn without news writes nothing.
-    pub(super) fn schedule(&mut self, next: Timestamp, before: &Self) {
+    /// Sets the time of the next turn. It changes only with the counters, so that a turn without news writes nothing. A turn
+    /// that is not due doesn't put it off: events of one step must not delay the attempts of another.
+    pub(super) fn schedule(&mut self, next: Timestamp, is_due: bool, before: &Self) {
         if self.attempts.steps.is_empty() {
             self.attempts.next = None;
         } else if self.attempts.steps != before.attempts.steps || self.attempts.next.is_none() {
-            self.attempts.next = Some(next);
+            let scheduled = self.attempts.next.filter(|_| !is_due);
+            self.attempts.next = Some(scheduled.map_or(next, |scheduled| scheduled.min(next)));
         }
     }
+}
+
+/// Returns the time from `now` to `next`, zero if it has passed.
+fn until(next: Timestamp, now: Timestamp) -> Duration {
+    next.duration_since(now).try_into().unwrap_or_default()
 }
 
 /// Adds a value. The length of the path, which [`check_path`] limits, bounds the recursion.

@@ -1,6 +1,7 @@
 //! One turn of a workflow.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -21,7 +22,11 @@ const SUSPENDED_AFTER_FAILURES: &str =
 pub struct Turn<'a> {
     steps: &'a [WorkflowStep],
     settings: Settings,
+    /// In whole seconds, as times in a status are.
     now: Timestamp,
+    exact_now: Timestamp,
+    /// False if an event has started the turn early.
+    is_due: bool,
     /// Values that inputs can name besides outputs of steps.
     context: &'a Value,
     status: WorkflowStatus,
@@ -56,8 +61,9 @@ impl<'a> Turn<'a> {
         if steps.len() > MAX_STEPS {
             return Err(TooManySteps);
         }
-        // Times in a status have whole seconds.
+        let exact_now = now;
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        let longest_wait = settings.max_wait_backoff.max(settings.max_failed_backoff);
         if status.start_time.is_none() && status.steps.is_empty() {
             status.start_time = Some(Time(now));
         }
@@ -81,6 +87,8 @@ impl<'a> Turn<'a> {
             steps,
             settings,
             now,
+            exact_now,
+            is_due: store.is_due(exact_now, longest_wait),
             context,
             store_before: store.clone(),
             status,
@@ -89,7 +97,7 @@ impl<'a> Turn<'a> {
             is_first_round: true,
         };
         if turn.state() == State::Executing {
-            turn.candidates = (0..steps.len()).collect();
+            turn.candidates = (0..steps.len()).filter(|step| !turn.is_postponed(*step)).collect();
         }
         Ok(turn)
     }
@@ -156,7 +164,7 @@ impl<'a> Turn<'a> {
                 self.update(step, StepPhase::Succeeded, "", &message, false);
             }
             StepResult::Waiting { message } => {
-                self.store.count_wait(&id, &message, self.now);
+                self.store.count_wait(&id, &message, self.is_due);
                 self.update(step, StepPhase::Running, StepReason::Wait.as_str(), &message, false);
             }
             StepResult::Failed { reason, message } => self.fail(step, &id, reason, &message),
@@ -175,7 +183,7 @@ impl<'a> Turn<'a> {
             self.store.forget(id);
             self.add_outputs(step, Vec::new());
         } else {
-            self.store.count_wait(id, message, self.now);
+            self.store.count_wait(id, message, self.is_due);
         }
         self.update(step, StepPhase::Failed, reason.as_str(), message, true);
     }
@@ -232,22 +240,28 @@ impl<'a> Turn<'a> {
         }
         let state = self.state();
         state.as_str().clone_into(&mut self.status.phase);
-        let retry_in =
-            (state == State::Executing).then(|| backoff::interval(&self.status.steps, &self.store, &self.settings));
-        match retry_in {
-            Some(interval) => {
-                let next = self.now.checked_add(interval).unwrap_or(Timestamp::MAX);
-                self.store.schedule(next, &self.store_before);
-            }
+        let retry_in = if state == State::Executing {
+            Some(self.schedule())
+        } else {
             // A workflow that is resumed has all attempts again.
-            None => self.store.forget_all(),
-        }
+            self.store.forget_all();
+            None
+        };
         Outcome {
             state,
             status: self.status,
             store: self.store,
             retry_in,
         }
+    }
+
+    /// Schedules the next turn, and returns the time until then.
+    fn schedule(&mut self) -> Duration {
+        let interval = backoff::interval(&self.status.steps, &self.store, &self.settings);
+        let next = self.exact_now.checked_add(interval).unwrap_or(Timestamp::MAX);
+        self.store.schedule(next, self.is_due, &self.store_before);
+        let next_in = self.store.next_in(self.exact_now);
+        next_in.map_or(interval, |next_in| next_in.min(interval))
     }
 
     fn state(&self) -> State {
@@ -300,6 +314,13 @@ impl<'a> Turn<'a> {
     fn is_finished(&self, step: usize) -> bool {
         let status = self.steps.get(step).and_then(|step| self.status_of(&step.name));
         status.is_some_and(|status| self.has_finished(status))
+    }
+
+    /// Returns true if the step has failed and its next attempt is not due. An event doesn't bring it forward, since a
+    /// failing step may cause events itself.
+    fn is_postponed(&self, step: usize) -> bool {
+        let status = self.steps.get(step).and_then(|step| self.status_of(&step.name));
+        !self.is_due && status.is_some_and(|status| status.is(StepPhase::Failed))
     }
 
     /// Returns the cause if the step can't run yet.

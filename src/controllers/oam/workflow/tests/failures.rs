@@ -1,8 +1,10 @@
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
 
-use super::super::{FailureReason, Settings, State, Store};
+use super::super::{FailureReason, Settings, State, StepResult, Store};
 use super::{Run, failed, step, succeeded, waiting};
 
 #[test]
@@ -35,9 +37,59 @@ fn a_failure_is_retried_to_the_limit() {
 fn a_success_after_failures_forgets_them() {
     let mut run = Run::new([step("a", &[])]);
     run.turn(|_| failed(FailureReason::Execute));
+    run.now += 1;
     assert_eq!(run.turn(|_| succeeded()).state, State::Succeeded);
     assert_eq!(run.state("a"), ("succeeded", "", ""));
     assert_eq!(run.store, Store::default());
+}
+
+#[test]
+fn events_do_not_bring_the_next_attempt_forward() {
+    let mut run = Run::new([step("a", &[]), step("b", &[]), step("c", &["a"])]);
+    let results = |name: &str| match name {
+        "b" => waiting(),
+        _ => failed(FailureReason::Execute),
+    };
+    let retry_in = run.turn(results).retry_in;
+    assert_eq!(retry_in, Some(Duration::from_secs(1)));
+    let before = (run.status.clone(), run.store.clone());
+    for millis in (0..1_000).step_by(100) {
+        let outcome = run.turn_after(millis, results);
+        assert_eq!(run.ran, ["b"], "a step that waits goes on");
+        assert_eq!(outcome.retry_in, Some(Duration::from_millis(1_000 - millis)));
+        assert_eq!(
+            (&run.status, &run.store),
+            (&before.0, &before.1),
+            "one failure is counted"
+        );
+    }
+    run.now += 1;
+    run.turn(results);
+    assert_eq!(run.ran, ["a", "b"]);
+    assert_ne!(run.store, before.1);
+}
+
+#[test]
+fn events_do_not_put_the_next_attempt_off() {
+    let mut run = Run::new([step("a", &[]), step("b", &[])]);
+    run.turn(|_| failed(FailureReason::Execute));
+    run.status.steps[1].phase = "running".to_owned();
+    let mut attempts = 0;
+    for millis in (100..=1_000).step_by(100) {
+        run.turn_after(millis, |_| StepResult::Waiting {
+            message: format!("message {millis}"),
+        });
+        attempts += run.ran.iter().filter(|name| *name == "a").count();
+    }
+    assert_eq!(attempts, 1);
+}
+
+#[test]
+fn a_time_in_the_far_future_does_not_stop_the_attempts() {
+    let mut run = Run::new([step("a", &[])]);
+    run.turn(|_| failed(FailureReason::Execute));
+    run.now -= 86_400;
+    assert_eq!(run.turn(|_| succeeded()).state, State::Succeeded);
 }
 
 #[rstest]
@@ -95,6 +147,7 @@ fn a_workflow_can_be_suspended_on_failure() {
         State::Executing,
         "with all retries again"
     );
+    run.now += 60;
     assert_eq!(run.turn(|_| succeeded()).state, State::Succeeded);
     assert_eq!(run.status.message, "");
 }

@@ -4,6 +4,8 @@ mod model;
 mod order;
 mod values;
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -86,7 +88,12 @@ impl Run {
     }
 
     pub fn turn(&mut self, result: impl Fn(&str) -> StepResult) -> Outcome {
-        let now = Timestamp::from_second(self.now).unwrap();
+        self.turn_after(0, result)
+    }
+
+    /// Runs a turn some milliseconds after `now`.
+    pub fn turn_after(&mut self, millis: u64, result: impl Fn(&str) -> StepResult) -> Outcome {
+        let now = Timestamp::from_second(self.now).unwrap() + Duration::from_millis(millis);
         let mut ids = 0..;
         let mut turn = Turn::begin(
             &self.steps,
