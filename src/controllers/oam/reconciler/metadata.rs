@@ -1,5 +1,7 @@
 //! Writes to the Application itself: finalizer, annotations and status.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
@@ -20,6 +22,9 @@ pub const TRACKER_FINALIZER: &str = "app.oam.dev/resource-tracker-finalizer";
 pub const ORPHAN_FINALIZER: &str = "app.oam.dev/orphan-resource";
 /// Annotation: `true`, a time, or a duration after the end of each run.
 const RESTART: &str = "app.oam.dev/restart-workflow";
+
+/// Shortest time between the end of a run and the next one.
+const MIN_RESTART: Duration = Duration::from_secs(10);
 
 impl Pass<'_> {
     /// Adds the finalizer, and takes a requested restart into the status.
@@ -75,7 +80,7 @@ impl Pass<'_> {
             .as_ref()
             .and_then(|workflow| workflow.end_time.clone());
         if let (Some(interval), Some(Time(end))) = (cron::parse_duration(text), end)
-            && let Ok(time) = end.checked_add(interval)
+            && let Ok(time) = end.checked_add(interval.max(MIN_RESTART))
         {
             self.status.workflow_restart_scheduled_at = Some(Time(time));
         }

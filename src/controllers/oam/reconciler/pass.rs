@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::Reconciler;
 use super::conditions::{self, Failure, phase};
 use super::memory::Memory;
+use super::record::TAKEN_RETRY;
 use super::revision::Current;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationStatus, AppliedResource, labels};
@@ -23,6 +24,7 @@ use crate::controllers::oam::parse::{
 use crate::controllers::oam::trackers::{AppIdentity, Inventory, ResourceKey};
 use crate::controllers::oam::workflow::State;
 use crate::runtime::controller::{Action, ReconcileError};
+use crate::runtime::cron;
 use crate::runtime::events::Event;
 use crate::runtime::watch::GroupKind;
 use crate::runtime::workqueue::{Backoff, Priority};
@@ -35,6 +37,9 @@ const BACKOFF: Backoff = Backoff {
 const KEEP_RETRY: Duration = Duration::from_mins(1);
 /// Delay after a conflict: the cache will have the newer version.
 const STALE_RETRY: Duration = Duration::from_millis(100);
+/// Annotation: the longest time between two passes over an Application.
+const RECONCILE_INTERVAL: &str = "app.oam.dev/reconcile-interval";
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
 /// Annotations of Applications that are applied with the rights of another user.
 const IDENTITIES: [&str; 3] = [
     "app.oam.dev/service-account-name",
@@ -148,7 +153,7 @@ impl<'a> Pass<'a> {
         self.publish_events().await;
         match failure {
             None => {
-                let resync = jittered(options.resync_period);
+                let resync = jittered(self.resync_period());
                 let delay = self.next.map_or(resync, |next| next.min(resync));
                 Ok(Action::RequeueAfter {
                     delay,
@@ -163,6 +168,13 @@ impl<'a> Pass<'a> {
                 None => Err(ReconcileError::transient(failure.message, BACKOFF)),
             },
         }
+    }
+
+    /// Returns the longest time between two passes: that of the Application, or of the process.
+    fn resync_period(&self) -> Duration {
+        let own = self.app.annotations().get(RECONCILE_INTERVAL);
+        let own = own.and_then(|text| cron::parse_duration(text.trim()));
+        own.map_or(self.reconciler.options.resync_period, |own| own.max(MIN_INTERVAL))
     }
 
     /// Asks for the next pass.
@@ -190,8 +202,26 @@ impl<'a> Pass<'a> {
         let parsed = parsed?;
         self.set_true(conditions::PARSED, "Parsed", "Parsed successfully");
         let (current, parsed) = self.revise(latest, parsed).await?;
+        self.wait_for_name(&parsed).await?;
         self.apply_policies(&current, &parsed).await?;
         self.run_workflow(&current, &parsed).await
+    }
+
+    /// Waits until a tracker that is being deleted, and has the name of the current one, is gone.
+    async fn wait_for_name(&mut self, parsed: &Parsed) -> Result<(), Stop> {
+        let identity = self.identity();
+        let Some(name) = self
+            .inventory
+            .blocking(&identity)
+            .map(|tracker| tracker.name().to_owned())
+        else {
+            return Ok(());
+        };
+        self.collect_unmarked(parsed).await?;
+        let message = format!("resourcetracker {name} of this version is still being deleted");
+        Err(Failure::synced("FailedApply", message)
+            .retried_after(TAKEN_RETRY)
+            .into())
     }
 
     fn load_trackers(&mut self) -> Result<(), Failure> {

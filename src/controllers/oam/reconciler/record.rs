@@ -15,7 +15,7 @@ use crate::controllers::oam::trackers::{Tracker, TrackerType, create, encode, re
 use crate::runtime::kube_client::call;
 
 /// Time until the name of a tracker is tried again.
-const TAKEN_RETRY: Duration = Duration::from_secs(10);
+pub(super) const TAKEN_RETRY: Duration = Duration::from_secs(10);
 
 impl Pass<'_> {
     /// Records objects in the tracker of the current version, or in that of objects that live as long as the Application.
@@ -69,7 +69,6 @@ impl Pass<'_> {
             None => {
                 let shard = self.app.labels().get(labels::SHARD_ID).map(String::as_str);
                 let new = create(&self.identity(), type_, Some(revision), shard, encoded);
-                self.check_name(&new.name_any())?;
                 match call(self.trackers().create(&parameters(), &new)).await {
                     Err(error) if error.is_conflict() => return Err(self.taken(&new.name_any()).await),
                     result => result,
@@ -95,16 +94,6 @@ impl Pass<'_> {
         // Its kinds may be new.
         self.watch_kinds();
         Ok(())
-    }
-
-    /// Checks that no tracker that is being deleted has this name.
-    fn check_name(&self, name: &str) -> Result<(), Failure> {
-        let mut trackers = self.inventory.in_order();
-        if !trackers.any(|tracker| tracker.is_deleting() && tracker.name() == name) {
-            return Ok(());
-        }
-        let message = format!("resourcetracker {name} of this version is still being deleted");
-        Err(Failure::synced("FailedApply", message).retried_after(TAKEN_RETRY))
     }
 
     /// Returns the failure to create a tracker whose name is taken.
