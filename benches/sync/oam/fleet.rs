@@ -67,6 +67,22 @@ impl Fleet {
         Api::all(self.client.clone())
     }
 
+    pub fn all_deployments(&self) -> Api<Deployment> {
+        Api::all(self.client.clone())
+    }
+
+    /// Creates objects like those of the Applications, under other names.
+    pub async fn create_objects(&self) {
+        let all = stream::iter(0..self.size);
+        all.for_each_concurrent(CONCURRENCY, async |number| {
+            for object in objects(number) {
+                let api = Api::namespaced_with(self.client.clone(), self.namespace(number), &resource(&object));
+                create(&api, object).await;
+            }
+        })
+        .await;
+    }
+
     /// Creates all Applications.
     pub async fn create(&self) {
         let all = stream::iter(0..self.size);
@@ -117,6 +133,32 @@ impl Fleet {
 /// Returns the phase of an Application.
 pub fn phase(application: &Application) -> Option<String> {
     application.status.as_ref().map(|status| status.phase.clone())
+}
+
+/// What [`observed`] returns for a Deployment that its controller has seen.
+pub const OBSERVED: &str = "observed";
+
+pub fn observed(deployment: &Deployment) -> Option<String> {
+    let status = deployment.status.as_ref()?;
+    status.observed_generation.map(|_| OBSERVED.to_owned())
+}
+
+fn objects(number: usize) -> [Value; 2] {
+    let name = format!("alone-{number}");
+    let labels = json!({ "app": name });
+    let container =
+        json!({ "name": name, "image": "registry.example.com/web:1", "ports": [{ "containerPort": 8080 }] });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name },
+        "spec": {
+            "replicas": 0, "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+        },
+    });
+    let settings = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": { "setting": "value" },
+    });
+    [settings, deployment]
 }
 
 /// Returns the name of a component, and of its Deployment.

@@ -38,6 +38,7 @@ const MEMORY: Limit = Peak(80.0);
 pub async fn run() -> Vec<Row> {
     let mut rows = render::run().await;
     rows.extend(Bench::run(SMALL).await);
+    rows.extend(Bench::one_evaluator(SMALL).await);
     rows.extend(Bench::run(LARGE).await);
     rows
 }
@@ -50,16 +51,21 @@ struct Bench {
 }
 
 impl Bench {
-    async fn run(applications: usize) -> Vec<Row> {
+    async fn new(applications: usize) -> Self {
         let control_plane = ControlPlane::start_with(fleet::CONTROLLERS).await;
         let fleet = Fleet::new(&control_plane, applications).await;
-        let bench = Self {
+        Self {
             watch: StatusWatch::new(fleet.applications(), fleet::phase),
             control_plane,
             fleet,
-        };
+        }
+    }
+
+    async fn run(applications: usize) -> Vec<Row> {
+        let bench = Self::new(applications).await;
+        let mut rows = vec![bench.objects_alone().await];
         let portolan = start(&bench.control_plane.kubeconfig(), &[]);
-        let mut rows = vec![bench.created(&portolan).await];
+        rows.push(bench.created("created", &portolan).await);
         if applications == SMALL {
             rows.push(bench.drift(&portolan).await);
         }
@@ -70,8 +76,37 @@ impl Bench {
         rows
     }
 
+    /// Measures memory with one evaluator; by default, a second one starts under load.
+    async fn one_evaluator(applications: usize) -> Vec<Row> {
+        let bench = Self::new(applications).await;
+        let portolan = start(&bench.control_plane.kubeconfig(), &["--cue-workers=1"]);
+        let row = bench.created("created, with one evaluator", &portolan).await;
+        portolan.end().await;
+        vec![row.limits(&[MEMORY])]
+    }
+
+    /// Creates the same objects without Applications: the time that the control plane needs for them.
+    async fn objects_alone(&self) -> Row {
+        let watch = StatusWatch::new(self.fleet.all_deployments(), fleet::observed);
+        let started = Instant::now();
+        self.fleet.create_objects().await;
+        let observed = watch.all(self.fleet.size, fleet::OBSERVED).await;
+        let wall = observed.saturating_duration_since(started).as_secs_f64();
+        let case = format!(
+            "Deployments and ConfigMaps of {} Applications, created without them",
+            self.fleet.size
+        );
+        Row::baseline(
+            &case,
+            &[Sample {
+                wall,
+                ..Sample::default()
+            }],
+        )
+    }
+
     /// Creates all Applications at once while Portolan runs.
-    async fn created(&self, portolan: &Running) -> Row {
+    async fn created(&self, case: &str, portolan: &Running) -> Row {
         let before = portolan.reconciled(0).await;
         let started = Instant::now();
         self.fleet.create().await;
@@ -79,7 +114,7 @@ impl Bench {
         let sample = portolan.settled().await.since(before);
         let wall = running.saturating_duration_since(started).as_secs_f64();
         let size = self.fleet.size as f64;
-        let row = self.row("created", Sample { wall, ..sample });
+        let row = self.row(case, Sample { wall, ..sample });
         let row = row.limits(&[Wall(WALL * size), Cpu(CPU * size)]);
         let events = self.fleet.events().await;
         let requests = sample.requests.unwrap_or_default().saturating_sub(events);
@@ -133,14 +168,14 @@ impl Bench {
             ..sample
         };
         let row = self.row("60 s at rest with a re-sync of each", sample);
-        let row = row.limits(&[Requests(0)]);
+        let row = row.limits(&[MEMORY, Requests(0)]);
         let row = row.limit(&format!("0 evaluations ({evaluations})"), evaluations == 0);
         row.neighbor("vela-core, each re-sync: 59 ms of CPU and 16 to 23 requests an Application")
     }
 
     fn row(&self, case: &str, sample: Sample) -> Row {
         let case = format!("{} KubeVela Applications, {case}", self.fleet.size);
-        Row::new(&case, &[sample]).limits(&[MEMORY])
+        Row::new(&case, &[sample])
     }
 
     /// Checks a number of requests or events, which each Application may need.

@@ -13,8 +13,8 @@ use super::backoff::MAX_WAITS;
 const VALUES: &str = "vars";
 /// Key of the counters. KubeVela keeps its own in memory, and leaves other keys alone.
 const ATTEMPTS: &str = "portolan.attempts";
-/// Waits after each of which the delay is the shortest.
-const FIRST_WAITS: u32 = 4;
+/// Waits that are not stored: the delays after them are at most 6 s.
+const FIRST_WAITS: u32 = 7;
 /// Largest size of all values. The API server limits a ConfigMap to 1 MiB.
 const MAX_BYTES: usize = 512 << 10;
 const MAX_PATH_BYTES: usize = 1024;
@@ -46,7 +46,7 @@ struct StepAttempts {
 }
 
 impl StepAttempts {
-    /// Returns true if a restart must not forget it: after few waits, the delay is the shortest anyway.
+    /// Returns true if a restart must not forget it: after few waits, the delay is short anyway.
     fn is_worth_storing(&self) -> bool {
         self.failures > 0 || self.waits > FIRST_WAITS
     }
