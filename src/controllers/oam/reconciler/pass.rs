@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use parking_lot::Mutex;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::Reconciler;
@@ -397,12 +397,4 @@ fn jittered(period: Duration) -> Duration {
     }
     let share = 0.9 + 0.2 * f64::from(byte[0]) / 255.0;
     period.mul_f64(share)
-}
-
-/// Returns the fields of a value that serializes as an object.
-pub(super) fn fields(value: &impl serde::Serialize) -> Map<String, Value> {
-    match serde_json::to_value(value) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    }
 }
