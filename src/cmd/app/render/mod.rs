@@ -16,7 +16,9 @@ use crate::api::oam::{Application, LatestRevision, labels};
 use crate::budget::ResourceMetrics;
 use crate::cmd::flags::non_empty;
 use crate::cmd::{Error, output};
-use crate::controllers::oam::parse::{Definitions, Lookup, Parsed, parse, unsupported_definitions, unsupported_spec};
+use crate::controllers::oam::parse::{
+    Definitions, Lookup, Parsed, parse, unsupported_application, unsupported_definitions,
+};
 use crate::controllers::oam::revisions::names::revision_name;
 use crate::cue::{self, Evaluator};
 use crate::text::sanitize;
@@ -173,7 +175,7 @@ pub fn parse_supported(
     let auto_update = application.annotations().get(labels::AUTO_UPDATE);
     let is_auto_update = auto_update.is_some_and(|value| value == "true");
     let definitions = Definitions::live(definitions, &namespace, definition_namespace, is_auto_update);
-    let mut unsupported = unsupported_spec(&application.spec);
+    let mut unsupported = unsupported_application(application);
     let parsed = parse(application, &definitions);
     if let Ok(parsed) = &parsed {
         unsupported.extend(unsupported_definitions(&parsed.components));
