@@ -45,3 +45,5 @@ pub const KUBECTL_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-confi
 
 /// Finalizer of ResourceTrackers.
 pub const TRACKER_FINALIZER: &str = "resourcetracker.core.oam.dev/finalizer";
+/// Finalizer of Applications whose objects stay when they are deleted.
+pub const ORPHAN_FINALIZER: &str = "app.oam.dev/orphan-resource";

@@ -85,6 +85,12 @@ impl<'a> Renderer<'a> {
         })
     }
 
+    /// Returns true if the component has traits that wait until it is healthy.
+    pub fn has_post_traits(&self, component: &ParsedComponent) -> bool {
+        let settings = self.release.settings;
+        component.traits.iter().any(|one| settings.is_post_dispatch(one))
+    }
+
     fn evaluator(&self) -> NamespaceEvaluator<'_> {
         NamespaceEvaluator {
             pool: self.evaluator,

@@ -101,12 +101,10 @@ impl Render {
         let evaluator = self.evaluator.evaluator();
         let version = cluster_version("1", MINOR_VERSION, &format!("v1.{MINOR_VERSION}.0"));
         for application in &applications {
-            let parsed = parse_supported(application, &definitions, DEFINITION_NAMESPACE)?;
-            let first = LatestRevision {
-                name: revision_name(&application.name_any(), 1),
-                revision: 1,
-                revision_hash: String::new(),
-            };
+            let namespace = application.namespace().unwrap_or_default();
+            let live = live_definitions(application, &definitions, &namespace, DEFINITION_NAMESPACE);
+            let parsed = parse_supported(application, &live)?;
+            let first = first_revision(&application.name_any());
             let renderer = Renderer::new(&evaluator, &version, application, first, &parsed);
             let mut objects = objects(&renderer, &parsed).await?;
             objects.iter_mut().for_each(remove_namespace);
@@ -118,7 +116,7 @@ impl Render {
 }
 
 /// Renders all objects. Traits that wait until their component is healthy see rendered objects in place of live ones.
-pub async fn objects(renderer: &Renderer<'_>, parsed: &Parsed) -> Result<Vec<Value>, Error> {
+async fn objects(renderer: &Renderer<'_>, parsed: &Parsed) -> Result<Vec<Value>, Error> {
     let mut objects = renderer.policies().await?;
     for component in &parsed.components {
         let rendered = renderer.component(component).await?;
@@ -151,7 +149,7 @@ fn warn(text: &str) {
 }
 
 /// Decodes an Application of a file.
-pub fn declared(document: Value, namespace: &str) -> Result<Application, Error> {
+fn declared(document: Value, namespace: &str) -> Result<Application, Error> {
     let display = manifests::display(&document);
     let application = serde_json::from_value::<Application>(document);
     let mut application = application.map_err(|error| Error::Failed(format!("{display}: {error}")))?;
@@ -164,19 +162,23 @@ pub fn declared(document: Value, namespace: &str) -> Result<Application, Error> 
     Ok(application)
 }
 
-/// Parses an Application as the controller does, which leaves alone what it does not support.
-pub fn parse_supported(
+/// Returns the definitions for an Application, as the controller looks them up.
+pub fn live_definitions<'a>(
     application: &Application,
-    definitions: &dyn Lookup,
-    definition_namespace: &str,
-) -> Result<Parsed, Error> {
-    let failed = |message: String| Error::Failed(format!("Application {}: {message}", application.name_any()));
-    let namespace = application.namespace().unwrap_or_default();
+    definitions: &'a dyn Lookup,
+    namespace: &'a str,
+    definition_namespace: &'a str,
+) -> Definitions<'a> {
     let auto_update = application.annotations().get(labels::AUTO_UPDATE);
     let is_auto_update = auto_update.is_some_and(|value| value == "true");
-    let definitions = Definitions::live(definitions, &namespace, definition_namespace, is_auto_update);
+    Definitions::live(definitions, namespace, definition_namespace, is_auto_update)
+}
+
+/// Parses an Application as the controller does, which leaves alone what it does not support.
+pub fn parse_supported(application: &Application, definitions: &Definitions<'_>) -> Result<Parsed, Error> {
+    let failed = |message: String| Error::Failed(format!("Application {}: {message}", application.name_any()));
     let mut unsupported = unsupported_application(application);
-    let parsed = parse(application, &definitions);
+    let parsed = parse(application, definitions);
     if let Ok(parsed) = &parsed {
         unsupported.extend(unsupported_definitions(&parsed.components));
     }
@@ -185,6 +187,14 @@ pub fn parse_supported(
         return Err(failed(format!("not supported: {}", texts.join(", "))));
     }
     parsed.map_err(|error| failed(error.to_string()))
+}
+
+pub fn first_revision(application: &str) -> LatestRevision {
+    LatestRevision {
+        name: revision_name(application, 1),
+        revision: 1,
+        revision_hash: String::new(),
+    }
 }
 
 /// Returns the version of a cluster as templates see it.

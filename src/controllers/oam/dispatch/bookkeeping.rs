@@ -78,8 +78,14 @@ pub(super) fn last_applied(live: &Value) -> Option<Value> {
 
 /// Removes what [`with_bookkeeping`] adds. Sharers are never removed with a manifest: others may be among them.
 pub(super) fn remove_bookkeeping(manifest: &mut Value) {
-    remove(manifest, "labels", &[RENDER_HASH]);
-    remove(manifest, "annotations", &[LAST_APPLIED, LAST_APPLIED_TIME, SHARED_BY]);
+    remove_record(manifest);
+    remove(manifest, "annotations", &[SHARED_BY]);
+}
+
+/// Removes what [`with_bookkeeping`] adds.
+pub fn remove_record(object: &mut Value) {
+    remove(object, "labels", &[RENDER_HASH]);
+    remove(object, "annotations", &[LAST_APPLIED, LAST_APPLIED_TIME]);
 }
 
 fn remove(object: &mut Value, field: &str, names: &[&str]) {

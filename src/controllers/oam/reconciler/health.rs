@@ -6,13 +6,12 @@ use super::components::RenderError;
 use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
 use super::revision::Current;
-use crate::api::oam::{Definition, ManagedResource, ServiceStatus, StatusTemplates, TraitStatus, WorkloadKind};
+use crate::api::oam::{Definition, ServiceStatus, StatusTemplates, TraitStatus, WorkloadKind};
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, Workload};
 use crate::controllers::oam::render::cache_key::health_key;
 use crate::controllers::oam::render::health::{self, Health, evaluate_health};
 use crate::controllers::oam::render::release::ComponentObjects;
-use crate::controllers::oam::trackers::ResourceKey;
 use crate::cue;
 
 /// The traits that are applied after the workload is healthy.
@@ -253,13 +252,7 @@ impl Pass<'_> {
             if self.reconciler.objects.is_namespaced(&id).await == Ok(false) {
                 id.namespace.clear();
             }
-            keys.push(ResourceKey::of(&ManagedResource {
-                api_version: id.api_version,
-                kind: id.kind,
-                namespace: id.namespace,
-                name: id.name,
-                ..ManagedResource::default()
-            }));
+            keys.push(id.key());
         }
         if let Some(declared) = &mut self.declared {
             declared.extend(keys);

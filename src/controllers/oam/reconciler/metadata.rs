@@ -19,7 +19,6 @@ use crate::runtime::three_way;
 use crate::runtime::watch::Cached;
 
 pub const TRACKER_FINALIZER: &str = "app.oam.dev/resource-tracker-finalizer";
-pub const ORPHAN_FINALIZER: &str = "app.oam.dev/orphan-resource";
 /// Annotation: `true`, a time, or a duration after the end of each run.
 const RESTART: &str = "app.oam.dev/restart-workflow";
 

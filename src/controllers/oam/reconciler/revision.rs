@@ -26,6 +26,12 @@ pub(super) struct Revision {
     pub(super) contents: Arc<ApplicationRevisionSpec>,
 }
 
+impl Revision {
+    fn recorded(&self) -> Recorded<'_> {
+        Recorded::of(&self.object, &self.contents)
+    }
+}
+
 /// The revision that an Application runs.
 pub(super) struct Current {
     pub(super) revision: Revision,
@@ -199,7 +205,7 @@ impl Pass<'_> {
             auto_update: annotations.contains_key(labels::AUTO_UPDATE),
         };
         let status = self.status.latest_revision.as_ref();
-        let only_latest: Vec<_> = latest.map(Recorded::from).into_iter().collect();
+        let only_latest: Vec<_> = latest.map(Revision::recorded).into_iter().collect();
         let decision = decide(&self.name.name, status, candidate, &only_latest);
         if decision == Decision::Unchanged {
             return Ok(decision);
@@ -219,7 +225,7 @@ impl Pass<'_> {
                 contents: Arc::new(contents),
             });
         }
-        let recorded: Vec<_> = revisions.iter().map(Recorded::from).collect();
+        let recorded: Vec<_> = revisions.iter().map(Revision::recorded).collect();
         Ok(decide(&self.name.name, status, candidate, &recorded))
     }
 
@@ -304,23 +310,4 @@ fn taken(name: &str) -> Failure {
     let message = format!("applicationrevision {name} exists but controlled by another application");
     let failure = Failure::new(conditions::REVISION, "FailedRevision", message);
     failure.in_phase(phase::RENDERING)
-}
-
-impl<'r> From<&'r Revision> for Recorded<'r> {
-    fn from(revision: &'r Revision) -> Self {
-        Self {
-            name: revision.object.metadata.name.as_deref().unwrap_or_default(),
-            hash: revision
-                .object
-                .labels()
-                .get(labels::APP_REVISION_HASH)
-                .map_or("", String::as_str),
-            publish_version: revision
-                .object
-                .annotations()
-                .get(labels::PUBLISH_VERSION)
-                .map(String::as_str),
-            spec: &revision.contents,
-        }
-    }
 }
