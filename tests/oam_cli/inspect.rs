@@ -6,7 +6,6 @@ use portolan::controllers::oam::trackers::encode;
 use serde_json::{Value, json};
 
 use super::{Site, application, assert_line, words, worker};
-use crate::support::cue::executable;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn applications_are_listed_with_phase_health_and_problems() {
@@ -150,93 +149,4 @@ async fn status_names_definitions_that_are_newer_than_the_revision() {
     assert!(!text.contains("TraitDefinition labels"), "{text}");
     let error = site.app(&["status", "nobody"]).await.failed(1);
     assert!(error.contains("/nobody not found"), "{error}");
-}
-
-/// Objects of definition `pair`: a ConfigMap, and a Secret.
-const PAIR: &str = r#"output: {apiVersion: "v1", kind: "ConfigMap", data: text: parameter.text}
-outputs: key: {apiVersion: "v1", kind: "Secret", metadata: name: "key", stringData: token: parameter.token}
-parameter: {text: string, token: string}"#;
-
-fn pair(text: &str, token: &str) -> Value {
-    let properties = json!({ "text": text, "token": token });
-    application(
-        "shop",
-        json!({ "components": [{ "name": "web", "type": "pair", "properties": properties }] }),
-    )
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn diff_shows_what_deploying_a_file_would_do() {
-    let site = Site::new().await;
-    let resource = ApiResource::erase::<portolan::api::oam::ComponentDefinition>(&());
-    let definitions: Api<DynamicObject> = Api::namespaced_with(site.client.clone(), &site.namespace, &resource);
-    let definition = json!({
-        "apiVersion": "core.oam.dev/v1beta1", "kind": "ComponentDefinition", "metadata": { "name": "pair" },
-        "spec": { "workload": { "type": "x" }, "schematic": { "cue": { "template": PAIR } } },
-    });
-    let definition = serde_json::from_value(definition).unwrap();
-    definitions.create(&PostParams::default(), &definition).await.unwrap();
-    let evaluator = executable();
-    let diff = async |document: Value| {
-        let file = site.file("diff.yaml", &[document]);
-        let arguments = ["diff", &file, "--cue-evaluator", evaluator.to_str().unwrap()];
-        site.app(&arguments).await.ok()
-    };
-    let namespace = &site.namespace;
-    let new = diff(pair("one", "hush")).await;
-    assert_line(&new, &format!("create ConfigMap {namespace}/web"));
-    assert_line(&new, &format!("create Secret {namespace}/key"));
-
-    // What the controller does with it.
-    let file = site.file("shop.yaml", &[pair("one", "hush")]);
-    let render = ["app", "render", &file, "-n", namespace, "--definitions"];
-    let directory = site.files.join("definitions");
-    std::fs::create_dir(&directory).unwrap();
-    let exported = serde_yaml::to_string(&definition).unwrap();
-    std::fs::write(directory.join("pair.yaml"), exported).unwrap();
-    let more = [
-        directory.to_str().unwrap(),
-        "--cue-evaluator",
-        evaluator.to_str().unwrap(),
-    ];
-    let yaml = super::execute(&[&render[..], &more].concat())
-        .await
-        .ok()
-        .replace("(hidden)", "hush");
-    let path = site.files.write("objects.yaml", yaml);
-    site.control_plane
-        .kubectl(&["apply", "-f", path.to_str().unwrap()])
-        .await;
-    let uid = site
-        .create_application("shop", pair("one", "hush")["spec"].clone())
-        .await
-        .uid()
-        .unwrap();
-    let old = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "old" } });
-    let entries = encode(vec![site.entry(&old)], None).unwrap();
-    site.create_tracker("shop", &uid, 1, entries).await;
-
-    let same = diff(pair("one", "hush")).await;
-    assert_line(&same, &format!("unchanged ConfigMap {namespace}/web"));
-    assert_line(&same, &format!("unchanged Secret {namespace}/key"));
-    assert_line(&same, &format!("remove ConfigMap old (Namespace: {namespace})"));
-    let changed = diff(pair("two", "quiet")).await;
-    assert_line(&changed, &format!("change ConfigMap {namespace}/web"));
-    assert_line(&changed, "- data.text: \"one\"");
-    assert_line(&changed, "+ data.text: \"two\"");
-    assert_line(&changed, &format!("change Secret {namespace}/key"));
-    assert_line(&changed, "+ data.token");
-    for secret in ["hush", "quiet", "aHVzaA", "cXVpZXQ"] {
-        assert!(!changed.contains(secret), "{changed}");
-    }
-
-    let unlabel = Patch::Merge(json!({ "metadata": { "labels": { "app.oam.dev/name": null } } }));
-    let config_maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(site.client.clone(), namespace);
-    config_maps
-        .patch("web", &PatchParams::default(), &unlabel)
-        .await
-        .unwrap();
-    let blocked = diff(pair("two", "quiet")).await;
-    let line = format!("blocked   ConfigMap {namespace}/web: exists but is not managed by any Application");
-    assert!(blocked.contains(&line), "{blocked}");
 }

@@ -1,6 +1,7 @@
 //! `portolan app` and `portolan definitions`, without a running controller: the tests write what it would.
 
 mod definitions;
+mod diff;
 mod inspect;
 mod recovery;
 mod render;

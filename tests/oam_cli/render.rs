@@ -89,6 +89,39 @@ async fn definitions_of_a_directory_and_of_the_file_are_used_and_secrets_are_hid
 }
 
 #[tokio::test]
+async fn traits_that_wait_for_health_see_the_rendered_objects() {
+    let files = ScratchDir::new("render");
+    let template = |value: &str| {
+        let object = r#"{apiVersion: "v1", kind: "ConfigMap", metadata: name: "note", data: text: "#;
+        format!("outputs: note: {object} {value}}}")
+    };
+    let post = |name: &str, value: &str| {
+        let mut definition = definition("TraitDefinition", name, &template(value));
+        definition["spec"]["stage"] = json!("PostDispatch");
+        definition
+    };
+    let documents = |trait_: &str| {
+        let spec = json!({ "components": [{
+            "name": "web", "type": "worker", "properties": { "image": "nginx:1" }, "traits": [{ "type": trait_ }],
+        }] });
+        [
+            post("kind", "context.output.kind"),
+            post("ready", r#""\(context.output.status.readyReplicas)""#),
+            application("shop", spec),
+        ]
+    };
+    let yaml = render(&files, &documents("kind"), &[]).await.ok();
+    let rendered = objects(&yaml);
+    assert_eq!(rendered[1]["data"]["text"], "Deployment", "{yaml}");
+    assert_eq!(rendered[1]["metadata"]["labels"]["trait.oam.dev/type"], "kind");
+
+    let output = render(&files, &documents("ready"), &[]).await;
+    let warning = "warning: not rendered without live objects: component web: trait ready: ";
+    assert!(output.stderr.contains(warning), "{output:?}");
+    assert_eq!(objects(&output.ok()).len(), 1);
+}
+
+#[tokio::test]
 async fn an_application_that_cannot_be_rendered_names_the_cause() {
     let files = ScratchDir::new("render");
     let missing = application("shop", json!({ "components": [{ "name": "web", "type": "nowhere" }] }));

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use super::Subject;
 use crate::api::NamespacedName;
 use crate::api::oam::ManagedResource;
-use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE};
-use crate::controllers::oam::dispatch::bookkeeping::{SHARED_BY, annotation, label};
+use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE, SHARED_BY};
+use crate::controllers::oam::dispatch::bookkeeping::{annotation, label};
 use crate::controllers::oam::policies::{GarbageCollectStrategy, Propagation, Target};
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Decision {
+pub enum Decision {
     /// The object stays as it is.
     Leave,
     /// A JSON merge patch, after which the object no longer belongs to the Application.
@@ -48,7 +48,8 @@ fn sharers(live: &Value) -> impl Iterator<Item = NamespacedName> {
 
 /// Decides about an object that the Application manages and no longer needs. Only the owner, which the labels name, deletes
 /// it or removes the labels; others leave the list of sharers.
-pub(super) fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Value) -> Decision {
+#[must_use]
+pub fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Value) -> Decision {
     let recorded = entry.raw.as_ref().and_then(|manifest| manifest.parse().ok());
     let target = Target::of(recorded.as_ref().unwrap_or(live));
     if subject.read_only.contains(&target) {

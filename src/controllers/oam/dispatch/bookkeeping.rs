@@ -4,11 +4,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::decide::Identity;
-use crate::api::oam::labels::LAST_APPLIED;
+use crate::api::oam::labels::{LAST_APPLIED, RENDER_HASH, SHARED_BY};
 
-pub(super) const RENDER_HASH: &str = "oam.dev/render-hash";
 const LAST_APPLIED_TIME: &str = "app.oam.dev/last-applied-time";
-pub const SHARED_BY: &str = "app.oam.dev/shared-by";
 /// Values of [`LAST_APPLIED`] that switch it off for an object.
 const OFF: [&str; 2] = ["-", "skip"];
 /// Longest manifest in an annotation. The API server limits all annotations of an object to 256 KiB.
@@ -80,8 +78,14 @@ pub(super) fn last_applied(live: &Value) -> Option<Value> {
 
 /// Removes what [`with_bookkeeping`] adds. Sharers are never removed with a manifest: others may be among them.
 pub(super) fn remove_bookkeeping(manifest: &mut Value) {
-    remove(manifest, "labels", &[RENDER_HASH]);
-    remove(manifest, "annotations", &[LAST_APPLIED, LAST_APPLIED_TIME, SHARED_BY]);
+    remove_record(manifest);
+    remove(manifest, "annotations", &[SHARED_BY]);
+}
+
+/// Removes what [`with_bookkeeping`] adds.
+pub fn remove_record(object: &mut Value) {
+    remove(object, "labels", &[RENDER_HASH]);
+    remove(object, "annotations", &[LAST_APPLIED, LAST_APPLIED_TIME]);
 }
 
 fn remove(object: &mut Value, field: &str, names: &[&str]) {

@@ -3,11 +3,10 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::bookkeeping::{
-    RENDER_HASH, SHARED_BY, annotation, label, last_applied, remove_bookkeeping, set_annotation, with_bookkeeping,
-};
+use super::bookkeeping::{annotation, label, last_applied, remove_bookkeeping, set_annotation, with_bookkeeping};
 use super::field_path::FieldPath;
-use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE};
+use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE, RENDER_HASH, SHARED_BY};
+use crate::controllers::oam::policies::{Policies, Stage, Target};
 use crate::runtime::three_way;
 
 /// The fields that identify an object; empty if absent.
@@ -63,6 +62,31 @@ pub struct ObjectPolicy<'a> {
     pub live_fields: &'a [String],
 }
 
+impl<'a> ObjectPolicy<'a> {
+    #[must_use]
+    pub fn of(policies: &'a Policies, manifest: &Value, occasion: Occasion) -> Self {
+        let target = Target::of(manifest);
+        let stage = match occasion {
+            Occasion::Dispatch => Stage::Update,
+            Occasion::StateKeep => Stage::StateKeep,
+        };
+        let update = policies.resource_update.strategy(&target);
+        let apply_once = policies.apply_once.strategy(&target);
+        let apply_once = apply_once.filter(|strategy| strategy.affects(stage));
+        Self {
+            is_read_only: policies.read_only.contains(&target),
+            can_take_over: policies.take_over.contains(&target),
+            is_shared: policies.shared_resource.contains(&target),
+            update: update.map(|update| match update.replaces() {
+                true => UpdateMethod::Replace,
+                false => UpdateMethod::Patch,
+            }),
+            recreate_fields: update.map_or(&[], |update| &update.recreate_fields),
+            live_fields: apply_once.map_or(&[], |strategy| &strategy.paths),
+        }
+    }
+}
+
 /// The settings of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -105,6 +129,17 @@ pub enum Decision {
         uid: String,
         object: Value,
     },
+}
+
+impl Decision {
+    /// Returns true if the write may change replicas that an autoscaler sets.
+    #[must_use]
+    pub fn changes_replicas(&self) -> bool {
+        match self {
+            Self::Patch(body) | Self::Replace(body) => body.pointer("/spec/replicas").is_some(),
+            _ => false,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,7 @@
 //! All of this directory is pure; reads, dry runs and writes take place around it.
 
 pub mod admission;
-pub(super) mod bookkeeping;
+pub mod bookkeeping;
 pub mod decide;
 mod field_path;
 pub mod fights;

@@ -3,6 +3,7 @@ use serde_json::Value;
 use super::ObjectError;
 use crate::api::oam::ManagedResource;
 use crate::controllers::oam::dispatch::decide::Identity;
+use crate::controllers::oam::trackers::{Inventory, LOCAL, ResourceKey};
 use crate::runtime::watch::GroupKind;
 
 /// An object in a version of its API.
@@ -46,6 +47,26 @@ impl ObjectId {
     pub fn group_kind(&self) -> GroupKind {
         let group = self.api_version.split_once('/').map_or("", |(group, _)| group);
         GroupKind::new(group, self.kind.as_str())
+    }
+
+    #[must_use]
+    pub fn key(&self) -> ResourceKey {
+        ResourceKey {
+            group: self.group_kind().group.to_string(),
+            kind: self.kind.clone(),
+            cluster: LOCAL.to_owned(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
+
+    /// Returns the manifests that trackers record for the object, the oldest first. One may never have been applied.
+    #[must_use]
+    pub fn recorded_in(&self, inventory: &Inventory) -> Vec<Value> {
+        let is_same = |entry: &&ManagedResource| Self::of_entry(entry) == *self;
+        let trackers = inventory.in_order();
+        let entries = trackers.filter_map(|tracker| tracker.entries.iter().find(is_same));
+        entries.filter_map(|entry| entry.raw.as_ref()?.parse().ok()).collect()
     }
 
     pub(super) fn not_installed(&self) -> ObjectError {

@@ -15,8 +15,6 @@ use crate::runtime::watch::{
     Document, GroupKind, KindEvent, KindFilter, Object, ObjectEvents, Resource, Scope, Settings, documents,
 };
 
-/// Annotation: the Applications that share an object, as `namespace/name`, separated by commas.
-const SHARED_BY: &str = "app.oam.dev/shared-by";
 /// Maximum number of watches, usually one per kind. Objects of other kinds are read one by one.
 const MAX_WATCHES: usize = 200;
 /// Maximum number of Applications in one annotation. Anyone who may write the object may write it.
@@ -72,12 +70,12 @@ fn owner(object: &Object<Document>) -> Option<NamespacedName> {
 /// Returns the Applications that share an object.
 fn sharers(object: &Object<Document>) -> Vec<NamespacedName> {
     // Few objects are shared, and parsing takes longer than the search.
-    if !object.projection.as_str().contains(SHARED_BY) {
+    if !object.projection.as_str().contains(labels::SHARED_BY) {
         return Vec::new();
     }
     let value = object.to_value("", "").unwrap_or_default();
     let annotations = value.pointer("/metadata/annotations");
-    let annotation = annotations.and_then(|annotations| annotations.get(SHARED_BY));
+    let annotation = annotations.and_then(|annotations| annotations.get(labels::SHARED_BY));
     let names = annotation.and_then(Value::as_str).unwrap_or_default().split(',');
     let names = names.filter_map(|name| name.trim().split_once('/'));
     names

@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use super::conditions::{self, Failure, phase};
-use super::metadata::{ORPHAN_FINALIZER, TRACKER_FINALIZER};
+use super::metadata::TRACKER_FINALIZER;
 use super::pass::{End, Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::{Component, labels};
@@ -30,7 +30,7 @@ impl Pass<'_> {
     /// Deletes the objects of an Application that is being deleted, then its revisions, then its finalizers.
     pub(super) async fn delete(&mut self) -> Result<End, Stop> {
         let finalizers = self.app.finalizers().to_vec();
-        let is_ours = |finalizer: &String| [TRACKER_FINALIZER, ORPHAN_FINALIZER].contains(&finalizer.as_str());
+        let is_ours = |finalizer: &String| [TRACKER_FINALIZER, labels::ORPHAN_FINALIZER].contains(&finalizer.as_str());
         if !finalizers.iter().any(is_ours) {
             return Ok(End::Gone);
         }
@@ -160,7 +160,7 @@ impl Pass<'_> {
             app: &identity,
             rules: &policies.garbage_collect,
             read_only: &policies.read_only,
-            orphans_all: self.app.finalizers().iter().any(|one| one == ORPHAN_FINALIZER),
+            orphans_all: self.app.finalizers().iter().any(|one| one == labels::ORPHAN_FINALIZER),
             dependents: &dependents,
         };
         let mut inventory: Inventory = std::mem::take(&mut self.inventory);

@@ -13,12 +13,10 @@ use super::conditions::Failure;
 use super::pass::{Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::{ManagedResource, RawManifest};
-use crate::controllers::oam::dispatch::decide::{
-    Decision, ObjectPolicy, Occasion, Refusal, Request, UpdateMethod, decide,
-};
+use crate::controllers::oam::dispatch::decide::{Decision, ObjectPolicy, Occasion, Refusal, Request, decide};
 use crate::controllers::oam::dispatch::order::waves;
 use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId, Propagation};
-use crate::controllers::oam::policies::{GarbageCollectStrategy, Policies, Stage, Target};
+use crate::controllers::oam::policies::{GarbageCollectStrategy, Policies, Target};
 use crate::controllers::oam::render::identity::render_hash::render_hash;
 use crate::controllers::oam::trackers::TrackerType;
 
@@ -192,7 +190,7 @@ impl Pass<'_> {
         occasion: Occasion,
     ) -> Result<Planned, ApplyError> {
         let hash = render_hash(&object.manifest);
-        let recorded = self.recorded_manifests(&id);
+        let recorded = id.recorded_in(&self.inventory);
         let decide_if = |is_autoscaled| {
             decide(&Request {
                 application: (&self.name.namespace, &self.name.name),
@@ -201,14 +199,14 @@ impl Pass<'_> {
                 live,
                 recorded: &recorded,
                 occasion,
-                policy: object_policy(policies, &object.manifest, occasion),
+                policy: ObjectPolicy::of(policies, &object.manifest, occasion),
                 is_autoscaled,
                 settings: self.reconciler.options.dispatch,
                 now: Timestamp::now(),
             })
         };
         let mut decision = decide_if(false).map_err(ApplyError::Refused)?;
-        if changes_replicas(&decision)
+        if decision.changes_replicas()
             && self.reconciler.options.respects_autoscalers
             && self.is_autoscaled(&id).await?
         {
@@ -220,14 +218,6 @@ impl Pass<'_> {
             occasion,
             decision,
         })
-    }
-
-    /// Returns the manifests that were recorded before, the oldest first. One of them may never have been applied.
-    fn recorded_manifests(&self, id: &ObjectId) -> Vec<Value> {
-        let is_same = |entry: &&ManagedResource| ObjectId::of_entry(entry) == *id;
-        let trackers = self.inventory.in_order();
-        let entries = trackers.filter_map(|tracker| tracker.entries.iter().find(is_same));
-        entries.filter_map(|entry| entry.raw.as_ref()?.parse().ok()).collect()
     }
 
     /// Returns true if an autoscaler sets the replicas of an object. Without the right to list them, none does.
@@ -387,41 +377,6 @@ impl Pass<'_> {
             }
             sleep(RECREATE_POLL).await;
         }
-    }
-}
-
-/// Returns the verdict of the policies about an object.
-fn object_policy<'p>(policies: &'p Policies, manifest: &Value, occasion: Occasion) -> ObjectPolicy<'p> {
-    let target = Target::of(manifest);
-    let stage = match occasion {
-        Occasion::Dispatch => Stage::Update,
-        Occasion::StateKeep => Stage::StateKeep,
-    };
-    let update = policies.resource_update.strategy(&target);
-    let apply_once = policies
-        .apply_once
-        .strategy(&target)
-        .filter(|strategy| strategy.affects(stage));
-    ObjectPolicy {
-        is_read_only: policies.read_only.contains(&target),
-        can_take_over: policies.take_over.contains(&target),
-        is_shared: policies.shared_resource.contains(&target),
-        update: update.map(|update| match update.replaces() {
-            true => UpdateMethod::Replace,
-            false => UpdateMethod::Patch,
-        }),
-        recreate_fields: update
-            .map(|update| update.recreate_fields.as_slice())
-            .unwrap_or_default(),
-        live_fields: apply_once.map(|strategy| strategy.paths.as_slice()).unwrap_or_default(),
-    }
-}
-
-fn changes_replicas(decision: &Decision) -> bool {
-    match decision {
-        Decision::Patch(patch) => patch.pointer("/spec/replicas").is_some(),
-        Decision::Replace(object) => object.pointer("/spec/replicas").is_some(),
-        _ => false,
     }
 }
 

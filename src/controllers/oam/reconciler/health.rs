@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value};
 
-use super::components::{ComponentObjects, RenderError, is_post_dispatch};
+use super::components::RenderError;
 use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
 use super::revision::Current;
-use crate::api::oam::{Definition, ManagedResource, ServiceStatus, StatusTemplates, TraitStatus, WorkloadKind};
+use crate::api::oam::{Definition, ServiceStatus, StatusTemplates, TraitStatus, WorkloadKind};
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, Workload};
 use crate::controllers::oam::render::cache_key::health_key;
 use crate::controllers::oam::render::health::{self, Health, evaluate_health};
-use crate::controllers::oam::trackers::ResourceKey;
+use crate::controllers::oam::render::release::ComponentObjects;
 use crate::cue;
 
 /// The traits that are applied after the workload is healthy.
@@ -140,7 +140,7 @@ impl Pass<'_> {
     ) -> Result<Vec<TraitStatus>, cue::Error> {
         let mut statuses = Vec::new();
         for (index, one) in component.traits.iter().enumerate() {
-            let is_post = is_post_dispatch(self, one);
+            let is_post = self.template_settings().is_post_dispatch(one);
             if is_post && post_traits == PostTraits::Unknown {
                 continue;
             }
@@ -252,13 +252,7 @@ impl Pass<'_> {
             if self.reconciler.objects.is_namespaced(&id).await == Ok(false) {
                 id.namespace.clear();
             }
-            keys.push(ResourceKey::of(&ManagedResource {
-                api_version: id.api_version,
-                kind: id.kind,
-                namespace: id.namespace,
-                name: id.name,
-                ..ManagedResource::default()
-            }));
+            keys.push(id.key());
         }
         if let Some(declared) = &mut self.declared {
             declared.extend(keys);

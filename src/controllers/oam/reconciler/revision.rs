@@ -11,6 +11,7 @@ use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationRevision, ApplicationRevisionSpec, LatestRevision, labels};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::parse::{Definitions, Parsed, parse, strict_violations};
+use crate::controllers::oam::render::release::Release;
 use crate::controllers::oam::revisions::{
     Candidate, Decision, Recorded, compress, decide, expand, hash, is_release_of, metadata, names,
     recorded_application, refreshed,
@@ -25,21 +26,23 @@ pub(super) struct Revision {
     pub(super) contents: Arc<ApplicationRevisionSpec>,
 }
 
+impl Revision {
+    fn recorded(&self) -> Recorded<'_> {
+        Recorded::of(&self.object, &self.contents)
+    }
+}
+
 /// The revision that an Application runs.
 pub(super) struct Current {
     pub(super) revision: Revision,
     /// The Application that is deployed: that of the revision, if it is a published version.
     pub(super) app: Application,
+    pub(super) release: Release,
 }
 
 impl Current {
     pub(super) fn name(&self) -> String {
         self.revision.object.name_any()
-    }
-
-    pub(super) fn hash(&self) -> &str {
-        let hash = self.revision.object.labels().get(labels::APP_REVISION_HASH);
-        hash.map_or("", String::as_str)
     }
 }
 
@@ -127,11 +130,8 @@ impl Pass<'_> {
             .filter(|latest| is_release_of(&latest.object, &self.app))
         {
             self.set_true(conditions::REVISION, "Revisioned", "Revisioned successfully");
-            let current = Current {
-                app: recorded_application(&release.object, &release.contents),
-                revision: release.clone(),
-            };
-            return Ok((current, parsed));
+            let app = recorded_application(&release.object, &release.contents);
+            return Ok((self.current(app, release.clone()).await, parsed));
         }
         let contents = parsed.contents(&self.app);
         let revision = self.choose(latest, contents).await?;
@@ -142,11 +142,24 @@ impl Pass<'_> {
         let definitions = Definitions::live(&self.reconciler.definitions, namespaces.0, namespaces.1, false);
         let parsed = parse(&self.app, &definitions.recorded_first(&name, &revision.contents));
         let parsed = parsed.map_err(|error| Failure::new(conditions::PARSED, "FailedParse", error.to_string()))?;
-        let current = Current {
-            app: self.app.clone(),
-            revision,
+        Ok((self.current(self.app.clone(), revision).await, parsed))
+    }
+
+    async fn current(&self, app: Application, revision: Revision) -> Current {
+        let latest = self.status.latest_revision.as_ref();
+        let hash = revision.object.labels().get(labels::APP_REVISION_HASH);
+        let identity = LatestRevision {
+            name: revision.object.name_any(),
+            revision: latest.map_or(0, |latest| latest.revision),
+            revision_hash: hash.cloned().unwrap_or_default(),
         };
-        Ok((current, parsed))
+        let settings = self.template_settings();
+        let version = self.reconciler.cluster_version().await;
+        Current {
+            release: Release::new(self.name.clone(), &app, identity, version, settings),
+            revision,
+            app,
+        }
     }
 
     async fn choose(&mut self, latest: Option<Revision>, contents: ApplicationRevisionSpec) -> Result<Revision, Stop> {
@@ -192,7 +205,7 @@ impl Pass<'_> {
             auto_update: annotations.contains_key(labels::AUTO_UPDATE),
         };
         let status = self.status.latest_revision.as_ref();
-        let only_latest: Vec<_> = latest.map(Recorded::from).into_iter().collect();
+        let only_latest: Vec<_> = latest.map(Revision::recorded).into_iter().collect();
         let decision = decide(&self.name.name, status, candidate, &only_latest);
         if decision == Decision::Unchanged {
             return Ok(decision);
@@ -212,7 +225,7 @@ impl Pass<'_> {
                 contents: Arc::new(contents),
             });
         }
-        let recorded: Vec<_> = revisions.iter().map(Recorded::from).collect();
+        let recorded: Vec<_> = revisions.iter().map(Revision::recorded).collect();
         Ok(decide(&self.name.name, status, candidate, &recorded))
     }
 
@@ -297,23 +310,4 @@ fn taken(name: &str) -> Failure {
     let message = format!("applicationrevision {name} exists but controlled by another application");
     let failure = Failure::new(conditions::REVISION, "FailedRevision", message);
     failure.in_phase(phase::RENDERING)
-}
-
-impl<'r> From<&'r Revision> for Recorded<'r> {
-    fn from(revision: &'r Revision) -> Self {
-        Self {
-            name: revision.object.metadata.name.as_deref().unwrap_or_default(),
-            hash: revision
-                .object
-                .labels()
-                .get(labels::APP_REVISION_HASH)
-                .map_or("", String::as_str),
-            publish_version: revision
-                .object
-                .annotations()
-                .get(labels::PUBLISH_VERSION)
-                .map(String::as_str),
-            spec: &revision.contents,
-        }
-    }
 }

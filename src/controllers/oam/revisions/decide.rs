@@ -1,9 +1,11 @@
 //! Decision whether an application needs a new revision.
 
+use kube::ResourceExt;
+
 use super::compare::{has_same_application, has_same_contents};
 use super::hash::is_own_hash;
 use super::names::{next_number, revision_name, revision_number};
-use crate::api::oam::{ApplicationRevisionSpec, LatestRevision};
+use crate::api::oam::{ApplicationRevision, ApplicationRevisionSpec, LatestRevision, labels};
 
 /// The contents that a revision of the application would have now.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +24,20 @@ pub struct Recorded<'a> {
     pub hash: &'a str,
     pub publish_version: Option<&'a str>,
     pub spec: &'a ApplicationRevisionSpec,
+}
+
+impl<'a> Recorded<'a> {
+    #[must_use]
+    pub fn of(revision: &'a ApplicationRevision, contents: &'a ApplicationRevisionSpec) -> Self {
+        let hash = revision.labels().get(labels::APP_REVISION_HASH);
+        let version = revision.annotations().get(labels::PUBLISH_VERSION);
+        Self {
+            name: revision.metadata.name.as_deref().unwrap_or_default(),
+            hash: hash.map_or("", String::as_str),
+            publish_version: version.map(String::as_str),
+            spec: contents,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

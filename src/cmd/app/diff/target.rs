@@ -1,0 +1,140 @@
+//! An Application as it would be deployed, and what the cluster has of it.
+
+use std::collections::HashSet;
+
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::{Client, ResourceExt};
+
+use crate::api::NamespacedName;
+use crate::api::oam::{Application, ApplicationRevision, ApplicationRevisionSpec, LatestRevision, labels};
+use crate::cmd::app::manifests::Manifest;
+use crate::cmd::app::objects;
+use crate::cmd::app::render::definition_set::DefinitionSet;
+use crate::cmd::app::render::{first_revision, live_definitions, parse_supported};
+use crate::cmd::{Error, failed_to};
+use crate::controllers::oam::parse::{Definitions, Parsed};
+use crate::controllers::oam::revisions::names::is_revision_of;
+use crate::controllers::oam::revisions::{
+    Candidate, Decision, Recorded, decide, expand, hash, is_release_of, recorded_application,
+};
+use crate::controllers::oam::trackers::Inventory;
+use crate::runtime::kube_client::call;
+
+pub struct Target {
+    pub name: NamespacedName,
+    /// As deployed: of the file, with what others have set; or of the revision, if it is the published version.
+    pub application: Application,
+    pub parsed: Parsed,
+    /// The current revision, or else the first one.
+    pub revision: LatestRevision,
+    pub inventory: Inventory,
+    /// The workflow runs, for a new revision or because it has not finished.
+    pub runs: bool,
+    pub is_new_revision: bool,
+    /// Another tracker becomes the current one, so that objects which it lacks are collected.
+    pub has_new_tracker: bool,
+    /// The components whose workload is healthy.
+    pub healthy: HashSet<String>,
+}
+
+impl Target {
+    pub async fn read(client: &Client, manifest: &Manifest, shared: &str) -> Result<Self, Error> {
+        let name = manifest.name.clone();
+        let resource = ApiResource::erase::<Application>(&());
+        let applications: Api<DynamicObject> = Api::namespaced_with(client.clone(), &name.namespace, &resource);
+        let found = call(applications.get_opt(&name.name)).await;
+        let found = found.map_err(|error| objects::application_error(&name, "read", error))?;
+        let decode = |object| {
+            let application = serde_json::from_value::<Application>(object);
+            application.map_err(|error| Error::Failed(format!("Application {name}: {error}")))
+        };
+        let declared = decode(manifest.applied_to(found.as_ref())?)?;
+        let live = found.map(|found| decode(serde_json::to_value(found)?)).transpose()?;
+        let inventory = match &live {
+            Some(live) => objects::inventory(client, live).await?,
+            None => Inventory::default(),
+        };
+        let status = live.as_ref().and_then(|live| live.status.clone()).unwrap_or_default();
+        let latest = status.latest_revision;
+        let latest = latest.filter(|latest| is_revision_of(&name.name, &latest.name));
+        let recorded = match &latest {
+            Some(latest) => Revision::read(client, &name.namespace, &latest.name).await?,
+            None => None,
+        };
+        let definitions = DefinitionSet::of_cluster(client, [&name.namespace, shared]).await?;
+        let definitions = live_definitions(&declared, &definitions, &name.namespace, shared);
+        let (application, parsed, is_new_revision) = deployed(declared, &definitions, latest.as_ref(), recorded)?;
+        let has_finished = status.workflow.is_some_and(|workflow| workflow.finished);
+        let version = |application: &Application| application.annotations().get(labels::PUBLISH_VERSION).cloned();
+        let is_same = |live: &Application| live.spec == application.spec && version(live) == version(&application);
+        let healthy = status.services.into_iter().filter(|service| service.workload_healthy);
+        Ok(Self {
+            revision: latest.unwrap_or_else(|| first_revision(&name.name)),
+            has_new_tracker: !live.as_ref().is_some_and(is_same),
+            runs: is_new_revision || !has_finished,
+            healthy: healthy.map(|service| service.name).collect(),
+            name,
+            application,
+            parsed,
+            inventory,
+            is_new_revision,
+        })
+    }
+}
+
+struct Revision {
+    object: ApplicationRevision,
+    contents: ApplicationRevisionSpec,
+}
+
+impl Revision {
+    async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option<Self>, Error> {
+        let revisions: Api<ApplicationRevision> = Api::namespaced(client.clone(), namespace);
+        let object = call(revisions.get_opt(name)).await;
+        let Some(object) = object.map_err(failed_to(format!("read revision {name}")))? else {
+            return Ok(None);
+        };
+        let contents = expand(&object.spec).map_err(failed_to(format!("read revision {name}")))?;
+        let contents = contents.into_owned();
+        Ok(Some(Self { object, contents }))
+    }
+}
+
+/// Returns the Application that a pass deploys, with its definitions, and true if it has a new revision.
+fn deployed(
+    declared: Application,
+    definitions: &Definitions<'_>,
+    latest: Option<&LatestRevision>,
+    recorded: Option<Revision>,
+) -> Result<(Application, Parsed, bool), Error> {
+    if let Some(release) = recorded
+        .as_ref()
+        .filter(|latest| is_release_of(&latest.object, &declared))
+    {
+        let application = recorded_application(&release.object, &release.contents);
+        let definitions = Definitions::frozen(
+            release.object.metadata.name.as_deref().unwrap_or_default(),
+            &release.contents,
+        );
+        let parsed = parse_supported(&application, &definitions)?;
+        return Ok((application, parsed, false));
+    }
+    let parsed = parse_supported(&declared, definitions)?;
+    let Some(recorded) = recorded else {
+        return Ok((declared, parsed, true));
+    };
+    let contents = parsed.contents(&declared);
+    let candidate = Candidate {
+        hash: &hash(&contents)?,
+        spec: &contents,
+        publish_version: declared.annotations().get(labels::PUBLISH_VERSION).map(String::as_str),
+        auto_update: declared.annotations().contains_key(labels::AUTO_UPDATE),
+    };
+    let known = Recorded::of(&recorded.object, &recorded.contents);
+    if decide(&declared.name_any(), latest, candidate, &[known]) != Decision::Unchanged {
+        return Ok((declared, parsed, true));
+    }
+    let definitions = definitions.recorded_first(known.name, &recorded.contents);
+    let parsed = parse_supported(&declared, &definitions)?;
+    Ok((declared, parsed, false))
+}
