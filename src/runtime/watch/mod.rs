@@ -39,7 +39,7 @@ use kube::{Api, Client};
 
 pub use cached::{Cached, cluster_informer, informer, run};
 pub use compact_owner_refs::OwnerReferences;
-pub use discovery::{Resource, discover};
+pub use discovery::{Resource, Served, discover};
 pub use error_policy::ErrorPolicy;
 pub use events::{ObjectEvents, documents, events};
 pub use kind_filter::KindFilter;
