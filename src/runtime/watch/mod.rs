@@ -46,7 +46,7 @@ pub use kind_filter::KindFilter;
 pub use manager::{KindEvent, KindState, ObjectState, ResolveError, Settings, View, WatchManager};
 pub use metadata::watch_names;
 pub use planner::MAX_WATCHES;
-pub use projection::{Document, FieldSet, Labels, Object, Project};
+pub use projection::{Document, DocumentCache, FieldSet, Labels, Object, Project};
 pub use store::{Change, Store, Stored};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
