@@ -189,7 +189,7 @@ macro_rules! impl_resource {
 pub(crate) use impl_resource;
 
 impl_resource!([K: Resource] Partial<K>, as K, metadata_only: true, |this| &this.metadata, &mut this.metadata);
-impl_resource!([K: Resource] Guarded<K>, as K, metadata_only: false, |this| this.0.meta(), this.0.meta_mut());
+impl_resource!([K: Resource] Guarded<K>, as K, metadata_only: K::metadata_api(), |this| this.0.meta(), this.0.meta_mut());
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@
 //!                                        ▲                                   │
 //!                                        └──────── returned amount ◄─────────┘
 //!
+//!  try_share(namespace, amount) ─► Reservation, or none: what would be held is read again when it is needed
 //!  transfer(namespace) ─► grow, as bytes are written ─► full: the largest namespace's transfer is aborted
 //! ```
 //! A namespace holds at most half of a budget while another waits. Namespaces are served in turn, and first in, first out
@@ -122,6 +123,21 @@ impl Budget {
             Some(reservation) => reservation,
             None => self.wait(namespace, amount).await,
         }
+    }
+
+    /// Reserves `amount` without waiting, unless the namespace would then hold more than remains for others: half of the
+    /// budget if it is alone, a third if another one holds as much. For what can be dropped and read again.
+    #[must_use]
+    pub fn try_share(&self, namespace: &str, amount: u64) -> Option<Reservation> {
+        let namespace = Arc::from(namespace);
+        let is_taken = self.0.state.lock().shares.take_share(&namespace, amount);
+        is_taken.then(|| self.reservation(namespace, amount))
+    }
+
+    /// Reserves `amount` without waiting: for a task that holds a part of the budget already.
+    #[must_use]
+    pub fn try_reserve_more(&self, namespace: &str, amount: u64) -> Option<Reservation> {
+        self.try_reserve(namespace, amount.min(self.share()))
     }
 
     /// Reserves `amount` if it is available and the queues are empty.

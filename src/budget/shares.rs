@@ -56,6 +56,12 @@ impl<T> Shares<T> {
         is_free
     }
 
+    /// Takes an amount if the namespace then holds no more than is free.
+    pub(super) fn take_share(&mut self, namespace: &Arc<str>, amount: u64) -> bool {
+        let free = self.limit.saturating_sub(self.used).saturating_sub(amount);
+        self.held(namespace).saturating_add(amount) <= free && self.take(namespace, amount)
+    }
+
     fn add(&mut self, namespace: &Arc<str>, amount: u64) {
         self.used += amount;
         self.metrics.add_used(amount);

@@ -359,3 +359,24 @@ async fn a_newcomer_that_would_hold_most_is_aborted_itself() {
     assert!(newcomer.grow(60).is_err());
     assert!(now(first.aborted()).is_none() && now(second.aborted()).is_none());
 }
+
+#[test]
+fn what_is_held_without_waiting_leaves_as_much_to_each_newcomer() {
+    let budget = Budget::new("test", 1200);
+    let fill = |namespace: &str| {
+        let parts: Vec<_> = std::iter::from_fn(|| budget.try_share(namespace, 10)).collect();
+        (parts.len() as u64 * 10, parts)
+    };
+    let (of_first, first) = fill("a");
+    let (of_second, _second) = fill("b");
+    assert_eq!((of_first, of_second), (600, 300));
+    let (of_third, _third) = fill("c");
+    assert_eq!(
+        of_third, 150,
+        "a newcomer finds something, however much the others want"
+    );
+    assert!(budget.try_share("a", 1).is_none());
+    drop(first);
+    assert!(budget.try_share("c", 200).is_some());
+    assert!(budget.try_share("d", 2000).is_none());
+}

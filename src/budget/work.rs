@@ -91,6 +91,13 @@ impl Budgets {
         &self.metrics
     }
 
+    /// Creates a budget of memory beside that of work: a quarter more.
+    #[must_use]
+    pub fn quarter(&self, resource: &'static str) -> Budget {
+        let limit = self.memory.limit() / 4;
+        Budget::with_metrics(resource, limit, self.metrics.of(resource, limit))
+    }
+
     /// Reserves memory for `namespace`.
     pub async fn memory(&self, namespace: &str, bytes: u64) -> Result<Reservation, Exhausted> {
         self.memory.reserve(namespace, bytes, WAIT).await

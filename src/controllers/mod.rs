@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+use crate::budget::Budgets;
 use crate::runtime::controller::{Class, Key};
 use crate::runtime::workqueue::Queue;
 
@@ -30,6 +31,7 @@ pub struct SetupContext {
     pub source: Source,
     /// Shared by all controllers.
     pub queue: Queue<Key>,
+    pub budgets: Budgets,
     /// Canceled at shutdown; keys that are still in the queue are then skipped.
     pub stopping: CancellationToken,
 }

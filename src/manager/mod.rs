@@ -22,6 +22,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::controllers::{Controller, Task, application, apprepository, oam};
 use crate::runtime::controller::{Class, Key, WorkerPool};
@@ -50,6 +51,8 @@ pub struct Options {
     pub application: Option<application::Options>,
     /// The options of the controller of KubeVela's Applications; it is disabled if `None`.
     pub oam: Option<oam::Options>,
+    /// Those of the AppRepository controller, if it is enabled.
+    pub budgets: Budgets,
     /// The database of the catalog.
     pub database: DatabaseOptions,
     /// Part of the origin of this cluster's repositories; empty if no other cluster uses the database.
@@ -119,17 +122,15 @@ impl Error {
 /// A part cannot be set up or ends, the Lease is lost, or reconciles do not end within the drain timeout.
 pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
     let mut registry = Registry::default();
-    let apprepository = options.apprepository.as_ref();
-    let budgets = apprepository.map(|options| options.sync.budgets.metrics().clone());
-    let budgets = budgets.unwrap_or_default();
-    let metrics = Metrics::register(&mut registry, &budgets, options.oam.as_ref());
+    let budgets = options.budgets.metrics();
+    let metrics = Metrics::register(&mut registry, budgets, options.oam.as_ref());
     registry.register_collector(Box::new(ProcessMetrics));
     let health = Health::default();
     if let Some(prerequisites) = &metrics.prerequisites {
         health.watch_prerequisites(prerequisites.clone());
     }
     let authorize = authorize_metrics(options, &metrics).await?;
-    let listening = health::listen(options, registry, &budgets, &health, authorize, &shutdown).await?;
+    let listening = health::listen(options, registry, budgets, &health, authorize, &shutdown).await?;
     let profiling = profiling::listen(options).await;
     let result = match &profiling {
         Ok(_) => lead(options, &metrics, &health, &shutdown).await,

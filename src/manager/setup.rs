@@ -87,6 +87,7 @@ impl Setup {
         let context = SetupContext {
             queue: queue(options, &metrics.queue),
             source,
+            budgets: options.budgets.clone(),
             stopping,
         };
         let (mut apprepository, mut catalog, mut identity) = (None, None, None);

@@ -1,6 +1,6 @@
 //! Compressed JSON inside of objects: base64 of gzip or zstd.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -91,38 +91,50 @@ impl Compressed {
     /// # Errors
     /// If the type is unknown, or the data are invalid or too large.
     pub fn decode(&self, limit: usize) -> Result<Vec<u8>, CompressionError> {
+        let mut json = Vec::new();
+        self.decode_to(limit, &mut json)?;
+        Ok(json)
+    }
+
+    /// Returns the size of the JSON, at most `limit`. Takes little memory.
+    ///
+    /// # Errors
+    /// Same as [`Self::decode`].
+    pub fn decoded_size(&self, limit: usize) -> Result<u64, CompressionError> {
+        self.decode_to(limit, &mut io::sink())
+    }
+
+    fn decode_to(&self, limit: usize, json: &mut impl Write) -> Result<u64, CompressionError> {
         let format = match self.type_.as_str() {
             "gzip" => Format::Gzip,
             "zstd" => Format::Zstd,
             other => return Err(CompressionError::UnknownType(other.to_owned())),
         };
         let compressed = STANDARD.decode(&self.data)?;
-        let json = match format {
-            Format::Gzip => read_limited(MultiGzDecoder::new(&compressed[..]), limit),
-            Format::Zstd => unzstd(&compressed, limit),
+        let size = match format {
+            Format::Gzip => copy_limited(MultiGzDecoder::new(&compressed[..]), limit, json),
+            Format::Zstd => unzstd(&compressed, limit, json),
         };
-        let json = json.map_err(|cause| CompressionError::Invalid {
+        let size = size.map_err(|cause| CompressionError::Invalid {
             format: format.name(),
             cause,
         })?;
-        if json.len() > limit {
+        if size > limit as u64 {
             return Err(CompressionError::TooLarge(limit));
         }
-        Ok(json)
+        Ok(size)
     }
 }
 
-fn unzstd(compressed: &[u8], limit: usize) -> io::Result<Vec<u8>> {
+fn unzstd(compressed: &[u8], limit: usize, json: &mut impl Write) -> io::Result<u64> {
     let mut decoder = zstd::Decoder::with_buffer(compressed)?;
     decoder.window_log_max(MAX_WINDOW_LOG)?;
-    read_limited(decoder, limit)
+    copy_limited(decoder, limit, json)
 }
 
-/// Reads at most one byte more than `limit`.
-fn read_limited(reader: impl Read, limit: usize) -> io::Result<Vec<u8>> {
-    let mut json = Vec::new();
-    reader.take((limit as u64).saturating_add(1)).read_to_end(&mut json)?;
-    Ok(json)
+/// Copies at most one byte more than `limit`.
+fn copy_limited(reader: impl Read, limit: usize, json: &mut impl Write) -> io::Result<u64> {
+    io::copy(&mut reader.take((limit as u64).saturating_add(1)), json)
 }
 
 #[cfg(test)]
@@ -141,6 +153,7 @@ mod tests {
         let compressed = Compressed::encode(format, json).unwrap();
         assert_eq!(compressed.type_, format.name());
         assert_eq!(compressed.decode(LIMIT).unwrap(), json);
+        assert_eq!(compressed.decoded_size(LIMIT).unwrap(), json.len() as u64);
     }
 
     #[rstest]

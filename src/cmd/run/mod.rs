@@ -279,6 +279,11 @@ impl Run {
             namespace: self.watch_namespace().map(str::to_owned),
         });
         let apprepository = is_enabled(ControllerName::AppRepository).then(|| self.apprepository());
+        let apprepository = apprepository.transpose()?;
+        let budgets = match &apprepository {
+            Some(options) => options.sync.budgets.clone(),
+            None => self.resources.budgets()?,
+        };
         let oam = self.oam().filter(|_| can_run_applications);
         let oam = oam.map(|flags| flags.to_options(self.watch_namespace().map(str::to_owned)));
         let oam = oam.transpose().map_err(Error::Usage)?;
@@ -289,9 +294,10 @@ impl Run {
         }
         Ok(Options {
             source,
-            apprepository: apprepository.transpose()?,
+            apprepository,
             application,
             oam,
+            budgets,
             database: self.database()?,
             cluster_id: self.cluster_id.trim().to_owned(),
             queue_rate: self.syncing.queue_rate,

@@ -102,36 +102,38 @@ pub async fn informer<T, K>(
     T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K: Resource<DynamicType = ()> + From<T> + Clone + Send + Sync + 'static,
 {
-    inform::<T, K>(scope.api(client), policy, store, on_change).await;
+    inform::<T, K>(scope.api(client), policy, store, K::from, on_change).await;
 }
 
-/// Like [`informer`], for a cluster-scoped kind.
+/// Like [`informer`], for a cluster-scoped kind whose objects are converted by `convert`.
 pub async fn cluster_informer<T, K>(
     client: Client,
     policy: ErrorPolicy,
     store: Store<Cached<K>>,
+    convert: impl Fn(T) -> K + Clone + Send + Sync + 'static,
     on_change: impl Fn(Change<Cached<K>>) + Send + Sync + 'static,
 ) where
     T: Resource<DynamicType = (), Scope = ClusterResourceScope>,
     T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K: Resource<DynamicType = ()> + From<T> + Clone + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
 {
-    inform::<T, K>(Api::all(client), policy, store, on_change).await;
+    inform(Api::all(client), policy, store, convert, on_change).await;
 }
 
 async fn inform<T, K>(
     api: Api<Guarded<T>>,
     policy: ErrorPolicy,
     store: Store<Cached<K>>,
+    convert: impl Fn(T) -> K + Clone + Send + Sync + 'static,
     on_change: impl Fn(Change<Cached<K>>) + Send + Sync + 'static,
 ) where
     T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K: Resource<DynamicType = ()> + From<T> + Clone + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
 {
-    let convert = |Guarded(DeserializeGuard(object)): Guarded<T>| DeserializeGuard(object.map(K::from)).into();
+    let convert = move |Guarded(DeserializeGuard(object)): Guarded<T>| DeserializeGuard(object.map(&convert)).into();
     let watch = Watch {
         description: discovery::Resource::of::<T>(true).name(),
-        open: Box::new(move || events_of(api.clone(), convert)),
+        open: Box::new(move || events_of(api.clone(), convert.clone())),
         store,
         policy,
         notify: Box::new(move |notification| {

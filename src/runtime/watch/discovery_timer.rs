@@ -6,7 +6,8 @@ use tokio::time::{Instant, sleep_until};
 use super::GroupKind;
 
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// Retry period for missing kinds while CustomResourceDefinitions are not watched.
+/// Retry period for missing kinds while CustomResourceDefinitions are not watched, and for those of groups that could not be
+/// asked.
 const RETRY: Duration = Duration::from_secs(30);
 /// Retry period for missing kinds otherwise: aggregated API servers add kinds without a definition.
 const SLOW_RETRY: Duration = Duration::from_secs(300);
@@ -54,12 +55,8 @@ impl DiscoveryTimer {
         self.due.is_some_and(|due| due <= now)
     }
 
-    pub(super) fn record_attempt(
-        &mut self,
-        has_succeeded: bool,
-        missing: BTreeSet<GroupKind>,
-        are_definitions_watched: bool,
-    ) {
+    /// Records a request. If `is_slow`, only a changed definition is likely to add a missing kind.
+    pub(super) fn record_attempt(&mut self, has_succeeded: bool, missing: BTreeSet<GroupKind>, is_slow: bool) {
         let now = Instant::now();
         self.last = Some(now);
         self.is_outdated = !has_succeeded;
@@ -71,7 +68,7 @@ impl DiscoveryTimer {
                 *wait
             }
             None if !has_succeeded => RETRY.min(LAG[1]),
-            None if are_definitions_watched => SLOW_RETRY,
+            None if is_slow => SLOW_RETRY,
             None => RETRY,
         };
         self.due = (!self.missing.is_empty() || !has_succeeded).then_some(now + wait);

@@ -12,7 +12,7 @@ use kube::{Api, Client, Resource as KubeResource};
 use serde::de::DeserializeOwned;
 
 use super::discovery::Resource;
-use super::projection::{Decoded, Document, Object, Project, Whole};
+use super::projection::{Decoded, Document, DocumentCache, Object, Project, Whole};
 use super::{Scope, map};
 
 /// Objects per page of a list; at most one page is in memory.
@@ -37,10 +37,16 @@ pub fn events<T: Project, K: Send + 'static>(
 
 /// Returns the events of whole objects of a kind in the scope that match a label selector.
 #[must_use]
-pub fn documents(client: Client, resource: &Resource, scope: &Scope, selector: &str) -> ObjectEvents<Document> {
+pub fn documents(
+    client: Client,
+    resource: &Resource,
+    scope: &Scope,
+    selector: &str,
+    cache: DocumentCache,
+) -> ObjectEvents<Document> {
     let api: Api<Whole> = scope.dynamic_api(client, resource);
-    selected_events_of(api, Some(selector.to_owned()), |object| {
-        Arc::new(Object::new(object.meta, object.document))
+    selected_events_of(api, Some(selector.to_owned()), move |object| {
+        Arc::new(cache.convert(object))
     })
 }
 

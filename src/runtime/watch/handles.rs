@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::AbortHandle;
 
-use super::discovery::Resource;
+use super::discovery::{Resource, Served};
 use super::error_policy::ErrorPolicy;
 use super::events::ObjectEvents;
 use super::planner::Demand;
@@ -33,7 +33,7 @@ impl<K> Drop for WatchHandle<K> {
 
 pub(super) fn demands<K>(
     subscribed: &BTreeMap<GroupKind, BTreeSet<String>>,
-    served: &HashMap<GroupKind, Resource>,
+    served: &Served,
     running: &HashMap<GroupKind, KindWatches<K>>,
     settings: &Settings,
 ) -> BTreeMap<GroupKind, Demand> {

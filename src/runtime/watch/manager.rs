@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use self::resolve::Requests;
 pub use self::resolve::ResolveError;
 pub use self::state::{KindState, ObjectState, View};
-use super::discovery::{Resource, discover};
+use super::discovery::{Resource, Served, discover};
 use super::discovery_timer::DiscoveryTimer;
 use super::error_policy::ErrorPolicy;
 use super::events::{ObjectEvents, events};
@@ -93,10 +93,10 @@ struct Kinds<K> {
 enum ServedKinds {
     Pending,
     Failed(String),
-    Known(HashMap<GroupKind, Resource>),
+    Known(Served),
 }
 
-type PendingDiscovery = BoxFuture<'static, Result<HashMap<GroupKind, Resource>, String>>;
+type PendingDiscovery = BoxFuture<'static, Result<Served, String>>;
 
 struct StopAll<U, K>(Arc<Shared<U, K>>);
 
@@ -183,7 +183,10 @@ where
                     let has_succeeded = self.apply_discovery(served);
                     let subscribed = shared.subscriptions.lock().namespaces();
                     let are_definitions_watched = definitions.as_ref().is_some_and(WatchHandle::is_live);
-                    timer.record_attempt(has_succeeded, shared.missing(&subscribed), are_definitions_watched);
+                    let missing = shared.missing(&subscribed);
+                    // No definition changes when an aggregated API server is back.
+                    let is_slow = are_definitions_watched && shared.are_complete(&missing);
+                    timer.record_attempt(has_succeeded, missing, is_slow);
                     shared.requests.finish(served_request);
                 }
             }
@@ -226,12 +229,12 @@ where
     }
 
     /// Applies a discovery result and notifies subscribers of changed kinds. Returns true on success.
-    fn apply_discovery(&self, served: Result<HashMap<GroupKind, Resource>, String>) -> bool {
+    fn apply_discovery(&self, mut served: Result<Served, String>) -> bool {
         let has_succeeded = served.is_ok();
         let before = {
             let mut kinds = self.shared.kinds.write();
             let was_failing = std::mem::replace(&mut kinds.is_discovery_failing, !has_succeeded);
-            match (&kinds.served, &served) {
+            match (&kinds.served, &mut served) {
                 // Recent results are likely to be still valid.
                 (ServedKinds::Known(_), Err(error)) => {
                     if !was_failing {
@@ -239,11 +242,13 @@ where
                     }
                     return false;
                 }
-                _ => std::mem::replace(
-                    &mut kinds.served,
-                    served.map_or_else(ServedKinds::Failed, ServedKinds::Known),
-                ),
+                (ServedKinds::Known(before), Ok(now)) => now.keep(before),
+                _ => {}
             }
+            std::mem::replace(
+                &mut kinds.served,
+                served.map_or_else(ServedKinds::Failed, ServedKinds::Known),
+            )
         };
         let subscribed = self.shared.subscriptions.lock().namespaces();
         // Watches are updated first, as subscribers read the state immediately.
@@ -335,8 +340,16 @@ impl<U: Ord, K> Shared<U, K> {
     fn missing(&self, subscribed: &BTreeMap<GroupKind, BTreeSet<String>>) -> BTreeSet<GroupKind> {
         let kinds = self.kinds.read();
         let is_missing =
-            |kind: &&GroupKind| !matches!(&kinds.served, ServedKinds::Known(served) if served.contains_key(*kind));
+            |kind: &&GroupKind| !matches!(&kinds.served, ServedKinds::Known(served) if served.get(kind).is_some());
         subscribed.keys().filter(is_missing).cloned().collect()
+    }
+
+    /// Returns true if all groups of these kinds could be asked.
+    fn are_complete(&self, missing: &BTreeSet<GroupKind>) -> bool {
+        match &self.kinds.read().served {
+            ServedKinds::Known(served) => missing.iter().all(|kind| served.is_complete(&kind.group)),
+            ServedKinds::Pending | ServedKinds::Failed(_) => true,
+        }
     }
 }
 

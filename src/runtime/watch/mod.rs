@@ -39,14 +39,14 @@ use kube::{Api, Client};
 
 pub use cached::{Cached, cluster_informer, informer, run};
 pub use compact_owner_refs::OwnerReferences;
-pub use discovery::{Resource, discover};
+pub use discovery::{Resource, Served, discover};
 pub use error_policy::ErrorPolicy;
 pub use events::{ObjectEvents, documents, events};
 pub use kind_filter::KindFilter;
 pub use manager::{KindEvent, KindState, ObjectState, ResolveError, Settings, View, WatchManager};
 pub use metadata::watch_names;
 pub use planner::MAX_WATCHES;
-pub use projection::{Document, FieldSet, Labels, Object, Project};
+pub use projection::{Document, DocumentCache, FieldSet, Labels, Object, Project};
 pub use store::{Change, Store, Stored};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,8 +13,8 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-pub use document::Document;
 pub(super) use document::Whole;
+pub use document::{Document, DocumentCache};
 
 use super::compact_owner_refs::OwnerReferences;
 use super::store::{Source, Stored};

@@ -109,7 +109,7 @@ pub async fn release(client: &Client, application: &CachedApplication) -> Result
     for kind in &spec.recorded_kinds {
         let Some(resource) = served.get(kind) else {
             // Objects of a removed kind are gone.
-            let has_group = served.keys().any(|served| served.group == kind.group);
+            let has_group = served.has_group(&kind.group) && served.is_complete(&kind.group);
             is_group_missing |= !has_group && is_recent(&application.metadata);
             continue;
         };

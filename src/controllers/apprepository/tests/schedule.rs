@@ -266,6 +266,7 @@ async fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_t
     let context = SetupContext {
         source: Source::Directory(directory.path().to_owned()),
         queue: Queue::new(settings, &queue::Metrics::register(&mut registry)),
+        budgets: crate::budget::Budgets::default(),
         stopping: CancellationToken::new(),
     };
     let origin = Origin::Directory(Directory::new(directory.path()).unwrap());

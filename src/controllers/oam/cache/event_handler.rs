@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::is_changed;
+use super::{CachedTracker, is_changed};
 use crate::api::NamespacedName;
-use crate::api::oam::{AppPolicy, Application, ApplicationSpec, DefinitionKind, ResourceTracker, labels};
+use crate::api::oam::{AppPolicy, Application, ApplicationSpec, DefinitionKind, labels};
 use crate::controllers::oam::NAME;
 use crate::controllers::oam::parse::TypeName;
 use crate::runtime::controller::Key;
@@ -44,12 +44,12 @@ impl EventHandler {
         }
     }
 
-    pub fn on_tracker(&self, change: &Change<Cached<ResourceTracker>>) {
+    pub fn on_tracker(&self, change: &Change<Cached<CachedTracker>>) {
         let tracker = match change {
             Change::Applied { old, new, .. } => {
                 let old = old.as_ref().and_then(Cached::object).map(Arc::as_ref);
                 let new = new.object().map(Arc::as_ref);
-                new.filter(|new| is_changed(old, *new)).map(|new| &new.metadata)
+                new.filter(|new| is_changed(old, *new)).map(kube::Resource::meta)
             }
             Change::Deleted(old) | Change::MissingFromList(old) => Some(old.meta()),
             Change::Synced { .. } => None,

@@ -1,6 +1,7 @@
 //! Applications and the objects that record their state, in memory.
 
 mod event_handler;
+mod stored;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,20 +11,24 @@ use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
 
 pub use event_handler::{EventHandler, key, uses_revision};
+pub use stored::{CachedRevision, CachedTracker};
 
-use super::trackers::{InventoryError, Tracker};
 use crate::api::NamespacedName;
+use crate::api::Partial;
 use crate::api::oam::{Application, ApplicationRevision, ResourceTracker, labels};
+use crate::budget::Budget;
 use crate::controllers::Task;
 use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Store, Stored, cluster_informer, informer};
 
 /// The caches of the Application controller. Clones share them.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Caches {
     pub applications: Store<Cached<Application>>,
-    pub revisions: Store<Cached<ApplicationRevision>>,
-    pub trackers: Store<Cached<ResourceTracker>>,
+    pub revisions: Store<Cached<CachedRevision>>,
+    trackers: Store<Cached<CachedTracker>>,
     members: Arc<RwLock<Members>>,
+    /// Memory of trackers.
+    budget: Budget,
 }
 
 /// Names of objects by Application.
@@ -34,6 +39,17 @@ struct Members {
 }
 
 impl Caches {
+    #[must_use]
+    pub fn new(budget: Budget) -> Self {
+        Self {
+            applications: Store::default(),
+            revisions: Store::default(),
+            trackers: Store::default(),
+            members: Arc::default(),
+            budget,
+        }
+    }
+
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.applications.is_synced() && self.revisions.is_synced() && self.trackers.is_synced()
@@ -57,18 +73,19 @@ impl Caches {
             move |change| on_application.on_application(&change),
         );
         let members = Arc::clone(&self.members);
-        let revisions = informer::<ApplicationRevision, _>(
+        let revisions = informer::<Partial<ApplicationRevision>, _>(
             client.clone(),
             scope.clone(),
             ErrorPolicy::Optional,
             self.revisions.clone(),
             move |change| update(&mut members.write().revisions, &change, application_of_revision),
         );
-        let members = Arc::clone(&self.members);
-        let trackers = cluster_informer::<ResourceTracker, _>(
+        let (members, budget) = (Arc::clone(&self.members), self.budget.clone());
+        let trackers = cluster_informer(
             client.clone(),
             ErrorPolicy::Optional,
             self.trackers.clone(),
+            move |tracker| CachedTracker::new(tracker, &budget),
             move |change| {
                 update(&mut members.write().trackers, &change, application_of_tracker);
                 handler.on_tracker(&change);
@@ -77,11 +94,9 @@ impl Caches {
         vec![applications.boxed(), revisions.boxed(), trackers.boxed()]
     }
 
-    /// Returns the trackers of an Application, decoded.
-    ///
-    /// # Errors
-    /// One of them is invalid.
-    pub fn trackers_of(&self, application: &NamespacedName) -> Result<Vec<Tracker>, InventoryError> {
+    /// Returns the trackers of an Application.
+    #[must_use]
+    pub fn trackers_of(&self, application: &NamespacedName) -> Vec<Cached<CachedTracker>> {
         let names = self
             .members
             .read()
@@ -89,20 +104,12 @@ impl Caches {
             .get(application)
             .cloned()
             .unwrap_or_default();
-        let found = names.iter().filter_map(|name| self.trackers.get(name));
-        let decoded = found.map(|tracker| match tracker {
-            Cached::Object(tracker) => Tracker::decode(tracker),
-            Cached::Invalid { meta, error } => Err(InventoryError::Invalid {
-                tracker: meta.name.clone().unwrap_or_default(),
-                cause: error,
-            }),
-        });
-        decoded.collect()
+        names.iter().filter_map(|name| self.trackers.get(name)).collect()
     }
 
     /// Stores a tracker as we have written it, before the watch delivers it.
-    pub fn assume_tracker(&self, tracker: &Arc<ResourceTracker>, is_created: bool) {
-        let cached = Cached::Object(Arc::clone(tracker));
+    pub fn assume_tracker(&self, tracker: &ResourceTracker, is_created: bool) {
+        let cached = Cached::Object(Arc::new(CachedTracker::new(tracker.clone(), &self.budget)));
         let change = match is_created {
             true => self.trackers.assume_created(cached),
             false => self.trackers.assume(cached),
@@ -112,17 +119,21 @@ impl Caches {
         }
     }
 
-    /// Stores a revision that we have created, before the watch delivers it.
-    pub fn assume_revision(&self, revision: &Arc<ApplicationRevision>) {
-        let change = self.revisions.assume_created(Cached::Object(Arc::clone(revision)));
+    /// Stores a revision as we have written it, before the watch delivers it.
+    pub fn assume_revision(&self, revision: &ApplicationRevision, is_created: bool) {
+        let cached = Cached::Object(Arc::new(CachedRevision::of(&revision.metadata)));
+        let change = match is_created {
+            true => self.revisions.assume_created(cached),
+            false => self.revisions.assume(cached),
+        };
         if let Some(change) = change {
             update(&mut self.members.write().revisions, &change, application_of_revision);
         }
     }
 
-    /// Returns the revisions of an Application that can be decoded.
+    /// Returns the revisions of an Application.
     #[must_use]
-    pub fn revisions_of(&self, application: &NamespacedName) -> Vec<Arc<ApplicationRevision>> {
+    pub fn revisions_of(&self, application: &NamespacedName) -> Vec<Arc<CachedRevision>> {
         let names = self
             .members
             .read()

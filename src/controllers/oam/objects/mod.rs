@@ -25,9 +25,10 @@ pub use self::id::ObjectId;
 use self::requests::{Request, Route};
 use self::subscribers::Subscribers;
 use crate::api::{NamespacedName, is_older};
+use crate::budget::Budget;
 use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::ApiError;
-use crate::runtime::watch::{Document, GroupKind, Object, ObjectState, Resource, WatchManager};
+use crate::runtime::watch::{Document, DocumentCache, GroupKind, ObjectState, Resource, WatchManager};
 
 /// Longest time to wait for the first lists of the watches.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,7 +47,7 @@ pub enum CachedObject {
     Found(Value),
     /// No object with the label of an Application.
     Absent,
-    /// The kind is not watched (yet), or in another version.
+    /// The kind is not watched (yet), or in another version, or the object is not held.
     Unknown,
 }
 
@@ -62,22 +63,43 @@ pub enum Propagation {
 pub struct Objects {
     client: Client,
     watches: WatchManager<NamespacedName, Document>,
+    cache: DocumentCache,
     subscribers: Arc<Subscribers>,
     /// Notified when the state of a whole kind has changed.
     kind_changed: Arc<watch::Sender<()>>,
 }
 
 impl Objects {
-    /// Creates the cache without watches. `changed` is called with the name of an Application whose objects may have
-    /// changed; it must not block.
+    /// Creates the cache without watches, for one user. `changed` is called with the name of an Application whose objects
+    /// may have changed; it must not block.
     #[must_use]
     pub fn new(client: Client, resync: Duration, changed: impl Fn(NamespacedName) + Send + Sync + 'static) -> Self {
+        Self::with_budget(client, resync, Budget::new("objects", u64::MAX), changed)
+    }
+
+    /// Creates the cache for many namespaces, each with a share of the budget. Objects beyond it are read from the API
+    /// server when they are needed.
+    #[must_use]
+    pub fn with_budget(
+        client: Client,
+        resync: Duration,
+        budget: Budget,
+        changed: impl Fn(NamespacedName) + Send + Sync + 'static,
+    ) -> Self {
+        let labels = watches::LABELS;
+        let cache = DocumentCache { budget, labels };
         let subscribers = Arc::<Subscribers>::default();
         let kind_changed = Arc::<watch::Sender<()>>::default();
         let listener = watches::listener(Arc::clone(&subscribers), Arc::clone(&kind_changed), changed);
         Self {
-            watches: WatchManager::new(client.clone(), watches::settings(resync), watches::open, listener),
+            watches: WatchManager::new(
+                client.clone(),
+                watches::settings(resync),
+                watches::open(cache.clone()),
+                listener,
+            ),
             client,
+            cache,
             subscribers,
             kind_changed,
         }
@@ -253,7 +275,7 @@ impl Objects {
             && watches::is_selected(&response)
             && let Some(object) = response.as_object()
         {
-            let object = Object::of(object.clone());
+            let object = self.cache.object(object.clone());
             self.watches
                 .assume_object(&id.group_kind(), &id.api_version, object, is_created);
         }

@@ -12,9 +12,12 @@ use super::subscribers::Subscribers;
 use crate::api::NamespacedName;
 use crate::api::oam::labels;
 use crate::runtime::watch::{
-    Document, GroupKind, KindEvent, KindFilter, Object, ObjectEvents, Resource, Scope, Settings, documents,
+    Document, DocumentCache, GroupKind, KindEvent, KindFilter, Object, ObjectEvents, Resource, Scope, Settings,
+    documents,
 };
 
+/// The labels that name the Application of an object.
+pub(super) const LABELS: &[&str] = &[labels::APP_NAME, labels::APP_NAMESPACE];
 /// Maximum number of watches, usually one per kind. Objects of other kinds are read one by one.
 const MAX_WATCHES: usize = 200;
 /// Maximum number of Applications in one annotation. Anyone who may write the object may write it.
@@ -29,8 +32,10 @@ pub(super) fn settings(resync: Duration) -> Settings {
     }
 }
 
-pub(super) fn open(client: Client, _: &GroupKind, resource: &Resource, scope: &Scope) -> ObjectEvents<Document> {
-    documents(client, resource, scope, labels::APP_NAME)
+pub(super) fn open(
+    cache: DocumentCache,
+) -> impl Fn(Client, &GroupKind, &Resource, &Scope) -> ObjectEvents<Document> + Send + Sync + 'static {
+    move |client, _, resource, scope| documents(client, resource, scope, labels::APP_NAME, cache.clone())
 }
 
 /// Returns true if the watches select an object.
@@ -67,10 +72,11 @@ fn owner(object: &Object<Document>) -> Option<NamespacedName> {
     Some(NamespacedName::new(object.labels.get(labels::APP_NAMESPACE)?, name))
 }
 
-/// Returns the Applications that share an object.
+/// Returns the Applications that share an object. Those of an object that is not held look at it in their next pass.
 fn sharers(object: &Object<Document>) -> Vec<NamespacedName> {
     // Few objects are shared, and parsing takes longer than the search.
-    if !object.projection.as_str().contains(labels::SHARED_BY) {
+    let text = object.projection.text();
+    if !text.is_some_and(|text| text.contains(labels::SHARED_BY)) {
         return Vec::new();
     }
     let value = object.to_value("", "").unwrap_or_default();

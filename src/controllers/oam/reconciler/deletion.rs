@@ -35,7 +35,7 @@ impl Pass<'_> {
             return Ok(End::Gone);
         }
         phase::DELETING.clone_into(&mut self.status.phase);
-        let (policies, components) = self.policies_of_deletion().await?;
+        let (policies, components) = self.policies_of_deletion()?;
         let progress = self.collect(&policies, &components, Mark::All).await?;
         if let Progress::Waiting { message } = progress {
             conditions::deleting(&mut self.status, &message, self.now);
@@ -65,8 +65,8 @@ impl Pass<'_> {
 
     /// Returns the policies and components by which an Application is deleted. If its policies are invalid, those of its
     /// revision decide: they may keep objects.
-    async fn policies_of_deletion(&self) -> Result<(Policies, Vec<Component>), Stop> {
-        let latest = self.latest_revision().await?;
+    fn policies_of_deletion(&self) -> Result<(Policies, Vec<Component>), Stop> {
+        let latest = self.latest_revision()?;
         let deployed = latest.map(|latest| latest.contents.application.spec.clone());
         let release = self.app.annotations().contains_key(labels::PUBLISH_VERSION);
         let candidates = match release {

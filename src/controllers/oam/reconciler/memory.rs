@@ -8,19 +8,22 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::api::NamespacedName;
-use crate::api::oam::ApplicationRevisionSpec;
+use crate::budget::{Budget, Reservation};
 use crate::controllers::oam::render::cache_key::CacheKey;
 use crate::controllers::oam::render::component::Rendered;
 use crate::controllers::oam::render::health::Health;
+use crate::controllers::oam::revisions::Packed;
 
-/// Size of all rendered objects that are remembered.
-const MAX_RENDERED_BYTES: usize = 64 * 1024 * 1024;
 /// Time after which the same warning is published again.
 const WARNING_INTERVAL: Duration = Duration::from_mins(10);
 
-/// The memories of all Applications.
-#[derive(Default)]
+/// Memory of an entry besides its texts.
+const ENTRY_BYTES: usize = 256;
+
+/// The memories of all Applications. Each namespace has a share of the budget. What exceeds it is computed or read again
+/// in the next pass.
 pub struct Memories {
+    budget: Budget,
     applications: Mutex<HashMap<NamespacedName, Arc<Mutex<Memory>>>>,
     rendered: Mutex<RenderCache>,
 }
@@ -30,13 +33,15 @@ pub struct Memories {
 pub struct Memory {
     /// Health by component, with the key of what it was computed from.
     pub health: HashMap<String, (CacheKey, Health)>,
-    /// Contents of the current revision, with its resource version.
-    pub revision: Option<(String, Arc<ApplicationRevisionSpec>)>,
+    /// The current revision.
+    pub revision: Option<Arc<Packed>>,
     /// The generation for which the workflow ran once more, to record objects.
     pub restarted: Option<i64>,
     /// Values of the workflow as stored.
     pub values: Option<super::values::Stored>,
     warnings: HashMap<String, (String, Instant)>,
+    /// Memory of all that can be forgotten.
+    reserved: Option<Reservation>,
 }
 
 impl Memory {
@@ -51,6 +56,36 @@ impl Memory {
         true
     }
 
+    /// Returns the memory of what can be forgotten.
+    fn bytes(&self) -> u64 {
+        let health = self.health.iter().map(|(name, (_, health))| {
+            let details = health.details.iter().map(|(label, text)| label.len() + text.len());
+            ENTRY_BYTES + name.len() + health.message.len() + details.sum::<usize>()
+        });
+        let values = self.values.as_ref().map_or(0, super::values::Stored::bytes);
+        let revision = self.revision.as_ref().map_or(0, |revision| revision.packed_bytes());
+        (health.sum::<usize>() + values) as u64 + revision
+    }
+
+    /// Reserves what the Application takes now, or forgets it.
+    fn settle(&mut self, budget: &Budget, namespace: &str) {
+        let bytes = self.bytes();
+        if self
+            .reserved
+            .as_ref()
+            .is_some_and(|reserved| reserved.amount() == bytes)
+        {
+            return;
+        }
+        self.reserved = None;
+        self.reserved = budget.try_share(namespace, bytes);
+        if self.reserved.is_none() {
+            self.health = HashMap::new();
+            self.revision = None;
+            self.values = None;
+        }
+    }
+
     /// Forgets warnings after a success, so that the next failure is published at once.
     pub fn succeeded_if(&mut self, has_succeeded: bool) {
         if has_succeeded {
@@ -60,6 +95,23 @@ impl Memory {
 }
 
 impl Memories {
+    #[must_use]
+    pub fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            applications: Mutex::default(),
+            rendered: Mutex::default(),
+        }
+    }
+
+    /// Reserves what a pass has remembered, or forgets it if the namespace has no share left.
+    pub fn settle(&self, application: &NamespacedName) {
+        let memory = self.applications.lock().get(application).cloned();
+        if let Some(memory) = memory {
+            memory.lock().settle(&self.budget, &application.namespace);
+        }
+    }
+
     pub fn of(&self, application: &NamespacedName) -> Arc<Mutex<Memory>> {
         Arc::clone(self.applications.lock().entry(application.clone()).or_default())
     }
@@ -80,23 +132,24 @@ impl Memories {
         key: CacheKey,
         rendered: &Arc<Rendered>,
     ) {
-        self.rendered.lock().insert(application, component, key, rendered);
+        self.rendered
+            .lock()
+            .insert(&self.budget, application, component, key, rendered);
     }
 }
 
-/// Rendered components. When they take too much memory, the half that was used longest ago is forgotten.
+/// Rendered components. When those of a namespace exceed its share, the half that was used longest ago is forgotten.
 #[derive(Default)]
 struct RenderCache {
     components: HashMap<NamespacedName, HashMap<String, Entry>>,
-    bytes: usize,
     clock: u64,
 }
 
 struct Entry {
     key: CacheKey,
     rendered: Arc<Rendered>,
-    bytes: usize,
     used: u64,
+    _memory: Reservation,
 }
 
 impl RenderCache {
@@ -110,48 +163,58 @@ impl RenderCache {
         Some(Arc::clone(&entry.rendered))
     }
 
-    fn insert(&mut self, application: &NamespacedName, component: &str, key: CacheKey, rendered: &Arc<Rendered>) {
-        let bytes = size(rendered);
-        if bytes > MAX_RENDERED_BYTES / 8 {
-            return;
-        }
+    fn insert(
+        &mut self,
+        budget: &Budget,
+        application: &NamespacedName,
+        component: &str,
+        key: CacheKey,
+        rendered: &Arc<Rendered>,
+    ) {
+        self.remove(application, component);
+        let bytes = (ENTRY_BYTES + size(rendered)) as u64;
+        let memory = budget.try_share(&application.namespace, bytes).or_else(|| {
+            self.forget_oldest(&application.namespace);
+            budget.try_share(&application.namespace, bytes)
+        });
+        let Some(memory) = memory else { return };
         self.clock += 1;
         let entry = Entry {
             key,
             rendered: Arc::clone(rendered),
-            bytes,
             used: self.clock,
+            _memory: memory,
         };
         let components = self.components.entry(application.clone()).or_default();
-        let old = components.insert(component.to_owned(), entry);
-        self.bytes = (self.bytes + bytes).saturating_sub(old.map_or(0, |old| old.bytes));
-        if self.bytes > MAX_RENDERED_BYTES {
-            self.forget_oldest();
+        components.insert(component.to_owned(), entry);
+    }
+
+    fn remove(&mut self, application: &NamespacedName, component: &str) {
+        if let Some(components) = self.components.get_mut(application) {
+            components.remove(component);
         }
     }
 
     fn forget(&mut self, application: &NamespacedName) {
-        let removed = self.components.remove(application).unwrap_or_default();
-        self.bytes = self
-            .bytes
-            .saturating_sub(removed.values().map(|entry| entry.bytes).sum());
+        self.components.remove(application);
     }
 
-    fn forget_oldest(&mut self) {
-        let mut times: Vec<u64> = self
-            .components
-            .values()
-            .flat_map(|components| components.values().map(|entry| entry.used))
-            .collect();
+    fn forget_oldest(&mut self, namespace: &str) {
+        let of_namespace = self.components.iter().filter(|(name, _)| name.namespace == namespace);
+        let entries = of_namespace.flat_map(|(_, components)| components.values());
+        let mut times: Vec<u64> = entries.map(|entry| entry.used).collect();
+        if times.is_empty() {
+            return;
+        }
         let middle = times.len() / 2;
         let (_, median, _) = times.select_nth_unstable(middle);
         let median = *median;
-        self.components.retain(|_, components| {
-            components.retain(|_, entry| entry.used > median);
+        self.components.retain(|name, components| {
+            if name.namespace == namespace {
+                components.retain(|_, entry| entry.used > median);
+            }
             !components.is_empty()
         });
-        let entries = self.components.values().flat_map(HashMap::values);
-        self.bytes = entries.map(|entry| entry.bytes).sum();
     }
 }
 
@@ -182,19 +245,58 @@ mod tests {
 
     #[test]
     fn rendered_components_are_bounded_and_the_ones_used_last_are_kept() {
-        let memories = Memories::default();
+        let budget = Budget::new("test", 64 << 20);
+        let memories = Memories::new(budget.clone());
         let app = |index: usize| NamespacedName::new("team", format!("app-{index}"));
         let object = rendered(1 << 20);
         for index in 0..20 {
             memories.remember_rendered(&app(index), "web", [0; 32], &object);
             assert!(memories.rendered(&app(0), "web", &[0; 32]).is_some(), "{index}");
         }
-        assert!(memories.rendered.lock().bytes <= MAX_RENDERED_BYTES);
+        assert!(budget.used() <= budget.limit() / 2);
         assert!(memories.rendered(&app(1), "web", &[0; 32]).is_none());
         assert!(memories.rendered(&app(19), "web", &[0; 32]).is_some());
         assert!(memories.rendered(&app(19), "web", &[1; 32]).is_none());
         (0..20).for_each(|index| memories.forget(&app(index)));
-        assert_eq!(memories.rendered.lock().bytes, 0);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_namespace_with_large_results_forgets_its_own_and_not_those_of_others() {
+        let memories = Memories::new(Budget::new("test", 64 << 20));
+        let honest = NamespacedName::new("honest", "shop");
+        memories.remember_rendered(&honest, "web", [0; 32], &rendered(1 << 10));
+        for index in 0..100 {
+            let app = NamespacedName::new("greedy", format!("app-{index}"));
+            memories.remember_rendered(&app, "web", [0; 32], &rendered(1 << 20));
+        }
+        assert!(memories.rendered(&honest, "web", &[0; 32]).is_some());
+        let newcomer = NamespacedName::new("newcomer", "shop");
+        memories.remember_rendered(&newcomer, "web", [0; 32], &rendered(1 << 20));
+        assert!(memories.rendered(&newcomer, "web", &[0; 32]).is_some());
+    }
+
+    #[test]
+    fn what_a_pass_remembers_is_reserved_and_forgotten_beyond_the_share() {
+        let budget = Budget::new("test", 4 << 10);
+        let memories = Memories::new(budget.clone());
+        let app = NamespacedName::new("team", "shop");
+        let health = |length: usize| {
+            let health = Health {
+                message: "x".repeat(length),
+                ..Health::default()
+            };
+            ([0; 32], health)
+        };
+        memories.of(&app).lock().health.insert("web".to_owned(), health(100));
+        memories.settle(&app);
+        assert_eq!(budget.used(), (ENTRY_BYTES + 103) as u64);
+        let memory = memories.of(&app);
+        memory.lock().restarted = Some(3);
+        memory.lock().health.insert("db".to_owned(), health(3 << 10));
+        memories.settle(&app);
+        assert!(memory.lock().health.is_empty());
+        assert_eq!((memory.lock().restarted, budget.used()), (Some(3), 0));
     }
 
     #[tokio::test(start_paused = true)]

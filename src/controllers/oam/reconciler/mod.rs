@@ -42,6 +42,7 @@ use super::objects::{Autoscalers, Objects};
 use super::start::MASTER_SHARD;
 use super::{Options, Shard};
 use crate::api::oam::{Application, labels};
+use crate::budget::Budgets;
 use crate::cue::Evaluator;
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::EventPublisher;
@@ -62,6 +63,7 @@ const VERSION_REQUIRED: &str = "app.oam.dev/controller-version-require";
 /// The reconciler of Applications.
 pub struct Reconciler {
     pub client: Client,
+    pub budgets: Budgets,
     pub options: Options,
     pub caches: Caches,
     pub definitions: DefinitionCaches,
@@ -97,7 +99,11 @@ impl Reconcile for Reconciler {
                 return Ok(Action::Done);
             };
             match cached {
-                Cached::Object(app) if self.is_ours(&app) => Pass::new(self, &key.name, &app).run().await,
+                Cached::Object(app) if self.is_ours(&app) => {
+                    let result = Pass::new(self, &key.name, &app).run().await;
+                    self.memories.settle(&key.name);
+                    result
+                }
                 // An invalid one has been logged.
                 Cached::Object(_) | Cached::Invalid { .. } => {
                     self.objects.unsubscribe(&key.name);

@@ -17,10 +17,12 @@ use super::record::TAKEN_RETRY;
 use super::revision::Current;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationStatus, AppliedResource, labels};
+use crate::budget::Reservation;
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::{
     Parsed, Unsupported, unsupported_application, unsupported_definitions, unsupported_trackers,
 };
+use crate::controllers::oam::revisions::Packed;
 use crate::controllers::oam::trackers::{AppIdentity, Inventory, ResourceKey};
 use crate::controllers::oam::workflow::State;
 use crate::runtime::controller::{Action, ReconcileError};
@@ -50,6 +52,10 @@ pub(super) struct Pass<'a> {
     /// The status to write.
     pub(super) status: ApplicationStatus,
     pub(super) inventory: Inventory,
+    /// The revision that the status names, or the reason why it can't be read.
+    pub(super) latest: Result<Option<Arc<Packed>>, Failure>,
+    /// Memory of what is decoded.
+    pub(super) decoded: Vec<Reservation>,
     pub(super) memory: Arc<Mutex<Memory>>,
     pub(super) events: Vec<Event>,
     /// Objects as written in this pass.
@@ -94,6 +100,8 @@ impl<'a> Pass<'a> {
             status: app.status.clone().unwrap_or_default(),
             app: app.clone(),
             inventory: Inventory::default(),
+            latest: Ok(None),
+            decoded: Vec::new(),
             memory: reconciler.memories.of(name),
             events: Vec::new(),
             written: HashMap::new(),
@@ -177,13 +185,13 @@ impl<'a> Pass<'a> {
     }
 
     async fn steps(&mut self) -> Result<End, Stop> {
-        self.load_trackers()?;
+        self.load().await?;
         self.check_support()?;
         self.subscribe().await;
         if self.app.metadata.deletion_timestamp.is_some() {
             return self.delete().await;
         }
-        let latest = self.latest_revision().await?;
+        let latest = self.latest_revision()?;
         let parsed = self.parse(latest.as_ref());
         if let Ok(parsed) = &parsed {
             let unsupported = unsupported_definitions(&parsed.components);
@@ -216,14 +224,6 @@ impl<'a> Pass<'a> {
         Err(Failure::synced("FailedApply", message)
             .retried_after(TAKEN_RETRY)
             .into())
-    }
-
-    fn load_trackers(&mut self) -> Result<(), Failure> {
-        let identity = self.identity();
-        let trackers = self.reconciler.caches.trackers_of(self.name);
-        let inventory = trackers.and_then(|trackers| Inventory::of(&identity, trackers));
-        self.inventory = inventory.map_err(|error| Failure::synced("FailedGC", error.to_string()))?;
-        Ok(())
     }
 
     pub(super) fn identity(&self) -> AppIdentity {

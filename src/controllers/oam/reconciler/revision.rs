@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
-use kube::api::PostParams;
-use kube::{Api, ResourceExt};
+use kube::api::{GetParams, PostParams};
+use kube::core::Request;
+use kube::{Api, Resource, ResourceExt};
 
 use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
+use super::record::SMALL_BYTES;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationRevision, ApplicationRevisionSpec, LatestRevision, labels};
+use crate::budget::Reservation;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::parse::{Definitions, Parsed, parse, strict_violations};
 use crate::controllers::oam::render::release::Release;
 use crate::controllers::oam::revisions::{
-    Candidate, Decision, Recorded, compress, decide, expand, hash, is_release_of, metadata, names,
-    recorded_application, refreshed,
+    Candidate, Decision, Packed, Recorded, RevisionError, can_match, compress, decide, expand, hash, is_release_of,
+    is_same, metadata, names, recorded_application, refreshed,
 };
 use crate::runtime::kube_client::call;
 use crate::runtime::watch::Cached;
@@ -22,6 +25,7 @@ use crate::runtime::watch::Cached;
 /// A revision with its expanded contents.
 #[derive(Clone, Debug)]
 pub(super) struct Revision {
+    /// Without its contents.
     pub(super) object: Arc<ApplicationRevision>,
     pub(super) contents: Arc<ApplicationRevisionSpec>,
 }
@@ -47,46 +51,95 @@ impl Current {
 }
 
 impl Pass<'_> {
-    /// Returns the revision that the status names. It may be newer than the cache.
-    pub(super) async fn latest_revision(&self) -> Result<Option<Revision>, Stop> {
-        let Some(latest) = self
-            .status
-            .latest_revision
-            .as_ref()
-            .filter(|latest| names::is_revision_of(&self.name.name, &latest.name))
-        else {
+    /// Reads the revision that the status names, unless an earlier pass has. It may be newer than the cache.
+    pub(super) async fn read_latest(&self) -> Result<Option<Arc<Packed>>, Failure> {
+        let latest = self.status.latest_revision.as_ref();
+        let Some(latest) = latest.filter(|latest| names::is_revision_of(&self.name.name, &latest.name)) else {
             return Ok(None);
         };
         let name = NamespacedName::new(&self.name.namespace, &latest.name);
         let cached = self.reconciler.caches.revisions.get(&name);
-        let object = match cached.as_ref().and_then(Cached::object) {
-            Some(object) => Some(Arc::clone(object)),
-            None => {
-                let found = call(self.revisions().get_opt(&latest.name)).await;
-                let found =
-                    found.map_err(|error| Failure::new(conditions::REVISION, "FailedRevision", error.to_string()))?;
-                found.map(Arc::new)
-            }
-        };
-        object.map(|object| self.expand(object)).transpose().map_err(Stop::from)
+        let version = cached
+            .as_ref()
+            .and_then(|cached| cached.meta().resource_version.as_deref());
+        let known = self.memory.lock().revision.clone();
+        if let Some(known) = known.filter(|known| known.name == latest.name && Some(known.version.as_str()) == version)
+        {
+            return Ok(Some(known));
+        }
+        let read = self.read(&latest.name).await?.map(Arc::new);
+        self.memory.lock().revision.clone_from(&read);
+        Ok(read)
     }
 
-    fn expand(&self, object: Arc<ApplicationRevision>) -> Result<Revision, Failure> {
-        let version = object.resource_version().unwrap_or_default();
-        let known = self.memory.lock().revision.clone();
-        let contents = match known.filter(|(known, _)| *known == version) {
-            Some((_, contents)) => contents,
-            None => {
-                let contents = expand(&object.spec).map_err(|error| {
-                    let message = format!("applicationrevision {}: {error}", object.name_any());
-                    Failure::new(conditions::REVISION, "FailedRevision", message)
-                })?;
-                let contents = Arc::new(contents.into_owned());
-                self.memory.lock().revision = Some((version, Arc::clone(&contents)));
-                contents
+    /// Reads a revision. Parsing waits until there is memory for it.
+    async fn read(&self, name: &str) -> Result<Option<Packed>, Failure> {
+        let path = ApplicationRevision::url_path(&(), Some(&self.name.namespace));
+        let request = Request::new(path).get(name, &GetParams::default());
+        let request = request.map_err(|error| failed(error.to_string()))?;
+        match call(self.reconciler.client.request_text(request)).await {
+            Ok(text) => {
+                let packed = Packed::of_text(&text).map_err(|error| undecodable(name, &error))?;
+                Ok(Some(packed))
+            }
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+
+    /// Returns the revision that the status names. Its memory is reserved.
+    pub(super) fn latest_revision(&self) -> Result<Option<Revision>, Failure> {
+        let latest = self.latest.as_ref().map_err(Clone::clone)?;
+        latest.as_ref().map(|packed| unpack(packed)).transpose()
+    }
+
+    /// Reads a revision other than the latest one. Its memory is reserved without waiting, since the pass holds some.
+    async fn older_revision(&self, name: &str) -> Result<Option<(Revision, Option<Reservation>)>, Failure> {
+        let Some(packed) = self.read(name).await? else {
+            return Ok(None);
+        };
+        let memory = match packed.unpacked_bytes() {
+            0..=SMALL_BYTES => None,
+            bytes => {
+                let memory = &self.reconciler.budgets.memory;
+                let memory = memory.try_reserve_more(&self.name.namespace, bytes);
+                let refused = || failed(format!("no memory available for applicationrevision {name}, retrying"));
+                Some(memory.ok_or_else(refused)?)
             }
         };
-        Ok(Revision { object, contents })
+        Ok(Some((unpack(&packed)?, memory)))
+    }
+
+    /// Returns a revision as it was written, and remembers it for the next pass.
+    fn written(&self, mut object: ApplicationRevision, is_created: bool) -> Result<Revision, Failure> {
+        self.reconciler.caches.assume_revision(&object, is_created);
+        let packed = Packed::of(&object).map_err(|error| undecodable(&object.name_any(), &error))?;
+        self.memory.lock().revision = Some(Arc::new(packed));
+        let spec = std::mem::take(&mut object.spec);
+        let contents = match spec.compression.is_empty() {
+            true => spec,
+            false => expand(&spec)
+                .map_err(|error| undecodable(&object.name_any(), &error))?
+                .into_owned(),
+        };
+        Ok(Revision {
+            object: Arc::new(object),
+            contents: Arc::new(contents),
+        })
+    }
+
+    /// Remembers the latest revision after a write of its status.
+    pub(super) fn status_written(&self, object: &ApplicationRevision) {
+        self.reconciler.caches.assume_revision(object, false);
+        let mut memory = self.memory.lock();
+        let is_known = memory
+            .revision
+            .as_ref()
+            .is_some_and(|known| known.name == object.name_any());
+        // Otherwise the next pass reads it.
+        if is_known && let Ok(packed) = Packed::of(object) {
+            memory.revision = Some(Arc::new(packed));
+        }
     }
 
     /// Parses the Application: from live definitions, or from the latest revision if that is the version it publishes.
@@ -165,7 +218,7 @@ impl Pass<'_> {
     async fn choose(&mut self, latest: Option<Revision>, contents: ApplicationRevisionSpec) -> Result<Revision, Stop> {
         let hash = hash(&contents);
         let hash = hash.map_err(|error| Failure::new(conditions::REVISION, "FailedRevision", error.to_string()))?;
-        let decision = self.decide_revision(latest.as_ref(), &contents, &hash)?;
+        let decision = self.decide_revision(latest.as_ref(), &contents, &hash).await?;
         let (name, number) = match (decision, latest) {
             (Decision::Unchanged, Some(latest)) => return self.refresh(latest, &contents).await,
             (Decision::Unchanged, None) => (names::revision_name(&self.name.name, 1), 1),
@@ -173,12 +226,15 @@ impl Pass<'_> {
         };
         let name_in_namespace = NamespacedName::new(&self.name.namespace, &name);
         let cached = self.reconciler.caches.revisions.get(&name_in_namespace);
-        let object = match cached.as_ref().and_then(Cached::object) {
-            Some(existing) if self.owns(existing.owner_references()) => Arc::clone(existing),
+        let revision = match cached.as_ref().and_then(Cached::object) {
+            Some(existing) if self.owns(existing.owner_references()) => {
+                let (revision, memory) = self.older_revision(&name).await?.ok_or(Stop::Stale)?;
+                self.decoded.extend(memory);
+                revision
+            }
             Some(_) => return Err(taken(&name).into()),
             None => self.create_revision(&name, &hash, contents).await?,
         };
-        let revision = self.expand(object)?;
         let recorded_hash = revision.object.labels().get(labels::APP_REVISION_HASH);
         self.status.latest_revision = Some(LatestRevision {
             name,
@@ -191,7 +247,7 @@ impl Pass<'_> {
         Ok(revision)
     }
 
-    fn decide_revision(
+    async fn decide_revision(
         &self,
         latest: Option<&Revision>,
         contents: &ApplicationRevisionSpec,
@@ -214,18 +270,25 @@ impl Pass<'_> {
         let others = others
             .into_iter()
             .filter(|revision| latest.is_none_or(|latest| latest.object.name_any() != revision.name_any()));
-        let mut revisions: Vec<Revision> = latest.cloned().into_iter().collect();
-        for object in others {
-            // One that can't be read is no candidate, and keeps its name.
-            let contents = expand(&object.spec)
-                .map(std::borrow::Cow::into_owned)
-                .unwrap_or_default();
-            revisions.push(Revision {
-                object,
-                contents: Arc::new(contents),
-            });
+        let others: Vec<_> = others.map(|revision| (revision.name_any(), revision)).collect();
+        let unlike = ApplicationRevisionSpec::default();
+        let mut recorded: Vec<_> = latest.map(Revision::recorded).into_iter().collect();
+        for (name, revision) in &others {
+            let mut other = Recorded {
+                name,
+                hash: revision.hash(),
+                publish_version: revision.publish_version(),
+                spec: &unlike,
+            };
+            // One at a time is in memory. One that can't be read is no candidate, and keeps its name.
+            if can_match(other.publish_version, other.hash, &candidate)
+                && let Some((found, _memory)) = self.older_revision(name).await?
+                && is_same(&found.recorded(), &candidate)
+            {
+                other.spec = contents;
+            }
+            recorded.push(other);
         }
-        let recorded: Vec<_> = revisions.iter().map(Revision::recorded).collect();
         Ok(decide(&self.name.name, status, candidate, &recorded))
     }
 
@@ -234,7 +297,7 @@ impl Pass<'_> {
         name: &str,
         hash: &str,
         contents: ApplicationRevisionSpec,
-    ) -> Result<Arc<ApplicationRevision>, Stop> {
+    ) -> Result<Revision, Stop> {
         let failed =
             |message: String| Failure::new(conditions::REVISION, "FailedRevision", message).in_phase(phase::RENDERING);
         let spec = compress(contents, self.reconciler.options.revision_format);
@@ -250,11 +313,7 @@ impl Pass<'_> {
         let created = call(self.revisions().create(&parameters, &revision)).await;
         self.reconciler.metrics.count_write("create", "ApplicationRevision");
         match created {
-            Ok(created) => {
-                let created = Arc::new(created);
-                self.reconciler.caches.assume_revision(&created);
-                Ok(created)
-            }
+            Ok(created) => Ok(self.written(created, true)?),
             Err(error) if error.is_conflict() => {
                 let found = call(self.revisions().get_opt(name)).await;
                 let found = found.map_err(|error| failed(error.to_string()))?;
@@ -288,14 +347,7 @@ impl Pass<'_> {
         .await;
         self.reconciler.metrics.count_write("update", "ApplicationRevision");
         match written {
-            Ok(written) => {
-                let written = Arc::new(written);
-                self.reconciler
-                    .caches
-                    .revisions
-                    .assume(Cached::Object(Arc::clone(&written)));
-                Ok(self.expand(written)?)
-            }
+            Ok(written) => Ok(self.written(written, false)?),
             Err(error) if error.is_conflict() => Err(Stop::Stale),
             Err(error) => Err(failed(error.to_string()).into()),
         }
@@ -304,6 +356,22 @@ impl Pass<'_> {
     pub(super) fn revisions(&self) -> Api<ApplicationRevision> {
         Api::namespaced(self.reconciler.client.clone(), &self.name.namespace)
     }
+}
+
+fn unpack(packed: &Packed) -> Result<Revision, Failure> {
+    let (object, contents) = packed.unpack().map_err(|error| undecodable(&packed.name, &error))?;
+    Ok(Revision {
+        object: Arc::new(object),
+        contents: Arc::new(contents),
+    })
+}
+
+fn failed(message: String) -> Failure {
+    Failure::new(conditions::REVISION, "FailedRevision", message)
+}
+
+fn undecodable(name: &str, error: &RevisionError) -> Failure {
+    failed(format!("applicationrevision {name}: {error}"))
 }
 
 fn taken(name: &str) -> Failure {

@@ -16,6 +16,9 @@ use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::workflow::{InvalidStore, Store};
 use crate::runtime::kube_client::call;
 
+/// Maximum memory of parsed values, in relation to their text.
+const PARSED: usize = 16;
+
 /// The data of the ConfigMap as last read or written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
@@ -23,6 +26,14 @@ pub struct Stored {
     data: BTreeMap<String, String>,
     /// The values, with counters that are not worth a write.
     store: Store,
+}
+
+impl Stored {
+    /// Returns the memory that it takes, with the parsed values.
+    pub(super) fn bytes(&self) -> usize {
+        let texts = self.data.iter().map(|(name, text)| name.len() + text.len());
+        PARSED * texts.sum::<usize>()
+    }
 }
 
 impl Pass<'_> {

@@ -176,7 +176,10 @@ impl Pass<'_> {
             .metrics
             .count_write("patch", "ApplicationRevision/status");
         match written {
-            Ok(_) => Ok(()),
+            Ok(written) => {
+                self.status_written(&written);
+                Ok(())
+            }
             // Deleted, or named by a version that has no revision.
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => {

@@ -93,9 +93,14 @@ fn is_unchanged(current: &Recorded<'_>, candidate: &Candidate<'_>) -> bool {
     }
 }
 
-/// Compares all contents. Hashes of KubeVela can't be compared with ours.
-fn is_same(revision: &Recorded<'_>, candidate: &Candidate<'_>) -> bool {
-    revision.publish_version == candidate.publish_version
-        && (!is_own_hash(revision.hash) || revision.hash == candidate.hash)
-        && has_same_contents(revision.spec, candidate.spec)
+/// Returns true if a revision has the contents of the candidate. Hashes of KubeVela can't be compared with ours.
+#[must_use]
+pub fn is_same(revision: &Recorded<'_>, candidate: &Candidate<'_>) -> bool {
+    can_match(revision.publish_version, revision.hash, candidate) && has_same_contents(revision.spec, candidate.spec)
+}
+
+/// Returns true unless a revision with this version and hash differs from the candidate, whatever its contents are.
+#[must_use]
+pub fn can_match(publish_version: Option<&str>, hash: &str, candidate: &Candidate<'_>) -> bool {
+    publish_version == candidate.publish_version && (!is_own_hash(hash) || hash == candidate.hash)
 }

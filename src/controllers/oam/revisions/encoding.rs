@@ -13,7 +13,7 @@ const PLAIN_BYTES: usize = 1 << 20;
 const MAX_COMPRESSED_BYTES: usize = (14 << 20) / 10;
 
 /// Maximum size of decompressed JSON. Parsed, it takes up to about 16 times as much memory.
-const MAX_EXPANDED_BYTES: usize = 8 << 20;
+pub(super) const MAX_EXPANDED_BYTES: usize = 8 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RevisionError {

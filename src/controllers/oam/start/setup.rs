@@ -34,14 +34,15 @@ pub fn setup(
     let Source::Cluster(client) = &context.source else {
         return None;
     };
-    let caches = Caches::default();
+    let cache_budget = context.budgets.quarter("oam_caches");
+    let caches = Caches::new(cache_budget.clone());
     let definition_caches = DefinitionCaches::new(options.namespace.as_deref(), &options.definition_namespace);
     let handler = EventHandler {
         queue: context.queue.clone(),
         applications: caches.applications.clone(),
     };
     let on_objects = handler.clone();
-    let objects = Objects::new(client.clone(), options.resync_period, move |name| {
+    let objects = Objects::with_budget(client.clone(), options.resync_period, cache_budget, move |name| {
         on_objects.on_objects(&name);
     });
     metrics.set_objects(&objects);
@@ -64,6 +65,7 @@ pub fn setup(
     };
     let reconciler = Reconciler {
         client: client.clone(),
+        budgets: context.budgets.clone(),
         options: options.clone(),
         caches: caches.clone(),
         definitions: definition_caches.clone(),
@@ -75,7 +77,7 @@ pub fn setup(
         autoscalers: Autoscalers::default(),
         stopping: context.stopping.clone(),
         fights: Mutex::new(Fights::new(options.resync_period)),
-        memories: Memories::default(),
+        memories: Memories::new(context.budgets.quarter("oam_results")),
         cluster_version: OnceCell::new(),
     };
     let mut classes = vec![Class {

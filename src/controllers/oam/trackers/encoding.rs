@@ -24,6 +24,12 @@ const MAX_DECODED_BYTES: usize = 32 << 20;
 /// Maximum number of entries. Each takes memory of its own beside its text.
 const MAX_ENTRIES: usize = 20_000;
 
+/// Size of JSON from which on it is compressed in memory.
+const PACKED_BYTES: usize = 4 << 10;
+
+/// Size of the JSON of a short entry.
+const ENTRY_BYTES: u64 = 48;
+
 /// A list of managed resources for the spec of a tracker.
 #[derive(Debug, Default, PartialEq)]
 pub struct Encoded {
@@ -132,6 +138,30 @@ pub fn decode(spec: &ResourceTrackerSpec) -> Result<Vec<ManagedResource>, Decode
     let json = spec.compression.decode(MAX_DECODED_BYTES)?;
     let Entries(entries) = serde_json::from_slice(&json)?;
     Ok(entries)
+}
+
+/// Compresses the entries of a tracker that stays in memory, if they are large. Returns the size of their JSON.
+pub fn pack(spec: &mut ResourceTrackerSpec) -> u64 {
+    if !spec.compression.is_empty() {
+        // `decode` does not read them.
+        spec.managed_resources = Vec::new();
+        // What can't be decompressed fails when it is decoded.
+        return spec.compression.decoded_size(MAX_DECODED_BYTES).unwrap_or_default();
+    }
+    let json = serde_json::to_vec(&spec.managed_resources).unwrap_or_default();
+    let is_large = json.len() >= PACKED_BYTES && spec.managed_resources.len() <= MAX_ENTRIES;
+    if is_large && let Ok(compression) = Compressed::encode(Format::Zstd, &json) {
+        spec.compression = compression;
+        spec.managed_resources = Vec::new();
+    }
+    json.len() as u64
+}
+
+/// Returns the memory that entries take while they are decoded, by the size of their JSON.
+#[must_use]
+pub fn decoded_bytes(json_bytes: u64) -> u64 {
+    let entries = (json_bytes / ENTRY_BYTES).min(MAX_ENTRIES as u64);
+    2 * json_bytes + entries * size_of::<ManagedResource>() as u64
 }
 
 /// A list of at most [`MAX_ENTRIES`], or null, as Go encodes an empty one.

@@ -21,6 +21,8 @@ pub enum ResolveError {
     Discovery(String),
     #[error("no result of API discovery within {}s", DEADLINE.as_secs())]
     Timeout,
+    #[error("API group {0} is unavailable: its API server does not respond")]
+    Group(String),
 }
 
 /// Requests for a discovery. They are numbered from 1; a discovery serves all requests made before it started.
@@ -60,7 +62,10 @@ impl<U, K> Shared<U, K> {
         match &self.kinds.read().served {
             ServedKinds::Pending => Err(ResolveError::Timeout),
             ServedKinds::Failed(error) => Err(ResolveError::Discovery(error.clone())),
-            ServedKinds::Known(served) => Ok(served.get(kind).cloned()),
+            ServedKinds::Known(served) => match served.get(kind) {
+                None if !served.is_complete(&kind.group) => Err(ResolveError::Group(kind.group.to_string())),
+                resource => Ok(resource.cloned()),
+            },
         }
     }
 }
@@ -70,7 +75,7 @@ impl<U, K> WatchManager<U, K> {
     /// most once every 10 seconds for all callers together. Needs [`WatchManager::run`].
     ///
     /// # Errors
-    /// Discovery fails or takes too long.
+    /// Discovery fails or takes too long, or the group of the kind could not be asked.
     pub async fn resolve(&self, kind: &GroupKind) -> Result<Option<Resource>, ResolveError> {
         let shared = &self.shared;
         if let known @ Ok(Some(_)) = shared.served(kind) {
@@ -95,7 +100,7 @@ mod tests {
     use std::convert::Infallible;
     use std::future::{pending, ready};
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 
     use futures::{FutureExt, StreamExt, stream};
     use kube::Client;
@@ -112,11 +117,15 @@ mod tests {
         /// Status code of discovery.
         code: Arc<AtomicU16>,
         is_served: Arc<AtomicUsize>,
+        /// The aggregated API server of Widgets does not respond, and the API server has forgotten its answer.
+        is_stale: Arc<AtomicBool>,
         discoveries: Arc<AtomicUsize>,
     }
 
     impl Fixture {
         fn new() -> Self {
+            let is_stale = Arc::<AtomicBool>::default();
+            let stale = Arc::clone(&is_stale);
             let code = Arc::new(AtomicU16::new(200));
             let (is_served, discoveries) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
             let (answer, served, count) = (Arc::clone(&code), Arc::clone(&is_served), Arc::clone(&discoveries));
@@ -125,10 +134,11 @@ mod tests {
                     "resource": "widgets", "scope": "Cluster", "verbs": ["list", "watch"],
                     "responseKind": { "group": "example.com", "version": "v1", "kind": "Widget" },
                 });
-                let group = json!({
-                    "metadata": { "name": "example.com" },
-                    "versions": [{ "version": "v1", "resources": [widgets], "freshness": "Current" }],
-                });
+                let version = match stale.load(Ordering::Relaxed) {
+                    true => json!({ "version": "v1", "freshness": "Stale" }),
+                    false => json!({ "version": "v1", "resources": [widgets], "freshness": "Current" }),
+                };
+                let group = json!({ "metadata": { "name": "example.com" }, "versions": [version] });
                 let items = match request.uri().path() {
                     "/api" => vec![],
                     "/apis" => {
@@ -156,6 +166,7 @@ mod tests {
                 watches,
                 code,
                 is_served,
+                is_stale,
                 discoveries,
             }
         }
@@ -204,5 +215,39 @@ mod tests {
         fixture.is_served.store(1, Ordering::Relaxed);
         tokio::time::sleep(MIN_INTERVAL).await;
         assert_eq!(fixture.resolve().await, Ok(Some("widgets.example.com".to_owned())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_of_a_group_that_does_not_respond_is_not_missing() {
+        let fixture = Fixture::new();
+        fixture.is_served.store(1, Ordering::Relaxed);
+        fixture.is_stale.store(true, Ordering::Relaxed);
+        let group = "example.com".to_owned();
+        assert_eq!(fixture.resolve().await, Err(ResolveError::Group(group)));
+        fixture.is_stale.store(false, Ordering::Relaxed);
+        advance(MIN_INTERVAL).await;
+        assert_eq!(fixture.resolve().await, Ok(Some("widgets.example.com".to_owned())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_known_kind_stays_until_its_group_answers_without_it() {
+        let fixture = Fixture::new();
+        fixture.is_served.store(1, Ordering::Relaxed);
+        let widgets = Ok(Some("widgets.example.com".to_owned()));
+        assert_eq!(fixture.resolve().await, widgets);
+        // Asks for another kind, which is discovered again.
+        let discover = async || {
+            advance(MIN_INTERVAL).await;
+            let before = fixture.discoveries();
+            let _ = fixture.watches.resolve(&GroupKind::new("example.com", "Gadget")).await;
+            assert_eq!(fixture.discoveries(), before + 1);
+        };
+        fixture.is_stale.store(true, Ordering::Relaxed);
+        discover().await;
+        assert_eq!(fixture.resolve().await, widgets);
+        fixture.is_stale.store(false, Ordering::Relaxed);
+        fixture.is_served.store(0, Ordering::Relaxed);
+        discover().await;
+        assert_eq!(fixture.resolve().await, Ok(None));
     }
 }

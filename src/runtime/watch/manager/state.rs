@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{ServedKinds, WatchManager};
+use super::{ResolveError, ServedKinds, WatchManager};
 use crate::api::NamespacedName;
 use crate::runtime::watch::discovery::Resource;
 use crate::runtime::watch::handles::KindWatches;
@@ -59,6 +59,9 @@ where
             ServedKinds::Pending => return KindState::Pending,
             ServedKinds::Failed(error) => return KindState::Failed(error.clone()),
             ServedKinds::Known(served) => match served.get(kind) {
+                None if !served.is_complete(&kind.group) => {
+                    return KindState::Failed(ResolveError::Group(kind.group.to_string()).to_string());
+                }
                 None => return KindState::Unknown,
                 Some(resource) if !filter.admits(kind, resource) => return KindState::Excluded,
                 Some(resource) => resource,

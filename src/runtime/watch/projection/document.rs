@@ -1,48 +1,111 @@
 //! Whole objects, kept as compact text and parsed on demand.
 
 use std::fmt;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::Object;
 use crate::api::{Metadata, impl_resource};
+use crate::budget::{Budget, Reservation};
+
+/// Memory of an object besides its text.
+const OBJECT_BYTES: usize = 512;
 
 /// A whole object without `managedFields`, and without what does not count as a change or is the same for the whole kind:
 /// the resource version, `apiVersion` and `kind`. Lists lack the last two, and watch events have them.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Document(Box<str>);
+///
+/// Of an object of a namespace that holds too much, only a digest is kept. Clones share the text.
+#[derive(Clone)]
+pub struct Document(Arc<Text>);
+
+enum Text {
+    Whole {
+        text: Box<str>,
+        _memory: Reservation,
+    },
+    /// The digest.
+    Omitted([u8; 32]),
+}
 
 /// Objects may be Secrets.
 impl fmt::Debug for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Document({} bytes)", self.0.len())
+        write!(f, "Document({} bytes)", self.text().map_or(0, str::len))
+    }
+}
+
+impl PartialEq for Document {
+    fn eq(&self, other: &Self) -> bool {
+        match (self.text(), other.text()) {
+            (Some(text), Some(other)) => text == other,
+            _ => self.digest() == other.digest(),
+        }
     }
 }
 
 impl Document {
-    /// Returns the text, for a quick search.
+    /// Returns the text, unless it is omitted.
     #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
+    pub fn text(&self) -> Option<&str> {
+        match &*self.0 {
+            Text::Whole { text, .. } => Some(text),
+            Text::Omitted(_) => None,
+        }
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        match &*self.0 {
+            Text::Whole { text, .. } => digest(text),
+            Text::Omitted(digest) => *digest,
+        }
+    }
+}
+
+fn digest(text: &str) -> [u8; 32] {
+    Sha256::digest(text.as_bytes()).into()
+}
+
+/// Converts objects to documents, as long as their namespace has a share of the budget.
+#[derive(Clone, Debug)]
+pub struct DocumentCache {
+    pub budget: Budget,
+    /// The labels that are kept beside the document.
+    pub labels: &'static [&'static str],
+}
+
+impl DocumentCache {
+    /// Converts a response of the API server.
+    #[must_use]
+    pub fn object(&self, object: Map<String, Value>) -> Object<Document> {
+        self.convert(Whole::of(object))
+    }
+
+    pub(in crate::runtime::watch) fn convert(&self, Whole { mut meta, text }: Whole) -> Object<Document> {
+        // The text has them, and they may be large.
+        meta.owner_references = None;
+        if let Some(labels) = &mut meta.labels {
+            labels.retain(|name, _| self.labels.contains(&name.as_str()));
+        }
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        let document = match self.budget.try_share(namespace, (OBJECT_BYTES + text.len()) as u64) {
+            Some(memory) => Text::Whole { text, _memory: memory },
+            None => Text::Omitted(digest(&text)),
+        };
+        Object::new(meta, Document(Arc::new(document)))
     }
 }
 
 impl Object<Document> {
-    /// Converts a response of the API server.
-    #[must_use]
-    pub fn of(object: Map<String, Value>) -> Self {
-        let Whole { meta, document } = Whole::of(object);
-        Self::new(meta, document)
-    }
-
-    /// Returns the object as the API server sends it, without `managedFields`.
+    /// Returns the object as the API server sends it, without `managedFields`, unless it is omitted.
     #[must_use]
     pub fn to_value(&self, api_version: &str, kind: &str) -> Option<Value> {
-        let mut object: Map<String, Value> = serde_json::from_str(&self.projection.0).ok()?;
+        let mut object: Map<String, Value> = serde_json::from_str(self.projection.text()?).ok()?;
         object.insert("apiVersion".to_owned(), api_version.into());
         object.insert("kind".to_owned(), kind.into());
         let meta = object.get_mut("metadata")?.as_object_mut()?;
@@ -54,8 +117,8 @@ impl Object<Document> {
 /// An object while it is decoded.
 #[derive(Clone, Debug)]
 pub(in crate::runtime::watch) struct Whole {
-    pub(in crate::runtime::watch) meta: ObjectMeta,
-    pub(in crate::runtime::watch) document: Document,
+    meta: ObjectMeta,
+    text: Box<str>,
 }
 
 impl_resource!([] Whole, as DynamicObject, metadata_only: false, |this| &this.meta, &mut this.meta);
@@ -73,7 +136,7 @@ impl Whole {
         }
         Self {
             meta: meta.unwrap_or_default(),
-            document: Document(Value::Object(object).to_string().into_boxed_str()),
+            text: Value::Object(object).to_string().into_boxed_str(),
         }
     }
 }
@@ -102,9 +165,45 @@ mod tests {
         })
     }
 
+    fn cache(limit: u64) -> DocumentCache {
+        DocumentCache {
+            budget: Budget::new("test", limit),
+            labels: &["l"],
+        }
+    }
+
     fn object(value: Value) -> Object<Document> {
-        let Whole { meta, document } = serde_json::from_value(value).unwrap();
-        Object::new(meta, document)
+        cache(1 << 20).convert(serde_json::from_value(value).unwrap())
+    }
+
+    #[test]
+    fn a_namespace_that_holds_too_much_has_digests_that_still_show_changes() {
+        let cache = cache(64 << 10);
+        let large = |namespace: &str, name: &str, content: char| {
+            let mut object = secret("7");
+            object["metadata"]["namespace"] = json!(namespace);
+            object["metadata"]["name"] = json!(name);
+            object["metadata"]["labels"]["other"] = json!("x".repeat(1000));
+            object["data"] = json!(content.to_string().repeat(8 << 10));
+            cache.convert(serde_json::from_value(object).unwrap())
+        };
+        let held: Vec<_> = (0..9)
+            .map(|number| large("greedy", &format!("a-{number}"), 'a'))
+            .collect();
+        let whole = held.iter().filter(|object| object.to_value("v1", "Secret").is_some());
+        assert_eq!(whole.count(), 3);
+        assert!(
+            large("shop", "a", 'a').to_value("v1", "Secret").is_some(),
+            "others have their share"
+        );
+        let omitted = &held[8];
+        assert_eq!(omitted.labels.get("l"), Some("1"));
+        assert_eq!(omitted.labels.get("other"), None);
+        assert_eq!(*omitted, large("greedy", "a-8", 'a'));
+        assert_ne!(*omitted, large("greedy", "a-8", 'b'));
+        drop(held);
+        assert_eq!(cache.budget.used(), 0);
+        assert!(large("greedy", "a-8", 'a').to_value("v1", "Secret").is_some());
     }
 
     #[test]
