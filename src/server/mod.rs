@@ -4,6 +4,7 @@
 //! have reserved places: no other client can keep the kubelet from reaching them.
 
 mod connections;
+pub mod cpu_profile;
 mod health;
 mod listen;
 mod metrics_auth;
