@@ -37,7 +37,7 @@ pub use health::Check;
 pub use listen::{ListenAddress, ListenAddressError};
 pub use metrics_auth::{Authorize, Decision};
 pub use process::ProcessMetrics;
-pub use routes::{metrics_routes, probe_routes};
+pub use routes::{Info, info_routes, metrics_routes, probe_routes};
 
 /// Size limit of the request line and headers, in bytes.
 const MAX_HEADER_SIZE: usize = 16 * 1024;

@@ -43,6 +43,7 @@ impl OamFlags {
             revision_limit: count(self.application_revision_limit),
             definition_revision_limit: count(self.definition_revision_limit),
             compat_version: self.compat_version().to_owned(),
+            storage_driver: self.storage_driver(),
             versions: ControllerVersions {
                 are_required_of_applications: self.ignore_apps_without_version,
                 are_required_of_definitions: self.ignore_definitions_without_version,
@@ -109,6 +110,13 @@ impl OamFlags {
             "" => COMPAT_VERSION,
             version => version,
         }
+    }
+
+    /// Returns the storage driver, which is only shown. The environment variable wins, as in KubeVela.
+    #[must_use]
+    pub fn storage_driver(&self) -> String {
+        let variable = std::env::var("STORAGE_DRIVER").ok().filter(|driver| !driver.is_empty());
+        variable.unwrap_or_else(|| self.storage_driver.clone())
     }
 
     /// Returns the name of KubeVela's Lease for the same flags, so that only one of both leads.

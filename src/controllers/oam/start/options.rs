@@ -27,6 +27,8 @@ pub struct Options {
     pub definition_revision_limit: usize,
     /// The version of KubeVela that this controller stands for.
     pub compat_version: String,
+    /// Shown at `/info` only: there is one storage, the cluster.
+    pub storage_driver: String,
     pub versions: ControllerVersions,
     pub shard: Shard,
     pub workflow: workflow::Settings,
