@@ -85,7 +85,7 @@ impl Scene {
         let mut config = config.unwrap();
         config.default_retry = false;
         let client = Client::try_from(config).unwrap();
-        let objects = Objects::new(client.clone(), Duration::from_secs(300), |_| {});
+        let objects = Objects::new(client.clone(), Duration::from_secs(300), None, |_| {});
         tokio::spawn(objects.clone().run());
         let kinds = BTreeSet::from([GroupKind::new("", "ConfigMap")]);
         objects.subscribe(&app.name, kinds.clone());

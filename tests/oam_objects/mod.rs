@@ -39,7 +39,7 @@ impl World {
         let changed: Arc<Mutex<BTreeSet<NamespacedName>>> = Arc::default();
         let notified = Arc::clone(&changed);
         let client = client(control_plane, &namespace).await;
-        let objects = Objects::new(client, Duration::from_secs(60), move |name| {
+        let objects = Objects::new(client, Duration::from_secs(60), None, move |name| {
             notified.lock().unwrap().insert(name);
         });
         tokio::spawn(objects.clone().run());

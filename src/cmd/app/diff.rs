@@ -77,7 +77,7 @@ impl Diff {
             cluster_version: live_version(&client).await?,
         };
         let shared = non_empty(Some(&self.definitions.system_definition_namespace)).unwrap_or_default();
-        let live_objects = Objects::new(client.clone(), NO_RESYNC, |_| {});
+        let live_objects = Objects::new(client.clone(), NO_RESYNC, None, |_| {});
         // Discovers kinds. Dropping the set ends the task.
         let mut discovery = JoinSet::new();
         discovery.spawn(live_objects.clone().run());

@@ -78,6 +78,7 @@ impl Run {
             inflight: count(self.api.kube_api_inflight),
             per_second,
             burst,
+            timeouts: self.oam().map(OamFlags::request_timeouts),
         }
     }
 

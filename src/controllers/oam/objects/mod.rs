@@ -69,14 +69,24 @@ pub struct Objects {
 
 impl Objects {
     /// Creates the cache without watches. `changed` is called with the name of an Application whose objects may have
-    /// changed; it must not block.
+    /// changed; it must not block. Kinds that cannot be watched are listed every `resync`, the others every `relist`.
     #[must_use]
-    pub fn new(client: Client, resync: Duration, changed: impl Fn(NamespacedName) + Send + Sync + 'static) -> Self {
+    pub fn new(
+        client: Client,
+        resync: Duration,
+        relist: Option<Duration>,
+        changed: impl Fn(NamespacedName) + Send + Sync + 'static,
+    ) -> Self {
         let subscribers = Arc::<Subscribers>::default();
         let kind_changed = Arc::<watch::Sender<()>>::default();
         let listener = watches::listener(Arc::clone(&subscribers), Arc::clone(&kind_changed), changed);
         Self {
-            watches: WatchManager::new(client.clone(), watches::settings(resync), watches::open, listener),
+            watches: WatchManager::new(
+                client.clone(),
+                watches::settings(resync, relist),
+                watches::open,
+                listener,
+            ),
             client,
             subscribers,
             kind_changed,

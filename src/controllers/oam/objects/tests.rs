@@ -39,7 +39,7 @@ impl Fixture {
             let response = response.body(Body::from(body.to_string().into_bytes())).unwrap();
             ready(Ok::<_, Infallible>(response)).right_future()
         });
-        let objects = Objects::new(Client::new(server, "default"), Duration::from_secs(60), |_| {});
+        let objects = Objects::new(Client::new(server, "default"), Duration::from_secs(60), None, |_| {});
         tokio::spawn(objects.clone().run());
         Self {
             objects,

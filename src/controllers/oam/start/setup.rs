@@ -41,9 +41,14 @@ pub fn setup(
         applications: caches.applications.clone(),
     };
     let on_objects = handler.clone();
-    let objects = Objects::new(client.clone(), options.resync_period, move |name| {
-        on_objects.on_objects(&name);
-    });
+    let objects = Objects::new(
+        client.clone(),
+        options.resync_period,
+        options.relist_period,
+        move |name| {
+            on_objects.on_objects(&name);
+        },
+    );
     metrics.set_objects(&objects);
     let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
     let mut sources = caches.sources(client, &scope, handler.clone());
