@@ -16,7 +16,7 @@ use crate::budget;
 use crate::catalog::Catalog;
 use crate::controllers::oam::start::prerequisites::Prerequisites;
 use crate::runtime::kube_client::review::may_get_path;
-use crate::server::{self, Authorize, Check, Decision, ListenAddress, Server};
+use crate::server::{self, Authorize, Check, Decision, Info, ListenAddress, Server};
 
 /// The runtime is stuck if it does not poll the heartbeat task for this time.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,6 +55,12 @@ pub(super) async fn listen(
     shutdown: &CancellationToken,
 ) -> Result<Listening, Error> {
     let probes = server::probe_routes(health.live_checks(), health.ready_checks(options, shutdown));
+    let oam = options.oam.as_ref();
+    let probes = probes.merge(server::info_routes(&Info {
+        version: env!("CARGO_PKG_VERSION"),
+        compat_version: oam.map(|oam| oam.compat_version.clone()),
+        storage_driver: oam.map(|oam| oam.storage_driver.clone()),
+    }));
     let metrics = server::metrics_routes(Arc::new(registry), authorize);
     let limit = options.http_connections;
     let used = budgets.of("http_connections", limit as u64);

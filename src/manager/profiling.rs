@@ -1,17 +1,26 @@
 //! The listener of `--profiling-addr`, with the paths of Go's pprof that have a meaning here.
 
+use std::time::Duration;
+
 use axum::Router;
-use axum::http::StatusCode;
+use axum::extract::RawQuery;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::health::{Listening, listen_error};
 use super::{Error, Options};
 use crate::budget::ResourceMetrics;
 use crate::server::Server;
+use crate::server::cpu_profile::{self, ProfileError};
 
 const MAX_CONNECTIONS: usize = 16;
+/// The duration of a profile without `seconds`, as in Go.
+const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 
-const INDEX: &str = "/debug/pprof/\n\ncmdline: the arguments of the process, without values that may be secret\n\n\
+const INDEX: &str = "/debug/pprof/\n\n\
+                     profile?seconds=N: the CPU time of N seconds (30; at most 60), for `go tool pprof`\n\
+                     cmdline: the arguments of the process, without values that may be secret\n\n\
                      Other profiles are not available: use `perf record --pid` on the node.\n";
 
 const NOT_AVAILABLE: &str = "this profile is not available; see /debug/pprof/\n";
@@ -41,5 +50,49 @@ fn routes(command_line: &[String]) -> Router {
         .route("/debug/pprof", get(INDEX))
         .route("/debug/pprof/", get(INDEX))
         .route("/debug/pprof/cmdline", get(command_line))
+        .route("/debug/pprof/profile", get(profile))
         .fallback((StatusCode::NOT_FOUND, NOT_AVAILABLE))
+}
+
+async fn profile(RawQuery(query): RawQuery) -> Response {
+    let duration = duration(query.as_deref().unwrap_or_default());
+    tracing::info!(?duration, "recording a CPU profile");
+    match cpu_profile::record(duration).await {
+        Ok(profile) => {
+            let headers = [
+                (header::CONTENT_TYPE, "application/octet-stream"),
+                (header::CONTENT_DISPOSITION, "attachment; filename=\"profile\""),
+            ];
+            (headers, profile).into_response()
+        }
+        Err(error @ ProfileError::Busy) => (StatusCode::CONFLICT, format!("{error}\n")).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+fn duration(query: &str) -> Duration {
+    let mut parameters = query.split('&').filter_map(|pair| pair.split_once('='));
+    let seconds = parameters.find(|(name, _)| *name == "seconds");
+    let seconds = seconds.and_then(|(_, seconds)| seconds.parse().ok());
+    let duration = seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    duration.unwrap_or(DEFAULT_DURATION).min(cpu_profile::MAX_DURATION)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("seconds=5", 5)]
+    #[case("debug=1&seconds=5", 5)]
+    #[case("seconds=3600", 60)]
+    #[case("seconds=18446744073709551615", 60)]
+    #[case("", 30)]
+    #[case("seconds=0", 30)]
+    #[case("seconds=-1", 30)]
+    fn a_profile_takes_at_most_a_minute(#[case] query: &str, #[case] seconds: u64) {
+        assert_eq!(duration(query), Duration::from_secs(seconds));
+    }
 }

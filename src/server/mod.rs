@@ -4,6 +4,7 @@
 //! have reserved places: no other client can keep the kubelet from reaching them.
 
 mod connections;
+pub mod cpu_profile;
 mod health;
 mod listen;
 mod metrics_auth;
@@ -36,7 +37,7 @@ pub use health::Check;
 pub use listen::{ListenAddress, ListenAddressError};
 pub use metrics_auth::{Authorize, Decision};
 pub use process::ProcessMetrics;
-pub use routes::{metrics_routes, probe_routes};
+pub use routes::{Info, info_routes, metrics_routes, probe_routes};
 
 /// Size limit of the request line and headers, in bytes.
 const MAX_HEADER_SIZE: usize = 16 * 1024;

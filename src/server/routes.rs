@@ -7,6 +7,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::{encoding::text, registry::Registry};
+use serde::Serialize;
 
 use super::health::{self, Check};
 use super::metrics_auth::{Authorize, Authorizer, require_permission};
@@ -34,6 +35,25 @@ fn probe(endpoint: &'static str, checks: Arc<[Check]>) -> axum::routing::MethodR
             false => (StatusCode::SERVICE_UNAVAILABLE, report.text).into_response(),
         }
     })
+}
+
+/// The response of `/info`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Info {
+    pub version: &'static str,
+    /// The version of KubeVela that the controller oam stands for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compat_version: Option<String>,
+    /// That of the controller oam.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage_driver: Option<String>,
+}
+
+/// Returns the route `/info`.
+pub fn info_routes(info: &Info) -> Router {
+    let info = serde_json::json!(info).to_string();
+    Router::new().route("/info", get(([(CONTENT_TYPE, "application/json")], info)))
 }
 
 /// Returns the route `/metrics`. With `authorize`, it requires a bearer token.

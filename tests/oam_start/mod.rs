@@ -90,6 +90,8 @@ async fn the_arguments_of_kubevelas_charts_reach_readiness(#[case] chart: &str) 
     for path in ["/readyz/ping", "/healthz/ping"] {
         assert_eq!(portolan.get(path).await.unwrap(), (200, "ok".to_owned()));
     }
+    let info = r#"{"version":"0.1.0","compatVersion":"v1.11.0-alpha.1","storageDriver":"Local"}"#;
+    assert_eq!(portolan.get("/info").await.unwrap(), (200, info.to_owned()));
     let metrics = portolan.metrics().await;
     assert!(metrics.sum("portolan_cue_resident_memory_bytes", &[]).is_some());
 }
@@ -196,9 +198,15 @@ async fn the_profiling_address_serves_the_arguments_without_secrets() {
     );
     assert!(!arguments.contains("secret"), "{arguments:?}");
     assert!(get("").await.1.contains("cmdline"));
-    for path in ["profile", "symbol", "trace"] {
-        assert_eq!(get(path).await.0, 404);
+    for path in ["heap", "symbol", "trace"] {
+        let (status, text) = get(path).await;
+        assert_eq!((status, text.contains("not available")), (404, true));
     }
+    // The second one is refused while the first takes its second.
+    let (first, second) = tokio::join!(get("profile?seconds=1"), get("profile?seconds=1"));
+    let mut statuses = [first.0, second.0];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -78,6 +78,7 @@ impl Run {
             inflight: count(self.api.kube_api_inflight),
             per_second,
             burst,
+            timeouts: self.oam().map(OamFlags::request_timeouts),
         }
     }
 
@@ -208,15 +209,9 @@ impl KubeVela {
             "disabled capabilities"
         );
         tracing::info!(namespace = flags.definition_namespace, "definition namespace");
-        tracing::info!(storage_driver = storage_driver(flags), "Use storage driver");
+        tracing::info!(storage_driver = flags.storage_driver(), "Use storage driver");
         for warning in self.warnings.iter().chain(&flags.unsupported()) {
             tracing::warn!("{warning}");
         }
     }
-}
-
-/// The environment variable wins, as in KubeVela.
-fn storage_driver(flags: &OamFlags) -> String {
-    let variable = std::env::var("STORAGE_DRIVER").ok().filter(|driver| !driver.is_empty());
-    variable.unwrap_or_else(|| flags.storage_driver.clone())
 }

@@ -55,6 +55,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
     let settings = Settings {
         sync_period: options.sync_period,
         kinds: options.kinds.filter().clone(),
+        relist_period: None,
         prefers_cluster_wide: false,
         max_watches: MAX_WATCHES,
     };

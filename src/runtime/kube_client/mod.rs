@@ -9,4 +9,4 @@ pub mod review;
 
 pub use call::{ApiError, DEADLINE, call, call_within};
 pub use connect::{ConnectError, ConnectOptions, api_server_endpoint, api_server_of_pod, connect};
-pub use request_limits::RequestLimits;
+pub use request_limits::{RequestLimits, RequestTimeouts};

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::fair_semaphore::{FairLimits, FairPermit, FairSemaphore, Requester};
+use super::response_timeout::ResponseTimedOut;
 use crate::budget::ResourceMetrics;
 use crate::clock::TokioClock;
 
@@ -29,11 +30,34 @@ pub struct RequestLimits {
     pub per_second: Option<NonZeroU32>,
     /// Requests above the rate; those of one second if `None`.
     pub burst: Option<NonZeroU32>,
+    /// No limits besides those of the callers if `None`.
+    pub timeouts: Option<RequestTimeouts>,
+}
+
+/// Time limits from the sending of a request to the end of its response, except of watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestTimeouts {
+    pub get: Duration,
+    pub list: Duration,
+    pub write: Duration,
+}
+
+impl RequestTimeouts {
+    fn of(&self, request: &Request<Body>) -> Duration {
+        if request.method() != Method::GET {
+            self.write
+        } else if requester(request.method(), request.uri()).object.is_empty() {
+            self.list
+        } else {
+            self.get
+        }
+    }
 }
 
 pub(super) struct RequestLimiter {
     permits: FairSemaphore,
     rate: Option<RateLimiter<NotKeyed, InMemoryState, TokioClock>>,
+    timeouts: Option<RequestTimeouts>,
     /// End of the last `Retry-After`.
     paused_until: Mutex<Instant>,
 }
@@ -51,11 +75,13 @@ impl RequestLimiter {
                 metrics,
             ),
             rate: rate.map(|quota| RateLimiter::direct_with_clock(quota, TokioClock)),
+            timeouts: limits.timeouts,
             paused_until: Mutex::new(Instant::now()),
         }
     }
 
-    /// Sends a request with `send`, which returns the complete response. Repeats it after a 429 with `Retry-After`.
+    /// Sends a request with `send`, which returns the complete response. Repeats it after a 429 with `Retry-After`. Waiting
+    /// for a permit does not count towards the time limit.
     pub(super) async fn limit<B, E, F>(
         &self,
         request: Request<Body>,
@@ -63,14 +89,22 @@ impl RequestLimiter {
     ) -> Result<axum::http::Response<B>, E>
     where
         F: Future<Output = Result<axum::http::Response<B>, E>>,
+        E: From<ResponseTimedOut>,
     {
+        let timeout = self.timeouts.map(|timeouts| timeouts.of(&request));
         let requester = requester(request.method(), request.uri());
         let mut request = request;
         let mut retries = 0;
         loop {
             let again = copy(&request);
             let permit = self.acquire(requester.clone()).await;
-            let response = send(request).await?;
+            let response = match timeout {
+                Some(limit) => {
+                    let response = tokio::time::timeout(limit, send(request)).await;
+                    response.map_err(|_| ResponseTimedOut(limit))??
+                }
+                None => send(request).await?,
+            };
             drop(permit);
             let pause = retry_after(response.status(), response.headers());
             if let Some(pause) = pause {
@@ -147,7 +181,6 @@ pub(super) fn requester(method: &Method, uri: &Uri) -> Requester {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -161,6 +194,7 @@ mod tests {
             inflight,
             per_second: per_second.and_then(NonZeroU32::new),
             burst: None,
+            timeouts: None,
         };
         RequestLimiter::new(limits, ResourceMetrics::unregistered())
     }
@@ -181,7 +215,7 @@ mod tests {
             highest.fetch_max(current.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             sleep(Duration::from_millis(10)).await;
             current.fetch_sub(1, Ordering::SeqCst);
-            Ok::<_, Infallible>(Response::new(()))
+            Ok::<_, ResponseTimedOut>(Response::new(()))
         };
         let start = Instant::now();
         let all = (0..1_000).map(|number| limiter.limit(patch(&status_of("ships", number % 7, number)), send));
@@ -201,7 +235,7 @@ mod tests {
             order.lock().push(request.uri().path().to_owned());
             async {
                 sleep(Duration::from_millis(1)).await;
-                Ok::<_, Infallible>(Response::new(()))
+                Ok::<_, ResponseTimedOut>(Response::new(()))
             }
         };
         let ships = (0..4).map(|name| status_of("ships", 0, name));
@@ -240,7 +274,7 @@ mod tests {
                 *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
                 response.headers_mut().insert(header::RETRY_AFTER, 3.into());
             }
-            async { Ok::<_, Infallible>(response) }
+            async { Ok::<_, ResponseTimedOut>(response) }
         };
         let first = limiter.limit(patch("/first"), &send).await.unwrap();
         assert_eq!(first.status(), StatusCode::OK);
@@ -253,7 +287,7 @@ mod tests {
         let limiter = limiter(64, None);
         let refuse = |_: Request<Body>| async {
             let refused = Response::builder().status(429).header("Retry-After", "1");
-            Ok::<_, Infallible>(refused.body(()).unwrap())
+            Ok::<_, ResponseTimedOut>(refused.body(()).unwrap())
         };
         let start = Instant::now();
         let response = limiter.limit(patch("/refused"), refuse).await.unwrap();
@@ -262,8 +296,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_request_has_the_time_of_its_verb_after_its_wait_for_a_permit() {
+        let limits = RequestLimits {
+            inflight: 1,
+            per_second: None,
+            burst: None,
+            timeouts: Some(RequestTimeouts {
+                get: Duration::from_secs(10),
+                list: Duration::from_secs(30),
+                write: Duration::from_secs(15),
+            }),
+        };
+        let limiter = RequestLimiter::new(limits, ResourceMetrics::unregistered());
+        let send = |_: Request<Body>| std::future::pending::<Result<Response<()>, ResponseTimedOut>>();
+        let path = "/api/v1/namespaces/sea/pods";
+        let object = format!("{path}/a");
+        let get = |uri: &str| Request::get(uri).body(Body::empty()).unwrap();
+        let requests = [get(&object), get(path), patch(&object)];
+        let errors = join_all(requests.map(|request| limiter.limit(request, send))).await;
+        let texts: Vec<_> = errors.into_iter().map(|error| error.unwrap_err().to_string()).collect();
+        assert_eq!(
+            texts,
+            [10, 30, 15].map(|seconds| format!("no response within {seconds}s"))
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_rate_limit_applies_only_if_it_is_set() {
-        let send = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(())) };
+        let send = |_: Request<Body>| async { Ok::<_, ResponseTimedOut>(Response::new(())) };
         for (per_second, seconds) in [(None, 0), (Some(10), 9)] {
             let limiter = limiter(64, per_second);
             let start = Instant::now();

@@ -49,7 +49,13 @@ pub struct TimeoutService<S> {
 
 #[derive(Debug, thiserror::Error)]
 #[error("no response within {}s", .0.as_secs())]
-struct ResponseTimedOut(Duration);
+pub(super) struct ResponseTimedOut(pub(super) Duration);
+
+impl From<ResponseTimedOut> for kube::Error {
+    fn from(error: ResponseTimedOut) -> Self {
+        Self::Service(Box::new(error))
+    }
+}
 
 impl<S, A> Service<Request<A>> for TimeoutService<S>
 where

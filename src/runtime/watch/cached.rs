@@ -136,6 +136,7 @@ async fn inform<T, K>(
         open: Box::new(move || events_of(api.clone(), convert.clone())),
         store,
         policy,
+        relist_period: None,
         notify: Box::new(move |notification| {
             if let Notification::Change(change) = notification {
                 warn_if_invalid(&change);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
@@ -100,6 +101,7 @@ impl<K: PartialEq + Send + Sync + 'static> WatchHandle<K> {
     pub(super) fn start(
         description: String,
         policy: ErrorPolicy,
+        relist_period: Option<Duration>,
         open: impl Fn() -> ObjectEvents<K> + Send + Sync + 'static,
         notify: impl Fn(Notification<Arc<Object<K>>>) + Send + Sync + 'static,
     ) -> Self {
@@ -110,6 +112,7 @@ impl<K: PartialEq + Send + Sync + 'static> WatchHandle<K> {
             open: Box::new(open),
             store: store.clone(),
             policy,
+            relist_period,
             notify: Box::new(notify),
         };
         let task = tokio::spawn(watch.run_despite_panics()).abort_handle();

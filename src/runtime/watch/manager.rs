@@ -36,7 +36,10 @@ const DEBOUNCE: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Time between two lists of a kind that cannot be watched.
     pub sync_period: Duration,
+    /// Time between two lists of the others; never if `None`.
+    pub relist_period: Option<Duration>,
     pub kinds: KindFilter,
     /// Watches kinds in the whole cluster, however few namespaces subscribe to them.
     pub prefers_cluster_wide: bool,
@@ -211,6 +214,7 @@ where
         WatchHandle::start(
             resource.name(),
             self.shared.policy(),
+            None,
             move || events::<Generation, _>(client.clone(), &resource, &Scope::All, std::convert::identity),
             move |notification| match notification {
                 Notification::Change(Change::Synced { .. }) | Notification::Health | Notification::NotServed => {}
@@ -306,6 +310,7 @@ where
         WatchHandle::start(
             description,
             self.shared.policy(),
+            self.shared.settings.relist_period,
             move || (opener.open)(opener.client.clone(), &kind, &resource, &scope),
             move |notification| notifier.notify(&notified_kind, notification),
         )

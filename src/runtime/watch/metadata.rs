@@ -55,6 +55,7 @@ fn watch(
         open: Box::new(open),
         store: Store::default(),
         policy: ErrorPolicy::Required,
+        relist_period: None,
         notify: Box::new(move |notification| {
             if let Notification::Change(
                 Change::Applied { new: object, .. } | Change::Deleted(object) | Change::MissingFromList(object),

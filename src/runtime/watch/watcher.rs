@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use kube::runtime::watcher::{self, Event};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::error_policy::{ErrorPolicy, Failure, Failures, Retry};
 use super::events::Events;
@@ -35,6 +35,8 @@ pub(super) struct Watch<T> {
     pub(super) open: Box<dyn Fn() -> Events<T> + Send + Sync>,
     pub(super) store: Store<T>,
     pub(super) policy: ErrorPolicy,
+    /// Time from a complete list to the next one, as long as the watch works.
+    pub(super) relist_period: Option<Duration>,
     pub(super) notify: Box<dyn Fn(Notification<T>) + Send + Sync>,
 }
 
@@ -62,7 +64,8 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
         let mut is_listing = true;
         let mut watched_since = Instant::now();
         loop {
-            let retry = match self.next(&mut events, is_listing).await {
+            let relist_at = self.relist_period.and_then(|period| watched_since.checked_add(period));
+            let retry = match self.next(&mut events, is_listing, relist_at).await {
                 Some(Ok(event)) => {
                     // Part of a list proves nothing: its next page may fail each time.
                     if !matches!(event, Event::Init | Event::InitApply(_)) && failures.reset() {
@@ -103,8 +106,13 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
         }
     }
 
-    /// Returns the next event; none at the end of the stream or after the time limit of a list.
-    async fn next(&self, events: &mut Events<T>, is_listing: bool) -> Option<Result<Event<T>, watcher::Error>> {
+    /// Returns the next event; none at the end of the stream, after the time limit of a list, or when the next list is due.
+    async fn next(
+        &self,
+        events: &mut Events<T>,
+        is_listing: bool,
+        relist_at: Option<Instant>,
+    ) -> Option<Result<Event<T>, watcher::Error>> {
         if is_listing {
             return timeout(PAGE_TIMEOUT, events.next()).await.ok().flatten();
         }
@@ -119,7 +127,10 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
             }
             self.set_health(Health::Healthy);
         }
-        events.next().await
+        match relist_at {
+            Some(relist_at) => timeout_at(relist_at, events.next()).await.ok().flatten(),
+            None => events.next().await,
+        }
     }
 
     fn on_event(&self, event: Event<T>) {

@@ -12,6 +12,7 @@ use crate::controllers::oam::dispatch::admission::{Admission, ResourceTypes};
 use crate::controllers::oam::dispatch::decide::{self, UpdateMethod};
 use crate::controllers::oam::{ControllerVersions, Options, Shard, workflow};
 use crate::cue;
+use crate::runtime::kube_client::RequestTimeouts;
 
 /// The version of KubeVela whose behavior the controller has.
 const COMPAT_VERSION: &str = "v1.11.0-alpha.1";
@@ -39,10 +40,13 @@ impl OamFlags {
             namespace,
             definition_namespace: self.definition_namespace.clone(),
             resync_period: self.application_resync_period.max(MIN_RESYNC_PERIOD),
+            relist_period: Some(self.informer_sync_period).filter(|period| !period.is_zero()),
             pass_timeout: non_zero("reconcile-timeout", self.reconcile_timeout)?,
+            grace_period: non_zero("reconcile-termination-graceful-period", self.reconcile_grace_period)?,
             revision_limit: count(self.application_revision_limit),
             definition_revision_limit: count(self.definition_revision_limit),
             compat_version: self.compat_version().to_owned(),
+            storage_driver: self.storage_driver(),
             versions: ControllerVersions {
                 are_required_of_applications: self.ignore_apps_without_version,
                 are_required_of_definitions: self.ignore_definitions_without_version,
@@ -109,6 +113,24 @@ impl OamFlags {
             "" => COMPAT_VERSION,
             version => version,
         }
+    }
+
+    /// Returns the time limits of requests. As in client-go, zero stands for no limit.
+    #[must_use]
+    pub fn request_timeouts(&self) -> RequestTimeouts {
+        let limit = |timeout: Duration| if timeout.is_zero() { Duration::MAX } else { timeout };
+        RequestTimeouts {
+            get: limit(self.get_timeout),
+            list: limit(self.list_timeout),
+            write: limit(self.write_timeout),
+        }
+    }
+
+    /// Returns the storage driver, which is only shown. The environment variable wins, as in KubeVela.
+    #[must_use]
+    pub fn storage_driver(&self) -> String {
+        let variable = std::env::var("STORAGE_DRIVER").ok().filter(|driver| !driver.is_empty());
+        variable.unwrap_or_else(|| self.storage_driver.clone())
     }
 
     /// Returns the name of KubeVela's Lease for the same flags, so that only one of both leads.

@@ -71,18 +71,19 @@ pub struct Objects {
 
 impl Objects {
     /// Creates the cache without watches, for one user. `changed` is called with the name of an Application whose objects
-    /// may have changed; it must not block.
+    /// may have changed; it must not block. Kinds that cannot be watched are listed every `resync`.
     #[must_use]
     pub fn new(client: Client, resync: Duration, changed: impl Fn(NamespacedName) + Send + Sync + 'static) -> Self {
-        Self::with_budget(client, resync, Budget::new("objects", u64::MAX), changed)
+        Self::with_budget(client, resync, None, Budget::new("objects", u64::MAX), changed)
     }
 
     /// Creates the cache for many namespaces, each with a share of the budget. Objects beyond it are read from the API
-    /// server when they are needed.
+    /// server when they are needed. Kinds that are watched are listed every `relist` too.
     #[must_use]
     pub fn with_budget(
         client: Client,
         resync: Duration,
+        relist: Option<Duration>,
         budget: Budget,
         changed: impl Fn(NamespacedName) + Send + Sync + 'static,
     ) -> Self {
@@ -94,7 +95,7 @@ impl Objects {
         Self {
             watches: WatchManager::new(
                 client.clone(),
-                watches::settings(resync),
+                watches::settings(resync, relist),
                 watches::open(cache.clone()),
                 listener,
             ),

@@ -1,19 +1,14 @@
 //! Requests for one object of any kind.
 
-use std::time::Duration;
-
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GetParams, Patch, PatchParams, PostParams};
 use kube::core::request;
 use kube::{Client, Resource as _};
 use serde_json::Value;
 
 use super::{ObjectError, ObjectId};
-use crate::runtime::kube_client::{ApiError, call_within};
+use crate::runtime::kube_client::{ApiError, DEADLINE, call_within};
 use crate::runtime::owner_refs::path_segment;
 use crate::runtime::watch::Resource;
-
-const READ_DEADLINE: Duration = Duration::from_secs(10);
-const WRITE_DEADLINE: Duration = Duration::from_secs(15);
 
 pub(super) enum Request<'a> {
     Get,
@@ -49,13 +44,8 @@ impl Route {
 
     /// Sends a request. Returns the decoded response.
     pub(super) async fn send(self, client: &Client, request: Request<'_>) -> Result<Value, ObjectError> {
-        let deadline = if matches!(request, Request::Get) {
-            READ_DEADLINE
-        } else {
-            WRITE_DEADLINE
-        };
         let request = self.build(request).map_err(|error| invalid(error.to_string()))?;
-        match call_within(deadline, client.request_text(request)).await? {
+        match call_within(DEADLINE, client.request_text(request)).await? {
             Ok(text) => {
                 // kube would log a response that cannot be decoded, and it may be a Secret.
                 let decoded = serde_json::from_str(&text);

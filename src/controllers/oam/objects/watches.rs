@@ -23,9 +23,10 @@ const MAX_WATCHES: usize = 200;
 /// Maximum number of Applications in one annotation. Anyone who may write the object may write it.
 const MAX_SHARED_BY: usize = 100;
 
-pub(super) fn settings(resync: Duration) -> Settings {
+pub(super) fn settings(resync: Duration, relist: Option<Duration>) -> Settings {
     Settings {
         sync_period: resync,
+        relist_period: relist,
         kinds: KindFilter::all(),
         prefers_cluster_wide: true,
         max_watches: MAX_WATCHES,

@@ -28,6 +28,7 @@ use crate::controllers::oam::workflow::State;
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::cron;
 use crate::runtime::events::Event;
+use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::GroupKind;
 use crate::runtime::workqueue::{Backoff, Priority};
 
@@ -114,6 +115,7 @@ impl<'a> Pass<'a> {
     pub(super) async fn run(mut self) -> Result<Action, ReconcileError> {
         let options = &self.reconciler.options;
         let steps = timeout(options.pass_timeout, self.steps()).await;
+        let has_timed_out = steps.is_err();
         let result = steps.unwrap_or_else(|_| {
             let message = format!("reconcile exceeded {:?}", options.pass_timeout);
             Err(Failure::new(conditions::READY, "FailedApply", message).into())
@@ -143,7 +145,14 @@ impl<'a> Pass<'a> {
                 Some(failure)
             }
         };
-        match self.write_status().await {
+        let grace_period = options.grace_period;
+        let written = match has_timed_out {
+            true => timeout(grace_period, self.write_status())
+                .await
+                .unwrap_or_else(|_| Err(ApiError::unavailable(format!("no response within {grace_period:?}")))),
+            false => self.write_status().await,
+        };
+        match written {
             Ok(()) => {}
             Err(error) if error.is_conflict() => return Ok(Action::requeue_after(STALE_RETRY)),
             Err(error) if error.is_not_found() => return Ok(Action::Done),

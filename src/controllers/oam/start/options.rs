@@ -19,14 +19,20 @@ pub struct Options {
     pub definition_namespace: String,
     /// Longest time between two passes over an Application.
     pub resync_period: Duration,
+    /// Time between two complete lists of managed objects, which find what a watch may have missed; never if `None`.
+    pub relist_period: Option<Duration>,
     /// Longest time of one pass.
     pub pass_timeout: Duration,
+    /// Time to write the status after a pass that took longer.
+    pub grace_period: Duration,
     /// Maximum number of ApplicationRevisions besides those in use.
     pub revision_limit: usize,
     /// Maximum number of DefinitionRevisions of one definition.
     pub definition_revision_limit: usize,
     /// The version of KubeVela that this controller stands for.
     pub compat_version: String,
+    /// Shown at `/info` only: there is one storage, the cluster.
+    pub storage_driver: String,
     pub versions: ControllerVersions,
     pub shard: Shard,
     pub workflow: workflow::Settings,

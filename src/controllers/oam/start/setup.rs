@@ -42,9 +42,13 @@ pub fn setup(
         applications: caches.applications.clone(),
     };
     let on_objects = handler.clone();
-    let objects = Objects::with_budget(client.clone(), options.resync_period, cache_budget, move |name| {
-        on_objects.on_objects(&name);
-    });
+    let objects = Objects::with_budget(
+        client.clone(),
+        options.resync_period,
+        options.relist_period,
+        cache_budget,
+        move |name| on_objects.on_objects(&name),
+    );
     metrics.set_objects(&objects);
     let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
     let mut sources = caches.sources(client, &scope, handler.clone());

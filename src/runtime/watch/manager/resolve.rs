@@ -156,6 +156,7 @@ mod tests {
             let settings = Settings {
                 sync_period: Duration::from_secs(60),
                 kinds: KindFilter::all(),
+                relist_period: None,
                 prefers_cluster_wide: true,
                 max_watches: MAX_WATCHES,
             };

@@ -57,6 +57,7 @@ impl Fixture {
             Settings {
                 sync_period: Duration::from_secs(120),
                 kinds,
+                relist_period: None,
                 prefers_cluster_wide: false,
                 max_watches: MAX_WATCHES,
             },

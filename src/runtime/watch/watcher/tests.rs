@@ -45,6 +45,10 @@ fn scripted(scripts: Vec<Vec<Step>>) -> Scripted {
 }
 
 fn scripted_with(policy: ErrorPolicy, scripts: Vec<Vec<Step>>) -> Scripted {
+    relisting(policy, None, scripts)
+}
+
+fn relisting(policy: ErrorPolicy, relist_period: Option<Duration>, scripts: Vec<Vec<Step>>) -> Scripted {
     let scripts = Mutex::new(VecDeque::from(scripts));
     let store = Store::default();
     let notifications: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -65,6 +69,7 @@ fn scripted_with(policy: ErrorPolicy, scripts: Vec<Vec<Step>>) -> Scripted {
         }),
         store: store.clone(),
         policy,
+        relist_period,
         notify: Box::new(move |notification| {
             recorder.lock().push(match notification {
                 Notification::Change(Change::Applied { .. }) => "object true".to_owned(),
@@ -93,6 +98,7 @@ fn unobserved(open: impl Fn() -> ObjectEvents<u32> + Send + Sync + 'static) -> (
         open: Box::new(open),
         store: store.clone(),
         policy: POLL,
+        relist_period: None,
         notify: Box::new(|_| {}),
     };
     (watch, store)
@@ -307,6 +313,18 @@ async fn an_expired_resource_version_causes_a_relist() {
         watch.notifications(),
         ["listed true", "object true", "object false", "listed false"]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_has_missed_a_change_finds_it_at_the_next_list() {
+    let period = Some(Duration::from_secs(3600));
+    let watch = relisting(POLL, period, vec![list(&["a"]), list(&["b"]), list(&["b"])]);
+    advance(3599).await;
+    assert_eq!(watch.notifications(), ["listed true"]);
+    advance(3601).await;
+    assert_eq!(watch.starts(), [0, 3600, 7200]);
+    assert_eq!(watch.notifications()[1..3], ["object true", "object false"]);
+    assert_eq!(watch.store.health(), Health::default());
 }
 
 #[tokio::test(start_paused = true)]
