@@ -64,7 +64,8 @@ impl<'a> Renderer<'a> {
         let prepared = self.release.component(self.parsed, component);
         let rendered = prepared.render(&self.evaluator()).await;
         let rendered = rendered.map_err(|error| self.failed(&error.to_string()))?;
-        Ok(prepared.objects(Arc::new(rendered)))
+        let key = prepared.key();
+        Ok(prepared.objects(key, Arc::new(rendered)))
     }
 
     /// Renders the traits that wait until the component is healthy. Without live objects, they see the rendered ones.
@@ -75,14 +76,18 @@ impl<'a> Renderer<'a> {
         live: &Map<String, Value>,
     ) -> Result<Vec<ReleaseObject>, RenderError> {
         let evaluator = self.evaluator();
-        let rendered = self.release.post_dispatch(&evaluator, component, objects, live).await;
-        rendered.map_err(|error: evaluate::Error<cue::Error>| {
+        let rendered = self
+            .release
+            .render_post_dispatch(&evaluator, component, objects, live)
+            .await;
+        let outputs = rendered.map_err(|error: evaluate::Error<cue::Error>| {
             let message = error.to_string();
             match error.cause {
                 Cause::Invalid(_) | Cause::NotAnObject(_) | Cause::User(_) => RenderError::Invalid(message),
                 _ => RenderError::Failed(self.failed(&message)),
             }
-        })
+        })?;
+        Ok(self.release.post_dispatch_objects(component, objects, &outputs))
     }
 
     /// Returns true if the component has traits that wait until it is healthy.

@@ -8,6 +8,8 @@ use super::pass::Pass;
 use super::revision::Current;
 use crate::api::oam::{Component, Trait};
 use crate::controllers::oam::parse::{Parsed, ParsedComponent};
+use crate::controllers::oam::render::cache_key::CacheKey;
+use crate::controllers::oam::render::component::Rendered;
 use crate::controllers::oam::render::evaluate::{Cause, Error, NamespaceEvaluator};
 use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject, Settings};
 use crate::cue;
@@ -69,22 +71,10 @@ impl Pass<'_> {
     ) -> Result<ComponentObjects, RenderError> {
         let prepared = current.release.component(parsed, component);
         let key = prepared.key();
-        let (memories, metrics) = (&self.reconciler.memories, &self.reconciler.metrics);
-        let name = &component.component.name;
-        let rendered = match memories.rendered(self.name, name, &key) {
-            Some(rendered) => {
-                metrics.count_render("cached");
-                rendered
-            }
-            None => {
-                let rendered = prepared.render(&self.evaluator()).await;
-                metrics.count_render(if rendered.is_ok() { "evaluated" } else { "failed" });
-                let rendered = Arc::new(rendered?);
-                memories.remember_rendered(self.name, name, key, &rendered);
-                rendered
-            }
-        };
-        Ok(prepared.objects(rendered))
+        let evaluator = self.evaluator();
+        let render = prepared.render(&evaluator);
+        let rendered = self.remembered(&component.component.name, key, render).await?;
+        Ok(prepared.objects(key, rendered))
     }
 
     /// Renders the traits of the last stage, which see the live objects.
@@ -95,14 +85,38 @@ impl Pass<'_> {
         objects: &ComponentObjects,
         live: &Map<String, Value>,
     ) -> Result<Vec<ReleaseObject>, RenderError> {
+        let release = &current.release;
+        let key = release.post_dispatch_key(component, objects, live);
         let evaluator = self.evaluator();
-        let post = current
-            .release
-            .post_dispatch(&evaluator, component, objects, live)
-            .await;
-        let metrics = &self.reconciler.metrics;
-        metrics.count_render(if post.is_ok() { "evaluated" } else { "failed" });
-        Ok(post?)
+        let render = async {
+            let outputs = release.render_post_dispatch(&evaluator, component, objects, live);
+            Ok(Rendered {
+                workload: Map::new(),
+                outputs: outputs.await?,
+            })
+        };
+        let name = format!("{}/post-dispatch", component.component.name);
+        let rendered = self.remembered(&name, key, render).await?;
+        Ok(release.post_dispatch_objects(component, objects, &rendered.outputs))
+    }
+
+    /// Returns what was rendered with this key, or else renders it.
+    async fn remembered(
+        &self,
+        name: &str,
+        key: CacheKey,
+        render: impl Future<Output = Result<Rendered, Error<cue::Error>>>,
+    ) -> Result<Arc<Rendered>, RenderError> {
+        let (memories, metrics) = (&self.reconciler.memories, &self.reconciler.metrics);
+        if let Some(rendered) = memories.rendered(self.name, name, &key) {
+            metrics.count_render("cached");
+            return Ok(rendered);
+        }
+        let rendered = render.await;
+        metrics.count_render(if rendered.is_ok() { "evaluated" } else { "failed" });
+        let rendered = Arc::new(rendered?);
+        memories.remember_rendered(self.name, name, key, &rendered);
+        Ok(rendered)
     }
 }
 

@@ -16,19 +16,32 @@ pub type CacheKey = [u8; 32];
 pub fn component_key(component: &Component<'_>) -> CacheKey {
     let mut hash = KeyHash::default();
     let templates = || std::iter::once(&component.template).chain(component.traits);
-    for Template {
-        name,
-        source,
-        properties,
-        is_strict,
-    } in templates()
-    {
-        hash.add(name.as_bytes());
-        hash.add(&[u8::from(*is_strict)]);
-        hash.add(source.as_bytes());
-        hash.add_value(*properties);
-    }
+    templates().for_each(|template| hash.add_template(template));
     hash.add_context(component.context, templates().map(|template| template.source));
+    hash.finish()
+}
+
+/// Returns the key of traits of the last stage: that of their component, their templates and properties, the parts of
+/// the context that they name, and of each live object what a template may read.
+#[must_use]
+pub fn post_dispatch_key(
+    component: CacheKey,
+    traits: &[Template<'_>],
+    context: &Map<String, Value>,
+    live: &Map<String, Value>,
+) -> CacheKey {
+    let mut hash = KeyHash::default();
+    hash.add(&component);
+    traits.iter().for_each(|template| hash.add_template(template));
+    hash.add_context(context, traits.iter().map(|template| template.source));
+    if let Some(workload) = live.get("output") {
+        hash.add_live(workload);
+    }
+    let outputs = live.get("outputs").and_then(Value::as_object);
+    for (key, object) in outputs.into_iter().flatten() {
+        hash.add(key.as_bytes());
+        hash.add_live(object);
+    }
     hash.finish()
 }
 
@@ -65,6 +78,13 @@ impl KeyHash {
     fn add(&mut self, part: &[u8]) {
         self.0.update((part.len() as u64).to_le_bytes());
         self.0.update(part);
+    }
+
+    fn add_template(&mut self, template: &Template<'_>) {
+        self.add(template.name.as_bytes());
+        self.add(&[u8::from(template.is_strict)]);
+        self.add(template.source.as_bytes());
+        self.add_value(template.properties);
     }
 
     fn add_value(&mut self, value: Option<&Value>) {

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::cache_key::{CacheKey, component_key};
+use super::cache_key::{CacheKey, component_key, post_dispatch_key};
 use super::component::{self, Output, Rendered, Template, apply_trait, render_template};
 use super::evaluate::{Cause, Error, Evaluate, Subject};
 use super::identity::{Owner, Part, identify, set_workload_reference};
@@ -61,6 +61,8 @@ pub struct ReleaseObject {
 
 /// The objects of a component without those of the last stage, and what they were rendered from.
 pub struct ComponentObjects {
+    /// The key of `rendered`.
+    pub key: CacheKey,
     pub rendered: Arc<Rendered>,
     /// The workload, also if a trait creates it.
     pub workload: Value,
@@ -112,35 +114,24 @@ impl Release {
         }
     }
 
-    /// Renders the traits of the last stage. `live` has the live objects as `output` and `outputs`; without them, templates
-    /// see the rendered ones.
+    /// Renders the traits of the last stage into further outputs. `live` has the live objects as `output` and `outputs`;
+    /// without them, templates see the rendered ones.
     ///
     /// # Errors
     /// The first trait that fails.
-    pub async fn post_dispatch<V: Evaluate>(
+    pub async fn render_post_dispatch<V: Evaluate>(
         &self,
         evaluator: &V,
         component: &ParsedComponent,
         objects: &ComponentObjects,
         live: &Map<String, Value>,
-    ) -> Result<Vec<ReleaseObject>, Error<V::Error>> {
+    ) -> Result<Vec<Output>, Error<V::Error>> {
         let name = &component.component.name;
-        let owner = self.owner(name);
-        let Value::Object(workload) = &objects.workload else {
-            return Ok(Vec::new());
-        };
         let mut context = objects.context.clone();
         context.extend(live.clone());
         let mut rendered = Rendered::clone(&objects.rendered);
         let before = rendered.outputs.len();
-        for one in component
-            .traits
-            .iter()
-            .filter(|one| self.settings.is_post_dispatch(one))
-        {
-            let Some(template) = self.trait_template(one) else {
-                continue;
-            };
+        for template in self.post_dispatch_templates(component) {
             let applied = apply_trait(evaluator, rendered, template, &context).await;
             rendered = applied.map_err(|cause| Error {
                 component: name.clone(),
@@ -148,10 +139,44 @@ impl Release {
                 cause,
             })?;
         }
-        let outputs = rendered.outputs.iter().skip(before);
-        Ok(outputs
+        Ok(rendered.outputs.split_off(before))
+    }
+
+    /// Returns the key of what [`Self::render_post_dispatch`] returns.
+    #[must_use]
+    pub fn post_dispatch_key(
+        &self,
+        component: &ParsedComponent,
+        objects: &ComponentObjects,
+        live: &Map<String, Value>,
+    ) -> CacheKey {
+        let traits: Vec<_> = self.post_dispatch_templates(component).collect();
+        post_dispatch_key(objects.key, &traits, &objects.context, live)
+    }
+
+    fn post_dispatch_templates<'a>(&self, component: &'a ParsedComponent) -> impl Iterator<Item = Template<'a>> {
+        let traits = component.traits.iter();
+        traits
+            .filter(|one| self.settings.is_post_dispatch(one))
+            .filter_map(|one| self.trait_template(one))
+    }
+
+    /// Returns the objects of outputs of the last stage.
+    #[must_use]
+    pub fn post_dispatch_objects(
+        &self,
+        component: &ParsedComponent,
+        objects: &ComponentObjects,
+        outputs: &[Output],
+    ) -> Vec<ReleaseObject> {
+        let owner = self.owner(&component.component.name);
+        let Value::Object(workload) = &objects.workload else {
+            return Vec::new();
+        };
+        outputs
+            .iter()
             .map(|output| self.trait_object(output, component, &owner, workload))
-            .collect())
+            .collect()
     }
 
     /// Renders a policy; one without a template has no objects.
@@ -306,9 +331,9 @@ impl ReleaseComponent<'_> {
         component::render(evaluator, &self.input()).await
     }
 
-    /// Returns the objects to apply.
+    /// Returns the objects to apply, with the key of what they were rendered from.
     #[must_use]
-    pub fn objects(self, rendered: Arc<Rendered>) -> ComponentObjects {
+    pub fn objects(self, key: CacheKey, rendered: Arc<Rendered>) -> ComponentObjects {
         let (release, component) = (self.release, self.component);
         let owner = release.owner(&component.component.name);
         let workload = identified_workload(&rendered, &owner, &component.type_label);
@@ -320,6 +345,7 @@ impl ReleaseComponent<'_> {
         let outputs = rendered.outputs.iter();
         objects.extend(outputs.map(|output| release.trait_object(output, component, &owner, &workload)));
         ComponentObjects {
+            key,
             workload: Value::Object(workload),
             rendered,
             objects,

@@ -2,7 +2,7 @@ pub mod fake;
 
 use serde_json::{Map, Value, json};
 
-use super::cache_key::{component_key, health_key};
+use super::cache_key::{component_key, health_key, post_dispatch_key};
 use super::component::{Component, Rendered, Template, apply_trait, render};
 use super::evaluate::Error;
 use super::health::StatusTemplates;
@@ -258,4 +258,28 @@ fn the_key_of_a_health_covers_status_metadata_and_objects_without_a_generation()
     assert_ne!(key(annotated("1")), key(annotated("2")));
     let config = |data: &str| json!({"metadata": {"name": "c"}, "data": data});
     assert_ne!(key(config("1")), key(config("2")));
+}
+
+#[test]
+fn the_key_of_the_last_stage_covers_component_traits_and_live_objects() {
+    let key = |component: u8, source: &str, live: Value| {
+        let traits = [template("expose", source, None)];
+        let context = json!({"name": "web", "appRevision": "v1"});
+        let (context, live) = (context.as_object().unwrap(), live.as_object().unwrap());
+        post_dispatch_key([component; 32], &traits, context, live)
+    };
+    let service = |port: u32| json!({"metadata": {"name": "s"}, "port": port});
+    let live = |ready: u32, port: u32| json!({"output": {"metadata": {"generation": 1}, "status": ready}, "outputs": {"service": service(port)}});
+    let source = "outputs: context.name";
+    let base = key(0, source, live(1, 1));
+    assert_eq!(base, key(0, source, live(1, 1)));
+    for other in [
+        key(1, source, live(1, 1)),
+        key(0, "outputs: context.appRevision", live(1, 1)),
+        key(0, source, live(2, 1)),
+        key(0, source, live(1, 2)),
+        key(0, source, json!({})),
+    ] {
+        assert_ne!(base, other);
+    }
 }
