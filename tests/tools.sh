@@ -11,13 +11,15 @@ set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 tools=$root/target/tools
-helm_version=v3.21.4
-registry_version=v3.1.2
 mkdir -p "$tools"
 
 say() { echo "tools: $*" >&2; }
 fail() { say "$*"; exit 1; }
 need_go() { command -v go >/dev/null || fail "cannot build $1: \`go\` not found; install Go 1.25 or newer, or set $2"; }
+
+# The module of the Go tools: they share most of their dependencies, which are compiled once.
+module=$root/tests/control-plane
+version_of() { awk -v path="$1" '$1 == path && $2 ~ /^v/ { print $2; exit }' "$module/go.mod"; }
 
 control_plane() {
     if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
@@ -26,16 +28,15 @@ control_plane() {
         done
         return
     fi
-    source=$root/tests/control-plane
-    stamp=$(cat "$source/go.mod" "$source/go.sum" "$source/main.go" | cksum)
+    stamp=$(cat "$module/go.mod" "$module/go.sum" "$module/main.go" | cksum)
     if [ "$(cat "$tools/kube.stamp" 2>/dev/null)" = "$stamp" ] && [ -x "$tools/kube" ]; then return; fi
     need_go "the control plane" KUBEBUILDER_ASSETS
-    version=$(awk '$1 == "k8s.io/kubernetes" { print $2 }' "$source/go.mod")
+    version=$(version_of k8s.io/kubernetes)
     minor=${version#v1.} minor=${minor%%.*}
     info=k8s.io/component-base/version
     say "building etcd, kube-apiserver, kube-controller-manager and kubectl $version (about five minutes)"
     # Without these flags the API server reports version v0.0.0.
-    (cd "$source" && go build -trimpath -o "$tools/kube" \
+    (cd "$module" && go build -trimpath -o "$tools/kube" \
         -ldflags "-s -w -X $info.gitVersion=$version -X $info.gitMajor=1 -X $info.gitMinor=$minor" .)
     for name in etcd kube-apiserver kube-controller-manager kubectl; do ln -sf kube "$tools/$name"; done
     echo "$stamp" >"$tools/kube.stamp"
@@ -51,12 +52,13 @@ helm() {
     # A new shell, because `helm` is a function in this one.
     found=$(sh -c 'command -v helm' || true)
     if [ -n "$found" ] && [ "$found" != "$tools/helm" ] && is_helm_3 "$found"; then ln -sf "$found" "$tools/helm"; return; fi
-    if [ "$(cat "$tools/helm.stamp" 2>/dev/null)" = "$helm_version" ] && [ -x "$tools/helm" ]; then return; fi
+    version=$(version_of helm.sh/helm/v3)
+    if [ "$(cat "$tools/helm.stamp" 2>/dev/null)" = "$version" ] && [ -x "$tools/helm" ]; then return; fi
     need_go helm HELM
-    say "building helm $helm_version (about two minutes)"
+    say "building helm $version (about a minute)"
     rm -f "$tools/helm"
-    GOBIN=$tools go install -trimpath "helm.sh/helm/v3/cmd/helm@$helm_version"
-    echo "$helm_version" >"$tools/helm.stamp"
+    (cd "$module" && go build -trimpath -ldflags "-s -w" -o "$tools/helm" helm.sh/helm/v3/cmd/helm)
+    echo "$version" >"$tools/helm.stamp"
 }
 
 registry() {
@@ -67,12 +69,12 @@ registry() {
         *) fail "REGISTRY=$REGISTRY is not distribution registry 3; set another binary, or unset the variable to build it" ;;
         esac
     fi
-    if [ "$(cat "$tools/registry.stamp" 2>/dev/null)" = "$registry_version" ] && [ -x "$tools/registry" ]; then return; fi
+    version=$(version_of github.com/distribution/distribution/v3)
+    if [ "$(cat "$tools/registry.stamp" 2>/dev/null)" = "$version" ] && [ -x "$tools/registry" ]; then return; fi
     need_go "the registry" REGISTRY
-    say "building the distribution registry $registry_version (about two minutes)"
-    rm -f "$tools/registry"
-    GOBIN=$tools go install -trimpath "github.com/distribution/distribution/v3/cmd/registry@$registry_version"
-    echo "$registry_version" >"$tools/registry.stamp"
+    say "building the distribution registry $version (about a minute)"
+    (cd "$module" && go build -trimpath -ldflags "-s -w" -o "$tools/registry" ./registry)
+    echo "$version" >"$tools/registry.stamp"
 }
 
 find_postgres() {
