@@ -118,7 +118,8 @@ cargo_deny() {
     if command -v cargo-deny >/dev/null; then ln -sf "$(command -v cargo-deny)" "$tools/cargo-deny"; return; fi
     if [ -x "$tools/bin/cargo-deny" ]; then ln -sf bin/cargo-deny "$tools/cargo-deny"; return; fi
     say "installing cargo-deny (about two minutes)"
-    cargo install --quiet --locked --root "$tools" cargo-deny || fail "failed to install cargo-deny"
+    # It runs for seconds, so compiling without optimization is faster in all.
+    cargo install --quiet --locked --debug --root "$tools" cargo-deny || fail "failed to install cargo-deny"
     ln -sf bin/cargo-deny "$tools/cargo-deny"
 }
 
