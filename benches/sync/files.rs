@@ -1,8 +1,8 @@
 //! Chart files: the import of archives of common size.
 
-use crate::baseline::{self, UNPACKING};
 use crate::report::Limit::Peak;
 use crate::report::Row;
+use crate::rig::baseline::{self, UNPACKING};
 use crate::rig::{BenchProcess, Database, RUNS, Source};
 use crate::support::archives::{Archive, Chart, index};
 use crate::support::chart_server::{ChartServer, Page};

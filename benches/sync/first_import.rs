@@ -1,9 +1,9 @@
 //! Chart files of a large repository: all archives imported, all refused, and beside a repository whose archives hang.
 
 use crate::files::{MIB, lines};
-use crate::measure::Sample;
 use crate::report::Limit::{Cpu, Peak, Wall};
 use crate::report::Row;
+use crate::rig::measure::Sample;
 use crate::rig::{BenchProcess, Database, RUNS, Source, until};
 use crate::support::archives::{Archive, Chart, index};
 use crate::support::chart_server::{ChartServer, Fault, Page};

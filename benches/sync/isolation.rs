@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::index::Index;
-use crate::measure::{Sample, median};
 use crate::report::Limit::{Cpu, Peak};
 use crate::report::Row;
+use crate::rig::measure::{Sample, median};
 use crate::rig::{BenchProcess, Database, RUNS, until};
 use crate::standard;
 use crate::support::archives::sha256;

@@ -1,9 +1,9 @@
 //! Benchmarks of the real binary (`make bench`): CPU, wall time, memory, requests and rows, compared with baselines.
 //!
 //! ```text
-//!  index, archives, tags ─► server on loopback ─► portolan run --manifests ─► SQLite, Postgres   (rig.rs)
-//!                                  └────────────► baselines, processes of their own             (baseline.rs)
-//!  AppRepositories, Applications ─► API server ─► portolan run ─► SQLite                        (cluster.rs)
+//!  index, archives, tags ─► server on loopback ─► portolan run --manifests ─► SQLite, Postgres   (rig/mod.rs)
+//!                                  └────────────► baselines, processes of their own             (rig/baseline.rs)
+//!  AppRepositories, Applications ─► API server ─► portolan run ─► SQLite                        (rig/cluster.rs)
 //! ```
 //!
 //! Arguments name the parts to run; by default, all run. `--record` writes the results of all parts, including those of
@@ -17,25 +17,22 @@
 )]
 
 mod apps;
-mod baseline;
-mod cluster;
 mod files;
 mod first_import;
 mod index;
 mod isolation;
 mod many;
-mod measure;
 mod oam;
-mod plot;
 mod registry;
 mod report;
 mod rig;
 mod size;
 mod standard;
-mod status_watch;
 #[path = "../../tests/support/mod.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod support;
+
+use rig::baseline;
 
 /// In the order of the table.
 const PARTS: [&str; 10] = [

@@ -11,12 +11,12 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 use portolan::api::{AppRepository, crds};
 
-use crate::baseline::{RECEIVING, Receiver};
-use crate::cluster::Running;
 use crate::index::Index;
-use crate::measure::Sample;
 use crate::report::Limit::{AboveIdle, Cpu, Peak, Requests, Rows, Times, Wall};
 use crate::report::Row;
+use crate::rig::baseline::{RECEIVING, Receiver};
+use crate::rig::cluster::Running;
+use crate::rig::measure::Sample;
 use crate::rig::{BenchProcess, Database, until};
 use crate::standard;
 use crate::support::chart_server::{ChartServer, Page, RecordedRequest};

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::baseline::{RECEIVING, Receiver};
 use crate::report::Limit::{Peak, Requests};
 use crate::report::Row;
+use crate::rig::baseline::{RECEIVING, Receiver};
 use crate::rig::{BenchProcess, Database, RUNS, Source};
 use crate::support::archives::{Archive, Chart};
 use crate::support::chart_server::ChartServer;

@@ -1,10 +1,10 @@
 //! CPU of syncs by the size of a generated index, for the plot.
 
-use crate::baseline::Receiver;
 use crate::index::Index;
-use crate::measure::Sample;
-use crate::plot::{Line, draw};
+use crate::report::plot::{Line, draw};
 use crate::report::{PLOT, Row, kept};
+use crate::rig::baseline::Receiver;
+use crate::rig::measure::Sample;
 use crate::rig::{BenchProcess, Database, RUNS};
 use crate::standard;
 use crate::support::chart_server::{ChartServer, Page};

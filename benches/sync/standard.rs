@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::baseline::{self, EVENTS, PARSE, RECEIVING, Receiver};
 use crate::index::{Index, json};
-use crate::measure::Sample;
 use crate::report::Limit::{self, AboveIdle, AtLeast, Cpu, PostgresCpu, Requests, Rows, Times};
 use crate::report::Row;
+use crate::rig::baseline::{self, EVENTS, PARSE, RECEIVING, Receiver};
+use crate::rig::measure::Sample;
 use crate::rig::{BenchProcess, Database, RUNS, Source};
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::index_generator;

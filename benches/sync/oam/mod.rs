@@ -6,12 +6,12 @@ mod render;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::cluster::Running;
-use crate::measure::{Sample, median};
 use crate::report::Limit::{self, Cpu, Peak, Requests, Wall};
 use crate::report::{Row, milliseconds};
 use crate::rig;
-use crate::status_watch::StatusWatch;
+use crate::rig::cluster::Running;
+use crate::rig::measure::{Sample, median};
+use crate::rig::status_watch::StatusWatch;
 use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
 use crate::support::cue;
 use crate::support::fault_proxy::{ApiRequest, FaultProxy};

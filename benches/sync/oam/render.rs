@@ -10,10 +10,10 @@ use portolan::controllers::oam::render::evaluate::NamespaceEvaluator;
 use portolan::cue::{self, Evaluator, Options};
 use serde_json::{Value, json};
 
-use crate::measure::{Sample, children, cpu};
 use crate::report::Limit::Cpu;
 use crate::report::Row;
 use crate::rig::RUNS;
+use crate::rig::measure::{Sample, children, cpu};
 use crate::support::{cue::executable, project};
 
 /// Renders over which a measurement is averaged.

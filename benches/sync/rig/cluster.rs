@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::measure::{Sample, cpu_with_children, peak_memory_with_children};
 use crate::rig;
+use crate::rig::measure::{Sample, cpu_with_children, peak_memory_with_children};
 use crate::support::portolan::{Portolan, command};
 use crate::support::process::ScratchDir;
 

@@ -13,7 +13,7 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::measure::{Sample, cpu, peak_memory};
+use crate::rig::measure::{Sample, cpu, peak_memory};
 
 /// Starts this program as a baseline process; its name and files follow.
 pub const ARGUMENT: &str = "--baseline";

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use portolan::api::Application;
 
-use crate::cluster::Running;
-use crate::measure::Sample;
 use crate::report::Limit::{self, Peak, Requests, Wall};
 use crate::report::{Row, milliseconds};
-use crate::status_watch::StatusWatch;
+use crate::rig::cluster::Running;
+use crate::rig::measure::Sample;
+use crate::rig::status_watch::StatusWatch;
 use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
 use crate::support::fault_proxy::FaultProxy;
 use fleet::{CONTROLLERS, Fleet, Size, name};

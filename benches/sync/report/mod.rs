@@ -1,12 +1,14 @@
 //! The table: rows of measured cases with their baselines and limits.
 
+pub mod plot;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Sample;
+use crate::rig::measure::Sample;
 use crate::support::project;
 
 /// The generated table in a document is between these marks.

@@ -1,10 +1,15 @@
 //! Portolan in directory mode: a process with its own database, a chart server, and the cost of each sync.
 
+pub mod baseline;
+pub mod cluster;
+pub mod measure;
+pub mod status_watch;
+
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection, PgConnection, Row, SqliteConnection};
 
-use crate::measure::{Sample, cpu, cpu_of_postgres, peak_memory, reset_peak_memory, resident_memory};
+use crate::rig::measure::{Sample, cpu, cpu_of_postgres, peak_memory, reset_peak_memory, resident_memory};
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::portolan::{Portolan, command};
 use crate::support::postgres::{self, TestDatabase};
