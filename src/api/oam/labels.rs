@@ -16,6 +16,10 @@ pub const CLUSTER: &str = "app.oam.dev/cluster";
 pub const WORKLOAD_TYPE: &str = "workload.oam.dev/type";
 /// Type of the trait that an object belongs to.
 pub const TRAIT_TYPE: &str = "trait.oam.dev/type";
+/// Key of the object in the outputs of its trait.
+pub const TRAIT_RESOURCE: &str = "trait.oam.dev/resource";
+/// Hash of the rendered manifest.
+pub const RENDER_HASH: &str = "oam.dev/render-hash";
 /// Name of the addon that an Application installs.
 pub const ADDON_NAME: &str = "addons.oam.dev/name";
 /// Shard of the controller that reconciles an Application.
@@ -32,6 +36,8 @@ pub const PUBLISH_VERSION: &str = "app.oam.dev/publishVersion";
 pub const AUTO_UPDATE: &str = "app.oam.dev/autoUpdate";
 /// Annotation: version of KubeVela that first reconciled the Application.
 pub const KUBEVELA_VERSION: &str = "oam.dev/kubevela-version";
+/// Annotation: Applications that share an object, as `namespace/name`, separated by commas; the first one owns it.
+pub const SHARED_BY: &str = "app.oam.dev/shared-by";
 /// Annotation: manifest that was last applied.
 pub const LAST_APPLIED: &str = "app.oam.dev/last-applied-configuration";
 /// Annotation of kubectl with the same meaning.

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
 use super::render::definition_set::DefinitionSet;
-use super::render::{EvaluatorFlags, Release, Rendered, Renderer, cluster_version, declared, parse_supported};
+use super::render::{self, EvaluatorFlags, Renderer, cluster_version, declared, parse_supported};
 use super::{DefinitionNamespace, Place, manifests, objects};
-use crate::api::oam::{Application, labels};
+use crate::api::oam::{Application, LatestRevision, labels};
 use crate::cmd::flags::non_empty;
 use crate::cmd::{Error, failed_to, output};
 use crate::controllers::oam::objects::{ObjectId, Objects};
@@ -72,10 +72,8 @@ impl Diff {
                 self.file.display()
             )));
         }
-        let renderer = Renderer {
-            evaluator: self.evaluator.evaluator(),
-            cluster_version: live_version(&client).await?,
-        };
+        let evaluator = self.evaluator.evaluator();
+        let version = live_version(&client).await?;
         let shared = non_empty(Some(&self.definitions.system_definition_namespace)).unwrap_or_default();
         let live_objects = Objects::new(client.clone(), NO_RESYNC, |_| {});
         // Discovers kinds. Dropping the set ends the task.
@@ -86,8 +84,8 @@ impl Diff {
             let namespace = application.namespace().unwrap_or_default();
             let definitions = DefinitionSet::of_cluster(&client, [&namespace, shared]).await?;
             let parsed = parse_supported(application, &definitions, shared)?;
-            let rendered = renderer.render(&target.release(application), &parsed).await?;
-            rendered.warn();
+            let renderer = Renderer::new(&evaluator, &version, application, target.revision.clone(), &parsed);
+            let rendered = render::objects(&renderer, &parsed).await?;
             target.print(&live_objects, application, rendered).await?;
         }
         Ok(())
@@ -106,9 +104,7 @@ async fn live_version(client: &Client) -> Result<Value, Error> {
 struct Target {
     live: Option<Application>,
     inventory: Inventory,
-    revision: String,
-    number: i64,
-    hash: String,
+    revision: LatestRevision,
 }
 
 impl Target {
@@ -123,34 +119,26 @@ impl Target {
         };
         let status = live.as_ref().and_then(|live| live.status.clone()).unwrap_or_default();
         let latest = status.latest_revision.filter(|latest| !latest.name.is_empty());
-        let latest = latest.unwrap_or_default();
-        let is_new = latest.name.is_empty();
+        let first = || LatestRevision {
+            name: revision_name(&name.name, 1),
+            revision: 1,
+            revision_hash: String::new(),
+        };
         Ok(Self {
-            revision: if is_new {
-                revision_name(&name.name, 1)
-            } else {
-                latest.name
-            },
-            number: latest.revision.max(1),
-            hash: latest.revision_hash,
+            revision: latest.unwrap_or_else(first),
             live,
             inventory,
         })
     }
 
-    /// Returns the Application of the file as the current revision.
-    fn release<'a>(&'a self, application: &'a Application) -> Release<'a> {
-        Release {
-            application,
-            revision: &self.revision,
-            number: self.number,
-            hash: &self.hash,
-        }
-    }
-
-    async fn print(&self, live_objects: &Objects, application: &Application, rendered: Rendered) -> Result<(), Error> {
+    async fn print(
+        &self,
+        live_objects: &Objects,
+        application: &Application,
+        rendered: Vec<Value>,
+    ) -> Result<(), Error> {
         let mut wanted = HashSet::new();
-        for mut manifest in rendered.objects {
+        for mut manifest in rendered {
             let mut id = ObjectId::of(&manifest);
             // A kind that is not installed is created by the Application itself, or fails when it is applied.
             let is_namespaced = live_objects.is_namespaced(&id).await;

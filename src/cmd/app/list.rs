@@ -14,19 +14,13 @@ use crate::api::{Guarded, NamespacedName};
 use crate::cmd::flags::OutputFormat;
 use crate::cmd::{Error, failed_to, output};
 use crate::controllers::oam::parse::{
-    Definitions, parse, unsupported_definitions, unsupported_spec, unsupported_trackers,
+    Definitions, parse, unsupported_application, unsupported_definitions, unsupported_trackers,
 };
 use crate::controllers::oam::trackers::{Inventory, Tracker};
 use crate::text::truncate;
 
 /// The maximum length of user-defined text in a cell, in bytes.
 const MAX_CELL: usize = 100;
-/// Annotations of Applications that are applied with the rights of another user.
-const IDENTITIES: [&str; 3] = [
-    "app.oam.dev/service-account-name",
-    "app.oam.dev/username",
-    "app.oam.dev/group",
-];
 /// The message of the condition by which the controller leaves an Application alone.
 const UNSUPPORTED: &str = "not supported by this controller: ";
 
@@ -214,17 +208,7 @@ impl<'a> Support<'a> {
 
     async fn check(&mut self, application: &Application) -> Result<Vec<String>, Error> {
         let mut found: BTreeSet<String> = BTreeSet::new();
-        found.extend(unsupported_spec(&application.spec).iter().map(ToString::to_string));
-        let has_identity = |name: &&&str| {
-            let annotation = application.annotations().get(**name);
-            annotation.is_some_and(|value| !value.is_empty())
-        };
-        found.extend(
-            IDENTITIES
-                .iter()
-                .find(has_identity)
-                .map(|name| format!("annotation {name}")),
-        );
+        found.extend(unsupported_application(application).iter().map(ToString::to_string));
         let identity = objects::identity(application);
         let trackers = self.trackers.remove(&identity.name).unwrap_or_default();
         if let Ok(inventory) = Inventory::of(&identity, trackers) {

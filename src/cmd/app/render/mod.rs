@@ -9,22 +9,36 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{DEFINITION_NAMESPACE, manifests};
-use crate::api::oam::{Application, labels};
+use crate::api::oam::{Application, LatestRevision, labels};
 use crate::budget::ResourceMetrics;
 use crate::cmd::flags::non_empty;
 use crate::cmd::{Error, output};
-use crate::controllers::oam::parse::{Definitions, Lookup, Parsed, parse, unsupported_definitions, unsupported_spec};
+use crate::controllers::oam::parse::{
+    Definitions, Lookup, Parsed, parse, unsupported_application, unsupported_definitions,
+};
 use crate::controllers::oam::revisions::names::revision_name;
 use crate::cue::{self, Evaluator};
 use crate::text::sanitize;
-pub use components::{Release, Rendered, Renderer};
+pub use components::{RenderError, Renderer};
 use definition_set::DefinitionSet;
 
 /// The version that templates see without a cluster.
 const MINOR_VERSION: u32 = 35;
+/// Built-in kinds without a namespace that Applications deploy.
+const CLUSTER_SCOPED: [&str; 9] = [
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "IngressClass",
+    "MutatingWebhookConfiguration",
+    "PersistentVolume",
+    "PriorityClass",
+    "StorageClass",
+    "ValidatingWebhookConfiguration",
+];
 
 #[derive(Args, Clone, Debug)]
 pub struct EvaluatorFlags {
@@ -47,6 +61,7 @@ impl EvaluatorFlags {
 /// Render the objects of Applications without a cluster
 ///
 /// Prints them as the controller applies them, with the names of the first revision. Values of Secrets are hidden.
+/// Traits that wait until their component is healthy see the rendered objects in place of live ones.
 #[derive(Args, Debug)]
 pub struct Render {
     /// Files with Applications; definitions, Policies and Workflows in them are used too; `-` for the standard input
@@ -83,33 +98,51 @@ impl Render {
                 "the files contain no Application of core.oam.dev".to_owned(),
             ));
         }
-        let renderer = Renderer {
-            evaluator: self.evaluator.evaluator(),
-            cluster_version: cluster_version("1", MINOR_VERSION, &format!("v1.{MINOR_VERSION}.0")),
-        };
+        let evaluator = self.evaluator.evaluator();
+        let version = cluster_version("1", MINOR_VERSION, &format!("v1.{MINOR_VERSION}.0"));
         for application in &applications {
             let parsed = parse_supported(application, &definitions, DEFINITION_NAMESPACE)?;
-            let release = Release {
-                application,
-                revision: &revision_name(&application.name_any(), 1),
-                number: 1,
-                hash: "",
+            let first = LatestRevision {
+                name: revision_name(&application.name_any(), 1),
+                revision: 1,
+                revision_hash: String::new(),
             };
-            let mut rendered = renderer.render(&release, &parsed).await?;
-            rendered.warn();
-            rendered.objects.iter_mut().for_each(manifests::hide_secret_values);
-            output::print(&manifests::yaml(&rendered.objects)?)?;
+            let renderer = Renderer::new(&evaluator, &version, application, first, &parsed);
+            let mut objects = objects(&renderer, &parsed).await?;
+            objects.iter_mut().for_each(remove_namespace);
+            objects.iter_mut().for_each(manifests::hide_secret_values);
+            output::print(&manifests::yaml(&objects)?)?;
         }
         Ok(())
     }
 }
 
-impl Rendered {
-    /// Names what cannot be rendered before the Application runs.
-    pub fn warn(&self) {
-        for postponed in &self.postponed {
-            warn(postponed);
-        }
+/// Renders all objects. Traits that wait until their component is healthy see rendered objects in place of live ones.
+pub async fn objects(renderer: &Renderer<'_>, parsed: &Parsed) -> Result<Vec<Value>, Error> {
+    let mut objects = renderer.policies().await?;
+    for component in &parsed.components {
+        let rendered = renderer.component(component).await?;
+        let post = match renderer.post_traits(component, &rendered, &Map::new()).await {
+            Ok(post) => post,
+            Err(RenderError::Failed(error)) => return Err(error),
+            Err(RenderError::Invalid(message)) => {
+                warn(&format!("not rendered without live objects: {message}"));
+                Vec::new()
+            }
+        };
+        objects.extend(rendered.objects.into_iter().chain(post));
+    }
+    Ok(objects.into_iter().map(|object| object.manifest).collect())
+}
+
+/// Removes the namespace of an object without one. Kinds that are not built in are known to the cluster only.
+fn remove_namespace(object: &mut Value) {
+    let is_cluster_scoped = CLUSTER_SCOPED.iter().any(|kind| object["kind"] == *kind)
+        && object["apiVersion"]
+            .as_str()
+            .is_some_and(|version| version.contains(".k8s.io/") || version == "v1");
+    if is_cluster_scoped && let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("namespace");
     }
 }
 
@@ -142,7 +175,7 @@ pub fn parse_supported(
     let auto_update = application.annotations().get(labels::AUTO_UPDATE);
     let is_auto_update = auto_update.is_some_and(|value| value == "true");
     let definitions = Definitions::live(definitions, &namespace, definition_namespace, is_auto_update);
-    let mut unsupported = unsupported_spec(&application.spec);
+    let mut unsupported = unsupported_application(application);
     let parsed = parse(application, &definitions);
     if let Ok(parsed) = &parsed {
         unsupported.extend(unsupported_definitions(&parsed.components));

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::Subject;
 use crate::api::NamespacedName;
 use crate::api::oam::ManagedResource;
-use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE};
-use crate::controllers::oam::dispatch::bookkeeping::{SHARED_BY, annotation, label};
+use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE, SHARED_BY};
+use crate::controllers::oam::dispatch::bookkeeping::{annotation, label};
 use crate::controllers::oam::policies::{GarbageCollectStrategy, Propagation, Target};
 
 #[derive(Clone, Debug, PartialEq)]

@@ -4,11 +4,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::decide::Identity;
-use crate::api::oam::labels::LAST_APPLIED;
+use crate::api::oam::labels::{LAST_APPLIED, RENDER_HASH, SHARED_BY};
 
-pub(super) const RENDER_HASH: &str = "oam.dev/render-hash";
 const LAST_APPLIED_TIME: &str = "app.oam.dev/last-applied-time";
-pub const SHARED_BY: &str = "app.oam.dev/shared-by";
 /// Values of [`LAST_APPLIED`] that switch it off for an object.
 const OFF: [&str; 2] = ["-", "skip"];
 /// Longest manifest in an annotation. The API server limits all annotations of an object to 256 KiB.

@@ -3,11 +3,9 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::bookkeeping::{
-    RENDER_HASH, SHARED_BY, annotation, label, last_applied, remove_bookkeeping, set_annotation, with_bookkeeping,
-};
+use super::bookkeeping::{annotation, label, last_applied, remove_bookkeeping, set_annotation, with_bookkeeping};
 use super::field_path::FieldPath;
-use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE};
+use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE, RENDER_HASH, SHARED_BY};
 use crate::runtime::three_way;
 
 /// The fields that identify an object; empty if absent.

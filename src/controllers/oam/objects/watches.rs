@@ -16,8 +16,6 @@ use crate::runtime::watch::{
     documents,
 };
 
-/// Annotation: the Applications that share an object, as `namespace/name`, separated by commas.
-const SHARED_BY: &str = "app.oam.dev/shared-by";
 /// The labels that name the Application of an object.
 pub(super) const LABELS: &[&str] = &[labels::APP_NAME, labels::APP_NAMESPACE];
 /// Maximum number of watches, usually one per kind. Objects of other kinds are read one by one.
@@ -77,12 +75,16 @@ fn owner(object: &Object<Document>) -> Option<NamespacedName> {
 /// Returns the Applications that share an object. Those of an object that is not held look at it in their next pass.
 fn sharers(object: &Object<Document>) -> Vec<NamespacedName> {
     // Few objects are shared, and parsing takes longer than the search.
-    if !object.projection.text().is_some_and(|text| text.contains(SHARED_BY)) {
+    if !object
+        .projection
+        .text()
+        .is_some_and(|text| text.contains(labels::SHARED_BY))
+    {
         return Vec::new();
     }
     let value = object.to_value("", "").unwrap_or_default();
     let annotations = value.pointer("/metadata/annotations");
-    let annotation = annotations.and_then(|annotations| annotations.get(SHARED_BY));
+    let annotation = annotations.and_then(|annotations| annotations.get(labels::SHARED_BY));
     let names = annotation.and_then(Value::as_str).unwrap_or_default().split(',');
     let names = names.filter_map(|name| name.trim().split_once('/'));
     names

@@ -20,4 +20,4 @@ pub use policies::{ParsedPolicy, named};
 pub use steps::{APPLY_COMPONENT, ParsedWorkflow, component_step, is_built_in_step};
 pub use strict::strict_violations;
 pub use type_name::{TypeName, type_label};
-pub use unsupported::{Unsupported, unsupported_definitions, unsupported_spec, unsupported_trackers};
+pub use unsupported::{Unsupported, unsupported_application, unsupported_definitions, unsupported_trackers};

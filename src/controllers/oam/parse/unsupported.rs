@@ -3,17 +3,25 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
+use kube::ResourceExt;
 use serde_json::Value;
 
 use super::application::ParsedComponent;
 use super::definitions::Workload;
 use super::steps::REF_OBJECTS;
-use crate::api::oam::{ApplicationSpec, ComponentDefinition, Definition};
+use crate::api::oam::{Application, ApplicationSpec, ComponentDefinition, Definition};
 use crate::controllers::oam::policies::{DEBUG, ENV_BINDING, OVERRIDE, REPLICATION, TOPOLOGY};
 use crate::controllers::oam::trackers::{Inventory, LOCAL};
 
 /// Types of policies that are not supported.
 const POLICIES: [&str; 5] = [TOPOLOGY, OVERRIDE, REPLICATION, ENV_BINDING, DEBUG];
+
+/// Annotations of Applications that are applied with the rights of another user.
+const IDENTITIES: [&str; 3] = [
+    "app.oam.dev/service-account-name",
+    "app.oam.dev/username",
+    "app.oam.dev/group",
+];
 
 /// A part of an application that is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,9 +63,20 @@ impl Display for Unsupported {
     }
 }
 
-/// Finds parts of a spec that are not supported.
+/// Finds what is not supported in an application alone: in its annotations and spec.
 #[must_use]
-pub fn unsupported_spec(spec: &ApplicationSpec) -> Vec<Unsupported> {
+pub fn unsupported_application(application: &Application) -> Vec<Unsupported> {
+    let mut found = unsupported_spec(&application.spec);
+    let has_value = |name: &&&str| {
+        let annotation = application.annotations().get(**name);
+        annotation.is_some_and(|value| !value.is_empty())
+    };
+    let identity = IDENTITIES.iter().find(has_value);
+    found.extend(identity.map(|name| Unsupported::Annotation((*name).to_owned())));
+    found
+}
+
+fn unsupported_spec(spec: &ApplicationSpec) -> Vec<Unsupported> {
     let mut found = Vec::new();
     if let Some(workflow) = &spec.workflow {
         let mode = workflow.mode.as_ref().map_or("", |mode| mode.steps.as_str());

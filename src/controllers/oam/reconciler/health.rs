@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::components::{ComponentObjects, RenderError, is_post_dispatch};
+use super::components::RenderError;
 use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
 use super::revision::Current;
@@ -11,6 +11,7 @@ use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, Workload};
 use crate::controllers::oam::render::cache_key::health_key;
 use crate::controllers::oam::render::health::{self, Health, evaluate_health};
+use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::trackers::ResourceKey;
 use crate::cue;
 
@@ -140,7 +141,7 @@ impl Pass<'_> {
     ) -> Result<Vec<TraitStatus>, cue::Error> {
         let mut statuses = Vec::new();
         for (index, one) in component.traits.iter().enumerate() {
-            let is_post = is_post_dispatch(self, one);
+            let is_post = self.template_settings().is_post_dispatch(one);
             if is_post && post_traits == PostTraits::Unknown {
                 continue;
             }

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::conditions::{self, Failure};
-use super::pass::{Pass, Stop, fields};
+use super::pass::{Pass, Stop};
 use crate::api::Partial;
-use crate::api::oam::{Application, labels};
+use crate::api::oam::{Application, ApplicationStatus, labels};
 use crate::controllers::FIELD_MANAGER;
 use crate::runtime::cron;
 use crate::runtime::kube_client::{ApiError, call};
@@ -126,5 +126,13 @@ impl Pass<'_> {
 
     fn api(&self) -> Api<Partial<Application>> {
         Api::namespaced(self.reconciler.client.clone(), &self.name.namespace)
+    }
+}
+
+/// Returns the fields of a status.
+fn fields(status: &ApplicationStatus) -> Map<String, Value> {
+    match serde_json::to_value(status) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use parking_lot::Mutex;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::Reconciler;
@@ -20,7 +20,7 @@ use crate::api::oam::{Application, ApplicationStatus, AppliedResource, labels};
 use crate::budget::Reservation;
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::{
-    Parsed, Unsupported, unsupported_definitions, unsupported_spec, unsupported_trackers,
+    Parsed, Unsupported, unsupported_application, unsupported_definitions, unsupported_trackers,
 };
 use crate::controllers::oam::revisions::Packed;
 use crate::controllers::oam::trackers::{AppIdentity, Inventory, ResourceKey};
@@ -42,12 +42,6 @@ const STALE_RETRY: Duration = Duration::from_millis(100);
 /// Annotation: the longest time between two passes over an Application.
 const RECONCILE_INTERVAL: &str = "app.oam.dev/reconcile-interval";
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
-/// Annotations of Applications that are applied with the rights of another user.
-const IDENTITIES: [&str; 3] = [
-    "app.oam.dev/service-account-name",
-    "app.oam.dev/username",
-    "app.oam.dev/group",
-];
 
 /// One pass over an Application.
 pub(super) struct Pass<'a> {
@@ -243,15 +237,8 @@ impl<'a> Pass<'a> {
     }
 
     fn check_support(&self) -> Result<(), Stop> {
-        let mut found = unsupported_spec(&self.app.spec);
+        let mut found = unsupported_application(&self.app);
         found.extend(unsupported_trackers(&self.inventory));
-        let has_identity = |name: &&&str| {
-            let annotation = self.app.annotations().get(**name);
-            annotation.is_some_and(|value| !value.is_empty())
-        };
-        if let Some(name) = IDENTITIES.iter().find(has_identity) {
-            found.push(Unsupported::Annotation((*name).to_owned()));
-        }
         if self.reconciler.options.requires_authentication {
             found.push(Unsupported::FeatureGate("AuthenticateApplication".to_owned()));
         }
@@ -397,12 +384,4 @@ fn jittered(period: Duration) -> Duration {
     }
     let share = 0.9 + 0.2 * f64::from(byte[0]) / 255.0;
     period.mul_f64(share)
-}
-
-/// Returns the fields of a value that serializes as an object.
-pub(super) fn fields(value: &impl serde::Serialize) -> Map<String, Value> {
-    match serde_json::to_value(value) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    }
 }

@@ -14,6 +14,7 @@ use crate::api::oam::{Application, ApplicationRevision, ApplicationRevisionSpec,
 use crate::budget::Reservation;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::parse::{Definitions, Parsed, parse, strict_violations};
+use crate::controllers::oam::render::release::Release;
 use crate::controllers::oam::revisions::{
     Candidate, Decision, Packed, Recorded, RevisionError, can_match, compress, decide, expand, hash, is_release_of,
     is_same, metadata, names, recorded_application, refreshed,
@@ -34,16 +35,12 @@ pub(super) struct Current {
     pub(super) revision: Revision,
     /// The Application that is deployed: that of the revision, if it is a published version.
     pub(super) app: Application,
+    pub(super) release: Release,
 }
 
 impl Current {
     pub(super) fn name(&self) -> String {
         self.revision.object.name_any()
-    }
-
-    pub(super) fn hash(&self) -> &str {
-        let hash = self.revision.object.labels().get(labels::APP_REVISION_HASH);
-        hash.map_or("", String::as_str)
     }
 }
 
@@ -180,11 +177,8 @@ impl Pass<'_> {
             .filter(|latest| is_release_of(&latest.object, &self.app))
         {
             self.set_true(conditions::REVISION, "Revisioned", "Revisioned successfully");
-            let current = Current {
-                app: recorded_application(&release.object, &release.contents),
-                revision: release.clone(),
-            };
-            return Ok((current, parsed));
+            let app = recorded_application(&release.object, &release.contents);
+            return Ok((self.current(app, release.clone()).await, parsed));
         }
         let contents = parsed.contents(&self.app);
         let revision = self.choose(latest, contents).await?;
@@ -195,11 +189,24 @@ impl Pass<'_> {
         let definitions = Definitions::live(&self.reconciler.definitions, namespaces.0, namespaces.1, false);
         let parsed = parse(&self.app, &definitions.recorded_first(&name, &revision.contents));
         let parsed = parsed.map_err(|error| Failure::new(conditions::PARSED, "FailedParse", error.to_string()))?;
-        let current = Current {
-            app: self.app.clone(),
-            revision,
+        Ok((self.current(self.app.clone(), revision).await, parsed))
+    }
+
+    async fn current(&self, app: Application, revision: Revision) -> Current {
+        let latest = self.status.latest_revision.as_ref();
+        let hash = revision.object.labels().get(labels::APP_REVISION_HASH);
+        let identity = LatestRevision {
+            name: revision.object.name_any(),
+            revision: latest.map_or(0, |latest| latest.revision),
+            revision_hash: hash.cloned().unwrap_or_default(),
         };
-        Ok((current, parsed))
+        let settings = self.template_settings();
+        let version = self.reconciler.cluster_version().await;
+        Current {
+            release: Release::new(self.name.clone(), &app, identity, version, settings),
+            revision,
+            app,
+        }
     }
 
     async fn choose(&mut self, latest: Option<Revision>, contents: ApplicationRevisionSpec) -> Result<Revision, Stop> {

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
-use super::components::{ComponentObjects, RenderError, with_inputs};
+use super::components::{RenderError, with_inputs};
 use super::conditions::{self, Failure, phase};
 use super::dispatch::ToApply;
 use super::health::{PostTraits, evaluator_failure};
@@ -19,6 +19,7 @@ use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, component_step};
 use crate::controllers::oam::render::evaluate::Evaluate;
+use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::revisions::names::is_revision_of;
 use crate::controllers::oam::trackers::ResourceKey;
 use crate::controllers::oam::workflow::{FailureReason, State, StepResult, Turn};
@@ -409,7 +410,7 @@ impl Pass<'_> {
             let has_post = component
                 .traits
                 .iter()
-                .any(|one| super::components::is_post_dispatch(self, one));
+                .any(|one| current.release.settings.is_post_dispatch(one));
             let service = self
                 .status
                 .services

@@ -5,7 +5,8 @@
 //!                │
 //!                └─ wrap: template, parameters, context ─► evaluator ─► output, outputs, patch as JSON
 //!                                                                         │
-//!                    identity: names, labels ◄─ component: traits in order ◄─ patch: by markers
+//!        release: objects of a revision ◄─ component: traits in order ◄─ patch: by markers
+//!          └─ identity: names, labels
 //! ```
 //!
 //! The evaluator is real CUE; what its export to JSON loses is in [`source`] and [`patch`]. Templates are written by
@@ -18,6 +19,7 @@ pub mod health;
 pub mod identity;
 mod limits;
 mod patch;
+pub mod release;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -133,7 +133,7 @@ fn cases() -> Vec<Case> {
 fn supported() -> Vec<Case> {
     let mut cases = cases();
     let is_available = !cases.is_empty();
-    cases.retain(|case| case.name != REFUSED && unsupported_spec(&case.application.spec).is_empty());
+    cases.retain(|case| case.name != REFUSED && unsupported_application(&case.application).is_empty());
     assert_eq!(cases.len(), if is_available { 58 } else { 0 });
     cases
 }
@@ -152,7 +152,7 @@ fn applications_that_are_not_supported_are_found_before_anything_is_parsed() {
     let found: BTreeMap<_, _> = cases
         .iter()
         .filter_map(|case| {
-            let found = unsupported_spec(&case.application.spec);
+            let found = unsupported_application(&case.application);
             let reasons: Vec<_> = found.iter().map(ToString::to_string).collect();
             (!reasons.is_empty()).then(|| (case.name.as_str(), reasons.join(", ")))
         })

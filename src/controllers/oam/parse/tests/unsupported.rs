@@ -37,7 +37,7 @@ fn reasons(found: &[Unsupported]) -> Vec<String> {
     &["component r with references to existing objects"]
 )]
 fn parts_that_are_not_supported_are_named(#[case] spec: Value, #[case] expected: &[&str]) {
-    assert_eq!(reasons(&unsupported_spec(&application(&spec).spec)), expected);
+    assert_eq!(reasons(&unsupported_application(&application(&spec))), expected);
 }
 
 #[rstest]

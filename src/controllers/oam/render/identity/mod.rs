@@ -8,21 +8,12 @@ mod tests;
 use serde_json::{Map, Value, json};
 
 use super::limits::MAX_OBJECT_DEPTH;
+use crate::api::oam::labels;
 use name_hash::name_hash;
 
-pub const NAME_LABEL: &str = "app.oam.dev/name";
-pub const NAMESPACE_LABEL: &str = "app.oam.dev/namespace";
-pub const COMPONENT_LABEL: &str = "app.oam.dev/component";
-pub const APP_REVISION_LABEL: &str = "app.oam.dev/appRevision";
-pub const REVISION_HASH_LABEL: &str = "app.oam.dev/app-revision-hash";
 /// The revision of a component, which is always empty.
-pub const COMPONENT_REVISION_LABEL: &str = "app.oam.dev/revision";
-pub const CLUSTER_LABEL: &str = "app.oam.dev/cluster";
-pub const REPLICA_KEY_LABEL: &str = "app.oam.dev/replicaKey";
-pub const RESOURCE_TYPE_LABEL: &str = "app.oam.dev/resourceType";
-pub const WORKLOAD_TYPE_LABEL: &str = "workload.oam.dev/type";
-pub const TRAIT_TYPE_LABEL: &str = "trait.oam.dev/type";
-pub const TRAIT_RESOURCE_LABEL: &str = "trait.oam.dev/resource";
+const COMPONENT_REVISION: &str = "app.oam.dev/revision";
+const REPLICA_KEY: &str = "app.oam.dev/replicaKey";
 /// The trait type of objects that a component renders besides its workload.
 pub const AUXILIARY_WORKLOAD: &str = "AuxiliaryWorkload";
 
@@ -33,8 +24,8 @@ const OWN_ANNOTATIONS: [&str; 5] = [
     FILTER_LABELS,
     FILTER_ANNOTATIONS,
     "app.oam.dev/inplace-upgrade",
-    "app.oam.dev/last-applied-configuration",
-    "kubectl.kubernetes.io/last-applied-configuration",
+    labels::LAST_APPLIED,
+    labels::KUBECTL_LAST_APPLIED,
 ];
 
 /// The Application and component that an object belongs to.
@@ -64,16 +55,16 @@ pub enum Part<'a> {
 pub fn identify(object: &mut Map<String, Value>, owner: &Owner<'_>, part: Part<'_>) {
     match part {
         Part::Workload { component_type } => {
-            set_strings(object, "labels", &[(WORKLOAD_TYPE_LABEL, component_type)]);
+            set_strings(object, "labels", &[(labels::WORKLOAD_TYPE, component_type)]);
             set_default(object, "name", owner.component);
         }
         Part::Trait { trait_type, resource } => {
             // The hash of the name covers these labels, and none of those that follow.
             let labels = [
-                (NAME_LABEL, owner.app),
-                (COMPONENT_LABEL, owner.component),
-                (TRAIT_TYPE_LABEL, trait_type),
-                (TRAIT_RESOURCE_LABEL, resource),
+                (labels::APP_NAME, owner.app),
+                (labels::COMPONENT, owner.component),
+                (labels::TRAIT_TYPE, trait_type),
+                (labels::TRAIT_RESOURCE, resource),
             ];
             set_strings(object, "labels", &labels);
             let name = object.get("metadata").and_then(|metadata| metadata.get("name"));
@@ -102,18 +93,18 @@ fn set_app_labels(object: &mut Map<String, Value>, owner: &Owner<'_>, part: Part
         Part::Trait { .. } => "TRAIT",
     };
     let labels = [
-        (NAME_LABEL, owner.app),
-        (NAMESPACE_LABEL, owner.namespace),
-        (APP_REVISION_LABEL, owner.revision),
-        (COMPONENT_LABEL, owner.component),
-        (REVISION_HASH_LABEL, owner.revision_hash),
-        (COMPONENT_REVISION_LABEL, ""),
-        (CLUSTER_LABEL, owner.cluster),
-        (RESOURCE_TYPE_LABEL, resource_type),
+        (labels::APP_NAME, owner.app),
+        (labels::APP_NAMESPACE, owner.namespace),
+        (labels::APP_REVISION, owner.revision),
+        (labels::COMPONENT, owner.component),
+        (labels::APP_REVISION_HASH, owner.revision_hash),
+        (COMPONENT_REVISION, ""),
+        (labels::CLUSTER, owner.cluster),
+        (labels::RESOURCE_TYPE, resource_type),
     ];
     set_strings(object, "labels", &labels);
     if let Some(key) = owner.replica_key {
-        set_strings(object, "labels", &[(REPLICA_KEY_LABEL, key)]);
+        set_strings(object, "labels", &[(REPLICA_KEY, key)]);
     }
 }
 

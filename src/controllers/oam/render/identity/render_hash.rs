@@ -4,8 +4,7 @@
 
 use serde_json::Value;
 
-/// The label that holds the hash. It is computed over the object without the label.
-pub const RENDER_HASH_LABEL: &str = "oam.dev/render-hash";
+use crate::api::oam::labels::RENDER_HASH;
 
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -15,10 +14,10 @@ const PRIME: u64 = 0x0000_0100_0000_01b3;
 pub fn render_hash(object: &Value) -> String {
     let hash = object.pointer("/metadata/labels").and_then(Value::as_object);
     let hash = match hash {
-        Some(labels) if labels.contains_key(RENDER_HASH_LABEL) => {
+        Some(labels) if labels.contains_key(RENDER_HASH) => {
             let mut object = object.clone();
             if let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
-                labels.remove(RENDER_HASH_LABEL);
+                labels.remove(RENDER_HASH);
             }
             hash_unstructured(&object)
         }

@@ -1,0 +1,369 @@
+//! The objects of one revision of an Application: contexts of templates, traits by stage, identities.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::cache_key::{CacheKey, component_key};
+use super::component::{self, Output, Rendered, Template, apply_trait, render_template};
+use super::evaluate::{Cause, Error, Evaluate, Subject};
+use super::identity::{Owner, Part, identify, set_workload_reference};
+use crate::api::NamespacedName;
+use crate::api::oam::{Application, Definition, LatestRevision, labels};
+use crate::controllers::oam::dispatch::order::Stage;
+use crate::controllers::oam::parse::{Parsed, ParsedComponent, ParsedPolicy, ParsedTrait, type_label};
+
+/// Label of objects of traits that create the workload.
+const MANAGE_WORKLOAD: &str = "trait.oam.dev/manage-workload";
+
+/// An Application in one of its revisions.
+#[derive(Clone, Debug)]
+pub struct Release {
+    pub name: NamespacedName,
+    pub revision: LatestRevision,
+    labels: Map<String, Value>,
+    annotations: Map<String, Value>,
+    publish_version: String,
+    /// The version of the cluster, as templates see it.
+    cluster_version: Value,
+    pub settings: Settings,
+}
+
+/// The settings of the process for all templates.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Rejects properties that templates do not declare.
+    pub is_strict: bool,
+    /// Applies traits with a stage before or after their workload.
+    pub has_stages: bool,
+}
+
+impl Settings {
+    /// Returns true if a trait is applied after its workload is healthy.
+    #[must_use]
+    pub fn is_post_dispatch(self, one: &ParsedTrait) -> bool {
+        self.has_stages && stage(one) == Stage::PostDispatch
+    }
+}
+
+/// An object of a component or policy.
+#[derive(Clone, Debug)]
+pub struct ReleaseObject {
+    pub manifest: Value,
+    /// The type of the trait, empty for the workload.
+    pub trait_: String,
+    /// The key in `outputs`, empty for the workload.
+    pub key: String,
+    pub stage: Stage,
+}
+
+/// The objects of a component without those of the last stage, and what they were rendered from.
+pub struct ComponentObjects {
+    pub rendered: Arc<Rendered>,
+    /// The workload, also if a trait creates it.
+    pub workload: Value,
+    pub objects: Vec<ReleaseObject>,
+    pub context: Map<String, Value>,
+}
+
+/// A component with the templates of its traits, without those of the last stage.
+pub struct ReleaseComponent<'a> {
+    release: &'a Release,
+    component: &'a ParsedComponent,
+    traits: Vec<Template<'a>>,
+    context: Map<String, Value>,
+}
+
+impl Release {
+    #[must_use]
+    pub fn new(
+        name: NamespacedName,
+        application: &Application,
+        revision: LatestRevision,
+        cluster_version: Value,
+        settings: Settings,
+    ) -> Self {
+        let publish_version = application.annotations().get(labels::PUBLISH_VERSION);
+        Self {
+            name,
+            revision,
+            labels: fields(application.labels()),
+            annotations: fields(application.annotations()),
+            publish_version: publish_version.cloned().unwrap_or_default(),
+            cluster_version,
+            settings,
+        }
+    }
+
+    /// Prepares a component.
+    #[must_use]
+    pub fn component<'a>(&'a self, parsed: &Parsed, component: &'a ParsedComponent) -> ReleaseComponent<'a> {
+        let traits = component
+            .traits
+            .iter()
+            .filter(|one| !self.settings.is_post_dispatch(one));
+        ReleaseComponent {
+            release: self,
+            component,
+            traits: traits.filter_map(|one| self.trait_template(one)).collect(),
+            context: self.component_context(parsed, component),
+        }
+    }
+
+    /// Renders the traits of the last stage. `live` has the live objects as `output` and `outputs`; without them, templates
+    /// see the rendered ones.
+    ///
+    /// # Errors
+    /// The first trait that fails.
+    pub async fn post_dispatch<V: Evaluate>(
+        &self,
+        evaluator: &V,
+        component: &ParsedComponent,
+        objects: &ComponentObjects,
+        live: &Map<String, Value>,
+    ) -> Result<Vec<ReleaseObject>, Error<V::Error>> {
+        let name = &component.component.name;
+        let owner = self.owner(name);
+        let Value::Object(workload) = &objects.workload else {
+            return Ok(Vec::new());
+        };
+        let mut context = objects.context.clone();
+        context.extend(live.clone());
+        let mut rendered = Rendered::clone(&objects.rendered);
+        let before = rendered.outputs.len();
+        for one in component
+            .traits
+            .iter()
+            .filter(|one| self.settings.is_post_dispatch(one))
+        {
+            let Some(template) = self.trait_template(one) else {
+                continue;
+            };
+            let applied = apply_trait(evaluator, rendered, template, &context).await;
+            rendered = applied.map_err(|cause| Error {
+                component: name.clone(),
+                subject: Subject::Trait(template.name.to_owned()),
+                cause,
+            })?;
+        }
+        let outputs = rendered.outputs.iter().skip(before);
+        Ok(outputs
+            .map(|output| self.trait_object(output, component, &owner, workload))
+            .collect())
+    }
+
+    /// Renders a policy; one without a template has no objects.
+    ///
+    /// # Errors
+    /// Templates that the evaluator rejects.
+    pub async fn policy<V: Evaluate>(
+        &self,
+        evaluator: &V,
+        policy: &ParsedPolicy,
+    ) -> Result<Vec<ReleaseObject>, Cause<V::Error>> {
+        let Some(source) = policy.definition.template() else {
+            return Ok(Vec::new());
+        };
+        let policy = &policy.policy;
+        let template = Template {
+            name: &policy.type_,
+            source,
+            properties: policy.properties.as_ref(),
+            is_strict: self.settings.is_strict,
+        };
+        let rendered = render_template(evaluator, template, &self.context(&policy.name)).await?;
+        let owner = self.owner(&policy.name);
+        let workload = identified_workload(&rendered, &owner, &type_label(&policy.type_));
+        let outputs = rendered.outputs.iter().map(|output| ReleaseObject {
+            manifest: Value::Object(identified_output(output, &owner)),
+            trait_: output.trait_type.clone(),
+            key: output.key.clone(),
+            stage: Stage::DefaultDispatch,
+        });
+        Ok(std::iter::once(ReleaseObject::workload(workload))
+            .chain(outputs)
+            .collect())
+    }
+
+    /// Returns what the templates of components and policies see.
+    fn context(&self, name: &str) -> Map<String, Value> {
+        fields(&json!({
+            "name": name,
+            "appName": self.name.name,
+            "namespace": self.name.namespace,
+            "appRevision": self.revision.name,
+            "appRevisionNum": self.revision.revision,
+            "appLabels": self.labels,
+            "appAnnotations": self.annotations,
+            "clusterVersion": self.cluster_version,
+        }))
+    }
+
+    fn component_context(&self, parsed: &Parsed, component: &ParsedComponent) -> Map<String, Value> {
+        // All components in the context of each would take much memory.
+        let traits = component.traits.iter();
+        let traits = traits.filter_map(|one| one.definition.template());
+        let mut templates = traits.chain(component.definition.template());
+        let components: Vec<Value> = match templates.any(|template| template.contains("components")) {
+            true => parsed.spec.components.iter().map(|one| json!(one)).collect(),
+            false => Vec::new(),
+        };
+        let mut context = self.context(&component.component.name);
+        context.extend(fields(&json!({
+            "revision": "",
+            "cluster": "",
+            "components": components,
+            "componentType": component.component.type_,
+            "publishVersion": self.publish_version,
+            "workflowName": self.name.name,
+            "replicaKey": "",
+        })));
+        context
+    }
+
+    fn owner<'o>(&'o self, component: &'o str) -> Owner<'o> {
+        Owner {
+            app: &self.name.name,
+            namespace: &self.name.namespace,
+            labels: &self.labels,
+            annotations: &self.annotations,
+            component,
+            revision: &self.revision.name,
+            revision_hash: &self.revision.revision_hash,
+            replica_key: None,
+            cluster: "",
+        }
+    }
+
+    fn trait_template<'a>(&self, one: &'a ParsedTrait) -> Option<Template<'a>> {
+        Some(Template {
+            name: &one.type_label,
+            source: one.definition.template()?,
+            properties: one.trait_.properties.as_ref(),
+            is_strict: self.settings.is_strict,
+        })
+    }
+
+    fn trait_object(
+        &self,
+        output: &Output,
+        component: &ParsedComponent,
+        owner: &Owner<'_>,
+        workload: &Map<String, Value>,
+    ) -> ReleaseObject {
+        let mut object = identified_output(output, owner);
+        let definition = component.traits.iter().find(|one| one.type_label == output.trait_type);
+        if let Some(spec) = definition.map(|one| &one.definition.spec) {
+            if !spec.workload_ref_path.is_empty() {
+                set_workload_reference(&mut object, &spec.workload_ref_path, workload);
+            }
+            let metadata = object.get_mut("metadata").filter(|_| spec.manage_workload);
+            if let Some(labels) = metadata.and_then(|metadata| metadata.get_mut("labels")) {
+                labels[MANAGE_WORKLOAD] = json!("true");
+            }
+        }
+        let stage = definition.filter(|_| self.settings.has_stages).map(stage);
+        ReleaseObject {
+            manifest: Value::Object(object),
+            trait_: output.trait_type.clone(),
+            key: output.key.clone(),
+            stage: stage.unwrap_or_default(),
+        }
+    }
+}
+
+impl ReleaseComponent<'_> {
+    fn input(&self) -> component::Component<'_> {
+        let ParsedComponent {
+            component, definition, ..
+        } = self.component;
+        component::Component {
+            name: &component.name,
+            template: Template {
+                name: &component.type_,
+                source: definition.template().unwrap_or_default(),
+                properties: component.properties.as_ref(),
+                is_strict: self.release.settings.is_strict,
+            },
+            traits: &self.traits,
+            context: &self.context,
+        }
+    }
+
+    /// Returns the key of what the component is rendered from.
+    #[must_use]
+    pub fn key(&self) -> CacheKey {
+        component_key(&self.input())
+    }
+
+    /// Evaluates the templates.
+    ///
+    /// # Errors
+    /// The first template that fails.
+    pub async fn render<V: Evaluate>(&self, evaluator: &V) -> Result<Rendered, Error<V::Error>> {
+        component::render(evaluator, &self.input()).await
+    }
+
+    /// Returns the objects to apply.
+    #[must_use]
+    pub fn objects(self, rendered: Arc<Rendered>) -> ComponentObjects {
+        let (release, component) = (self.release, self.component);
+        let owner = release.owner(&component.component.name);
+        let workload = identified_workload(&rendered, &owner, &component.type_label);
+        let is_managed = component.traits.iter().any(|one| one.definition.spec.manage_workload);
+        let mut objects = Vec::new();
+        if !is_managed {
+            objects.push(ReleaseObject::workload(workload.clone()));
+        }
+        let outputs = rendered.outputs.iter();
+        objects.extend(outputs.map(|output| release.trait_object(output, component, &owner, &workload)));
+        ComponentObjects {
+            workload: Value::Object(workload),
+            rendered,
+            objects,
+            context: self.context,
+        }
+    }
+}
+
+impl ReleaseObject {
+    fn workload(object: Map<String, Value>) -> Self {
+        Self {
+            manifest: Value::Object(object),
+            trait_: String::new(),
+            key: String::new(),
+            stage: Stage::DefaultDispatch,
+        }
+    }
+}
+
+fn identified_workload(rendered: &Rendered, owner: &Owner<'_>, component_type: &str) -> Map<String, Value> {
+    let mut workload = rendered.workload.clone();
+    identify(&mut workload, owner, Part::Workload { component_type });
+    workload
+}
+
+fn identified_output(output: &Output, owner: &Owner<'_>) -> Map<String, Value> {
+    let mut object = output.object.clone();
+    let part = Part::Trait {
+        trait_type: &output.trait_type,
+        resource: &output.key,
+    };
+    identify(&mut object, owner, part);
+    object
+}
+
+fn stage(one: &ParsedTrait) -> Stage {
+    // An unknown stage is reported when the Application is parsed.
+    Stage::parse(&one.definition.spec.stage).unwrap_or_default()
+}
+
+/// Returns the fields of a value that serializes as an object.
+fn fields(value: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(value) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    }
+}
