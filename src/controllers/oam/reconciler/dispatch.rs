@@ -13,6 +13,7 @@ use super::conditions::Failure;
 use super::pass::{Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::{ManagedResource, RawManifest};
+use crate::controllers::oam::ApplyOnceMode;
 use crate::controllers::oam::dispatch::decide::{
     Decision, ObjectPolicy, Occasion, Refusal, Request, UpdateMethod, decide,
 };
@@ -294,7 +295,8 @@ impl Pass<'_> {
     }
 
     fn entry(&self, policies: &Policies, planned: &Planned, skip_gc: bool) -> Result<ManagedResource, Failure> {
-        let omits_manifest = policies.apply_once.omits_manifests() || self.reconciler.options.apply_once;
+        let omits_manifest =
+            policies.apply_once.omits_manifests() || self.reconciler.options.apply_once == ApplyOnceMode::Force;
         let raw = match omits_manifest {
             true => None,
             false => {
