@@ -86,6 +86,7 @@ impl OamFlags {
             has_stages: is_enabled(Gate::MultiStageComponentApply),
             has_dry_run: is_enabled(Gate::PreDispatchDryRun),
             requires_authentication: is_enabled(Gate::AuthenticateApplication),
+            has_application_metrics: is_enabled(Gate::EnableApplicationStatusMetrics),
             evaluator: self.evaluator()?,
         })
     }

@@ -9,6 +9,7 @@ use super::pass::{Pass, fields};
 use super::revision::Current;
 use crate::api::oam::{Component, Trait, labels};
 use crate::controllers::oam::dispatch::order::Stage;
+use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, ParsedTrait};
 use crate::controllers::oam::render::cache_key::component_key;
 use crate::controllers::oam::render::component::{self, Rendered, Template, apply_trait};
@@ -65,6 +66,7 @@ impl Pass<'_> {
         parsed: &Parsed,
         component: &ParsedComponent,
     ) -> Result<ComponentObjects, RenderError> {
+        let _timer = self.reconciler.metrics.time(PassStage::Render);
         let context = self.context(current, parsed, component).await;
         let traits: Vec<_> = component
             .traits

@@ -18,6 +18,7 @@ use crate::controllers::oam::dispatch::decide::{
     Decision, ObjectPolicy, Occasion, Refusal, Request, UpdateMethod, decide,
 };
 use crate::controllers::oam::dispatch::order::waves;
+use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId, Propagation};
 use crate::controllers::oam::policies::{GarbageCollectStrategy, Policies, Stage, Target};
 use crate::controllers::oam::render::identity::render_hash::render_hash;
@@ -71,6 +72,7 @@ impl Pass<'_> {
         policies: &Policies,
         batches: Vec<Vec<ToApply>>,
     ) -> Result<Vec<Result<(), String>>, Stop> {
+        let _timer = self.reconciler.metrics.time(PassStage::Dispatch);
         let mut results = Vec::new();
         let mut accepted = Vec::new();
         for (batch, objects) in batches.into_iter().enumerate() {

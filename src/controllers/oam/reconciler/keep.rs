@@ -15,6 +15,7 @@ use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::ApplyOnceMode;
 use crate::controllers::oam::dispatch::decide::{Decision, Occasion};
 use crate::controllers::oam::dispatch::fights::{Restore, last_other_manager};
+use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::objects::{CachedObject, ObjectId, Propagation};
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::policies::{Policies, Stage, Target};
@@ -36,6 +37,7 @@ enum Kept {
 impl Pass<'_> {
     /// Restores objects that have changed, and creates those that are gone.
     pub(super) async fn keep_state(&mut self, parsed: &Parsed) -> Result<(), Stop> {
+        let _timer = self.reconciler.metrics.time(PassStage::StateKeep);
         if self.reconciler.options.apply_once == ApplyOnceMode::Force {
             return Ok(());
         }

@@ -55,6 +55,8 @@ pub struct Options {
     pub has_dry_run: bool,
     /// Applications are applied with the rights of their authors (gate `AuthenticateApplication`), which is not supported.
     pub requires_authentication: bool,
+    /// Exports KubeVela's gauges of Applications (gate `EnableApplicationStatusMetrics`).
+    pub has_application_metrics: bool,
     pub evaluator: cue::Options,
 }
 
