@@ -35,7 +35,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers all metrics. Those of the evaluator exist only with the controller oam.
+    /// Registers all metrics. Those of the controller oam and of its evaluator exist only if it is enabled.
     pub fn register(registry: &mut Registry, budgets: &budget::Metrics, oam: Option<&oam::Options>) -> Self {
         budgets.register(registry);
         let prerequisites = oam.map(|options| {
@@ -48,7 +48,9 @@ impl Metrics {
             workers: controller::Metrics::register(registry),
             apprepository: apprepository::metrics::Metrics::register(registry),
             application: application::metrics::Metrics::register(registry),
-            oam: oam::metrics::Metrics::register(registry),
+            oam: oam.map_or_else(oam::metrics::Metrics::default, |options| {
+                oam::metrics::Metrics::register(registry, options.has_application_metrics)
+            }),
             prerequisites,
             requests: RequestMetrics::register(registry, budgets.of("api_requests", 0)),
         }

@@ -56,6 +56,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         sync_period: options.sync_period,
         kinds: options.kinds.filter().clone(),
         relist_period: None,
+        linger: Duration::ZERO,
         prefers_cluster_wide: false,
         max_watches: MAX_WATCHES,
     };

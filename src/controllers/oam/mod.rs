@@ -16,6 +16,6 @@ pub mod trackers;
 pub mod workflow;
 
 pub use reconciler::CONFIRMED;
-pub use start::{ControllerVersions, Options, Shard, setup};
+pub use start::{ApplyOnceMode, ControllerVersions, Options, Shard, setup};
 
 pub const NAME: &str = "oam";

@@ -14,7 +14,7 @@ use kube::Client;
 use parking_lot::{Mutex, RwLock};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
 use self::resolve::Requests;
 pub use self::resolve::ResolveError;
@@ -40,6 +40,8 @@ pub struct Settings {
     pub sync_period: Duration,
     /// Time between two lists of the others; never if `None`.
     pub relist_period: Option<Duration>,
+    /// Time for which a kind stays watched after its last user: the next one often comes soon, and a list is expensive.
+    pub linger: Duration,
     pub kinds: KindFilter,
     /// Watches kinds in the whole cluster, however few namespaces subscribe to them.
     pub prefers_cluster_wide: bool,
@@ -132,12 +134,13 @@ where
         open: impl Fn(Client, &GroupKind, &Resource, &Scope) -> ObjectEvents<K> + Send + Sync + 'static,
         listener: impl Fn(&GroupKind, KindEvent<K>) + Send + Sync + 'static,
     ) -> Self {
+        let subscriptions = Subscriptions::new(settings.linger, settings.max_watches);
         let shared = Shared {
             client,
             settings,
             open: Box::new(open),
             listener: Box::new(listener),
-            subscriptions: Mutex::default(),
+            subscriptions: Mutex::new(subscriptions),
             kinds: RwLock::new(Kinds {
                 served: ServedKinds::Pending,
                 running: HashMap::new(),
@@ -177,8 +180,10 @@ where
         let mut discovery: Option<PendingDiscovery> = None;
         let mut served_request = 0;
         loop {
+            let next_end = shared.subscriptions.lock().next_end();
             tokio::select! {
                 () = shared.changed.notified() => {}
+                Some(()) = OptionFuture::from(next_end.map(sleep_until)) => {}
                 () = shared.rediscover.notified(), if discovery.is_none() => timer.definition_changed(),
                 () = timer.wait(), if discovery.is_none() => {}
                 Some(served) = OptionFuture::from(discovery.as_mut()) => {

@@ -14,4 +14,4 @@ mod words;
 pub use arguments::{Arity, Extracted, extract};
 pub use gates::{FeatureGates, Gate};
 pub use options::{Bytes, OamFlags};
-pub use words::{ApplyOnce, SpecVersion};
+pub use words::SpecVersion;

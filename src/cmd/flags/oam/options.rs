@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::arguments::Arity;
 use super::gates::FeatureGates;
-use super::words::{ApplyOnce, SpecVersion, parse_capabilities};
+use super::words::{SpecVersion, parse_apply_once, parse_capabilities};
 use crate::cmd::flags::parse;
+use crate::controllers::oam::ApplyOnceMode;
 
 pub(super) use parse::boolean;
 
@@ -51,9 +52,9 @@ impl FlagValue for f64 {
     }
 }
 
-impl FlagValue for ApplyOnce {
+impl FlagValue for ApplyOnceMode {
     fn parse(text: &str) -> Result<Self, String> {
-        Self::parse(text)
+        parse_apply_once(text)
     }
 }
 
@@ -156,7 +157,7 @@ flags! {
     "application-revision-limit" application_revision_limit: u32 = 10;
     "definition-revision-limit" definition_revision_limit: u32 = 20;
     "oam-spec-ver" spec_version: SpecVersion = SpecVersion::All;
-    "apply-once-only" apply_once: ApplyOnce = ApplyOnce::Off;
+    "apply-once-only" apply_once: ApplyOnceMode = ApplyOnceMode::Off;
     "autogen-workload-definition" autogen_workload_definition: bool = true;
     "ignore-app-without-controller-version" ignore_apps_without_version: bool = false;
     "ignore-definition-without-controller-version" ignore_definitions_without_version: bool = false;

@@ -6,9 +6,9 @@ use rstest::rstest;
 use crate::api::oam::compression::Format;
 use crate::controllers::oam::dispatch::admission::ResourceTypes;
 use crate::controllers::oam::dispatch::decide::UpdateMethod;
-use crate::controllers::oam::{Shard, workflow};
+use crate::controllers::oam::{ApplyOnceMode, Shard, workflow};
 
-use super::{ApplyOnce, Arity, Bytes, Extracted, Gate, OamFlags, SpecVersion, extract};
+use super::{Arity, Bytes, Extracted, Gate, OamFlags, SpecVersion, extract};
 
 /// Some flags of `portolan run`.
 fn own(name: &str) -> Option<Arity> {
@@ -44,7 +44,7 @@ fn defaults_are_those_of_kubevela() {
     assert_eq!(flags.authentication_default_user, "kubevela:vela-core");
     assert_eq!(
         (flags.spec_version, flags.apply_once),
-        (SpecVersion::All, ApplyOnce::Off)
+        (SpecVersion::All, ApplyOnceMode::Off)
     );
     assert!(flags.allow_cross_namespace && flags.autogen_workload_definition);
 }
@@ -182,13 +182,13 @@ fn older_names_are_accepted() {
 }
 
 #[rstest]
-#[case("", ApplyOnce::Off)]
-#[case("false", ApplyOnce::Off)]
-#[case("off", ApplyOnce::Off)]
-#[case("true", ApplyOnce::On)]
-#[case("on", ApplyOnce::On)]
-#[case("force", ApplyOnce::Force)]
-fn apply_once_has_three_modes(#[case] word: &str, #[case] mode: ApplyOnce) {
+#[case("", ApplyOnceMode::Off)]
+#[case("false", ApplyOnceMode::Off)]
+#[case("off", ApplyOnceMode::Off)]
+#[case("true", ApplyOnceMode::On)]
+#[case("on", ApplyOnceMode::On)]
+#[case("force", ApplyOnceMode::Force)]
+fn apply_once_has_three_modes(#[case] word: &str, #[case] mode: ApplyOnceMode) {
     assert_eq!(flags(&[&format!("--apply-once-only={word}")]).apply_once, mode);
 }
 
@@ -253,7 +253,8 @@ fn options_have_the_defaults_of_kubevela() {
     assert_eq!(options.workflow, workflow::Settings::default());
     assert_eq!((options.tracker_format, options.revision_format), (None, None));
     assert!(options.has_stages && options.has_dry_run && options.respects_autoscalers);
-    assert!(!options.apply_once && !options.is_strict && !options.requires_authentication);
+    assert_eq!(options.apply_once, ApplyOnceMode::Off);
+    assert!(!options.is_strict && !options.requires_authentication);
     assert_eq!(options.evaluator.program, None);
 }
 
@@ -276,7 +277,8 @@ fn flags_and_gates_become_options() {
         (Some(Format::Zstd), Some(Format::Gzip))
     );
     assert_eq!(options.dispatch.update, UpdateMethod::Replace);
-    assert!(!options.has_dry_run && options.apply_once);
+    assert!(!options.has_dry_run);
+    assert_eq!(options.apply_once, ApplyOnceMode::Force);
     assert_eq!((options.workers, options.resync_period), (1, Duration::from_secs(10)));
     assert_eq!(options.shard, Shard::Id("a".to_owned()));
     assert_eq!(options.evaluator.workers.get(), 1);
@@ -309,11 +311,5 @@ fn the_lease_has_kubevelas_name(#[case] arguments: &[&str], #[case] name: &str) 
 fn flags_without_support_are_named_once_they_are_set() {
     assert_eq!(flags(&["--enable-cluster-gateway"]).unsupported(), [""; 0]);
     let warnings = flags(&["--use-webhook=true", "--apply-once-only=on"]).unsupported();
-    assert_eq!(
-        warnings,
-        [
-            "--use-webhook is not supported yet and ignored",
-            "--apply-once-only=on has the effect of force: deleted objects stay deleted"
-        ]
-    );
+    assert_eq!(warnings, ["--use-webhook is not supported yet and ignored"]);
 }

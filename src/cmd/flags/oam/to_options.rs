@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use super::gates::Gate;
 use super::options::{Bytes, OamFlags};
-use super::words::ApplyOnce;
 use crate::api::oam::compression::Format;
 use crate::controllers::oam::dispatch::admission::{Admission, ResourceTypes};
 use crate::controllers::oam::dispatch::decide::{self, UpdateMethod};
-use crate::controllers::oam::{ControllerVersions, Options, Shard, workflow};
+use crate::controllers::oam::{ApplyOnceMode, ControllerVersions, Options, Shard, workflow};
 use crate::cue;
 use crate::runtime::kube_client::RequestTimeouts;
 
@@ -75,7 +74,11 @@ impl OamFlags {
                 allow_cross_namespace: self.allow_cross_namespace,
                 resource_types,
             },
-            apply_once: self.apply_once != ApplyOnce::Off || is_enabled(Gate::ApplyOnce),
+            apply_once: if is_enabled(Gate::ApplyOnce) {
+                ApplyOnceMode::Force
+            } else {
+                self.apply_once
+            },
             tracker_format: self.format(Gate::ZstdResourceTracker, Gate::GzipResourceTracker),
             revision_format: self.format(Gate::ZstdApplicationRevision, Gate::GzipApplicationRevision),
             respects_autoscalers: self.respect_hpa,
@@ -83,6 +86,7 @@ impl OamFlags {
             has_stages: is_enabled(Gate::MultiStageComponentApply),
             has_dry_run: is_enabled(Gate::PreDispatchDryRun),
             requires_authentication: is_enabled(Gate::AuthenticateApplication),
+            has_application_metrics: is_enabled(Gate::EnableApplicationStatusMetrics),
             evaluator: self.evaluator()?,
         })
     }
@@ -161,13 +165,9 @@ impl OamFlags {
             ("--ref-objects-available-scope", self.ref_objects_scope != "global"),
         ];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
-        let mut warnings: Vec<_> = flags
+        flags
             .map(|(flag, _)| format!("{flag} is not supported yet and ignored"))
-            .collect();
-        if self.apply_once == ApplyOnce::On {
-            warnings.push("--apply-once-only=on has the effect of force: deleted objects stay deleted".to_owned());
-        }
-        warnings
+            .collect()
     }
 }
 

@@ -1,24 +1,13 @@
 //! Values of flags that are words.
 
-/// The mode of `--apply-once-only`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ApplyOnce {
-    #[default]
-    Off,
-    /// Objects that others change stay so until the spec changes.
-    On,
-    /// Objects that others delete stay deleted as well.
-    Force,
-}
+use crate::controllers::oam::ApplyOnceMode;
 
-impl ApplyOnce {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "" | "false" | "off" => Ok(Self::Off),
-            "true" | "on" => Ok(Self::On),
-            "force" => Ok(Self::Force),
-            _ => Err("expected off, on or force".to_owned()),
-        }
+pub(super) fn parse_apply_once(text: &str) -> Result<ApplyOnceMode, String> {
+    match text {
+        "" | "false" | "off" => Ok(ApplyOnceMode::Off),
+        "true" | "on" => Ok(ApplyOnceMode::On),
+        "force" => Ok(ApplyOnceMode::Force),
+        _ => Err("expected off, on or force".to_owned()),
     }
 }
 

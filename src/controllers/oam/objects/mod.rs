@@ -195,6 +195,13 @@ impl Objects {
         self.watches.size()
     }
 
+    /// Returns the number of kinds beyond the limit of watches, and of those that must not be watched. Their objects are
+    /// read one by one.
+    #[must_use]
+    pub fn unwatched_kinds(&self) -> (usize, usize) {
+        self.watches.unwatched_kinds()
+    }
+
     /// Creates an object. Returns it as stored.
     ///
     /// # Errors

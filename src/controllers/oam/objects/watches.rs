@@ -20,6 +20,8 @@ use crate::runtime::watch::{
 pub(super) const LABELS: &[&str] = &[labels::APP_NAME, labels::APP_NAMESPACE];
 /// Maximum number of watches, usually one per kind. Objects of other kinds are read one by one.
 const MAX_WATCHES: usize = 200;
+/// Time for which a kind stays watched after its last Application.
+const LINGER: Duration = Duration::from_mins(10);
 /// Maximum number of Applications in one annotation. Anyone who may write the object may write it.
 const MAX_SHARED_BY: usize = 100;
 
@@ -27,6 +29,7 @@ pub(super) fn settings(resync: Duration, relist: Option<Duration>) -> Settings {
     Settings {
         sync_period: resync,
         relist_period: relist,
+        linger: LINGER,
         kinds: KindFilter::all(),
         prefers_cluster_wide: true,
         max_watches: MAX_WATCHES,

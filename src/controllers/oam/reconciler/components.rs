@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::pass::Pass;
 use super::revision::Current;
 use crate::api::oam::{Component, Trait};
+use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent};
 use crate::controllers::oam::render::cache_key::CacheKey;
 use crate::controllers::oam::render::component::Rendered;
@@ -69,6 +70,7 @@ impl Pass<'_> {
         parsed: &Parsed,
         component: &ParsedComponent,
     ) -> Result<ComponentObjects, RenderError> {
+        let _timer = self.reconciler.metrics.time(PassStage::Render);
         let prepared = current.release.component(parsed, component);
         let key = prepared.key();
         let evaluator = self.evaluator();

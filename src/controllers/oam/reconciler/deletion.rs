@@ -13,6 +13,7 @@ use super::pass::{End, Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::{Component, labels};
 use crate::controllers::oam::collect::{Mark, Progress, Subject};
+use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::policies::Policies;
 use crate::controllers::oam::revisions::{expendable, in_use};
@@ -154,6 +155,7 @@ impl Pass<'_> {
         components: &[Component],
         mark: Mark<'_>,
     ) -> Result<Progress, Stop> {
+        let _timer = self.reconciler.metrics.time(PassStage::Collect);
         let identity = self.identity();
         let dependents = dependents(components);
         let subject = Subject {

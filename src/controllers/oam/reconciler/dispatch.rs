@@ -13,8 +13,10 @@ use super::conditions::Failure;
 use super::pass::{Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::{ManagedResource, RawManifest};
+use crate::controllers::oam::ApplyOnceMode;
 use crate::controllers::oam::dispatch::decide::{Decision, ObjectPolicy, Occasion, Refusal, Request, decide};
 use crate::controllers::oam::dispatch::order::waves;
+use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId, Propagation};
 use crate::controllers::oam::policies::{GarbageCollectStrategy, Policies, Target};
 use crate::controllers::oam::render::identity::render_hash::render_hash;
@@ -68,6 +70,7 @@ impl Pass<'_> {
         policies: &Policies,
         batches: Vec<Vec<ToApply>>,
     ) -> Result<Vec<Result<(), String>>, Stop> {
+        let _timer = self.reconciler.metrics.time(PassStage::Dispatch);
         let mut results = Vec::new();
         let mut accepted = Vec::new();
         for (batch, objects) in batches.into_iter().enumerate() {
@@ -284,7 +287,8 @@ impl Pass<'_> {
     }
 
     fn entry(&self, policies: &Policies, planned: &Planned, skip_gc: bool) -> Result<ManagedResource, Failure> {
-        let omits_manifest = policies.apply_once.omits_manifests() || self.reconciler.options.apply_once;
+        let omits_manifest =
+            policies.apply_once.omits_manifests() || self.reconciler.options.apply_once == ApplyOnceMode::Force;
         let raw = match omits_manifest {
             true => None,
             false => {

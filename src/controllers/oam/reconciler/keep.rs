@@ -12,8 +12,10 @@ use super::dispatch::{ApplyError, Planned, ToApply, joined};
 use super::pass::{Pass, Stop};
 use crate::api::oam::{ManagedResource, ResourceTracker};
 use crate::controllers::FIELD_MANAGER;
+use crate::controllers::oam::ApplyOnceMode;
 use crate::controllers::oam::dispatch::decide::{Decision, Occasion};
 use crate::controllers::oam::dispatch::fights::{Restore, last_other_manager};
+use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::objects::{CachedObject, ObjectId, Propagation};
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::policies::{Policies, Stage, Target};
@@ -35,7 +37,8 @@ enum Kept {
 impl Pass<'_> {
     /// Restores objects that have changed, and creates those that are gone.
     pub(super) async fn keep_state(&mut self, parsed: &Parsed) -> Result<(), Stop> {
-        if self.reconciler.options.apply_once {
+        let _timer = self.reconciler.metrics.time(PassStage::StateKeep);
+        if self.reconciler.options.apply_once == ApplyOnceMode::Force {
             return Ok(());
         }
         let entries = self.kept_entries().into_iter();
@@ -88,6 +91,12 @@ impl Pass<'_> {
         let Some(manifest) = entry.raw.as_ref().and_then(|raw| raw.parse().ok()) else {
             return Ok(Kept::Unchanged);
         };
+        if self.reconciler.options.apply_once == ApplyOnceMode::On {
+            let live = objects.get(&id).await.map_err(ApplyError::Get)?;
+            if live.is_some() {
+                return Ok(Kept::Unchanged);
+            }
+        }
         let strategy = policies.apply_once.strategy(&Target::of(&manifest));
         let is_applied_once = strategy.is_some_and(|strategy| strategy.affects(Stage::StateKeep));
         let object = ToApply {

@@ -16,7 +16,7 @@ use super::memory::Memory;
 use super::record::TAKEN_RETRY;
 use super::revision::Current;
 use crate::api::NamespacedName;
-use crate::api::oam::{Application, ApplicationStatus, AppliedResource, labels};
+use crate::api::oam::{Application, ApplicationStatus, AppliedResource, WorkflowStatus, labels};
 use crate::budget::Reservation;
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::{
@@ -307,7 +307,7 @@ impl<'a> Pass<'a> {
             State::Suspending => {
                 phase::SUSPENDING.clone_into(&mut self.status.phase);
                 self.dispatch_post_traits(current, parsed).await?;
-                if !self.reconciler.options.workflow.suspend_on_failure {
+                if !self.is_suspended_by_failure() {
                     self.keep_state(parsed).await?;
                 }
                 self.collect_unmarked(parsed).await?;
@@ -331,6 +331,13 @@ impl<'a> Pass<'a> {
             }
         }
         Ok(End::Waiting)
+    }
+
+    /// Returns true if a failed step, and not a user, has suspended the workflow. Its objects may be half changed.
+    fn is_suspended_by_failure(&self) -> bool {
+        let workflow = self.status.workflow.as_ref();
+        let has_failed = workflow.is_some_and(WorkflowStatus::has_failed_after_retries);
+        has_failed && self.reconciler.options.workflow.suspend_on_failure
     }
 
     /// Keeps a deployed Application: health, state, and collection of what it no longer contains.

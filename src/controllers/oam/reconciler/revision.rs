@@ -13,6 +13,7 @@ use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationRevision, ApplicationRevisionSpec, LatestRevision, labels};
 use crate::budget::Reservation;
 use crate::controllers::FIELD_MANAGER;
+use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Definitions, Parsed, parse, strict_violations};
 use crate::controllers::oam::render::release::Release;
 use crate::controllers::oam::revisions::{
@@ -144,6 +145,7 @@ impl Pass<'_> {
 
     /// Parses the Application: from live definitions, or from the latest revision if that is the version it publishes.
     pub(super) fn parse(&self, latest: Option<&Revision>) -> Result<Parsed, Failure> {
+        let _timer = self.reconciler.metrics.time(PassStage::Parse);
         let options = &self.reconciler.options;
         let failed =
             |message: String| Failure::new(conditions::PARSED, "FailedParse", message).in_phase(phase::RENDERING);
@@ -178,6 +180,7 @@ impl Pass<'_> {
 
     /// Makes the revision of what is declared now current. Returns it with the Application as parsed from it.
     pub(super) async fn revise(&mut self, latest: Option<Revision>, parsed: Parsed) -> Result<(Current, Parsed), Stop> {
+        let _timer = self.reconciler.metrics.time(PassStage::Revision);
         if let Some(release) = latest
             .as_ref()
             .filter(|latest| is_release_of(&latest.object, &self.app))

@@ -17,6 +17,7 @@ use super::revision::Current;
 use crate::api::oam::{ServiceStatus, WorkflowStatus, WorkflowStep, labels};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::dispatch::order::{Stage, stages};
+use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, component_step};
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::release::ComponentObjects;
@@ -40,6 +41,7 @@ struct Deployment {
 impl Pass<'_> {
     /// Runs what is left of the workflow, and continues by its state.
     pub(super) async fn run_workflow(&mut self, current: &Current, parsed: &Parsed) -> Result<End, Stop> {
+        let timer = self.reconciler.metrics.time(PassStage::Workflow);
         self.restart_if_due(current, parsed).await?;
         let steps = parsed.workflow.steps.iter();
         let steps: Result<Vec<WorkflowStep>, _> = steps
@@ -59,6 +61,7 @@ impl Pass<'_> {
             Some(state) => state,
             None => self.turn(current, parsed, &steps, workflow).await?,
         };
+        drop(timer);
         self.finish(state, current, parsed).await
     }
 

@@ -5,5 +5,5 @@ pub mod prerequisites;
 mod setup;
 pub mod webhooks;
 
-pub use options::{ControllerVersions, MASTER_SHARD, Options, Shard};
+pub use options::{ApplyOnceMode, ControllerVersions, MASTER_SHARD, Options, Shard};
 pub use setup::setup;

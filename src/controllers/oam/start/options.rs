@@ -40,8 +40,7 @@ pub struct Options {
     /// Maximum number of objects of one Application that are written at the same time.
     pub max_concurrent_writes: usize,
     pub admission: Admission,
-    /// Objects are never applied again, as if each Application had the policy apply-once.
-    pub apply_once: bool,
+    pub apply_once: ApplyOnceMode,
     /// Compression of ResourceTrackers; by size if `None`.
     pub tracker_format: Option<Format>,
     /// Compression of ApplicationRevisions; by size if `None`.
@@ -56,7 +55,20 @@ pub struct Options {
     pub has_dry_run: bool,
     /// Applications are applied with the rights of their authors (gate `AuthenticateApplication`), which is not supported.
     pub requires_authentication: bool,
+    /// Exports KubeVela's gauges of Applications (gate `EnableApplicationStatusMetrics`).
+    pub has_application_metrics: bool,
     pub evaluator: cue::Options,
+}
+
+/// Objects that are left as others changed them, as if each Application had a policy apply-once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ApplyOnceMode {
+    #[default]
+    Off,
+    /// Objects that others change stay so until the Application changes. Those that they delete are created again.
+    On,
+    /// Objects that others delete stay deleted as well.
+    Force,
 }
 
 /// The shard of Applications without a label, and of definitions.

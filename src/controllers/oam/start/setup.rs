@@ -100,13 +100,18 @@ pub fn setup(
             &context.stopping,
         ));
     }
+    let (led, led_metrics) = (caches.applications.clone(), metrics.clone());
+    let lead = async move {
+        led_metrics.set_applications(&led);
+        std::future::pending().await
+    };
     let (applications, queue) = (caches.applications.clone(), context.queue.clone());
     let all_definitions = has_definitions.then(|| definition_caches.clone());
     Some(Controller {
         name: NAME,
         classes,
         sources,
-        leader_tasks: Vec::new(),
+        leader_tasks: vec![lead.boxed()],
         enqueue_all: Box::new(move || {
             for name in applications.names() {
                 queue.add(key(&name), Priority::LOW);

@@ -1,6 +1,6 @@
 //! Phases, reasons and states, as the status holds them.
 
-use crate::api::oam::StepStatus;
+use crate::api::oam::{StepStatus, WorkflowStatus};
 
 /// Declares an enum with the texts of its values.
 macro_rules! texts {
@@ -50,6 +50,18 @@ texts! {
         Input = "Input",
         FailedAfterRetries = "FailedAfterRetries",
         Action = "Action",
+    }
+}
+
+impl WorkflowStatus {
+    /// Returns true if a step has failed as often as it may.
+    #[must_use]
+    pub fn has_failed_after_retries(&self) -> bool {
+        let mut steps = self
+            .steps
+            .iter()
+            .flat_map(|step| [step].into_iter().chain(&step.sub_steps));
+        steps.any(|step| step.has_reason(StepReason::FailedAfterRetries))
     }
 }
 

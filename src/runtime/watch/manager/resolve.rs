@@ -157,6 +157,7 @@ mod tests {
                 sync_period: Duration::from_secs(60),
                 kinds: KindFilter::all(),
                 relist_period: None,
+                linger: Duration::ZERO,
                 prefers_cluster_wide: true,
                 max_watches: MAX_WATCHES,
             };

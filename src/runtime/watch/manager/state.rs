@@ -192,6 +192,15 @@ where
         watches.map(|watch| watch.store.clone()).collect()
     }
 
+    /// Returns the number of kinds beyond the limit of watches, and of those without the right to watch them.
+    #[must_use]
+    pub fn unwatched_kinds(&self) -> (usize, usize) {
+        let kinds = self.shared.kinds.read();
+        let is_denied = |running: &&KindWatches<K>| running.watches.values().any(|watch| watch.store.is_denied());
+        let count = |is: &dyn Fn(&&KindWatches<K>) -> bool| kinds.running.values().filter(is).count();
+        (count(&|running| !running.omitted.is_empty()), count(&is_denied))
+    }
+
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         let kinds = self.shared.kinds.read();

@@ -46,6 +46,10 @@ impl Fixture {
     }
 
     fn with(kinds: KindFilter) -> Self {
+        Self::lingering(Duration::ZERO, kinds)
+    }
+
+    fn lingering(linger: Duration, kinds: KindFilter) -> Self {
         let senders = Senders::default();
         let kind_events: Arc<Mutex<usize>> = Arc::default();
         let (opened, counter) = (Arc::clone(&senders), Arc::clone(&kind_events));
@@ -58,6 +62,7 @@ impl Fixture {
                 sync_period: Duration::from_secs(120),
                 kinds,
                 relist_period: None,
+                linger,
                 prefers_cluster_wide: false,
                 max_watches: MAX_WATCHES,
             },
@@ -197,6 +202,27 @@ async fn a_cluster_wide_watch_stays_until_its_replacements_are_complete() {
     assert_eq!(fixture.count(), 2);
     assert!(*fixture.kind_events.lock() > before);
     fixture.assert_complete(2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_stops_ten_minutes_after_its_last_user() {
+    let minute = Duration::from_mins(1);
+    let fixture = Fixture::lingering(10 * minute, KindFilter::all());
+    let running = tokio::spawn(fixture.watches.clone().run());
+    let is_open = || !fixture.senders.lock()[&Scope::Namespace(team(0))].is_closed();
+    fixture.watches.subscribe(0, &team(0), BTreeSet::from([pods()]));
+    sleep(minute).await;
+    fixture.watches.unsubscribe(&0);
+    sleep(9 * minute).await;
+    assert!(is_open());
+    fixture.watches.subscribe(1, &team(0), BTreeSet::from([pods()]));
+    sleep(20 * minute).await;
+    fixture.watches.unsubscribe(&1);
+    sleep(9 * minute).await;
+    assert!(is_open());
+    sleep(2 * minute).await;
+    assert!(!is_open());
+    running.abort();
 }
 
 #[tokio::test(start_paused = true)]

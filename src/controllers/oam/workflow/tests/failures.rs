@@ -135,6 +135,7 @@ fn a_workflow_can_be_suspended_on_failure() {
     assert_eq!(run.state("a"), ("failed", "FailedAfterRetries", "boom"));
     assert_eq!(run.state("b").0, "pending");
     assert!(!run.status.terminated && run.status.suspend);
+    assert!(run.status.has_failed_after_retries());
     assert_eq!(
         run.status.message,
         "The workflow suspends automatically because the failed times of steps have reached the limit"
@@ -147,6 +148,7 @@ fn a_workflow_can_be_suspended_on_failure() {
         State::Executing,
         "with all retries again"
     );
+    assert!(!run.status.has_failed_after_retries());
     run.now += 60;
     assert_eq!(run.turn(|_| succeeded()).state, State::Succeeded);
     assert_eq!(run.status.message, "");

@@ -1,4 +1,7 @@
+mod applications;
+
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -6,9 +9,13 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::objects::Objects;
+use crate::api::oam::Application;
+use crate::runtime::watch::{Cached, Store};
+use applications::ApplicationCollector;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ResultLabel {
@@ -21,12 +28,70 @@ struct WriteLabels {
     kind: String,
 }
 
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StageLabel {
+    stage: &'static str,
+}
+
+/// From a pass without work to one at its time limit.
+const STAGE_BUCKETS: [f64; 9] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.0, 10.0, 60.0, 180.0];
+
+/// A part of a pass. `Workflow` includes `Render` and `Dispatch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PassStage {
+    Parse,
+    Revision,
+    Render,
+    Workflow,
+    Dispatch,
+    StateKeep,
+    Collect,
+}
+
+impl PassStage {
+    const ALL: [Self; 7] = [
+        Self::Parse,
+        Self::Revision,
+        Self::Render,
+        Self::Workflow,
+        Self::Dispatch,
+        Self::StateKeep,
+        Self::Collect,
+    ];
+
+    fn label(self) -> StageLabel {
+        let stage = match self {
+            Self::Parse => "parse",
+            Self::Revision => "revision",
+            Self::Render => "render",
+            Self::Workflow => "workflow",
+            Self::Dispatch => "dispatch",
+            Self::StateKeep => "state-keep",
+            Self::Collect => "gc",
+        };
+        StageLabel { stage }
+    }
+}
+
+/// Records the duration of a stage when it is dropped, at the end of the stage or of the pass.
+pub(super) struct StageTimer {
+    histogram: Histogram,
+    start: Instant,
+}
+
+impl Drop for StageTimer {
+    fn drop(&mut self) {
+        self.histogram.observe(self.start.elapsed().as_secs_f64());
+    }
+}
+
 /// Kinds of managed objects that have a label of their own: their names come from tenants.
 const MAX_KINDS: usize = 200;
 
 /// The metrics of the controller.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Metrics {
+    stages: Family<StageLabel, Histogram, fn() -> Histogram>,
     passes: Family<ResultLabel, Counter>,
     renders: Family<ResultLabel, Counter>,
     workflows: Family<ResultLabel, Counter>,
@@ -34,6 +99,25 @@ pub struct Metrics {
     kinds: Arc<parking_lot::Mutex<std::collections::BTreeSet<String>>>,
     restored: Counter,
     objects: Arc<OnceLock<Objects>>,
+    /// Set once this replica leads.
+    applications: Arc<OnceLock<Store<Cached<Application>>>>,
+}
+
+/// Metrics that are not exported.
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            stages: Family::new_with_constructor(|| Histogram::new(STAGE_BUCKETS)),
+            passes: Family::default(),
+            renders: Family::default(),
+            workflows: Family::default(),
+            writes: Family::default(),
+            kinds: Arc::default(),
+            restored: Counter::default(),
+            objects: Arc::default(),
+            applications: Arc::default(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Metrics {
@@ -43,8 +127,9 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
+    /// Registers the metrics, with KubeVela's gauges of Applications if `has_application_status`.
     #[must_use]
-    pub fn register(registry: &mut Registry) -> Self {
+    pub fn register(registry: &mut Registry, has_application_status: bool) -> Self {
         let metrics = Self::default();
         // Without a first value, a rate would miss the first event.
         for (family, result) in [
@@ -56,6 +141,11 @@ impl Metrics {
         }
         let (verb, kind) = ("create", "ApplicationRevision".to_owned());
         metrics.writes.get_or_create(&WriteLabels { verb, kind }).inc_by(0);
+        for stage in PassStage::ALL {
+            drop(metrics.stages.get_or_create(&stage.label()));
+        }
+        let help = "Duration of the stages of a pass in seconds; workflow includes render and dispatch";
+        registry.register("portolan_oam_stage_seconds", help, metrics.stages.clone());
         let help = "Total number of passes over Applications (core.oam.dev) by result";
         registry.register("portolan_oam_passes", help, metrics.passes.clone());
         let help = "Total number of rendered components by result: cached, evaluated or failed";
@@ -67,12 +157,28 @@ impl Metrics {
         let help = "Total number of managed objects that were changed by others and restored";
         registry.register("portolan_oam_restored_objects", help, metrics.restored.clone());
         registry.register_collector(Box::new(WatchCollector(metrics.clone())));
+        if has_application_status {
+            registry.register_collector(Box::new(ApplicationCollector(metrics.clone())));
+        }
         metrics
     }
 
     pub(super) fn set_objects(&self, objects: &Objects) {
         // Called once, at startup.
         let _ = self.objects.set(objects.clone());
+    }
+
+    /// Exports the Applications of a store, if their gauges are registered.
+    pub(super) fn set_applications(&self, applications: &Store<Cached<Application>>) {
+        // A replica leads once.
+        let _ = self.applications.set(applications.clone());
+    }
+
+    pub(super) fn time(&self, stage: PassStage) -> StageTimer {
+        StageTimer {
+            histogram: self.stages.get_or_create(&stage.label()).clone(),
+            start: Instant::now(),
+        }
     }
 
     /// Counts a pass by its result: `success`, `error`, `conflict` or `unsupported`.
@@ -111,7 +217,15 @@ impl std::fmt::Debug for WatchCollector {
 
 impl Collector for WatchCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let (watches, objects) = self.0.objects.get().map_or((0, 0), Objects::size);
+        let objects = self.0.objects.get();
+        let (over_limit, denied) = objects.map_or((0, 0), Objects::unwatched_kinds);
+        let help = "Number of kinds of managed objects that are not watched, by reason: limit or denied";
+        let mut family = encoder.encode_descriptor("portolan_oam_unwatched_kinds", help, None, MetricType::Gauge)?;
+        for (reason, kinds) in [("limit", over_limit), ("denied", denied)] {
+            let gauge = ConstGauge::new(i64::try_from(kinds).unwrap_or(i64::MAX));
+            gauge.encode(family.encode_family(&[("reason", reason)])?)?;
+        }
+        let (watches, objects) = objects.map_or((0, 0), Objects::size);
         let gauges = [
             ("portolan_oam_watches", "Number of watches of managed objects", watches),
             (
