@@ -13,7 +13,7 @@ use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::parse::{Definitions, Parsed, parse, strict_violations};
 use crate::controllers::oam::render::release::Release;
 use crate::controllers::oam::revisions::{
-    Candidate, Decision, Recorded, compress, decide, expand, hash, is_release_of, metadata, names,
+    Candidate, Recorded, compress, expand, hash, is_release_of, is_unchanged, metadata, names, next,
     recorded_application, refreshed,
 };
 use crate::runtime::kube_client::call;
@@ -165,12 +165,20 @@ impl Pass<'_> {
     async fn choose(&mut self, latest: Option<Revision>, contents: ApplicationRevisionSpec) -> Result<Revision, Stop> {
         let hash = hash(&contents);
         let hash = hash.map_err(|error| Failure::new(conditions::REVISION, "FailedRevision", error.to_string()))?;
-        let decision = self.decide_revision(latest.as_ref(), &contents, &hash)?;
-        let (name, number) = match (decision, latest) {
-            (Decision::Unchanged, Some(latest)) => return self.refresh(latest, &contents).await,
-            (Decision::Unchanged, None) => (names::revision_name(&self.name.name, 1), 1),
-            (Decision::Restore { name, number } | Decision::Create { name, number }, _) => (name, number),
+        let annotations = self.app.annotations();
+        let candidate = Candidate {
+            spec: &contents,
+            hash: &hash,
+            publish_version: annotations.get(labels::PUBLISH_VERSION).map(String::as_str),
+            auto_update: annotations.contains_key(labels::AUTO_UPDATE),
         };
+        let latest = match latest {
+            Some(latest) if is_unchanged(&latest.recorded(), &candidate) => {
+                return self.refresh(latest, &contents).await;
+            }
+            latest => latest,
+        };
+        let (name, number) = self.next_revision(latest, &candidate);
         let name_in_namespace = NamespacedName::new(&self.name.namespace, &name);
         let cached = self.reconciler.caches.revisions.get(&name_in_namespace);
         let object = match cached.as_ref().and_then(Cached::object) {
@@ -191,31 +199,15 @@ impl Pass<'_> {
         Ok(revision)
     }
 
-    fn decide_revision(
-        &self,
-        latest: Option<&Revision>,
-        contents: &ApplicationRevisionSpec,
-        hash: &str,
-    ) -> Result<Decision, Failure> {
-        let annotations = self.app.annotations();
-        let candidate = Candidate {
-            spec: contents,
-            hash,
-            publish_version: annotations.get(labels::PUBLISH_VERSION).map(String::as_str),
-            auto_update: annotations.contains_key(labels::AUTO_UPDATE),
-        };
-        let status = self.status.latest_revision.as_ref();
-        let only_latest: Vec<_> = latest.map(Revision::recorded).into_iter().collect();
-        let decision = decide(&self.name.name, status, candidate, &only_latest);
-        if decision == Decision::Unchanged {
-            return Ok(decision);
-        }
-        let others = self.reconciler.caches.revisions_of(self.name);
-        let others = others
-            .into_iter()
-            .filter(|revision| latest.is_none_or(|latest| latest.object.name_any() != revision.name_any()));
-        let mut revisions: Vec<Revision> = latest.cloned().into_iter().collect();
-        for object in others {
+    fn next_revision(&self, latest: Option<Revision>, candidate: &Candidate<'_>) -> (String, i64) {
+        let mut revisions: Vec<Revision> = latest.into_iter().collect();
+        for object in self.reconciler.caches.revisions_of(self.name) {
+            if revisions
+                .first()
+                .is_some_and(|latest| latest.object.name_any() == object.name_any())
+            {
+                continue;
+            }
             // One that can't be read is no candidate, and keeps its name.
             let contents = expand(&object.spec)
                 .map(std::borrow::Cow::into_owned)
@@ -226,7 +218,12 @@ impl Pass<'_> {
             });
         }
         let recorded: Vec<_> = revisions.iter().map(Revision::recorded).collect();
-        Ok(decide(&self.name.name, status, candidate, &recorded))
+        next(
+            &self.name.name,
+            self.status.latest_revision.as_ref(),
+            candidate,
+            &recorded,
+        )
     }
 
     async fn create_revision(

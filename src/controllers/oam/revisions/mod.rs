@@ -11,10 +11,9 @@ mod retention;
 #[cfg(test)]
 mod tests;
 
-pub use compare::{has_same_application, has_same_contents};
-pub use decide::{Candidate, Decision, Recorded, decide};
+pub use decide::{Candidate, Recorded, is_unchanged, next};
 pub use encoding::{RevisionError, compress, expand};
-pub use hash::{hash, hash_of_json, is_own_hash};
+pub use hash::{hash, hash_of_json};
 pub use record::{metadata, refreshed};
 pub use release::{is_release_of, recorded_application};
 pub use retention::{expendable, in_use};
