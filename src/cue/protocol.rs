@@ -18,7 +18,7 @@ use crate::text::truncate;
 /// Changes when an evaluator of an older version could not answer.
 pub const VERSION: u32 = 1;
 /// Maximum length of a text, several times that of the largest object of Kubernetes.
-pub const MAX_SOURCE: usize = 4 * 1024 * 1024;
+const MAX_SOURCE: usize = 4 * 1024 * 1024;
 pub const MAX_RESULT: usize = 4 * 1024 * 1024;
 pub const MAX_ERROR: usize = 4 * 1024;
 /// Maximum length of a request: JSON may write a byte of the text as six.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use portolan::api::NamespacedName;
-use portolan::controllers::oam::objects::{CachedObject, ObjectError, ObjectId, Objects, Propagation};
+use portolan::controllers::oam::objects::{CachedObject, ObjectError, ObjectId, Objects};
 use portolan::runtime::watch::GroupKind;
 use serde_json::{Value, json};
 
@@ -152,10 +152,7 @@ async fn an_object_is_known_as_soon_as_written_and_its_changes_and_deletion_are_
         |cached: &CachedObject| matches!(cached, CachedObject::Found(object) if object["data"]["key"] == "4");
     world.until_cached(&id, "the change", is_current).await;
 
-    objects
-        .delete(&id, uid(&created), Propagation::Background)
-        .await
-        .unwrap();
+    objects.delete(&id, uid(&created)).await.unwrap();
     world.until_changed("the deletion").await;
     let is_absent = |cached: &CachedObject| *cached == CachedObject::Absent;
     world.until_cached(&id, "the deletion", is_absent).await;
@@ -259,7 +256,7 @@ async fn cluster_scoped_objects_are_watched_too() {
     world.changed.lock().unwrap().clear();
     world.kubectl(&["annotate", "clusterrole", &name, "a=b"]).await;
     world.until_changed("a change by another writer").await;
-    let delete = world.objects.delete(&id, uid(&created), Propagation::Foreground);
+    let delete = world.objects.delete(&id, uid(&created));
     delete.await.unwrap();
     let is_absent = |cached: &CachedObject| *cached == CachedObject::Absent;
     world.until_cached(&id, "the deletion", is_absent).await;
@@ -301,7 +298,7 @@ async fn a_namesake_of_a_deleted_object_stays() {
     let object = world.config_map("settings");
     let id = ObjectId::of(&object);
     let first = world.objects.create(&object, false).await.unwrap();
-    let delete = async || world.objects.delete(&id, uid(&first), Propagation::Background).await;
+    let delete = async || world.objects.delete(&id, uid(&first)).await;
     delete().await.unwrap();
     delete().await.unwrap();
     let second = world.objects.create(&object, false).await.unwrap();

@@ -15,7 +15,7 @@ use crate::cmd::{Error, failed_to};
 use crate::controllers::oam::parse::{Definitions, Parsed};
 use crate::controllers::oam::revisions::names::is_revision_of;
 use crate::controllers::oam::revisions::{
-    Candidate, Decision, Recorded, decide, expand, hash, is_release_of, recorded_application,
+    Candidate, Recorded, expand, hash, is_release_of, is_unchanged, recorded_application,
 };
 use crate::controllers::oam::trackers::Inventory;
 use crate::runtime::kube_client::call;
@@ -63,7 +63,7 @@ impl Target {
         };
         let definitions = DefinitionSet::of_cluster(client, [&name.namespace, shared]).await?;
         let definitions = live_definitions(&declared, &definitions, &name.namespace, shared);
-        let (application, parsed, is_new_revision) = deployed(declared, &definitions, latest.as_ref(), recorded)?;
+        let (application, parsed, is_new_revision) = deployed(declared, &definitions, recorded)?;
         let has_finished = status.workflow.is_some_and(|workflow| workflow.finished);
         let version = |application: &Application| application.annotations().get(labels::PUBLISH_VERSION).cloned();
         let is_same = |live: &Application| live.spec == application.spec && version(live) == version(&application);
@@ -104,7 +104,6 @@ impl Revision {
 fn deployed(
     declared: Application,
     definitions: &Definitions<'_>,
-    latest: Option<&LatestRevision>,
     recorded: Option<Revision>,
 ) -> Result<(Application, Parsed, bool), Error> {
     if let Some(release) = recorded
@@ -131,7 +130,7 @@ fn deployed(
         auto_update: declared.annotations().contains_key(labels::AUTO_UPDATE),
     };
     let known = Recorded::of(&recorded.object, &recorded.contents);
-    if decide(&declared.name_any(), latest, candidate, &[known]) != Decision::Unchanged {
+    if !is_unchanged(&known, &candidate) {
         return Ok((declared, parsed, true));
     }
     let definitions = definitions.recorded_first(known.name, &recorded.contents);

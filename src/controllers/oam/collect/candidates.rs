@@ -8,7 +8,7 @@ use super::decide::{Decision, decide, is_managed};
 use super::failures::Failures;
 use super::{Collector, Subject, trackers};
 use crate::api::oam::ManagedResource;
-use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId, Propagation};
+use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId};
 use crate::controllers::oam::trackers::{Inventory, Owners, ResourceKey, Tracker, display_name};
 
 /// An object that a tracker owns.
@@ -167,7 +167,7 @@ impl Collector {
         let id = ObjectId::of_entry(candidate.entry);
         let (action, result, state) = match &candidate.state {
             State::Delete { uid } => {
-                let result = self.objects.delete(&id, uid, Propagation::Background).await;
+                let result = self.objects.delete(&id, uid).await;
                 ("delete", result, State::Waiting)
             }
             State::Release(patch) => {

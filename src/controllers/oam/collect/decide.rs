@@ -7,7 +7,7 @@ use crate::api::NamespacedName;
 use crate::api::oam::ManagedResource;
 use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE, SHARED_BY};
 use crate::controllers::oam::dispatch::bookkeeping::{annotation, label};
-use crate::controllers::oam::policies::{GarbageCollectStrategy, Propagation, Target};
+use crate::controllers::oam::policies::{GarbageCollectStrategy, Target};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
@@ -69,7 +69,7 @@ pub fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Value) -> D
     let is_kept = entry.skip_gc
         || subject.orphans_all
         || subject.rules.strategy(&target) == GarbageCollectStrategy::Never
-        || subject.rules.propagation(&target) == Some(Propagation::Orphan);
+        || subject.rules.is_orphaned(&target);
     let metadata = |name: &str| live.get("metadata")?.get(name)?.as_str();
     match metadata("uid") {
         _ if is_kept => Decision::Release(without_owner(live)),

@@ -89,10 +89,6 @@ impl Fights {
         }
     }
 
-    pub fn forget(&mut self, uid: &str) {
-        self.objects.remove(uid);
-    }
-
     fn forget_oldest(&mut self) {
         let mut times: Vec<_> = self
             .objects

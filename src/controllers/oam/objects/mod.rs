@@ -51,13 +51,6 @@ pub enum CachedObject {
     Unknown,
 }
 
-/// Deletion of the dependents of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
-    Background,
-    Foreground,
-}
-
 /// The objects of all Applications. Clones share the watches.
 #[derive(Clone)]
 pub struct Objects {
@@ -238,22 +231,19 @@ impl Objects {
         Ok(self.written(&id, replaced, is_dry_run, false))
     }
 
-    /// Deletes the object with this UID. An object that is gone, or has another UID, is no error. The cache has it until
+    /// Deletes the object with this UID, and then its dependents. An object that is gone, or has another UID, is no error. The cache has it until
     /// the watch delivers its deletion.
     ///
     /// # Errors
     /// The kind is not installed, or the request fails.
-    pub async fn delete(&self, id: &ObjectId, uid: &str, propagation: Propagation) -> Result<(), ObjectError> {
+    pub async fn delete(&self, id: &ObjectId, uid: &str) -> Result<(), ObjectError> {
         // No object has an empty UID, so that the deletion would seem to succeed.
         if uid.is_empty() {
             let message = format!("failed to delete {} {:?}: its UID is unknown", id.kind, id.name);
             return Err(ApiError::bad_request(message).into());
         }
         let parameters = DeleteParams {
-            propagation_policy: Some(match propagation {
-                Propagation::Background => PropagationPolicy::Background,
-                Propagation::Foreground => PropagationPolicy::Foreground,
-            }),
+            propagation_policy: Some(PropagationPolicy::Background),
             preconditions: Some(Preconditions {
                 uid: Some(uid.to_owned()),
                 resource_version: None,

@@ -95,7 +95,7 @@ async fn requests_name_the_field_manager_and_dry_runs() {
     objects.create(&object, true).await.unwrap();
     objects.patch(&map, &json!({}), false).await.unwrap();
     objects.replace(&object, true).await.unwrap();
-    objects.delete(&namespace, "u", Propagation::Foreground).await.unwrap();
+    objects.delete(&namespace, "u").await.unwrap();
     let path = "/api/v1/namespaces/shop/configmaps";
     let expected = [
         format!("GET {path}/a%20b"),
@@ -112,7 +112,7 @@ async fn a_name_that_would_change_the_path_is_refused() {
     let Fixture { objects, requests, .. } = Fixture::new();
     for name in ["", ".", "..", "a/b", "%2e%2e", ".\t."] {
         for id in [id("ConfigMap", "shop", name), id("Namespace", "", name)] {
-            let error = objects.delete(&id, "u", Propagation::Background).await.unwrap_err();
+            let error = objects.delete(&id, "u").await.unwrap_err();
             assert!(error.to_string().contains("invalid name"), "{name:?}: {error}");
         }
     }
@@ -163,7 +163,7 @@ async fn a_missing_object_differs_from_a_missing_kind_or_version() {
 async fn a_deletion_of_an_object_that_is_gone_or_recreated_is_no_error() {
     let fixture = Fixture::new();
     let map = id("ConfigMap", "shop", "a");
-    let delete = async |uid| fixture.objects.delete(&map, uid, Propagation::Background).await;
+    let delete = async |uid| fixture.objects.delete(&map, uid).await;
     fixture.respond(404, "configmaps \"a\" not found", Some(json!({ "name": "a" })));
     assert_eq!(delete("u").await, Ok(()));
     for message in [

@@ -44,14 +44,6 @@ pub(super) fn name_policies(policies: &mut [AppPolicy]) {
     }
 }
 
-/// Returns the spec with all policies named, as revisions record it.
-#[must_use]
-pub fn named(spec: &ApplicationSpec) -> ApplicationSpec {
-    let mut spec = spec.clone();
-    name_policies(&mut spec.policies);
-    spec
-}
-
 pub(super) fn parse_policies(
     namespace: &str,
     spec: &ApplicationSpec,

@@ -50,8 +50,7 @@ pub enum StepsError {
 }
 
 /// Returns true if a type of steps needs no WorkflowStepDefinition.
-#[must_use]
-pub fn is_built_in_step(type_: &str) -> bool {
+fn is_built_in_step(type_: &str) -> bool {
     BUILT_IN.contains(&type_)
 }
 

@@ -16,8 +16,8 @@ use serde_json::Value;
 use crate::api::oam::AppPolicy;
 
 pub use rules::{
-    ApplyOnce, ApplyOnceStrategy, GarbageCollect, GarbageCollectStrategy, Propagation, ResourceUpdate,
-    ResourceUpdateStrategy, SelectedResources, Stage,
+    ApplyOnce, ApplyOnceStrategy, GarbageCollect, GarbageCollectStrategy, ResourceUpdate, ResourceUpdateStrategy,
+    SelectedResources, Stage,
 };
 pub use selector::{Selector, Target};
 pub use strict::unknown_keys;

@@ -44,15 +44,6 @@ pub enum GarbageCollectStrategy {
     OnAppUpdate,
 }
 
-/// The way in which an object is collected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
-    /// The object stays, and no longer belongs to the application.
-    Orphan,
-    /// The object is deleted with its dependents.
-    Cascading,
-}
-
 impl GarbageCollect {
     /// Returns true if components are deleted after those that depend on them.
     #[must_use]
@@ -80,14 +71,11 @@ impl GarbageCollect {
         }
     }
 
-    /// Returns the propagation that a rule sets for an object.
+    /// Returns true if an object stays, and no longer belongs to the application.
     #[must_use]
-    pub fn propagation(&self, target: &Target<'_>) -> Option<Propagation> {
-        match self.rule(target)?.propagation.as_deref() {
-            Some("orphan") => Some(Propagation::Orphan),
-            Some("cascading") => Some(Propagation::Cascading),
-            _ => None,
-        }
+    pub fn is_orphaned(&self, target: &Target<'_>) -> bool {
+        let propagation = self.rule(target).and_then(|rule| rule.propagation.as_deref());
+        propagation == Some("orphan")
     }
 }
 

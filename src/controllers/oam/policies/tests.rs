@@ -75,14 +75,14 @@ fn the_first_rule_that_selects_an_object_decides() {
     );
     let collect = &policies.garbage_collect;
     assert_eq!(collect.strategy(&EXPOSE), GarbageCollectStrategy::Never);
-    assert_eq!(collect.propagation(&EXPOSE), Some(Propagation::Orphan));
+    assert!(collect.is_orphaned(&EXPOSE));
     assert_eq!(collect.strategy(&WEB), GarbageCollectStrategy::OnAppDelete);
-    assert_eq!(collect.propagation(&WEB), Some(Propagation::Cascading));
+    assert!(!collect.is_orphaned(&WEB));
     assert_eq!(
         collect.strategy(&Target::default()),
         GarbageCollectStrategy::OnAppUpdate
     );
-    assert_eq!(collect.propagation(&Target::default()), None);
+    assert!(!collect.is_orphaned(&Target::default()));
 }
 
 #[test]

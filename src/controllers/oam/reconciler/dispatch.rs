@@ -17,7 +17,7 @@ use crate::controllers::oam::ApplyOnceMode;
 use crate::controllers::oam::dispatch::decide::{Decision, ObjectPolicy, Occasion, Refusal, Request, decide};
 use crate::controllers::oam::dispatch::order::waves;
 use crate::controllers::oam::metrics::PassStage;
-use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId, Propagation};
+use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId};
 use crate::controllers::oam::policies::{GarbageCollectStrategy, Policies, Target};
 use crate::controllers::oam::render::identity::render_hash::render_hash;
 use crate::controllers::oam::trackers::TrackerType;
@@ -363,10 +363,7 @@ impl Pass<'_> {
     /// Deletes an object, and creates another one once it is gone.
     async fn recreate(&self, id: &ObjectId, uid: &str, object: &Value) -> Result<Value, ApplyError> {
         let objects = &self.reconciler.objects;
-        objects
-            .delete(id, uid, Propagation::Background)
-            .await
-            .map_err(ApplyError::Delete)?;
+        objects.delete(id, uid).await.map_err(ApplyError::Delete)?;
         let deadline = Instant::now() + RECREATE_TIMEOUT;
         loop {
             match objects.create(object, false).await {

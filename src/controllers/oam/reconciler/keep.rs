@@ -16,7 +16,7 @@ use crate::controllers::oam::ApplyOnceMode;
 use crate::controllers::oam::dispatch::decide::{Decision, Occasion};
 use crate::controllers::oam::dispatch::fights::{Restore, last_other_manager};
 use crate::controllers::oam::metrics::PassStage;
-use crate::controllers::oam::objects::{CachedObject, ObjectId, Propagation};
+use crate::controllers::oam::objects::{CachedObject, ObjectId};
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::policies::{Policies, Stage, Target};
 use crate::controllers::oam::trackers::{ResourceKey, TrackerType, remove};
@@ -138,7 +138,7 @@ impl Pass<'_> {
             && text("/metadata/labels/app.oam.dev~1namespace") == Some(&self.name.namespace);
         let is_deleting = text("/metadata/deletionTimestamp").is_some();
         if let Some(uid) = text("/metadata/uid").filter(|_| is_ours && !is_deleting) {
-            let deleted = objects.delete(id, uid, Propagation::Background).await;
+            let deleted = objects.delete(id, uid).await;
             deleted.map_err(ApplyError::Delete)?;
         }
         Ok(Kept::Unchanged)

@@ -17,8 +17,8 @@ use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Definitions, Parsed, parse, strict_violations};
 use crate::controllers::oam::render::release::Release;
 use crate::controllers::oam::revisions::{
-    Candidate, Decision, Packed, Recorded, RevisionError, can_match, compress, decide, expand, hash, is_release_of,
-    is_same, metadata, names, recorded_application, refreshed,
+    Candidate, Packed, Recorded, RevisionError, can_match, compress, expand, hash, is_release_of, is_same,
+    is_unchanged, metadata, names, next, recorded_application, refreshed,
 };
 use crate::runtime::kube_client::call;
 use crate::runtime::watch::Cached;
@@ -221,12 +221,20 @@ impl Pass<'_> {
     async fn choose(&mut self, latest: Option<Revision>, contents: ApplicationRevisionSpec) -> Result<Revision, Stop> {
         let hash = hash(&contents);
         let hash = hash.map_err(|error| Failure::new(conditions::REVISION, "FailedRevision", error.to_string()))?;
-        let decision = self.decide_revision(latest.as_ref(), &contents, &hash).await?;
-        let (name, number) = match (decision, latest) {
-            (Decision::Unchanged, Some(latest)) => return self.refresh(latest, &contents).await,
-            (Decision::Unchanged, None) => (names::revision_name(&self.name.name, 1), 1),
-            (Decision::Restore { name, number } | Decision::Create { name, number }, _) => (name, number),
+        let annotations = self.app.annotations();
+        let candidate = Candidate {
+            spec: &contents,
+            hash: &hash,
+            publish_version: annotations.get(labels::PUBLISH_VERSION).map(String::as_str),
+            auto_update: annotations.contains_key(labels::AUTO_UPDATE),
         };
+        let latest = match latest {
+            Some(latest) if is_unchanged(&latest.recorded(), &candidate) => {
+                return self.refresh(latest, &contents).await;
+            }
+            latest => latest,
+        };
+        let (name, number) = self.next_revision(latest.as_ref(), &candidate).await?;
         let name_in_namespace = NamespacedName::new(&self.name.namespace, &name);
         let cached = self.reconciler.caches.revisions.get(&name_in_namespace);
         let revision = match cached.as_ref().and_then(Cached::object) {
@@ -250,25 +258,12 @@ impl Pass<'_> {
         Ok(revision)
     }
 
-    async fn decide_revision(
+    /// Returns name and number of the revision that becomes current.
+    async fn next_revision(
         &self,
         latest: Option<&Revision>,
-        contents: &ApplicationRevisionSpec,
-        hash: &str,
-    ) -> Result<Decision, Failure> {
-        let annotations = self.app.annotations();
-        let candidate = Candidate {
-            spec: contents,
-            hash,
-            publish_version: annotations.get(labels::PUBLISH_VERSION).map(String::as_str),
-            auto_update: annotations.contains_key(labels::AUTO_UPDATE),
-        };
-        let status = self.status.latest_revision.as_ref();
-        let only_latest: Vec<_> = latest.map(Revision::recorded).into_iter().collect();
-        let decision = decide(&self.name.name, status, candidate, &only_latest);
-        if decision == Decision::Unchanged {
-            return Ok(decision);
-        }
+        candidate: &Candidate<'_>,
+    ) -> Result<(String, i64), Failure> {
         let others = self.reconciler.caches.revisions_of(self.name);
         let others = others
             .into_iter()
@@ -284,15 +279,16 @@ impl Pass<'_> {
                 spec: &unlike,
             };
             // One at a time is in memory. One that can't be read is no candidate, and keeps its name.
-            if can_match(other.publish_version, other.hash, &candidate)
+            if can_match(other.publish_version, other.hash, candidate)
                 && let Some((found, _memory)) = self.older_revision(name).await?
-                && is_same(&found.recorded(), &candidate)
+                && is_same(&found.recorded(), candidate)
             {
-                other.spec = contents;
+                other.spec = candidate.spec;
             }
             recorded.push(other);
         }
-        Ok(decide(&self.name.name, status, candidate, &recorded))
+        let latest = self.status.latest_revision.as_ref();
+        Ok(next(&self.name.name, latest, candidate, &recorded))
     }
 
     async fn create_revision(

@@ -40,57 +40,34 @@ impl<'a> Recorded<'a> {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// The latest revision stays current.
-    Unchanged,
-    /// An older revision becomes current again.
-    Restore {
-        name: String,
-        number: i64,
-    },
-    Create {
-        name: String,
-        number: i64,
-    },
+/// Returns true if the latest revision stays current.
+#[must_use]
+pub fn is_unchanged(latest: &Recorded<'_>, candidate: &Candidate<'_>) -> bool {
+    match candidate.auto_update {
+        true => is_same(latest, candidate),
+        false => {
+            latest.publish_version == candidate.publish_version && has_same_application(latest.spec, candidate.spec)
+        }
+    }
 }
 
-/// Decides which revision becomes current. `latest` is the status of the application; the revision that it names may be gone.
+/// Returns name and number of the revision that becomes current: an older one with the same contents, or else a new one.
+/// `latest` is the status of the application; the revision that it names may be gone.
 #[must_use]
-pub fn decide(
+pub fn next(
     application: &str,
     latest: Option<&LatestRevision>,
-    candidate: Candidate<'_>,
+    candidate: &Candidate<'_>,
     revisions: &[Recorded<'_>],
-) -> Decision {
-    let latest_name = latest.map(|latest| latest.name.as_str());
-    let current = revisions.iter().find(|revision| Some(revision.name) == latest_name);
-    if current.is_some_and(|current| is_unchanged(current, &candidate)) {
-        return Decision::Unchanged;
-    }
-    let matching = revisions.iter().filter(|revision| is_same(revision, &candidate));
+) -> (String, i64) {
+    let matching = revisions.iter().filter(|revision| is_same(revision, candidate));
     let numbered = matching.filter_map(|revision| Some((revision_number(revision.name)?, revision.name)));
     if let Some((number, name)) = numbered.max() {
-        return Decision::Restore {
-            name: name.to_owned(),
-            number,
-        };
+        return (name.to_owned(), number);
     }
     let names = revisions.iter().map(|revision| revision.name);
     let number = next_number(latest.map(|latest| latest.revision), names);
-    Decision::Create {
-        name: revision_name(application, number),
-        number,
-    }
-}
-
-fn is_unchanged(current: &Recorded<'_>, candidate: &Candidate<'_>) -> bool {
-    match candidate.auto_update {
-        true => is_same(current, candidate),
-        false => {
-            current.publish_version == candidate.publish_version && has_same_application(current.spec, candidate.spec)
-        }
-    }
+    (revision_name(application, number), number)
 }
 
 /// Returns true if a revision has the contents of the candidate. Hashes of KubeVela can't be compared with ours.

@@ -12,10 +12,9 @@ mod retention;
 #[cfg(test)]
 mod tests;
 
-pub use compare::{has_same_application, has_same_contents};
-pub use decide::{Candidate, Decision, Recorded, can_match, decide, is_same};
+pub use decide::{Candidate, Recorded, can_match, is_same, is_unchanged, next};
 pub use encoding::{RevisionError, compress, expand};
-pub use hash::{hash, hash_of_json, is_own_hash};
+pub use hash::{hash, hash_of_json};
 pub use packed::Packed;
 pub use record::{metadata, refreshed};
 pub use release::{is_release_of, recorded_application};

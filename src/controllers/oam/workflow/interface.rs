@@ -55,20 +55,14 @@ pub enum StepResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureReason {
     Execute,
-    Rendering,
     Input,
-    ProcessParameter,
-    Action,
 }
 
 impl FailureReason {
     pub(super) fn step_reason(self) -> StepReason {
         match self {
             Self::Execute => StepReason::Execute,
-            Self::Rendering => StepReason::Rendering,
             Self::Input => StepReason::Input,
-            Self::ProcessParameter => StepReason::ProcessParameter,
-            Self::Action => StepReason::Action,
         }
     }
 }

@@ -43,13 +43,10 @@ texts! {
     StepReason {
         Wait = "Wait",
         Skip = "Skip",
-        Rendering = "Rendering",
         Execute = "Execute",
         Terminate = "Terminate",
-        ProcessParameter = "ProcessParameter",
         Input = "Input",
         FailedAfterRetries = "FailedAfterRetries",
-        Action = "Action",
     }
 }
 

@@ -79,13 +79,6 @@ fn a_fight_that_has_ended_is_forgotten() {
 }
 
 #[test]
-fn a_new_object_of_the_same_name_starts_again() {
-    let mut fights = fight();
-    fights.forget("a");
-    assert_eq!(fights.restore("a", at(5)), Restore::Now);
-}
-
-#[test]
 fn a_clock_that_is_set_back_delays_no_longer_than_usual() {
     let mut fights = fight();
     let answer = fights.restore("a", at(-1_000));

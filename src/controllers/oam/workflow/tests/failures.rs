@@ -2,7 +2,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use rstest::rstest;
 
 use super::super::{FailureReason, Settings, State, StepResult, Store};
 use super::{Run, failed, step, succeeded, waiting};
@@ -92,16 +91,12 @@ fn a_time_in_the_far_future_does_not_stop_the_attempts() {
     assert_eq!(run.turn(|_| succeeded()).state, State::Succeeded);
 }
 
-#[rstest]
-#[case(FailureReason::Rendering, "Rendering")]
-#[case(FailureReason::Input, "Input")]
-#[case(FailureReason::ProcessParameter, "ProcessParameter")]
-#[case(FailureReason::Action, "Action")]
-fn other_failures_are_final(#[case] reason: FailureReason, #[case] text: &str) {
+#[test]
+fn a_failure_of_inputs_is_final() {
     let mut run = Run::new([step("a", &[]), step("b", &["a"]), step("c", &["b"])]);
-    let outcome = run.turn(|_| failed(reason));
+    let outcome = run.turn(|_| failed(FailureReason::Input));
     assert_eq!(outcome.state, State::Failed);
-    assert_eq!(run.state("a"), ("failed", text, "boom"));
+    assert_eq!(run.state("a"), ("failed", "Input", "boom"));
     assert_eq!((run.state("b").0, run.state("c").0), ("skipped", "skipped"));
 }
 
@@ -110,7 +105,7 @@ fn steps_that_do_not_depend_on_a_failed_one_go_on() {
     let mut run = Run::new([step("a", &[]), step("b", &[])]);
     let results = |name: &str| {
         if name == "a" {
-            failed(FailureReason::Action)
+            failed(FailureReason::Input)
         } else {
             waiting()
         }

@@ -32,7 +32,7 @@ impl Script {
             },
             Some(Attempt::Fails) => failure(FailureReason::Execute),
             None if self.succeeds => StepResult::Succeeded { outputs: Vec::new() },
-            None => failure(FailureReason::Action),
+            None => failure(FailureReason::Input),
         }
     }
 

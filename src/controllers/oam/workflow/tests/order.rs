@@ -124,6 +124,6 @@ fn the_longest_chain_is_skipped_in_one_turn() {
         .map(|pair| step(&pair[0], &[&pair[1]]))
         .chain([step(&names[1_999], &[])]);
     let mut run = Run::new(steps);
-    assert_eq!(run.turn(|_| failed(FailureReason::Action)).state, State::Failed);
+    assert_eq!(run.turn(|_| failed(FailureReason::Input)).state, State::Failed);
     assert_eq!(run.state("0").0, "skipped");
 }

@@ -55,7 +55,7 @@ fn outputs_of_steps_without_success_are_null() {
     let mut run = Run::new(steps);
     let outcome = run.turn(|name| {
         if name == "a" {
-            failed(FailureReason::Action)
+            failed(FailureReason::Input)
         } else {
             succeeded()
         }
