@@ -15,6 +15,10 @@ HOLD ?= 20
 # More than cores: integration tests wait more than they compute.
 TEST_THREADS ?= 8
 
+# In memory if there is room: Postgres and etcd write gigabytes that are not needed afterwards.
+TMPDIR ?= $(shell tests/tmpdir.sh)
+export TMPDIR
+
 .PHONY: help run check test chaos bench fuzz fmt lint loc tools image crds
 
 help: ## list targets

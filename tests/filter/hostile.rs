@@ -193,7 +193,10 @@ fn each_limit_is_named() {
             "it takes more than 10 seconds of CPU time for all charts together",
         ),
     ] {
-        assert_eq!(stopped(jq, processes(8 * MIB, steps)), expected, "{jq}");
+        let cause = stopped(jq, processes(8 * MIB, steps));
+        // On a busy machine, ten seconds of CPU time take longer than the deadline.
+        let is_late = expected.contains("CPU time") && cause == WorkerError::Deadline.to_string();
+        assert!(is_late || cause == expected, "{jq}: {cause}");
     }
 }
 

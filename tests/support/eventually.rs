@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Deadline for expected changes, with a margin for busy machines.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// The result of one check: the expected value, or the observed state.
 pub trait Condition {
