@@ -1,31 +1,26 @@
 //! Runs the workflow: one turn of the engine, with the components that its steps deploy.
 
-use std::collections::HashSet;
+mod runs;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
 use super::components::{RenderError, with_inputs};
 use super::conditions::{self, Failure, phase};
 use super::dispatch::ToApply;
 use super::health::{PostTraits, evaluator_failure};
+use super::new_id;
 use super::pass::{End, Pass, Stop};
 use super::revision::Current;
-use crate::api::oam::{ServiceStatus, WorkflowStatus, WorkflowStep, labels};
-use crate::controllers::FIELD_MANAGER;
+use crate::api::oam::{ServiceStatus, WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, component_step};
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::release::ComponentObjects;
-use crate::controllers::oam::revisions::names::is_revision_of;
-use crate::controllers::oam::trackers::ResourceKey;
 use crate::controllers::oam::workflow::{FailureReason, State, StepResult, Turn};
 use crate::cue;
-use crate::runtime::kube_client::call;
+use runs::finished_state;
 
 const CREATOR: &str = "workflow";
 /// Delay after a template was stopped at a limit: it will probably be stopped again.
@@ -65,133 +60,6 @@ impl Pass<'_> {
         self.finish(state, current, parsed).await
     }
 
-    /// Begins a new run for a new revision or published version, or if a restart is due.
-    async fn restart_if_due(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
-        let version = current.app.annotations().get(labels::PUBLISH_VERSION);
-        let wanted = version.cloned().unwrap_or_else(|| current.name());
-        let workflow = self.status.workflow.as_ref();
-        // Old versions of KubeVela add a hash.
-        let is_current = workflow.is_some_and(|workflow| {
-            workflow.app_revision == wanted || workflow.app_revision.starts_with(&format!("{wanted}:"))
-        });
-        let scheduled = self.status.workflow_restart_scheduled_at.clone();
-        let end = workflow
-            .filter(|workflow| workflow.finished)
-            .map(|workflow| workflow.end_time.clone());
-        let is_due = match (scheduled, end) {
-            (Some(Time(time)), Some(end)) if end.as_ref().is_none_or(|Time(end)| time > *end) => {
-                if time > self.now {
-                    let wait = time.duration_since(self.now).try_into().unwrap_or_default();
-                    self.look_again_in(wait);
-                }
-                time <= self.now
-            }
-            _ => false,
-        };
-        if is_current && !is_due && !self.lacks_tracker() {
-            if let Some(workflow) = &mut self.status.workflow
-                && workflow.mode.is_empty()
-            {
-                workflow.mode.clone_from(&parsed.workflow.mode);
-            }
-            return Ok(());
-        }
-        self.record_cut_off().await?;
-        self.status.services.clear();
-        self.status.applied_resources.clear();
-        conditions::remove_after_render(&mut self.status);
-        if is_due {
-            self.status.workflow_restart_scheduled_at = None;
-        }
-        self.memory.lock().values = None;
-        self.status.workflow = Some(WorkflowStatus {
-            app_revision: wanted,
-            mode: parsed.workflow.mode.clone(),
-            ..WorkflowStatus::default()
-        });
-        Ok(())
-    }
-
-    /// Returns true if steps have succeeded, and nothing records their objects for this generation: the spec was changed
-    /// without a new revision, or changed back before the change was deployed. Another run applies what it already finds,
-    /// and records it. It takes place once, since all objects may stand in other trackers.
-    fn lacks_tracker(&self) -> bool {
-        let Some(workflow) = &self.status.workflow else {
-            return false;
-        };
-        let has_succeeded = match workflow.finished {
-            true => finished_state(workflow) == Some(State::Succeeded),
-            false => workflow.steps.iter().any(|step| step.phase == "succeeded"),
-        };
-        let root = self.inventory.root.iter().flat_map(|tracker| &tracker.entries);
-        let in_root: HashSet<ResourceKey> = root.map(ResourceKey::of).collect();
-        let history = self.inventory.history.iter().filter(|tracker| !tracker.is_deleting());
-        let mut entries = history.flat_map(|tracker| &tracker.entries);
-        let lacks = has_succeeded
-            && self.inventory.current.is_none()
-            && entries.any(|entry| !entry.skip_gc && !in_root.contains(&ResourceKey::of(entry)));
-        let generation = self.app.metadata.generation;
-        lacks && std::mem::replace(&mut self.memory.lock().restarted, generation) != generation
-    }
-
-    /// Records a run that a new one replaces in the revision that it belongs to.
-    async fn record_cut_off(&mut self) -> Result<(), Stop> {
-        let Some(mut workflow) = self.status.workflow.clone().filter(|workflow| !workflow.finished) else {
-            return Ok(());
-        };
-        if workflow.app_revision.is_empty() {
-            return Ok(());
-        }
-        workflow.terminated = true;
-        workflow.finished = true;
-        workflow.end_time.get_or_insert(Time(self.now));
-        let name = workflow.app_revision.split(':').next().unwrap_or_default().to_owned();
-        if !is_revision_of(&self.name.name, &name) {
-            // A published version has no revision of its name.
-            return Ok(());
-        }
-        self.write_revision_status(&name, false, &workflow).await
-    }
-
-    /// Records the end of a run, once.
-    pub(super) async fn finish_run(&mut self, current: &Current, has_succeeded: bool) -> Result<(), Stop> {
-        let Some(workflow) = self.status.workflow.as_mut().filter(|workflow| !workflow.finished) else {
-            return Ok(());
-        };
-        workflow.finished = true;
-        workflow.end_time = Some(Time(self.now));
-        let workflow = workflow.clone();
-        self.reconciler
-            .metrics
-            .count_workflow(if has_succeeded { "succeeded" } else { "failed" });
-        self.write_revision_status(&current.name(), has_succeeded, &workflow)
-            .await
-    }
-
-    async fn write_revision_status(&self, name: &str, succeeded: bool, workflow: &WorkflowStatus) -> Result<(), Stop> {
-        let context = self.stored_values();
-        let patch = Patch::Merge(json!({
-            "status": { "succeeded": succeeded, "workflow": workflow, "workflowContext": context },
-        }));
-        let parameters = PatchParams::apply(FIELD_MANAGER);
-        let written = call(self.revisions().patch_status(name, &parameters, &patch)).await;
-        self.reconciler
-            .metrics
-            .count_write("patch", "ApplicationRevision/status");
-        match written {
-            Ok(written) => {
-                self.status_written(&written);
-                Ok(())
-            }
-            // Deleted, or named by a version that has no revision.
-            Err(error) if error.is_not_found() => Ok(()),
-            Err(error) => {
-                let message = format!("failed to record the workflow in applicationrevision {name}: {error}");
-                Err(Failure::synced("FailedWorkflow", message).into())
-            }
-        }
-    }
-
     /// Runs one turn of the engine. Returns the state that it reached.
     async fn turn(
         &mut self,
@@ -210,7 +78,7 @@ impl Pass<'_> {
             Stop::from(failure.in_phase(phase::RUNNING_WORKFLOW))
         };
         let now = Timestamp::now();
-        let turn = Turn::begin(steps, workflow, store, &context, settings, now, super::new_id);
+        let turn = Turn::begin(steps, workflow, store, &context, settings, now, new_id);
         let mut turn = turn.map_err(|error| failed(error.to_string()))?;
         loop {
             let round = turn.next_round();
@@ -477,20 +345,6 @@ fn execute_failure(message: String) -> StepResult {
         reason: FailureReason::Execute,
         message: crate::text::sanitize(&message),
     }
-}
-
-/// Returns the state of a workflow that has ended.
-fn finished_state(workflow: &WorkflowStatus) -> Option<State> {
-    if !workflow.finished {
-        return None;
-    }
-    Some(match workflow.phase.as_str() {
-        "failed" => State::Failed,
-        "terminated" => State::Terminated,
-        // `Finished` in statuses of old versions.
-        _ if !workflow.terminated => State::Succeeded,
-        _ => State::Terminated,
-    })
 }
 
 /// Returns the source of an expression over live objects.

@@ -1,13 +1,13 @@
 //! Applies objects: decide, dry run, record, write.
 
+mod write;
+
 use std::collections::{BTreeSet, HashSet};
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
 use super::conditions::Failure;
 use super::pass::{Pass, Stop};
@@ -21,10 +21,6 @@ use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId};
 use crate::controllers::oam::policies::{GarbageCollectStrategy, Policies, Target};
 use crate::controllers::oam::render::identity::render_hash::render_hash;
 use crate::controllers::oam::trackers::TrackerType;
-
-/// Longest wait for a recreated object to be gone. The next pass continues.
-const RECREATE_TIMEOUT: Duration = Duration::from_secs(5);
-const RECREATE_POLL: Duration = Duration::from_millis(500);
 
 /// An object to apply.
 #[derive(Clone, Debug)]
@@ -234,37 +230,6 @@ impl Pass<'_> {
         Ok(targets.contains(&(id.kind.clone(), id.name.clone())))
     }
 
-    /// Checks a write. An object that exists although the cache does not have it is read and decided about.
-    fn dry_run<'p>(&'p self, policies: &'p Policies, planned: &'p Planned) -> BoxFuture<'p, Result<(), ApplyError>> {
-        let objects = &self.reconciler.objects;
-        async move {
-            match &planned.decision {
-                Decision::Create(object) => match objects.create(object, true).await {
-                    Err(ObjectError::Api(error)) if error.is_conflict() => {
-                        let live = objects.read(&planned.id).await.map_err(ApplyError::Get)?;
-                        let (object, id) = (planned.object.clone(), planned.id.clone());
-                        let again = self.decide_with(policies, object, id, live.as_ref(), Occasion::Dispatch);
-                        let again = again.await?;
-                        match again.decision {
-                            Decision::Create(_) => Ok(()),
-                            _ => self.dry_run(policies, &again).await,
-                        }
-                    }
-                    result => result.map(drop).map_err(ApplyError::Create),
-                },
-                Decision::Patch(patch) | Decision::Share(patch) => {
-                    let result = objects.patch(&planned.id, patch, true).await;
-                    ignore_conflict(result).map_err(ApplyError::Patch)
-                }
-                Decision::Replace(object) => {
-                    ignore_conflict(objects.replace(object, true).await).map_err(ApplyError::Patch)
-                }
-                Decision::Nothing | Decision::Recreate { .. } => Ok(()),
-            }
-        }
-        .boxed()
-    }
-
     /// Records all objects before any is written.
     async fn record_all(&mut self, current: &Current, policies: &Policies, planned: &[&Planned]) -> Result<(), Stop> {
         let (mut root, mut versioned) = (Vec::new(), Vec::new());
@@ -310,75 +275,6 @@ impl Pass<'_> {
             ..ManagedResource::default()
         })
     }
-
-    /// Writes an object as decided. Returns it as stored, if it was written.
-    pub(super) async fn write(&self, policies: &Policies, planned: &Planned) -> Result<Option<Value>, ApplyError> {
-        let mut decision = planned.decision.clone();
-        for _ in 0..3 {
-            match self.try_write(&planned.id, &decision).await {
-                // The object has changed since, or exists although the cache does not have it.
-                Err(ApplyError::Create(ObjectError::Api(error)) | ApplyError::Patch(ObjectError::Api(error)))
-                    if error.is_conflict() || (error.is_not_found() && !matches!(decision, Decision::Create(_))) =>
-                {
-                    let live = self
-                        .reconciler
-                        .objects
-                        .read(&planned.id)
-                        .await
-                        .map_err(ApplyError::Get)?;
-                    let object = planned.object.clone();
-                    let again = self
-                        .decide_with(policies, object, planned.id.clone(), live.as_ref(), planned.occasion)
-                        .await?;
-                    decision = again.decision;
-                }
-                result => return result,
-            }
-        }
-        self.try_write(&planned.id, &decision).await
-    }
-
-    async fn try_write(&self, id: &ObjectId, decision: &Decision) -> Result<Option<Value>, ApplyError> {
-        let objects = &self.reconciler.objects;
-        let (verb, result) = match decision {
-            Decision::Nothing => return Ok(None),
-            Decision::Create(object) => (
-                "create",
-                objects.create(object, false).await.map_err(ApplyError::Create),
-            ),
-            Decision::Patch(patch) | Decision::Share(patch) => (
-                "patch",
-                objects.patch(id, patch, false).await.map_err(ApplyError::Patch),
-            ),
-            Decision::Replace(object) => (
-                "update",
-                objects.replace(object, false).await.map_err(ApplyError::Patch),
-            ),
-            Decision::Recreate { uid, object } => ("recreate", self.recreate(id, uid, object).await),
-        };
-        self.reconciler.metrics.count_write(verb, &id.kind);
-        result.map(Some)
-    }
-
-    /// Deletes an object, and creates another one once it is gone.
-    async fn recreate(&self, id: &ObjectId, uid: &str, object: &Value) -> Result<Value, ApplyError> {
-        let objects = &self.reconciler.objects;
-        objects.delete(id, uid).await.map_err(ApplyError::Delete)?;
-        let deadline = Instant::now() + RECREATE_TIMEOUT;
-        loop {
-            match objects.create(object, false).await {
-                Err(ObjectError::Api(error)) if error.is_conflict() => {}
-                result => return result.map_err(ApplyError::Create),
-            }
-            if Instant::now() >= deadline {
-                return Err(ApplyError::Deleting {
-                    kind: id.kind.clone(),
-                    name: id.name.clone(),
-                });
-            }
-            sleep(RECREATE_POLL).await;
-        }
-    }
 }
 
 /// Returns the namespaces that a batch creates: objects in them can't be checked before.
@@ -388,14 +284,6 @@ fn namespaces_created(planned: &[Planned]) -> HashSet<String> {
         .filter(|planned| matches!(planned.decision, Decision::Create(_)));
     let namespaces = creates.filter(|planned| planned.id.api_version == "v1" && planned.id.kind == "Namespace");
     namespaces.map(|planned| planned.id.name.clone()).collect()
-}
-
-/// A conflict of a dry run says nothing about the object: the write reads it again.
-fn ignore_conflict(result: Result<Value, ObjectError>) -> Result<(), ObjectError> {
-    match result {
-        Err(ObjectError::Api(error)) if error.is_conflict() => Ok(()),
-        result => result.map(drop),
-    }
 }
 
 /// Joins errors as KubeVela does.
