@@ -268,6 +268,7 @@ async fn scopes_beyond_the_limit_are_reported_and_watched_when_possible() {
         running.omitted = omitted;
     };
     omit(BTreeSet::from([Scope::Namespace(team(1))]));
+    assert_eq!(fixture.watches.unwatched_kinds(), (1, 0));
     let KindState::Failed(message) = fixture.watches.state(&pods(), &team(1)) else {
         panic!("expected a failure")
     };
@@ -347,6 +348,7 @@ async fn an_object_is_found_only_in_a_watch_of_its_version_that_is_complete_and_
     sleep(Duration::from_secs(60)).await;
     fixture.fail(&scope, 403).await;
     assert_eq!(find("v1", "pod"), "unknown");
+    assert_eq!(fixture.watches.unwatched_kinds(), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
