@@ -203,7 +203,7 @@ mod tests {
         let _metrics = Metrics::register(&mut registry, &budget::Metrics::default(), None);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        assert!(text.contains("portolan_application_reconciles"), "{text}");
+        assert!(text.contains("portolan_applications"), "{text}");
         assert!(!text.contains("portolan_oam") && !text.contains("kubevela"), "{text}");
     }
 }

@@ -211,7 +211,8 @@ async fn a_watch_stops_ten_minutes_after_its_last_user() {
     let running = tokio::spawn(fixture.watches.clone().run());
     let is_open = || !fixture.senders.lock()[&Scope::Namespace(team(0))].is_closed();
     fixture.watches.subscribe(0, &team(0), BTreeSet::from([pods()]));
-    sleep(minute).await;
+    sleep(Duration::from_secs(1)).await;
+    fixture.list(&Scope::Namespace(team(0))).await;
     fixture.watches.unsubscribe(&0);
     sleep(9 * minute).await;
     assert!(is_open());
