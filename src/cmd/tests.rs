@@ -325,6 +325,16 @@ fn the_controller_oam_has_kubevelas_lease_and_rate_limit() {
     let found = options(&[]).unwrap();
     assert!(found.oam.is_some() && found.application.is_some() && found.apprepository.is_none());
     assert!(matches!(found.leader_election, LeaderElection::RefuseIfHeld(_)));
+    // Wherever Portolan runs: vela-core holds its Lease there.
+    for (flag, namespace) in [
+        ("--namespace=pods", "vela-system"),
+        ("--system-definition-namespace=vela", "vela"),
+    ] {
+        let LeaderElection::RefuseIfHeld(lease) = options(&[flag]).unwrap().leader_election else {
+            panic!("a Lease is expected");
+        };
+        assert_eq!((lease.namespace.as_str(), lease.name.as_str()), (namespace, "kubevela"));
+    }
     let flags = [
         "--enable-leader-election",
         "--leader-election-namespace=here",

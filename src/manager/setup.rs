@@ -193,3 +193,18 @@ fn queue(options: &Options, metrics: &workqueue::Metrics) -> Queue<Key> {
     };
     Queue::new(settings, metrics)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_of_kubevelas_applications_exist_only_with_their_controller() {
+        let mut registry = Registry::default();
+        let _metrics = Metrics::register(&mut registry, &budget::Metrics::default(), None);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        assert!(text.contains("portolan_applications"), "{text}");
+        assert!(!text.contains("portolan_oam") && !text.contains("kubevela"), "{text}");
+    }
+}

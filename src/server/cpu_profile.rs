@@ -95,6 +95,7 @@ mod tests {
 
     use flate2::read::GzDecoder;
     use pprof::protos::Profile;
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -112,16 +113,17 @@ mod tests {
     /// One test, since there is one profiler per process.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn one_profile_at_a_time_names_the_functions_that_take_cpu_time() {
-        let work = thread::spawn(|| burn(Instant::now() + Duration::from_secs(3)));
+        let work = thread::spawn(|| burn(Instant::now() + Duration::from_secs(5)));
         let canceled = tokio::spawn(record(MAX_DURATION));
+        let pause = Duration::from_millis(10);
         while !IS_RUNNING.load(Ordering::Acquire) {
-            tokio::task::yield_now().await;
+            sleep(pause).await;
         }
         assert!(matches!(record(MAX_DURATION).await, Err(ProfileError::Busy)));
         canceled.abort();
         let profile = loop {
             match record(Duration::from_secs(1)).await {
-                Err(ProfileError::Busy) => tokio::task::yield_now().await,
+                Err(ProfileError::Busy) => sleep(pause).await,
                 profile => break profile.unwrap(),
             }
         };

@@ -14,6 +14,7 @@ mod stories_apply_once;
 mod stories_bad_input;
 mod stories_crash;
 mod stories_hostile;
+mod stories_metrics;
 mod stories_rest;
 mod stories_takeover;
 

@@ -41,7 +41,10 @@ impl Site {
     }
 
     fn command(&self, more: &[&str]) -> Command {
-        let mut command = run(&self.control_plane.kubeconfig(), &["--namespace", &self.namespace]);
+        let mut command = run(
+            &self.control_plane.kubeconfig(),
+            &["--leader-election-namespace", &self.namespace],
+        );
         command.args(more);
         command
     }

@@ -53,12 +53,7 @@ pub fn kubeapps_namespace(flag: Option<&str>) -> String {
 
 /// Returns the namespace of the Lease: the namespace of the pod, or else `flag`, or else `kubeapps`.
 pub fn lease_namespace(flag: Option<&str>) -> String {
-    lease_namespace_or(flag.unwrap_or_default())
-}
-
-/// Returns the namespace of the pod, or else `default`, or else `kubeapps`.
-pub fn lease_namespace_or(default: &str) -> String {
-    first_non_empty([Some(&pod_namespace(Path::new(POD_NAMESPACE_FILE))), Some(default)])
+    first_non_empty([Some(&pod_namespace(Path::new(POD_NAMESPACE_FILE))), flag])
 }
 
 fn pod_namespace(file: &Path) -> String {

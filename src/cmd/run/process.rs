@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::Run;
 use super::kubevela::KubeVela;
 use crate::cmd::Error;
-use crate::cmd::flags::cluster::{lease_namespace, lease_namespace_or};
+use crate::cmd::flags::cluster::lease_namespace;
 use crate::cmd::flags::oam::OamFlags;
 use crate::cmd::flags::{count, non_empty};
 use crate::cmd::logging::FileOptions;
@@ -34,11 +34,10 @@ impl Run {
     }
 
     pub(super) fn leader_election(&self) -> Result<LeaderElection, Error> {
-        let namespace = self.namespace.as_deref();
         let is_enabled = self.has_leader_election();
         let Some(flags) = self.oam() else {
             let lease = || LeaseOptions {
-                namespace: lease_namespace(namespace),
+                namespace: lease_namespace(self.namespace.as_deref()),
                 ..LeaseOptions::default()
             };
             return Ok(if is_enabled {
@@ -47,10 +46,10 @@ impl Run {
                 LeaderElection::Disabled
             });
         };
-        let flag = non_empty(Some(&flags.leader_election_namespace));
-        let default = non_empty(namespace).unwrap_or(&flags.definition_namespace);
+        // vela-core's pod is in the namespace of its definitions. In that of our pod, both would lead.
+        let namespace = non_empty(Some(&flags.leader_election_namespace)).unwrap_or(&flags.definition_namespace);
         let lease = LeaseOptions {
-            namespace: flag.map_or_else(|| lease_namespace_or(default), str::to_owned),
+            namespace: namespace.to_owned(),
             name: flags.lease_name(),
             timing: timing(flags)?,
         };

@@ -93,6 +93,8 @@ struct Kinds<K> {
     served: ServedKinds,
     running: HashMap<GroupKind, KindWatches<K>>,
     is_discovery_failing: bool,
+    /// A warning about the limit of watches was logged.
+    is_limit_logged: bool,
 }
 
 enum ServedKinds {
@@ -145,6 +147,7 @@ where
                 served: ServedKinds::Pending,
                 running: HashMap::new(),
                 is_discovery_failing: false,
+                is_limit_logged: false,
             }),
             changed: Notify::new(),
             rediscover: Notify::new(),
@@ -278,7 +281,12 @@ where
         let mut affected = Vec::new();
         {
             let mut kinds = self.shared.kinds.write();
-            let Kinds { served, running, .. } = &mut *kinds;
+            let Kinds {
+                served,
+                running,
+                is_limit_logged,
+                ..
+            } = &mut *kinds;
             let ServedKinds::Known(served) = served else { return };
             running
                 .retain(|kind, running| subscribed.contains_key(kind) && served.get(kind) == Some(&running.resource));
@@ -295,7 +303,11 @@ where
                     }
                 }
                 if running.stop_unneeded(&desired, namespaces) {
-                    affected.push(kind);
+                    affected.push(kind.clone());
+                }
+                if !running.omitted.is_empty() && !std::mem::replace(is_limit_logged, true) {
+                    let limit = self.shared.settings.max_watches;
+                    tracing::warn!(kind = %kind, "limit of {limit} watches reached, some kinds are not watched");
                 }
             }
         }

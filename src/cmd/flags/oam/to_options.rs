@@ -39,7 +39,8 @@ impl OamFlags {
             namespace,
             definition_namespace: self.definition_namespace.clone(),
             resync_period: self.application_resync_period.max(MIN_RESYNC_PERIOD),
-            relist_period: Some(self.informer_sync_period).filter(|period| !period.is_zero()),
+            relist_period: Some(self.informer_sync_period.max(MIN_RESYNC_PERIOD))
+                .filter(|_| !self.informer_sync_period.is_zero()),
             pass_timeout: non_zero("reconcile-timeout", self.reconcile_timeout)?,
             grace_period: non_zero("reconcile-termination-graceful-period", self.reconcile_grace_period)?,
             revision_limit: count(self.application_revision_limit),

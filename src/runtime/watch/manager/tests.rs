@@ -211,7 +211,8 @@ async fn a_watch_stops_ten_minutes_after_its_last_user() {
     let running = tokio::spawn(fixture.watches.clone().run());
     let is_open = || !fixture.senders.lock()[&Scope::Namespace(team(0))].is_closed();
     fixture.watches.subscribe(0, &team(0), BTreeSet::from([pods()]));
-    sleep(minute).await;
+    sleep(Duration::from_secs(1)).await;
+    fixture.list(&Scope::Namespace(team(0))).await;
     fixture.watches.unsubscribe(&0);
     sleep(9 * minute).await;
     assert!(is_open());
@@ -268,6 +269,7 @@ async fn scopes_beyond_the_limit_are_reported_and_watched_when_possible() {
         running.omitted = omitted;
     };
     omit(BTreeSet::from([Scope::Namespace(team(1))]));
+    assert_eq!(fixture.watches.unwatched_kinds(), (1, 0));
     let KindState::Failed(message) = fixture.watches.state(&pods(), &team(1)) else {
         panic!("expected a failure")
     };
@@ -347,6 +349,7 @@ async fn an_object_is_found_only_in_a_watch_of_its_version_that_is_complete_and_
     sleep(Duration::from_secs(60)).await;
     fixture.fail(&scope, 403).await;
     assert_eq!(find("v1", "pod"), "unknown");
+    assert_eq!(fixture.watches.unwatched_kinds(), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -321,7 +321,7 @@ async fn a_watch_that_has_missed_a_change_finds_it_at_the_next_list() {
     let watch = relisting(POLL, period, vec![list(&["a"]), list(&["b"]), list(&["b"])]);
     advance(3599).await;
     assert_eq!(watch.notifications(), ["listed true"]);
-    advance(3601).await;
+    advance(3602).await;
     assert_eq!(watch.starts(), [0, 3600, 7200]);
     assert_eq!(watch.notifications()[1..3], ["object true", "object false"]);
     assert_eq!(watch.store.health(), Health::default());
