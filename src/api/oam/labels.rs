@@ -45,3 +45,8 @@ pub const KUBECTL_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-confi
 
 /// Finalizer of ResourceTrackers.
 pub const TRACKER_FINALIZER: &str = "resourcetracker.core.oam.dev/finalizer";
+
+/// Label: the Application is left alone.
+pub const PAUSE: &str = "controller.core.oam.dev/pause";
+/// Annotation: the version of the controller that an object is for.
+pub const VERSION_REQUIRED: &str = "app.oam.dev/controller-version-require";
