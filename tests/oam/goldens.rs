@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use portolan::controllers::oam::render::component::{Component, Rendered, Template, render};
+use portolan::controllers::oam::render::context::Context;
 use portolan::controllers::oam::render::identity::render_hash::render_hash;
 use portolan::controllers::oam::render::identity::{Owner, Part, identify};
 use serde::Deserialize;
@@ -51,7 +52,7 @@ impl Definitions {
             name,
             template: self.template("components", component),
             traits: &traits,
-            context: context.as_object().unwrap(),
+            context: &Context::from(context.as_object().unwrap().clone()),
         };
         render(&evaluator(), &component)
             .await

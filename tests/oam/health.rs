@@ -1,5 +1,6 @@
 //! Health policies, custom status and details, evaluated.
 
+use portolan::controllers::oam::render::context::Context;
 use portolan::controllers::oam::render::health::{Health, StatusTemplates, evaluate_health};
 use serde_json::{Value, json};
 
@@ -11,7 +12,7 @@ async fn health(templates: StatusTemplates<'_>, output: Value) -> Health {
         &evaluator(),
         templates,
         Some(&json!({"min": 2})),
-        context.as_object().unwrap(),
+        &Context::from(context.as_object().unwrap().clone()),
     )
     .await
     .unwrap()

@@ -47,3 +47,8 @@ pub const KUBECTL_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-confi
 pub const TRACKER_FINALIZER: &str = "resourcetracker.core.oam.dev/finalizer";
 /// Finalizer of Applications whose objects stay when they are deleted.
 pub const ORPHAN_FINALIZER: &str = "app.oam.dev/orphan-resource";
+
+/// Label: the Application is left alone.
+pub const PAUSE: &str = "controller.core.oam.dev/pause";
+/// Annotation: the version of the controller that an object is for.
+pub const VERSION_REQUIRED: &str = "app.oam.dev/controller-version-require";

@@ -105,7 +105,23 @@ pub async fn informer<T, K>(
     inform::<T, K>(scope.api(client), policy, store, K::from, on_change).await;
 }
 
-/// Like [`informer`], for a cluster-scoped kind whose objects are converted by `convert`.
+/// Like [`informer`], with objects that `convert` converts.
+pub async fn converting_informer<T, K>(
+    client: Client,
+    scope: Scope,
+    policy: ErrorPolicy,
+    store: Store<Cached<K>>,
+    convert: impl Fn(T) -> K + Clone + Send + Sync + 'static,
+    on_change: impl Fn(Change<Cached<K>>) + Send + Sync + 'static,
+) where
+    T: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+{
+    inform(scope.api(client), policy, store, convert, on_change).await;
+}
+
+/// Like [`converting_informer`], for a cluster-scoped kind.
 pub async fn cluster_informer<T, K>(
     client: Client,
     policy: ErrorPolicy,

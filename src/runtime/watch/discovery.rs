@@ -76,7 +76,7 @@ impl Served {
     }
 
     /// Adds a resource unless its kind already has one. A resource that can be listed replaces one that cannot.
-    fn add(&mut self, resource: Resource) {
+    pub(super) fn add(&mut self, resource: Resource) {
         let kind = GroupKind::new(resource.api.group.clone(), resource.api.kind.clone());
         match self.kinds.entry(kind) {
             Entry::Vacant(entry) => {

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{CachedTracker, is_changed};
+use super::{CachedApplication, CachedTracker, is_changed};
 use crate::api::NamespacedName;
-use crate::api::oam::{AppPolicy, Application, ApplicationSpec, DefinitionKind, labels};
+use crate::api::oam::{DefinitionKind, labels};
 use crate::controllers::oam::NAME;
-use crate::controllers::oam::parse::TypeName;
 use crate::runtime::controller::Key;
 use crate::runtime::watch::{Cached, Change, Store, Stored};
 use crate::runtime::workqueue::{Priority, Queue};
@@ -21,16 +20,16 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct EventHandler {
     pub queue: Queue<Key>,
-    pub applications: Store<Cached<Application>>,
+    pub applications: Store<Cached<CachedApplication>>,
 }
 
 impl EventHandler {
-    pub fn on_application(&self, change: &Change<Cached<Application>>) {
+    pub fn on_application(&self, change: &Change<Cached<CachedApplication>>) {
         match change {
             Change::Applied { old, new, is_listed } => {
                 let before = old.as_ref().and_then(Cached::object);
                 let needs_pass = match (before, new.object()) {
-                    (Some(old), Some(new)) => needs_pass(old, new),
+                    (Some(old), Some(new)) => new.needs_pass(old),
                     _ => true,
                 };
                 if needs_pass {
@@ -70,63 +69,13 @@ impl EventHandler {
             let is_in_reach = namespace == definition_namespace || namespace == application.namespace;
             let cached = self.applications.get(&application).filter(|_| is_in_reach);
             let cached = cached.as_ref().and_then(Cached::object);
-            // A missing definition is why an Application has failed.
-            let waits = |app: &Application| {
-                app.status
-                    .as_ref()
-                    .is_none_or(|status| status.latest_revision.is_none())
-            };
-            let is_affected = |app: &Application| {
-                (app.annotations().contains_key(labels::AUTO_UPDATE) || waits(app)) && uses(&app.spec, kind, name)
+            // A missing definition is why an Application without a revision has failed.
+            let is_affected = |app: &CachedApplication| {
+                (app.annotations().contains_key(labels::AUTO_UPDATE) || !app.has_revision()) && app.may_use(kind, name)
             };
             if cached.is_some_and(|app| is_affected(app)) {
                 self.queue.add_after(key(&application), DEBOUNCE, Priority::LOW);
             }
-        }
-    }
-}
-
-/// Returns true if another client has changed an input of a pass. The store holds our own writes.
-fn needs_pass(old: &Application, new: &Application) -> bool {
-    let (was, is) = (&old.metadata, &new.metadata);
-    let workflow = |app: &Application| app.status.as_ref().and_then(|status| status.workflow.clone());
-    was.uid != is.uid
-        || was.generation != is.generation
-        || was.labels != is.labels
-        || was.annotations != is.annotations
-        || was.deletion_timestamp.is_some() != is.deletion_timestamp.is_some()
-        || was.finalizers != is.finalizers
-        || workflow(old) != workflow(new)
-}
-
-/// Returns true if a spec uses a definition, in any version.
-fn uses(spec: &ApplicationSpec, kind: DefinitionKind, name: &str) -> bool {
-    names_type(spec, kind, |type_| {
-        TypeName::parse(type_).is_ok_and(|parsed| parsed.name == name)
-    })
-}
-
-/// Returns true if a spec names a revision of a definition, as `webservice@v2` names webservice-v2.
-#[must_use]
-pub fn uses_revision(spec: &ApplicationSpec, kind: DefinitionKind, revision: &str) -> bool {
-    names_type(spec, kind, |type_| {
-        let parsed = TypeName::parse(type_);
-        parsed.is_ok_and(|parsed| parsed.revision_name().is_some_and(|name| name == revision))
-    })
-}
-
-fn names_type(spec: &ApplicationSpec, kind: DefinitionKind, is_named: impl Fn(&str) -> bool) -> bool {
-    match kind {
-        DefinitionKind::Component => spec.components.iter().any(|component| is_named(&component.type_)),
-        DefinitionKind::Trait => {
-            let mut traits = spec.components.iter().flat_map(|component| &component.traits);
-            traits.any(|one| is_named(&one.type_))
-        }
-        DefinitionKind::Policy => spec.policies.iter().any(|policy: &AppPolicy| is_named(&policy.type_)),
-        DefinitionKind::WorkflowStep => {
-            let steps = spec.workflow.iter().flat_map(|workflow| &workflow.steps);
-            let mut steps = steps.flat_map(|step| std::iter::once(step).chain(&step.sub_steps));
-            steps.any(|step| is_named(&step.type_))
         }
     }
 }

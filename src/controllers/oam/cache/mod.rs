@@ -1,5 +1,6 @@
 //! Applications and the objects that record their state, in memory.
 
+mod application;
 mod event_handler;
 mod stored;
 
@@ -10,7 +11,8 @@ use futures::FutureExt;
 use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
 
-pub use event_handler::{EventHandler, key, uses_revision};
+pub use application::CachedApplication;
+pub use event_handler::{EventHandler, key};
 pub use stored::{CachedRevision, CachedTracker};
 
 use crate::api::NamespacedName;
@@ -18,16 +20,26 @@ use crate::api::Partial;
 use crate::api::oam::{Application, ApplicationRevision, ResourceTracker, labels};
 use crate::budget::Budget;
 use crate::controllers::Task;
-use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Store, Stored, cluster_informer, informer};
+use crate::runtime::watch::{
+    Cached, Change, ErrorPolicy, Scope, Store, Stored, cluster_informer, converting_informer, informer,
+};
+
+/// Labels and annotations that decide whether an Application gets a pass.
+const READ_WITHOUT_PASS: &[&str] = &[
+    labels::PAUSE,
+    labels::SHARD_ID,
+    labels::VERSION_REQUIRED,
+    labels::AUTO_UPDATE,
+];
 
 /// The caches of the Application controller. Clones share them.
 #[derive(Clone)]
 pub struct Caches {
-    pub applications: Store<Cached<Application>>,
+    pub applications: Store<Cached<CachedApplication>>,
     pub revisions: Store<Cached<CachedRevision>>,
     trackers: Store<Cached<CachedTracker>>,
     members: Arc<RwLock<Members>>,
-    /// Memory of trackers.
+    /// Memory of Applications and trackers.
     budget: Budget,
 }
 
@@ -65,11 +77,13 @@ impl Caches {
     pub fn sources(&self, client: &Client, scope: &Scope, handler: EventHandler) -> Vec<Task> {
         let handler = Arc::new(handler);
         let on_application = Arc::clone(&handler);
-        let applications = informer::<Application, _>(
+        let budget = self.budget.clone();
+        let applications = converting_informer(
             client.clone(),
             scope.clone(),
             ErrorPolicy::Optional,
             self.applications.clone(),
+            move |app: Application| CachedApplication::new(&app, READ_WITHOUT_PASS, &budget),
             move |change| on_application.on_application(&change),
         );
         let members = Arc::clone(&self.members);
@@ -92,6 +106,12 @@ impl Caches {
             },
         );
         vec![applications.boxed(), revisions.boxed(), trackers.boxed()]
+    }
+
+    /// Stores an Application as we have written it, before the watch delivers it.
+    pub fn assume_application(&self, app: &Application) {
+        let cached = CachedApplication::new(app, READ_WITHOUT_PASS, &self.budget);
+        self.applications.assume(Cached::Object(Arc::new(cached)));
     }
 
     /// Returns the trackers of an Application.

@@ -110,3 +110,83 @@ impl CachedTracker {
         self.decoded_bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::controllers::oam::trackers::Tracker;
+
+    /// A tracker with a manifest of this many bytes.
+    fn tracker(namespace: &str, bytes: usize) -> ResourceTracker {
+        // Digits that do not compress well.
+        let text: String = (0..bytes / 8)
+            .map(|number| format!("{:08x}", number * 2_654_435_761_usize))
+            .collect();
+        let tracker = json!({
+            "metadata": {
+                "name": "shop-v1-team",
+                "labels": { "app.oam.dev/name": "shop", "app.oam.dev/namespace": namespace },
+                "managedFields": [{ "manager": "x" }],
+            },
+            "spec": {
+                "type": "versioned", "applicationGeneration": 1,
+                "managedResources": [{ "kind": "ConfigMap", "name": "a", "raw": { "data": { "text": text } } }],
+            },
+        });
+        serde_json::from_value(tracker).unwrap()
+    }
+
+    #[test]
+    fn a_cached_tracker_has_the_entries_of_the_original_compressed_if_they_are_large() {
+        let budget = Budget::new("test", 1 << 20);
+        for (bytes, is_compressed) in [(64, false), (64 << 10, true)] {
+            let original = tracker("team", bytes);
+            let cached = CachedTracker::new(original.clone(), &budget);
+            let whole = cached.whole().unwrap();
+            assert_eq!(whole.spec.managed_resources.is_empty(), is_compressed);
+            assert_eq!(whole.metadata.managed_fields, None);
+            assert!(cached.decoded_bytes() > bytes as u64);
+            let decoded = Tracker::decode(Arc::clone(whole)).unwrap();
+            assert_eq!(decoded.entries, original.spec.managed_resources);
+        }
+        assert_eq!(budget.used(), 0, "what is dropped is returned");
+    }
+
+    #[test]
+    fn entries_beyond_the_share_of_a_namespace_are_left_out_and_never_seem_to_be_none() {
+        let budget = Budget::new("test", 256 << 10);
+        let mut held = Vec::new();
+        loop {
+            held.push(CachedTracker::new(tracker("greedy", 32 << 10), &budget));
+            assert!(held.len() < 20);
+            if let Some(last) = held.last().filter(|last| last.whole().is_none()) {
+                assert!(Tracker::decode(Arc::clone(&last.object)).is_err());
+                assert!(last.decoded_bytes() > 32 << 10);
+                break;
+            }
+        }
+        assert!(held.len() > 2);
+        assert!(
+            CachedTracker::new(tracker("other", 32 << 10), &budget)
+                .whole()
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn of_a_revision_only_what_decides_about_it_is_cached() {
+        let meta = json!({
+            "name": "shop-v1", "namespace": "team", "uid": "u", "resourceVersion": "7",
+            "labels": { "app.oam.dev/name": "shop", "app.oam.dev/app-revision-hash": "p1", "other": "x" },
+            "annotations": { "app.oam.dev/publishVersion": "beta", "kubectl.kubernetes.io/last-applied": "much" },
+            "ownerReferences": [{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": "u-2" }],
+        });
+        let revision = CachedRevision::of(&serde_json::from_value(meta).unwrap());
+        assert_eq!((revision.hash(), revision.publish_version()), ("p1", Some("beta")));
+        assert_eq!((revision.labels().len(), revision.annotations().len()), (2, 1));
+        assert_eq!(revision.owner_references().len(), 1);
+        assert_eq!(revision.resource_version().as_deref(), Some("7"));
+    }
+}

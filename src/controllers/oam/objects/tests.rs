@@ -195,7 +195,11 @@ fn concerned(old: Option<Value>, new: Option<Value>) -> Vec<String> {
     let listener = watches::listener(subscribers, Arc::default(), move |name| {
         changed.lock().push(name.to_string())
     });
-    let object = |object: Value| Arc::new(Object::of(object.as_object().unwrap().clone()));
+    let cache = DocumentCache {
+        budget: Budget::new("test", 1 << 20),
+        labels: watches::LABELS,
+    };
+    let object = |object: Value| Arc::new(cache.object(object.as_object().unwrap().clone()));
     let event = match (old, new) {
         (None, None) => KindEvent::Kind,
         (old, new) => KindEvent::Object {

@@ -190,8 +190,7 @@ impl Pass<'_> {
             health_policy: text(&templates.health_policy),
             custom_status: text(&templates.custom_status),
         };
-        let mut context = objects.context.clone();
-        context.extend(live.clone());
+        let context = objects.context.with(live);
         let outputs = live
             .get("outputs")
             .and_then(Value::as_object)

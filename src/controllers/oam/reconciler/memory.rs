@@ -104,6 +104,13 @@ impl Memories {
         }
     }
 
+    /// Returns the memory of a remembered revision while it is decoded.
+    pub fn decoded_bytes(&self, application: &NamespacedName) -> u64 {
+        let memory = self.applications.lock().get(application).cloned();
+        let revision = memory.and_then(|memory| memory.lock().revision.clone());
+        revision.map_or(0, |revision| revision.unpacked_bytes())
+    }
+
     /// Reserves what a pass has remembered, or forgets it if the namespace has no share left.
     pub fn settle(&self, application: &NamespacedName) {
         let memory = self.applications.lock().get(application).cloned();

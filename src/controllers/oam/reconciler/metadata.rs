@@ -16,7 +16,6 @@ use crate::controllers::FIELD_MANAGER;
 use crate::runtime::cron;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::three_way;
-use crate::runtime::watch::Cached;
 
 pub const TRACKER_FINALIZER: &str = "app.oam.dev/resource-tracker-finalizer";
 /// Annotation: `true`, a time, or a duration after the end of each run.
@@ -119,8 +118,7 @@ impl Pass<'_> {
     }
 
     fn assume(&self) {
-        let app = Cached::Object(std::sync::Arc::new(self.app.clone()));
-        self.reconciler.caches.applications.assume(app);
+        self.reconciler.caches.assume_application(&self.app);
     }
 
     fn api(&self) -> Api<Partial<Application>> {

@@ -26,14 +26,14 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kube::{Client, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::cache::Caches;
+use super::cache::{CachedApplication, Caches};
 use super::collect::Collector;
 use super::definitions::DefinitionCaches;
 use super::dispatch::fights::Fights;
@@ -41,6 +41,7 @@ use super::metrics::Metrics;
 use super::objects::{Autoscalers, Objects};
 use super::start::MASTER_SHARD;
 use super::{Options, Shard};
+use crate::api::NamespacedName;
 use crate::api::oam::{Application, labels};
 use crate::budget::Budgets;
 use crate::cue::Evaluator;
@@ -51,14 +52,11 @@ use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Priority;
 pub use deletion::CONFIRMED;
 pub use memory::Memories;
-use pass::Pass;
+use pass::{BACKOFF, Pass};
+use record::SMALL_BYTES;
 
 /// Longest wait for the first lists within a pass.
 const CACHE_WAIT: Duration = Duration::from_secs(5);
-/// Label: the Application is left alone.
-const PAUSE: &str = "controller.core.oam.dev/pause";
-/// Annotation: the version of the controller that an object is for.
-const VERSION_REQUIRED: &str = "app.oam.dev/controller-version-require";
 
 /// The reconciler of Applications.
 pub struct Reconciler {
@@ -99,8 +97,8 @@ impl Reconcile for Reconciler {
                 return Ok(Action::Done);
             };
             match cached {
-                Cached::Object(app) if self.is_ours(&app) => {
-                    let result = Pass::new(self, &key.name, &app).run().await;
+                Cached::Object(app) if self.is_ours(&*app) => {
+                    let result = self.pass(&key.name, &app).await;
                     self.memories.settle(&key.name);
                     result
                 }
@@ -116,11 +114,43 @@ impl Reconcile for Reconciler {
 }
 
 impl Reconciler {
-    fn is_ours(&self, app: &Application) -> bool {
-        if app.labels().get(PAUSE).is_some_and(|value| value == "true") {
+    /// Runs a pass, once there is memory for what it decodes.
+    async fn pass(&self, name: &NamespacedName, cached: &CachedApplication) -> Result<Action, ReconcileError> {
+        let trackers = self.caches.trackers_of(name);
+        let trackers = trackers.iter().filter_map(Cached::object);
+        let trackers: u64 = trackers.map(|tracker| tracker.decoded_bytes()).sum();
+        let bytes = cached.decoded_bytes() + trackers + self.memories.decoded_bytes(name);
+        let mut memory = None;
+        if bytes > SMALL_BYTES {
+            let reserved = self.budgets.memory(&name.namespace, bytes);
+            match self.stopping.run_until_cancelled(reserved).await {
+                Some(Ok(reserved)) => memory = Some(reserved),
+                Some(Err(error)) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
+                None => return Ok(Action::requeue_after(CACHE_WAIT)),
+            }
+        }
+        let app = match cached.unpack() {
+            Ok(Some(app)) => app,
+            // Left out.
+            Ok(None) => match call(self.applications(&name.namespace).get_opt(&name.name)).await {
+                Ok(Some(app)) => app,
+                Ok(None) => return Ok(Action::requeue_after(CACHE_WAIT)),
+                Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
+            },
+            Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
+        };
+        Pass::new(self, name, app, memory).run().await
+    }
+
+    fn applications(&self, namespace: &str) -> Api<Application> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    fn is_ours(&self, app: &impl ResourceExt) -> bool {
+        if app.labels().get(labels::PAUSE).is_some_and(|value| value == "true") {
             return false;
         }
-        let required = app.annotations().get(VERSION_REQUIRED);
+        let required = app.annotations().get(labels::VERSION_REQUIRED);
         let is_of_version = match required {
             Some(version) => *version == self.options.compat_version,
             None => !self.options.versions.are_required_of_applications,

@@ -32,7 +32,7 @@ use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::GroupKind;
 use crate::runtime::workqueue::{Backoff, Priority};
 
-const BACKOFF: Backoff = Backoff {
+pub(super) const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(500),
     cap: Duration::from_secs(5 * 60),
 };
@@ -92,17 +92,22 @@ impl From<Failure> for Stop {
 }
 
 impl<'a> Pass<'a> {
-    pub(super) fn new(reconciler: &'a Reconciler, name: &'a NamespacedName, app: &Application) -> Self {
+    pub(super) fn new(
+        reconciler: &'a Reconciler,
+        name: &'a NamespacedName,
+        app: Application,
+        memory: Option<Reservation>,
+    ) -> Self {
         // The API server stores whole seconds.
         let now = Timestamp::now();
         Self {
             reconciler,
             name,
             status: app.status.clone().unwrap_or_default(),
-            app: app.clone(),
+            app,
             inventory: Inventory::default(),
             latest: Ok(None),
-            decoded: Vec::new(),
+            decoded: memory.into_iter().collect(),
             memory: reconciler.memories.of(name),
             events: Vec::new(),
             written: HashMap::new(),

@@ -12,9 +12,7 @@ use super::revision::Current;
 use crate::api::oam::{ManagedResource, ResourceTracker, labels};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::cache::CachedTracker;
-use crate::controllers::oam::trackers::{
-    Inventory, InventoryError, Tracker, TrackerType, create, decoded_bytes, encode, pack, record,
-};
+use crate::controllers::oam::trackers::{Inventory, InventoryError, Tracker, TrackerType, create, encode, record};
 use crate::runtime::kube_client::call;
 use crate::runtime::watch::Cached;
 
@@ -25,49 +23,31 @@ pub(super) const TAKEN_RETRY: Duration = Duration::from_secs(10);
 pub(super) const SMALL_BYTES: u64 = 1 << 20;
 
 impl Pass<'_> {
-    /// Decodes the trackers of the Application, and reads its latest revision. Waits for the memory of both at once: a pass
-    /// that holds some never waits for more.
+    /// Decodes the trackers of the Application, and reads its latest revision.
     pub(super) async fn load(&mut self) -> Result<(), Stop> {
-        let failed = |message: String| Failure::synced("FailedGC", message);
+        let failed = |error: InventoryError| Failure::synced("FailedGC", error.to_string());
         let mut trackers = Vec::new();
         for cached in self.reconciler.caches.trackers_of(self.name) {
             let tracker = match cached {
-                Cached::Object(tracker) => self.with_entries(tracker).await?,
+                Cached::Object(tracker) => self.with_entries(&tracker).await?,
                 Cached::Invalid { meta, error } => {
                     let (tracker, cause) = (meta.name.clone().unwrap_or_default(), error);
-                    return Err(failed(InventoryError::Invalid { tracker, cause }.to_string()).into());
+                    return Err(failed(InventoryError::Invalid { tracker, cause }).into());
                 }
             };
-            trackers.push(tracker);
+            trackers.push(Tracker::decode(tracker).map_err(failed)?);
         }
+        self.inventory = Inventory::of(&self.identity(), trackers).map_err(failed)?;
         self.latest = self.read_latest().await;
-        let latest = self.latest.as_ref().ok().and_then(Option::as_ref);
-        let bytes =
-            trackers.iter().map(|(_, bytes)| bytes).sum::<u64>() + latest.map_or(0, |latest| latest.unpacked_bytes());
-        if bytes > SMALL_BYTES {
-            let memory = self.reconciler.budgets.memory(&self.name.namespace, bytes).await;
-            self.decoded.push(memory.map_err(|error| failed(error.to_string()))?);
-        }
-        let decoded: Result<Vec<Tracker>, _> = trackers
-            .into_iter()
-            .map(|(object, _)| Tracker::decode(object))
-            .collect();
-        let inventory = decoded.and_then(|trackers| Inventory::of(&self.identity(), trackers));
-        self.inventory = inventory.map_err(|error| failed(error.to_string()))?;
         Ok(())
     }
 
-    /// Returns a tracker with its entries, and the memory that decoding them takes.
-    async fn with_entries(&self, cached: Arc<CachedTracker>) -> Result<(Arc<ResourceTracker>, u64), Stop> {
+    async fn with_entries(&self, cached: &CachedTracker) -> Result<Arc<ResourceTracker>, Stop> {
         if let Some(whole) = cached.whole() {
-            return Ok((Arc::clone(whole), cached.decoded_bytes()));
+            return Ok(Arc::clone(whole));
         }
-        let found = call(self.trackers().get_opt(&cached.name_any())).await;
-        match found {
-            Ok(Some(mut tracker)) => {
-                let bytes = decoded_bytes(pack(&mut tracker.spec));
-                Ok((Arc::new(tracker), bytes))
-            }
+        match call(self.trackers().get_opt(&cached.name_any())).await {
+            Ok(Some(tracker)) => Ok(Arc::new(tracker)),
             // The cache is behind.
             Ok(None) => Err(Stop::Stale),
             Err(error) => Err(Failure::synced("FailedGC", error.to_string()).into()),

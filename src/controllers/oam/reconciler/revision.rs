@@ -53,7 +53,7 @@ impl Current {
 
 impl Pass<'_> {
     /// Reads the revision that the status names, unless an earlier pass has. It may be newer than the cache.
-    pub(super) async fn read_latest(&self) -> Result<Option<Arc<Packed>>, Failure> {
+    pub(super) async fn read_latest(&mut self) -> Result<Option<Arc<Packed>>, Failure> {
         let latest = self.status.latest_revision.as_ref();
         let Some(latest) = latest.filter(|latest| names::is_revision_of(&self.name.name, &latest.name)) else {
             return Ok(None);
@@ -70,10 +70,14 @@ impl Pass<'_> {
         }
         let read = self.read(&latest.name).await?.map(Arc::new);
         self.memory.lock().revision.clone_from(&read);
+        if let Some(packed) = &read {
+            let memory = self.memory_for(packed)?;
+            self.decoded.extend(memory);
+        }
         Ok(read)
     }
 
-    /// Reads a revision. Parsing waits until there is memory for it.
+    /// Reads a revision.
     async fn read(&self, name: &str) -> Result<Option<Packed>, Failure> {
         let path = ApplicationRevision::url_path(&(), Some(&self.name.namespace));
         let request = Request::new(path).get(name, &GetParams::default());
@@ -94,21 +98,30 @@ impl Pass<'_> {
         latest.as_ref().map(|packed| unpack(packed)).transpose()
     }
 
-    /// Reads a revision other than the latest one. Its memory is reserved without waiting, since the pass holds some.
+    /// Reads a revision other than the latest one.
     async fn older_revision(&self, name: &str) -> Result<Option<(Revision, Option<Reservation>)>, Failure> {
         let Some(packed) = self.read(name).await? else {
             return Ok(None);
         };
-        let memory = match packed.unpacked_bytes() {
-            0..=SMALL_BYTES => None,
-            bytes => {
-                let memory = &self.reconciler.budgets.memory;
-                let memory = memory.try_reserve_more(&self.name.namespace, bytes);
-                let refused = || failed(format!("no memory available for applicationrevision {name}, retrying"));
-                Some(memory.ok_or_else(refused)?)
-            }
-        };
+        let memory = self.memory_for(&packed)?;
         Ok(Some((unpack(&packed)?, memory)))
+    }
+
+    /// Reserves memory for a revision, without waiting: a pass that holds some never waits for more.
+    fn memory_for(&self, packed: &Packed) -> Result<Option<Reservation>, Failure> {
+        let bytes = packed.unpacked_bytes();
+        if bytes <= SMALL_BYTES {
+            return Ok(None);
+        }
+        let memory = &self.reconciler.budgets.memory;
+        let memory = memory.try_reserve_more(&self.name.namespace, bytes);
+        let refused = || {
+            failed(format!(
+                "no memory available for applicationrevision {}, retrying",
+                packed.name
+            ))
+        };
+        memory.ok_or_else(refused).map(Some)
     }
 
     /// Returns a revision as it was written, and remembers it for the next pass.

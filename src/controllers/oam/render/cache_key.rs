@@ -1,9 +1,10 @@
 //! Keys under which a rendered component or a health is cached: a hash of all that it depends on.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::component::{Component, Template};
+use super::context::Context;
 use super::health::StatusTemplates;
 use super::source::{ContextNames, context_names};
 
@@ -17,7 +18,7 @@ pub fn component_key(component: &Component<'_>) -> CacheKey {
     let mut hash = KeyHash::default();
     let templates = || std::iter::once(&component.template).chain(component.traits);
     templates().for_each(|template| hash.add_template(template));
-    hash.add_context(component.context, templates().map(|template| template.source));
+    hash.add_context(component.context.iter(), templates().map(|template| template.source));
     hash.finish()
 }
 
@@ -27,13 +28,13 @@ pub fn component_key(component: &Component<'_>) -> CacheKey {
 pub fn post_dispatch_key(
     component: CacheKey,
     traits: &[Template<'_>],
-    context: &Map<String, Value>,
+    context: &Context,
     live: &Map<String, Value>,
 ) -> CacheKey {
     let mut hash = KeyHash::default();
     hash.add(&component);
     traits.iter().for_each(|template| hash.add_template(template));
-    hash.add_context(context, traits.iter().map(|template| template.source));
+    hash.add_context(context.iter(), traits.iter().map(|template| template.source));
     if let Some(workload) = live.get("output") {
         hash.add_live(workload);
     }
@@ -51,7 +52,7 @@ pub fn post_dispatch_key(
 pub fn health_key<'a>(
     templates: StatusTemplates<'_>,
     properties: Option<&Value>,
-    context: &Map<String, Value>,
+    context: &Context,
     live: impl IntoIterator<Item = &'a Value>,
 ) -> CacheKey {
     let mut hash = KeyHash::default();
@@ -61,9 +62,10 @@ pub fn health_key<'a>(
         hash.add(source.unwrap_or_default().as_bytes());
     }
     hash.add_value(properties);
-    let mut context = context.clone();
-    context.retain(|name, _| name != "output" && name != "outputs");
-    hash.add_context(&context, sources.into_iter().flatten());
+    let context = context
+        .iter()
+        .filter(|(name, _)| !matches!(*name, "output" | "outputs"));
+    hash.add_context(context, sources.into_iter().flatten());
     for object in live {
         hash.add_live(object);
     }
@@ -91,10 +93,14 @@ impl KeyHash {
         self.add(value.map(Value::to_string).unwrap_or_default().as_bytes());
     }
 
-    fn add_context<'a>(&mut self, context: &Map<String, Value>, templates: impl Iterator<Item = &'a str>) {
+    fn add_context<'a>(
+        &mut self,
+        context: impl Iterator<Item = (&'a str, &'a Value)>,
+        templates: impl Iterator<Item = &'a str>,
+    ) {
         let names: Vec<ContextNames> = templates.map(context_names).collect();
         let is_named = |field: &str| names.iter().any(|names| names.contains(field));
-        for (field, value) in context.iter().filter(|(field, _)| is_named(field)) {
+        for (field, value) in context.filter(|(field, _)| is_named(field)) {
             self.add(field.as_bytes());
             self.add_value(Some(value));
         }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::context::Context;
 use super::evaluate::{Cause, Error, Evaluate, Subject, evaluate};
 use super::identity::AUXILIARY_WORKLOAD;
 use super::limits::MAX_OUTPUTS;
@@ -32,7 +33,7 @@ pub struct Component<'a> {
     pub name: &'a str,
     pub template: Template<'a>,
     pub traits: &'a [Template<'a>],
-    pub context: &'a Map<String, Value>,
+    pub context: &'a Context,
 }
 
 /// The objects of a component.
@@ -82,7 +83,7 @@ pub async fn render<V: Evaluate>(evaluator: &V, component: &Component<'_>) -> Re
 pub async fn render_template<V: Evaluate>(
     evaluator: &V,
     template: Template<'_>,
-    context: &Map<String, Value>,
+    context: &Context,
 ) -> Result<Rendered, Cause<V::Error>> {
     let scan = scan(template.source, Role::Component, template.is_strict)?;
     let source = wrap::component(&scan, properties(template), context);
@@ -110,7 +111,7 @@ pub async fn apply_trait<V: Evaluate>(
     evaluator: &V,
     mut rendered: Rendered,
     template: Template<'_>,
-    context: &Map<String, Value>,
+    context: &Context,
 ) -> Result<Rendered, Cause<V::Error>> {
     let scan = scan(template.source, Role::Trait, template.is_strict)?;
     let source = wrap::trait_source(&scan, properties(template), context, &rendered);

@@ -14,6 +14,7 @@
 
 pub mod cache_key;
 pub mod component;
+pub mod context;
 pub mod evaluate;
 pub mod health;
 pub mod identity;

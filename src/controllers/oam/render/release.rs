@@ -1,6 +1,6 @@
 //! The objects of one revision of an Application: contexts of templates, traits by stage, identities.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use kube::ResourceExt;
 use serde::Serialize;
@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::cache_key::{CacheKey, component_key, post_dispatch_key};
 use super::component::{self, Output, Rendered, Template, apply_trait, render_template};
+use super::context::Context;
 use super::evaluate::{Cause, Error, Evaluate, Subject};
 use super::identity::{Owner, Part, identify, set_workload_reference};
 use crate::api::NamespacedName;
@@ -28,6 +29,8 @@ pub struct Release {
     publish_version: String,
     /// The version of the cluster, as templates see it.
     cluster_version: Value,
+    /// The context of all components, built with the first one.
+    shared_context: OnceLock<Arc<Map<String, Value>>>,
     pub settings: Settings,
 }
 
@@ -67,7 +70,7 @@ pub struct ComponentObjects {
     /// The workload, also if a trait creates it.
     pub workload: Value,
     pub objects: Vec<ReleaseObject>,
-    pub context: Map<String, Value>,
+    pub context: Context,
 }
 
 /// A component with the templates of its traits, without those of the last stage.
@@ -75,7 +78,7 @@ pub struct ReleaseComponent<'a> {
     release: &'a Release,
     component: &'a ParsedComponent,
     traits: Vec<Template<'a>>,
-    context: Map<String, Value>,
+    context: Context,
 }
 
 impl Release {
@@ -95,6 +98,7 @@ impl Release {
             annotations: fields(application.annotations()),
             publish_version: publish_version.cloned().unwrap_or_default(),
             cluster_version,
+            shared_context: OnceLock::new(),
             settings,
         }
     }
@@ -127,8 +131,7 @@ impl Release {
         live: &Map<String, Value>,
     ) -> Result<Vec<Output>, Error<V::Error>> {
         let name = &component.component.name;
-        let mut context = objects.context.clone();
-        context.extend(live.clone());
+        let context = objects.context.with(live);
         let mut rendered = Rendered::clone(&objects.rendered);
         let before = rendered.outputs.len();
         for template in self.post_dispatch_templates(component) {
@@ -198,7 +201,7 @@ impl Release {
             properties: policy.properties.as_ref(),
             is_strict: self.settings.is_strict,
         };
-        let rendered = render_template(evaluator, template, &self.context(&policy.name)).await?;
+        let rendered = render_template(evaluator, template, &self.policy_context(&policy.name)).await?;
         let owner = self.owner(&policy.name);
         let workload = identified_workload(&rendered, &owner, &type_label(&policy.type_));
         let outputs = rendered.outputs.iter().map(|output| ReleaseObject {
@@ -212,10 +215,9 @@ impl Release {
             .collect())
     }
 
-    /// Returns what the templates of components and policies see.
-    fn context(&self, name: &str) -> Map<String, Value> {
+    /// Returns what the templates of all components and policies see.
+    fn context(&self) -> Map<String, Value> {
         fields(&json!({
-            "name": name,
             "appName": self.name.name,
             "namespace": self.name.namespace,
             "appRevision": self.revision.name,
@@ -226,21 +228,34 @@ impl Release {
         }))
     }
 
-    fn component_context(&self, parsed: &Parsed, component: &ParsedComponent) -> Map<String, Value> {
-        // All components in the context of each would take much memory.
-        let traits = component.traits.iter();
-        let traits = traits.filter_map(|one| one.definition.template());
-        let mut templates = traits.chain(component.definition.template());
-        let components: Vec<Value> = match templates.any(|template| template.contains("components")) {
+    fn policy_context(&self, name: &str) -> Context {
+        Context::new(Arc::new(self.context()), fields(&json!({ "name": name })))
+    }
+
+    fn component_context(&self, parsed: &Parsed, component: &ParsedComponent) -> Context {
+        let shared = self
+            .shared_context
+            .get_or_init(|| Arc::new(self.context_of_components(parsed)));
+        let own = json!({ "name": component.component.name, "componentType": component.component.type_ });
+        Context::new(Arc::clone(shared), fields(&own))
+    }
+
+    fn context_of_components(&self, parsed: &Parsed) -> Map<String, Value> {
+        let mut components = parsed.components.iter();
+        let is_named = components.any(|component| {
+            let traits = component.traits.iter().filter_map(|one| one.definition.template());
+            let mut templates = traits.chain(component.definition.template());
+            templates.any(|template| template.contains("components"))
+        });
+        let components: Vec<Value> = match is_named {
             true => parsed.spec.components.iter().map(|one| json!(one)).collect(),
             false => Vec::new(),
         };
-        let mut context = self.context(&component.component.name);
+        let mut context = self.context();
         context.extend(fields(&json!({
             "revision": "",
             "cluster": "",
             "components": components,
-            "componentType": component.component.type_,
             "publishVersion": self.publish_version,
             "workflowName": self.name.name,
             "replicaKey": "",

@@ -1,11 +1,18 @@
 pub mod fake;
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::cache_key::{component_key, health_key, post_dispatch_key};
 use super::component::{Component, Rendered, Template, apply_trait, render};
+use super::context::Context;
 use super::evaluate::Error;
 use super::health::StatusTemplates;
+use super::release::{Release, Settings};
+use crate::api::NamespacedName;
+use crate::api::oam::{Application, LatestRevision};
+use crate::controllers::oam::parse::{Definitions, parse};
 use fake::{FakeError, FakeEvaluator};
 
 fn template<'a>(name: &'a str, source: &'a str, properties: Option<&'a Value>) -> Template<'a> {
@@ -26,7 +33,7 @@ async fn rendered(
         name: "web",
         template: template("webservice", source, None),
         traits,
-        context: &Map::new(),
+        context: &Context::default(),
     };
     render(evaluator, &component).await
 }
@@ -156,9 +163,14 @@ async fn objects_in_the_context_take_the_place_of_rendered_ones() {
         outputs: Vec::new(),
     };
     let context = object(json!({"output": {"kind": "Deployment", "status": {"ready": 1}}, "outputs": {}}));
-    let rendered = apply_trait(&evaluator, before, template("t", "a: context", None), &context)
-        .await
-        .unwrap();
+    let rendered = apply_trait(
+        &evaluator,
+        before,
+        template("t", "a: context", None),
+        &Context::from(context),
+    )
+    .await
+    .unwrap();
     let source = &evaluator.sources()[0];
     assert!(
         source.contains(r#"context: {"output": {"kind":"Deployment","status":{"ready":1}}, "outputs": {}}"#),
@@ -193,7 +205,7 @@ async fn absent_and_null_properties_are_an_empty_parameter_of_a_component_and_no
             name: "web",
             template: template("webservice", "output: {}", properties),
             traits: &[template("t", "", properties)],
-            context: &Map::new(),
+            context: &Context::default(),
         };
         render(&evaluator, &component).await.unwrap();
         let sources = evaluator.sources();
@@ -209,7 +221,7 @@ fn the_key_of_a_component_covers_what_its_templates_use() {
             name: "web",
             template: template("webservice", source, Some(&properties)),
             traits,
-            context: context.as_object().unwrap(),
+            context: &Context::from(context.as_object().unwrap().clone()),
         })
     };
     let source = "output: context.name";
@@ -242,7 +254,7 @@ fn the_key_of_a_health_covers_status_metadata_and_objects_without_a_generation()
         health_policy: Some("isHealth: context.output.status.ready"),
         ..StatusTemplates::default()
     };
-    let key = |live: Value| health_key(templates, None, &Map::new(), [&live]);
+    let key = |live: Value| health_key(templates, None, &Context::default(), [&live]);
     let deployment = |version: &str, ready: bool, spec: u64| {
         json!({"metadata": {"generation": 1, "resourceVersion": version, "managedFields": [version]},
             "spec": spec, "status": {"ready": ready}})
@@ -265,8 +277,8 @@ fn the_key_of_the_last_stage_covers_component_traits_and_live_objects() {
     let key = |component: u8, source: &str, live: Value| {
         let traits = [template("expose", source, None)];
         let context = json!({"name": "web", "appRevision": "v1"});
-        let (context, live) = (context.as_object().unwrap(), live.as_object().unwrap());
-        post_dispatch_key([component; 32], &traits, context, live)
+        let context = Context::from(context.as_object().unwrap().clone());
+        post_dispatch_key([component; 32], &traits, &context, live.as_object().unwrap())
     };
     let service = |port: u32| json!({"metadata": {"name": "s"}, "port": port});
     let live = |ready: u32, port: u32| json!({"output": {"metadata": {"generation": 1}, "status": ready}, "outputs": {"service": service(port)}});
@@ -282,4 +294,47 @@ fn the_key_of_the_last_stage_covers_component_traits_and_live_objects() {
     ] {
         assert_ne!(base, other);
     }
+}
+
+#[test]
+fn a_hundred_components_whose_template_names_them_all_share_one_list() {
+    const COUNT: usize = 100;
+    let components: Vec<Value> = (0..COUNT)
+        .map(|index| json!({ "name": format!("web-{index}"), "type": "web", "properties": { "text": "x".repeat(1000) } }))
+        .collect();
+    let app: Application = serde_json::from_value(json!({
+        "metadata": { "name": "shop", "namespace": "team" }, "spec": { "components": components },
+    }))
+    .unwrap();
+    let template = json!({ "template": "output: {count: len(context.components)}\nparameter: {}" });
+    let contents = serde_json::from_value(json!({
+        "application": app,
+        "componentDefinitions": { "web": { "spec": { "schematic": { "cue": template } } } },
+    }))
+    .unwrap();
+    let parsed = parse(&app, &Definitions::frozen("shop-v1", &contents)).unwrap();
+    let settings = Settings {
+        is_strict: false,
+        has_stages: true,
+    };
+    let name = NamespacedName::new("team", "shop");
+    let release = Release::new(name, &app, LatestRevision::default(), json!({}), settings);
+    let rendered = Arc::new(Rendered {
+        workload: Map::new(),
+        outputs: Vec::new(),
+    });
+    let all: Vec<_> = (parsed.components.iter())
+        .map(|component| {
+            let prepared = release.component(&parsed, component);
+            prepared.objects([0; 32], Arc::clone(&rendered)).context
+        })
+        .collect();
+    assert_eq!(all.len(), COUNT);
+    let list = |context: &Context| std::ptr::from_ref(context.get("components").unwrap());
+    assert!(all.iter().all(|context| list(context) == list(&all[0])));
+    assert_eq!(
+        all[0].get("components").and_then(Value::as_array).map(Vec::len),
+        Some(COUNT)
+    );
+    assert_eq!(all[7].get("name"), Some(&json!("web-7")));
 }

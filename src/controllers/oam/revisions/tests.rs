@@ -469,3 +469,48 @@ fn a_recorded_application_without_metadata_gets_that_of_its_revision() {
     assert_eq!(application.labels().len(), 1);
     assert!(application.annotations().is_empty());
 }
+
+#[test]
+fn a_packed_revision_has_the_contents_and_metadata_of_the_original_and_little_of_its_size() {
+    let mut object = json!({
+        "metadata": {
+            "name": "shop-v1", "namespace": "team", "resourceVersion": "7", "labels": { "a": "b" },
+            "managedFields": [{ "time": "10000-01-01T00:00:00Z" }],
+        },
+        "spec": plain("nginx"),
+        "status": { "succeeded": true },
+    });
+    let text = "x: 1\n".repeat(10_000);
+    object["spec"]["componentDefinitions"]["large"] =
+        json!({ "spec": { "schematic": { "cue": { "template": text } } } });
+    let packed = Packed::of_text(&object.to_string()).unwrap();
+    assert_eq!((packed.name.as_str(), packed.version.as_str()), ("shop-v1", "7"));
+    assert!(packed.packed_bytes() < 10_000 && packed.unpacked_bytes() > 50_000);
+    let (revision, contents) = packed.unpack().unwrap();
+    assert_eq!(contents, serde_json::from_value(object["spec"].clone()).unwrap());
+    assert_eq!(
+        revision.metadata.labels,
+        Some([("a".to_owned(), "b".to_owned())].into())
+    );
+    assert_eq!(
+        (revision.metadata.managed_fields, revision.spec),
+        (None, ApplicationRevisionSpec::default())
+    );
+    assert!(revision.status.unwrap().succeeded);
+}
+
+#[test]
+fn the_size_of_compressed_contents_counts_before_they_are_expanded() {
+    let contents = ApplicationRevisionSpec {
+        referred_objects: vec![json!("x".repeat(1 << 20))],
+        ..plain("nginx")
+    };
+    let spec = compress(contents.clone(), Some(Format::Gzip)).unwrap();
+    let revision = ApplicationRevision {
+        spec,
+        ..ApplicationRevision::default()
+    };
+    let packed = Packed::of(&revision).unwrap();
+    assert!(packed.packed_bytes() < 64 << 10 && packed.unpacked_bytes() > 1 << 20);
+    assert_eq!(packed.unpack().unwrap().1, contents);
+}

@@ -6,7 +6,7 @@ use tokio::sync::OnceCell;
 
 use super::Options;
 use crate::controllers::oam::NAME;
-use crate::controllers::oam::cache::{Caches, EventHandler, key, uses_revision};
+use crate::controllers::oam::cache::{Caches, EventHandler, key};
 use crate::controllers::oam::collect::Collector;
 use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionCaches, IsInUse};
 use crate::controllers::oam::dispatch::fights::Fights;
@@ -133,6 +133,6 @@ fn is_revision_in_use(caches: &Caches) -> IsInUse {
         }
         let names = applications.names();
         let mut cached = names.iter().filter_map(|name| applications.get(name));
-        cached.any(|app| app.object().is_some_and(|app| uses_revision(&app.spec, kind, revision)))
+        cached.any(|app| app.object().is_some_and(|app| app.may_use_revision(kind, revision)))
     })
 }

@@ -78,7 +78,9 @@ impl Fixture {
             },
         );
         let resource = Resource::of::<Pod>(true);
-        watches.shared.kinds.write().served = ServedKinds::Known(HashMap::from([(pods(), resource)]));
+        let mut served = Served::default();
+        served.add(resource);
+        watches.shared.kinds.write().served = ServedKinds::Known(served);
         Self {
             watches,
             senders,
@@ -236,7 +238,7 @@ async fn excluded_kinds_are_neither_subscribed_nor_watched() {
             ..KindFilter::default()
         });
         if let ServedKinds::Known(served) = &mut fixture.watches.shared.kinds.write().served {
-            served.insert(node.clone(), Resource::of::<k8s_openapi::api::core::v1::Node>(false));
+            served.add(Resource::of::<k8s_openapi::api::core::v1::Node>(false));
         }
         let all = BTreeSet::from([pods(), node.clone(), other.clone()]);
         fixture.watches.subscribe(1, "team", all);

@@ -239,8 +239,9 @@ impl Pass<'_> {
             return Ok(values);
         }
         let mut scope = self.live_context(objects).await;
-        scope.insert("context".to_owned(), Value::Object(objects.context.clone()));
         for output in outputs {
+            let context = objects.context.named_in(&output.value_from);
+            scope.insert("context".to_owned(), Value::Object(context));
             values.push(
                 match self.evaluator().evaluate(expression(&output.value_from, &scope)).await {
                     Ok(mut result) => Ok(result["value"].take()),

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::context::Context;
 use super::evaluate::{Cause, Evaluate, evaluate};
 use super::source::{Role, Scan, scan, wrap};
 use crate::text::sanitize;
@@ -60,7 +61,7 @@ pub async fn evaluate_health<V: Evaluate>(
     evaluator: &V,
     templates: StatusTemplates<'_>,
     properties: Option<&Value>,
-    context: &Map<String, Value>,
+    context: &Context,
 ) -> Result<Health, V::Error> {
     let status = Status {
         evaluator,
@@ -93,11 +94,12 @@ pub async fn evaluate_health<V: Evaluate>(
     })
 }
 
-fn set_status(context: &mut Map<String, Value>, field: &str, value: Value) {
-    let status = context.entry("status").or_insert_with(|| json!({}));
+fn set_status(context: &mut Context, field: &str, value: Value) {
+    let mut status = context.get("status").cloned().unwrap_or_else(|| json!({}));
     if let Some(status) = status.as_object_mut() {
         status.insert(field.to_owned(), value);
     }
+    context.insert("status", status);
 }
 
 struct Status<'a, V> {
@@ -107,12 +109,7 @@ struct Status<'a, V> {
 
 impl<V: Evaluate> Status<'_, V> {
     /// Returns a field that the template sets, or why it has none.
-    async fn field(
-        &self,
-        template: &str,
-        field: &str,
-        context: &Map<String, Value>,
-    ) -> Result<Result<Value, String>, V::Error> {
+    async fn field(&self, template: &str, field: &str, context: &Context) -> Result<Result<Value, String>, V::Error> {
         let source = |scan: &Scan| wrap::status(scan, field, self.properties, context);
         let result = self.evaluate(template, source).await?;
         Ok(result.map(|(_, mut result)| result.get_mut(field).map(Value::take).unwrap_or_default()))
@@ -122,7 +119,7 @@ impl<V: Evaluate> Status<'_, V> {
     async fn details(
         &self,
         template: &str,
-        context: &Map<String, Value>,
+        context: &Context,
     ) -> Result<Option<(BTreeMap<String, String>, Map<String, Value>)>, V::Error> {
         let source = |scan: &Scan| wrap::details(scan, self.properties, context);
         let Ok((scan, result)) = self.evaluate(template, source).await? else {

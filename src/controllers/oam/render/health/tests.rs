@@ -8,7 +8,7 @@ const ALL: StatusTemplates<'_> = StatusTemplates {
 };
 
 async fn health(templates: StatusTemplates<'_>, evaluator: &FakeEvaluator) -> Result<Health, FakeError> {
-    evaluate_health(evaluator, templates, None, &Map::new()).await
+    evaluate_health(evaluator, templates, None, &Context::default()).await
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn texts_are_printable_short_and_few() {
         health_policy: ALL.health_policy,
         ..StatusTemplates::default()
     };
-    let health = super::evaluate_health(&evaluator, templates, None, &Map::new()).await;
+    let health = super::evaluate_health(&evaluator, templates, None, &Context::default()).await;
     assert_eq!(health.unwrap().message, "health check:  [2Jno");
 }
 

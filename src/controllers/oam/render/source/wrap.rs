@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{PARAMETER, Scan};
 use crate::controllers::oam::render::component::Rendered;
+use crate::controllers::oam::render::context::Context;
 
 /// The hidden field that holds the template.
 const TEMPLATE: &str = "_vela";
@@ -29,7 +30,7 @@ const PATCH_MARKER: &str = r#""$+patch""#;
 
 /// Returns the source of a component, or of a policy with a template.
 #[must_use]
-pub fn component(scan: &Scan, properties: Option<&Value>, context: &Map<String, Value>) -> String {
+pub fn component(scan: &Scan, properties: Option<&Value>, context: &Context) -> String {
     let parameter = properties.map_or_else(|| "{}".to_owned(), Value::to_string);
     let mut source = scan.imports.clone();
     let suffix = format!(
@@ -45,12 +46,7 @@ pub fn component(scan: &Scan, properties: Option<&Value>, context: &Map<String, 
 
 /// Returns the source of a trait.
 #[must_use]
-pub fn trait_source(
-    scan: &Scan,
-    properties: Option<&Value>,
-    context: &Map<String, Value>,
-    rendered: &Rendered,
-) -> String {
+pub fn trait_source(scan: &Scan, properties: Option<&Value>, context: &Context, rendered: &Rendered) -> String {
     let mut suffix = declaration(scan);
     suffix.push_str(&properties.map_or_else(String::new, |properties| format!("parameter: {properties}\n")));
     suffix.push_str(&context_field(scan, context, Some(rendered)));
@@ -74,7 +70,7 @@ pub fn trait_source(
 
 /// Returns the source of a health policy or a custom status, which set `field`.
 #[must_use]
-pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Map<String, Value>) -> String {
+pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Context) -> String {
     let mut source = scan.imports.clone();
     hidden(
         &mut source,
@@ -88,7 +84,7 @@ pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Ma
 
 /// Returns the source of details: the labels of all, and the values of those that have one.
 #[must_use]
-pub fn details(scan: &Scan, properties: Option<&Value>, context: &Map<String, Value>) -> String {
+pub fn details(scan: &Scan, properties: Option<&Value>, context: &Context) -> String {
     let mut source = scan.imports.clone();
     source.push_str("import velaJSON \"encoding/json\"\n");
     hidden(
@@ -131,17 +127,17 @@ fn declaration(scan: &Scan) -> String {
     }
 }
 
-fn status_suffix(scan: &Scan, properties: Option<&Value>, context: &Map<String, Value>) -> String {
+fn status_suffix(scan: &Scan, properties: Option<&Value>, context: &Context) -> String {
     let parameter = properties.map_or_else(|| "{}".to_owned(), Value::to_string);
     format!("parameter: {parameter}\n{}", context_field(scan, context, None))
 }
 
 /// Returns the parts of the context that the template names, with what is rendered so far for a trait.
-fn context_field(scan: &Scan, context: &Map<String, Value>, rendered: Option<&Rendered>) -> String {
+fn context_field(scan: &Scan, context: &Context, rendered: Option<&Rendered>) -> String {
     let named = context.iter().filter(|(name, _)| scan.context.contains(name));
     let mut fields: Vec<String> = named.map(|(name, value)| field(name, value)).collect();
     if let Some(rendered) = rendered {
-        let is_needed = |name: &str| scan.context.contains(name) && !context.contains_key(name);
+        let is_needed = |name: &str| scan.context.contains(name) && context.get(name).is_none();
         if is_needed("output") {
             fields.push(format!("output: {}", json_object(&rendered.workload)));
         }

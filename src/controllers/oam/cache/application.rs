@@ -1,0 +1,247 @@
+//! Applications in memory.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kube::core::ObjectMeta;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::api::impl_resource;
+use crate::api::oam::compression::{Compressed, CompressionError, Format};
+use crate::api::oam::{Application, ApplicationSpec, DefinitionKind};
+use crate::budget::{Budget, Reservation};
+use crate::controllers::oam::parse::TypeName;
+
+/// Memory of an Application besides its text.
+const OBJECT_BYTES: usize = 1024;
+/// Maximum size of an Application as JSON. The API server stores objects of up to 1.5 MiB.
+const MAX_TEXT_BYTES: usize = 16 << 20;
+/// Maximum memory of a parsed Application, in relation to its JSON.
+const PARSED: u64 = 16;
+
+/// What events of an Application depend on, and the Application as compressed text. That of a namespace that holds too much
+/// is left out and read when a pass needs it.
+#[derive(Clone, Debug)]
+pub struct CachedApplication(Arc<Inner>);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    /// With the labels and annotations that a pass does not read.
+    meta: ObjectMeta,
+    /// Digest of the inputs of a pass that other clients write.
+    inputs: [u8; 32],
+    has_revision: bool,
+    decoded_bytes: u64,
+    /// `None` if it is left out.
+    contents: Option<Arc<Contents>>,
+}
+
+#[derive(Debug)]
+struct Contents {
+    /// The types of definitions that the spec names.
+    types: BTreeSet<(DefinitionKind, String)>,
+    text: Compressed,
+    _memory: Reservation,
+}
+
+impl_resource!([] CachedApplication, as Application, metadata_only: false, |this| &this.0.meta,
+    &mut Arc::make_mut(&mut this.0).meta);
+
+#[derive(Debug, thiserror::Error)]
+pub enum UnpackError {
+    #[error(transparent)]
+    Compression(#[from] CompressionError),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+impl CachedApplication {
+    /// Converts an Application. `names` are the labels and annotations that are read without a pass.
+    #[must_use]
+    pub fn new(app: &Application, names: &[&str], budget: &Budget) -> Self {
+        let text = serde_json::to_vec(app).unwrap_or_default();
+        let types = types(&app.spec);
+        let types_bytes: usize = types.iter().map(|(_, name)| name.len() + size_of::<String>()).sum();
+        let contents = Compressed::encode(Format::Zstd, &text).ok().and_then(|text| {
+            let bytes = OBJECT_BYTES + types_bytes + text.data.len();
+            let namespace = app.metadata.namespace.as_deref().unwrap_or_default();
+            let _memory = budget.try_share(namespace, bytes as u64)?;
+            Some(Arc::new(Contents { types, text, _memory }))
+        });
+        Self(Arc::new(Inner {
+            meta: outline(&app.metadata, names),
+            inputs: inputs(app),
+            has_revision: (app.status.as_ref()).is_some_and(|status| status.latest_revision.is_some()),
+            decoded_bytes: PARSED * text.len() as u64,
+            contents,
+        }))
+    }
+
+    /// Returns true if another client has changed an input of a pass. The store holds our own writes.
+    #[must_use]
+    pub fn needs_pass(&self, old: &Self) -> bool {
+        self.0.meta.uid != old.0.meta.uid || self.0.inputs != old.0.inputs
+    }
+
+    /// Returns true if the Application has a revision that runs.
+    #[must_use]
+    pub fn has_revision(&self) -> bool {
+        self.0.has_revision
+    }
+
+    /// Returns true if the spec may use a definition, in any version.
+    #[must_use]
+    pub fn may_use(&self, kind: DefinitionKind, name: &str) -> bool {
+        self.may_name(kind, |parsed| parsed.name == name)
+    }
+
+    /// Returns true if the spec may name a revision of a definition, as `webservice@v2` names webservice-v2.
+    #[must_use]
+    pub fn may_use_revision(&self, kind: DefinitionKind, revision: &str) -> bool {
+        self.may_name(kind, |parsed| {
+            parsed.revision_name().is_some_and(|name| name == revision)
+        })
+    }
+
+    fn may_name(&self, kind: DefinitionKind, is_named: impl Fn(&TypeName<'_>) -> bool) -> bool {
+        let Some(contents) = &self.0.contents else {
+            return true;
+        };
+        let mut types = contents.types.iter().filter(|(found, _)| *found == kind);
+        types.any(|(_, name)| TypeName::parse(name).is_ok_and(|parsed| is_named(&parsed)))
+    }
+
+    /// Returns the memory that the Application takes in a pass.
+    #[must_use]
+    pub fn decoded_bytes(&self) -> u64 {
+        self.0.decoded_bytes
+    }
+
+    /// Returns the Application, unless it is left out.
+    ///
+    /// # Errors
+    /// If it can't be decoded.
+    pub fn unpack(&self) -> Result<Option<Application>, UnpackError> {
+        let Some(contents) = &self.0.contents else {
+            return Ok(None);
+        };
+        let text = contents.text.decode(MAX_TEXT_BYTES)?;
+        Ok(Some(serde_json::from_slice(&text)?))
+    }
+}
+
+fn outline(meta: &ObjectMeta, names: &[&str]) -> ObjectMeta {
+    let some = |map: &std::collections::BTreeMap<String, String>| {
+        let named = map.iter().filter(|(name, _)| names.contains(&name.as_str()));
+        named.map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    ObjectMeta {
+        name: meta.name.clone(),
+        namespace: meta.namespace.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        labels: meta.labels.as_ref().map(some),
+        annotations: meta.annotations.as_ref().map(some),
+        ..ObjectMeta::default()
+    }
+}
+
+fn inputs(app: &Application) -> [u8; 32] {
+    let meta = &app.metadata;
+    let inputs = json!([
+        meta.generation,
+        meta.labels,
+        meta.annotations,
+        meta.deletion_timestamp.is_some(),
+        meta.finalizers,
+        app.status.as_ref().and_then(|status| status.workflow.as_ref()),
+    ]);
+    Sha256::digest(inputs.to_string().as_bytes()).into()
+}
+
+fn types(spec: &ApplicationSpec) -> BTreeSet<(DefinitionKind, String)> {
+    let components = spec
+        .components
+        .iter()
+        .map(|one| (DefinitionKind::Component, &one.type_));
+    let traits = spec.components.iter().flat_map(|component| &component.traits);
+    let traits = traits.map(|one| (DefinitionKind::Trait, &one.type_));
+    let policies = spec.policies.iter().map(|one| (DefinitionKind::Policy, &one.type_));
+    let steps = spec.workflow.iter().flat_map(|workflow| &workflow.steps);
+    let steps = steps.flat_map(|step| std::iter::once(step).chain(&step.sub_steps));
+    let steps = steps.map(|step| (DefinitionKind::WorkflowStep, &step.type_));
+    let all = components.chain(traits).chain(policies).chain(steps);
+    all.map(|(kind, name)| (kind, name.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::ResourceExt;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn app(change: impl FnOnce(&mut Value)) -> Application {
+        let mut app = json!({
+            "metadata": {
+                "name": "shop", "namespace": "team", "uid": "u", "resourceVersion": "7", "generation": 2,
+                "labels": { "a": "b", "shard": "x" }, "annotations": { "large": "x".repeat(1000) },
+            },
+            "spec": {
+                "components": [{ "name": "web", "type": "webservice@v2", "traits": [{ "type": "scaler" }],
+                    "properties": { "image": "nginx", "text": "x".repeat(10_000) } }],
+                "policies": [{ "name": "p", "type": "apply-once" }],
+            },
+            "status": { "status": "running", "latestRevision": { "name": "shop-v1", "revision": 1 } },
+        });
+        change(&mut app);
+        serde_json::from_value(app).unwrap()
+    }
+
+    fn cached(app: &Application, limit: u64) -> CachedApplication {
+        CachedApplication::new(app, &["shard"], &Budget::new("test", limit))
+    }
+
+    #[test]
+    fn a_cached_application_is_small_and_complete() {
+        let original = app(|_| ());
+        let cached = cached(&original, 1 << 20);
+        let contents = cached.0.contents.as_ref().unwrap();
+        assert!(contents.text.data.len() < 1000 && cached.decoded_bytes() > 10_000);
+        assert_eq!(cached.unpack().unwrap(), Some(original));
+        assert_eq!((cached.labels().len(), cached.annotations().len()), (1, 0));
+        assert!(cached.has_revision());
+        assert!(cached.may_use(DefinitionKind::Component, "webservice"));
+        assert!(cached.may_use_revision(DefinitionKind::Component, "webservice-v2"));
+        assert!(cached.may_use(DefinitionKind::Trait, "scaler"));
+        assert!(!cached.may_use(DefinitionKind::Trait, "webservice"));
+        assert!(!cached.may_use_revision(DefinitionKind::Component, "webservice-v1"));
+    }
+
+    #[test]
+    fn one_that_is_left_out_may_use_every_definition() {
+        let cached = cached(&app(|_| ()), 0);
+        assert_eq!(cached.unpack().unwrap(), None);
+        assert!(cached.may_use(DefinitionKind::Component, "other"));
+        assert!(cached.decoded_bytes() > 10_000);
+    }
+
+    #[test]
+    fn changes_of_other_clients_need_a_pass_and_versions_do_not() {
+        let before = cached(&app(|_| ()), 1 << 20);
+        let needs_pass = |change: fn(&mut Value)| cached(&app(change), 0).needs_pass(&before);
+        assert!(!needs_pass(|app| app["metadata"]["resourceVersion"] = json!("8")));
+        assert!(!needs_pass(|app| app["status"]["status"] = json!("unhealthy")));
+        for change in [
+            (|app| app["metadata"]["generation"] = json!(3)) as fn(&mut Value),
+            |app| app["metadata"]["uid"] = json!("other"),
+            |app| app["metadata"]["annotations"]["large"] = json!("y"),
+            |app| app["metadata"]["finalizers"] = json!(["x"]),
+            |app| app["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+            |app| app["status"]["workflow"] = json!({ "suspend": true }),
+        ] {
+            assert!(needs_pass(change));
+        }
+    }
+}
