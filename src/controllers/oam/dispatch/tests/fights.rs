@@ -79,6 +79,16 @@ fn a_fight_that_has_ended_is_forgotten() {
 }
 
 #[test]
+fn restores_that_fail_are_no_fight() {
+    let mut fights = Fights::new(RESYNC);
+    for second in 0..20 {
+        assert_eq!(fights.restore("a", at(second)), Restore::Now);
+        fights.take_back("a");
+    }
+    fights.take_back("unknown");
+}
+
+#[test]
 fn a_new_object_of_the_same_name_starts_again() {
     let mut fights = fight();
     fights.forget("a");
