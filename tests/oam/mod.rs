@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use portolan::budget::ResourceMetrics;
 use portolan::controllers::oam::render::component::{Component, Rendered, Template, render};
+use portolan::controllers::oam::render::context::Context;
 use portolan::controllers::oam::render::evaluate::NamespaceEvaluator;
 use portolan::cue::{Evaluator, Options};
 use serde_json::{Value, json};
@@ -88,7 +89,7 @@ impl Case {
                 is_strict: self.is_strict,
             },
             traits: &traits,
-            context: context.as_object().unwrap(),
+            context: &Context::from(context.as_object().unwrap().clone()),
         };
         let rendered = render(&evaluator(), &component)
             .await

@@ -9,14 +9,17 @@ use sha2::{Digest, Sha256};
 
 use crate::api::impl_resource;
 use crate::api::oam::compression::{Compressed, CompressionError, Format};
-use crate::api::oam::{Application, ApplicationSpec, DefinitionKind};
+use crate::api::oam::{Application, ApplicationSpec, ApplicationStatus, DefinitionKind};
 use crate::budget::{Budget, Reservation};
 use crate::controllers::oam::parse::TypeName;
+use crate::text::truncate;
 
 /// Memory of an Application besides its text.
 const OBJECT_BYTES: usize = 1024;
 /// Maximum size of an Application as JSON. The API server stores objects of up to 1.5 MiB.
 const MAX_TEXT_BYTES: usize = 16 << 20;
+/// Longer than all phases.
+const MAX_WORD_BYTES: usize = 32;
 /// Maximum memory of a parsed Application, in relation to its JSON.
 const PARSED: u64 = 16;
 
@@ -32,9 +35,29 @@ struct Inner {
     /// Digest of the inputs of a pass that other clients write.
     inputs: [u8; 32],
     has_revision: bool,
+    status: Option<StatusOutline>,
     decoded_bytes: u64,
     /// `None` if it is left out.
     contents: Option<Arc<Contents>>,
+}
+
+/// What metrics show of a status.
+#[derive(Clone, Debug)]
+pub struct StatusOutline {
+    pub is_healthy: bool,
+    pub phase: String,
+    pub workflow_phase: Option<String>,
+}
+
+impl From<&ApplicationStatus> for StatusOutline {
+    fn from(status: &ApplicationStatus) -> Self {
+        let word = |text: &str| truncate(text, MAX_WORD_BYTES);
+        Self {
+            is_healthy: status.services.iter().all(|service| service.healthy),
+            phase: word(&status.phase),
+            workflow_phase: status.workflow.as_ref().map(|workflow| word(&workflow.phase)),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -73,6 +96,7 @@ impl CachedApplication {
             meta: outline(&app.metadata, names),
             inputs: inputs(app),
             has_revision: (app.status.as_ref()).is_some_and(|status| status.latest_revision.is_some()),
+            status: app.status.as_ref().map(StatusOutline::from),
             decoded_bytes: PARSED * text.len() as u64,
             contents,
         }))
@@ -82,6 +106,11 @@ impl CachedApplication {
     #[must_use]
     pub fn needs_pass(&self, old: &Self) -> bool {
         self.0.meta.uid != old.0.meta.uid || self.0.inputs != old.0.inputs
+    }
+
+    #[must_use]
+    pub fn status(&self) -> Option<&StatusOutline> {
+        self.0.status.as_ref()
     }
 
     /// Returns true if the Application has a revision that runs.

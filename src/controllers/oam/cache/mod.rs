@@ -11,7 +11,7 @@ use futures::FutureExt;
 use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
 
-pub use application::CachedApplication;
+pub use application::{CachedApplication, StatusOutline};
 pub use event_handler::{EventHandler, key};
 pub use stored::{CachedRevision, CachedTracker};
 

@@ -89,6 +89,13 @@ impl Fights {
         }
     }
 
+    /// Takes back a restore that failed: nothing has undone it.
+    pub fn take_back(&mut self, uid: &str) {
+        if let Some(object) = self.objects.get_mut(uid) {
+            object.restores.pop_back();
+        }
+    }
+
     fn forget_oldest(&mut self) {
         let mut times: Vec<_> = self
             .objects

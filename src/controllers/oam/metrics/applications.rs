@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::Metrics;
 use crate::api::NamespacedName;
-use crate::api::oam::{Application, ApplicationStatus};
+use crate::controllers::oam::cache::{CachedApplication, StatusOutline};
 use crate::runtime::watch::{Cached, Store};
 
 /// Applications that have series. Tenants create Applications, and each one has three series.
@@ -54,21 +54,21 @@ impl Collector for ApplicationCollector {
     }
 }
 
-type Status = (NamespacedName, ApplicationStatus);
+type Status = (NamespacedName, StatusOutline);
 
-fn statuses(applications: &Store<Cached<Application>>) -> Vec<Status> {
+fn statuses(applications: &Store<Cached<CachedApplication>>) -> Vec<Status> {
     let mut names = applications.names();
     names.sort_unstable();
     let status = |name: NamespacedName| {
         let app = applications.get(&name)?;
-        let status = app.object()?.status.clone()?;
+        let status = app.object()?.status()?.clone();
         Some((name, status))
     };
     names.into_iter().filter_map(status).take(MAX_APPLICATIONS).collect()
 }
 
 fn encode(statuses: &[Status], mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-    let mut gauge = |name: &str, help: &str, value: fn(&ApplicationStatus) -> Option<i64>| {
+    let mut gauge = |name: &str, help: &str, value: fn(&StatusOutline) -> Option<i64>| {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (app, status) in statuses {
             if let Some(value) = value(status) {
@@ -80,7 +80,7 @@ fn encode(statuses: &[Status], mut encoder: DescriptorEncoder<'_>) -> Result<(),
     };
     let help = "Health of an Application: 1 if all services are healthy";
     gauge("kubevela_application_health_status", help, |status| {
-        Some(i64::from(status.services.iter().all(|service| service.healthy)))
+        Some(i64::from(status.is_healthy))
     })?;
     let help = "Number of the phase of an Application, -1 if it is unknown";
     gauge("kubevela_application_phase", help, |status| {
@@ -88,8 +88,7 @@ fn encode(statuses: &[Status], mut encoder: DescriptorEncoder<'_>) -> Result<(),
     })?;
     let help = "Number of the phase of an Application's workflow, -1 if it is unknown";
     gauge("kubevela_application_workflow_phase", help, |status| {
-        let workflow = status.workflow.as_ref()?;
-        Some(number(&WORKFLOW_PHASES, &workflow.phase))
+        Some(number(&WORKFLOW_PHASES, status.workflow_phase.as_ref()?))
     })
 }
 
@@ -105,6 +104,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::oam::ApplicationStatus;
 
     #[derive(Debug)]
     struct Statuses(Vec<Status>);
@@ -118,10 +118,8 @@ mod tests {
     #[test]
     fn phases_have_kubevelas_numbers() {
         let status = |name: &str, status: serde_json::Value| {
-            (
-                NamespacedName::new("shop", name),
-                serde_json::from_value(status).unwrap(),
-            )
+            let status: ApplicationStatus = serde_json::from_value(status).unwrap();
+            (NamespacedName::new("shop", name), StatusOutline::from(&status))
         };
         let service = |healthy: bool| json!({ "name": "web", "healthy": healthy });
         let mut registry = Registry::default();

@@ -12,8 +12,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::cache::CachedApplication;
 use super::objects::Objects;
-use crate::api::oam::Application;
 use crate::runtime::watch::{Cached, Store};
 use applications::ApplicationCollector;
 
@@ -100,7 +100,7 @@ pub struct Metrics {
     restored: Counter,
     objects: Arc<OnceLock<Objects>>,
     /// Set once this replica leads.
-    applications: Arc<OnceLock<Store<Cached<Application>>>>,
+    applications: Arc<OnceLock<Store<Cached<CachedApplication>>>>,
 }
 
 /// Metrics that are not exported.
@@ -169,7 +169,7 @@ impl Metrics {
     }
 
     /// Exports the Applications of a store, if their gauges are registered.
-    pub(super) fn set_applications(&self, applications: &Store<Cached<Application>>) {
+    pub(super) fn set_applications(&self, applications: &Store<Cached<CachedApplication>>) {
         // A replica leads once.
         let _ = self.applications.set(applications.clone());
     }

@@ -150,8 +150,11 @@ impl Pass<'_> {
         let restore = self.reconciler.fights.lock().restore(&planned.id.to_string(), now);
         match restore {
             Restore::Now => {
-                self.write(policies, planned).await?;
-                Ok(Kept::Restored)
+                let written = self.write(policies, planned).await;
+                if written.is_err() {
+                    self.reconciler.fights.lock().take_back(&planned.id.to_string());
+                }
+                written.map(|_| Kept::Restored)
             }
             Restore::At { time, is_new } => {
                 let after = time.duration_since(now).try_into().unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Writes to the Application itself: finalizer, annotations and status.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,6 +17,7 @@ use crate::controllers::FIELD_MANAGER;
 use crate::runtime::cron;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::three_way;
+use crate::text::{MAX_TEXT, truncate};
 
 pub const TRACKER_FINALIZER: &str = "app.oam.dev/resource-tracker-finalizer";
 /// Annotation: `true`, a time, or a duration after the end of each run.
@@ -23,6 +25,10 @@ const RESTART: &str = "app.oam.dev/restart-workflow";
 
 /// Shortest time between the end of a run and the next one.
 const MIN_RESTART: Duration = Duration::from_secs(10);
+
+/// Annotation: the longest time between two passes over an Application.
+const RECONCILE_INTERVAL: &str = "app.oam.dev/reconcile-interval";
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Pass<'_> {
     /// Adds the finalizer, and takes a requested restart into the status.
@@ -63,26 +69,29 @@ impl Pass<'_> {
         let Some(text) = self.app.annotations().get(RESTART).cloned() else {
             return false;
         };
-        let text = text.trim();
-        if text == "true" {
-            self.status.workflow_restart_scheduled_at = Some(Time(self.now));
-            return true;
+        let workflow = self.status.workflow.as_ref();
+        let end = workflow.and_then(|workflow| workflow.end_time.as_ref());
+        let Some(restart) = Restart::parse(&text, self.now, end.map(|Time(end)| *end)) else {
+            return false;
+        };
+        let (Restart::Once(time) | Restart::AfterEachRun(time)) = restart;
+        self.status.workflow_restart_scheduled_at = Some(Time(time));
+        matches!(restart, Restart::Once(_))
+    }
+
+    /// Returns the longest time between two passes: that of the Application, or of the process.
+    pub(super) fn resync_period(&mut self) -> Duration {
+        let default = self.reconciler.options.resync_period;
+        match requested_interval(self.app.annotations()) {
+            None => default,
+            Some(Ok(interval)) => interval,
+            Some(Err(text)) => {
+                let text = truncate(text, MAX_TEXT);
+                let warning = format!("annotation {RECONCILE_INTERVAL} is not a duration such as 30s: {text:?}");
+                self.warn("InvalidInterval", &warning);
+                default
+            }
         }
-        if let Ok(time) = text.parse::<Timestamp>() {
-            self.status.workflow_restart_scheduled_at = Some(Time(time));
-            return true;
-        }
-        let end = self
-            .status
-            .workflow
-            .as_ref()
-            .and_then(|workflow| workflow.end_time.clone());
-        if let (Some(interval), Some(Time(end))) = (cron::parse_duration(text), end)
-            && let Ok(time) = end.checked_add(interval.max(MIN_RESTART))
-        {
-            self.status.workflow_restart_scheduled_at = Some(Time(time));
-        }
-        false
     }
 
     /// Merges a change into the metadata, if the Application still has its version.
@@ -131,5 +140,83 @@ fn fields(status: &ApplicationStatus) -> Map<String, Value> {
     match serde_json::to_value(status) {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
+    }
+}
+
+/// A requested restart of the workflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Restart {
+    Once(Timestamp),
+    /// The request stays for the runs that follow.
+    AfterEachRun(Timestamp),
+}
+
+impl Restart {
+    /// Parses a request. `end` is the end of the last run, if it has ended. Returns `None` if there is nothing to schedule.
+    fn parse(text: &str, now: Timestamp, end: Option<Timestamp>) -> Option<Self> {
+        let text = text.trim();
+        if text == "true" {
+            return Some(Self::Once(now));
+        }
+        if let Ok(time) = text.parse() {
+            return Some(Self::Once(time));
+        }
+        let interval = cron::parse_duration(text)?.max(MIN_RESTART);
+        end?.checked_add(interval).ok().map(Self::AfterEachRun)
+    }
+}
+
+/// Returns the interval that an Application asks for, or the text that is none.
+fn requested_interval(annotations: &BTreeMap<String, String>) -> Option<Result<Duration, &str>> {
+    let text = annotations.get(RECONCILE_INTERVAL)?.trim();
+    let interval = cron::parse_duration(text).map(|interval| interval.max(MIN_INTERVAL));
+    Some(interval.ok_or(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[rstest]
+    #[case::shorter("30s", Ok(Duration::from_secs(30)))]
+    #[case::longer(" 2h ", Ok(Duration::from_hours(2)))]
+    #[case::shortest("10s", Ok(MIN_INTERVAL))]
+    #[case::too_short("1s", Ok(MIN_INTERVAL))]
+    #[case::zero("0s", Ok(MIN_INTERVAL))]
+    #[case::negative("-1h", Err("-1h"))]
+    #[case::no_duration("soon", Err("soon"))]
+    #[case::empty("", Err(""))]
+    fn an_application_sets_its_interval_down_to_ten_seconds(
+        #[case] text: &str,
+        #[case] expected: Result<Duration, &str>,
+    ) {
+        let annotations = BTreeMap::from([(RECONCILE_INTERVAL.to_owned(), text.to_owned())]);
+        assert_eq!(requested_interval(&annotations), Some(expected));
+        assert_eq!(requested_interval(&BTreeMap::new()), None);
+    }
+
+    #[rstest]
+    #[case::now("true", Some(Restart::Once(at("2026-01-02T03:00:00Z"))))]
+    #[case::at_a_time("2026-01-03T00:00:00Z", Some(Restart::Once(at("2026-01-03T00:00:00Z"))))]
+    #[case::each_hour("1h", Some(Restart::AfterEachRun(at("2026-01-02T02:30:00Z"))))]
+    #[case::at_most_each_ten_seconds("1ms", Some(Restart::AfterEachRun(at("2026-01-02T01:30:10Z"))))]
+    #[case::negative("-1h", None)]
+    #[case::unknown("false", None)]
+    fn a_restart_is_requested_once_or_after_each_run(#[case] text: &str, #[case] expected: Option<Restart>) {
+        let (now, end) = (at("2026-01-02T03:00:00Z"), at("2026-01-02T01:30:00Z"));
+        assert_eq!(Restart::parse(text, now, Some(end)), expected);
+    }
+
+    #[test]
+    fn a_run_that_has_not_ended_is_not_repeated() {
+        let now = at("2026-01-02T03:00:00Z");
+        assert_eq!(Restart::parse("1h", now, None), None);
+        assert_eq!(Restart::parse("true", now, None), Some(Restart::Once(now)));
     }
 }

@@ -26,7 +26,6 @@ use crate::controllers::oam::revisions::Packed;
 use crate::controllers::oam::trackers::{AppIdentity, Inventory, ResourceKey};
 use crate::controllers::oam::workflow::State;
 use crate::runtime::controller::{Action, ReconcileError};
-use crate::runtime::cron;
 use crate::runtime::events::Event;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::GroupKind;
@@ -40,9 +39,6 @@ pub(super) const BACKOFF: Backoff = Backoff {
 const KEEP_RETRY: Duration = Duration::from_mins(1);
 /// Delay after a conflict: the cache will have the newer version.
 const STALE_RETRY: Duration = Duration::from_millis(100);
-/// Annotation: the longest time between two passes over an Application.
-const RECONCILE_INTERVAL: &str = "app.oam.dev/reconcile-interval";
-const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// One pass over an Application.
 pub(super) struct Pass<'a> {
@@ -166,10 +162,11 @@ impl<'a> Pass<'a> {
                 return Err(ReconcileError::transient(message, BACKOFF));
             }
         }
+        let resync = self.resync_period();
         self.publish_events().await;
         match failure {
             None => {
-                let resync = jittered(self.resync_period());
+                let resync = jittered(resync);
                 let delay = self.next.map_or(resync, |next| next.min(resync));
                 Ok(Action::RequeueAfter {
                     delay,
@@ -184,13 +181,6 @@ impl<'a> Pass<'a> {
                 None => Err(ReconcileError::transient(failure.message, BACKOFF)),
             },
         }
-    }
-
-    /// Returns the longest time between two passes: that of the Application, or of the process.
-    fn resync_period(&self) -> Duration {
-        let own = self.app.annotations().get(RECONCILE_INTERVAL);
-        let own = own.and_then(|text| cron::parse_duration(text.trim()));
-        own.map_or(self.reconciler.options.resync_period, |own| own.max(MIN_INTERVAL))
     }
 
     /// Asks for the next pass.

@@ -1,6 +1,6 @@
 //! Keys under which a rendered component or a health is cached: a hash of all that it depends on.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::component::{Component, Template};

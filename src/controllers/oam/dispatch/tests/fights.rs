@@ -79,6 +79,16 @@ fn a_fight_that_has_ended_is_forgotten() {
 }
 
 #[test]
+fn restores_that_fail_are_no_fight() {
+    let mut fights = Fights::new(RESYNC);
+    for second in 0..20 {
+        assert_eq!(fights.restore("a", at(second)), Restore::Now);
+        fights.take_back("a");
+    }
+    fights.take_back("unknown");
+}
+
+#[test]
 fn a_clock_that_is_set_back_delays_no_longer_than_usual() {
     let mut fights = fight();
     let answer = fights.restore("a", at(-1_000));
