@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use portolan::budget::ResourceMetrics;
 use portolan::controllers::oam::render::component::{Component, Template, render};
+use portolan::controllers::oam::render::context::Context;
 use portolan::controllers::oam::render::evaluate::NamespaceEvaluator;
 use portolan::cue::{self, Evaluator, Options};
 use serde_json::{Value, json};
@@ -122,7 +123,7 @@ impl Bench {
             name: "web",
             template: self.webservice.template(),
             traits,
-            context: context.as_object().expect("an object"),
+            context: &Context::from(context.as_object().cloned().unwrap_or_default()),
         };
         let evaluator = NamespaceEvaluator {
             pool: &self.evaluator,
