@@ -10,6 +10,7 @@ use crate::api::NamespacedName;
 use crate::api::oam::{AppPolicy, Application, ApplicationSpec, DefinitionKind, ResourceTracker, labels};
 use crate::controllers::oam::NAME;
 use crate::controllers::oam::parse::TypeName;
+use crate::controllers::oam::reconciler::PARSED;
 use crate::runtime::controller::Key;
 use crate::runtime::watch::{Cached, Change, Store, Stored};
 use crate::runtime::workqueue::{Priority, Queue};
@@ -72,9 +73,11 @@ impl EventHandler {
             let cached = cached.as_ref().and_then(Cached::object);
             // A missing definition is why an Application has failed.
             let waits = |app: &Application| {
-                app.status
-                    .as_ref()
-                    .is_none_or(|status| status.latest_revision.is_none())
+                app.status.as_ref().is_none_or(|status| {
+                    let mut conditions = status.conditions.iter();
+                    status.latest_revision.is_none()
+                        || conditions.any(|condition| condition.type_ == PARSED && condition.status == "False")
+                })
             };
             let is_affected = |app: &Application| {
                 (app.annotations().contains_key(labels::AUTO_UPDATE) || waits(app)) && uses(&app.spec, kind, name)
