@@ -10,6 +10,7 @@ mod kubelet;
 mod setup;
 mod site;
 mod stories;
+mod stories_admission;
 mod stories_bad_input;
 mod stories_crash;
 mod stories_hostile;
