@@ -14,6 +14,7 @@ mod stories_admission;
 mod stories_bad_input;
 mod stories_crash;
 mod stories_hostile;
+mod stories_policies;
 mod stories_rest;
 mod stories_takeover;
 
