@@ -13,6 +13,7 @@ mod stories;
 mod stories_admission;
 mod stories_bad_input;
 mod stories_crash;
+mod stories_fights;
 mod stories_hostile;
 mod stories_policies;
 mod stories_rest;
