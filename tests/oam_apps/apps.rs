@@ -6,6 +6,20 @@ pub fn spec(components: &[Value]) -> Value {
     json!({ "components": components })
 }
 
+/// A spec with policies; each is named like its type.
+pub fn with_policies(components: &[Value], policies: &[(&str, Value)]) -> Value {
+    let policies = policies.iter();
+    let policies: Vec<_> = policies
+        .map(|(type_, properties)| json!({ "name": type_, "type": type_, "properties": properties }))
+        .collect();
+    json!({ "components": components, "policies": policies })
+}
+
+/// Properties of a policy that selects objects by kind.
+pub fn selecting(kind: &str) -> Value {
+    json!({ "rules": [{ "selector": { "resourceTypes": [kind] } }] })
+}
+
 /// A webservice that becomes healthy once its pods are ready.
 pub fn web(name: &str, replicas: usize) -> Value {
     json!({

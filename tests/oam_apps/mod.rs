@@ -10,11 +10,14 @@ mod kubelet;
 mod setup;
 mod site;
 mod stories;
+mod stories_admission;
 mod stories_apply_once;
 mod stories_bad_input;
 mod stories_crash;
+mod stories_fights;
 mod stories_hostile;
 mod stories_metrics;
+mod stories_policies;
 mod stories_rest;
 mod stories_takeover;
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::apps::{config, objects, spec, web};
 use super::site::{Site, condition, version};
-use super::{APPLICATION, CONFIG_MAP, DEPLOYMENT, TRACKER, setup};
+use super::{APPLICATION, CONFIG_MAP, DEFINITION, DEPLOYMENT, TRACKER, setup};
 
 /// Steps that fail are tried again until the cause is gone.
 const PATIENT: &str = "--max-workflow-step-error-retry-times=100000";
@@ -112,6 +112,53 @@ async fn a_definition_that_is_missing_is_named_until_it_appears() {
     site.declare("shop", spec(&[component])).await;
     site.until_running("shop").await;
     assert_eq!(site.get(CONFIG_MAP, "settings").await.unwrap()["data"]["key"], "two");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_runs_is_kept_without_its_definition_and_a_change_waits_for_it() {
+    let site = Site::new().await;
+    let portolan = site.portolan(&[]).await;
+    let template = r#"
+        output: {apiVersion: "v1", kind: "ConfigMap", data: key: parameter.value}
+        parameter: value: string
+    "#;
+    super::stories_hostile::define(&site, "special", template).await;
+    let declare = async |app: &str, value: &str| {
+        let component = json!({ "name": app, "type": "special", "properties": { "value": value } });
+        site.declare(app, spec(&[component])).await;
+    };
+    declare("shop", "one").await;
+    site.until_running("shop").await;
+    site.delete(DEFINITION, "special").await;
+    let missing = format!("ComponentDefinition special not found in namespace {}", site.namespace);
+    // Its refusal shows that the deletion was seen.
+    declare("late", "one").await;
+    site.until_said("late", &missing).await;
+
+    let drift_is_undone = async || {
+        site.edit(CONFIG_MAP, "shop", json!({ "data": { "key": "edited" } }))
+            .await;
+        site.until(CONFIG_MAP, "shop", "restored", |object| object["data"]["key"] == "one")
+            .await;
+        let app = site.until_running("shop").await;
+        assert_eq!(condition(&app, "Parsed")["status"], "True");
+        assert_eq!(app["status"]["services"][0]["healthy"], true);
+    };
+    drift_is_undone().await;
+    drop(portolan);
+    let _portolan = site.portolan(&[]).await;
+    drift_is_undone().await;
+    assert_eq!(site.revisions("shop").await, ["shop-v1"]);
+
+    let before = site.get(CONFIG_MAP, "shop").await.unwrap();
+    declare("shop", "two").await;
+    let app = site.until_said("shop", &missing).await;
+    assert_eq!(condition(&app, "Parsed")["status"], "False");
+    assert_eq!(version(&site.get(CONFIG_MAP, "shop").await.unwrap()), version(&before));
+    super::stories_hostile::define(&site, "special", template).await;
+    site.until_running("shop").await;
+    assert_eq!(site.get(CONFIG_MAP, "shop").await.unwrap()["data"]["key"], "two");
+    site.until_running("late").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

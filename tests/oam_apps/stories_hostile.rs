@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::apps::{config, spec};
-use super::estate::estate;
+use super::estate::{self, estate};
 use super::site::{Site, condition, says};
 use super::{APPLICATION, CONFIG_MAP, DEFINITION};
 use crate::support::eventually::{SOON, eventually};
+use crate::support::portolan::Portolan;
+use crate::support::process::ScratchDir;
 
 /// Counts to 10^15 without memory.
 const ENDLESS: &str = r#"
@@ -23,6 +27,13 @@ const ENDLESS: &str = r#"
 "#;
 /// Number of Applications with an endless template, more than evaluator processes.
 const HOSTILE: usize = 6;
+
+/// Number of Applications with an endless template in one namespace.
+const CROWD: usize = 200;
+const CROWD_TIMEOUT: Duration = Duration::from_secs(2);
+const CROWD_WORKERS: u32 = 2;
+/// Margin of the time that another namespace waits, for a busy machine.
+const MARGIN: u32 = 20;
 
 /// Defines a type of components in the namespace.
 pub async fn define(site: &Site, name: &str, template: &str) {
@@ -120,4 +131,60 @@ async fn a_broken_template_is_named_and_leaves_what_was_applied() {
         (settings["data"]["key"] == "three").then_some(())
     })
     .await;
+}
+
+/// Runs in the shared control plane for all namespaces. The shard keeps it away from the Applications of other tests.
+fn shard(site: &Site, directory: &ScratchDir) -> Portolan {
+    let mut command = estate::run(directory, &site.control_plane.kubeconfig());
+    command.args([
+        &format!("--cue-timeout={}s", CROWD_TIMEOUT.as_secs()),
+        &format!("--cue-workers={CROWD_WORKERS}"),
+        &format!("--leader-election-namespace={}", site.namespace),
+        "--enable-sharding",
+        &format!("--shard-id={}", site.namespace),
+    ]);
+    Portolan::start(command)
+}
+
+async fn declare_in_shard(site: &Site, shard: &str, name: &str, spec: Value) {
+    let labels = json!({ "controller.core.oam.dev/scheduled-shard-id": shard });
+    let app = json!({ "metadata": { "labels": labels }, "spec": spec });
+    site.apply(APPLICATION, name, app).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_endless_templates_delays_another_namespace_by_its_share_of_the_evaluator_only() {
+    let (hostile, friendly) = (Site::new().await, Site::new().await);
+    let (directory, shard_id) = (ScratchDir::new("crowd"), &hostile.namespace);
+    let portolan = shard(&hostile, &directory);
+    portolan.ready(SOON).await;
+    define(&hostile, "endless", ENDLESS).await;
+    let endless = json!({ "name": "endless", "type": "endless", "properties": {} });
+    let declared = stream::iter(0..CROWD).map(|number| {
+        let name = format!("app-{number}");
+        let spec = spec(std::slice::from_ref(&endless));
+        let hostile = &hostile;
+        async move { declare_in_shard(hostile, shard_id, &name, spec).await }
+    });
+    declared.buffer_unordered(8).collect::<Vec<()>>().await;
+    let stopped = format!("was stopped: more than {CROWD_TIMEOUT:?}");
+    let count_stopped = async || {
+        let apps = hostile.list(APPLICATION, "").await;
+        apps.iter().filter(|app| says(app, &stopped)).count()
+    };
+    eventually(SOON, "a template to be stopped", async || {
+        (count_stopped().await > 0).then_some(())
+    })
+    .await;
+
+    let declared = Instant::now();
+    declare_in_shard(&friendly, shard_id, "shop", spec(&[config("settings", "one")])).await;
+    friendly.until_running("shop").await;
+    let elapsed = declared.elapsed();
+    let turn = CROWD_TIMEOUT / CROWD_WORKERS;
+    assert!(elapsed < MARGIN * turn, "{elapsed:?}");
+    let waiting = CROWD - count_stopped().await;
+    println!("ran after {elapsed:?}, with {waiting} of {CROWD} endless templates still waiting");
+    // Each takes a turn: without fair shares, the other namespace would have waited for all of them.
+    assert!(waiting > CROWD / 2, "{waiting}");
 }

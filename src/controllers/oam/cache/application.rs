@@ -12,6 +12,7 @@ use crate::api::oam::compression::{Compressed, CompressionError, Format};
 use crate::api::oam::{Application, ApplicationSpec, ApplicationStatus, DefinitionKind};
 use crate::budget::{Budget, Reservation};
 use crate::controllers::oam::parse::TypeName;
+use crate::controllers::oam::reconciler::PARSED;
 use crate::text::truncate;
 
 /// Memory of an Application besides its text.
@@ -34,7 +35,7 @@ struct Inner {
     meta: ObjectMeta,
     /// Digest of the inputs of a pass that other clients write.
     inputs: [u8; 32],
-    has_revision: bool,
+    is_parsed: bool,
     status: Option<StatusOutline>,
     decoded_bytes: u64,
     /// `None` if it is left out.
@@ -95,7 +96,7 @@ impl CachedApplication {
         Self(Arc::new(Inner {
             meta: outline(&app.metadata, names),
             inputs: inputs(app),
-            has_revision: (app.status.as_ref()).is_some_and(|status| status.latest_revision.is_some()),
+            is_parsed: app.status.as_ref().is_some_and(is_parsed),
             status: app.status.as_ref().map(StatusOutline::from),
             decoded_bytes: PARSED * text.len() as u64,
             contents,
@@ -113,10 +114,10 @@ impl CachedApplication {
         self.0.status.as_ref()
     }
 
-    /// Returns true if the Application has a revision that runs.
+    /// Returns true if the Application has a revision, and the last pass could parse it.
     #[must_use]
-    pub fn has_revision(&self) -> bool {
-        self.0.has_revision
+    pub fn is_parsed(&self) -> bool {
+        self.0.is_parsed
     }
 
     /// Returns true if the spec may use a definition, in any version.
@@ -158,6 +159,12 @@ impl CachedApplication {
         let text = contents.text.decode(MAX_TEXT_BYTES)?;
         Ok(Some(serde_json::from_slice(&text)?))
     }
+}
+
+fn is_parsed(status: &ApplicationStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    let has_failed = conditions.any(|condition| condition.type_ == PARSED && condition.status == "False");
+    status.latest_revision.is_some() && !has_failed
 }
 
 fn outline(meta: &ObjectMeta, names: &[&str]) -> ObjectMeta {

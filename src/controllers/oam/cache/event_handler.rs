@@ -69,9 +69,9 @@ impl EventHandler {
             let is_in_reach = namespace == definition_namespace || namespace == application.namespace;
             let cached = self.applications.get(&application).filter(|_| is_in_reach);
             let cached = cached.as_ref().and_then(Cached::object);
-            // A missing definition is why an Application without a revision has failed.
+            // A missing definition is why an Application is not parsed.
             let is_affected = |app: &CachedApplication| {
-                (app.annotations().contains_key(labels::AUTO_UPDATE) || !app.has_revision()) && app.may_use(kind, name)
+                (app.annotations().contains_key(labels::AUTO_UPDATE) || !app.is_parsed()) && app.may_use(kind, name)
             };
             if cached.is_some_and(|app| is_affected(app)) {
                 self.queue.add_after(key(&application), DEBOUNCE, Priority::LOW);

@@ -50,6 +50,7 @@ use crate::runtime::events::EventPublisher;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Priority;
+pub use conditions::PARSED;
 pub use deletion::CONFIRMED;
 pub use memory::Memories;
 use pass::{BACKOFF, Pass};

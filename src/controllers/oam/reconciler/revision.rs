@@ -1,5 +1,6 @@
 //! The revision that an Application runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::api::{GetParams, PostParams};
@@ -178,7 +179,14 @@ impl Pass<'_> {
                     .is_some_and(|value| value == "true");
                 let (namespace, shared) = (&self.name.namespace, &options.definition_namespace);
                 let definitions = Definitions::live(&self.reconciler.definitions, namespace, shared, auto_update);
-                parse(&self.app, &definitions)
+                match (parse(&self.app, &definitions), latest) {
+                    // What runs is kept, although a definition was deleted since.
+                    (Err(_), Some(latest)) if self.is_revision_of_now(latest) => {
+                        let name = latest.object.name_any();
+                        parse(&self.app, &definitions.recorded_first(&name, &latest.contents))
+                    }
+                    (parsed, _) => parsed,
+                }
             }
         };
         let parsed = parsed.map_err(|error| failed(error.to_string()))?;
@@ -189,6 +197,13 @@ impl Pass<'_> {
             }
         }
         Ok(parsed)
+    }
+
+    /// Returns true if a revision records the Application as it is declared now.
+    fn is_revision_of_now(&self, revision: &Revision) -> bool {
+        let version = |annotations: &BTreeMap<String, String>| annotations.get(labels::PUBLISH_VERSION).cloned();
+        revision.contents.application.spec == self.app.spec
+            && version(revision.object.annotations()) == version(self.app.annotations())
     }
 
     /// Makes the revision of what is declared now current. Returns it with the Application as parsed from it.
