@@ -66,6 +66,7 @@ async fn profile(RawQuery(query): RawQuery) -> Response {
             (headers, profile).into_response()
         }
         Err(error @ ProfileError::Busy) => (StatusCode::CONFLICT, format!("{error}\n")).into_response(),
+        Err(error @ ProfileError::Memory) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }

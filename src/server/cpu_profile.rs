@@ -12,14 +12,20 @@ use pprof::ProfilerGuardBuilder;
 use pprof::protos::Message as _;
 use tokio::sync::oneshot;
 
+use super::process;
+use crate::budget::memory_limit;
+
 /// Samples per second of CPU time. Not a divisor of 100, so that periodic work is not always hit or missed.
 const FREQUENCY: i32 = 99;
-/// The profiler takes tens of MiB, and slows the process down while it runs.
+/// The process is slower while it is profiled.
 pub const MAX_DURATION: Duration = Duration::from_secs(60);
 /// Libraries in which no sample is taken: a stack cannot be unwound safely while they hold locks.
 const NOT_SAMPLED: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 /// The profiler iterates over its samples by recursion.
 const STACK_SIZE: usize = 16 << 20;
+
+/// Memory that the profiler takes for its buffers, in bytes. It keeps half of it until the process ends.
+const MEMORY: u64 = 192 << 20;
 
 /// The signal and its timer exist once per process.
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
@@ -28,6 +34,8 @@ static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 pub enum ProfileError {
     #[error("another profile is being recorded")]
     Busy,
+    #[error("a profile takes {} MiB of memory, more than the container's limit leaves; raise it", MEMORY >> 20)]
+    Memory,
     #[error("failed to record a profile: {0}")]
     Failed(String),
 }
@@ -36,8 +44,12 @@ pub enum ProfileError {
 /// the future is dropped.
 ///
 /// # Errors
-/// Another profile is being recorded, or the temporary directory is not writable.
+/// Another profile is being recorded, memory is short, or the temporary directory is not writable.
 pub async fn record(duration: Duration) -> Result<Vec<u8>, ProfileError> {
+    let resident = process::resident_memory().unwrap_or_default();
+    if !has_room(memory_limit(), resident) {
+        return Err(ProfileError::Memory);
+    }
     let running = Running::start().ok_or(ProfileError::Busy)?;
     let (_canceled, is_canceled) = channel();
     let (sender, profile) = oneshot::channel();
@@ -55,6 +67,11 @@ pub async fn record(duration: Duration) -> Result<Vec<u8>, ProfileError> {
         .map_err(|error| ProfileError::Failed(error.to_string()))?;
     let profile = profile.await.map_err(|_| "the profiler has ended".to_owned());
     profile.flatten().map_err(ProfileError::Failed)
+}
+
+/// Returns true if a profile does not exceed the limit of the container: the kernel would kill the process.
+fn has_room(limit: Option<u64>, resident: u64) -> bool {
+    limit.is_none_or(|limit| resident.saturating_add(MEMORY) <= limit)
 }
 
 /// Held while a profile is recorded.
@@ -108,6 +125,13 @@ mod tests {
             }
         }
         number
+    }
+
+    #[test]
+    fn a_profile_needs_room_below_the_limit_of_the_container() {
+        assert!(has_room(None, 1 << 40));
+        assert!(has_room(Some(256 << 20), 64 << 20));
+        assert!(!has_room(Some(256 << 20), 65 << 20));
     }
 
     /// One test, since there is one profiler per process.

@@ -26,7 +26,6 @@ impl Collector for ProcessMetrics {
         let boot = read("/proc/stat", |text| field(text, "btime "));
         let started = stat.zip(boot);
         let started = started.map(|(stat, boot)| boot as f64 + stat.start_ticks as f64 / TICKS_PER_SECOND);
-        let kibibytes = read("/proc/self/status", |text| field(text, "VmRSS:"));
         // Excludes the descriptor of the directory itself.
         let open = fs::read_dir("/proc/self/fd").map(|entries| entries.count().saturating_sub(1));
         let started_help = "Start time of the process since unix epoch in seconds";
@@ -35,7 +34,7 @@ impl Collector for ProcessMetrics {
             (
                 "process_resident_memory_bytes",
                 "Resident memory size in bytes",
-                kibibytes.map(|kibibytes| kibibytes as f64 * 1024.0),
+                resident_memory().map(|bytes| bytes as f64),
             ),
             (
                 "process_open_fds",
@@ -49,6 +48,12 @@ impl Collector for ProcessMetrics {
         }
         Ok(())
     }
+}
+
+/// Returns the resident memory of this process in bytes; `None` if the system does not tell.
+pub(super) fn resident_memory() -> Option<u64> {
+    let kibibytes = read("/proc/self/status", |text| field(text, "VmRSS:"));
+    kibibytes.map(|kibibytes| kibibytes * 1024)
 }
 
 fn read<T>(path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {

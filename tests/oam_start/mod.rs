@@ -93,7 +93,7 @@ async fn the_arguments_of_kubevelas_charts_reach_readiness(#[case] chart: &str) 
     for path in ["/readyz/ping", "/healthz/ping"] {
         assert_eq!(portolan.get(path).await.unwrap(), (200, "ok".to_owned()));
     }
-    let info = r#"{"version":"0.1.0","compatVersion":"v1.11.0-alpha.1","storageDriver":"Local"}"#;
+    let info = r#"{"compatVersion":"v1.11.0-alpha.1","storageDriver":"Local","version":"0.1.0"}"#;
     assert_eq!(portolan.get("/info").await.unwrap(), (200, info.to_owned()));
     let metrics = portolan.metrics().await;
     assert!(metrics.sum("portolan_cue_resident_memory_bytes", &[]).is_some());
