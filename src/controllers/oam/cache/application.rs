@@ -247,7 +247,7 @@ mod tests {
         assert!(contents.text.data.len() < 1000 && cached.decoded_bytes() > 10_000);
         assert_eq!(cached.unpack().unwrap(), Some(original));
         assert_eq!((cached.labels().len(), cached.annotations().len()), (1, 0));
-        assert!(cached.has_revision());
+        assert!(cached.is_parsed());
         assert!(cached.may_use(DefinitionKind::Component, "webservice"));
         assert!(cached.may_use_revision(DefinitionKind::Component, "webservice-v2"));
         assert!(cached.may_use(DefinitionKind::Trait, "scaler"));
