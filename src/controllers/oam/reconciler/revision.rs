@@ -306,12 +306,14 @@ impl Pass<'_> {
                 publish_version: revision.publish_version(),
                 spec: &unlike,
             };
-            // One at a time is in memory. One that can't be read is no candidate, and keeps its name.
+            // One at a time is in memory. One that can't be decoded is no candidate, and keeps its name.
             if can_match(other.publish_version, other.hash, candidate)
-                && let Some((found, _memory)) = self.older_revision(name).await?
-                && is_same(&found.recorded(), candidate)
+                && let Some(packed) = self.read(name).await?
             {
-                other.spec = candidate.spec;
+                let _memory = self.memory_for(&packed)?;
+                if unpack(&packed).is_ok_and(|found| is_same(&found.recorded(), candidate)) {
+                    other.spec = candidate.spec;
+                }
             }
             recorded.push(other);
         }
