@@ -22,7 +22,7 @@ const MAX_TEXT_BYTES: usize = 16 << 20;
 /// Longer than all phases.
 const MAX_WORD_BYTES: usize = 32;
 /// Maximum memory of a parsed Application, in relation to its JSON.
-const PARSED: u64 = 16;
+const PARSED_RATIO: u64 = 16;
 
 /// What events of an Application depend on, and the Application as compressed text. That of a namespace that holds too much
 /// is left out and read when a pass needs it.
@@ -98,7 +98,7 @@ impl CachedApplication {
             inputs: inputs(app),
             is_parsed: app.status.as_ref().is_some_and(is_parsed),
             status: app.status.as_ref().map(StatusOutline::from),
-            decoded_bytes: PARSED * text.len() as u64,
+            decoded_bytes: PARSED_RATIO * text.len() as u64,
             contents,
         }))
     }
