@@ -13,6 +13,7 @@ mod stories;
 mod stories_bad_input;
 mod stories_crash;
 mod stories_hostile;
+mod stories_memory;
 mod stories_rest;
 mod stories_takeover;
 

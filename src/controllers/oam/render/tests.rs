@@ -285,7 +285,7 @@ fn a_hundred_components_whose_template_names_them_all_share_one_list() {
     let template = json!({ "template": "output: {count: len(context.components)}\nparameter: {}" });
     let contents = serde_json::from_value(json!({
         "application": app,
-        "componentDefinitions": { "web": { "spec": { "schematic": { "cue": template } } } },
+        "componentDefinitions": { "web": { "metadata": { "name": "web" }, "spec": { "schematic": { "cue": template } } } },
     }))
     .unwrap();
     let parsed = parse(&app, &Definitions::frozen("shop-v1", &contents)).unwrap();

@@ -482,7 +482,7 @@ fn a_packed_revision_has_the_contents_and_metadata_of_the_original_and_little_of
     });
     let text = "x: 1\n".repeat(10_000);
     object["spec"]["componentDefinitions"]["large"] =
-        json!({ "spec": { "schematic": { "cue": { "template": text } } } });
+        json!({ "metadata": { "name": "large" }, "spec": { "schematic": { "cue": { "template": text } } } });
     let packed = Packed::of_text(&object.to_string()).unwrap();
     assert_eq!((packed.name.as_str(), packed.version.as_str()), ("shop-v1", "7"));
     assert!(packed.packed_bytes() < 10_000 && packed.unpacked_bytes() > 50_000);
