@@ -16,6 +16,7 @@ mod stories_bad_input;
 mod stories_crash;
 mod stories_fights;
 mod stories_hostile;
+mod stories_memory;
 mod stories_metrics;
 mod stories_policies;
 mod stories_rest;

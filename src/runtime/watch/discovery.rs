@@ -129,12 +129,13 @@ fn api_resource(group: &str, version: &str, kind: String, plural: String) -> Api
 
 /// Returns all kinds that the API server serves. Needs two requests.
 pub async fn discover(client: &Client) -> Result<Served, Error> {
-    let groups = match client.list_api_groups_aggregated().await {
-        // Servers before Kubernetes 1.26 lack aggregated discovery and send a document that cannot be decoded.
+    let core = match client.list_core_api_versions_aggregated().await {
+        // Servers before Kubernetes 1.26 lack aggregated discovery and send another document.
         Err(Error::SerdeError(_)) => return discover_by_version(client).await,
-        groups => groups?,
+        Ok(core) if core.items.is_empty() => return discover_by_version(client).await,
+        core => core?,
     };
-    let core = client.list_core_api_versions_aggregated().await?;
+    let groups = client.list_api_groups_aggregated().await?;
     let mut served = Served::default();
     for group in groups.items.into_iter().chain(core.items) {
         served.add_group(group);

@@ -140,7 +140,7 @@ mod tests {
                 };
                 let group = json!({ "metadata": { "name": "example.com" }, "versions": [version] });
                 let items = match request.uri().path() {
-                    "/api" => vec![],
+                    "/api" => vec![json!({ "metadata": { "name": "" }, "versions": [] })],
                     "/apis" => {
                         count.fetch_add(1, Ordering::Relaxed);
                         vec![group; served.load(Ordering::Relaxed)]
