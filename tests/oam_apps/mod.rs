@@ -18,6 +18,7 @@ mod stories_hostile;
 mod stories_policies;
 mod stories_rest;
 mod stories_takeover;
+mod stories_trackers;
 
 pub const APPLICATION: &str = "core.oam.dev/v1beta1 Application";
 pub const REVISION: &str = "core.oam.dev/v1beta1 ApplicationRevision";
