@@ -21,6 +21,7 @@ mod stories_metrics;
 mod stories_policies;
 mod stories_rest;
 mod stories_takeover;
+mod stories_trackers;
 
 pub const APPLICATION: &str = "core.oam.dev/v1beta1 Application";
 pub const REVISION: &str = "core.oam.dev/v1beta1 ApplicationRevision";

@@ -24,14 +24,14 @@ const COMPONENT: &str = "app.oam.dev/component";
 const TIME: &str = "2026-01-02T03:04:05Z";
 
 /// A recorded case, restored in its namespace.
-struct Restored {
-    site: Site,
+pub struct Restored {
+    pub site: Site,
     case: Case,
     app: Value,
 }
 
 impl Restored {
-    async fn new(case: Case) -> Self {
+    pub async fn new(case: Case) -> Self {
         let server = setup::shared().await;
         setup::namespace(server, &case.namespace).await;
         let site = Site::of(server, case.namespace.clone()).await;
@@ -48,11 +48,11 @@ impl Restored {
         restored
     }
 
-    fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         setup::name(&self.app)
     }
 
-    fn recorded_objects(&self) -> impl Iterator<Item = &Value> {
+    pub fn recorded_objects(&self) -> impl Iterator<Item = &Value> {
         self.case.files["objects"].as_array().into_iter().flatten()
     }
 
@@ -184,7 +184,7 @@ impl Restored {
     }
 
     /// Returns kind, name and resource version of everything restored, unless controllers of the cluster write it.
-    async fn versions(&self, except: &Value) -> Vec<String> {
+    pub async fn versions(&self, except: &Value) -> Vec<String> {
         let mut shown = Vec::new();
         let trackers = self.case.files["trackers"].as_array().into_iter().flatten();
         let names = trackers.map(|tracker| (TRACKER.to_owned(), tracker["name"].as_str().unwrap().to_owned()));
@@ -218,7 +218,7 @@ fn manifest(object: &Value) -> Value {
 }
 
 /// Returns true for a request that changes an object, except events, leases, reviews of rights and definitions.
-fn is_write(request: &ApiRequest) -> bool {
+pub fn is_write(request: &ApiRequest) -> bool {
     let allowed = ["/events", "/leases", "authorization.k8s.io", "/namespaces/vela-system/"];
     request.method != Method::GET && !allowed.iter().any(|part| request.path.contains(part))
 }

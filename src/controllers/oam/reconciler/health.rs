@@ -51,7 +51,8 @@ impl Pass<'_> {
             };
             services.push(service);
         }
-        self.status.services = services;
+        let before = self.app.status.as_ref().map(|status| status.services.as_slice());
+        self.status.services = in_known_order(services, before.unwrap_or_default());
         self.set_phase(parsed);
         Ok(())
     }
@@ -276,6 +277,13 @@ impl Pass<'_> {
             None => objects.get(&id).await.ok().flatten(),
         }
     }
+}
+
+/// Returns the services in the order of `before` if they are the same. KubeVela lists them as they were deployed, and an
+/// order alone is not written.
+fn in_known_order(services: Vec<ServiceStatus>, before: &[ServiceStatus]) -> Vec<ServiceStatus> {
+    let is_same = services.len() == before.len() && services.iter().all(|service| before.contains(service));
+    if is_same { before.to_vec() } else { services }
 }
 
 /// Returns the kind of a workload that its definition declares; it may be empty.

@@ -1,0 +1,165 @@
+//! Trackers and revisions that others have left: compressed ones are read, and one that is being deleted is waited for.
+
+use std::io::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::write::GzEncoder;
+use kube::api::{DynamicObject, PostParams};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::apps::{config, spec};
+use super::golden::cases::Case;
+use super::site::{Site, condition, version};
+use super::stories_takeover::{Restored, is_write};
+use super::{APPLICATION, CONFIG_MAP, DEPLOYMENT, REVISION, TRACKER, setup};
+use crate::support::corpus;
+use crate::support::eventually::SOON;
+
+const COMPONENT: &str = "app.oam.dev/component";
+const FINALIZER: &str = "resourcetracker.core.oam.dev/finalizer";
+const HOLD: &str = "example.com/hold";
+
+/// Compresses like KubeVela. Its encoder of zstd writes checksums.
+fn compressed(type_: &str, contents: &Value) -> Value {
+    let json = contents.to_string();
+    let bytes = match type_ {
+        "gzip" => {
+            let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::default());
+            encoder.write_all(json.as_bytes()).unwrap();
+            encoder.finish().unwrap()
+        }
+        _ => {
+            let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
+            encoder.include_checksum(true).unwrap();
+            encoder.write_all(json.as_bytes()).unwrap();
+            encoder.finish().unwrap()
+        }
+    };
+    json!({ "type": type_, "data": STANDARD.encode(bytes) })
+}
+
+/// Compresses all trackers and revisions of a restored case.
+async fn compress_all(restored: &Restored, type_: &str) {
+    let site = &restored.site;
+    for tracker in site.trackers(restored.name()).await {
+        let compression = compressed(type_, &tracker["spec"]["managedResources"]);
+        let change = json!({ "spec": { "managedResources": null, "compression": compression } });
+        site.edit(TRACKER, setup::name(&tracker), change).await;
+    }
+    for name in site.revisions(restored.name()).await {
+        let mut revision = site.get(REVISION, &name).await.unwrap();
+        let compression = compressed(type_, &revision["spec"]);
+        // The schema demands components.
+        let application = json!({ "metadata": {}, "spec": { "components": [] } });
+        revision["spec"] = json!({ "application": application, "compression": compression });
+        let revision: DynamicObject = serde_json::from_value(revision).unwrap();
+        let (revisions, parameters) = (site.api(REVISION), PostParams::default());
+        revisions.replace(&name, &parameters, &revision).await.unwrap();
+    }
+}
+
+#[rstest]
+#[case::gzip("gzip", "u-e2e-app-component-depends-on-success", "frontend")]
+#[case::zstd("zstd", "u-e2e-app-component-depends-on-multiple", "backend")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compressed_records_of_kubevela_are_kept_and_collected(
+    #[case] type_: &str,
+    #[case] name: &str,
+    #[case] removed: &str,
+) {
+    let Some(goldens) = corpus::oam_goldens() else { return };
+    let mut cases = Case::load_all(goldens).into_iter();
+    let restored = Restored::new(cases.find(|case| case.name == name).unwrap()).await;
+    let (site, app) = (&restored.site, restored.name());
+    compress_all(&restored, type_).await;
+    let before = (restored.versions(&Value::Null).await, site.revisions(app).await);
+    let revision = site.get(REVISION, &before.1[0]).await.unwrap();
+    let status = site.get(APPLICATION, app).await.unwrap()["status"].take();
+    let (proxy, kubeconfig) = site.proxy().await;
+    let portolan = site.start(&kubeconfig, &[]);
+    portolan.ready(SOON).await;
+
+    // The change is undone from the manifest in the tracker.
+    let drift = json!({ "metadata": { "labels": { COMPONENT: "other" } } });
+    site.edit(DEPLOYMENT, "database", drift).await;
+    site.until(DEPLOYMENT, "database", "the label of before", |live| {
+        live["metadata"]["labels"][COMPONENT] == "database"
+    })
+    .await;
+    assert_eq!(site.get(APPLICATION, app).await.unwrap()["status"], status);
+    let requests = proxy.requests();
+    let writes: Vec<_> = requests.iter().filter(|request| is_write(request)).collect();
+    let is_restore = |path: &str| path.ends_with("/deployments/database");
+    assert!(
+        !writes.is_empty() && writes.iter().all(|write| is_restore(&write.path)),
+        "{writes:#?}"
+    );
+    let after = (restored.versions(&Value::Null).await, site.revisions(app).await);
+    let now = site.get(APPLICATION, app).await.unwrap();
+    assert_eq!(after, before, "{:#}", now["status"]);
+    let kept = site.get(REVISION, &before.1[0]).await.unwrap();
+    assert_eq!(version(&kept), version(&revision));
+
+    let kept = site.get(DEPLOYMENT, "database").await.unwrap();
+    let trackers = site.trackers(app).await;
+    let mut components = site.get(APPLICATION, app).await.unwrap()["spec"]["components"].take();
+    let components = components.as_array_mut().unwrap();
+    components.retain(|component| component["name"] != removed);
+    site.edit(APPLICATION, app, json!({ "spec": { "components": components } }))
+        .await;
+    site.until_running(app).await;
+    for tracker in &trackers {
+        site.until_gone(TRACKER, setup::name(tracker)).await;
+    }
+    let is_of_removed = |object: &&Value| object["metadata"]["labels"][COMPONENT] == removed;
+    let mut of_removed = restored.recorded_objects().filter(is_of_removed).peekable();
+    assert!(of_removed.peek().is_some());
+    for object in of_removed {
+        site.until_gone(&setup::kind(object), setup::name(object)).await;
+    }
+    let after = site.get(DEPLOYMENT, "database").await.unwrap();
+    assert_eq!(after["metadata"]["uid"], kept["metadata"]["uid"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_that_is_published_again_waits_until_its_old_tracker_is_gone() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await;
+    let publish = async |version: &str, value: &str| {
+        let annotations = json!({ "app.oam.dev/publishVersion": version });
+        let app = json!({ "metadata": { "annotations": annotations }, "spec": spec(&[config("settings", value)]) });
+        site.apply(APPLICATION, "shop", app).await;
+    };
+    let alpha = format!("shop-alpha-{}", site.namespace);
+    publish("alpha", "one").await;
+    site.until_running("shop").await;
+    let held = json!({ "metadata": { "finalizers": [FINALIZER, HOLD] } });
+    site.edit(TRACKER, &alpha, held).await;
+    publish("beta", "two").await;
+    site.until(TRACKER, &alpha, "held by the other finalizer only", |tracker| {
+        let metadata = &tracker["metadata"];
+        metadata["deletionTimestamp"].is_string() && metadata["finalizers"] == json!([HOLD])
+    })
+    .await;
+    site.until_running("shop").await;
+
+    publish("alpha", "three").await;
+    let waiting = format!("resourcetracker {alpha} of this version is still being deleted");
+    let app = site.until_said("shop", &waiting).await;
+    for type_ in ["Synced", "Ready"] {
+        assert_eq!(condition(&app, type_)["status"], "False", "{type_}");
+    }
+    let is = |value: &'static str| move |object: &Value| object["data"]["key"] == value;
+    assert!(is("two")(&site.get(CONFIG_MAP, "settings").await.unwrap()));
+
+    site.edit(TRACKER, &alpha, json!({ "metadata": { "finalizers": null } }))
+        .await;
+    let app = site.until_running("shop").await;
+    assert!(condition(&app, "Synced").is_null(), "{:#}", app["status"]["conditions"]);
+    assert!(is("three")(&site.get(CONFIG_MAP, "settings").await.unwrap()));
+    let tracker = site.get(TRACKER, &alpha).await.unwrap();
+    assert!(tracker["metadata"]["deletionTimestamp"].is_null());
+    assert_eq!(tracker["spec"]["managedResources"][0]["name"], "settings");
+}
