@@ -17,9 +17,9 @@ say() { echo "tools: $*" >&2; }
 fail() { say "$*"; exit 1; }
 need_go() { command -v go >/dev/null || fail "cannot build $1: \`go\` not found; install Go 1.25 or newer, or set $2"; }
 
-# The module of the Go tools: they share most of their dependencies, which are compiled once.
+# The module of the control plane and Helm: they share most of their dependencies, which are compiled once.
 module=$root/tests/control-plane
-version_of() { awk -v path="$1" '$1 == path && $2 ~ /^v/ { print $2; exit }' "$module/go.mod"; }
+version_of() { awk -v path="$1" '$1 == path && $2 ~ /^v/ { print $2; exit } $2 == path && $3 ~ /^v/ { print $3; exit }' "$2/go.mod"; }
 
 control_plane() {
     if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
@@ -31,7 +31,7 @@ control_plane() {
     stamp=$(cat "$module/go.mod" "$module/go.sum" "$module/main.go" | cksum)
     if [ "$(cat "$tools/kube.stamp" 2>/dev/null)" = "$stamp" ] && [ -x "$tools/kube" ]; then return; fi
     need_go "the control plane" KUBEBUILDER_ASSETS
-    version=$(version_of k8s.io/kubernetes)
+    version=$(version_of k8s.io/kubernetes "$module")
     minor=${version#v1.} minor=${minor%%.*}
     info=k8s.io/component-base/version
     say "building etcd, kube-apiserver, kube-controller-manager and kubectl $version (about five minutes)"
@@ -52,7 +52,7 @@ helm() {
     # A new shell, because `helm` is a function in this one.
     found=$(sh -c 'command -v helm' || true)
     if [ -n "$found" ] && [ "$found" != "$tools/helm" ] && is_helm_3 "$found"; then ln -sf "$found" "$tools/helm"; return; fi
-    version=$(version_of helm.sh/helm/v3)
+    version=$(version_of helm.sh/helm/v3 "$module")
     if [ "$(cat "$tools/helm.stamp" 2>/dev/null)" = "$version" ] && [ -x "$tools/helm" ]; then return; fi
     need_go helm HELM
     say "building helm $version (about a minute)"
@@ -69,11 +69,11 @@ registry() {
         *) fail "REGISTRY=$REGISTRY is not distribution registry 3; set another binary, or unset the variable to build it" ;;
         esac
     fi
-    version=$(version_of github.com/distribution/distribution/v3)
+    version=$(version_of github.com/distribution/distribution/v3 "$module/registry")
     if [ "$(cat "$tools/registry.stamp" 2>/dev/null)" = "$version" ] && [ -x "$tools/registry" ]; then return; fi
     need_go "the registry" REGISTRY
     say "building the distribution registry $version (about a minute)"
-    (cd "$module" && go build -trimpath -ldflags "-s -w" -o "$tools/registry" ./registry)
+    (cd "$module/registry" && go build -trimpath -ldflags "-s -w" -o "$tools/registry" .)
     echo "$version" >"$tools/registry.stamp"
 }
 
