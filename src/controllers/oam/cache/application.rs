@@ -24,8 +24,8 @@ const MAX_WORD_BYTES: usize = 32;
 /// Maximum memory of a parsed Application, in relation to its JSON.
 const PARSED_RATIO: u64 = 16;
 
-/// What events of an Application depend on, and the Application as compressed text. That of a namespace that holds too much
-/// is left out and read when a pass needs it.
+/// An Application as compressed text, with the fields that events depend on. In a namespace that holds too much, the text
+/// is left out; a pass reads it from the API server.
 #[derive(Clone, Debug)]
 pub struct CachedApplication(Arc<Inner>);
 
@@ -42,7 +42,7 @@ struct Inner {
     contents: Option<Arc<Contents>>,
 }
 
-/// What metrics show of a status.
+/// The fields of a status that metrics export.
 #[derive(Clone, Debug)]
 pub struct StatusOutline {
     pub is_healthy: bool,

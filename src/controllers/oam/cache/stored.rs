@@ -15,7 +15,7 @@ const OBJECT_BYTES: usize = 1024;
 /// Type of compression of entries that are left out. Decoding them is an error.
 const OMITTED: &str = "omitted";
 
-/// What the metadata of a revision say about it. Its contents are read when a pass needs them.
+/// The metadata of a revision. Its contents are read when a pass needs them.
 #[derive(Clone, Debug)]
 pub struct CachedRevision(ObjectMeta);
 

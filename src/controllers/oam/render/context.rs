@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::source::context_names;
 
-/// What templates see as `context`. All components of an Application share most of it: with the list of components in the
-/// context of each, memory would grow with the square of their number.
+/// The field `context` of templates. All components of an Application share most of it: with the list of components in
+/// the context of each, memory would grow with the square of their number.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
     shared: Arc<Map<String, Value>>,
