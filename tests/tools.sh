@@ -15,7 +15,7 @@ mkdir -p "$tools"
 
 say() { echo "tools: $*" >&2; }
 fail() { say "$*"; exit 1; }
-need_go() { command -v go >/dev/null || fail "cannot build $1: \`go\` not found; install Go 1.25 or newer, or set $2"; }
+need_go() { command -v go >/dev/null || fail "cannot build $1: \`go\` not found; install Go 1.26 or newer, or set $2"; }
 
 # The module of the control plane and Helm: they share most of their dependencies, which are compiled once.
 module=$root/tests/control-plane
