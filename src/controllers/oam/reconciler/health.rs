@@ -279,11 +279,16 @@ impl Pass<'_> {
     }
 }
 
-/// Returns the services in the order of `before` if they are the same. KubeVela lists them as they were deployed, and an
-/// order alone is not written.
-fn in_known_order(services: Vec<ServiceStatus>, before: &[ServiceStatus]) -> Vec<ServiceStatus> {
-    let is_same = services.len() == before.len() && services.iter().all(|service| before.contains(service));
-    if is_same { before.to_vec() } else { services }
+/// Returns the services in the order of `before`: KubeVela lists them as they were deployed, and an order alone is not
+/// written.
+fn in_known_order(mut services: Vec<ServiceStatus>, before: &[ServiceStatus]) -> Vec<ServiceStatus> {
+    let identity = |service: &ServiceStatus| (service.name.clone(), service.namespace.clone(), service.cluster.clone());
+    let known: Vec<_> = before.iter().map(identity).collect();
+    services.sort_by_cached_key(|service| {
+        let own = identity(service);
+        known.iter().position(|known| *known == own).unwrap_or(known.len())
+    });
+    services
 }
 
 /// Returns the kind of a workload that its definition declares; it may be empty.
