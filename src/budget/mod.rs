@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-pub use cgroup::memory_limit;
+pub use cgroup::{memory_left, memory_limit};
 pub use metrics::{Metrics, ResourceMetrics};
 use shares::Shares;
 use transfer::OpenTransfers;
@@ -132,6 +132,15 @@ impl Budget {
         let namespace = Arc::from(namespace);
         let is_taken = self.0.state.lock().shares.take_share(&namespace, amount);
         is_taken.then(|| self.reservation(namespace, amount))
+    }
+
+    /// Returns the namespace that holds most, if it holds more than this one would with `amount`. It should return something
+    /// if [`Self::try_share`] has refused that.
+    #[must_use]
+    pub fn larger_holder(&self, namespace: &str, amount: u64) -> Option<Arc<str>> {
+        let state = self.0.state.lock();
+        let (largest, held) = state.shares.largest()?;
+        (held > state.shares.held(namespace).saturating_add(amount)).then_some(largest)
     }
 
     /// Reserves `amount` without waiting: for a task that holds a part of the budget already.

@@ -47,6 +47,12 @@ impl<T> Shares<T> {
         self.held.get(namespace).copied().unwrap_or_default()
     }
 
+    /// Returns the namespace that holds most.
+    pub(super) fn largest(&self) -> Option<(Arc<str>, u64)> {
+        let largest = self.held.iter().max_by_key(|(_, held)| **held)?;
+        Some((Arc::clone(largest.0), *largest.1))
+    }
+
     /// Takes an amount if it is free and the queues are empty.
     pub(super) fn take(&mut self, namespace: &Arc<str>, amount: u64) -> bool {
         let is_free = self.waiting.is_empty() && amount <= self.limit.saturating_sub(self.used);

@@ -56,7 +56,6 @@ fn routes(command_line: &[String]) -> Router {
 
 async fn profile(RawQuery(query): RawQuery) -> Response {
     let duration = duration(query.as_deref().unwrap_or_default());
-    tracing::info!(?duration, "recording a CPU profile");
     match cpu_profile::record(duration).await {
         Ok(profile) => {
             let headers = [

@@ -12,8 +12,7 @@ use pprof::ProfilerGuardBuilder;
 use pprof::protos::Message as _;
 use tokio::sync::oneshot;
 
-use super::process;
-use crate::budget::memory_limit;
+use crate::budget::memory_left;
 
 /// Samples per second of CPU time. Not a divisor of 100, so that periodic work is not always hit or missed.
 const FREQUENCY: i32 = 99;
@@ -46,11 +45,12 @@ pub enum ProfileError {
 /// # Errors
 /// Another profile is being recorded, memory is short, or the temporary directory is not writable.
 pub async fn record(duration: Duration) -> Result<Vec<u8>, ProfileError> {
-    let resident = process::resident_memory().unwrap_or_default();
-    if !has_room(memory_limit(), resident) {
+    let running = Running::start().ok_or(ProfileError::Busy)?;
+    // The kernel would kill the process.
+    if memory_left().is_some_and(|left| left < MEMORY) {
         return Err(ProfileError::Memory);
     }
-    let running = Running::start().ok_or(ProfileError::Busy)?;
+    tracing::info!(?duration, "recording a CPU profile");
     let (_canceled, is_canceled) = channel();
     let (sender, profile) = oneshot::channel();
     let sample = move || {
@@ -67,11 +67,6 @@ pub async fn record(duration: Duration) -> Result<Vec<u8>, ProfileError> {
         .map_err(|error| ProfileError::Failed(error.to_string()))?;
     let profile = profile.await.map_err(|_| "the profiler has ended".to_owned());
     profile.flatten().map_err(ProfileError::Failed)
-}
-
-/// Returns true if a profile does not exceed the limit of the container: the kernel would kill the process.
-fn has_room(limit: Option<u64>, resident: u64) -> bool {
-    limit.is_none_or(|limit| resident.saturating_add(MEMORY) <= limit)
 }
 
 /// Held while a profile is recorded.
@@ -125,13 +120,6 @@ mod tests {
             }
         }
         number
-    }
-
-    #[test]
-    fn a_profile_needs_room_below_the_limit_of_the_container() {
-        assert!(has_room(None, 1 << 40));
-        assert!(has_room(Some(256 << 20), 64 << 20));
-        assert!(!has_room(Some(256 << 20), 65 << 20));
     }
 
     /// One test, since there is one profiler per process.

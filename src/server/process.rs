@@ -51,7 +51,7 @@ impl Collector for ProcessMetrics {
 }
 
 /// Returns the resident memory of this process in bytes; `None` if the system does not tell.
-pub(super) fn resident_memory() -> Option<u64> {
+fn resident_memory() -> Option<u64> {
     let kibibytes = read("/proc/self/status", |text| field(text, "VmRSS:"));
     kibibytes.map(|kibibytes| kibibytes * 1024)
 }

@@ -11,7 +11,8 @@ use crate::cmd::Error;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Resources")]
 pub struct ResourceFlags {
-    /// Memory of decoding, filters and chart files together (default: half of the container's limit, or 256Mi without one)
+    /// Memory of decoding, filters and chart files together (default: half of the container's limit, with the controller
+    /// oam a third of what its evaluators leave; 256Mi without a limit)
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
     /// Maximum number of threads that decode, filter or unpack (default: the cores of the container, at most 8, and at
@@ -33,6 +34,21 @@ impl ResourceFlags {
             "budgets"
         );
         Ok(Budgets::new(sizes))
+    }
+
+    /// Returns the flags for a process with the controller oam. Its caches take as much as half of the budget besides, and
+    /// its evaluators, which are other processes in the container, take `evaluators` bytes.
+    #[must_use]
+    pub fn with_oam(&self, evaluators: u64) -> Self {
+        self.with_oam_within(evaluators, budget::memory_limit())
+    }
+
+    fn with_oam_within(&self, evaluators: u64, container: Option<u64>) -> Self {
+        let default = container.map(|limit| (limit.saturating_sub(evaluators) / 3).max(Sizes::MIN_MEMORY));
+        Self {
+            memory_budget: self.memory_budget.or(default),
+            ..self.clone()
+        }
     }
 
     fn sizes(&self, container: Option<u64>) -> Result<Sizes, Error> {
@@ -99,6 +115,27 @@ mod tests {
         );
         assert!(sizes(&["--memory-budget=31Mi"], None).is_err());
         assert!(sizes(&["--memory-budget=32Mi"], None).is_ok());
+    }
+
+    #[test]
+    fn the_controller_oam_leaves_memory_to_its_caches_and_evaluators() {
+        let of = |flags: &[&str], container| {
+            let arguments = ["test"].iter().chain(flags);
+            let flags = Test::try_parse_from(arguments).unwrap().resources;
+            flags
+                .with_oam_within(256 * MIB, container)
+                .sizes(container)
+                .unwrap()
+                .memory
+        };
+        let limit = 512 * MIB;
+        let budget = of(&[], Some(limit));
+        // Tags of registries, cached objects and results take a quarter each.
+        assert!(budget + 3 * budget / 4 + 256 * MIB + 40 * MIB <= limit);
+        assert!(budget > 80 * MIB);
+        assert_eq!(of(&[], Some(128 * MIB)), 32 * MIB);
+        assert_eq!(of(&[], None), 256 * MIB);
+        assert_eq!(of(&["--memory-budget=64Mi"], Some(limit)), 64 * MIB);
     }
 
     #[test]

@@ -282,7 +282,7 @@ impl Run {
         let apprepository = apprepository.transpose()?;
         let budgets = match &apprepository {
             Some(options) => options.sync.budgets.clone(),
-            None => self.resources.budgets()?,
+            None => self.resources().budgets()?,
         };
         let oam = self.oam().filter(|_| can_run_applications);
         let oam = oam.map(|flags| flags.to_options(self.watch_namespace().map(str::to_owned)));
@@ -311,6 +311,13 @@ impl Run {
         })
     }
 
+    fn resources(&self) -> ResourceFlags {
+        match self.oam() {
+            Some(oam) => self.resources.with_oam(oam.evaluators_memory()),
+            None => self.resources.clone(),
+        }
+    }
+
     fn watch_namespace(&self) -> Option<&str> {
         non_empty(self.watch_namespace.as_deref())
     }
@@ -325,7 +332,7 @@ impl Run {
         let only_kubeapps = (!self.repos_per_namespace).then_some(kubeapps_namespace.as_str());
         let sync = self
             .fetch
-            .sync_options(&self.content, &self.resources, self.manifests.is_some())?;
+            .sync_options(&self.content, &self.resources(), self.manifests.is_some())?;
         Ok(apprepository::Options {
             workers: count(syncing.sync_workers),
             files_workers: count(syncing.files_workers),

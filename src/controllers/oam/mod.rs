@@ -19,3 +19,6 @@ pub use reconciler::CONFIRMED;
 pub use start::{ApplyOnceMode, ControllerVersions, Options, Shard, setup};
 
 pub const NAME: &str = "oam";
+
+/// Maximum memory of parsed JSON, in relation to its text.
+const PARSED_RATIO: u64 = 16;

@@ -27,7 +27,7 @@ const MAX_ERROR: usize = 1_024;
 #[derive(Clone, Debug)]
 pub enum Cached<K> {
     Object(Arc<K>),
-    /// Only the metadata could be decoded.
+    /// Only the metadata could be decoded. Its annotations, which may be large, are dropped.
     Invalid {
         meta: Arc<ObjectMeta>,
         error: String,
@@ -57,7 +57,10 @@ impl<K> From<DeserializeGuard<K>> for Cached<K> {
         match object {
             Ok(object) => Self::Object(Arc::new(object)),
             Err(invalid) => Self::Invalid {
-                meta: Arc::new(invalid.metadata),
+                meta: Arc::new(ObjectMeta {
+                    annotations: None,
+                    ..invalid.metadata
+                }),
                 error: text::truncate(&text::printable(&invalid.error), MAX_ERROR),
             },
         }

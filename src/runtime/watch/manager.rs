@@ -266,7 +266,9 @@ where
         // Watches are updated first, as subscribers read the state immediately.
         self.update_watches(&subscribed);
         let has_changed = |kind: &&GroupKind| match (&before, &self.shared.kinds.read().served) {
-            (ServedKinds::Known(before), ServedKinds::Known(now)) => before.get(kind) != now.get(kind),
+            (ServedKinds::Known(before), ServedKinds::Known(now)) => {
+                before.get(kind) != now.get(kind) || before.is_complete(&kind.group) != now.is_complete(&kind.group)
+            }
             (ServedKinds::Failed(before), ServedKinds::Failed(now)) => before != now,
             _ => true,
         };

@@ -85,8 +85,9 @@ impl<U: Ord> Subscriptions<U> {
         let mut subscribed: BTreeMap<GroupKind, BTreeSet<String>> = kinds
             .map(|(kind, namespaces)| (kind.clone(), namespaces.keys().cloned().collect()))
             .collect();
-        let unused: BTreeSet<_> = self.unused.keys().map(|(kind, _)| kind).collect();
-        if self.by_kind.len() + unused.len() > self.limit {
+        let unused = self.unused.keys().map(|(kind, _)| kind);
+        let all: BTreeSet<_> = unused.chain(self.by_kind.keys()).collect();
+        if all.len() > self.limit {
             self.unused.clear();
         }
         for (kind, namespace) in self.unused.keys() {

@@ -15,7 +15,7 @@ use crate::cmd::{Error, failed_to};
 use crate::controllers::oam::parse::{Definitions, Parsed};
 use crate::controllers::oam::revisions::names::is_revision_of;
 use crate::controllers::oam::revisions::{
-    Candidate, Recorded, expand, hash, is_release_of, is_unchanged, recorded_application,
+    Candidate, Recorded, expand, hash, is_record_of, is_release_of, is_unchanged, recorded_application,
 };
 use crate::controllers::oam::trackers::Inventory;
 use crate::runtime::kube_client::call;
@@ -118,9 +118,18 @@ fn deployed(
         let parsed = parse_supported(&application, &definitions)?;
         return Ok((application, parsed, false));
     }
-    let parsed = parse_supported(&declared, definitions)?;
     let Some(recorded) = recorded else {
+        let parsed = parse_supported(&declared, definitions)?;
         return Ok((declared, parsed, true));
+    };
+    let name = recorded.object.name_any();
+    let parsed = match parse_supported(&declared, definitions) {
+        // What runs is kept, although a definition was deleted since.
+        Err(_) if is_record_of(&recorded.object, &recorded.contents, &declared) => {
+            let parsed = parse_supported(&declared, &definitions.recorded_first(&name, &recorded.contents))?;
+            return Ok((declared, parsed, false));
+        }
+        parsed => parsed?,
     };
     let contents = parsed.contents(&declared);
     let candidate = Candidate {

@@ -92,6 +92,12 @@ impl OamFlags {
         })
     }
 
+    /// Returns the memory that all evaluators may take.
+    pub fn evaluators_memory(&self) -> u64 {
+        let Bytes(memory) = self.cue_memory;
+        memory.saturating_mul(u64::from(self.cue_workers))
+    }
+
     fn evaluator(&self) -> Result<cue::Options, String> {
         let Bytes(memory) = self.cue_memory;
         let program = self.cue_evaluator.trim();

@@ -1,6 +1,7 @@
 //! Applications in memory.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use kube::core::ObjectMeta;
@@ -11,6 +12,7 @@ use crate::api::impl_resource;
 use crate::api::oam::compression::{Compressed, CompressionError, Format};
 use crate::api::oam::{Application, ApplicationSpec, ApplicationStatus, DefinitionKind};
 use crate::budget::{Budget, Reservation};
+use crate::controllers::oam::PARSED_RATIO;
 use crate::controllers::oam::parse::TypeName;
 use crate::controllers::oam::reconciler::PARSED;
 use crate::text::truncate;
@@ -21,8 +23,10 @@ const OBJECT_BYTES: usize = 1024;
 const MAX_TEXT_BYTES: usize = 16 << 20;
 /// Longer than all phases.
 const MAX_WORD_BYTES: usize = 32;
-/// Maximum memory of a parsed Application, in relation to its JSON.
-const PARSED_RATIO: u64 = 16;
+/// Labels and annotations that are kept are cut here, since they count toward no share. Versions and IDs are shorter.
+const MAX_VALUE_BYTES: usize = 256;
+/// Names of definitions that are kept, for the same reason.
+const MAX_TYPES: usize = 64;
 
 /// An Application as compressed text, with the fields that events depend on. In a namespace that holds too much, the text
 /// is left out; a pass reads it from the API server.
@@ -37,6 +41,7 @@ struct Inner {
     inputs: [u8; 32],
     is_parsed: bool,
     status: Option<StatusOutline>,
+    types: Types,
     decoded_bytes: u64,
     /// `None` if it is left out.
     contents: Option<Arc<Contents>>,
@@ -63,8 +68,6 @@ impl From<&ApplicationStatus> for StatusOutline {
 
 #[derive(Debug)]
 struct Contents {
-    /// The types of definitions that the spec names.
-    types: BTreeSet<(DefinitionKind, String)>,
     text: Compressed,
     _memory: Reservation,
 }
@@ -74,9 +77,9 @@ impl_resource!([] CachedApplication, as Application, metadata_only: false, |this
 
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    #[error(transparent)]
+    #[error("the Application in memory can't be decoded: {0}")]
     Compression(#[from] CompressionError),
-    #[error(transparent)]
+    #[error("the Application in memory can't be decoded: {0}")]
     Json(#[from] serde_json::Error),
 }
 
@@ -85,19 +88,18 @@ impl CachedApplication {
     #[must_use]
     pub fn new(app: &Application, names: &[&str], budget: &Budget) -> Self {
         let text = serde_json::to_vec(app).unwrap_or_default();
-        let types = types(&app.spec);
-        let types_bytes: usize = types.iter().map(|(_, name)| name.len() + size_of::<String>()).sum();
         let contents = Compressed::encode(Format::Zstd, &text).ok().and_then(|text| {
-            let bytes = OBJECT_BYTES + types_bytes + text.data.len();
+            let bytes = OBJECT_BYTES + text.data.len();
             let namespace = app.metadata.namespace.as_deref().unwrap_or_default();
             let _memory = budget.try_share(namespace, bytes as u64)?;
-            Some(Arc::new(Contents { types, text, _memory }))
+            Some(Arc::new(Contents { text, _memory }))
         });
         Self(Arc::new(Inner {
             meta: outline(&app.metadata, names),
             inputs: inputs(app),
             is_parsed: app.status.as_ref().is_some_and(is_parsed),
             status: app.status.as_ref().map(StatusOutline::from),
+            types: Types::of(&app.spec),
             decoded_bytes: PARSED_RATIO * text.len() as u64,
             contents,
         }))
@@ -123,23 +125,14 @@ impl CachedApplication {
     /// Returns true if the spec may use a definition, in any version.
     #[must_use]
     pub fn may_use(&self, kind: DefinitionKind, name: &str) -> bool {
-        self.may_name(kind, |parsed| parsed.name == name)
+        !self.0.types.are_all || self.0.types.contain(kind, Part::Name, name)
     }
 
-    /// Returns true if the spec may name a revision of a definition, as `webservice@v2` names webservice-v2.
+    /// Returns true if the spec may name a revision of a definition, as `webservice@v2` names webservice-v2. Of a spec that
+    /// names too many, some are not known: an Application must not keep all revisions of the cluster.
     #[must_use]
     pub fn may_use_revision(&self, kind: DefinitionKind, revision: &str) -> bool {
-        self.may_name(kind, |parsed| {
-            parsed.revision_name().is_some_and(|name| name == revision)
-        })
-    }
-
-    fn may_name(&self, kind: DefinitionKind, is_named: impl Fn(&TypeName<'_>) -> bool) -> bool {
-        let Some(contents) = &self.0.contents else {
-            return true;
-        };
-        let mut types = contents.types.iter().filter(|(found, _)| *found == kind);
-        types.any(|(_, name)| TypeName::parse(name).is_ok_and(|parsed| is_named(&parsed)))
+        self.0.types.contain(kind, Part::Revision, revision)
     }
 
     /// Returns the memory that the Application takes in a pass.
@@ -168,9 +161,11 @@ fn is_parsed(status: &ApplicationStatus) -> bool {
 }
 
 fn outline(meta: &ObjectMeta, names: &[&str]) -> ObjectMeta {
-    let some = |map: &std::collections::BTreeMap<String, String>| {
+    let some = |map: &BTreeMap<String, String>| {
         let named = map.iter().filter(|(name, _)| names.contains(&name.as_str()));
-        named.map(|(name, value)| (name.clone(), value.clone())).collect()
+        named
+            .map(|(name, value)| (name.clone(), truncate(value, MAX_VALUE_BYTES)))
+            .collect()
     };
     ObjectMeta {
         name: meta.name.clone(),
@@ -196,7 +191,50 @@ fn inputs(app: &Application) -> [u8; 32] {
     Sha256::digest(inputs.to_string().as_bytes()).into()
 }
 
-fn types(spec: &ApplicationSpec) -> BTreeSet<(DefinitionKind, String)> {
+/// Hashes of the definitions, and of their revisions, that a spec names.
+#[derive(Clone, Debug)]
+struct Types {
+    hashes: Box<[u64]>,
+    are_all: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Part {
+    /// First, so that these are kept if there are too many.
+    Revision,
+    Name,
+}
+
+impl Types {
+    fn of(spec: &ApplicationSpec) -> Self {
+        let mut parts = Vec::new();
+        for (kind, name) in types(spec) {
+            if let Ok(parsed) = TypeName::parse(name) {
+                let revision = parsed.revision_name();
+                parts.extend(revision.map(|revision| (Part::Revision, hash(kind, Part::Revision, &revision))));
+                parts.push((Part::Name, hash(kind, Part::Name, parsed.name)));
+            }
+        }
+        parts.sort_unstable();
+        parts.dedup();
+        Self {
+            are_all: parts.len() <= MAX_TYPES,
+            hashes: parts.into_iter().take(MAX_TYPES).map(|(_, hash)| hash).collect(),
+        }
+    }
+
+    fn contain(&self, kind: DefinitionKind, part: Part, name: &str) -> bool {
+        self.hashes.contains(&hash(kind, part, name))
+    }
+}
+
+fn hash(kind: DefinitionKind, part: Part, name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (kind, part, name).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn types(spec: &ApplicationSpec) -> impl Iterator<Item = (DefinitionKind, &str)> {
     let components = spec
         .components
         .iter()
@@ -208,7 +246,7 @@ fn types(spec: &ApplicationSpec) -> BTreeSet<(DefinitionKind, String)> {
     let steps = steps.flat_map(|step| std::iter::once(step).chain(&step.sub_steps));
     let steps = steps.map(|step| (DefinitionKind::WorkflowStep, &step.type_));
     let all = components.chain(traits).chain(policies).chain(steps);
-    all.map(|(kind, name)| (kind, name.clone())).collect()
+    all.map(|(kind, name)| (kind, name.as_str()))
 }
 
 #[cfg(test)]
@@ -256,11 +294,37 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_left_out_may_use_every_definition() {
+    fn one_that_is_left_out_still_names_its_definitions() {
         let cached = cached(&app(|_| ()), 0);
         assert_eq!(cached.unpack().unwrap(), None);
-        assert!(cached.may_use(DefinitionKind::Component, "other"));
+        assert!(cached.may_use(DefinitionKind::Component, "webservice"));
+        assert!(cached.may_use_revision(DefinitionKind::Component, "webservice-v2"));
+        assert!(!cached.may_use(DefinitionKind::Component, "other"));
         assert!(cached.decoded_bytes() > 10_000);
+    }
+
+    #[test]
+    fn one_with_many_types_may_use_every_definition_and_keeps_only_revisions_that_it_names() {
+        let traits: Vec<_> = (0..2 * MAX_TYPES)
+            .map(|index| json!({ "type": format!("t{index}") }))
+            .collect();
+        let cached = cached(
+            &app(|app| app["spec"]["components"][0]["traits"] = json!(traits)),
+            1 << 20,
+        );
+        assert_eq!(cached.0.types.hashes.len(), MAX_TYPES);
+        assert!(cached.may_use(DefinitionKind::Trait, "t127") && cached.may_use(DefinitionKind::Trait, "other"));
+        assert!(cached.may_use_revision(DefinitionKind::Component, "webservice-v2"));
+        assert!(!cached.may_use_revision(DefinitionKind::Trait, "other-v1"));
+    }
+
+    #[test]
+    fn values_that_are_kept_besides_the_contents_are_short() {
+        let cached = cached(
+            &app(|app| app["metadata"]["labels"]["shard"] = json!("x".repeat(9_999))),
+            0,
+        );
+        assert!(cached.labels()["shard"].len() <= MAX_VALUE_BYTES);
     }
 
     #[test]

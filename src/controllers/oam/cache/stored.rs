@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::core::ObjectMeta;
 
@@ -9,11 +10,15 @@ use crate::api::oam::{ApplicationRevision, ResourceTracker, labels};
 use crate::api::{Partial, impl_resource};
 use crate::budget::{Budget, Reservation};
 use crate::controllers::oam::trackers::{decoded_bytes, pack};
+use crate::text::truncate;
 
 /// Memory of an object besides its entries, names, labels and annotations.
 const OBJECT_BYTES: usize = 1024;
-/// Type of compression of entries that are left out. Decoding them is an error.
-const OMITTED: &str = "omitted";
+/// Owners of a revision that are kept, and the length of their UIDs. A revision has one owner, its Application.
+const MAX_OWNERS: usize = 4;
+const MAX_UID_BYTES: usize = 64;
+/// A longer version is cut, and does not match any.
+const MAX_VERSION_BYTES: usize = 1024;
 
 /// The metadata of a revision. Its contents are read when a pass needs them.
 #[derive(Clone, Debug)]
@@ -34,7 +39,12 @@ impl CachedRevision {
         let labels = labels.filter(|(name, _)| [labels::APP_NAME, labels::APP_REVISION_HASH].contains(&name.as_str()));
         let annotations = meta.annotations.iter().flatten();
         let annotations = annotations.filter(|(name, _)| *name == labels::PUBLISH_VERSION);
-        let pair = |(name, value): (&String, &String)| (name.clone(), value.clone());
+        let pair = |(name, value): (&String, &String)| (name.clone(), truncate(value, MAX_VERSION_BYTES));
+        let owners = meta.owner_references.iter().flatten().take(MAX_OWNERS);
+        let owners = owners.map(|owner| OwnerReference {
+            uid: truncate(&owner.uid, MAX_UID_BYTES),
+            ..OwnerReference::default()
+        });
         Self(ObjectMeta {
             name: meta.name.clone(),
             namespace: meta.namespace.clone(),
@@ -42,7 +52,7 @@ impl CachedRevision {
             resource_version: meta.resource_version.clone(),
             labels: Some(labels.map(pair).collect()),
             annotations: Some(annotations.map(pair).collect()),
-            owner_references: meta.owner_references.clone(),
+            owner_references: Some(owners.collect()),
             ..ObjectMeta::default()
         })
     }
@@ -59,17 +69,17 @@ impl CachedRevision {
 }
 
 /// A tracker in memory, with its entries as compressed text if they are large. Those of a namespace that holds too much
-/// are left out and read when a pass needs them.
+/// are left out but for their metadata, and read when a pass needs them.
 #[derive(Clone, Debug)]
 pub struct CachedTracker {
-    object: Arc<ResourceTracker>,
+    /// Without annotations.
+    meta: ObjectMeta,
     decoded_bytes: u64,
-    /// `None` if the entries are left out.
-    memory: Option<Arc<Reservation>>,
+    /// `None` if it is left out.
+    object: Option<(Arc<ResourceTracker>, Arc<Reservation>)>,
 }
 
-impl_resource!([] CachedTracker, as ResourceTracker, metadata_only: false,
-    |this| &this.object.metadata, &mut Arc::make_mut(&mut this.object).metadata);
+impl_resource!([] CachedTracker, as ResourceTracker, metadata_only: false, |this| &this.meta, &mut this.meta);
 
 impl CachedTracker {
     /// Converts a tracker as the API server sends it.
@@ -86,22 +96,24 @@ impl CachedTracker {
             false => decoded_bytes(json_bytes),
         };
         let memory = budget.try_share(namespace, (OBJECT_BYTES + texts) as u64 + entries);
-        if memory.is_none() {
-            object.spec.managed_resources = Vec::new();
-            object.spec.compression.data = String::new();
-            OMITTED.clone_into(&mut object.spec.compression.type_);
-        }
         Self {
-            object: Arc::new(object),
+            meta: ObjectMeta {
+                name: object.metadata.name.clone(),
+                uid: object.metadata.uid.clone(),
+                resource_version: object.metadata.resource_version.clone(),
+                labels: object.metadata.labels.clone(),
+                deletion_timestamp: object.metadata.deletion_timestamp.clone(),
+                ..ObjectMeta::default()
+            },
             decoded_bytes: decoded_bytes(json_bytes),
-            memory: memory.map(Arc::new),
+            object: memory.map(|memory| (Arc::new(object), Arc::new(memory))),
         }
     }
 
     /// Returns the tracker, unless its entries are left out.
     #[must_use]
     pub fn whole(&self) -> Option<&Arc<ResourceTracker>> {
-        self.memory.is_some().then_some(&self.object)
+        self.object.as_ref().map(|(object, _)| object)
     }
 
     /// Returns the memory that decoding takes.
@@ -155,14 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn entries_beyond_the_share_of_a_namespace_are_left_out_and_never_seem_to_be_none() {
+    fn trackers_beyond_the_share_of_a_namespace_are_left_out() {
         let budget = Budget::new("test", 256 << 10);
         let mut held = Vec::new();
         loop {
             held.push(CachedTracker::new(tracker("greedy", 32 << 10), &budget));
             assert!(held.len() < 20);
             if let Some(last) = held.last().filter(|last| last.whole().is_none()) {
-                assert!(Tracker::decode(Arc::clone(&last.object)).is_err());
                 assert!(last.decoded_bytes() > 32 << 10);
                 break;
             }

@@ -13,7 +13,7 @@ const FIRST_DELAY: Duration = Duration::from_secs(30);
 /// Objects that are remembered. When there are more, the half that was restored longest ago is forgotten.
 const MAX_OBJECTS: usize = 10_000;
 
-/// Restores of objects by state-keep, by UID.
+/// Restores of objects by state-keep, by the text of their ids.
 #[derive(Debug)]
 pub struct Fights {
     /// Longest time between two restores.
@@ -49,12 +49,12 @@ impl Fights {
     }
 
     /// Decides about restoring an object at `now`, and counts it if it may be restored.
-    pub fn restore(&mut self, uid: &str, now: Timestamp) -> Restore {
-        if self.objects.len() >= MAX_OBJECTS && !self.objects.contains_key(uid) {
+    pub fn restore(&mut self, object: &str, now: Timestamp) -> Restore {
+        if self.objects.len() >= MAX_OBJECTS && !self.objects.contains_key(object) {
             self.forget_oldest();
         }
         let max_delay = self.max_delay;
-        let object = self.objects.entry(uid.to_owned()).or_default();
+        let object = self.objects.entry(object.to_owned()).or_default();
         let last = object.restores.back().copied();
         let quiet = last.map_or(Duration::ZERO, |last| elapsed(last, now));
         if object.delay.is_some_and(|delay| quiet > delay + WINDOW) {
@@ -90,9 +90,13 @@ impl Fights {
     }
 
     /// Takes back a restore that failed: nothing has undone it.
-    pub fn take_back(&mut self, uid: &str) {
-        if let Some(object) = self.objects.get_mut(uid) {
+    pub fn take_back(&mut self, object: &str) {
+        if let Some(object) = self.objects.get_mut(object) {
             object.restores.pop_back();
+            // The restore has doubled it.
+            object.delay = object
+                .delay
+                .map(|delay| (delay / 2).max(FIRST_DELAY.min(self.max_delay)));
         }
     }
 

@@ -67,21 +67,22 @@ impl Pass<'_> {
     /// Returns the policies and components by which an Application is deleted. If its policies are invalid, those of its
     /// revision decide: they may keep objects.
     fn policies_of_deletion(&self) -> Result<(Policies, Vec<Component>), Stop> {
-        let latest = self.latest_revision()?;
-        let deployed = latest.map(|latest| latest.contents.application.spec.clone());
-        let release = self.app.annotations().contains_key(labels::PUBLISH_VERSION);
-        let candidates = match release {
-            true => [deployed, Some(self.app.spec.clone())],
-            false => [Some(self.app.spec.clone()), deployed],
-        };
-        let mut error = None;
-        for spec in candidates.into_iter().flatten() {
-            match Policies::parse(&spec.policies, false) {
-                Ok(policies) => return Ok((policies, spec.components)),
-                Err(cause) => error = error.or(Some(cause)),
+        let is_release = self.app.annotations().contains_key(labels::PUBLISH_VERSION);
+        let declared = Policies::parse(&self.app.spec.policies, false);
+        // A revision that can't be read must not keep an Application whose own policies are valid.
+        if !is_release && let Ok(policies) = declared {
+            return Ok((policies, self.app.spec.components.clone()));
+        }
+        if let Some(latest) = self.latest_revision()? {
+            let spec = &latest.contents.application.spec;
+            if let Ok(policies) = Policies::parse(&spec.policies, false) {
+                return Ok((policies, spec.components.clone()));
             }
         }
-        let cause = error.map(|error| error.to_string()).unwrap_or_default();
+        let cause = match declared {
+            Ok(policies) => return Ok((policies, self.app.spec.components.clone())),
+            Err(cause) => cause,
+        };
         let message = format!("failed to parsePolicies: {cause}; fix the policies, which decide about objects to keep");
         Err(Failure::synced("FailedGC", message).into())
     }

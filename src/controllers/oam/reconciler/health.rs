@@ -51,6 +51,8 @@ impl Pass<'_> {
             };
             services.push(service);
         }
+        let is_component = |name: &str| parsed.components.iter().any(|one| one.component.name == name);
+        self.reconciler.memories.retain_components(self.name, is_component);
         let before = self.app.status.as_ref().map(|status| status.services.as_slice());
         self.status.services = in_known_order(services, before.unwrap_or_default());
         self.set_phase(parsed);

@@ -20,6 +20,21 @@ const WARNING_INTERVAL: Duration = Duration::from_mins(10);
 /// Memory of an entry besides its texts.
 const ENTRY_BYTES: usize = 256;
 
+/// Memory that a pass takes for revisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodedBytes {
+    /// For the latest one.
+    pub latest: u64,
+    /// For others, as far as the last pass lacked it.
+    pub missing: u64,
+}
+
+impl DecodedBytes {
+    pub const fn all(self) -> u64 {
+        self.latest.saturating_add(self.missing)
+    }
+}
+
 /// The memories of all Applications. Each namespace has a share of the budget. What exceeds it is computed or read again
 /// in the next pass.
 pub struct Memories {
@@ -39,6 +54,10 @@ pub struct Memory {
     pub restarted: Option<i64>,
     /// Values of the workflow as stored.
     pub values: Option<super::values::Stored>,
+    /// True if `values` were forgotten: counters that are kept in memory at other times are then stored.
+    pub stores_counters: bool,
+    /// Memory that the last pass lacked for revisions.
+    pub missing_bytes: u64,
     warnings: HashMap<String, (String, Instant)>,
     /// Memory of all that can be forgotten.
     reserved: Option<Reservation>,
@@ -64,26 +83,14 @@ impl Memory {
         });
         let values = self.values.as_ref().map_or(0, super::values::Stored::bytes);
         let revision = self.revision.as_ref().map_or(0, |revision| revision.packed_bytes());
-        (health.sum::<usize>() + values) as u64 + revision
+        health.sum::<usize>() as u64 + values + revision
     }
 
-    /// Reserves what the Application takes now, or forgets it.
-    fn settle(&mut self, budget: &Budget, namespace: &str) {
-        let bytes = self.bytes();
-        if self
-            .reserved
-            .as_ref()
-            .is_some_and(|reserved| reserved.amount() == bytes)
-        {
-            return;
-        }
-        self.reserved = None;
-        self.reserved = budget.try_share(namespace, bytes);
-        if self.reserved.is_none() {
-            self.health = HashMap::new();
-            self.revision = None;
-            self.values = None;
-        }
+    fn forget(&mut self) {
+        self.health = HashMap::new();
+        self.revision = None;
+        self.values = None;
+        self.stores_counters = true;
     }
 
     /// Forgets warnings after a success, so that the next failure is published at once.
@@ -104,19 +111,42 @@ impl Memories {
         }
     }
 
-    /// Returns the memory of a remembered revision while it is decoded.
-    pub fn decoded_bytes(&self, application: &NamespacedName) -> u64 {
+    /// Returns the memory of revisions while they are decoded.
+    pub fn decoded_bytes(&self, application: &NamespacedName) -> DecodedBytes {
         let memory = self.applications.lock().get(application).cloned();
-        let revision = memory.and_then(|memory| memory.lock().revision.clone());
-        revision.map_or(0, |revision| revision.unpacked_bytes())
+        let (revision, missing) = memory.map_or((None, 0), |memory| {
+            let memory = memory.lock();
+            (memory.revision.clone(), memory.missing_bytes)
+        });
+        DecodedBytes {
+            latest: revision.map_or(0, |revision| revision.unpacked_bytes()),
+            missing,
+        }
     }
 
-    /// Reserves what a pass has remembered, or forgets it if the namespace has no share left.
+    /// Reserves what a pass has remembered. If the namespace has no share left, its oldest renderings are forgotten, and
+    /// if that is not enough, what the pass has remembered.
     pub fn settle(&self, application: &NamespacedName) {
         let memory = self.applications.lock().get(application).cloned();
-        if let Some(memory) = memory {
-            memory.lock().settle(&self.budget, &application.namespace);
+        let Some(memory) = memory else { return };
+        let mut memory = memory.lock();
+        let bytes = memory.bytes();
+        if memory.reserved.as_ref().map(Reservation::amount) == Some(bytes) {
+            return;
         }
+        memory.reserved = None;
+        let mut rendered = self.rendered.lock();
+        memory.reserved = rendered.reserve(&self.budget, &application.namespace, bytes);
+        if memory.reserved.is_none() {
+            memory.forget();
+        }
+    }
+
+    /// Forgets components that an Application no longer has. Names may be followed by `/` and a part.
+    pub fn retain_components(&self, application: &NamespacedName, is_kept: impl Fn(&str) -> bool) {
+        let is_kept = |name: &str| is_kept(name.split_once('/').map_or(name, |(component, _)| component));
+        self.of(application).lock().health.retain(|name, _| is_kept(name));
+        self.rendered.lock().retain(application, is_kept);
     }
 
     pub fn of(&self, application: &NamespacedName) -> Arc<Mutex<Memory>> {
@@ -145,10 +175,11 @@ impl Memories {
     }
 }
 
-/// Rendered components. When those of a namespace exceed its share, the half that was used longest ago is forgotten.
+/// Rendered components. When a namespace exceeds its share, the half of them that was used longest ago is forgotten.
 #[derive(Default)]
 struct RenderCache {
-    components: HashMap<NamespacedName, HashMap<String, Entry>>,
+    /// By namespace, then by Application, then by component.
+    namespaces: HashMap<String, HashMap<String, HashMap<String, Entry>>>,
     clock: u64,
 }
 
@@ -162,7 +193,8 @@ struct Entry {
 impl RenderCache {
     fn get(&mut self, application: &NamespacedName, component: &str, key: &CacheKey) -> Option<Arc<Rendered>> {
         self.clock += 1;
-        let entry = self.components.get_mut(application)?.get_mut(component)?;
+        let applications = self.namespaces.get_mut(&application.namespace)?;
+        let entry = applications.get_mut(&application.name)?.get_mut(component)?;
         if entry.key != *key {
             return None;
         }
@@ -180,11 +212,9 @@ impl RenderCache {
     ) {
         self.remove(application, component);
         let bytes = (ENTRY_BYTES + size(rendered)) as u64;
-        let memory = budget.try_share(&application.namespace, bytes).or_else(|| {
-            self.forget_oldest(&application.namespace);
-            budget.try_share(&application.namespace, bytes)
-        });
-        let Some(memory) = memory else { return };
+        let Some(memory) = self.reserve(budget, &application.namespace, bytes) else {
+            return;
+        };
         self.clock += 1;
         let entry = Entry {
             key,
@@ -192,23 +222,55 @@ impl RenderCache {
             used: self.clock,
             _memory: memory,
         };
-        let components = self.components.entry(application.clone()).or_default();
+        let applications = self.namespaces.entry(application.namespace.clone()).or_default();
+        let components = applications.entry(application.name.clone()).or_default();
         components.insert(component.to_owned(), entry);
     }
 
     fn remove(&mut self, application: &NamespacedName, component: &str) {
-        if let Some(components) = self.components.get_mut(application) {
+        let applications = self.namespaces.get_mut(&application.namespace);
+        if let Some(components) = applications.and_then(|it| it.get_mut(&application.name)) {
             components.remove(component);
         }
     }
 
     fn forget(&mut self, application: &NamespacedName) {
-        self.components.remove(application);
+        if let Some(applications) = self.namespaces.get_mut(&application.namespace) {
+            applications.remove(&application.name);
+            if applications.is_empty() {
+                self.namespaces.remove(&application.namespace);
+            }
+        }
+    }
+
+    /// Forgets components that an Application no longer has.
+    fn retain(&mut self, application: &NamespacedName, is_kept: impl Fn(&str) -> bool) {
+        let applications = self.namespaces.get_mut(&application.namespace);
+        if let Some(components) = applications.and_then(|it| it.get_mut(&application.name)) {
+            components.retain(|name, _| is_kept(name));
+        }
+    }
+
+    /// Reserves memory. If there is none, forgets old components: those of the namespace, and then those of the namespace
+    /// that holds most, if that is more.
+    fn reserve(&mut self, budget: &Budget, namespace: &str, bytes: u64) -> Option<Reservation> {
+        if let Some(reserved) = budget.try_share(namespace, bytes) {
+            return Some(reserved);
+        }
+        self.forget_oldest(namespace);
+        if let Some(reserved) = budget.try_share(namespace, bytes) {
+            return Some(reserved);
+        }
+        let larger = budget.larger_holder(namespace, bytes)?;
+        self.forget_oldest(&larger);
+        budget.try_share(namespace, bytes)
     }
 
     fn forget_oldest(&mut self, namespace: &str) {
-        let of_namespace = self.components.iter().filter(|(name, _)| name.namespace == namespace);
-        let entries = of_namespace.flat_map(|(_, components)| components.values());
+        let Some(applications) = self.namespaces.get_mut(namespace) else {
+            return;
+        };
+        let entries = applications.values().flat_map(HashMap::values);
         let mut times: Vec<u64> = entries.map(|entry| entry.used).collect();
         if times.is_empty() {
             return;
@@ -216,10 +278,8 @@ impl RenderCache {
         let middle = times.len() / 2;
         let (_, median, _) = times.select_nth_unstable(middle);
         let median = *median;
-        self.components.retain(|name, components| {
-            if name.namespace == namespace {
-                components.retain(|_, entry| entry.used > median);
-            }
+        applications.retain(|_, components| {
+            components.retain(|_, entry| entry.used > median);
             !components.is_empty()
         });
     }
@@ -302,8 +362,66 @@ mod tests {
         memory.lock().restarted = Some(3);
         memory.lock().health.insert("db".to_owned(), health(3 << 10));
         memories.settle(&app);
-        assert!(memory.lock().health.is_empty());
+        assert!(memory.lock().health.is_empty() && memory.lock().stores_counters);
         assert_eq!((memory.lock().restarted, budget.used()), (Some(3), 0));
+    }
+
+    #[test]
+    fn a_namespace_that_comes_late_takes_from_the_one_that_holds_most() {
+        let memories = Memories::new(Budget::new("test", 64 << 20));
+        let fill = |namespace: &str| {
+            for index in 0..20 {
+                let app = NamespacedName::new(namespace, format!("app-{index}"));
+                memories.remember_rendered(&app, "web", [0; 32], &rendered(1 << 20));
+            }
+        };
+        for namespace in ["a", "b", "c", "d"] {
+            fill(namespace);
+        }
+        let late = NamespacedName::new("late", "shop");
+        memories.remember_rendered(&late, "web", [0; 32], &rendered(1 << 20));
+        assert!(memories.rendered(&late, "web", &[0; 32]).is_some());
+    }
+
+    #[test]
+    fn renderings_are_forgotten_before_what_a_pass_has_remembered() {
+        let memories = Memories::new(Budget::new("test", 4 << 20));
+        let app = NamespacedName::new("team", "shop");
+        for index in 0..20 {
+            memories.remember_rendered(&app, &format!("web-{index}"), [0; 32], &rendered(64 << 10));
+        }
+        let used = memories.budget.used();
+        let health = Health {
+            message: "x".repeat(300 << 10),
+            ..Health::default()
+        };
+        memories
+            .of(&app)
+            .lock()
+            .health
+            .insert("web-19".to_owned(), ([0; 32], health));
+        memories.settle(&app);
+        assert_eq!(memories.of(&app).lock().health.len(), 1);
+        assert!(memories.budget.used() < used);
+    }
+
+    #[test]
+    fn results_of_components_that_are_gone_are_forgotten() {
+        let budget = Budget::new("test", 1 << 20);
+        let memories = Memories::new(budget.clone());
+        let app = NamespacedName::new("team", "shop");
+        for name in ["web", "web/post-dispatch", "db"] {
+            memories.remember_rendered(&app, name, [0; 32], &rendered(10));
+            memories
+                .of(&app)
+                .lock()
+                .health
+                .insert(name.to_owned(), ([0; 32], Health::default()));
+        }
+        memories.retain_components(&app, |name| name == "web");
+        assert_eq!(memories.of(&app).lock().health.len(), 2);
+        assert!(memories.rendered(&app, "db", &[0; 32]).is_none());
+        assert!(memories.rendered(&app, "web/post-dispatch", &[0; 32]).is_some());
     }
 
     #[tokio::test(start_paused = true)]

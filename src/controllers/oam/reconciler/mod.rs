@@ -58,6 +58,10 @@ use record::SMALL_BYTES;
 
 /// Longest wait for the first lists within a pass.
 const CACHE_WAIT: Duration = Duration::from_secs(5);
+/// Longest wait for memory. The worker is needed by Applications that are small.
+const MEMORY_WAIT: Duration = Duration::from_secs(2);
+/// Delay after it.
+const MEMORY_RETRY: Duration = Duration::from_secs(5);
 
 /// The reconciler of Applications.
 pub struct Reconciler {
@@ -92,55 +96,74 @@ impl Reconcile for Reconciler {
             if !matches!(waited, Ok(Some(()))) {
                 return Ok(Action::requeue_after(CACHE_WAIT));
             }
-            let Some(cached) = self.caches.applications.get(&key.name) else {
+            let Some(cached) = self.ours(&key.name) else {
                 self.memories.forget(&key.name);
                 self.objects.unsubscribe(&key.name);
                 return Ok(Action::Done);
             };
-            match cached {
-                Cached::Object(app) if self.is_ours(&*app) => {
-                    let result = self.pass(&key.name, &app).await;
-                    self.memories.settle(&key.name);
-                    result
-                }
-                // An invalid one has been logged.
-                Cached::Object(_) | Cached::Invalid { .. } => {
-                    self.objects.unsubscribe(&key.name);
-                    Ok(Action::Done)
-                }
-            }
+            let result = self.pass(&key.name, &cached).await;
+            self.memories.settle(&key.name);
+            result
         }
         .boxed()
     }
 }
 
 impl Reconciler {
+    /// Returns an Application that this controller reconciles. An invalid one has been logged.
+    fn ours(&self, name: &NamespacedName) -> Option<Arc<CachedApplication>> {
+        let cached = self.caches.applications.get(name)?;
+        cached.object().filter(|app| self.is_ours(&***app)).cloned()
+    }
+
     /// Runs a pass, once there is memory for what it decodes.
     async fn pass(&self, name: &NamespacedName, cached: &CachedApplication) -> Result<Action, ReconcileError> {
         let trackers = self.caches.trackers_of(name);
         let trackers = trackers.iter().filter_map(Cached::object);
         let trackers: u64 = trackers.map(|tracker| tracker.decoded_bytes()).sum();
-        let bytes = cached.decoded_bytes() + trackers + self.memories.decoded_bytes(name);
+        let revisions = self.memories.decoded_bytes(name);
+        let bytes = cached.decoded_bytes() + trackers + revisions.all();
         let mut memory = None;
         if bytes > SMALL_BYTES {
-            let reserved = self.budgets.memory(&name.namespace, bytes);
+            let reserved = self.budgets.memory.reserve(&name.namespace, bytes, MEMORY_WAIT);
             match self.stopping.run_until_cancelled(reserved).await {
                 Some(Ok(reserved)) => memory = Some(reserved),
-                Some(Err(error)) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
+                Some(Err(_)) => {
+                    tracing::debug!(application = %name, bytes, "waiting for memory (--memory-budget)");
+                    return Ok(Action::requeue_after(MEMORY_RETRY));
+                }
                 None => return Ok(Action::requeue_after(CACHE_WAIT)),
             }
         }
+        // It may have changed, or been paused, meanwhile.
+        let Some(cached) = self.ours(name) else {
+            return Ok(Action::requeue_after(Duration::ZERO));
+        };
         let app = match cached.unpack() {
             Ok(Some(app)) => app,
             // Left out.
-            Ok(None) => match call(self.applications(&name.namespace).get_opt(&name.name)).await {
-                Ok(Some(app)) => app,
-                Ok(None) => return Ok(Action::requeue_after(CACHE_WAIT)),
+            Ok(None) => match self.read_application(name).await {
+                Ok(Some(app)) if self.is_ours(&app) => app,
+                // The cache is behind.
+                Ok(_) => return Ok(Action::requeue_after(CACHE_WAIT)),
                 Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
             },
             Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
         };
-        Pass::new(self, name, app, memory).run().await
+        Pass::new(self, name, app, memory, revisions.missing).run().await
+    }
+
+    /// Reads an Application, decoded as leniently as those in the cache.
+    async fn read_application(&self, name: &NamespacedName) -> Result<Option<Application>, ApiError> {
+        let api: Api<Guarded<Application>> = Api::namespaced(self.client.clone(), &name.namespace);
+        match call(api.get_opt(&name.name)).await? {
+            Some(read) => read
+                .0
+                .0
+                .map(Some)
+                .map_err(|error| ApiError::unavailable(error.to_string())),
+            None => Ok(None),
+        }
     }
 
     fn applications(&self, namespace: &str) -> Api<Application> {

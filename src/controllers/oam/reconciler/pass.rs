@@ -53,6 +53,8 @@ pub(super) struct Pass<'a> {
     pub(super) latest: Result<Option<Arc<Packed>>, Failure>,
     /// Memory of what is decoded.
     pub(super) decoded: Vec<Reservation>,
+    /// The part of it that is left for revisions besides the latest.
+    pub(super) spare_bytes: u64,
     pub(super) memory: Arc<Mutex<Memory>>,
     pub(super) events: Vec<Event>,
     /// Objects as written in this pass.
@@ -79,6 +81,8 @@ pub(super) enum Stop {
     Stale,
     /// The Application is left as it is.
     Unsupported(Vec<Unsupported>),
+    /// A pass that holds memory never waits for more: the next one reserves these bytes at once.
+    NeedsMemory(u64),
 }
 
 impl From<Failure> for Stop {
@@ -93,6 +97,7 @@ impl<'a> Pass<'a> {
         name: &'a NamespacedName,
         app: Application,
         memory: Option<Reservation>,
+        spare_bytes: u64,
     ) -> Self {
         // The API server stores whole seconds.
         let now = Timestamp::now();
@@ -104,6 +109,7 @@ impl<'a> Pass<'a> {
             inventory: Inventory::default(),
             latest: Ok(None),
             decoded: memory.into_iter().collect(),
+            spare_bytes,
             memory: reconciler.memories.of(name),
             events: Vec::new(),
             written: HashMap::new(),
@@ -126,13 +132,18 @@ impl<'a> Pass<'a> {
             Err(Stop::Failed(_)) => "error",
             Err(Stop::Stale) => "conflict",
             Err(Stop::Unsupported(_)) => "unsupported",
+            Err(Stop::NeedsMemory(_)) => "memory",
         });
+        self.memory.lock().missing_bytes = match &result {
+            Err(Stop::NeedsMemory(bytes)) => *bytes,
+            _ => 0,
+        };
         let failure = match result {
             Ok(End::Gone) => {
                 self.publish_events().await;
                 return Ok(Action::Done);
             }
-            Err(Stop::Stale) => return Ok(Action::requeue_after(STALE_RETRY)),
+            Err(Stop::Stale | Stop::NeedsMemory(_)) => return Ok(Action::requeue_after(STALE_RETRY)),
             Ok(End::Waiting) => None,
             Err(Stop::Unsupported(found)) => {
                 self.refuse(&found);

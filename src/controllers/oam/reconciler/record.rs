@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::PostParams;
+use kube::core::DeserializeGuard;
 use kube::{Api, ResourceExt};
 
 use super::conditions::Failure;
 use super::pass::{Pass, Stop};
 use super::revision::Current;
+use crate::api::Guarded;
 use crate::api::oam::{ManagedResource, ResourceTracker, labels};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::cache::CachedTracker;
@@ -38,7 +40,11 @@ impl Pass<'_> {
             trackers.push(Tracker::decode(tracker).map_err(failed)?);
         }
         self.inventory = Inventory::of(&self.identity(), trackers).map_err(failed)?;
-        self.latest = self.read_latest().await;
+        self.latest = match self.read_latest().await {
+            Ok(latest) => Ok(latest),
+            Err(Stop::Failed(failure)) => Err(failure),
+            Err(stop) => return Err(stop),
+        };
         Ok(())
     }
 
@@ -46,11 +52,16 @@ impl Pass<'_> {
         if let Some(whole) = cached.whole() {
             return Ok(Arc::clone(whole));
         }
-        match call(self.trackers().get_opt(&cached.name_any())).await {
-            Ok(Some(tracker)) => Ok(Arc::new(tracker)),
+        // Decoded as leniently as those in the cache.
+        let trackers: Api<Guarded<ResourceTracker>> = Api::all(self.reconciler.client.clone());
+        let failed = |error: String| Failure::synced("FailedGC", error).into();
+        match call(trackers.get_opt(&cached.name_any())).await {
+            Ok(Some(Guarded(DeserializeGuard(tracker)))) => {
+                tracker.map(Arc::new).map_err(|error| failed(error.to_string()))
+            }
             // The cache is behind.
             Ok(None) => Err(Stop::Stale),
-            Err(error) => Err(Failure::synced("FailedGC", error.to_string()).into()),
+            Err(error) => Err(failed(error.to_string())),
         }
     }
 

@@ -18,8 +18,8 @@ use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Definitions, Parsed, parse, strict_violations};
 use crate::controllers::oam::render::release::Release;
 use crate::controllers::oam::revisions::{
-    Candidate, Packed, Recorded, RevisionError, can_match, compress, expand, hash, is_release_of, is_same,
-    is_unchanged, metadata, names, next, recorded_application, refreshed,
+    Candidate, Packed, Recorded, RevisionError, can_match, compress, expand, hash, is_record_of, is_release_of,
+    is_same, is_unchanged, metadata, names, next, recorded_application, refreshed,
 };
 use crate::runtime::kube_client::call;
 use crate::runtime::watch::Cached;
@@ -54,7 +54,7 @@ impl Current {
 
 impl Pass<'_> {
     /// Reads the revision that the status names, unless an earlier pass has. It may be newer than the cache.
-    pub(super) async fn read_latest(&mut self) -> Result<Option<Arc<Packed>>, Failure> {
+    pub(super) async fn read_latest(&mut self) -> Result<Option<Arc<Packed>>, Stop> {
         let latest = self.status.latest_revision.as_ref();
         let Some(latest) = latest.filter(|latest| names::is_revision_of(&self.name.name, &latest.name)) else {
             return Ok(None);
@@ -100,29 +100,24 @@ impl Pass<'_> {
     }
 
     /// Reads a revision other than the latest one.
-    async fn older_revision(&self, name: &str) -> Result<Option<(Revision, Option<Reservation>)>, Failure> {
+    async fn older_revision(&mut self, name: &str) -> Result<Option<Revision>, Stop> {
         let Some(packed) = self.read(name).await? else {
             return Ok(None);
         };
         let memory = self.memory_for(&packed)?;
-        Ok(Some((unpack(&packed)?, memory)))
+        self.decoded.extend(memory);
+        Ok(Some(unpack(&packed)?))
     }
 
-    /// Reserves memory for a revision, without waiting: a pass that holds some never waits for more.
-    fn memory_for(&self, packed: &Packed) -> Result<Option<Reservation>, Failure> {
+    /// Reserves memory for a revision without waiting, unless the pass has reserved it before.
+    fn memory_for(&self, packed: &Packed) -> Result<Option<Reservation>, Stop> {
         let bytes = packed.unpacked_bytes();
-        if bytes <= SMALL_BYTES {
+        if bytes <= SMALL_BYTES || bytes <= self.spare_bytes {
             return Ok(None);
         }
         let memory = &self.reconciler.budgets.memory;
         let memory = memory.try_reserve_more(&self.name.namespace, bytes);
-        let refused = || {
-            failed(format!(
-                "no memory available for applicationrevision {}, retrying",
-                packed.name
-            ))
-        };
-        memory.ok_or_else(refused).map(Some)
+        memory.ok_or(Stop::NeedsMemory(bytes)).map(Some)
     }
 
     /// Returns a revision as it was written, and remembers it for the next pass.
@@ -181,7 +176,7 @@ impl Pass<'_> {
                 let definitions = Definitions::live(&self.reconciler.definitions, namespace, shared, auto_update);
                 match (parse(&self.app, &definitions), latest) {
                     // What runs is kept, although a definition was deleted since.
-                    (Err(_), Some(latest)) if self.is_revision_of_now(latest) => {
+                    (Err(_), Some(latest)) if is_record_of(&latest.object, &latest.contents, &self.app) => {
                         let name = latest.object.name_any();
                         parse(&self.app, &definitions.recorded_first(&name, &latest.contents))
                     }
@@ -197,13 +192,6 @@ impl Pass<'_> {
             }
         }
         Ok(parsed)
-    }
-
-    /// Returns true if a revision records the Application as it is declared now.
-    fn is_revision_of_now(&self, revision: &Revision) -> bool {
-        let version = |annotations: &BTreeMap<String, String>| annotations.get(labels::PUBLISH_VERSION).cloned();
-        revision.contents.application.spec == self.app.spec
-            && version(revision.object.annotations()) == version(self.app.annotations())
     }
 
     /// Makes the revision of what is declared now current. Returns it with the Application as parsed from it.
@@ -267,9 +255,7 @@ impl Pass<'_> {
         let cached = self.reconciler.caches.revisions.get(&name_in_namespace);
         let revision = match cached.as_ref().and_then(Cached::object) {
             Some(existing) if self.owns(existing.owner_references()) => {
-                let (revision, memory) = self.older_revision(&name).await?.ok_or(Stop::Stale)?;
-                self.decoded.extend(memory);
-                revision
+                self.older_revision(&name).await?.ok_or(Stop::Stale)?
             }
             Some(_) => return Err(taken(&name).into()),
             None => self.create_revision(&name, &hash, contents).await?,
@@ -287,11 +273,7 @@ impl Pass<'_> {
     }
 
     /// Returns name and number of the revision that becomes current.
-    async fn next_revision(
-        &self,
-        latest: Option<&Revision>,
-        candidate: &Candidate<'_>,
-    ) -> Result<(String, i64), Failure> {
+    async fn next_revision(&self, latest: Option<&Revision>, candidate: &Candidate<'_>) -> Result<(String, i64), Stop> {
         let others = self.reconciler.caches.revisions_of(self.name);
         let others = others
             .into_iter()

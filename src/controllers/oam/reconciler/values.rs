@@ -13,11 +13,9 @@ use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
 use crate::api::oam::Application;
 use crate::controllers::FIELD_MANAGER;
+use crate::controllers::oam::PARSED_RATIO;
 use crate::controllers::oam::workflow::{InvalidStore, Store};
 use crate::runtime::kube_client::call;
-
-/// Maximum memory of parsed values, in relation to their text.
-const PARSED: usize = 16;
 
 /// The data of the ConfigMap as last read or written.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,9 +28,9 @@ pub struct Stored {
 
 impl Stored {
     /// Returns the memory that it takes, with the parsed values.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> u64 {
         let texts = self.data.iter().map(|(name, text)| name.len() + text.len());
-        PARSED * texts.sum::<usize>()
+        PARSED_RATIO * texts.sum::<usize>() as u64
     }
 }
 
@@ -84,7 +82,10 @@ impl Pass<'_> {
 
     /// Stores the values, if they have changed. Creates the ConfigMap in the first turn.
     pub(super) async fn store_values(&mut self, store: &Store) -> Result<(), Stop> {
-        let data = store.to_data();
+        let data = match self.memory.lock().stores_counters {
+            true => store.to_data_with_counters(),
+            false => store.to_data(),
+        };
         let known = self.memory.lock().values.clone();
         // One that was not read is that of another object, or gone.
         let is_known = |name: &String| known.as_ref().is_some_and(|known| known.name == *name);

@@ -17,5 +17,5 @@ pub use encoding::{RevisionError, compress, expand};
 pub use hash::{hash, hash_of_json};
 pub use packed::Packed;
 pub use record::{metadata, refreshed};
-pub use release::{is_release_of, recorded_application};
+pub use release::{is_record_of, is_release_of, recorded_application};
 pub use retention::{expendable, in_use};

@@ -9,11 +9,10 @@ use super::encoding::{MAX_EXPANDED_BYTES, RevisionError, expand};
 use crate::api::Metadata;
 use crate::api::oam::compression::{Compressed, Format};
 use crate::api::oam::{ApplicationRevision, ApplicationRevisionSpec};
+use crate::controllers::oam::PARSED_RATIO;
 
 /// Maximum size of a revision as text. The API server stores objects of up to 1.5 MiB.
 const MAX_TEXT_BYTES: usize = 16 << 20;
-/// Maximum memory of parsed contents, in relation to their JSON.
-const PARSED: u64 = 16;
 
 /// A revision as compressed text. Parsed, it takes many times as much memory.
 #[derive(Debug)]
@@ -97,7 +96,7 @@ impl Packed {
     /// Returns the memory that [`Self::unpack`] takes at most.
     #[must_use]
     pub fn unpacked_bytes(&self) -> u64 {
-        PARSED * self.bytes
+        PARSED_RATIO * self.bytes
     }
 
     /// Returns the revision without its contents, and its expanded contents.

@@ -1,5 +1,7 @@
 //! Published versions: frozen releases, which are deployed from their revision alone.
 
+use std::collections::BTreeMap;
+
 use kube::ResourceExt;
 
 use crate::api::oam::{Application, ApplicationRevision, ApplicationRevisionSpec, labels};
@@ -9,6 +11,18 @@ use crate::api::oam::{Application, ApplicationRevision, ApplicationRevisionSpec,
 pub fn is_release_of(revision: &ApplicationRevision, application: &Application) -> bool {
     let version = application.annotations().get(labels::PUBLISH_VERSION);
     version.is_some() && version == revision.annotations().get(labels::PUBLISH_VERSION)
+}
+
+/// Returns true if a revision records the application as it is declared.
+#[must_use]
+pub fn is_record_of(
+    revision: &ApplicationRevision,
+    contents: &ApplicationRevisionSpec,
+    application: &Application,
+) -> bool {
+    let version = |annotations: &BTreeMap<String, String>| annotations.get(labels::PUBLISH_VERSION).cloned();
+    contents.application.spec == application.spec
+        && version(revision.annotations()) == version(application.annotations())
 }
 
 /// Returns the application that a revision records. `contents` are the expanded contents of the revision.

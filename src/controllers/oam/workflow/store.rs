@@ -94,9 +94,19 @@ impl Store {
         }
     }
 
-    /// Encodes the data of the ConfigMap.
+    /// Encodes the data of the ConfigMap, without counters that are small.
     #[must_use]
     pub fn to_data(&self) -> BTreeMap<String, String> {
+        self.encode(StepAttempts::is_worth_storing)
+    }
+
+    /// Encodes the data of the ConfigMap with all counters, for a process that can't keep them in memory.
+    #[must_use]
+    pub fn to_data_with_counters(&self) -> BTreeMap<String, String> {
+        self.encode(|_| true)
+    }
+
+    fn encode(&self, is_stored: fn(&StepAttempts) -> bool) -> BTreeMap<String, String> {
         let lines = self
             .values
             .iter()
@@ -106,7 +116,7 @@ impl Store {
         let values = if values.is_empty() { "\n".to_owned() } else { values };
         let mut data = BTreeMap::from([(VALUES.to_owned(), values)]);
         let mut attempts = self.attempts.clone();
-        attempts.steps.retain(|_, step| step.is_worth_storing());
+        attempts.steps.retain(|_, step| is_stored(step));
         if !attempts.steps.is_empty()
             && let Ok(text) = serde_json::to_string(&attempts)
         {
