@@ -12,6 +12,7 @@ use crate::controllers::oam::parse::{Parsed, ParsedComponent};
 use crate::controllers::oam::render::cache_key::CacheKey;
 use crate::controllers::oam::render::component::Rendered;
 use crate::controllers::oam::render::evaluate::{Cause, Error, NamespaceEvaluator};
+use crate::controllers::oam::render::place::Place;
 use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject, Settings};
 use crate::cue;
 
@@ -47,6 +48,39 @@ impl From<Error<cue::Error>> for RenderError {
     }
 }
 
+/// A component in a place where it is deployed.
+#[derive(Clone, Debug)]
+pub(super) struct Placed {
+    pub(super) component: ParsedComponent,
+    pub(super) place: Place,
+}
+
+impl Placed {
+    pub(super) fn of(component: ParsedComponent) -> Self {
+        Self {
+            component,
+            place: Place::default(),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.component.component.name
+    }
+
+    /// Returns the name under which results are remembered. It begins with that of the component.
+    pub(super) fn memory_name(&self) -> String {
+        let Place {
+            cluster,
+            namespace,
+            replica_key,
+        } = &self.place;
+        match self.place.is_default() {
+            true => self.name().to_owned(),
+            false => format!("{}/{cluster}/{namespace}/{replica_key}", self.name()),
+        }
+    }
+}
+
 impl Pass<'_> {
     pub(super) fn evaluator(&self) -> NamespaceEvaluator<'_> {
         NamespaceEvaluator {
@@ -68,14 +102,14 @@ impl Pass<'_> {
         &self,
         current: &Current,
         parsed: &Parsed,
-        component: &ParsedComponent,
+        placed: &Placed,
     ) -> Result<ComponentObjects, RenderError> {
         let _timer = self.reconciler.metrics.time(PassStage::Render);
-        let prepared = current.release.component(parsed, component);
+        let prepared = current.release.component(parsed, &placed.component, &placed.place);
         let key = prepared.key();
         let evaluator = self.evaluator();
         let render = prepared.render(&evaluator);
-        let rendered = self.remembered(&component.component.name, key, render).await?;
+        let rendered = self.remembered(&placed.memory_name(), key, render).await?;
         Ok(prepared.objects(key, rendered))
     }
 
@@ -83,11 +117,11 @@ impl Pass<'_> {
     pub(super) async fn render_post_traits(
         &self,
         current: &Current,
-        component: &ParsedComponent,
+        placed: &Placed,
         objects: &ComponentObjects,
         live: &Map<String, Value>,
     ) -> Result<Vec<ReleaseObject>, RenderError> {
-        let release = &current.release;
+        let (release, component) = (&current.release, &placed.component);
         let key = release.post_dispatch_key(component, objects, live);
         let evaluator = self.evaluator();
         let render = async {
@@ -97,7 +131,7 @@ impl Pass<'_> {
                 outputs: outputs.await?,
             })
         };
-        let name = format!("{}/post-dispatch", component.component.name);
+        let name = format!("{}/post-dispatch", placed.memory_name());
         let rendered = self.remembered(&name, key, render).await?;
         Ok(release.post_dispatch_objects(component, objects, &rendered.outputs))
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::components::RenderError;
+use super::components::{Placed, RenderError};
 use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
 use super::revision::Current;
@@ -29,29 +29,27 @@ impl Pass<'_> {
     /// Computes the health of all components, and the phase that follows from it.
     pub(super) async fn set_health(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
         let mut services = Vec::new();
-        for component in &parsed.components {
-            let with_inputs = self.with_stored_inputs(component).await?;
-            let objects = self.render(current, parsed, &with_inputs).await;
+        let all = self.placed(parsed).await?;
+        for placed in &all {
+            let objects = self.render(current, parsed, placed).await;
             let service = match objects {
                 Ok(objects) => {
                     self.declare(&objects).await;
-                    let service = self.service(&with_inputs, &objects, PostTraits::Unknown).await;
+                    let service = self.service(placed, &objects, PostTraits::Unknown).await;
                     service.map_err(|error| evaluator_failure(&error))?
                 }
                 Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error).into()),
                 Err(RenderError::Template { message, .. }) => {
                     self.declared = None;
                     ServiceStatus {
-                        name: component.component.name.clone(),
-                        namespace: self.name.namespace.clone(),
                         message: crate::text::sanitize(&message),
-                        ..ServiceStatus::default()
+                        ..self.service_of(placed)
                     }
                 }
             };
             services.push(service);
         }
-        let is_component = |name: &str| parsed.components.iter().any(|one| one.component.name == name);
+        let is_component = |name: &str| all.iter().any(|placed| placed.name() == name);
         self.reconciler.memories.retain_components(self.name, is_component);
         let before = self.app.status.as_ref().map(|status| status.services.as_slice());
         self.status.services = in_known_order(services, before.unwrap_or_default());
@@ -74,8 +72,8 @@ impl Pass<'_> {
 
     /// Replaces the status of one component.
     pub(super) fn set_service(&mut self, service: ServiceStatus) {
-        let known = self.status.services.iter_mut().find(|known| known.name == service.name);
-        match known {
+        let mut services = self.status.services.iter_mut();
+        match services.find(|known| identity(known) == identity(&service)) {
             Some(known) => *known = service,
             None => self.status.services.push(service),
         }
@@ -84,10 +82,11 @@ impl Pass<'_> {
     /// Computes the health of a component from its live objects.
     pub(super) async fn service(
         &self,
-        component: &ParsedComponent,
+        placed: &Placed,
         objects: &ComponentObjects,
         post_traits: PostTraits,
     ) -> Result<ServiceStatus, cue::Error> {
+        let component = &placed.component;
         let live = self.live_context(objects).await;
         let is_applied = objects.objects.iter().any(|object| object.trait_.is_empty());
         let (kind, name) = kind_and_name(&objects.workload);
@@ -101,15 +100,14 @@ impl Pass<'_> {
             (Some(_), _) => {
                 let properties = component.component.properties.as_ref();
                 let templates = component.definition.status_templates();
-                self.health("", component, templates, properties, objects, &live)
-                    .await?
+                self.health("", placed, templates, properties, objects, &live).await?
             }
         };
         let post_traits = match workload.is_healthy {
             true => post_traits,
             false => PostTraits::Pending,
         };
-        let traits = self.trait_statuses(component, objects, &live, post_traits).await?;
+        let traits = self.trait_statuses(placed, objects, &live, post_traits).await?;
         let is_healthy = workload.is_healthy && traits.iter().all(|one| one.healthy || one.pending);
         let of_trait = || {
             traits
@@ -122,27 +120,47 @@ impl Pass<'_> {
             false => workload.message,
         };
         Ok(ServiceStatus {
-            name: component.component.name.clone(),
-            namespace: self.name.namespace.clone(),
             workload_definition: Some(workload_kind(component, &objects.workload)),
             healthy: is_healthy,
             workload_healthy: workload.is_healthy,
             details: workload.details,
             message,
             traits,
-            ..ServiceStatus::default()
+            ..self.service_of(placed)
         })
+    }
+
+    /// Returns true if the status shows a healthy workload.
+    pub(super) fn is_workload_healthy(&self, placed: &Placed) -> bool {
+        let own = self.service_of(placed);
+        let mut services = self.status.services.iter();
+        let service = services.find(|service| identity(service) == identity(&own));
+        service.is_some_and(|service| service.workload_healthy)
+    }
+
+    /// Returns a status that says where a component is.
+    fn service_of(&self, placed: &Placed) -> ServiceStatus {
+        let place = &placed.place;
+        ServiceStatus {
+            name: placed.name().to_owned(),
+            namespace: match place.namespace.is_empty() {
+                true => self.name.namespace.clone(),
+                false => place.namespace.clone(),
+            },
+            cluster: place.cluster.clone(),
+            ..ServiceStatus::default()
+        }
     }
 
     async fn trait_statuses(
         &self,
-        component: &ParsedComponent,
+        placed: &Placed,
         objects: &ComponentObjects,
         live: &Map<String, Value>,
         post_traits: PostTraits,
     ) -> Result<Vec<TraitStatus>, cue::Error> {
         let mut statuses = Vec::new();
-        for (index, one) in component.traits.iter().enumerate() {
+        for (index, one) in placed.component.traits.iter().enumerate() {
             let is_post = self.template_settings().is_post_dispatch(one);
             if is_post && post_traits == PostTraits::Unknown {
                 continue;
@@ -158,9 +176,7 @@ impl Pass<'_> {
             }
             let (templates, properties) = (one.definition.status_templates(), one.trait_.properties.as_ref());
             let part = format!("{index}/{}", one.type_label);
-            let health = self
-                .health(&part, component, templates, properties, objects, live)
-                .await?;
+            let health = self.health(&part, placed, templates, properties, objects, live).await?;
             statuses.push(TraitStatus {
                 type_: one.trait_.type_.clone(),
                 healthy: health.is_healthy,
@@ -176,7 +192,7 @@ impl Pass<'_> {
     async fn health(
         &self,
         part: &str,
-        component: &ParsedComponent,
+        placed: &Placed,
         templates: Option<&StatusTemplates>,
         properties: Option<&Value>,
         objects: &ComponentObjects,
@@ -205,7 +221,7 @@ impl Pass<'_> {
             &context,
             live.get("output").into_iter().chain(outputs),
         );
-        let name = format!("{}/{part}", component.component.name);
+        let name = format!("{}/{part}", placed.memory_name());
         let known = self.memory.lock().health.get(&name).cloned();
         if let Some((_, health)) = known.filter(|(known, _)| *known == key) {
             return Ok(health);
@@ -235,9 +251,8 @@ impl Pass<'_> {
 
     /// Finds the objects that all components consist of.
     pub(super) async fn declare_all(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
-        for component in &parsed.components {
-            let component = self.with_stored_inputs(component).await?;
-            match self.render(current, parsed, &component).await {
+        for placed in self.placed(parsed).await? {
+            match self.render(current, parsed, &placed).await {
                 Ok(objects) => self.declare(&objects).await,
                 Err(RenderError::Template { .. }) => self.declared = None,
                 Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error).into()),
@@ -284,13 +299,17 @@ impl Pass<'_> {
 /// Returns the services in the order of `before`: KubeVela lists them as they were deployed, and an order alone is not
 /// written.
 fn in_known_order(mut services: Vec<ServiceStatus>, before: &[ServiceStatus]) -> Vec<ServiceStatus> {
-    let identity = |service: &ServiceStatus| (service.name.clone(), service.namespace.clone(), service.cluster.clone());
-    let known: Vec<_> = before.iter().map(identity).collect();
     services.sort_by_cached_key(|service| {
         let own = identity(service);
-        known.iter().position(|known| *known == own).unwrap_or(known.len())
+        let position = before.iter().position(|known| identity(known) == own);
+        position.unwrap_or(before.len())
     });
     services
+}
+
+/// Returns what tells a service from others.
+fn identity(service: &ServiceStatus) -> (&str, &str, &str) {
+    (&service.name, &service.namespace, &service.cluster)
 }
 
 /// Returns the kind of a workload that its definition declares; it may be empty.

@@ -103,6 +103,7 @@ impl Pass<'_> {
             manifest,
             component: entry.component.clone(),
             trait_: entry.trait_.clone(),
+            cluster: entry.cluster.clone(),
             creator: "workflow",
         };
         let planned = self.plan_object(policies, object, Occasion::StateKeep).await?;

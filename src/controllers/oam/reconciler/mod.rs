@@ -22,6 +22,7 @@ mod revision;
 mod values;
 mod workflow;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -41,6 +42,7 @@ use super::metrics::Metrics;
 use super::objects::{Autoscalers, Objects};
 use super::start::MASTER_SHARD;
 use super::{Options, Shard};
+use crate::api::Guarded;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, labels};
 use crate::budget::Budgets;
@@ -164,10 +166,6 @@ impl Reconciler {
                 .map_err(|error| ApiError::unavailable(error.to_string())),
             None => Ok(None),
         }
-    }
-
-    fn applications(&self, namespace: &str) -> Api<Application> {
-        Api::namespaced(self.client.clone(), namespace)
     }
 
     fn is_ours(&self, app: &impl ResourceExt) -> bool {

@@ -42,6 +42,7 @@ impl Pass<'_> {
             manifest: object.manifest,
             component: name.clone(),
             trait_: object.trait_,
+            cluster: String::new(),
             creator: CREATOR,
         });
         Ok(to_apply.collect())

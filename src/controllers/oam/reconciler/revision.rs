@@ -1,6 +1,5 @@
 //! The revision that an Application runs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::api::{GetParams, PostParams};

@@ -20,6 +20,7 @@ pub mod health;
 pub mod identity;
 mod limits;
 mod patch;
+pub mod place;
 pub mod release;
 mod source;
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::component::{self, Output, Rendered, Template, apply_trait, render_tem
 use super::context::Context;
 use super::evaluate::{Cause, Error, Evaluate, Subject};
 use super::identity::{Owner, Part, identify, set_workload_reference};
+use super::place::Place;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, Definition, LatestRevision, labels};
 use crate::controllers::oam::dispatch::order::Stage;
@@ -71,6 +72,7 @@ pub struct ComponentObjects {
     pub workload: Value,
     pub objects: Vec<ReleaseObject>,
     pub context: Context,
+    pub place: Place,
 }
 
 /// A component with the templates of its traits, without those of the last stage.
@@ -79,6 +81,7 @@ pub struct ReleaseComponent<'a> {
     component: &'a ParsedComponent,
     traits: Vec<Template<'a>>,
     context: Context,
+    place: &'a Place,
 }
 
 impl Release {
@@ -103,9 +106,14 @@ impl Release {
         }
     }
 
-    /// Prepares a component.
+    /// Prepares a component for a place.
     #[must_use]
-    pub fn component<'a>(&'a self, parsed: &Parsed, component: &'a ParsedComponent) -> ReleaseComponent<'a> {
+    pub fn component<'a>(
+        &'a self,
+        parsed: &Parsed,
+        component: &'a ParsedComponent,
+        place: &'a Place,
+    ) -> ReleaseComponent<'a> {
         let traits = component
             .traits
             .iter()
@@ -114,7 +122,8 @@ impl Release {
             release: self,
             component,
             traits: traits.filter_map(|one| self.trait_template(one)).collect(),
-            context: self.component_context(parsed, component),
+            context: self.component_context(parsed, component, place),
+            place,
         }
     }
 
@@ -172,13 +181,13 @@ impl Release {
         objects: &ComponentObjects,
         outputs: &[Output],
     ) -> Vec<ReleaseObject> {
-        let owner = self.owner(&component.component.name);
+        let owner = self.owner(&component.component.name, &objects.place);
         let Value::Object(workload) = &objects.workload else {
             return Vec::new();
         };
         outputs
             .iter()
-            .map(|output| self.trait_object(output, component, &owner, workload))
+            .map(|output| self.trait_object(output, component, &owner, workload, &objects.place))
             .collect()
     }
 
@@ -202,7 +211,8 @@ impl Release {
             is_strict: self.settings.is_strict,
         };
         let rendered = render_template(evaluator, template, &self.policy_context(&policy.name)).await?;
-        let owner = self.owner(&policy.name);
+        let place = Place::default();
+        let owner = self.owner(&policy.name, &place);
         let workload = identified_workload(&rendered, &owner, &type_label(&policy.type_));
         let outputs = rendered.outputs.iter().map(|output| ReleaseObject {
             manifest: Value::Object(identified_output(output, &owner)),
@@ -232,12 +242,14 @@ impl Release {
         Context::new(Arc::new(self.context()), fields(&json!({ "name": name })))
     }
 
-    fn component_context(&self, parsed: &Parsed, component: &ParsedComponent) -> Context {
+    fn component_context(&self, parsed: &Parsed, component: &ParsedComponent, place: &Place) -> Context {
         let shared = self
             .shared_context
             .get_or_init(|| Arc::new(self.context_of_components(parsed)));
         let own = json!({ "name": component.component.name, "componentType": component.component.type_ });
-        Context::new(Arc::clone(shared), fields(&own))
+        let mut own = fields(&own);
+        own.extend(place.context());
+        Context::new(Arc::clone(shared), own)
     }
 
     fn context_of_components(&self, parsed: &Parsed) -> Map<String, Value> {
@@ -254,7 +266,6 @@ impl Release {
         let mut context = self.context();
         context.extend(fields(&json!({
             "revision": "",
-            "cluster": "",
             "components": components,
             "publishVersion": self.publish_version,
             "workflowName": self.name.name,
@@ -263,7 +274,7 @@ impl Release {
         context
     }
 
-    fn owner<'o>(&'o self, component: &'o str) -> Owner<'o> {
+    fn owner<'o>(&'o self, component: &'o str, place: &'o Place) -> Owner<'o> {
         Owner {
             app: &self.name.name,
             namespace: &self.name.namespace,
@@ -272,8 +283,8 @@ impl Release {
             component,
             revision: &self.revision.name,
             revision_hash: &self.revision.revision_hash,
-            replica_key: None,
-            cluster: "",
+            replica_key: Some(place.replica_key.as_str()).filter(|key| !key.is_empty()),
+            cluster: &place.cluster,
         }
     }
 
@@ -292,8 +303,10 @@ impl Release {
         component: &ParsedComponent,
         owner: &Owner<'_>,
         workload: &Map<String, Value>,
+        place: &Place,
     ) -> ReleaseObject {
         let mut object = identified_output(output, owner);
+        place.set_namespace(&mut object, &output.trait_type, component, &self.name.namespace);
         let definition = component.traits.iter().find(|one| one.type_label == output.trait_type);
         if let Some(spec) = definition.map(|one| &one.definition.spec) {
             if !spec.workload_ref_path.is_empty() {
@@ -350,21 +363,24 @@ impl ReleaseComponent<'_> {
     #[must_use]
     pub fn objects(self, key: CacheKey, rendered: Arc<Rendered>) -> ComponentObjects {
         let (release, component) = (self.release, self.component);
-        let owner = release.owner(&component.component.name);
-        let workload = identified_workload(&rendered, &owner, &component.type_label);
+        let place = self.place;
+        let owner = release.owner(&component.component.name, place);
+        let mut workload = identified_workload(&rendered, &owner, &component.type_label);
+        place.set_namespace(&mut workload, "", component, &release.name.namespace);
         let is_managed = component.traits.iter().any(|one| one.definition.spec.manage_workload);
         let mut objects = Vec::new();
         if !is_managed {
             objects.push(ReleaseObject::workload(workload.clone()));
         }
         let outputs = rendered.outputs.iter();
-        objects.extend(outputs.map(|output| release.trait_object(output, component, &owner, &workload)));
+        objects.extend(outputs.map(|output| release.trait_object(output, component, &owner, &workload, place)));
         ComponentObjects {
             key,
             workload: Value::Object(workload),
             rendered,
             objects,
             context: self.context,
+            place: place.clone(),
         }
     }
 }

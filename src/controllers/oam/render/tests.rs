@@ -9,6 +9,7 @@ use super::component::{Component, Rendered, Template, apply_trait, render};
 use super::context::Context;
 use super::evaluate::Error;
 use super::health::StatusTemplates;
+use super::place::Place;
 use super::release::{Release, Settings};
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, LatestRevision};
@@ -323,9 +324,10 @@ fn a_hundred_components_whose_template_names_them_all_share_one_list() {
         workload: Map::new(),
         outputs: Vec::new(),
     });
+    let place = Place::default();
     let all: Vec<_> = (parsed.components.iter())
         .map(|component| {
-            let prepared = release.component(&parsed, component);
+            let prepared = release.component(&parsed, component, &place);
             prepared.objects([0; 32], Arc::clone(&rendered)).context
         })
         .collect();

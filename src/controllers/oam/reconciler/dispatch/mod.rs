@@ -28,6 +28,8 @@ pub(super) struct ToApply {
     pub(super) manifest: Value,
     pub(super) component: String,
     pub(super) trait_: String,
+    /// Empty if no step or policy names one.
+    pub(super) cluster: String,
     /// `workflow` or `policy`.
     pub(super) creator: &'static str,
 }
@@ -270,6 +272,7 @@ impl Pass<'_> {
             api_version: id.api_version.clone(),
             component: planned.object.component.clone(),
             trait_: planned.object.trait_.clone(),
+            cluster: planned.object.cluster.clone(),
             raw,
             skip_gc,
             ..ManagedResource::default()

@@ -5,7 +5,7 @@ mod runs;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::components::{RenderError, with_inputs};
+use super::components::{Placed, RenderError, with_inputs};
 use super::conditions::{self, Failure, phase};
 use super::dispatch::ToApply;
 use super::health::{PostTraits, evaluator_failure};
@@ -29,7 +29,7 @@ const STOPPED_RETRY: std::time::Duration = std::time::Duration::from_mins(1);
 /// A component that a step deploys.
 struct Deployment {
     step: usize,
-    component: ParsedComponent,
+    component: Placed,
     objects: ComponentObjects,
 }
 
@@ -179,6 +179,7 @@ impl Pass<'_> {
                 }));
             }
         };
+        let component = Placed::of(component);
         match self.render(current, parsed, &component).await {
             Ok(objects) => Ok(Ok(Deployment {
                 step,
@@ -253,8 +254,17 @@ impl Pass<'_> {
         Ok(values)
     }
 
+    /// Returns the components in the places where the workflow deploys them, with the inputs that they have taken.
+    pub(super) async fn placed(&self, parsed: &Parsed) -> Result<Vec<Placed>, Stop> {
+        let mut placed = Vec::new();
+        for component in &parsed.components {
+            placed.push(Placed::of(self.with_stored_inputs(component).await?));
+        }
+        Ok(placed)
+    }
+
     /// Returns a component with the inputs that its step has taken, if they are still stored.
-    pub(super) async fn with_stored_inputs(&self, component: &ParsedComponent) -> Result<ParsedComponent, Stop> {
+    async fn with_stored_inputs(&self, component: &ParsedComponent) -> Result<ParsedComponent, Stop> {
         if component.component.inputs.is_empty() {
             return Ok(component.clone());
         }
@@ -278,42 +288,34 @@ impl Pass<'_> {
 
     /// Dispatches traits of the last stage, for components whose workload is healthy.
     pub(super) async fn dispatch_post_traits(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
-        for component in &parsed.components {
-            let has_post = component
-                .traits
-                .iter()
-                .any(|one| current.release.settings.is_post_dispatch(one));
-            let service = self
-                .status
-                .services
-                .iter()
-                .find(|one| one.name == component.component.name);
-            if !has_post || !service.is_some_and(|service| service.workload_healthy) {
+        for placed in self.placed(parsed).await? {
+            let mut traits = placed.component.traits.iter();
+            let has_post = traits.any(|one| current.release.settings.is_post_dispatch(one));
+            if !has_post || !self.is_workload_healthy(&placed) {
                 continue;
             }
-            let component = self.with_stored_inputs(component).await?;
-            let name = &component.component.name;
+            let name = placed.name();
             let failed = |message: String| {
                 let message = format!("failed to dispatch PostDispatch traits for component {name}: {message}");
                 Failure::synced("FailedApply", message)
             };
-            let rendered = self.render(current, parsed, &component).await;
+            let rendered = self.render(current, parsed, &placed).await;
             let mut objects = rendered.map_err(|error| render_failure(error, failed))?;
             let live = self.live_context(&objects).await;
-            let post = self.render_post_traits(current, &component, &objects, &live).await;
+            let post = self.render_post_traits(current, &placed, &objects, &live).await;
             objects
                 .objects
                 .extend(post.map_err(|error| render_failure(error, failed))?);
             let deployment = Deployment {
                 step: 0,
-                component: component.clone(),
+                component: placed.clone(),
                 objects,
             };
             let batches = vec![batch(&deployment, Stage::PostDispatch)];
             for result in self.dispatch(current, &parsed.rules, batches).await? {
                 result.map_err(failed)?;
             }
-            let service = self.service(&component, &deployment.objects, PostTraits::Applied).await;
+            let service = self.service(&placed, &deployment.objects, PostTraits::Applied).await;
             self.set_service(service.map_err(|error| evaluator_failure(&error))?);
         }
         Ok(())
@@ -334,8 +336,9 @@ fn batch(deployment: &Deployment, stage: Stage) -> Vec<ToApply> {
     let objects = of_stage.map(|(_, objects)| objects).unwrap_or_default();
     let to_apply = objects.into_iter().map(|object| ToApply {
         manifest: object.manifest.clone(),
-        component: deployment.component.component.name.clone(),
+        component: deployment.component.name().to_owned(),
         trait_: object.trait_.clone(),
+        cluster: deployment.component.place.cluster.clone(),
         creator: CREATOR,
     });
     to_apply.collect()
