@@ -51,6 +51,14 @@ pub fn sanitize(text: &str) -> String {
     truncate(&printable(&text[..end]), MAX_TEXT)
 }
 
+/// Makes text from outside safe like [`sanitize`], but keeps line breaks and at most `limit` bytes.
+#[must_use]
+pub fn sanitize_lines(text: &str, limit: usize) -> String {
+    let end = text.floor_char_boundary(4 * limit);
+    let lines: Vec<String> = text[..end].split('\n').map(printable).collect();
+    truncate(&lines.join("\n"), limit)
+}
+
 /// Replaces control characters by spaces, to prevent terminal escape sequences, and removes characters that hide or
 /// reorder text.
 #[must_use]
@@ -127,6 +135,16 @@ mod tests {
         assert!(clean.len() <= MAX_TEXT && clean.ends_with('…'), "{} bytes", clean.len());
         assert!(!clean.contains(|c| is_control(c) || is_invisible(c)));
         assert_eq!(sanitize("short"), "short");
+    }
+
+    #[test]
+    fn sanitized_lines_keep_their_breaks() {
+        assert_eq!(sanitize_lines("a\u{1b}b\nc\rd\n", 20), "a b\nc d\n");
+        let clean = sanitize_lines(&"\u{202e}x\n".repeat(10_000), 100);
+        assert!(
+            clean.len() <= 100 && clean.starts_with("x\nx\n") && clean.ends_with('…'),
+            "{clean:?}"
+        );
     }
 
     #[test]

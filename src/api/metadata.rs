@@ -45,6 +45,13 @@ impl Display for NamespacedName {
     }
 }
 
+/// Returns true for a name that an object can have.
+#[must_use]
+pub fn is_object_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    !name.is_empty() && name.len() <= 253 && !name.starts_with('.') && name.bytes().all(is_allowed)
+}
+
 /// Returns true if a resource version is older. Versions that are not integers, as in some aggregated API servers, have no
 /// order.
 #[must_use]

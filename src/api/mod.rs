@@ -23,7 +23,7 @@ pub use application::{
 pub use crd::{crds, crds_yaml};
 pub(crate) use metadata::Metadata;
 pub(crate) use metadata::impl_resource;
-pub use metadata::{Guarded, NamespacedName, Partial, is_older};
+pub use metadata::{Guarded, NamespacedName, Partial, is_object_name, is_older};
 pub use status::{AppRepositoryStatus, Files, LastSync, SkippedEntry};
 
 /// Finalizer of AppRepositories, shared with Kubeapps. Charts are deleted before the object.

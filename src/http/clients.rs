@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use ::url::Url;
 use parking_lot::Mutex;
-use reqwest::Certificate;
+use reqwest::{Certificate, Identity};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::address::{ApiServer, Lookup, Policy, Resolver};
+use super::address::{Lookup, Policy, Resolver};
 use super::error::{FetchError, root_cause};
 use super::host_credentials::Access;
 use super::proxy::{ProxyConfig, Scheme};
+use super::secret::Secret;
 
 /// Clients with the same TLS and proxy settings.
 pub(super) struct Clients {
@@ -24,6 +25,7 @@ pub(super) struct Clients {
     policy: Policy,
     /// Trusted in addition to the system's.
     roots: Vec<Certificate>,
+    identity: Option<Identity>,
     insecure: bool,
     proxies: Arc<ProxyConfig>,
     /// Applies to the addresses of the proxies.
@@ -52,6 +54,7 @@ impl Clients {
             lookup,
             policy,
             roots: Vec::new(),
+            identity: None,
             insecure: false,
             proxies: Arc::new(environment),
             // The operator chose these proxies.
@@ -69,16 +72,18 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Returns clients that do not connect to the API server.
-    pub(super) fn without_api_server(&self, api_server: ApiServer) -> Self {
+    pub(super) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Returns clients for other addresses.
+    pub(super) fn with_policy(&self, policy: Policy) -> Self {
         Self {
             user_agent: self.user_agent.clone(),
             lookup: Arc::clone(&self.lookup),
-            policy: Policy {
-                api_server: Arc::new(api_server),
-                ..self.policy.clone()
-            },
+            policy,
             roots: self.roots.clone(),
+            identity: self.identity.clone(),
             insecure: self.insecure,
             proxies: Arc::clone(&self.proxies),
             proxy_policy: self.proxy_policy.clone(),
@@ -105,6 +110,7 @@ impl Clients {
             lookup: Arc::clone(&self.lookup),
             policy: self.policy.clone(),
             roots,
+            identity: access.client_certificate.as_ref().map(parse_identity).transpose()?,
             insecure: access.insecure,
             proxies,
             proxy_policy,
@@ -167,8 +173,10 @@ impl Clients {
             // Prevents reqwest from reading the environment itself.
             let builder = reqwest::Client::builder().no_proxy();
             let proxies = proxy.clone().into_iter();
-            proxies
-                .fold(builder, reqwest::ClientBuilder::proxy)
+            let builder = proxies.fold(builder, reqwest::ClientBuilder::proxy);
+            let identity = self.identity.clone().into_iter();
+            identity
+                .fold(builder, reqwest::ClientBuilder::identity)
                 .user_agent(&self.user_agent)
                 .redirect(reqwest::redirect::Policy::none())
                 .referer(false)
@@ -194,6 +202,12 @@ impl fmt::Debug for Clients {
             .field("proxies", &self.proxies)
             .finish_non_exhaustive()
     }
+}
+
+/// The parser's message may quote the key.
+fn parse_identity(pem: &Secret) -> Result<Identity, FetchError> {
+    let identity = Identity::from_pem(pem.expose().as_bytes());
+    identity.map_err(|_| FetchError::Client("the client certificate or its key is not valid PEM".to_owned()))
 }
 
 /// Parses a PEM bundle. The error is a predicate for [`FetchError::InvalidCa`].

@@ -30,6 +30,8 @@ pub struct Access {
     pub pass_credentials: bool,
     /// Additional certificate authorities in PEM.
     pub ca: Option<Vec<u8>>,
+    /// Certificate and key of this client in PEM.
+    pub client_certificate: Option<Secret>,
     pub insecure: bool,
     /// Replaces the proxies of the environment.
     pub proxies: Option<Proxies>,
@@ -59,13 +61,17 @@ impl Access {
 
     /// Returns `None` for the default TLS and proxy settings.
     pub(super) fn transport_key(&self) -> Option<TransportKey> {
-        if self.ca.is_none() && !self.insecure && self.proxies.is_none() {
+        let has_own_tls = self.ca.is_some() || self.client_certificate.is_some() || self.insecure;
+        if !has_own_tls && self.proxies.is_none() {
             return None;
         }
         let proxies = self.proxies.as_ref();
         let text = |text: Option<&String>| text.map(|text| text.clone().into_bytes());
         Some(TransportKey(digest([
             self.ca.clone(),
+            self.client_certificate
+                .as_ref()
+                .map(|pem| pem.expose().as_bytes().to_vec()),
             self.insecure.then(Vec::new),
             proxies.map(|_| Vec::new()),
             text(proxies.and_then(|proxies| proxies.http.as_ref())),
@@ -144,6 +150,7 @@ impl fmt::Debug for Access {
             .field("scope", &self.scope.as_ref().map(public_url))
             .field("pass_credentials", &self.pass_credentials)
             .field("ca_bytes", &self.ca.as_ref().map(Vec::len))
+            .field("client_certificate", &self.client_certificate)
             .field("insecure", &self.insecure)
             .field("proxies", &self.proxies)
             .finish()
@@ -197,7 +204,7 @@ impl Credentials {
     }
 }
 
-fn basic_credentials(url: &Url) -> Option<Secret> {
+pub(super) fn basic_credentials(url: &Url) -> Option<Secret> {
     if url.username().is_empty() && url.password().is_none() {
         return None;
     }
@@ -208,7 +215,7 @@ fn basic_credentials(url: &Url) -> Option<Secret> {
 }
 
 /// Returns a sensitive header value, which reqwest does not log.
-fn header(secret: &Secret) -> Result<HeaderValue, FetchError> {
+pub(super) fn header(secret: &Secret) -> Result<HeaderValue, FetchError> {
     let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| FetchError::InvalidCredentials)?;
     value.set_sensitive(true);
     Ok(value)

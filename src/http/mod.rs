@@ -3,7 +3,7 @@
 //! ```text
 //!  with(Access) ─► separate client, if TLS or proxies differ
 //!
-//!  get, send ─► URL: address policy ─► host: backoff, permit, rate limit ─► credentials of this hop
+//!  get, send, exchange ─► URL: address policy ─► host: backoff, permit, rate limit ─► credentials of this hop
 //!                                              │
 //!           resolver: address policy ◄─ request ─┬─ 3xx ─► next hop, from the beginning
 //!                                                ├─ 304 ─► NotModified
@@ -18,6 +18,7 @@ pub mod credentials;
 mod download;
 pub mod encoded;
 mod error;
+mod exchange;
 mod host_credentials;
 mod hosts;
 mod proxy;
@@ -41,6 +42,7 @@ pub use body::Body;
 use body::SpoolSpace;
 use clients::Clients;
 pub use error::FetchError;
+pub use exchange::{Exchange, Exchanged};
 use host_credentials::HostRequester;
 pub use host_credentials::{Access, Requester};
 use hosts::{HostLimits, Hosts};
@@ -207,7 +209,23 @@ impl Fetcher {
             api_server.addresses.extend(addresses.into_iter().flatten());
             api_server.names.push((host, port));
         }
-        let clients = Arc::new(self.0.shared.without_api_server(api_server));
+        self.with_policy(Policy {
+            api_server: Arc::new(api_server),
+            ..self.0.shared.policy().clone()
+        })
+    }
+
+    /// Returns a fetcher that connects to private networks, or doesn't. Its requests count toward the limits of this one.
+    #[must_use]
+    pub fn with_private_networks(&self, are_allowed: bool) -> Self {
+        self.with_policy(Policy {
+            allow_private_networks: are_allowed,
+            ..self.0.shared.policy().clone()
+        })
+    }
+
+    fn with_policy(&self, policy: Policy) -> Self {
+        let clients = Arc::new(self.0.shared.with_policy(policy));
         Self(Arc::new(Inner {
             spool: self.0.spool.clone(),
             hosts: Arc::clone(&self.0.hosts),

@@ -12,7 +12,7 @@ use super::{Inner, Limits, Validators, download, error, url};
 use crate::text::public_url;
 
 /// Same limit as in Go's client.
-const MAX_REDIRECTS: usize = 10;
+pub(super) const MAX_REDIRECTS: usize = 10;
 
 const MAX_VALIDATOR_BYTES: usize = 1024;
 
@@ -138,11 +138,11 @@ impl Inner {
     }
 }
 
-fn is_redirect(status: StatusCode) -> bool {
+pub(super) fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
-fn redirect_target(url: &Url, response: &reqwest::Response) -> Result<Url, FetchError> {
+pub(super) fn redirect_target(url: &Url, response: &reqwest::Response) -> Result<Url, FetchError> {
     let bad = |problem: &str| bad_redirect(url, problem);
     let location = response.headers().get(header::LOCATION);
     let location = location.ok_or_else(|| bad("missing Location header"))?;

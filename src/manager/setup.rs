@@ -16,6 +16,7 @@ use crate::controllers::oam::start::prerequisites::Prerequisites;
 use crate::controllers::oam::start::webhooks;
 use crate::controllers::{Controller, SetupContext, Source, application, apprepository, oam};
 use crate::cue::Evaluator;
+use crate::http::Fetcher;
 use crate::runtime::controller::{self, Key};
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::{ApiError, api_server_endpoint, api_server_of_pod, connect};
@@ -102,10 +103,11 @@ impl Setup {
                 cluster_id: (!origin.is_directory()).then(|| options.cluster_id.clone()),
             });
             let metrics = &metrics.apprepository;
-            let options_of = &without_api_server(options_of, &options.source).await?;
+            let mut options_of = options_of.clone();
+            options_of.sync.fetcher = without_api_server(&options_of.sync.fetcher, &options.source).await?;
             apprepository = Some(apprepository::setup(
                 &context,
-                options_of,
+                &options_of,
                 &opened.catalog,
                 origin,
                 metrics,
@@ -114,8 +116,12 @@ impl Setup {
         }
         let application = options.application.as_ref();
         let application = application.and_then(|options| application::setup(&context, options, &metrics.application));
-        let oam = options.oam.as_ref().zip(metrics.prerequisites.as_ref());
-        let oam = oam.and_then(|(options, prerequisites)| set_up_oam(&context, options, prerequisites, &metrics.oam));
+        let mut oam = None;
+        if let Some((options_of, prerequisites)) = options.oam.as_ref().zip(metrics.prerequisites.as_ref()) {
+            let mut options_of = options_of.clone();
+            options_of.fetcher = without_api_server(&options_of.fetcher, &options.source).await?;
+            oam = set_up_oam(&context, &options_of, prerequisites, &metrics.oam);
+        }
         Ok(Self {
             context,
             apprepository,
@@ -142,18 +148,14 @@ fn set_up_oam(
     Some(controller)
 }
 
-/// Keeps repositories from reaching the API server from within.
-async fn without_api_server(
-    options: &apprepository::Options,
-    source: &SourceOptions,
-) -> Result<apprepository::Options, Error> {
-    let mut options = options.clone();
-    if let SourceOptions::Cluster(cluster) = source {
-        let endpoint = api_server_endpoint(cluster).await.map_err(Error::from_display)?;
-        let endpoints = [endpoint].into_iter().chain(api_server_of_pod()).collect();
-        options.sync.fetcher = options.sync.fetcher.without_api_server(endpoints).await;
-    }
-    Ok(options)
+/// Keeps tenants from reaching the API server from within.
+async fn without_api_server(fetcher: &Fetcher, source: &SourceOptions) -> Result<Fetcher, Error> {
+    let SourceOptions::Cluster(cluster) = source else {
+        return Ok(fetcher.clone());
+    };
+    let endpoint = api_server_endpoint(cluster).await.map_err(Error::from_display)?;
+    let endpoints = [endpoint].into_iter().chain(api_server_of_pod()).collect();
+    Ok(fetcher.without_api_server(endpoints).await)
 }
 
 async fn connect_source(options: &SourceOptions, requests: &RequestMetrics) -> Result<Source, Error> {

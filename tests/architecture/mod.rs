@@ -28,7 +28,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
         &["controllers", "runtime", "catalog", "helm", "oci", "http", "jq", "api"],
     ),
     ("controllers::application", &["controllers", "runtime", "api"]),
-    ("controllers::oam", &["controllers", "runtime", "cue", "api"]),
+    ("controllers::oam", &["controllers", "runtime", "cue", "http", "api"]),
     ("controllers", &["runtime"]),
     (
         "manager",
@@ -39,6 +39,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "controllers::oam",
             "runtime",
             "cue",
+            "http",
             "catalog",
             "server",
             "api",

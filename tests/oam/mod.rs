@@ -2,6 +2,7 @@
 
 mod goldens;
 mod health;
+mod steps;
 mod templates;
 mod unification;
 

@@ -3,13 +3,17 @@
 //! Recorded cases run together on a control plane of their own, with one process for all namespaces. Each other test has
 //! a process that watches its namespace of the shared control plane.
 
+mod accounts;
 mod apps;
 mod estate;
 mod golden;
 mod kubelet;
+mod operators;
+mod receiver;
 mod setup;
 mod site;
 mod stories;
+mod stories_addons;
 mod stories_admission;
 mod stories_apply_once;
 mod stories_bad_input;
@@ -18,10 +22,21 @@ mod stories_fights;
 mod stories_hostile;
 mod stories_memory;
 mod stories_metrics;
+mod stories_operations;
+mod stories_placement;
 mod stories_policies;
+mod stories_references;
+mod stories_requests;
 mod stories_rest;
+mod stories_rights;
+mod stories_seen;
+mod stories_steps;
 mod stories_takeover;
 mod stories_trackers;
+mod stories_workflow;
+mod stories_workflow_crash;
+mod stories_workflow_faults;
+mod workflows;
 
 pub const APPLICATION: &str = "core.oam.dev/v1beta1 Application";
 pub const REVISION: &str = "core.oam.dev/v1beta1 ApplicationRevision";

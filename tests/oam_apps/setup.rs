@@ -34,7 +34,7 @@ pub async fn install(server: &ControlPlane) {
 
 /// Returns the definitions of the project.
 pub fn starter_set() -> Vec<Value> {
-    let directories = ["components", "traits"].map(|name| project("definitions").join(name));
+    let directories = ["components", "traits", "workflowsteps"].map(|name| project("definitions").join(name));
     let files = directories
         .iter()
         .flat_map(|directory| fs::read_dir(directory).unwrap());

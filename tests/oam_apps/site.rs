@@ -1,6 +1,7 @@
 //! A namespace for Applications and their objects.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -16,6 +17,7 @@ use crate::support::fault_proxy::FaultProxy;
 use crate::support::portolan::Portolan;
 use crate::support::process::ScratchDir;
 
+pub const CRD: &str = "apiextensions.k8s.io/v1 CustomResourceDefinition";
 /// Kinds of the objects that these tests apply.
 const KINDS: [&str; 4] = [CONFIG_MAP, DEPLOYMENT, "v1 Service", "v1 Secret"];
 
@@ -56,6 +58,11 @@ impl Site {
 
     /// Starts Portolan for this namespace.
     pub fn start(&self, kubeconfig: &Path, more: &[&str]) -> Portolan {
+        Portolan::start(self.command(kubeconfig, more))
+    }
+
+    /// Returns the command that runs Portolan for this namespace.
+    pub fn command(&self, kubeconfig: &Path, more: &[&str]) -> Command {
         let mut command = estate::run(&self.directory, kubeconfig);
         // A process does not start beside the holder of the Lease of another test.
         let here = [
@@ -65,7 +72,7 @@ impl Site {
             &self.namespace,
         ];
         command.args(here).args(more);
-        Portolan::start(command)
+        command
     }
 
     /// A proxy of the API server, and an administrator's kubeconfig for it.
@@ -75,11 +82,11 @@ impl Site {
         (proxy, kubeconfig)
     }
 
-    /// Returns the objects of a kind in this namespace, or in the cluster for trackers.
+    /// Returns the objects of a kind in this namespace, or in the cluster if they have no namespace.
     pub fn api(&self, kind: &str) -> Api<DynamicObject> {
         let (client, resource) = (self.client.clone(), resource(kind));
         match kind {
-            TRACKER | "v1 Namespace" => Api::all_with(client, &resource),
+            TRACKER | CRD | "v1 Namespace" => Api::all_with(client, &resource),
             _ => Api::namespaced_with(client, &self.namespace, &resource),
         }
     }
@@ -114,6 +121,12 @@ impl Site {
             .patch(name, &PatchParams::default(), &patch)
             .await
             .unwrap();
+    }
+
+    /// Merges a change into a status, as another client would.
+    pub async fn edit_status(&self, kind: &str, name: &str, change: Value) {
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(change));
+        self.api(kind).patch_status(name, &parameters, &patch).await.unwrap();
     }
 
     pub async fn delete(&self, kind: &str, name: &str) {

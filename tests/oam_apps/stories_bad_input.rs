@@ -1,10 +1,14 @@
 //! Faults of an Application or of its objects are named, harm nothing, and heal.
 
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::apps::{config, objects, spec, web};
 use super::site::{Site, condition, version};
 use super::{APPLICATION, CONFIG_MAP, DEFINITION, DEPLOYMENT, TRACKER, setup};
+use crate::support::eventually::{SOON, eventually};
 
 /// Steps that fail are tried again until the cause is gone.
 const PATIENT: &str = "--max-workflow-step-error-retry-times=100000";
@@ -174,4 +178,44 @@ async fn an_object_that_the_api_server_refuses_is_named_and_nothing_is_applied()
     assert_eq!(site.managed_objects().await, Vec::<Value>::new());
     site.declare("shop", spec(&[objects("both", &[settings])])).await;
     site.until_running("shop").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_application_that_is_not_supported_is_reported_once_and_left_as_it_is() {
+    const WORDS: &str = "not supported by this controller: policy old of type env-binding";
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await;
+    let mut remote = spec(&[config("settings", "one")]);
+    remote["policies"] = json!([{ "name": "old", "type": "env-binding", "properties": { "envs": [] } }]);
+    site.declare("shop", remote).await;
+    site.until_said("shop", WORDS).await;
+    // Another pass, and a later one over another Application.
+    site.edit(
+        APPLICATION,
+        "shop",
+        json!({ "metadata": { "labels": { "touched": "once" } } }),
+    )
+    .await;
+    site.declare("other", spec(&[config("other", "one")])).await;
+    site.until_running("other").await;
+
+    let app = site.get(APPLICATION, "shop").await.unwrap();
+    assert_eq!(app["status"]["conditions"].as_array().unwrap().len(), 1, "{app:#}");
+    assert_eq!(condition(&app, "Parsed")["status"], "False");
+    assert_eq!(app["status"].as_object().unwrap().len(), 1, "{app:#}");
+    assert_eq!(app["metadata"]["finalizers"], Value::Null);
+    assert_eq!(site.revisions("shop").await, Vec::<String>::new());
+    assert_eq!(site.trackers("shop").await, Vec::<Value>::new());
+    assert_eq!(site.get(CONFIG_MAP, "settings").await, None);
+    let events: Api<Event> = Api::namespaced(site.control_plane.client().await, &site.namespace);
+    eventually(SOON, "one event", async || {
+        let events = events.list(&ListParams::default()).await.unwrap().items.into_iter();
+        let reports: Vec<_> = events.filter(|event| event.note.as_deref() == Some(WORDS)).collect();
+        if reports.len() == 1 {
+            Ok(())
+        } else {
+            Err(format!("{reports:?}"))
+        }
+    })
+    .await;
 }

@@ -19,7 +19,7 @@ const QUIET: Duration = Duration::from_secs(2);
 const APPS: usize = 5;
 
 /// Returns all requests except watches. Discovery runs again when another test defines a kind in the cluster.
-fn requests(proxy: &FaultProxy) -> Vec<ApiRequest> {
+pub fn requests(proxy: &FaultProxy) -> Vec<ApiRequest> {
     let is_discovery = |request: &ApiRequest| {
         let path = request.path.as_str();
         path == "/api" || path == "/apis" || (path.starts_with("/apis/") && path.split('/').count() <= 4)
@@ -28,7 +28,7 @@ fn requests(proxy: &FaultProxy) -> Vec<ApiRequest> {
     proxy.requests().into_iter().filter(is_counted).collect()
 }
 
-async fn until_quiet(proxy: &FaultProxy) {
+pub async fn until_quiet(proxy: &FaultProxy) {
     eventually(2 * SOON, "no more requests", async || {
         let before = requests(proxy).len();
         tokio::time::sleep(QUIET).await;

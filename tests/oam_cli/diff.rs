@@ -1,11 +1,11 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
-use portolan::api::oam::ComponentDefinition;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use portolan::controllers::oam::trackers::encode;
 use serde_json::{Value, json};
 
 use super::{Site, application, assert_line};
+use crate::applications::resource;
 use crate::support::cue::executable;
 
 /// Objects of definition `pair`: a ConfigMap, and a Secret.
@@ -47,19 +47,27 @@ fn owned(site: &Site, name: &str, owner: &str, data: Value) -> Value {
 }
 
 impl Site {
-    async fn diff(&self, document: Value) -> String {
+    pub async fn diff(&self, document: Value) -> String {
         let file = self.file("diff.yaml", &[document]);
         let evaluator = executable();
         let arguments = ["diff", &file, "--cue-evaluator", evaluator.to_str().unwrap()];
         self.app(&arguments).await.ok()
     }
 
-    async fn define(&self, name: &str, template: &str) {
-        let resource = ApiResource::erase::<ComponentDefinition>(&());
-        let definitions: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
-        let patch = Patch::Apply(definition(name, template));
+    pub async fn define(&self, name: &str, template: &str) {
+        self.apply_object(&definition(name, template)).await;
+    }
+
+    /// Applies an object of the group in the namespace.
+    pub async fn apply_object(&self, object: &Value) {
+        let kind = object["kind"].as_str().unwrap();
+        let resource = resource(&format!("core.oam.dev/v1beta1 {kind}"));
+        let objects: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let mut object = object.clone();
+        object["metadata"]["namespace"] = self.namespace.as_str().into();
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let parameters = PatchParams::apply("test").force();
-        definitions.patch(name, &parameters, &patch).await.unwrap();
+        objects.patch(&name, &parameters, &Patch::Apply(object)).await.unwrap();
     }
 
     fn config_maps(&self) -> Api<ConfigMap> {

@@ -42,9 +42,9 @@ async fn applications_are_listed_with_phase_health_and_problems() {
 async fn applications_that_are_not_supported_are_listed_before_any_controller_runs() {
     let site = Site::new().await;
     site.create_application("plain", worker("nginx:1")).await;
-    let mut steps = worker("nginx:1");
-    steps["workflow"] = json!({ "steps": [{ "name": "wait", "type": "suspend" }] });
-    site.create_application("steps", steps).await;
+    let mut debug = worker("nginx:1");
+    debug["policies"] = json!([{ "name": "look", "type": "debug" }]);
+    site.create_application("debug", debug).await;
     let imports = json!({
         "apiVersion": "core.oam.dev/v1beta1", "kind": "ComponentDefinition", "metadata": { "name": "chart" },
         "spec": { "workload": { "type": "x" }, "schematic": { "cue": { "template": "import \"vela/helm\"\noutput: {}" } } },
@@ -68,12 +68,12 @@ async fn applications_that_are_not_supported_are_listed_before_any_controller_ru
 
     let table = site.app(&["list", "--unsupported"]).await.ok();
     let namespace = &site.namespace;
-    assert!(!table.contains("plain"), "{table}");
+    assert!(!table.contains("plain") && !table.contains("steps"), "{table}");
     assert_line(
         &table,
         &format!("{namespace} chart component redis with an import of vela packages"),
     );
-    assert_line(&table, &format!("{namespace} steps a workflow with steps"));
+    assert_line(&table, &format!("{namespace} debug policy look of type debug"));
     let tracker = format!("remote-v1-{namespace}");
     assert_line(
         &table,
@@ -136,7 +136,7 @@ async fn status_names_definitions_that_are_newer_than_the_revision() {
     assert!(!text.contains("definitions that have changed"), "{text}");
     assert_line(&text, "phase: running");
     assert_line(&text, "web - healthy Ready:1/1");
-    assert_line(&text, "web apply-component succeeded - -");
+    assert_line(&text, "web apply-component succeeded - - -");
     assert_line(&text, "apps/v1 Deployment x web -");
 
     let change = Patch::Merge(json!({ "spec": { "podDisruptive": true } }));

@@ -3,6 +3,9 @@
 mod definitions;
 mod diff;
 mod inspect;
+mod logs;
+mod operations;
+mod placed;
 mod recovery;
 mod render;
 mod up;

@@ -5,14 +5,14 @@ use super::{application, execute};
 use crate::support::cue::executable;
 use crate::support::process::ScratchDir;
 
-fn definition(kind: &str, name: &str, template: &str) -> Value {
+pub fn definition(kind: &str, name: &str, template: &str) -> Value {
     json!({
         "apiVersion": "core.oam.dev/v1beta1", "kind": kind, "metadata": { "name": name, "namespace": "elsewhere" },
         "spec": { "workload": { "type": "autodetects.core.oam.dev" }, "schematic": { "cue": { "template": template } } },
     })
 }
 
-async fn render(files: &ScratchDir, documents: &[Value], more: &[&str]) -> super::Output {
+pub async fn render(files: &ScratchDir, documents: &[Value], more: &[&str]) -> super::Output {
     let texts: Vec<_> = documents
         .iter()
         .map(|one| serde_yaml::to_string(one).unwrap())
@@ -29,7 +29,7 @@ async fn render(files: &ScratchDir, documents: &[Value], more: &[&str]) -> super
     execute(&[&arguments, more].concat()).await
 }
 
-fn objects(yaml: &str) -> Vec<Value> {
+pub fn objects(yaml: &str) -> Vec<Value> {
     let documents = serde_yaml::Deserializer::from_str(yaml);
     let objects = documents.map(|document| Value::deserialize(document).unwrap());
     objects.filter(|object| !object.is_null()).collect()
@@ -138,9 +138,15 @@ async fn an_application_that_cannot_be_rendered_names_the_cause() {
         "{error}"
     );
 
-    let steps = json!({ "components": [], "workflow": { "steps": [{ "name": "a", "type": "suspend" }] } });
-    let error = render(&files, &[application("shop", steps)], &[]).await.failed(1);
-    assert!(error.contains("not supported: a workflow with steps"), "{error}");
+    let references = json!({ "components": [{ "name": "copy", "type": "ref-objects" }] });
+    let error = render(&files, &[application("shop", references)], &[]).await.failed(1);
+    let words = "not supported: component copy with references to existing objects";
+    assert!(error.contains(words), "{error}");
+
+    let far = json!({ "name": "far", "type": "topology", "properties": { "clusters": ["edge"] } });
+    let spec = json!({ "components": [], "policies": [far] });
+    let error = render(&files, &[application("shop", spec)], &[]).await.failed(1);
+    assert!(error.contains("not supported: cluster edge in policy far"), "{error}");
 
     let nothing = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } });
     let error = render(&files, &[nothing], &[]).await.failed(1);

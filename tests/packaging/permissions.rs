@@ -247,15 +247,46 @@ async fn the_controller_of_kubevelas_applications_may_do_everything_unless_rules
     );
 }
 
+/// Returns the resources of the definitions that the init container installs.
+fn starter_set_resources() -> Vec<String> {
+    let directories = std::fs::read_dir(project("definitions")).unwrap();
+    let directories = directories
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir());
+    let files = directories.flat_map(|directory| std::fs::read_dir(directory).unwrap());
+    let kinds = files.map(|file| {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let definition: Value = serde_yaml::from_str(&text).unwrap();
+        format!("{}s", definition["kind"].as_str().unwrap().to_lowercase())
+    });
+    Vec::from_iter(kinds.collect::<BTreeSet<_>>())
+}
+
 #[tokio::test]
 async fn installing_definitions_adds_permissions_to_write_them() {
     let settings = "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.install=true";
     let all = permissions(&[settings]).await;
     let added = [
-        "customresourcedefinitions: get create patch",
-        "componentdefinitions traitdefinitions: create patch",
+        "customresourcedefinitions: get create patch".to_owned(),
+        format!("{}: create patch", starter_set_resources().join(" ")),
     ];
     assert_eq!(all["sea:portolan:oam in everywhere"][OAM.len()..], added);
+}
+
+#[tokio::test]
+async fn identities_of_applications_are_impersonated_only_if_chosen() {
+    for (choice, resources) in [
+        ("serviceAccounts", "serviceaccounts"),
+        ("users", "serviceaccounts users groups"),
+    ] {
+        let settings = format!("--set=oam.enabled=true,oam.clusterAdmin=false,oam.impersonate={choice}");
+        let all = permissions(&[&settings]).await;
+        let added = [
+            format!("{resources}: impersonate"),
+            "subjectaccessreviews: create".to_owned(),
+        ];
+        assert_eq!(all["sea:portolan:oam in everywhere"][OAM.len()..], added);
+    }
 }
 
 /// Returns the rules on components with these kinds.

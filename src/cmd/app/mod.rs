@@ -1,5 +1,6 @@
 //! `portolan app` and `portolan definitions`: Applications of KubeVela and their definitions.
 
+mod change;
 mod collection;
 mod definitions;
 mod delete;
@@ -13,6 +14,7 @@ mod render;
 mod status;
 mod up;
 mod wait;
+mod workflow;
 
 use clap::{Args, Subcommand};
 use kube::Client;
@@ -37,6 +39,12 @@ enum AppCommand {
     List(list::List),
     Status(status::Status),
     History(history::History),
+    Suspend(workflow::operations::Suspend),
+    Resume(workflow::operations::Resume),
+    Terminate(workflow::operations::Terminate),
+    Restart(workflow::operations::Restart),
+    Rollback(workflow::rollback::Rollback),
+    Logs(workflow::logs::Logs),
     Render(render::Render),
     Diff(diff::Diff),
     Delete(delete::Delete),
@@ -51,6 +59,12 @@ impl App {
             AppCommand::List(command) => command.execute().await,
             AppCommand::Status(command) => command.execute().await,
             AppCommand::History(command) => command.execute().await,
+            AppCommand::Suspend(command) => command.execute().await,
+            AppCommand::Resume(command) => command.execute().await,
+            AppCommand::Terminate(command) => command.execute().await,
+            AppCommand::Restart(command) => command.execute().await,
+            AppCommand::Rollback(command) => command.execute().await,
+            AppCommand::Logs(command) => command.execute().await,
             AppCommand::Render(command) => command.execute().await,
             AppCommand::Diff(command) => command.execute().await,
             AppCommand::Delete(command) => command.execute().await,

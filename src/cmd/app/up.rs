@@ -3,18 +3,18 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PostParams};
+use kube::api::{Api, DynamicObject, Patch};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::manifests::{self, MAX_ATTEMPTS, Manifest, changed_too_often, patch_parameters};
+use super::change::{dynamic_api, replace};
+use super::manifests::{self, Manifest, patch_parameters};
 use super::wait::{Expected, until_running};
 use super::{Place, objects};
 use crate::api::NamespacedName;
-use crate::api::oam::{Application, ApplicationRevision, ApplicationStatus, labels};
+use crate::api::oam::{ApplicationRevision, ApplicationStatus, labels};
 use crate::cmd::flags::parse::positive_duration;
 use crate::cmd::{Error, failed_to, output};
-use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::revisions::expand;
 use crate::runtime::kube_client::call;
 
@@ -113,7 +113,7 @@ impl Up {
             "uid": application.uid(),
             "annotations": { labels::PUBLISH_VERSION: version },
         } });
-        let applications: Api<DynamicObject> = api::<Application>(client, &name.namespace);
+        let applications = dynamic_api(client, &name.namespace);
         let written = call(applications.patch(&name.name, &patch_parameters(), &Patch::Merge(patch))).await;
         let written = written.map_err(|error| objects::application_error(name, "publish", error))?;
         output::print(&format!("{name}: published as {version}\n"))?;
@@ -140,7 +140,6 @@ impl Up {
         let spec = serde_json::to_value(&contents.application.spec)?;
         let recorded = revision.annotations().get(labels::PUBLISH_VERSION);
         let version = self.publish_version.as_ref().or(recorded);
-        let applications = api::<Application>(client, &name.namespace);
         let change = |live: &mut DynamicObject| {
             live.data["spec"] = spec.clone();
             match version {
@@ -153,7 +152,7 @@ impl Up {
                 None => drop(live.annotations_mut().remove(labels::PUBLISH_VERSION)),
             }
         };
-        let written = replace(&applications, &name, change).await?;
+        let written = replace(client, &name, change).await?;
         output::print(&format!("{name}: deployed from revision {}\n", revision_name.name))?;
         Ok(expected(&name, &written, true))
     }
@@ -169,32 +168,6 @@ async fn revision(client: &Client, name: &NamespacedName) -> Result<ApplicationR
                 "revision {name} not found; `portolan app history APPLICATION` lists those that are kept"
             ))
         })
-}
-
-/// Changes an Application in the version in which it was read, again if it changed meanwhile.
-async fn replace(
-    applications: &Api<DynamicObject>,
-    name: &NamespacedName,
-    change: impl Fn(&mut DynamicObject),
-) -> Result<DynamicObject, Error> {
-    let failed = |error| objects::application_error(name, "change", error);
-    let parameters = PostParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PostParams::default()
-    };
-    for _ in 0..MAX_ATTEMPTS {
-        let mut live = call(applications.get(&name.name)).await.map_err(failed)?;
-        change(&mut live);
-        match call(applications.replace(&name.name, &parameters, &live)).await {
-            Err(error) if error.is_conflict() => {}
-            written => return written.map_err(failed),
-        }
-    }
-    Err(changed_too_often(&format!("Application {name}")))
-}
-
-fn api<K: kube::Resource<DynamicType = ()>>(client: &Client, namespace: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<K>(&()))
 }
 
 /// Returns the state to wait for after a write. Without a change, a failure of before counts too.

@@ -95,7 +95,8 @@ impl FetchFlags {
         })
     }
 
-    fn fetcher(&self, budgets: &Budgets, allow_loopback: bool) -> Result<Fetcher, Error> {
+    /// Returns the HTTP client. `allow_loopback` is true if only the operator chooses the URLs.
+    pub fn fetcher(&self, budgets: &Budgets, allow_loopback: bool) -> Result<Fetcher, Error> {
         if let Some(directory) = self.spool_dir.as_ref().filter(|directory| !directory.is_dir()) {
             return Err(Error::Usage(format!(
                 "invalid value for --spool-dir: {} is not a directory",

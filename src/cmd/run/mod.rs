@@ -34,8 +34,8 @@ const KUBEAPPS_SECRET: &str = "kubeapps-db";
 ///
 /// With oam in --controllers, all flags of KubeVela's vela-core are accepted with their defaults, such as --metrics-addr,
 /// --health-addr, --leader-election-namespace, --concurrent-reconciles, --application-re-sync-period and --feature-gates; so
-/// are --cue-evaluator, --cue-workers, --cue-timeout, --cue-memory, --strict-validation, --respect-hpa and --compat-version.
-/// docs/oam.md lists them. A flag that neither of both knows is then a warning.
+/// are --cue-evaluator, --cue-workers, --cue-timeout, --cue-memory, --strict-validation, --respect-hpa, --allow-private-http
+/// and --compat-version. docs/oam.md lists them. A flag that neither of both knows is then a warning.
 #[derive(Args, Debug)]
 pub struct Run {
     /// Controllers to run; with --manifests or --once only apprepository runs
@@ -285,8 +285,15 @@ impl Run {
             None => self.resources().budgets()?,
         };
         let oam = self.oam().filter(|_| can_run_applications);
-        let oam = oam.map(|flags| flags.to_options(self.watch_namespace().map(str::to_owned)));
-        let oam = oam.transpose().map_err(Error::Usage)?;
+        let oam = oam.map(|flags| {
+            let fetcher = match &apprepository {
+                Some(options) => options.sync.fetcher.clone(),
+                None => self.fetch.fetcher(&budgets, self.fetch.allow_loopback)?,
+            };
+            let options = flags.to_options(self.watch_namespace().map(str::to_owned), fetcher);
+            options.map_err(Error::Usage)
+        });
+        let oam = oam.transpose()?;
         if apprepository.is_none() && application.is_none() && oam.is_none() {
             return Err(Error::Usage(
                 "no controller to run; --manifests and --once require --controllers=apprepository".to_owned(),

@@ -23,7 +23,7 @@ const LINK_LOCAL: &str = "it is link-local, the range of cloud metadata services
 const NOT_UNICAST: &str = "it is a multicast or broadcast address";
 const LOOPBACK: &str = "it is this machine; see --allow-loopback";
 const API_SERVER: &str = "it is the API server";
-const PRIVATE: &str = "it is not public, and private networks are disabled; see --allow-private-networks";
+const PRIVATE: &str = "it is not public, and private networks are disabled; see --allow-private-networks, or --allow-private-http for steps of workflows";
 
 /// Names of metadata services: AWS, Google, Tencent. A proxy would resolve them itself. The other clouds have addresses
 /// only, or names as in [`is_metadata_name`].

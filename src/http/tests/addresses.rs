@@ -198,7 +198,8 @@ async fn the_api_server_is_refused_at_its_port_only() {
     let mapped = format!("http://[::ffff:127.0.0.1]:{port}/").parse().unwrap();
     let to = api_server.url.to_string();
     let redirecting = Server::start(move |_| redirect(&to)).await;
-    for fetcher in [&fetcher, &own.unwrap()] {
+    let of_steps = fetcher.with_private_networks(false).with_private_networks(true);
+    for fetcher in [&fetcher, &own.unwrap(), &of_steps] {
         for url in [&api_server.url, &alias(&api_server), &mapped, &redirecting.url] {
             let message = refused_message(fetcher, url).await;
             assert!(message.contains("it is the API server"), "{message}");

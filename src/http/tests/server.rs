@@ -30,7 +30,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server. The handler gets the head of each request.
+    /// Starts a server. The handler gets the head and the body of each request.
     pub async fn start(handler: impl Fn(&str) -> Parts + Send + Sync + 'static) -> Self {
         Self::start_with(None, handler).await
     }
@@ -134,7 +134,11 @@ async fn serve(
         if !head.ends_with(b"\r\n\r\n") {
             continue;
         }
-        let request = String::from_utf8(std::mem::take(&mut head)).unwrap();
+        let mut request = String::from_utf8(std::mem::take(&mut head)).unwrap();
+        let Ok(body) = body(&mut stream, &request).await else {
+            return;
+        };
+        request.push_str(&body);
         requests.lock().push(request.clone());
         for part in handler(&request) {
             match part {
@@ -153,6 +157,13 @@ async fn serve(
             }
         }
     }
+}
+
+async fn body(stream: &mut (impl AsyncRead + Unpin), head: &str) -> std::io::Result<String> {
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    stream.read_exact(&mut body).await?;
+    Ok(String::from_utf8(body).unwrap())
 }
 
 /// Builds a complete response that keeps the connection open.

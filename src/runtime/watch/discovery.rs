@@ -55,6 +55,18 @@ impl Served {
         self.kinds.get(kind)
     }
 
+    /// Returns the resource with a name in singular or plural. An empty group means any: the core group first, and then the
+    /// others in their order.
+    #[must_use]
+    pub fn find(&self, group: &str, name: &str) -> Option<&Resource> {
+        let has_name = |resource: &&Resource| {
+            let api = &resource.api;
+            (group.is_empty() || api.group == group) && (api.plural == name || api.kind.to_lowercase() == name)
+        };
+        let found = self.kinds.values().filter(|resource| resource.can_list);
+        found.filter(has_name).min_by_key(|resource| &resource.api.group)
+    }
+
     /// Returns true if a group is known to lack what is not found in it.
     #[must_use]
     pub fn is_complete(&self, group: &str) -> bool {
@@ -191,6 +203,29 @@ mod tests {
         }
         let found = served.get(&GroupKind::new("example.com", "Widget"));
         assert_eq!(found.map(|resource| resource.api.plural.as_str()), Some("lists"));
+    }
+
+    #[test]
+    fn a_resource_is_found_by_its_singular_or_plural_name_first_in_the_core_group() {
+        let mut served = Served::default();
+        for (group, kind, plural) in [
+            ("b.example.com", "Event", "events"),
+            ("", "Event", "events"),
+            ("b.example.com", "Widget", "widgets"),
+            ("a.example.com", "Widget", "widgets"),
+        ] {
+            let kind = GroupVersionKind::gvk(group, "v1", kind);
+            served.add(Resource {
+                api: ApiResource::from_gvk_with_plural(&kind, plural),
+                is_namespaced: true,
+                can_list: true,
+            });
+        }
+        let find = |group, name| served.find(group, name).map(|found| found.api.group.as_str());
+        assert_eq!((find("", "event"), find("", "events")), (Some(""), Some("")));
+        assert_eq!(find("b.example.com", "event"), Some("b.example.com"));
+        assert_eq!(find("", "widget"), Some("a.example.com"));
+        assert_eq!((find("", "Widget"), find("c.example.com", "widget")), (None, None));
     }
 
     /// A server without aggregated discovery. The group `down.example.com` has no API server now.

@@ -4,13 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::super::setup;
 use super::normalize;
 
-/// Policies that part of the controller does not support yet.
-const UNSUPPORTED_POLICIES: [&str; 3] = ["topology", "override", "replication"];
 const MAX_NAMESPACE: usize = 63;
 
 pub struct Case {
@@ -70,36 +67,6 @@ impl Case {
         self.documents
             .iter()
             .filter(|document| document["kind"] == "Application")
-    }
-
-    /// Returns true if all generated steps are apply-component.
-    pub fn is_supported(&self) -> bool {
-        self.apps().all(|app| {
-            let policies = app["spec"]["policies"].as_array().into_iter().flatten();
-            let mut types = policies.filter_map(|policy| policy["type"].as_str());
-            let mut components = app["spec"]["components"].as_array().into_iter().flatten();
-            let identity = &app["metadata"]["annotations"]["app.oam.dev/service-account-name"];
-            app["spec"]["workflow"].is_null()
-                && identity.is_null()
-                && !types.any(|type_| UNSUPPORTED_POLICIES.contains(&type_))
-                && !components.any(|component| component["type"] == "ref-objects")
-        })
-    }
-
-    /// Returns the record of an untouched case: the declared objects, and labels of the Applications.
-    pub fn untouched(&self, labels: &Value) -> Value {
-        let is_app = |document: &&Value| document["kind"] == "Application";
-        let objects: Vec<_> = self.documents.iter().filter(|document| !is_app(document)).collect();
-        let per_app = |value: &dyn Fn(&Value) -> Value| -> Value {
-            let apps = self.apps().map(|app| (setup::name(app).to_owned(), value(app)));
-            apps.collect::<Map<_, _>>().into()
-        };
-        let declared =
-            |app: &Value| json!({ "status": {}, "labels": labels, "annotations": app["metadata"]["annotations"] });
-        normalize::record(&json!({
-            "application": per_app(&declared), "revisions": per_app(&|_| json!([])),
-            "trackers": [], "events": [], "objects": objects,
-        }))
     }
 }
 

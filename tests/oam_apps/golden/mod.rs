@@ -10,8 +10,7 @@ pub mod normalize;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::events::v1::Event;
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -35,11 +34,8 @@ const SETTLED_DEADLINE: Duration = Duration::from_secs(20);
 /// Each capture is two dozen requests.
 const INTERVAL: Duration = Duration::from_secs(1);
 const MAX_CAPTURES: usize = 4;
-/// Numbers of recorded cases whose steps are supported, and of others.
-const COUNTS: (usize, usize) = (58, 10);
-/// A label without a meaning.
-const TOUCHED: &str = "touched";
-const NOT_SUPPORTED: &str = "not supported by this controller: ";
+/// Number of recorded cases.
+const COUNT: usize = 68;
 
 struct Run<'a> {
     client: Client,
@@ -51,12 +47,7 @@ struct Run<'a> {
 async fn recorded_applications_end_as_kubevela_left_them() {
     let Some(goldens) = corpus::oam_goldens() else { return };
     let cases = Case::load_all(goldens);
-    let supported = cases.iter().filter(|case| case.is_supported()).count();
-    assert!(
-        (supported, cases.len() - supported) >= COUNTS,
-        "{supported} of {}",
-        cases.len()
-    );
+    assert!(cases.len() >= COUNT, "{}", cases.len());
     let estate = estate().await;
     let run = Run {
         client: estate.control_plane.client().await,
@@ -71,11 +62,6 @@ async fn recorded_applications_end_as_kubevela_left_them() {
     let checked: Vec<_> = checked.buffer_unordered(cases.len()).collect().await;
     let mut failures = Vec::new();
     for (case, result) in checked {
-        // By now the others have settled, and the second pass is long over.
-        let result = match result {
-            Ok(()) if !case.is_supported() => run.check_untouched(case).await,
-            result => result,
-        };
         failures.extend(result.err().map(|error| format!("{}: {error}", case.name)));
     }
     failures.sort();
@@ -107,8 +93,7 @@ impl Run<'_> {
         let refused = exceptions::REFUSED.iter().find(|(name, _)| *name == case.name);
         match refused {
             Some((_, words)) => self.until_parsed_is_false(case, words).await,
-            None if case.is_supported() => self.check_record(case).await,
-            None => self.touch(case).await,
+            None => self.check_record(case).await,
         }
     }
 
@@ -125,33 +110,7 @@ impl Run<'_> {
             // A case that never gets there is captured as it is, so that the differences show why.
             let _ = timeout(PHASE_DEADLINE, wait).await;
         }
-        self.until_equal(case, &case.expected, |_| {}).await
-    }
-
-    /// Waits until a case is reported as not supported, and causes another pass.
-    async fn touch(&self, case: &Case) -> Result<(), String> {
-        self.until_parsed_is_false(case, NOT_SUPPORTED).await?;
-        for app in case.apps() {
-            let patch = Patch::Merge(json!({ "metadata": { "labels": { TOUCHED: "once" } } }));
-            let api = self.api(APPLICATION, case);
-            let patched = api.patch(setup::name(app), &PatchParams::default(), &patch).await;
-            patched.map_err(|error| error.to_string())?;
-        }
-        Ok(())
-    }
-
-    /// Checks that nothing was done for a case but one condition and one event, in two passes.
-    async fn check_untouched(&self, case: &Case) -> Result<(), String> {
-        let untouched = case.untouched(&json!({ TOUCHED: "once" }));
-        self.until_equal(case, &untouched, without_report).await?;
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &case.namespace);
-        let events = events.list(&ListParams::default()).await;
-        let notes = events.map_err(|error| error.to_string())?.items.into_iter();
-        let is_report = |note: &String| note.contains(NOT_SUPPORTED);
-        match notes.filter_map(|event| event.note).filter(is_report).count() {
-            1 => Ok(()),
-            count => Err(format!("{count} events in place of one")),
-        }
+        self.until_equal(case, &case.expected).await
     }
 
     /// Waits until the condition Parsed of each Application contains `words`.
@@ -175,10 +134,10 @@ impl Run<'_> {
     }
 
     /// Captures a case until it is equal to a record.
-    async fn until_equal(&self, case: &Case, expected: &Value, adapt: impl Fn(&mut Value)) -> Result<(), String> {
+    async fn until_equal(&self, case: &Case, expected: &Value) -> Result<(), String> {
         let started = Instant::now();
         loop {
-            let found = self.capture(case, &adapt).await.map_err(|error| error.to_string())?;
+            let found = self.capture(case).await.map_err(|error| error.to_string())?;
             let found = differences(expected, &found);
             // An exception is not needed before its difference is there.
             let left = exceptions::undocumented(exceptions::EXCEPTIONS, &case.name, found);
@@ -194,30 +153,15 @@ impl Run<'_> {
         }
     }
 
-    async fn capture(&self, case: &Case, adapt: impl Fn(&mut Value)) -> Result<Value, kube::Error> {
+    async fn capture(&self, case: &Case) -> Result<Value, kube::Error> {
         let _permit = self.captures.acquire().await;
         let capture = Capture {
             client: self.client.clone(),
             namespace: &case.namespace,
         };
         let apps: Vec<_> = case.apps().map(setup::name).collect();
-        let mut record = capture.record(&apps).await?;
-        adapt(&mut record);
-        Ok(normalize::record(&record))
+        Ok(normalize::record(&capture.record(&apps).await?))
     }
-}
-
-/// Removes the report of an Application that is not supported, which was checked before.
-fn without_report(record: &mut Value) {
-    for (_, app) in record["application"].as_object_mut().into_iter().flatten() {
-        let conditions = app["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let is_other = |condition: &&Value| !["Parsed", "Ready"].contains(&text(&condition["type"]));
-        app["status"]["conditions"] = conditions.iter().filter(is_other).cloned().collect();
-        app["status"]["observedGeneration"].take();
-    }
-    let events = record["events"].as_array().cloned().unwrap_or_default();
-    let is_other = |event: &&Value| !text(&event[2]).starts_with(NOT_SUPPORTED);
-    record["events"] = events.iter().filter(is_other).cloned().collect();
 }
 
 fn text(value: &Value) -> &str {

@@ -169,7 +169,8 @@ impl Target {
         let old = self.inventory.history.iter().chain(old.into_iter().flatten());
         for entry in old.rev().flat_map(|tracker| &tracker.entries) {
             let key = ResourceKey::of(entry);
-            if entry.deleted || !key.is_local() || wanted.contains(&key) || !seen.insert(key) {
+            let is_left = entry.deleted || !key.is_local() || self.plan.may_apply(entry);
+            if is_left || wanted.contains(&key) || !seen.insert(key) {
                 continue;
             }
             let live = cluster

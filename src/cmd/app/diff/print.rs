@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use super::outcome::{Cluster, Outcome};
 use super::target::Target;
 use crate::cmd::app::manifests;
+use crate::cmd::app::render::plan::Planned;
 use crate::cmd::app::render::{RenderError, Renderer};
 use crate::cmd::{Error, output};
 use crate::controllers::oam::objects::ObjectId;
-use crate::controllers::oam::parse::ParsedComponent;
 use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject};
 use crate::controllers::oam::trackers::ResourceKey;
 use crate::text::sanitize;
@@ -20,12 +20,15 @@ impl Target {
         let mut wanted = HashSet::new();
         self.print_batch(cluster, "the policies", renderer.policies().await?, &mut wanted)
             .await?;
-        for component in &self.parsed.components {
-            let rendered = renderer.component(component).await?;
-            let post = self.post_traits(cluster, renderer, component, &rendered).await?;
+        for planned in &self.plan.components {
+            let rendered = renderer.component(&planned.component, &planned.place).await?;
+            let post = self.post_traits(cluster, renderer, planned, &rendered).await?;
             let objects = rendered.objects.into_iter().chain(post).collect();
-            let batch = format!("component {}", component.component.name);
-            self.print_batch(cluster, &batch, objects, &mut wanted).await?;
+            self.print_batch(cluster, &planned.to_string(), objects, &mut wanted)
+                .await?;
+        }
+        for note in self.plan.notes() {
+            print("later", &note)?;
         }
         let removed = self.collected(cluster, &wanted).await;
         output::print(&output::section("", removed))
@@ -36,18 +39,15 @@ impl Target {
         &self,
         cluster: &Cluster,
         renderer: &Renderer<'_>,
-        component: &ParsedComponent,
+        planned: &Planned,
         objects: &ComponentObjects,
     ) -> Result<Vec<ReleaseObject>, Error> {
-        let name = &component.component.name;
+        let component = &planned.component;
         if !renderer.has_post_traits(component) {
             return Ok(Vec::new());
         }
-        if !self.healthy.contains(name) {
-            print(
-                "later",
-                &format!("component {name}: traits that wait until it is healthy"),
-            )?;
+        if !self.healthy.contains(&planned.service_key(&self.name.namespace)) {
+            print("later", &format!("{planned}: traits that wait until it is healthy"))?;
             return Ok(Vec::new());
         }
         let live = self.live_context(cluster, objects).await;

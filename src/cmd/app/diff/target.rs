@@ -10,9 +10,11 @@ use crate::api::oam::{Application, ApplicationRevision, ApplicationRevisionSpec,
 use crate::cmd::app::manifests::Manifest;
 use crate::cmd::app::objects;
 use crate::cmd::app::render::definition_set::DefinitionSet;
+use crate::cmd::app::render::plan::Plan;
 use crate::cmd::app::render::{first_revision, live_definitions, parse_supported};
 use crate::cmd::{Error, failed_to};
 use crate::controllers::oam::parse::{Definitions, Parsed};
+use crate::controllers::oam::placement::service_key;
 use crate::controllers::oam::revisions::names::is_revision_of;
 use crate::controllers::oam::revisions::{
     Candidate, Recorded, expand, hash, is_record_of, is_release_of, is_unchanged, recorded_application,
@@ -25,6 +27,7 @@ pub struct Target {
     /// As deployed: of the file, with what others have set; or of the revision, if it is the published version.
     pub application: Application,
     pub parsed: Parsed,
+    pub plan: Plan,
     /// The current revision, or else the first one.
     pub revision: LatestRevision,
     pub inventory: Inventory,
@@ -33,8 +36,8 @@ pub struct Target {
     pub is_new_revision: bool,
     /// Another tracker becomes the current one, so that objects which it lacks are collected.
     pub has_new_tracker: bool,
-    /// The components whose workload is healthy.
-    pub healthy: HashSet<String>,
+    /// The components whose workload is healthy, by the identity of their status.
+    pub healthy: HashSet<[String; 4]>,
 }
 
 impl Target {
@@ -63,7 +66,12 @@ impl Target {
         };
         let definitions = DefinitionSet::of_cluster(client, [&name.namespace, shared]).await?;
         let definitions = live_definitions(&declared, &definitions, &name.namespace, shared);
-        let (application, parsed, is_new_revision) = deployed(declared, &definitions, recorded)?;
+        let Deployed {
+            application,
+            parsed,
+            plan,
+            is_new_revision,
+        } = deployed(declared, &definitions, recorded)?;
         let has_finished = status.workflow.is_some_and(|workflow| workflow.finished);
         let version = |application: &Application| application.annotations().get(labels::PUBLISH_VERSION).cloned();
         let is_same = |live: &Application| live.spec == application.spec && version(live) == version(&application);
@@ -72,10 +80,11 @@ impl Target {
             revision: latest.unwrap_or_else(|| first_revision(&name.name)),
             has_new_tracker: !live.as_ref().is_some_and(is_same),
             runs: is_new_revision || !has_finished,
-            healthy: healthy.map(|service| service.name).collect(),
+            healthy: healthy.map(|service| service_key(&service)).collect(),
             name,
             application,
             parsed,
+            plan,
             inventory,
             is_new_revision,
         })
@@ -100,34 +109,52 @@ impl Revision {
     }
 }
 
-/// Returns the Application that a pass deploys, with its definitions, and true if it has a new revision.
+/// The Application that a pass deploys.
+struct Deployed {
+    application: Application,
+    parsed: Parsed,
+    plan: Plan,
+    is_new_revision: bool,
+}
+
+impl Deployed {
+    fn new(
+        application: Application,
+        parsed: Parsed,
+        definitions: &Definitions<'_>,
+        is_new_revision: bool,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            plan: Plan::new(&application, &parsed, definitions)?,
+            application,
+            parsed,
+            is_new_revision,
+        })
+    }
+}
+
+/// Decides which Application a pass deploys, with which definitions.
 fn deployed(
     declared: Application,
     definitions: &Definitions<'_>,
     recorded: Option<Revision>,
-) -> Result<(Application, Parsed, bool), Error> {
-    if let Some(release) = recorded
-        .as_ref()
-        .filter(|latest| is_release_of(&latest.object, &declared))
-    {
-        let application = recorded_application(&release.object, &release.contents);
-        let definitions = Definitions::frozen(
-            release.object.metadata.name.as_deref().unwrap_or_default(),
-            &release.contents,
-        );
-        let parsed = parse_supported(&application, &definitions)?;
-        return Ok((application, parsed, false));
-    }
+) -> Result<Deployed, Error> {
     let Some(recorded) = recorded else {
         let parsed = parse_supported(&declared, definitions)?;
-        return Ok((declared, parsed, true));
+        return Deployed::new(declared, parsed, definitions, true);
     };
     let name = recorded.object.name_any();
+    let recorded_first = definitions.recorded_first(&name, &recorded.contents);
+    if is_release_of(&recorded.object, &declared) {
+        let application = recorded_application(&recorded.object, &recorded.contents);
+        let parsed = parse_supported(&application, &Definitions::frozen(&name, &recorded.contents))?;
+        return Deployed::new(application, parsed, &recorded_first, false);
+    }
     let parsed = match parse_supported(&declared, definitions) {
         // What runs is kept, although a definition was deleted since.
         Err(_) if is_record_of(&recorded.object, &recorded.contents, &declared) => {
-            let parsed = parse_supported(&declared, &definitions.recorded_first(&name, &recorded.contents))?;
-            return Ok((declared, parsed, false));
+            let parsed = parse_supported(&declared, &recorded_first)?;
+            return Deployed::new(declared, parsed, &recorded_first, false);
         }
         parsed => parsed?,
     };
@@ -140,9 +167,8 @@ fn deployed(
     };
     let known = Recorded::of(&recorded.object, &recorded.contents);
     if !is_unchanged(&known, &candidate) {
-        return Ok((declared, parsed, true));
+        return Deployed::new(declared, parsed, definitions, true);
     }
-    let definitions = definitions.recorded_first(known.name, &recorded.contents);
-    let parsed = parse_supported(&declared, &definitions)?;
-    Ok((declared, parsed, false))
+    let parsed = parse_supported(&declared, &recorded_first)?;
+    Deployed::new(declared, parsed, &recorded_first, false)
 }

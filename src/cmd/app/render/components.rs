@@ -8,8 +8,8 @@ use crate::api::NamespacedName;
 use crate::api::oam::{Application, LatestRevision};
 use crate::cmd::Error;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent};
+use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::render::evaluate::{self, Cause, NamespaceEvaluator};
-use crate::controllers::oam::render::place::Place;
 use crate::controllers::oam::render::release::{ComponentObjects, Release, ReleaseObject, Settings};
 use crate::cue::{self, Evaluator};
 
@@ -61,9 +61,8 @@ impl<'a> Renderer<'a> {
     }
 
     /// Renders a component without the traits that wait until it is healthy.
-    pub async fn component(&self, component: &ParsedComponent) -> Result<ComponentObjects, Error> {
-        let place = Place::default();
-        let prepared = self.release.component(self.parsed, component, &place);
+    pub async fn component(&self, component: &ParsedComponent, place: &Place) -> Result<ComponentObjects, Error> {
+        let prepared = self.release.component(self.parsed, component, place);
         let rendered = prepared.render(&self.evaluator()).await;
         let rendered = rendered.map_err(|error| self.failed(&error.to_string()))?;
         let key = prepared.key();

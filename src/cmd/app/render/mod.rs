@@ -2,6 +2,7 @@
 
 mod components;
 pub mod definition_set;
+pub mod plan;
 pub mod starter_set;
 
 use std::num::NonZeroUsize;
@@ -17,13 +18,16 @@ use crate::budget::ResourceMetrics;
 use crate::cmd::flags::non_empty;
 use crate::cmd::{Error, output};
 use crate::controllers::oam::parse::{
-    Definitions, Lookup, Parsed, parse, unsupported_application, unsupported_definitions,
+    Definitions, Lookup, Parsed, parse, unsupported_application, unsupported_clusters, unsupported_definitions,
+    unsupported_overrides,
 };
+use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::revisions::names::revision_name;
 use crate::cue::{self, Evaluator};
 use crate::text::sanitize;
 pub use components::{RenderError, Renderer};
 use definition_set::DefinitionSet;
+use plan::Plan;
 
 /// The version that templates see without a cluster.
 const MINOR_VERSION: u32 = 35;
@@ -60,8 +64,9 @@ impl EvaluatorFlags {
 
 /// Render the objects of Applications without a cluster
 ///
-/// Prints them as the controller applies them, with the names of the first revision. Values of Secrets are hidden.
-/// Traits that wait until their component is healthy see the rendered objects in place of live ones.
+/// Prints them as the controller applies them, with the names of the first revision, in the order of the steps. Values of
+/// Secrets are hidden. Traits that wait until their component is healthy see the rendered objects in place of live ones.
+/// Notes name what is known at run time only: values of inputs, and objects that templates of steps make.
 #[derive(Args, Debug)]
 pub struct Render {
     /// Files with Applications; definitions, Policies and Workflows in them are used too; `-` for the standard input
@@ -104,22 +109,27 @@ impl Render {
             let namespace = application.namespace().unwrap_or_default();
             let live = live_definitions(application, &definitions, &namespace, DEFINITION_NAMESPACE);
             let parsed = parse_supported(application, &live)?;
+            let plan = Plan::new(application, &parsed, &live)?;
             let first = first_revision(&application.name_any());
             let renderer = Renderer::new(&evaluator, &version, application, first, &parsed);
-            let mut objects = objects(&renderer, &parsed).await?;
+            let mut objects = objects(&renderer, &plan).await?;
             objects.iter_mut().for_each(remove_namespace);
             objects.iter_mut().for_each(manifests::hide_secret_values);
             output::print(&manifests::yaml(&objects)?)?;
+            for note in plan.notes() {
+                eprintln!("note: {}", sanitize(&note));
+            }
         }
         Ok(())
     }
 }
 
 /// Renders all objects. Traits that wait until their component is healthy see rendered objects in place of live ones.
-async fn objects(renderer: &Renderer<'_>, parsed: &Parsed) -> Result<Vec<Value>, Error> {
+async fn objects(renderer: &Renderer<'_>, plan: &Plan) -> Result<Vec<Value>, Error> {
     let mut objects = renderer.policies().await?;
-    for component in &parsed.components {
-        let rendered = renderer.component(component).await?;
+    for planned in &plan.components {
+        let component = &planned.component;
+        let rendered = renderer.component(component, &planned.place).await?;
         let post = match renderer.post_traits(component, &rendered, &Map::new()).await {
             Ok(post) => post,
             Err(RenderError::Failed(error)) => return Err(error),
@@ -174,16 +184,23 @@ pub fn live_definitions<'a>(
     Definitions::live(definitions, namespace, definition_namespace, is_auto_update)
 }
 
-/// Parses an Application as the controller does, which leaves alone what it does not support.
+/// Parses an Application as the controller does, which leaves alone what it does not support. Objects that components refer
+/// to are known to the controller only.
 pub fn parse_supported(application: &Application, definitions: &Definitions<'_>) -> Result<Parsed, Error> {
     let failed = |message: String| Error::Failed(format!("Application {}: {message}", application.name_any()));
     let mut unsupported = unsupported_application(application);
     let parsed = parse(application, definitions);
     if let Ok(parsed) = &parsed {
         unsupported.extend(unsupported_definitions(&parsed.components));
+        unsupported.extend(unsupported_overrides(&parsed.overrides));
+        unsupported.extend(unsupported_clusters(parsed));
     }
-    if !unsupported.is_empty() {
-        let texts: Vec<String> = unsupported.iter().map(ToString::to_string).collect();
+    let references = application.spec.components.iter();
+    let references = references.filter(|component| component.type_ == REF_OBJECTS);
+    let references =
+        references.map(|component| format!("component {} with references to existing objects", component.name));
+    let texts: Vec<String> = unsupported.iter().map(ToString::to_string).chain(references).collect();
+    if !texts.is_empty() {
         return Err(failed(format!("not supported: {}", texts.join(", "))));
     }
     parsed.map_err(|error| failed(error.to_string()))

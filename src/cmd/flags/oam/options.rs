@@ -185,7 +185,9 @@ flags! {
     "cue-timeout" cue_timeout: Duration = 10 * SECOND;
     "cue-memory" cue_memory: Bytes = Bytes(512 << 20);
     "strict-validation" strict_validation: bool = false;
+    "allow-private-http" allow_private_http: bool = false;
     "respect-hpa" respect_hpa: bool = true;
+    "compat-unanchored-override" compat_unanchored_override: bool = false;
     "compat-version" compat_version: String = String::new();
 }
 

@@ -6,7 +6,10 @@ use rstest::rstest;
 use crate::api::oam::compression::Format;
 use crate::controllers::oam::dispatch::admission::ResourceTypes;
 use crate::controllers::oam::dispatch::decide::UpdateMethod;
+use crate::controllers::oam::references::Scope;
+use crate::controllers::oam::rights::IdentityOptions;
 use crate::controllers::oam::{ApplyOnceMode, Shard, workflow};
+use crate::http::{self, Fetcher, Limits};
 
 use super::{Arity, Bytes, Extracted, Gate, OamFlags, SpecVersion, extract};
 
@@ -27,6 +30,10 @@ fn flags(arguments: &[&str]) -> OamFlags {
     let extracted = parse(arguments).unwrap();
     assert_eq!(extracted.warnings, [""; 0]);
     extracted.flags
+}
+
+fn fetcher() -> Fetcher {
+    Fetcher::new(http::Settings::default()).unwrap()
 }
 
 #[test]
@@ -242,7 +249,7 @@ fn an_invalid_value_of_a_known_flag_is_an_error(#[case] argument: &str, #[case] 
 
 #[test]
 fn options_have_the_defaults_of_kubevela() {
-    let options = flags(&[]).to_options(None).unwrap();
+    let options = flags(&[]).to_options(None, fetcher()).unwrap();
     assert_eq!((options.workers, options.max_concurrent_writes), (4, 10));
     assert_eq!((options.revision_limit, options.definition_revision_limit), (10, 20));
     assert_eq!(
@@ -254,8 +261,24 @@ fn options_have_the_defaults_of_kubevela() {
     assert_eq!((options.tracker_format, options.revision_format), (None, None));
     assert!(options.has_stages && options.has_dry_run && options.respects_autoscalers);
     assert_eq!(options.apply_once, ApplyOnceMode::Off);
-    assert!(!options.is_strict && !options.requires_authentication);
+    assert_eq!(options.identity, IdentityOptions::default());
+    assert_eq!(options.reference_scope, Scope::Global);
+    assert!(!options.is_strict);
     assert_eq!(options.evaluator.program, None);
+}
+
+#[tokio::test]
+async fn steps_reach_private_networks_only_with_their_flag() {
+    let url = "http://127.0.0.1:1/".parse().unwrap();
+    let error = async |arguments: &[&str]| {
+        let options = flags(arguments).to_options(None, fetcher()).unwrap();
+        let fetched = options.fetcher.get(&url, None, &Limits::default()).await;
+        fetched.unwrap_err().to_string()
+    };
+    let refused = error(&[]).await;
+    assert!(refused.contains("--allow-private-http"), "{refused}");
+    let sent = error(&["--allow-private-http"]).await;
+    assert!(sent.starts_with("failed to connect"), "{sent}");
 }
 
 #[test]
@@ -270,8 +293,11 @@ fn flags_and_gates_become_options() {
         "--cue-workers=0",
         "--cue-evaluator=/bin/cue",
         "--allow-resource-types=blacklist:Secret.v1",
+        "--feature-gates=AuthenticateApplication=true",
+        "--authentication-default-user=guest",
+        "--ref-objects-available-scope=namespace",
     ]);
-    let options = options.to_options(Some("here".to_owned())).unwrap();
+    let options = options.to_options(Some("here".to_owned()), fetcher()).unwrap();
     assert_eq!(
         (options.tracker_format, options.revision_format),
         (Some(Format::Zstd), Some(Format::Gzip))
@@ -285,14 +311,23 @@ fn flags_and_gates_become_options() {
     assert_eq!(options.evaluator.program.as_deref(), Some(Path::new("/bin/cue")));
     assert_eq!(options.namespace.as_deref(), Some("here"));
     assert_ne!(options.admission.resource_types, ResourceTypes::All);
+    let identity = IdentityOptions {
+        is_required: true,
+        default_user: "guest".to_owned(),
+    };
+    assert_eq!(
+        (options.identity, options.reference_scope),
+        (identity, Scope::Namespace)
+    );
 }
 
 #[rstest]
 #[case(&["--reconcile-timeout=0s"][..], "--reconcile-timeout")]
 #[case(&["--cue-timeout=0s"], "--cue-timeout")]
 #[case(&["--allow-resource-types=none"], "--allow-resource-types")]
+#[case(&["--ref-objects-available-scope=none"], "--ref-objects-available-scope")]
 fn options_that_make_no_sense_are_errors(#[case] arguments: &[&str], #[case] flag: &str) {
-    let error = flags(arguments).to_options(None).unwrap_err();
+    let error = flags(arguments).to_options(None, fetcher()).unwrap_err();
     assert!(error.starts_with(&format!("invalid value for {flag}: ")), "{error}");
 }
 

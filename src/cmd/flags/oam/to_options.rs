@@ -9,8 +9,11 @@ use super::options::{Bytes, OamFlags};
 use crate::api::oam::compression::Format;
 use crate::controllers::oam::dispatch::admission::{Admission, ResourceTypes};
 use crate::controllers::oam::dispatch::decide::{self, UpdateMethod};
+use crate::controllers::oam::references::Scope;
+use crate::controllers::oam::rights::IdentityOptions;
 use crate::controllers::oam::{ApplyOnceMode, ControllerVersions, Options, Shard, workflow};
 use crate::cue;
+use crate::http::Fetcher;
 use crate::runtime::kube_client::RequestTimeouts;
 
 /// The version of KubeVela whose behavior the controller has.
@@ -26,11 +29,12 @@ const MASTER: &str = "master";
 const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(10);
 
 impl OamFlags {
-    /// Returns the options of the controller for a namespace, or for all.
+    /// Returns the options of the controller for a namespace, or for all. Steps send HTTP requests by `fetcher`, to private
+    /// networks only with their own flag: tenants choose the addresses, and see the responses.
     ///
     /// # Errors
     /// A value is invalid.
-    pub fn to_options(&self, namespace: Option<String>) -> Result<Options, String> {
+    pub fn to_options(&self, namespace: Option<String>, fetcher: Fetcher) -> Result<Options, String> {
         let resource_types = ResourceTypes::parse(&self.allow_resource_types)
             .map_err(|error| format!("invalid value for --allow-resource-types: {error}"))?;
         let is_enabled = |gate| self.feature_gates.is_enabled(gate);
@@ -86,9 +90,15 @@ impl OamFlags {
             is_strict: self.strict_validation || is_enabled(Gate::ValidateUndeclaredParameters),
             has_stages: is_enabled(Gate::MultiStageComponentApply),
             has_dry_run: is_enabled(Gate::PreDispatchDryRun),
-            requires_authentication: is_enabled(Gate::AuthenticateApplication),
+            identity: IdentityOptions {
+                is_required: is_enabled(Gate::AuthenticateApplication),
+                default_user: self.authentication_default_user.clone(),
+            },
+            reference_scope: self.reference_scope()?,
             has_application_metrics: is_enabled(Gate::EnableApplicationStatusMetrics),
             evaluator: self.evaluator()?,
+            fetcher: fetcher.with_private_networks(self.allow_private_http),
+            unanchored_overrides: self.compat_unanchored_override,
         })
     }
 
@@ -96,6 +106,13 @@ impl OamFlags {
     pub fn evaluators_memory(&self) -> u64 {
         let Bytes(memory) = self.cue_memory;
         memory.saturating_mul(u64::from(self.cue_workers))
+    }
+
+    fn reference_scope(&self) -> Result<Scope, String> {
+        let scope = Scope::parse(self.ref_objects_scope.trim());
+        scope.ok_or_else(|| {
+            "invalid value for --ref-objects-available-scope: must be global, cluster or namespace".to_owned()
+        })
     }
 
     fn evaluator(&self) -> Result<cue::Options, String> {
@@ -169,7 +186,6 @@ impl OamFlags {
                 self.disable_application_revision,
             ),
             ("--optimize-disable-component-revision", self.disable_component_revision),
-            ("--ref-objects-available-scope", self.ref_objects_scope != "global"),
         ];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
         flags

@@ -1,19 +1,18 @@
 //! Applications in memory.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use kube::core::ObjectMeta;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use super::types::Types;
 use crate::api::impl_resource;
 use crate::api::oam::compression::{Compressed, CompressionError, Format};
-use crate::api::oam::{Application, ApplicationSpec, ApplicationStatus, DefinitionKind};
+use crate::api::oam::{Application, ApplicationStatus, DefinitionKind};
 use crate::budget::{Budget, Reservation};
 use crate::controllers::oam::PARSED_RATIO;
-use crate::controllers::oam::parse::TypeName;
 use crate::controllers::oam::reconciler::PARSED;
 use crate::text::truncate;
 
@@ -25,8 +24,6 @@ const MAX_TEXT_BYTES: usize = 16 << 20;
 const MAX_WORD_BYTES: usize = 32;
 /// Labels and annotations that are kept are cut here, since they count toward no share. Versions and IDs are shorter.
 const MAX_VALUE_BYTES: usize = 256;
-/// Names of definitions that are kept, for the same reason.
-const MAX_TYPES: usize = 64;
 
 /// An Application as compressed text, with the fields that events depend on. In a namespace that holds too much, the text
 /// is left out; a pass reads it from the API server.
@@ -125,14 +122,14 @@ impl CachedApplication {
     /// Returns true if the spec may use a definition, in any version.
     #[must_use]
     pub fn may_use(&self, kind: DefinitionKind, name: &str) -> bool {
-        !self.0.types.are_all || self.0.types.contain(kind, Part::Name, name)
+        self.0.types.may_contain(kind, name)
     }
 
     /// Returns true if the spec may name a revision of a definition, as `webservice@v2` names webservice-v2. Of a spec that
     /// names too many, some are not known: an Application must not keep all revisions of the cluster.
     #[must_use]
     pub fn may_use_revision(&self, kind: DefinitionKind, revision: &str) -> bool {
-        self.0.types.contain(kind, Part::Revision, revision)
+        self.0.types.may_contain_revision(kind, revision)
     }
 
     /// Returns the memory that the Application takes in a pass.
@@ -191,64 +188,6 @@ fn inputs(app: &Application) -> [u8; 32] {
     Sha256::digest(inputs.to_string().as_bytes()).into()
 }
 
-/// Hashes of the definitions, and of their revisions, that a spec names.
-#[derive(Clone, Debug)]
-struct Types {
-    hashes: Box<[u64]>,
-    are_all: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Part {
-    /// First, so that these are kept if there are too many.
-    Revision,
-    Name,
-}
-
-impl Types {
-    fn of(spec: &ApplicationSpec) -> Self {
-        let mut parts = Vec::new();
-        for (kind, name) in types(spec) {
-            if let Ok(parsed) = TypeName::parse(name) {
-                let revision = parsed.revision_name();
-                parts.extend(revision.map(|revision| (Part::Revision, hash(kind, Part::Revision, &revision))));
-                parts.push((Part::Name, hash(kind, Part::Name, parsed.name)));
-            }
-        }
-        parts.sort_unstable();
-        parts.dedup();
-        Self {
-            are_all: parts.len() <= MAX_TYPES,
-            hashes: parts.into_iter().take(MAX_TYPES).map(|(_, hash)| hash).collect(),
-        }
-    }
-
-    fn contain(&self, kind: DefinitionKind, part: Part, name: &str) -> bool {
-        self.hashes.contains(&hash(kind, part, name))
-    }
-}
-
-fn hash(kind: DefinitionKind, part: Part, name: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (kind, part, name).hash(&mut hasher);
-    hasher.finish()
-}
-
-fn types(spec: &ApplicationSpec) -> impl Iterator<Item = (DefinitionKind, &str)> {
-    let components = spec
-        .components
-        .iter()
-        .map(|one| (DefinitionKind::Component, &one.type_));
-    let traits = spec.components.iter().flat_map(|component| &component.traits);
-    let traits = traits.map(|one| (DefinitionKind::Trait, &one.type_));
-    let policies = spec.policies.iter().map(|one| (DefinitionKind::Policy, &one.type_));
-    let steps = spec.workflow.iter().flat_map(|workflow| &workflow.steps);
-    let steps = steps.flat_map(|step| std::iter::once(step).chain(&step.sub_steps));
-    let steps = steps.map(|step| (DefinitionKind::WorkflowStep, &step.type_));
-    let all = components.chain(traits).chain(policies).chain(steps);
-    all.map(|(kind, name)| (kind, name.as_str()))
-}
-
 #[cfg(test)]
 mod tests {
     use kube::ResourceExt;
@@ -301,21 +240,6 @@ mod tests {
         assert!(cached.may_use_revision(DefinitionKind::Component, "webservice-v2"));
         assert!(!cached.may_use(DefinitionKind::Component, "other"));
         assert!(cached.decoded_bytes() > 10_000);
-    }
-
-    #[test]
-    fn one_with_many_types_may_use_every_definition_and_keeps_only_revisions_that_it_names() {
-        let traits: Vec<_> = (0..2 * MAX_TYPES)
-            .map(|index| json!({ "type": format!("t{index}") }))
-            .collect();
-        let cached = cached(
-            &app(|app| app["spec"]["components"][0]["traits"] = json!(traits)),
-            1 << 20,
-        );
-        assert_eq!(cached.0.types.hashes.len(), MAX_TYPES);
-        assert!(cached.may_use(DefinitionKind::Trait, "t127") && cached.may_use(DefinitionKind::Trait, "other"));
-        assert!(cached.may_use_revision(DefinitionKind::Component, "webservice-v2"));
-        assert!(!cached.may_use_revision(DefinitionKind::Trait, "other-v1"));
     }
 
     #[test]

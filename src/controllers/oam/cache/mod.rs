@@ -3,6 +3,7 @@
 mod application;
 mod event_handler;
 mod stored;
+mod types;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

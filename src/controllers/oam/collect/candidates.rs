@@ -120,8 +120,18 @@ impl Collector {
         match self.objects.get(&ObjectId::of_entry(entry)).await {
             Ok(live) => Ok(State::of(live.as_ref(), subject, entry)),
             Err(ObjectError::NotInstalled { .. }) => Ok(State::Gone),
+            Err(ObjectError::Api(error)) if error.is_forbidden() && self.is_gone(subject, entry).await => {
+                Ok(State::Gone)
+            }
             Err(error) => Err(format!("failed to get {}: {error}", display_name(entry))),
         }
+    }
+
+    /// Returns true if an object is gone in the eyes of the controller. A user whose rights were removed, as with a
+    /// namespace, could not tell, and the Application would stay.
+    async fn is_gone(&self, subject: &Subject<'_>, entry: &ManagedResource) -> bool {
+        let live = self.objects.as_controller().read(&ObjectId::of_entry(entry)).await;
+        live.is_ok_and(|live| State::of(live.as_ref(), subject, entry) == State::Gone)
     }
 
     /// Returns the trackers of the history whose objects are gone or belong to newer trackers.

@@ -32,8 +32,11 @@ pub use failures::CollectError;
 use failures::Failures;
 
 /// Collects the objects of Applications.
+#[derive(Clone)]
 pub struct Collector {
+    /// With the rights of the Application.
     pub objects: Objects,
+    /// For trackers and revisions, which belong to the controller.
     pub client: Client,
     /// Maximum number of requests at the same time.
     pub write_limit: usize,

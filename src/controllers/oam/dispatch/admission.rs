@@ -44,6 +44,9 @@ impl ResourceTypes {
     }
 }
 
+/// Kinds in which this controller records what Applications consist of.
+const RECORDS: [&str; 2] = ["ResourceTracker", "ApplicationRevision"];
+
 /// The settings of admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
@@ -59,6 +62,9 @@ pub enum Forbidden {
         namespace: String,
         name: String,
     },
+    /// It decides what this controller deletes and restores for any Application.
+    #[error("forbidden resource: {kind} {name} is a record of this controller")]
+    Record { kind: String, name: String },
     #[error("forbidden resource: type ({kind}) of resource {namespace}/{name} is not allowed")]
     Type {
         kind: String,
@@ -78,6 +84,12 @@ impl Admission {
         manifests: impl IntoIterator<Item = &'a Value> + Clone,
     ) -> Result<(), Forbidden> {
         let identities = || manifests.clone().into_iter().map(Identity::of);
+        if let Some(object) = identities().find(is_record) {
+            return Err(Forbidden::Record {
+                kind: object.kind.to_owned(),
+                name: object.name.to_owned(),
+            });
+        }
         let is_outside = |object: &Identity<'_>| !self.allow_cross_namespace && object.namespace != namespace;
         if let Some(object) = identities().find(is_outside) {
             return Err(Forbidden::OtherNamespace {
@@ -95,4 +107,8 @@ impl Admission {
             None => Ok(()),
         }
     }
+}
+
+fn is_record(object: &Identity<'_>) -> bool {
+    object.api_version.starts_with("core.oam.dev/") && RECORDS.contains(&object.kind)
 }

@@ -1,4 +1,5 @@
 mod applications;
+mod steps;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -14,8 +15,10 @@ use prometheus_client::registry::Registry;
 
 use super::cache::CachedApplication;
 use super::objects::Objects;
+use crate::api::oam::WorkflowStatus;
 use crate::runtime::watch::{Cached, Store};
 use applications::ApplicationCollector;
+use steps::StepMetrics;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ResultLabel {
@@ -95,6 +98,8 @@ pub struct Metrics {
     passes: Family<ResultLabel, Counter>,
     renders: Family<ResultLabel, Counter>,
     workflows: Family<ResultLabel, Counter>,
+    reviews: Family<ResultLabel, Counter>,
+    steps: StepMetrics,
     writes: Family<WriteLabels, Counter>,
     kinds: Arc<parking_lot::Mutex<std::collections::BTreeSet<String>>>,
     restored: Counter,
@@ -111,6 +116,8 @@ impl Default for Metrics {
             passes: Family::default(),
             renders: Family::default(),
             workflows: Family::default(),
+            reviews: Family::default(),
+            steps: StepMetrics::default(),
             writes: Family::default(),
             kinds: Arc::default(),
             restored: Counter::default(),
@@ -136,6 +143,7 @@ impl Metrics {
             (&metrics.passes, "success"),
             (&metrics.renders, "evaluated"),
             (&metrics.workflows, "succeeded"),
+            (&metrics.reviews, "allowed"),
         ] {
             family.get_or_create(&ResultLabel { result }).inc_by(0);
         }
@@ -152,6 +160,10 @@ impl Metrics {
         registry.register("portolan_oam_renders", help, metrics.renders.clone());
         let help = "Total number of finished workflow runs by result";
         registry.register("portolan_oam_workflows", help, metrics.workflows.clone());
+        let help =
+            "Total number of reviews of access for users of Applications by result: cached, allowed, denied or failed";
+        registry.register("portolan_oam_access_reviews", help, metrics.reviews.clone());
+        metrics.steps.register(registry);
         let help = "Total number of writes to the API server by verb and kind";
         registry.register("portolan_oam_writes", help, metrics.writes.clone());
         let help = "Total number of managed objects that were changed by others and restored";
@@ -192,6 +204,15 @@ impl Metrics {
 
     pub(super) fn count_workflow(&self, result: &'static str) {
         self.workflows.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    pub(super) fn count_review(&self, result: &'static str) {
+        self.reviews.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    /// Counts the steps that have another phase or reason than before.
+    pub(super) fn count_steps(&self, before: &WorkflowStatus, after: &WorkflowStatus) {
+        self.steps.count(before, after);
     }
 
     pub(super) fn count_write(&self, verb: &'static str, kind: &str) {

@@ -43,6 +43,16 @@ impl ObjectId {
         }
     }
 
+    /// Returns true for the entry of this object, in this version. Trackers hold thousands of entries, so that nothing is
+    /// cloned.
+    #[must_use]
+    pub fn is_of(&self, entry: &ManagedResource) -> bool {
+        self.name == entry.name
+            && self.namespace == entry.namespace
+            && self.kind == entry.kind
+            && self.api_version == entry.api_version
+    }
+
     #[must_use]
     pub fn group_kind(&self) -> GroupKind {
         let group = self.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -63,7 +73,7 @@ impl ObjectId {
     /// Returns the manifests that trackers record for the object, the oldest first. One may never have been applied.
     #[must_use]
     pub fn recorded_in(&self, inventory: &Inventory) -> Vec<Value> {
-        let is_same = |entry: &&ManagedResource| Self::of_entry(entry) == *self;
+        let is_same = |entry: &&ManagedResource| self.is_of(entry);
         let trackers = inventory.in_order();
         let entries = trackers.filter_map(|tracker| tracker.entries.iter().find(is_same));
         entries.filter_map(|entry| entry.raw.as_ref()?.parse().ok()).collect()

@@ -3,12 +3,15 @@
 //! ```text
 //!  subscribe(application, kinds) ─► one watch per kind, label app.oam.dev/name ─► cache ─► changed(application)
 //!  get ─► cache, or else a request          create, patch, replace, delete ─► request ─► cache
+//!  as_user ─► the same with the rights of a user: requests, and the part of the cache that the user may read
 //! ```
 
 mod autoscalers;
 mod id;
+mod lists;
 mod requests;
 mod subscribers;
+mod user;
 mod watches;
 
 use std::collections::BTreeSet;
@@ -24,6 +27,8 @@ pub use self::autoscalers::Autoscalers;
 pub use self::id::ObjectId;
 use self::requests::{Request, Route};
 use self::subscribers::Subscribers;
+pub use self::user::CacheScope;
+use self::user::User;
 use crate::api::{NamespacedName, is_older};
 use crate::budget::Budget;
 use crate::controllers::FIELD_MANAGER;
@@ -55,6 +60,8 @@ pub enum CachedObject {
 #[derive(Clone)]
 pub struct Objects {
     client: Client,
+    /// The user who sends the requests; the controller if `None`.
+    user: Option<User>,
     watches: WatchManager<NamespacedName, Document>,
     cache: DocumentCache,
     subscribers: Arc<Subscribers>,
@@ -93,6 +100,7 @@ impl Objects {
                 listener,
             ),
             client,
+            user: None,
             cache,
             subscribers,
             kind_changed,
@@ -137,6 +145,13 @@ impl Objects {
     #[must_use]
     pub fn cached(&self, id: &ObjectId) -> CachedObject {
         let kind = id.group_kind();
+        if !self
+            .user
+            .as_ref()
+            .is_none_or(|user| user.may_read_cached(&kind, &id.namespace))
+        {
+            return CachedObject::Unknown;
+        }
         match self.watches.object(&kind, &id.api_version, &id.namespace, &id.name) {
             ObjectState::Found(object) => {
                 let value = object.to_value(&id.api_version, &id.kind);
@@ -163,7 +178,7 @@ impl Objects {
     /// # Errors
     /// The kind is not installed, or the request fails.
     pub async fn read(&self, id: &ObjectId) -> Result<Option<Value>, ObjectError> {
-        match self.route(id).await?.send(&self.client, Request::Get).await {
+        match self.route(id).await?.send(self.client(), Request::Get).await {
             Err(ObjectError::Api(error)) if error.is_not_found() => Ok(None),
             result => result.map(Some),
         }
@@ -202,7 +217,7 @@ impl Objects {
     pub async fn create(&self, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
         let id = ObjectId::of(object);
         let request = Request::Create(object, parameters(is_dry_run));
-        let created = self.route(&id).await?.send(&self.client, request).await?;
+        let created = self.route(&id).await?.send(self.client(), request).await?;
         Ok(self.written(&id, created, is_dry_run, true))
     }
 
@@ -216,7 +231,7 @@ impl Objects {
             ..PatchParams::apply(FIELD_MANAGER)
         };
         let request = Request::Patch(Patch::Merge(patch), parameters);
-        let patched = self.route(id).await?.send(&self.client, request).await?;
+        let patched = self.route(id).await?.send(self.client(), request).await?;
         Ok(self.written(id, patched, is_dry_run, false))
     }
 
@@ -227,7 +242,7 @@ impl Objects {
     pub async fn replace(&self, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
         let id = ObjectId::of(object);
         let request = Request::Replace(object, parameters(is_dry_run));
-        let replaced = self.route(&id).await?.send(&self.client, request).await?;
+        let replaced = self.route(&id).await?.send(self.client(), request).await?;
         Ok(self.written(&id, replaced, is_dry_run, false))
     }
 
@@ -251,13 +266,28 @@ impl Objects {
             ..DeleteParams::default()
         };
         let route = self.route(id).await?;
-        match route.send(&self.client, Request::Delete(parameters)).await {
+        match route.send(self.client(), Request::Delete(parameters)).await {
             Err(ObjectError::Api(error)) if error.is_not_found() || requests::is_other_uid(&error) => Ok(()),
             result => result.map(drop),
         }
     }
 
-    async fn resource(&self, id: &ObjectId) -> Result<Resource, ObjectError> {
+    /// Returns version and kind of a resource with this name in singular or plural, such as `configmap`. An empty group
+    /// means any. Discovers it if necessary.
+    ///
+    /// # Errors
+    /// Discovery fails.
+    pub async fn kind_of(&self, group: &str, name: &str) -> Result<Option<(String, String)>, ObjectError> {
+        let resolved = self.watches.resolve_name(group, name).await;
+        let resolved = resolved.map_err(|error| ApiError::unavailable(error.to_string()))?;
+        Ok(resolved.map(|resource| (resource.api.api_version, resource.api.kind)))
+    }
+
+    /// Returns the resource of a kind. Discovers it if necessary.
+    ///
+    /// # Errors
+    /// The kind is not installed, or discovery fails.
+    pub async fn resource(&self, id: &ObjectId) -> Result<Resource, ObjectError> {
         let resolved = self.watches.resolve(&id.group_kind()).await;
         let resolved = resolved.map_err(|error| ApiError::unavailable(error.to_string()))?;
         resolved.ok_or_else(|| id.not_installed())

@@ -1,6 +1,6 @@
 //! Requests for one object of any kind.
 
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GetParams, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::request;
 use kube::{Client, Resource as _};
 use serde_json::Value;
@@ -12,6 +12,7 @@ use crate::runtime::watch::Resource;
 
 pub(super) enum Request<'a> {
     Get,
+    List(ListParams),
     Create(&'a Value, PostParams),
     Patch(Patch<&'a Value>, PatchParams),
     Replace(&'a Value, PostParams),
@@ -29,29 +30,58 @@ impl Route {
     /// Returns the path in the version of the ID, which may not be the preferred one.
     pub(super) fn new(id: &ObjectId, resource: &Resource) -> Result<Self, ObjectError> {
         check(id, resource)?;
+        Ok(Self {
+            name: path_segment(&id.name),
+            ..Self::of(id, resource)
+        })
+    }
+
+    /// Returns the path of a kind in a namespace, or in all.
+    pub(super) fn collection(id: &ObjectId, resource: &Resource) -> Result<Self, ObjectError> {
+        check_version(id)?;
+        if !is_word(&id.namespace) {
+            return Err(invalid(format!(
+                "{} have an invalid namespace: {:?}",
+                id.kind, id.namespace
+            )));
+        }
+        Ok(Self::of(id, resource))
+    }
+
+    fn of(id: &ObjectId, resource: &Resource) -> Self {
         let api = ApiResource {
             version: id.api_version.rsplit('/').next().unwrap_or_default().to_owned(),
             api_version: id.api_version.clone(),
             ..resource.api.clone()
         };
-        let namespace = Some(id.namespace.as_str()).filter(|_| resource.is_namespaced);
-        Ok(Self {
+        let namespace = Some(id.namespace.as_str()).filter(|namespace| resource.is_namespaced && !namespace.is_empty());
+        Self {
             collection: request::Request::new(DynamicObject::url_path(&api, namespace)),
-            name: path_segment(&id.name),
+            name: String::new(),
             not_installed: id.not_installed(),
-        })
+        }
     }
 
     /// Sends a request. Returns the decoded response.
     pub(super) async fn send(self, client: &Client, request: Request<'_>) -> Result<Value, ObjectError> {
+        Ok(self.send_sized(client, request).await?.0)
+    }
+
+    /// Same with the size of the response.
+    pub(super) async fn send_sized(
+        &self,
+        client: &Client,
+        request: Request<'_>,
+    ) -> Result<(Value, usize), ObjectError> {
         let request = self.build(request).map_err(|error| invalid(error.to_string()))?;
         match call_within(DEADLINE, client.request_text(request)).await? {
             Ok(text) => {
                 // kube would log a response that cannot be decoded, and it may be a Secret.
                 let decoded = serde_json::from_str(&text);
-                decoded.map_err(|error| ApiError::unavailable(format!("invalid response: {error}")).into())
+                let decoded = decoded.map_err(|error| ApiError::unavailable(format!("invalid response: {error}")))?;
+                Ok((decoded, text.len()))
             }
-            Err(error) if is_not_served(&error) => Err(self.not_installed),
+            Err(error) if is_not_served(&error) => Err(self.not_installed.clone()),
             Err(error) => Err(ApiError::from(error).into()),
         }
     }
@@ -59,6 +89,7 @@ impl Route {
     fn build(&self, request: Request<'_>) -> Result<axum::http::Request<Vec<u8>>, request::Error> {
         let (path, name) = (&self.collection, &self.name);
         match request {
+            Request::List(parameters) => path.list(&parameters),
             Request::Get => path.get(name, &GetParams::default()),
             Request::Create(object, parameters) => path.create(&parameters, object.to_string().into_bytes()),
             Request::Patch(patch, parameters) => path.patch(name, &parameters, &patch),
@@ -72,11 +103,6 @@ impl Route {
 fn check(id: &ObjectId, resource: &Resource) -> Result<(), ObjectError> {
     let is_segment =
         |text: &str| !matches!(text, "" | "." | "..") && !text.contains(['/', '%']) && !text.contains(char::is_control);
-    let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let version = id
-        .api_version
-        .split_once('/')
-        .map_or(&*id.api_version, |(_, version)| version);
     if !is_segment(&id.name) {
         return Err(invalid(format!("{} has an invalid name: {:?}", id.kind, id.name)));
     }
@@ -86,10 +112,20 @@ fn check(id: &ObjectId, resource: &Resource) -> Result<(), ObjectError> {
             id.kind, id.name, id.namespace
         )));
     }
-    if version.is_empty() || !is_word(version) {
-        return Err(id.not_installed());
+    check_version(id)
+}
+
+fn check_version(id: &ObjectId) -> Result<(), ObjectError> {
+    let version = id.api_version.split_once('/');
+    let version = version.map_or(&*id.api_version, |(_, version)| version);
+    match version.is_empty() || !is_word(version) {
+        true => Err(id.not_installed()),
+        false => Ok(()),
     }
-    Ok(())
+}
+
+fn is_word(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 fn invalid(message: String) -> ObjectError {

@@ -238,3 +238,140 @@ fn a_change_concerns_the_owners_before_and_after_it_and_those_who_share_the_obje
 fn a_change_of_a_whole_kind_concerns_its_subscribers() {
     assert_eq!(concerned(None, None), ["team/subscriber"]);
 }
+
+#[tokio::test]
+async fn a_user_sends_its_own_requests_and_reads_from_the_cache_what_it_may() {
+    let shared = Fixture::new();
+    let kind = GroupKind::new("", "ConfigMap");
+    let application = NamespacedName::new("shop", "app");
+    let of = |namespace: &str| {
+        let labels = json!({ "app.oam.dev/name": "app", "app.oam.dev/namespace": "shop" });
+        json!({ "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "namespace": namespace, "name": "a", "resourceVersion": "7", "uid": "u", "labels": labels } })
+    };
+    let list = json!({ "kind": "ConfigMapList", "apiVersion": "v1", "metadata": { "resourceVersion": "7" },
+        "items": [of("shop"), of("other")] });
+    *shared.response.lock() = (200, list);
+    shared.objects.subscribe(&application, BTreeSet::from([kind.clone()]));
+    shared.objects.wait_until_settled(&BTreeSet::from([kind.clone()])).await;
+    let (allowed, other) = (id("ConfigMap", "shop", "a"), id("ConfigMap", "other", "a"));
+    let is_found = |cached: CachedObject| matches!(cached, CachedObject::Found(_));
+    assert!(is_found(shared.objects.cached(&allowed)) && is_found(shared.objects.cached(&other)));
+
+    let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+    let received = Arc::clone(&requests);
+    let server = tower::service_fn(move |request: http::Request<Body>| {
+        received
+            .lock()
+            .push(format!("{} {}", request.method(), request.uri().path()));
+        let object = json!({ "metadata": { "name": "own", "resourceVersion": "9" } });
+        ready(Ok::<_, Infallible>(http::Response::new(Body::from(
+            object.to_string().into_bytes(),
+        ))))
+    });
+    let readable = BTreeSet::from([(kind, "shop".to_owned())]);
+    let user = shared.objects.as_user(Client::new(server, "default"), readable);
+    assert!(is_found(user.cached(&allowed)));
+    assert_eq!(user.cached(&other), CachedObject::Unknown);
+    assert_eq!(user.newer(&other, json!({})), json!({}));
+    let before = shared.requests.lock().len();
+    assert!(user.get(&allowed).await.unwrap().is_some());
+    assert_eq!(user.get(&other).await.unwrap().unwrap()["metadata"]["name"], "own");
+    user.delete(&allowed, "u").await.unwrap();
+    let expected = [
+        "GET /api/v1/namespaces/other/configmaps/a",
+        "DELETE /api/v1/namespaces/shop/configmaps/a",
+    ];
+    assert_eq!(*requests.lock(), expected);
+    assert_eq!(shared.requests.lock().len(), before, "none by the controller");
+    assert!(is_found(user.as_controller().cached(&other)));
+}
+
+#[test]
+fn an_id_is_of_the_entry_with_the_same_version_kind_namespace_and_name() {
+    let map = id("ConfigMap", "shop", "a");
+    let entry = |change: fn(&mut ObjectId)| {
+        let mut id = map.clone();
+        change(&mut id);
+        let (cluster, component) = ("local", "web");
+        let entry = json!({ "apiVersion": id.api_version, "kind": id.kind, "namespace": id.namespace, "name": id.name,
+            "cluster": cluster, "component": component });
+        serde_json::from_value(entry).unwrap()
+    };
+    assert!(map.is_of(&entry(|_| ())));
+    for change in [
+        (|id| id.api_version = "v2".to_owned()) as fn(&mut ObjectId),
+        |id| id.kind = "Secret".to_owned(),
+        |id| id.namespace = "other".to_owned(),
+        |id| id.name = "b".to_owned(),
+    ] {
+        assert!(!map.is_of(&entry(change)));
+    }
+}
+
+/// Returns objects that a server lists in pages; one page for each item of `sizes`, with an object of this size. Also returns
+/// the number of requests. After the last page, there are `more` or none.
+async fn listed(sizes: &[usize], more: bool) -> (Result<Vec<Value>, String>, usize) {
+    let shared = Fixture::new();
+    let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+    let received = Arc::clone(&requests);
+    let sizes = sizes.to_vec();
+    let server = tower::service_fn(move |request: http::Request<Body>| {
+        let page = received.lock().len();
+        received.lock().push(request.uri().query().unwrap().to_owned());
+        let size = sizes.get(page).copied().unwrap_or_default();
+        let items: Vec<_> = (0..50)
+            .map(|index| json!({ "metadata": { "name": format!("{page}-{index}") }, "data": { "a": "x".repeat(size / 50) } }))
+            .collect();
+        let next = if more || page + 1 < sizes.len() {
+            page.to_string()
+        } else {
+            String::new()
+        };
+        let list = json!({ "items": items, "metadata": { "continue": next } });
+        ready(Ok::<_, Infallible>(http::Response::new(Body::from(
+            list.to_string().into_bytes(),
+        ))))
+    });
+    let user = shared.objects.as_user(Client::new(server, "default"), BTreeSet::new());
+    let objects = user.list(&id("ConfigMap", "shop", ""), "a=b").await;
+    let requests = requests.lock();
+    assert!(
+        requests
+            .iter()
+            .all(|query| query.contains("limit=50") && query.contains("labelSelector=a%3Db"))
+    );
+    for (page, query) in requests.iter().enumerate().skip(1) {
+        assert!(query.contains(&format!("continue={}", page - 1)), "{query}");
+    }
+    (objects.map_err(|error| error.to_string()), requests.len())
+}
+
+#[tokio::test]
+async fn a_list_is_read_page_by_page() {
+    let (objects, requests) = listed(&[100, 100, 100], false).await;
+    let objects = objects.unwrap();
+    assert_eq!((objects.len(), requests), (150, 3));
+    let last = &objects[149];
+    assert_eq!(
+        (&last["apiVersion"], &last["kind"]),
+        (&json!("v1"), &json!("ConfigMap"))
+    );
+    assert_eq!(last["metadata"]["name"], "2-49");
+}
+
+#[tokio::test]
+async fn a_list_of_too_many_or_too_large_objects_is_not_read_to_its_end() {
+    let (objects, requests) = listed(&[], true).await;
+    assert_eq!(
+        objects.unwrap_err(),
+        "there are more than 1000 objects of kind ConfigMap; select fewer"
+    );
+    assert_eq!(requests, 20);
+    let (objects, requests) = listed(&[1 << 20; 10], true).await;
+    assert_eq!(
+        objects.unwrap_err(),
+        "there are more than 4 MiB of objects of kind ConfigMap; select fewer"
+    );
+    assert_eq!(requests, 4);
+}

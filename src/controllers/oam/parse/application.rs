@@ -3,9 +3,11 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use kube::core::ObjectMeta;
+use serde_json::Value;
 
 use super::definitions::{DefinitionError, Definitions, Workload};
-use super::policies::{self, ParsedPolicy, PoliciesError};
+use super::overrides::OverrideDefinitions;
+use super::policies::{self, ParsedPolicy, PoliciesError, recorded_policy};
 use super::steps::{self, ParsedWorkflow, StepsError};
 use super::type_name::type_label;
 use crate::api::oam::{
@@ -52,6 +54,9 @@ pub struct Parsed {
     /// All policies, with those that the workflow names.
     pub all_policies: Vec<AppPolicy>,
     pub external_policies: BTreeMap<String, Policy>,
+    pub overrides: OverrideDefinitions,
+    /// Objects of ref-objects components, as a revision records them. Empty for a new revision until they are fetched.
+    pub referred_objects: Vec<Value>,
 }
 
 /// A failure to parse an application. The text is that of the condition Parsed.
@@ -101,6 +106,8 @@ pub fn parse(application: &Application, definitions: &Definitions<'_>) -> Result
     let workflow = steps::parse_steps(&namespace, &spec, definitions);
     let workflow = workflow.map_err(|cause| ParseError::Steps { is_frozen, cause })?;
     let policies = policies::parse_policies(&namespace, &spec, &workflow.steps, definitions)?;
+    let versions = check_versions(&components, &policies.overrides);
+    versions.map_err(|cause| ParseError::Components { is_frozen, cause })?;
     // Policies that only the workflow names don't decide about objects.
     let is_addon = application.labels().contains_key(labels::ADDON_NAME);
     let rules = Policies::parse(&spec.policies, is_addon).map_err(PoliciesError::from)?;
@@ -112,6 +119,11 @@ pub fn parse(application: &Application, definitions: &Definitions<'_>) -> Result
         rules,
         all_policies: policies.all,
         external_policies: policies.external,
+        overrides: policies.overrides,
+        referred_objects: definitions
+            .contents()
+            .map(|contents| contents.referred_objects.clone())
+            .unwrap_or_default(),
     })
 }
 
@@ -127,14 +139,23 @@ fn parse_components(
     if let Some(duplicate) = duplicate {
         return Err(ComponentsError::Duplicate(duplicate.name.clone()));
     }
-    let components: Result<Vec<_>, _> = spec
-        .components
+    spec.components
         .iter()
         .map(|component| parse_component(component, definitions))
-        .collect();
-    let components = components?;
-    check_versions(&components)?;
-    Ok(components)
+        .collect()
+}
+
+/// Resolves the types of a component that policies have changed.
+///
+/// # Errors
+/// If a definition is missing, or two versions of one are named.
+pub(super) fn parse_placed(
+    component: &Component,
+    definitions: &Definitions<'_>,
+) -> Result<ParsedComponent, ComponentsError> {
+    let parsed = parse_component(component, definitions)?;
+    check_versions(std::slice::from_ref(&parsed), &OverrideDefinitions::default())?;
+    Ok(parsed)
 }
 
 fn parse_component(component: &Component, definitions: &Definitions<'_>) -> Result<ParsedComponent, ComponentsError> {
@@ -164,17 +185,25 @@ fn parse_component(component: &Component, definitions: &Definitions<'_>) -> Resu
     })
 }
 
-/// Checks that the revision, which records definitions by name, can hold all that the components use.
-fn check_versions(components: &[ParsedComponent]) -> Result<(), ComponentsError> {
-    let mut workloads = BTreeMap::new();
-    let mut traits = BTreeMap::new();
-    for component in components {
-        if let Workload::Component(definition) = &component.definition {
-            check_version(&mut workloads, &component.component.type_, &**definition)?;
+/// Checks that the revision, which records definitions by name, can hold all that the components and overrides use.
+fn check_versions(components: &[ParsedComponent], overrides: &OverrideDefinitions) -> Result<(), ComponentsError> {
+    let of_components = components.iter().map(|one| (&one.component.type_, &one.definition));
+    let of_overrides = overrides
+        .components
+        .iter()
+        .map(|(type_, definition)| (type_, definition));
+    let mut known = BTreeMap::new();
+    for (type_, definition) in of_components.chain(of_overrides) {
+        if let Workload::Component(definition) = definition {
+            check_version(&mut known, type_, &**definition)?;
         }
-        for trait_ in &component.traits {
-            check_version(&mut traits, &trait_.trait_.type_, &*trait_.definition)?;
-        }
+    }
+    let traits = components.iter().flat_map(|component| &component.traits);
+    let of_components = traits.map(|one| (&one.trait_.type_, &one.definition));
+    let of_overrides = overrides.traits.iter().map(|(type_, definition)| (type_, definition));
+    let mut known = BTreeMap::new();
+    for (type_, definition) in of_components.chain(of_overrides) {
+        check_version(&mut known, type_, &**definition)?;
     }
     Ok(())
 }
@@ -199,23 +228,25 @@ impl Parsed {
     /// Returns the contents of a revision of the application.
     #[must_use]
     pub fn contents(&self, application: &Application) -> ApplicationRevisionSpec {
+        let namespace = application.namespace().unwrap_or_default();
+        let policies = self.external_policies.iter();
         let mut contents = ApplicationRevisionSpec {
             application: recorded(application, self.spec.clone()),
-            policies: self.external_policies.clone(),
+            policies: policies
+                .map(|(name, policy)| (recorded_policy(&namespace, name), policy.clone()))
+                .collect(),
             workflow: self.workflow.external.as_deref().cloned(),
+            referred_objects: self.referred_objects.clone(),
             ..ApplicationRevisionSpec::default()
         };
+        for (_, definition) in &self.overrides.components {
+            insert_workload(&mut contents, definition);
+        }
+        for (_, definition) in &self.overrides.traits {
+            insert(&mut contents.trait_definitions, &**definition);
+        }
         for component in &self.components {
-            match &component.definition {
-                Workload::Component(definition) => {
-                    insert(&mut contents.component_definitions, &**definition);
-                }
-                Workload::Workload(definition) => {
-                    let mut definition = (**definition).clone();
-                    definition.metadata.managed_fields = None;
-                    contents.workload_definitions.insert(definition.name_any(), definition);
-                }
-            }
+            insert_workload(&mut contents, &component.definition);
             for trait_ in &component.traits {
                 insert(&mut contents.trait_definitions, &*trait_.definition);
             }
@@ -227,6 +258,17 @@ impl Parsed {
             insert(&mut contents.workflow_step_definitions, &**definition);
         }
         contents
+    }
+}
+
+fn insert_workload(contents: &mut ApplicationRevisionSpec, definition: &Workload) {
+    match definition {
+        Workload::Component(definition) => insert(&mut contents.component_definitions, &**definition),
+        Workload::Workload(definition) => {
+            let mut definition = (**definition).clone();
+            definition.metadata.managed_fields = None;
+            contents.workload_definitions.insert(definition.name_any(), definition);
+        }
     }
 }
 

@@ -5,7 +5,10 @@
 mod application;
 mod definitions;
 mod lookup;
+mod overrides;
+mod placed;
 mod policies;
+mod remote;
 mod steps;
 mod strict;
 #[cfg(test)]
@@ -13,11 +16,16 @@ mod tests;
 mod type_name;
 mod unsupported;
 
-pub use application::{ParseError, Parsed, ParsedComponent, ParsedTrait, parse};
+pub use application::{ComponentsError, ParseError, Parsed, ParsedComponent, ParsedTrait, parse};
 pub use definitions::{Definitions, Workload};
 pub use lookup::Lookup;
+pub use overrides::OverrideDefinitions;
+pub use placed::{DEPLOY, Deployments, is_apply_component, place_of};
 pub use policies::ParsedPolicy;
-pub use steps::{APPLY_COMPONENT, ParsedWorkflow, component_step};
+pub use remote::unsupported_clusters;
+pub use steps::{ParsedWorkflow, component_step, workflow_steps};
 pub use strict::strict_violations;
 pub use type_name::{TypeName, type_label};
-pub use unsupported::{Unsupported, unsupported_application, unsupported_definitions, unsupported_trackers};
+pub use unsupported::{
+    Unsupported, unsupported_application, unsupported_definitions, unsupported_overrides, unsupported_trackers,
+};

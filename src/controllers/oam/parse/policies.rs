@@ -6,11 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::definitions::{DefinitionError, Definitions};
+use super::overrides::{OverrideDefinitions, parse_overrides};
+use super::placed::DEPLOY;
 use crate::api::oam::{AppPolicy, ApplicationSpec, Policy, PolicyDefinition, WorkflowStep};
 use crate::controllers::oam::policies::{Policies, PolicyError, is_built_in};
-
-/// Type of steps that name policies.
-const DEPLOY: &str = "deploy";
 
 /// A policy that is rendered by a PolicyDefinition.
 #[derive(Clone, Debug)]
@@ -23,6 +22,7 @@ pub(super) struct ParsedPolicies {
     pub all: Vec<AppPolicy>,
     pub rendered: Vec<ParsedPolicy>,
     pub external: BTreeMap<String, Policy>,
+    pub overrides: OverrideDefinitions,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -31,8 +31,15 @@ pub enum PoliciesError {
     Policy(#[from] PolicyError),
     #[error("policy {name}: {cause}")]
     Definition { name: String, cause: DefinitionError },
-    #[error("policy {name} not found, which step {step} names")]
+    #[error("external policy {name} not found, which step {step} names")]
     NotFound { name: String, step: String },
+    #[error("failed to get {kind} definition {type_} for override policy {policy}: {cause}")]
+    Override {
+        kind: &'static str,
+        type_: String,
+        policy: String,
+        cause: Box<DefinitionError>,
+    },
 }
 
 /// Names policies without a name by type and position.
@@ -73,10 +80,16 @@ pub(super) fn parse_policies(
     });
     let rendered = rendered.collect::<Result<_, PoliciesError>>()?;
     Ok(ParsedPolicies {
+        overrides: parse_overrides(&all, definitions)?,
         all,
         rendered,
         external,
     })
+}
+
+/// Returns the key of an external policy in a revision.
+pub(super) fn recorded_policy(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
 }
 
 /// Finds the policies that steps name and the application lacks.
@@ -98,9 +111,11 @@ fn external_policies(
             .flatten()
             .filter_map(Value::as_str);
         for name in names.filter(|name| !spec.policies.iter().any(|policy| policy.name == *name)) {
-            let recorded = definitions
-                .contents()
-                .and_then(|contents| contents.policies.get(name).cloned());
+            let recorded = definitions.contents().and_then(|contents| {
+                let policy = contents.policies.get(&recorded_policy(namespace, name));
+                // Revisions of earlier versions record it by its name alone.
+                policy.or_else(|| contents.policies.get(name)).cloned()
+            });
             let live = || Some((*definitions.lookup()?.policy(namespace, name)?).clone());
             let policy = recorded.or_else(live).ok_or_else(|| PoliciesError::NotFound {
                 name: name.to_owned(),

@@ -8,22 +8,29 @@ use serde_json::json;
 use super::definitions::{DefinitionError, Definitions};
 use crate::api::oam::{ApplicationSpec, Component, Workflow, WorkflowStep, WorkflowStepDefinition};
 use crate::controllers::oam::policies::{OVERRIDE, TOPOLOGY};
+use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::workflow::{PathTooLong, check_path};
+use crate::text::truncate;
 
 /// Type of steps that deploy one component.
 pub const APPLY_COMPONENT: &str = "apply-component";
+/// The same under the name that KubeVela gives it internally.
+pub const BUILTIN_APPLY_COMPONENT: &str = "builtin-apply-component";
 
 /// Types that need no WorkflowStepDefinition.
-const BUILT_IN: [&str; 4] = [APPLY_COMPONENT, "builtin-apply-component", "step-group", "suspend"];
-
-/// Type of components that refer to existing objects.
-pub(super) const REF_OBJECTS: &str = "ref-objects";
+const BUILT_IN: [&str; 4] = [APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT, "step-group", "suspend"];
 
 const DAG: &str = "DAG";
 const STEP_BY_STEP: &str = "StepByStep";
 
 /// Maximum number of steps with their sub-steps.
 const MAX_STEPS: usize = 1000;
+/// Maximum number of inputs, and of outputs, of a step with those of its component.
+const MAX_VALUES: usize = 100;
+/// Longest name of a step, that of an object in Kubernetes.
+const MAX_NAME_BYTES: usize = 253;
+/// Bytes of a name in an error.
+const MAX_SHOWN: usize = 64;
 
 /// The workflow of an application.
 #[derive(Clone, Debug)]
@@ -47,6 +54,18 @@ pub enum StepsError {
     Definition { type_: String, cause: DefinitionError },
     #[error("{0} steps exceed the limit of {MAX_STEPS}")]
     TooMany(usize),
+    #[error("name of step {} exceeds {MAX_NAME_BYTES} bytes", truncate(.0, MAX_SHOWN))]
+    LongName(String),
+    #[error(transparent)]
+    Values(#[from] TooManyValues),
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("step {} has {count} {field}, more than {MAX_VALUES}", truncate(step, MAX_SHOWN))]
+pub struct TooManyValues {
+    step: String,
+    field: &'static str,
+    count: usize,
 }
 
 /// Returns true if a type of steps needs no WorkflowStepDefinition.
@@ -61,11 +80,7 @@ pub(super) fn parse_steps(
 ) -> Result<ParsedWorkflow, StepsError> {
     let external = external_workflow(namespace, spec, definitions)?;
     let mode = mode(spec, external.as_deref());
-    let steps = match (&external, &spec.workflow) {
-        (Some(external), _) if !external.spec.steps.is_empty() => external.spec.steps.clone(),
-        (None, Some(workflow)) if !workflow.steps.is_empty() => workflow.steps.clone(),
-        _ => generated(spec),
-    };
+    let steps = workflow_steps(spec, external.as_deref());
     let count = steps.len() + steps.iter().map(|step| step.sub_steps.len()).sum::<usize>();
     if count > MAX_STEPS {
         return Err(StepsError::TooMany(count));
@@ -75,6 +90,10 @@ pub(super) fn parse_steps(
         .iter()
         .flat_map(|step| std::iter::once(step).chain(&step.sub_steps))
     {
+        if step.name.len() > MAX_NAME_BYTES {
+            return Err(StepsError::LongName(step.name.clone()));
+        }
+        check_values(step)?;
         if !is_built_in_step(&step.type_) && !found.contains_key(&step.type_) {
             let definition = definitions.step(&step.type_);
             let definition = definition.map_err(|cause| StepsError::Definition {
@@ -90,6 +109,29 @@ pub(super) fn parse_steps(
         external,
         definitions: found,
     })
+}
+
+fn check_values(step: &WorkflowStep) -> Result<(), TooManyValues> {
+    for (field, count) in [("inputs", step.inputs.len()), ("outputs", step.outputs.len())] {
+        if count > MAX_VALUES {
+            return Err(TooManyValues {
+                step: step.name.clone(),
+                field,
+                count,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the steps of a spec, or of the Workflow that it refers to, or else generated ones.
+#[must_use]
+pub fn workflow_steps(spec: &ApplicationSpec, external: Option<&Workflow>) -> Vec<WorkflowStep> {
+    match (external, &spec.workflow) {
+        (Some(external), _) if !external.spec.steps.is_empty() => external.spec.steps.clone(),
+        (None, Some(workflow)) if !workflow.steps.is_empty() => workflow.steps.clone(),
+        _ => generated(spec),
+    }
 }
 
 fn external_workflow(
@@ -177,16 +219,19 @@ pub enum ComponentStepError {
         component: String,
         cause: PathTooLong,
     },
+    #[error(transparent)]
+    Values(#[from] TooManyValues),
 }
 
 /// Completes a step that deploys a component with the component's inputs, outputs and dependencies. Other steps are returned as
 /// they are.
 ///
 /// # Errors
-/// If the component, or one that it depends on, is missing, or a path of an input is too long.
+/// If the component, or one that it depends on, is missing, there are too many inputs or outputs, or a path of an input is
+/// too long.
 pub fn component_step(step: &WorkflowStep, components: &[Component]) -> Result<WorkflowStep, ComponentStepError> {
     let mut step = step.clone();
-    if step.type_ != APPLY_COMPONENT && step.type_ != "builtin-apply-component" {
+    if step.type_ != APPLY_COMPONENT && step.type_ != BUILTIN_APPLY_COMPONENT {
         return Ok(step);
     }
     let name = step
@@ -206,6 +251,7 @@ pub fn component_step(step: &WorkflowStep, components: &[Component]) -> Result<W
     step.depends_on.extend(component.depends_on.iter().cloned());
     step.inputs.extend(component.inputs.iter().cloned());
     step.outputs.extend(component.outputs.iter().cloned());
+    check_values(&step)?;
     for input in &mut step.inputs {
         for (field, path) in [("parameterKey", &input.parameter_key), ("from", &input.from)] {
             check_path(path).map_err(|cause| ComponentStepError::InputPath {

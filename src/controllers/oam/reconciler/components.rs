@@ -9,11 +9,12 @@ use super::revision::Current;
 use crate::api::oam::{Component, Trait};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent};
+use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::render::cache_key::CacheKey;
 use crate::controllers::oam::render::component::Rendered;
 use crate::controllers::oam::render::evaluate::{Cause, Error, NamespaceEvaluator};
-use crate::controllers::oam::render::place::Place;
 use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject, Settings};
+use crate::controllers::oam::workflow::check_path;
 use crate::cue;
 
 /// Elements of lists that an input can name.
@@ -56,13 +57,6 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    pub(super) fn of(component: ParsedComponent) -> Self {
-        Self {
-            component,
-            place: Place::default(),
-        }
-    }
-
     pub(super) fn name(&self) -> &str {
         &self.component.component.name
     }
@@ -74,15 +68,15 @@ impl Placed {
             namespace,
             replica_key,
         } = &self.place;
-        match self.place.is_default() {
+        match self.place == Place::default() {
             true => self.name().to_owned(),
             false => format!("{}/{cluster}/{namespace}/{replica_key}", self.name()),
         }
     }
 }
 
-impl Pass<'_> {
-    pub(super) fn evaluator(&self) -> NamespaceEvaluator<'_> {
+impl<'a> Pass<'a> {
+    pub(super) fn evaluator(&self) -> NamespaceEvaluator<'a> {
         NamespaceEvaluator {
             pool: &self.reconciler.evaluator,
             namespace: &self.name.namespace,
@@ -168,7 +162,7 @@ pub(super) fn with_inputs(component: &ParsedComponent, inputs: &[(&str, Value)])
     });
     for (path, input) in inputs.iter().filter(|(path, _)| !path.is_empty()) {
         let path = path.strip_prefix("value.").unwrap_or(path);
-        set_path(&mut value, path, input.clone()).ok_or_else(|| format!("invalid parameterKey {path}"))?;
+        set_path(&mut value, path, input.clone()).ok_or_else(|| invalid_key(path))?;
     }
     changed.component.properties = Some(value["properties"].take());
     let traits: Vec<Trait> = serde_json::from_value(value["traits"].take()).map_err(|error| error.to_string())?;
@@ -182,8 +176,15 @@ pub(super) fn with_inputs(component: &ParsedComponent, inputs: &[(&str, Value)])
     Ok(changed)
 }
 
+/// Returns the error for a path at which no value can be set.
+pub(super) fn invalid_key(path: &str) -> String {
+    crate::text::sanitize(&format!("invalid parameterKey {path}"))
+}
+
 /// Sets a value at a path such as `properties.env[0].value`.
-fn set_path(value: &mut Value, path: &str, new: Value) -> Option<()> {
+pub(super) fn set_path(value: &mut Value, path: &str, new: Value) -> Option<()> {
+    // A deeper value could not be handled by recursion.
+    check_path(path).ok()?;
     let normalized = path.replace('[', ".").replace(']', "");
     let mut target = value;
     for field in normalized.split('.').filter(|field| !field.is_empty()) {

@@ -12,7 +12,7 @@ use super::metadata::TRACKER_FINALIZER;
 use super::pass::{End, Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::{Component, labels};
-use crate::controllers::oam::collect::{Mark, Progress, Subject};
+use crate::controllers::oam::collect::{Collector, Mark, Progress, Subject};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::policies::Policies;
@@ -167,7 +167,11 @@ impl Pass<'_> {
             dependents: &dependents,
         };
         let mut inventory: Inventory = std::mem::take(&mut self.inventory);
-        let result = self.reconciler.collector.collect(&subject, &mut inventory, mark).await;
+        let collector = Collector {
+            objects: self.objects.clone(),
+            ..self.reconciler.collector.clone()
+        };
+        let result = collector.collect(&subject, &mut inventory, mark).await;
         self.inventory = inventory;
         result.map_err(|error| Failure::synced("FailedGC", error.to_string()).into())
     }

@@ -1,14 +1,18 @@
 //! Health of components, as `status.services` shows it.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::components::{Placed, RenderError};
 use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
 use super::revision::Current;
+use super::workflow::Steps;
 use crate::api::oam::{Definition, ServiceStatus, StatusTemplates, TraitStatus, WorkloadKind};
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, Workload};
+use crate::controllers::oam::placement::{merge_replicas, place_service, service_key};
 use crate::controllers::oam::render::cache_key::health_key;
 use crate::controllers::oam::render::health::{self, Health, evaluate_health};
 use crate::controllers::oam::render::release::ComponentObjects;
@@ -29,7 +33,7 @@ impl Pass<'_> {
     /// Computes the health of all components, and the phase that follows from it.
     pub(super) async fn set_health(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
         let mut services = Vec::new();
-        let all = self.placed(parsed).await?;
+        let all = self.placed(current, parsed, Steps::Run).await?;
         for placed in &all {
             let objects = self.render(current, parsed, placed).await;
             let service = match objects {
@@ -47,8 +51,11 @@ impl Pass<'_> {
                     }
                 }
             };
-            services.push(service);
+            self.replicas_of(&service)
+                .insert(placed.place.replica_key.clone(), service.clone());
+            services.push((placed.place.replica_key.as_str(), service));
         }
+        let services = merge_replicas(services);
         let is_component = |name: &str| all.iter().any(|placed| placed.name() == name);
         self.reconciler.memories.retain_components(self.name, is_component);
         let before = self.app.status.as_ref().map(|status| status.services.as_slice());
@@ -70,8 +77,22 @@ impl Pass<'_> {
         phase.clone_into(&mut self.status.phase);
     }
 
-    /// Replaces the status of one component.
-    pub(super) fn set_service(&mut self, service: ServiceStatus) {
+    /// Returns the statuses of the replicas of a component, as found in this pass.
+    fn replicas_of(&mut self, service: &ServiceStatus) -> &mut BTreeMap<String, ServiceStatus> {
+        self.replicas.entry(service_key(service)).or_default()
+    }
+
+    /// Replaces the status of one component at its place.
+    pub(super) fn set_service(&mut self, placed: &Placed, service: ServiceStatus) {
+        let replicas = self.replicas_of(&service);
+        replicas.insert(placed.place.replica_key.clone(), service);
+        let replicas = replicas.iter().map(|(key, service)| (key.as_str(), service.clone()));
+        for service in merge_replicas(replicas.collect()) {
+            self.show_service(service);
+        }
+    }
+
+    fn show_service(&mut self, service: ServiceStatus) {
         let mut services = self.status.services.iter_mut();
         match services.find(|known| identity(known) == identity(&service)) {
             Some(known) => *known = service,
@@ -130,9 +151,13 @@ impl Pass<'_> {
         })
     }
 
-    /// Returns true if the status shows a healthy workload.
+    /// Returns true if the workload is healthy, as this pass has found it or else as the status shows it.
     pub(super) fn is_workload_healthy(&self, placed: &Placed) -> bool {
         let own = self.service_of(placed);
+        let replicas = self.replicas.get(&service_key(&own));
+        if let Some(replica) = replicas.and_then(|replicas| replicas.get(&placed.place.replica_key)) {
+            return replica.workload_healthy;
+        }
         let mut services = self.status.services.iter();
         let service = services.find(|service| identity(service) == identity(&own));
         service.is_some_and(|service| service.workload_healthy)
@@ -140,16 +165,12 @@ impl Pass<'_> {
 
     /// Returns a status that says where a component is.
     fn service_of(&self, placed: &Placed) -> ServiceStatus {
-        let place = &placed.place;
-        ServiceStatus {
+        let mut service = ServiceStatus {
             name: placed.name().to_owned(),
-            namespace: match place.namespace.is_empty() {
-                true => self.name.namespace.clone(),
-                false => place.namespace.clone(),
-            },
-            cluster: place.cluster.clone(),
             ..ServiceStatus::default()
-        }
+        };
+        place_service(&mut service, &placed.place, &self.name.namespace);
+        service
     }
 
     async fn trait_statuses(
@@ -251,7 +272,7 @@ impl Pass<'_> {
 
     /// Finds the objects that all components consist of.
     pub(super) async fn declare_all(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
-        for placed in self.placed(parsed).await? {
+        for placed in self.placed(current, parsed, Steps::All).await? {
             match self.render(current, parsed, &placed).await {
                 Ok(objects) => self.declare(&objects).await,
                 Err(RenderError::Template { .. }) => self.declared = None,
@@ -266,7 +287,7 @@ impl Pass<'_> {
         let mut keys = Vec::new();
         for object in &objects.objects {
             let mut id = ObjectId::of(&object.manifest);
-            if self.reconciler.objects.is_namespaced(&id).await == Ok(false) {
+            if self.objects.is_namespaced(&id).await == Ok(false) {
                 id.namespace.clear();
             }
             keys.push(id.key());
@@ -276,23 +297,38 @@ impl Pass<'_> {
         }
     }
 
-    /// Returns the live object of a manifest; none if it is missing, or its kind is.
-    async fn live(&self, manifest: &Value) -> Option<Value> {
+    /// Returns true if the trackers of this version record an object.
+    pub(super) async fn is_recorded(&self, manifest: &Value) -> bool {
+        let id = self.id_of(manifest).await;
+        let trackers = self.inventory.current.iter().chain(&self.inventory.root);
+        let mut entries = trackers.flat_map(|tracker| &tracker.entries);
+        entries.any(|entry| !entry.deleted && id.is_of(entry))
+    }
+
+    /// Returns the identity of an object, without a namespace if its kind has none.
+    pub(super) async fn id_of(&self, manifest: &Value) -> ObjectId {
         let mut id = ObjectId::of(manifest);
-        let objects = &self.reconciler.objects;
-        if objects.is_namespaced(&id).await == Ok(false) {
+        if self.objects.is_namespaced(&id).await == Ok(false) {
             id.namespace.clear();
         }
+        id
+    }
+
+    /// Returns the live object of a manifest; none if it is missing, or its kind is.
+    pub(super) async fn live(&self, manifest: &Value) -> Option<Value> {
+        let objects = &self.objects;
+        let id = self.id_of(manifest).await;
         // A template could name any object.
         let mut entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
-        if !entries.any(|entry| ObjectId::of_entry(entry) == id) {
+        if !entries.any(|entry| id.is_of(entry)) {
             return None;
         }
-        match self.written.get(&id) {
+        let live = match self.written.get(&id) {
             // The watch may be behind our own write, or ahead of it.
             Some(written) => Some(objects.newer(&id, written.clone())),
             None => objects.get(&id).await.ok().flatten(),
-        }
+        };
+        live.map(|live| self.without_foreign_data(&id, live))
     }
 }
 

@@ -84,7 +84,7 @@ impl Pass<'_> {
 
     async fn keep_object(&self, policies: &Policies, entry: ManagedResource) -> Result<Kept, ApplyError> {
         let id = ObjectId::of_entry(&entry);
-        let objects = &self.reconciler.objects;
+        let objects = &self.objects;
         if entry.deleted {
             return self.delete_again(&id).await;
         }
@@ -124,7 +124,7 @@ impl Pass<'_> {
 
     /// Deletes an object that the workflow has deleted, if it is still that of the Application.
     async fn delete_again(&self, id: &ObjectId) -> Result<Kept, ApplyError> {
-        let objects = &self.reconciler.objects;
+        let objects = &self.objects;
         let live = match objects.cached(id) {
             // Without the label of an Application, it is not ours.
             CachedObject::Absent => None,
@@ -170,7 +170,7 @@ impl Pass<'_> {
 
     /// Names the manager that keeps changing an object. The cache has no managed fields.
     async fn fight_warning(&self, id: &ObjectId) -> Result<String, ApplyError> {
-        let live = self.reconciler.objects.read(id).await.map_err(ApplyError::Get)?;
+        let live = self.objects.read(id).await.map_err(ApplyError::Get)?;
         let manager = live.as_ref().and_then(|live| last_other_manager(live, FIELD_MANAGER));
         let manager = manager.unwrap_or("an unknown manager");
         let ObjectId {

@@ -6,13 +6,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
+use kube::core::DeserializeGuard;
 use kube::{Api, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use super::conditions::{self, Failure};
 use super::pass::{Pass, Stop};
-use crate::api::Partial;
 use crate::api::oam::{Application, ApplicationStatus, labels};
+use crate::api::{Guarded, Partial};
 use crate::controllers::FIELD_MANAGER;
 use crate::runtime::cron;
 use crate::runtime::kube_client::{ApiError, call};
@@ -113,17 +114,46 @@ impl Pass<'_> {
         let Some(change) = three_way::difference(&before, &fields(&self.status)) else {
             return Ok(());
         };
+        let written = match self.patch_status(&change).await {
+            Err(error) if error.is_conflict() && self.has_only_status_of(&before).await? => {
+                self.patch_status(&change).await?
+            }
+            written => written?,
+        };
+        self.reconciler.metrics.count_write("patch", "Application/status");
+        if let Some(workflow) = &self.status.workflow {
+            let known = self.app.status.as_ref().and_then(|status| status.workflow.as_ref());
+            let before = known.cloned().unwrap_or_default();
+            self.reconciler.metrics.count_steps(&before, workflow);
+        }
+        self.app.metadata = written.metadata;
+        self.app.status = Some(self.status.clone());
+        self.assume();
+        Ok(())
+    }
+
+    async fn patch_status(&self, change: &Value) -> Result<Partial<Application>, ApiError> {
         let patch = Patch::Merge(json!({
             "metadata": { "uid": self.app.uid(), "resourceVersion": self.app.resource_version() },
             "status": change,
         }));
         let parameters = PatchParams::apply(FIELD_MANAGER);
-        let written = call(self.api().patch_status(&self.name.name, &parameters, &patch)).await?;
-        self.reconciler.metrics.count_write("patch", "Application/status");
-        self.app.metadata = written.metadata;
-        self.app.status = Some(self.status.clone());
-        self.assume();
-        Ok(())
+        call(self.api().patch_status(&self.name.name, &parameters, &patch)).await
+    }
+
+    /// Reads the Application again. Returns true if its status is still the one before: another client has changed other
+    /// fields, and the results of steps must not get lost.
+    async fn has_only_status_of(&mut self, before: &Map<String, Value>) -> Result<bool, ApiError> {
+        let api: Api<Guarded<Application>> = Api::namespaced(self.reconciler.client.clone(), &self.name.namespace);
+        let Some(Guarded(DeserializeGuard(Ok(live)))) = call(api.get_opt(&self.name.name)).await? else {
+            return Ok(false);
+        };
+        let is_same = live.metadata.uid == self.app.metadata.uid
+            && live.status.as_ref().map(fields).unwrap_or_default() == *before;
+        if is_same {
+            self.app = live;
+        }
+        Ok(is_same)
     }
 
     fn assume(&self) {

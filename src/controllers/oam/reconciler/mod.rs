@@ -18,7 +18,9 @@ mod metadata;
 mod pass;
 mod policies;
 mod record;
+mod references;
 mod revision;
+mod rights;
 mod values;
 mod workflow;
 
@@ -38,8 +40,10 @@ use super::cache::{CachedApplication, Caches};
 use super::collect::Collector;
 use super::definitions::DefinitionCaches;
 use super::dispatch::fights::Fights;
+use super::functions::http::StepRequests;
 use super::metrics::Metrics;
 use super::objects::{Autoscalers, Objects};
+use super::rights::AccessReviews;
 use super::start::MASTER_SHARD;
 use super::{Options, Shard};
 use crate::api::Guarded;
@@ -72,12 +76,16 @@ pub struct Reconciler {
     pub options: Options,
     pub caches: Caches,
     pub definitions: DefinitionCaches,
+    /// With the rights of the controller.
     pub objects: Objects,
+    /// The reviews of other users, before they read from its cache.
+    pub reviews: AccessReviews<Client>,
     pub collector: Collector,
     pub evaluator: Evaluator,
     pub events: EventPublisher,
     pub metrics: Metrics,
     pub autoscalers: Autoscalers,
+    pub step_requests: StepRequests,
     pub fights: Mutex<Fights>,
     /// Canceled at shutdown.
     pub stopping: CancellationToken,

@@ -1,6 +1,6 @@
 //! The sequence of a pass, and the write of the status at its end.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,15 +16,18 @@ use super::memory::Memory;
 use super::record::TAKEN_RETRY;
 use super::revision::Current;
 use crate::api::NamespacedName;
-use crate::api::oam::{Application, ApplicationStatus, AppliedResource, WorkflowStatus, labels};
+use crate::api::oam::{Application, ApplicationStatus, AppliedResource, ServiceStatus, WorkflowStatus, labels};
 use crate::budget::Reservation;
-use crate::controllers::oam::objects::ObjectId;
+use crate::controllers::oam::objects::{ObjectId, Objects};
 use crate::controllers::oam::parse::{
-    Parsed, Unsupported, unsupported_application, unsupported_definitions, unsupported_trackers,
+    Parsed, Unsupported, unsupported_application, unsupported_clusters, unsupported_definitions, unsupported_overrides,
+    unsupported_trackers,
 };
+use crate::controllers::oam::placement::ServiceKey;
 use crate::controllers::oam::revisions::Packed;
 use crate::controllers::oam::trackers::{AppIdentity, Inventory, ResourceKey};
 use crate::controllers::oam::workflow::State;
+use crate::controllers::oam::workflow::operations::logs::LogConfig;
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
 use crate::runtime::kube_client::ApiError;
@@ -48,6 +51,8 @@ pub(super) struct Pass<'a> {
     pub(super) app: Application,
     /// The status to write.
     pub(super) status: ApplicationStatus,
+    /// With the rights of the Application.
+    pub(super) objects: Objects,
     pub(super) inventory: Inventory,
     /// The revision that the status names, or the reason why it can't be read.
     pub(super) latest: Result<Option<Arc<Packed>>, Failure>,
@@ -57,6 +62,10 @@ pub(super) struct Pass<'a> {
     pub(super) spare_bytes: u64,
     pub(super) memory: Arc<Mutex<Memory>>,
     pub(super) events: Vec<Event>,
+    /// The statuses of components as found in this pass, by their replica.
+    pub(super) replicas: BTreeMap<ServiceKey, BTreeMap<String, ServiceStatus>>,
+    /// The logs that steps declare, by the name of the step.
+    pub(super) logs: BTreeMap<String, LogConfig>,
     /// Objects as written in this pass.
     pub(super) written: HashMap<ObjectId, Value>,
     pub(super) now: Timestamp,
@@ -106,12 +115,15 @@ impl<'a> Pass<'a> {
             name,
             status: app.status.clone().unwrap_or_default(),
             app,
+            objects: reconciler.objects.clone(),
             inventory: Inventory::default(),
             latest: Ok(None),
             decoded: memory.into_iter().collect(),
             spare_bytes,
             memory: reconciler.memories.of(name),
             events: Vec::new(),
+            replicas: BTreeMap::new(),
+            logs: BTreeMap::new(),
             written: HashMap::new(),
             now: Timestamp::from_second(now.as_second()).unwrap_or(now),
             next: None,
@@ -203,22 +215,29 @@ impl<'a> Pass<'a> {
         self.load().await?;
         self.check_support()?;
         self.subscribe().await;
+        self.take_identity().await?;
         if self.app.metadata.deletion_timestamp.is_some() {
             return self.delete().await;
         }
         let latest = self.latest_revision()?;
         let parsed = self.parse(latest.as_ref());
         if let Ok(parsed) = &parsed {
-            let unsupported = unsupported_definitions(&parsed.components);
+            let mut unsupported = unsupported_definitions(&parsed.components);
+            unsupported.extend(unsupported_overrides(&parsed.overrides));
+            unsupported.extend(unsupported_clusters(parsed));
             if !unsupported.is_empty() {
                 return Err(Stop::Unsupported(unsupported));
             }
         }
         self.write_metadata().await?;
         self.status.observed_generation = self.app.metadata.generation;
-        let parsed = parsed?;
+        let mut parsed = parsed?;
+        let components = self.resolve_references(latest.as_ref(), &mut parsed).await?;
         self.set_true(conditions::PARSED, "Parsed", "Parsed successfully");
-        let (current, parsed) = self.revise(latest, parsed).await?;
+        let (current, mut parsed) = self.revise(latest, parsed).await?;
+        if let Some(components) = components {
+            parsed.replace_components(components);
+        }
         self.wait_for_name(&parsed).await?;
         self.apply_policies(&current, &parsed).await?;
         self.run_workflow(&current, &parsed).await
@@ -254,9 +273,6 @@ impl<'a> Pass<'a> {
     fn check_support(&self) -> Result<(), Stop> {
         let mut found = unsupported_application(&self.app);
         found.extend(unsupported_trackers(&self.inventory));
-        if self.reconciler.options.requires_authentication {
-            found.push(Unsupported::FeatureGate("AuthenticateApplication".to_owned()));
-        }
         match found.is_empty() {
             true => Ok(()),
             false => Err(Stop::Unsupported(found)),
@@ -291,14 +307,14 @@ impl<'a> Pass<'a> {
     /// Watches the kinds of all objects of the Application, and waits until the watches are complete.
     async fn subscribe(&self) {
         let kinds = self.watch_kinds();
-        self.reconciler.objects.wait_until_settled(&kinds).await;
+        self.objects.wait_until_settled(&kinds).await;
     }
 
     /// Watches the kinds of all recorded objects.
     pub(super) fn watch_kinds(&self) -> BTreeSet<GroupKind> {
         let entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
         let kinds: BTreeSet<GroupKind> = entries.map(|entry| ObjectId::of_entry(entry).group_kind()).collect();
-        self.reconciler.objects.subscribe(self.name, kinds.clone());
+        self.objects.subscribe(self.name, kinds.clone());
         kinds
     }
 

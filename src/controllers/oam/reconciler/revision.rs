@@ -32,7 +32,7 @@ pub(super) struct Revision {
 }
 
 impl Revision {
-    fn recorded(&self) -> Recorded<'_> {
+    pub(super) fn recorded(&self) -> Recorded<'_> {
         Recorded::of(&self.object, &self.contents)
     }
 }

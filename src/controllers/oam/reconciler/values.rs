@@ -11,9 +11,11 @@ use serde_json::{Map, Value, json};
 
 use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
+use crate::api::is_object_name;
 use crate::api::oam::Application;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::PARSED_RATIO;
+use crate::controllers::oam::workflow::operations::logs::{LOG_CONFIG, record_log_config};
 use crate::controllers::oam::workflow::{InvalidStore, Store};
 use crate::runtime::kube_client::call;
 
@@ -82,11 +84,19 @@ impl Pass<'_> {
 
     /// Stores the values, if they have changed. Creates the ConfigMap in the first turn.
     pub(super) async fn store_values(&mut self, store: &Store) -> Result<(), Stop> {
-        let data = match self.memory.lock().stores_counters {
+        let mut data = match self.memory.lock().stores_counters {
             true => store.to_data_with_counters(),
             false => store.to_data(),
         };
         let known = self.memory.lock().values.clone();
+        if let Some(logs) = known.as_ref().and_then(|known| known.data.get(LOG_CONFIG)) {
+            data.insert(LOG_CONFIG.to_owned(), logs.clone());
+        }
+        for (step, config) in std::mem::take(&mut self.logs) {
+            if let Err(error) = record_log_config(&mut data, &step, config) {
+                self.warn("FailedWorkflow", &format!("logs of step {step}: {error}"));
+            }
+        }
         // One that was not read is that of another object, or gone.
         let is_known = |name: &String| known.as_ref().is_some_and(|known| known.name == *name);
         let name = match self.context_map().filter(is_known) {
@@ -125,7 +135,11 @@ impl Pass<'_> {
             Ok(_) => Ok(()),
             // Another client has deleted it.
             Err(error) if error.is_not_found() => self.create_context_map(data).await.map(drop),
-            Err(error) => Err(failed(error)),
+            Err(error) => {
+                // The API server may have processed the request.
+                self.memory.lock().values = None;
+                Err(failed(error))
+            }
         }
     }
 
@@ -212,10 +226,4 @@ fn failed(error: crate::runtime::kube_client::ApiError) -> Stop {
     let message = format!("failed to store values of the workflow: {error}");
     let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", message);
     failure.in_phase(phase::RUNNING_WORKFLOW).into()
-}
-
-/// Returns true for a name that an object can have.
-fn is_object_name(name: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    !name.is_empty() && name.len() <= 253 && !name.starts_with('.') && name.bytes().all(is_allowed)
 }

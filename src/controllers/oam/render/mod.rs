@@ -19,9 +19,11 @@ pub mod evaluate;
 pub mod health;
 pub mod identity;
 mod limits;
-mod patch;
-pub mod place;
+pub mod patch;
+mod place;
 pub mod release;
-mod source;
+pub mod source;
 #[cfg(test)]
 mod tests;
+
+pub use source::{SyntaxError, without_field};

@@ -1,28 +1,13 @@
-//! The place where a component is deployed.
+//! Objects of a component at the place where a step deploys it.
 
 use serde_json::{Map, Value};
 
-use crate::api::oam::Definition;
+use crate::api::oam::labels;
 use crate::controllers::oam::parse::ParsedComponent;
+use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::trackers::LOCAL;
 
-/// The place of a component. The default is that of components which no policy places.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// Empty if no step or policy names one.
-    pub cluster: String,
-    /// Empty for the namespace of the Application.
-    pub namespace: String,
-    /// Empty without the policy replication.
-    pub replica_key: String,
-}
-
 impl Place {
-    #[must_use]
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Returns the fields of the context that differ from those of other places.
     pub(super) fn context(&self) -> Map<String, Value> {
         let cluster = if self.cluster.is_empty() { LOCAL } else { &self.cluster };
@@ -33,25 +18,29 @@ impl Place {
         context
     }
 
-    /// Moves an object to the namespace of the place; one of a trait for the control plane to the Application's own.
-    pub(super) fn set_namespace(
+    /// Moves an object to the namespace of the place, also from one that its template names. An object of a trait for the
+    /// control plane stays with the Application.
+    pub(super) fn move_object(
         &self,
         object: &mut Map<String, Value>,
         trait_type: &str,
         component: &ParsedComponent,
         own: &str,
     ) {
-        let mut traits = component.traits.iter();
-        let is_for_control_plane = traits.any(|one| {
-            one.definition.spec.control_plane_only && one.definition.metadata().name.as_deref() == Some(trait_type)
-        });
-        let namespace = match (is_for_control_plane, self.namespace.is_empty()) {
-            (true, _) => own,
-            (false, false) => &self.namespace,
-            (false, true) => return,
+        if *self == Self::default() {
+            return;
+        }
+        let definition = component.traits.iter().find(|one| one.type_label == trait_type);
+        let is_control_plane_only = definition.is_some_and(|one| one.definition.spec.control_plane_only);
+        let namespace = if is_control_plane_only { own } else { &self.namespace };
+        let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
+            return;
         };
-        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        if !namespace.is_empty() {
             metadata.insert("namespace".to_owned(), namespace.into());
+        }
+        if is_control_plane_only && let Some(Value::Object(labels)) = metadata.get_mut("labels") {
+            labels.insert(labels::CLUSTER.to_owned(), LOCAL.into());
         }
     }
 }

@@ -11,11 +11,11 @@ use super::component::{self, Output, Rendered, Template, apply_trait, render_tem
 use super::context::Context;
 use super::evaluate::{Cause, Error, Evaluate, Subject};
 use super::identity::{Owner, Part, identify, set_workload_reference};
-use super::place::Place;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, Definition, LatestRevision, labels};
 use crate::controllers::oam::dispatch::order::Stage;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, ParsedPolicy, ParsedTrait, type_label};
+use crate::controllers::oam::placement::Place;
 
 /// Label of objects of traits that create the workload.
 const MANAGE_WORKLOAD: &str = "trait.oam.dev/manage-workload";
@@ -238,6 +238,18 @@ impl Release {
         }))
     }
 
+    /// Returns the context of templates of workflow steps, without the fields of one step.
+    #[must_use]
+    pub fn step_context(&self) -> Map<String, Value> {
+        let mut context = self.context();
+        context.extend(fields(&json!({
+            "name": self.name.name,
+            "publishVersion": self.publish_version,
+            "workflowName": self.name.name,
+        })));
+        context
+    }
+
     fn policy_context(&self, name: &str) -> Context {
         Context::new(Arc::new(self.context()), fields(&json!({ "name": name })))
     }
@@ -306,7 +318,7 @@ impl Release {
         place: &Place,
     ) -> ReleaseObject {
         let mut object = identified_output(output, owner);
-        place.set_namespace(&mut object, &output.trait_type, component, &self.name.namespace);
+        place.move_object(&mut object, &output.trait_type, component, &self.name.namespace);
         let definition = component.traits.iter().find(|one| one.type_label == output.trait_type);
         if let Some(spec) = definition.map(|one| &one.definition.spec) {
             if !spec.workload_ref_path.is_empty() {
@@ -366,7 +378,7 @@ impl ReleaseComponent<'_> {
         let place = self.place;
         let owner = release.owner(&component.component.name, place);
         let mut workload = identified_workload(&rendered, &owner, &component.type_label);
-        place.set_namespace(&mut workload, "", component, &release.name.namespace);
+        place.move_object(&mut workload, "", component, &release.name.namespace);
         let is_managed = component.traits.iter().any(|one| one.definition.spec.manage_workload);
         let mut objects = Vec::new();
         if !is_managed {

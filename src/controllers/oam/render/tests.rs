@@ -1,4 +1,5 @@
 pub mod fake;
+mod place;
 
 use std::sync::Arc;
 
@@ -9,11 +10,11 @@ use super::component::{Component, Rendered, Template, apply_trait, render};
 use super::context::Context;
 use super::evaluate::Error;
 use super::health::StatusTemplates;
-use super::place::Place;
 use super::release::{Release, Settings};
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, LatestRevision};
 use crate::controllers::oam::parse::{Definitions, parse};
+use crate::controllers::oam::placement::Place;
 use fake::{FakeError, FakeEvaluator};
 
 fn template<'a>(name: &'a str, source: &'a str, properties: Option<&'a Value>) -> Template<'a> {

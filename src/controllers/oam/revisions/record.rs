@@ -33,7 +33,8 @@ pub fn metadata(application: &Application, name: &str, hash: &str) -> ObjectMeta
 }
 
 /// Returns the current revision with what is kept up to date in it, or `None` if nothing changes: the spec of the
-/// application, definitions of traits and steps, labels and annotations. Other definitions change with the next revision.
+/// application, definitions of traits and steps, referred objects, labels and annotations. Other definitions change with the
+/// next revision.
 /// `contents` are the expanded contents of the recorded revision.
 #[must_use]
 pub fn refreshed(
@@ -48,7 +49,9 @@ pub fn refreshed(
         && *recorded.annotations() == wanted.annotations.clone().unwrap_or_default();
     let are_same_traits = have_same_specs(&contents.trait_definitions, &new.trait_definitions);
     let are_same_steps = have_same_specs(&contents.workflow_step_definitions, &new.workflow_step_definitions);
-    if is_same_metadata && are_same_traits && are_same_steps && contents.application.spec == new.application.spec {
+    let are_same_objects = contents.referred_objects == new.referred_objects;
+    let is_same_spec = contents.application.spec == new.application.spec;
+    if is_same_metadata && are_same_traits && are_same_steps && are_same_objects && is_same_spec {
         return None;
     }
     let mut revision = recorded.clone();
@@ -56,6 +59,9 @@ pub fn refreshed(
     revision.metadata.annotations = wanted.annotations;
     revision.spec = contents.clone();
     revision.spec.application.spec = new.application.spec.clone();
+    if !are_same_objects {
+        revision.spec.referred_objects.clone_from(&new.referred_objects);
+    }
     if !are_same_traits {
         revision.spec.trait_definitions.clone_from(&new.trait_definitions);
     }

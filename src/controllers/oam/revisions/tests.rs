@@ -379,6 +379,13 @@ fn the_current_revision_follows_traits_and_labels_but_not_components() {
     assert_eq!(changed.spec, contents("nginx", "output: {}", "new: {}"));
     assert_eq!(changed.metadata, recorded.metadata);
 
+    let with_objects = ApplicationRevisionSpec {
+        referred_objects: vec![json!({ "kind": "ConfigMap" })],
+        ..plain("nginx")
+    };
+    let changed = refresh(&app, &with_objects).unwrap();
+    assert_eq!(changed.spec, with_objects);
+
     let labeled = refresh(
         &application(&json!({ "tier": "web" }), &json!({ "a": "b" })),
         &plain("nginx"),

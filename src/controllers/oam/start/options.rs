@@ -5,8 +5,10 @@ use std::time::Duration;
 use crate::api::oam::compression::Format;
 use crate::controllers::oam::dispatch::admission::Admission;
 use crate::controllers::oam::dispatch::decide;
-use crate::controllers::oam::{NAME, definitions, workflow};
+use crate::controllers::oam::rights::IdentityOptions;
+use crate::controllers::oam::{NAME, definitions, references, workflow};
 use crate::cue;
+use crate::http::Fetcher;
 use crate::runtime::workqueue::ClassLimits;
 
 #[derive(Clone, Debug)]
@@ -53,11 +55,17 @@ pub struct Options {
     pub has_stages: bool,
     /// Objects are written only if a dry run of all of them succeeds (gate `PreDispatchDryRun`).
     pub has_dry_run: bool,
-    /// Applications are applied with the rights of their authors (gate `AuthenticateApplication`), which is not supported.
-    pub requires_authentication: bool,
+    /// The users with whose rights Applications are applied.
+    pub identity: IdentityOptions,
+    /// The existing objects that Applications may refer to.
+    pub reference_scope: references::Scope,
     /// Exports KubeVela's gauges of Applications (gate `EnableApplicationStatusMetrics`).
     pub has_application_metrics: bool,
     pub evaluator: cue::Options,
+    /// Sends the HTTP requests of workflow steps.
+    pub fetcher: Fetcher,
+    /// A policy override with a name changes all components whose name contains it, as in KubeVela.
+    pub unanchored_overrides: bool,
 }
 
 /// Objects that are left as others changed them, as if each Application had a policy apply-once.

@@ -10,9 +10,11 @@ use crate::controllers::oam::cache::{Caches, EventHandler, key};
 use crate::controllers::oam::collect::Collector;
 use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionCaches, IsInUse};
 use crate::controllers::oam::dispatch::fights::Fights;
+use crate::controllers::oam::functions::http::StepRequests;
 use crate::controllers::oam::metrics::Metrics;
 use crate::controllers::oam::objects::{Autoscalers, Objects};
 use crate::controllers::oam::reconciler::{Memories, Reconciler};
+use crate::controllers::oam::rights::AccessReviews;
 use crate::controllers::{Controller, SetupContext, Source};
 use crate::cue::Evaluator;
 use crate::runtime::controller::Class;
@@ -74,11 +76,13 @@ pub fn setup(
         caches: caches.clone(),
         definitions: definition_caches.clone(),
         objects,
+        reviews: AccessReviews::new(client.clone(), metrics.clone()),
         collector,
         evaluator: evaluator.clone(),
         events: EventPublisher::new(client.clone(), EVENT_SOURCE),
         metrics: metrics.clone(),
         autoscalers: Autoscalers::default(),
+        step_requests: StepRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
         stopping: context.stopping.clone(),
         fights: Mutex::new(Fights::new(options.resync_period)),
         memories: Memories::new(context.budgets.quarter("oam_results")),

@@ -8,7 +8,7 @@ use super::phase::{State, StepReason};
 use super::store::Store;
 use crate::api::oam::WorkflowStatus;
 
-/// Most steps of a workflow.
+/// Most steps of a workflow, with sub-steps.
 pub(super) const MAX_STEPS: usize = 2_000;
 
 /// The settings of the process.
@@ -35,15 +35,30 @@ impl Default for Settings {
     }
 }
 
-/// The result of running a step.
+/// A part of a step that the caller does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Evaluate the condition of a step, for [`super::Turn::record_check`].
+    Check(usize),
+    /// Run a step, for [`super::Turn::record`].
+    Run(usize),
+}
+
+/// The result of running a step. An empty message is none.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepResult {
-    /// The values of the step's outputs, in their order, or the errors of their expressions.
     Succeeded {
+        /// The values of the step's outputs, in their order, or the errors of their expressions.
         outputs: Vec<Result<Value, String>>,
+        message: String,
     },
     Waiting {
         message: String,
+    },
+    /// The step runs again when a user resumes it, or after the duration. [`super::Turn::resumptions`] counts it then.
+    Suspended {
+        message: String,
+        duration: Option<Duration>,
     },
     Failed {
         reason: FailureReason,
@@ -55,14 +70,23 @@ pub enum StepResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureReason {
     Execute,
+    Rendering,
     Input,
+    ProcessParameter,
+    Output,
+    /// The template itself has failed the step.
+    Action,
 }
 
 impl FailureReason {
     pub(super) fn step_reason(self) -> StepReason {
         match self {
             Self::Execute => StepReason::Execute,
+            Self::Rendering => StepReason::Rendering,
             Self::Input => StepReason::Input,
+            Self::ProcessParameter => StepReason::ProcessParameter,
+            Self::Output => StepReason::Output,
+            Self::Action => StepReason::Action,
         }
     }
 }
@@ -73,7 +97,7 @@ pub struct Outcome {
     pub state: State,
     pub status: WorkflowStatus,
     pub store: Store,
-    /// Longest time to the next turn; `None` unless the workflow is executing.
+    /// Longest time to the next turn. `None` if the workflow has ended, or only a user resumes it.
     pub retry_in: Option<Duration>,
 }
 

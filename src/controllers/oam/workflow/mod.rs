@@ -1,23 +1,34 @@
 //! The workflow engine: which steps run, and what their results mean. Pure; steps run outside.
 //!
 //! ```text
-//!  Turn::begin(steps, status, store)
-//!     loop: next_round() ── steps to run, concurrently ── record(step, result)
+//!  Turn::begin(steps, mode, status, store)
+//!     loop: next_round() ── Check(step): condition_scope(step) ── record_check(step, result)
+//!                       └── Run(step): inputs(step) ── record(step, result)
 //!  Turn::end() ── state, status, store, time of the next turn
 //! ```
 //!
-//! Statuses, reasons and messages are those of KubeVela's engine. Only the mode DAG is there: the generated steps of an
-//! Application without a workflow of its own.
+//! Statuses, reasons and messages are those of KubeVela's engine. A level is the steps without a group, or those of one
+//! group. In the mode StepByStep, a level stops at the first step that has not finished; in the mode DAG, it runs in rounds
+//! all steps that depend on nothing unfinished. Groups and steps of the type `suspend` run here, all others outside.
 
 mod backoff;
+mod conditions;
+mod groups;
 mod interface;
+pub mod operations;
 mod phase;
+mod plan;
+mod results;
+mod round;
+mod statuses;
 mod store;
+mod suspend;
 #[cfg(test)]
 mod tests;
+mod timers;
 mod turn;
 
-pub use interface::{FailureReason, Outcome, Settings, StepResult, TooManySteps};
+pub use interface::{FailureReason, Outcome, Settings, StepResult, Task, TooManySteps};
 pub use phase::{State, StepPhase, StepReason};
-pub use store::{InvalidStore, PathTooLong, Store, check_path};
+pub use store::{InvalidStore, PathTooLong, Store, VALUES_TOO_LARGE, check_path};
 pub use turn::Turn;

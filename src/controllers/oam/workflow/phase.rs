@@ -1,5 +1,8 @@
 //! Phases, reasons and states, as the status holds them.
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use crate::api::oam::{StepStatus, WorkflowStatus};
 
 /// Declares an enum with the texts of its values.
@@ -13,6 +16,11 @@ macro_rules! texts {
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$value => $text),+ }
+            }
+
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                match text { $($text => Some(Self::$value),)+ _ => None }
             }
         }
     };
@@ -36,6 +44,7 @@ texts! {
         Skipped = "skipped",
         Running = "running",
         Pending = "pending",
+        Suspending = "suspending",
     }
 }
 
@@ -43,10 +52,16 @@ texts! {
     StepReason {
         Wait = "Wait",
         Skip = "Skip",
+        Rendering = "Rendering",
         Execute = "Execute",
+        Suspend = "Suspend",
         Terminate = "Terminate",
+        ProcessParameter = "ProcessParameter",
         Input = "Input",
+        Output = "Output",
         FailedAfterRetries = "FailedAfterRetries",
+        Timeout = "Timeout",
+        Action = "Action",
     }
 }
 
@@ -63,6 +78,15 @@ impl WorkflowStatus {
 }
 
 impl StepStatus {
+    /// Returns true if the step itself has suspended the workflow.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.is(StepPhase::Suspending) && self.has_reason(StepReason::Suspend)
+    }
+
+    pub(super) fn last_execution(&self) -> Option<Timestamp> {
+        self.last_execute_time.as_ref().map(|Time(time)| *time)
+    }
+
     pub(super) fn is(&self, phase: StepPhase) -> bool {
         self.phase == phase.as_str()
     }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{ServedKinds, Shared, WatchManager};
 use crate::runtime::watch::GroupKind;
-use crate::runtime::watch::discovery::Resource;
+use crate::runtime::watch::discovery::{Resource, Served};
 
 /// Time limit of waiting for discovery.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -58,12 +58,17 @@ impl Requests {
 }
 
 impl<U, K> Shared<U, K> {
-    fn served(&self, kind: &GroupKind) -> Result<Option<Resource>, ResolveError> {
+    /// Returns what `find` finds; `group` may have more kinds than are known.
+    fn served(
+        &self,
+        group: &str,
+        find: impl FnOnce(&Served) -> Option<&Resource>,
+    ) -> Result<Option<Resource>, ResolveError> {
         match &self.kinds.read().served {
             ServedKinds::Pending => Err(ResolveError::Timeout),
             ServedKinds::Failed(error) => Err(ResolveError::Discovery(error.clone())),
-            ServedKinds::Known(served) => match served.get(kind) {
-                None if !served.is_complete(&kind.group) => Err(ResolveError::Group(kind.group.to_string())),
+            ServedKinds::Known(served) => match find(served) {
+                None if !served.is_complete(group) => Err(ResolveError::Group(group.to_owned())),
                 resource => Ok(resource.cloned()),
             },
         }
@@ -77,19 +82,35 @@ impl<U, K> WatchManager<U, K> {
     /// # Errors
     /// Discovery fails or takes too long, or the group of the kind could not be asked.
     pub async fn resolve(&self, kind: &GroupKind) -> Result<Option<Resource>, ResolveError> {
+        self.find(&kind.group, |served| served.get(kind)).await
+    }
+
+    /// Returns the resource with a name in singular or plural, as [`WatchManager::resolve`]. An empty group means any.
+    ///
+    /// # Errors
+    /// Discovery fails or takes too long, or the group could not be asked.
+    pub async fn resolve_name(&self, group: &str, name: &str) -> Result<Option<Resource>, ResolveError> {
+        self.find(group, |served| served.find(group, name)).await
+    }
+
+    async fn find(
+        &self,
+        group: &str,
+        find: impl Fn(&Served) -> Option<&Resource>,
+    ) -> Result<Option<Resource>, ResolveError> {
         let shared = &self.shared;
-        if let known @ Ok(Some(_)) = shared.served(kind) {
+        if let known @ Ok(Some(_)) = shared.served(group, &find) {
             return known;
         }
         let mut served = shared.requests.served.subscribe();
         let Some((request, is_new)) = shared.requests.add() else {
-            return shared.served(kind);
+            return shared.served(group, &find);
         };
         if is_new {
             shared.changed.notify_one();
         }
         match timeout(DEADLINE, served.wait_for(|served| *served >= request)).await {
-            Ok(_) => shared.served(kind),
+            Ok(_) => shared.served(group, &find),
             Err(_) => Err(ResolveError::Timeout),
         }
     }

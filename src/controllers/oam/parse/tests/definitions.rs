@@ -105,7 +105,7 @@ fn a_published_version_is_parsed_from_its_revision_alone() {
         "workflow": { "ref": "flow" },
     });
     let recorded = contents_in(&cluster, &spec);
-    assert!(recorded.workflow.is_some() && recorded.policies.contains_key("ext"));
+    assert!(recorded.workflow.is_some() && recorded.policies.contains_key("team/ext"));
     assert!(recorded.component_definitions.contains_key("web"));
 
     let frozen = Definitions::frozen("shop-v1", &recorded);

@@ -1,7 +1,9 @@
 mod components;
 mod definitions;
 mod goldens;
+mod overrides;
 mod policies;
+mod remote;
 mod steps;
 mod strict;
 mod unsupported;

@@ -47,7 +47,7 @@ fn policies_that_a_deploy_step_names_are_found_by_namespace() {
     let error = parse_in(&cluster, &spec(&["own", "lost"])).unwrap_err();
     assert_eq!(
         error,
-        "failed to parsePolicies: policy lost not found, which step out names"
+        "failed to parsePolicies: external policy lost not found, which step out names"
     );
 }
 

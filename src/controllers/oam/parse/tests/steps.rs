@@ -89,6 +89,41 @@ fn the_number_of_steps_is_limited() {
     );
 }
 
+#[rstest]
+#[case::inputs("inputs", json!({ "from": "x" }))]
+#[case::outputs("outputs", json!({ "name": "x", "valueFrom": "y" }))]
+fn the_numbers_of_inputs_and_outputs_are_limited(#[case] field: &str, #[case] value: Value) {
+    let with = |count: usize| {
+        let step = json!({ "name": "one", "type": "suspend", field: vec![value.clone(); count] });
+        let group = json!({ "name": "g", "type": "step-group", "subSteps": [step] });
+        json!({ "components": [], "workflow": { "steps": [group] } })
+    };
+    assert!(parse_in(&Cluster::default(), &with(100)).is_ok());
+    let error = parse_in(&Cluster::default(), &with(101)).unwrap_err();
+    let expected = format!("failed to parseWorkflowSteps: step one has 101 {field}, more than 100");
+    assert_eq!(error, expected);
+
+    let web = component(&json!({ "name": "web", field: vec![value.clone(); 51] }));
+    let mut step = step_of("web");
+    let more = component(&json!({ "name": "more", field: vec![value; 50] }));
+    (step.inputs, step.outputs) = (more.inputs, more.outputs);
+    let error = component_step(&step, &[web]).unwrap_err();
+    assert_eq!(error.to_string(), format!("step s has 101 {field}, more than 100"));
+}
+
+#[test]
+fn names_of_steps_are_limited() {
+    let with =
+        |name: String| json!({ "components": [], "workflow": { "steps": [{ "name": name, "type": "suspend" }] } });
+    assert!(parse_in(&Cluster::default(), &with("x".repeat(253))).is_ok());
+    let error = parse_in(&Cluster::default(), &with("x".repeat(254))).unwrap_err();
+    assert!(
+        error.starts_with("failed to parseWorkflowSteps: name of step xxx"),
+        "{error}"
+    );
+    assert!(error.ends_with("x… exceeds 253 bytes"), "{error}");
+}
+
 fn component(fields: &Value) -> Component {
     serde_json::from_value(fields.clone()).unwrap()
 }

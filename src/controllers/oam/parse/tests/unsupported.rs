@@ -14,28 +14,13 @@ fn reasons(found: &[Unsupported]) -> Vec<String> {
 #[case::supported_policies(json!({ "policies": [
     { "type": "garbage-collect" }, { "type": "apply-once" }, { "type": "of-a-definition" },
 ] }), &[])]
-#[case::empty_workflow(json!({ "workflow": {} }), &["the workflow mode StepByStep"])]
-#[case::steps(json!({ "workflow": { "steps": [{ "type": "suspend" }] } }), &["a workflow with steps"])]
-#[case::reference(json!({ "workflow": { "ref": "flow" } }), &["a reference to workflow flow"])]
+#[case::workflow(json!({ "workflow": { "ref": "flow", "mode": { "steps": "Other" }, "steps": [{ "type": "suspend" }] } }), &[])]
+#[case::placement(json!({ "policies": [{ "type": "topology" }, { "type": "override" }, { "type": "replication" }] }), &[])]
 #[case::policies(
-    json!({ "policies": [{ "type": "debug" }, { "name": "r", "type": "replication" }, { "name": "o", "type": "override" }] }),
-    &["policy debug-auto-gen-0 of type debug", "policy r of type replication", "policy o of type override"]
+    json!({ "policies": [{ "type": "debug" }, { "name": "e", "type": "env-binding" }] }),
+    &["policy debug-auto-gen-0 of type debug", "policy e of type env-binding"]
 )]
-#[case::topology(
-    json!({ "policies": [{ "name": "t", "type": "topology", "properties": { "clusters": ["local", "prod", ""] } }] }),
-    &["cluster prod in policy t", "policy t of type topology"]
-)]
-#[case::env_binding(
-    json!({ "policies": [{ "name": "e", "type": "env-binding", "properties": {
-        "envs": [{ "placement": { "clusterSelector": { "name": "prod" } } }, { "name": "local" }],
-    } }] }),
-    &["cluster prod in policy e", "policy e of type env-binding"]
-)]
-#[case::hostile(json!({ "policies": [{ "type": "topology", "properties": [7] }] }), &["policy topology-auto-gen-0 of type topology"])]
-#[case::ref_objects(
-    json!({ "components": [{ "name": "r", "type": "ref-objects" }] }),
-    &["component r with references to existing objects"]
-)]
+#[case::references(json!({ "components": [{ "name": "r", "type": "ref-objects" }] }), &[])]
 fn parts_that_are_not_supported_are_named(#[case] spec: Value, #[case] expected: &[&str]) {
     assert_eq!(reasons(&unsupported_application(&application(&spec))), expected);
 }
@@ -106,6 +91,31 @@ fn objects_in_other_clusters_are_named_once_for_each_tracker() {
         [
             "cluster edge in resourcetracker t2",
             "cluster prod in resourcetracker t1"
+        ]
+    );
+}
+
+#[test]
+fn types_of_overrides_that_are_not_supported_are_named() {
+    let mut cluster = Cluster::with_definitions();
+    let terraform = json!({ "spec": { "schematic": { "terraform": { "configuration": "" } } } });
+    cluster.add("ComponentDefinition", "team", "cloud", &terraform);
+    cluster.add("TraitDefinition", "team", "chart", &template("import \"vela/helm\""));
+    cluster.add("TraitDefinition", "team", "annotate", &json!({ "spec": {} }));
+    let components = json!([
+        { "type": "cloud", "traits": [{ "type": "chart" }, { "type": "scaler" }, { "type": "annotate" }] },
+        { "type": "worker" },
+    ]);
+    let spec = json!({
+        "components": [],
+        "policies": [{ "name": "o", "type": "override", "properties": { "components": components } }],
+    });
+    let parsed = parse_in(&cluster, &spec).unwrap();
+    assert_eq!(
+        reasons(&unsupported_overrides(&parsed.overrides)),
+        [
+            "an override with type cloud, a Terraform definition",
+            "an override with type chart, an import of vela packages",
         ]
     );
 }

@@ -153,12 +153,7 @@ impl Pass<'_> {
     /// Removes the namespace of a cluster-scoped object.
     async fn without_foreign_namespace(&self, mut object: ToApply) -> Result<ToApply, ApplyError> {
         let id = ObjectId::of(&object.manifest);
-        let is_namespaced = self
-            .reconciler
-            .objects
-            .is_namespaced(&id)
-            .await
-            .map_err(ApplyError::Get)?;
+        let is_namespaced = self.objects.is_namespaced(&id).await.map_err(ApplyError::Get)?;
         if !is_namespaced && let Some(metadata) = object.manifest.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("namespace");
         }
@@ -173,7 +168,7 @@ impl Pass<'_> {
         occasion: Occasion,
     ) -> Result<Planned, ApplyError> {
         let id = ObjectId::of(&object.manifest);
-        let objects = &self.reconciler.objects;
+        let objects = &self.objects;
         let live = match objects.cached(&id) {
             CachedObject::Found(live) => Some(live),
             CachedObject::Absent if !policies.read_only.contains(&Target::of(&object.manifest)) => None,

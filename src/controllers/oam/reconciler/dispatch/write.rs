@@ -24,7 +24,7 @@ impl Pass<'_> {
         policies: &'p Policies,
         planned: &'p Planned,
     ) -> BoxFuture<'p, Result<(), ApplyError>> {
-        let objects = &self.reconciler.objects;
+        let objects = &self.objects;
         async move {
             match &planned.decision {
                 Decision::Create(object) => match objects.create(object, true).await {
@@ -66,12 +66,7 @@ impl Pass<'_> {
                 Err(ApplyError::Create(ObjectError::Api(error)) | ApplyError::Patch(ObjectError::Api(error)))
                     if error.is_conflict() || (error.is_not_found() && !matches!(decision, Decision::Create(_))) =>
                 {
-                    let live = self
-                        .reconciler
-                        .objects
-                        .read(&planned.id)
-                        .await
-                        .map_err(ApplyError::Get)?;
+                    let live = self.objects.read(&planned.id).await.map_err(ApplyError::Get)?;
                     let object = planned.object.clone();
                     let again = self
                         .decide_with(policies, object, planned.id.clone(), live.as_ref(), planned.occasion)
@@ -85,7 +80,7 @@ impl Pass<'_> {
     }
 
     async fn try_write(&self, id: &ObjectId, decision: &Decision) -> Result<Option<Value>, ApplyError> {
-        let objects = &self.reconciler.objects;
+        let objects = &self.objects;
         let (verb, result) = match decision {
             Decision::Nothing => return Ok(None),
             Decision::Create(object) => (
@@ -108,7 +103,7 @@ impl Pass<'_> {
 
     /// Deletes an object, and creates another one once it is gone.
     async fn recreate(&self, id: &ObjectId, uid: &str, object: &Value) -> Result<Value, ApplyError> {
-        let objects = &self.reconciler.objects;
+        let objects = &self.objects;
         objects.delete(id, uid).await.map_err(ApplyError::Delete)?;
         let deadline = Instant::now() + RECREATE_TIMEOUT;
         loop {

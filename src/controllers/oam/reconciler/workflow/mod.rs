@@ -1,9 +1,18 @@
 //! Runs the workflow: one turn of the engine, with the components that its steps deploy.
 
+mod configs;
+mod deploy;
+mod functions;
+mod placed;
 mod runs;
+mod template;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::components::{Placed, RenderError, with_inputs};
 use super::conditions::{self, Failure, phase};
@@ -15,16 +24,19 @@ use super::revision::Current;
 use crate::api::oam::{ServiceStatus, WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::metrics::PassStage;
-use crate::controllers::oam::parse::{Parsed, ParsedComponent, component_step};
+use crate::controllers::oam::parse::{Parsed, is_apply_component, place_of};
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::release::ComponentObjects;
-use crate::controllers::oam::workflow::{FailureReason, State, StepResult, Turn};
+use crate::controllers::oam::workflow::{FailureReason, State, StepResult, Task, Turn};
 use crate::cue;
+use deploy::is_local;
+pub(super) use placed::Steps;
+use placed::completed_steps;
 use runs::finished_state;
 
 const CREATOR: &str = "workflow";
 /// Delay after a template was stopped at a limit: it will probably be stopped again.
-const STOPPED_RETRY: std::time::Duration = std::time::Duration::from_mins(1);
+const STOPPED_RETRY: Duration = Duration::from_mins(1);
 
 /// A component that a step deploys.
 struct Deployment {
@@ -37,20 +49,18 @@ impl Pass<'_> {
     /// Runs what is left of the workflow, and continues by its state.
     pub(super) async fn run_workflow(&mut self, current: &Current, parsed: &Parsed) -> Result<End, Stop> {
         let timer = self.reconciler.metrics.time(PassStage::Workflow);
-        self.restart_if_due(current, parsed).await?;
-        let steps = parsed.workflow.steps.iter();
-        let steps: Result<Vec<WorkflowStep>, _> = steps
-            .map(|step| component_step(step, &parsed.spec.components))
-            .collect();
-        let steps = steps.map_err(|error| {
-            let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", error.to_string());
-            failure.in_phase(phase::FAILED)
-        })?;
+        self.restart_if_due(current).await?;
+        let steps = completed_steps(parsed)?;
+        if let Some(workflow) = self
+            .status
+            .workflow
+            .as_mut()
+            .filter(|workflow| workflow.mode.is_empty())
+        {
+            workflow.mode.clone_from(&parsed.workflow.mode);
+        }
         self.set_true(conditions::RENDER, "Rendered", "Rendered successfully");
-        let names: Vec<&str> = parsed.spec.components.iter().map(|one| one.name.as_str()).collect();
-        self.status
-            .services
-            .retain(|service| names.contains(&service.name.as_str()));
+        self.drop_services(current, parsed).await?;
         let workflow = self.status.workflow.clone().unwrap_or_default();
         let state = match finished_state(&workflow) {
             Some(state) => state,
@@ -69,6 +79,10 @@ impl Pass<'_> {
         workflow: WorkflowStatus,
     ) -> Result<State, Stop> {
         let store = self.load_values().await?;
+        if workflow.context_backend.is_none() {
+            // Steps would run again and again if their values could not be stored.
+            self.store_values(&store).await?;
+        }
         let context = json!({
             "context": { "name": self.name.name, "namespace": self.name.namespace, "appRevision": current.name() },
         });
@@ -78,66 +92,124 @@ impl Pass<'_> {
             Stop::from(failure.in_phase(phase::RUNNING_WORKFLOW))
         };
         let now = Timestamp::now();
-        let turn = Turn::begin(steps, workflow, store, &context, settings, now, new_id);
+        let mode = workflow.mode.clone();
+        let before = workflow.steps.clone();
+        let turn = Turn::begin(steps, &mode, workflow, store, &context, settings, now, new_id);
         let mut turn = turn.map_err(|error| failed(error.to_string()))?;
-        loop {
-            let round = turn.next_round();
-            if round.is_empty() {
-                break;
-            }
-            for (step, result) in self.run_steps(current, parsed, steps, &turn, &round).await? {
-                turn.record(step, result);
-            }
+        if let Some(store) = turn.store_without_removed_values() {
+            self.store_values(store).await?;
         }
+        // What steps have done is recorded even if the pass ends: those that have ended must not run again.
+        let stop = self.run_rounds(current, parsed, &mut turn).await.err();
         let outcome = turn.end();
         if let Some(delay) = outcome.retry_in {
             self.look_again_in(delay);
         }
-        let context_backend = self
-            .status
-            .workflow
-            .as_ref()
-            .and_then(|workflow| workflow.context_backend.clone());
+        self.store_values(&outcome.store).await?;
+        let workflow = self.status.workflow.take();
         self.status.workflow = Some(WorkflowStatus {
-            context_backend,
+            context_backend: workflow.and_then(|workflow| workflow.context_backend),
             ..outcome.status
         });
-        self.store_values(&outcome.store).await?;
         if outcome.state == State::Executing {
             phase::RUNNING_WORKFLOW.clone_into(&mut self.status.phase);
         }
-        Ok(outcome.state)
+        match stop {
+            None => Ok(outcome.state),
+            Some(stop) => {
+                let has_news = self.status.workflow.as_ref().map(|workflow| &workflow.steps) != Some(&before);
+                if has_news && matches!(stop, Stop::Stale | Stop::NeedsMemory(_)) {
+                    // Such a pass writes no status. If this write fails, steps run again.
+                    if let Err(error) = self.write_status().await {
+                        tracing::debug!(application = %self.name, %error, "failed to record what steps have done");
+                    }
+                }
+                Err(stop)
+            }
+        }
     }
 
-    /// Deploys the components of steps that don't depend on each other: all objects are recorded at once.
+    /// Runs the steps that can run, round by round.
+    async fn run_rounds(&mut self, current: &Current, parsed: &Parsed, turn: &mut Turn<'_>) -> Result<(), Stop> {
+        // A pass that exceeds its timeout records nothing.
+        let end = Instant::now() + self.reconciler.options.pass_timeout / 2;
+        loop {
+            let round = turn.next_round();
+            if round.is_empty() {
+                return Ok(());
+            }
+            let mut to_run = Vec::new();
+            for task in round {
+                match task {
+                    Task::Run(step) => to_run.push(step),
+                    Task::Check(step) => {
+                        let result = self.check(turn, step).await?;
+                        turn.record_check(step, result);
+                    }
+                }
+            }
+            let mut results = Vec::new();
+            let run = self.run_steps(current, parsed, turn, &to_run, end, &mut results).await;
+            for (step, result) in results {
+                turn.record(step, result);
+            }
+            run?;
+            if Instant::now() >= end {
+                self.look_again_in(Duration::ZERO);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Drops the services of components that the workflow no longer deploys.
+    async fn drop_services(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
+        if self.status.services.is_empty() {
+            return Ok(());
+        }
+        let placed = self.placed(current, parsed, Steps::All).await?;
+        let names: BTreeSet<String> = placed.iter().map(|one| one.name().to_owned()).collect();
+        self.status.services.retain(|service| names.contains(&service.name));
+        Ok(())
+    }
+
+    /// Runs steps that don't depend on each other, until `end`. The objects of all their components are recorded at once.
+    /// If the pass ends meanwhile, `results` has those of the steps that have run.
     async fn run_steps(
         &mut self,
         current: &Current,
         parsed: &Parsed,
-        steps: &[WorkflowStep],
         turn: &Turn<'_>,
         round: &[usize],
-    ) -> Result<Vec<(usize, StepResult)>, Stop> {
-        let mut results = Vec::new();
+        end: Instant,
+        results: &mut Vec<(usize, StepResult)>,
+    ) -> Result<(), Stop> {
         let mut deployments = Vec::new();
         for step in round.iter().copied() {
-            match self.prepare(current, parsed, steps, turn, step).await? {
+            if !(results.is_empty() && deployments.is_empty()) && Instant::now() >= end {
+                break;
+            }
+            if !turn.step(step).is_some_and(is_apply_component) {
+                results.push((step, self.run_template(current, parsed, turn, step).await?));
+                continue;
+            }
+            match self.prepare(current, parsed, turn, step).await? {
                 Ok(deployment) => deployments.push(deployment),
                 Err(result) => results.push((step, result)),
             }
         }
         for (deployment, result) in self.deploy(current, parsed, deployments).await? {
-            let outputs = steps
-                .get(deployment.step)
+            let outputs = turn
+                .step(deployment.step)
                 .map(|step| step.outputs.as_slice())
                 .unwrap_or_default();
             let result = match result {
                 Ok(service) => {
                     let is_healthy = service.healthy;
-                    self.set_service(service);
+                    self.set_service(&deployment.component, service);
                     match is_healthy {
                         true => StepResult::Succeeded {
                             outputs: self.outputs(outputs, &deployment.objects).await?,
+                            message: String::new(),
                         },
                         false => StepResult::Waiting {
                             message: "wait healthy".to_owned(),
@@ -150,7 +222,7 @@ impl Pass<'_> {
         }
         let applied = self.applied_resources(false);
         self.status.applied_resources = applied;
-        Ok(results)
+        Ok(())
     }
 
     /// Renders the component of a step.
@@ -158,14 +230,14 @@ impl Pass<'_> {
         &mut self,
         current: &Current,
         parsed: &Parsed,
-        steps: &[WorkflowStep],
         turn: &Turn<'_>,
         step: usize,
     ) -> Result<Result<Deployment, StepResult>, Stop> {
-        let properties = steps.get(step).and_then(|step| step.properties.as_ref());
-        let name = properties
-            .and_then(|properties| properties["component"].as_str())
-            .unwrap_or_default();
+        let Some(declared) = turn.step(step) else {
+            return Ok(Err(execute_failure("the step is missing".to_owned())));
+        };
+        let properties = declared.properties.as_ref().unwrap_or(&Value::Null);
+        let name = properties["component"].as_str().unwrap_or_default();
         let component = parsed.components.iter().find(|one| one.component.name == name);
         let Some(component) = component else {
             return Ok(Err(execute_failure(format!("component {name} not found"))));
@@ -179,23 +251,18 @@ impl Pass<'_> {
                 }));
             }
         };
-        let component = Placed::of(component);
-        match self.render(current, parsed, &component).await {
-            Ok(objects) => Ok(Ok(Deployment {
-                step,
-                component,
-                objects,
-            })),
-            Err(RenderError::Evaluator(error)) => Err(evaluator_failure(&error).into()),
-            Err(RenderError::Template { message, is_stopped }) => {
-                if is_stopped {
-                    let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", message);
-                    let failure = failure.in_phase(phase::RUNNING_WORKFLOW).retried_after(STOPPED_RETRY);
-                    return Err(failure.into());
-                }
-                Ok(Err(execute_failure(format!("GenerateComponentManifest: {message}"))))
-            }
+        let place = place_of(declared);
+        if !is_local(&place.cluster) {
+            let message = format!("this controller does not serve the cluster {}", place.cluster);
+            return Ok(Err(execute_failure(message)));
         }
+        let component = Placed { component, place };
+        let rendered = self.render_or_stop(current, parsed, &component).await?;
+        Ok(rendered.map_err(execute_failure).map(|objects| Deployment {
+            step,
+            component,
+            objects,
+        }))
     }
 
     /// Dispatches components stage by stage; each needs the stage before to be healthy. Returns their health.
@@ -254,41 +321,9 @@ impl Pass<'_> {
         Ok(values)
     }
 
-    /// Returns the components in the places where the workflow deploys them, with the inputs that they have taken.
-    pub(super) async fn placed(&self, parsed: &Parsed) -> Result<Vec<Placed>, Stop> {
-        let mut placed = Vec::new();
-        for component in &parsed.components {
-            placed.push(Placed::of(self.with_stored_inputs(component).await?));
-        }
-        Ok(placed)
-    }
-
-    /// Returns a component with the inputs that its step has taken, if they are still stored.
-    async fn with_stored_inputs(&self, component: &ParsedComponent) -> Result<ParsedComponent, Stop> {
-        if component.component.inputs.is_empty() {
-            return Ok(component.clone());
-        }
-        let store = self.load_values().await?;
-        let step = WorkflowStep {
-            properties: Some(json!({ "component": component.component.name })),
-            type_: crate::controllers::oam::parse::APPLY_COMPONENT.to_owned(),
-            ..WorkflowStep::default()
-        };
-        let own = std::slice::from_ref(&component.component);
-        let mut without_dependencies = own.to_vec();
-        without_dependencies.iter_mut().for_each(|one| one.depends_on.clear());
-        let step = component_step(&step, &without_dependencies).unwrap_or(step);
-        let inputs = step.inputs.iter();
-        let values: Vec<(&str, Value)> = inputs
-            .filter_map(|input| Some((input.parameter_key.as_str(), store.get(&input.from)?.clone())))
-            .collect();
-        with_inputs(component, &values)
-            .map_err(|message| Failure::new(conditions::WORKFLOW, "FailedWorkflow", message).into())
-    }
-
     /// Dispatches traits of the last stage, for components whose workload is healthy.
     pub(super) async fn dispatch_post_traits(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
-        for placed in self.placed(parsed).await? {
+        for placed in self.placed(current, parsed, Steps::Run).await? {
             let mut traits = placed.component.traits.iter();
             let has_post = traits.any(|one| current.release.settings.is_post_dispatch(one));
             if !has_post || !self.is_workload_healthy(&placed) {
@@ -316,7 +351,8 @@ impl Pass<'_> {
                 result.map_err(failed)?;
             }
             let service = self.service(&placed, &deployment.objects, PostTraits::Applied).await;
-            self.set_service(service.map_err(|error| evaluator_failure(&error))?);
+            let service = service.map_err(|error| evaluator_failure(&error))?;
+            self.set_service(&placed, service);
         }
         Ok(())
     }

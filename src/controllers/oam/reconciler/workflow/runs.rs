@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -9,7 +10,6 @@ use serde_json::json;
 
 use crate::api::oam::{WorkflowStatus, labels};
 use crate::controllers::FIELD_MANAGER;
-use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::reconciler::conditions::{self, Failure};
 use crate::controllers::oam::reconciler::pass::{Pass, Stop};
 use crate::controllers::oam::reconciler::revision::Current;
@@ -20,7 +20,7 @@ use crate::runtime::kube_client::call;
 
 impl Pass<'_> {
     /// Begins a new run for a new revision or published version, or if a restart is due.
-    pub(super) async fn restart_if_due(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
+    pub(super) async fn restart_if_due(&mut self, current: &Current) -> Result<(), Stop> {
         let version = current.app.annotations().get(labels::PUBLISH_VERSION);
         let wanted = version.cloned().unwrap_or_else(|| current.name());
         let workflow = self.status.workflow.as_ref();
@@ -28,26 +28,12 @@ impl Pass<'_> {
         let is_current = workflow.is_some_and(|workflow| {
             workflow.app_revision == wanted || workflow.app_revision.starts_with(&format!("{wanted}:"))
         });
-        let scheduled = self.status.workflow_restart_scheduled_at.clone();
-        let end = workflow
-            .filter(|workflow| workflow.finished)
-            .map(|workflow| workflow.end_time.clone());
-        let is_due = match (scheduled, end) {
-            (Some(Time(time)), Some(end)) if end.as_ref().is_none_or(|Time(end)| time > *end) => {
-                if time > self.now {
-                    let wait = time.duration_since(self.now).try_into().unwrap_or_default();
-                    self.look_again_in(wait);
-                }
-                time <= self.now
-            }
-            _ => false,
-        };
+        let is_due = self.is_restart_due();
+        if let Some(time) = self.scheduled_restart().filter(|time| *time > self.now) {
+            let wait = time.duration_since(self.now).try_into().unwrap_or_default();
+            self.look_again_in(wait);
+        }
         if is_current && !is_due && !self.lacks_tracker() {
-            if let Some(workflow) = &mut self.status.workflow
-                && workflow.mode.is_empty()
-            {
-                workflow.mode.clone_from(&parsed.workflow.mode);
-            }
             return Ok(());
         }
         self.record_cut_off().await?;
@@ -60,10 +46,22 @@ impl Pass<'_> {
         self.memory.lock().values = None;
         self.status.workflow = Some(WorkflowStatus {
             app_revision: wanted,
-            mode: parsed.workflow.mode.clone(),
             ..WorkflowStatus::default()
         });
         Ok(())
+    }
+
+    /// Returns true if the workflow has finished, and the time of its restart has come.
+    pub(in crate::controllers::oam::reconciler) fn is_restart_due(&self) -> bool {
+        self.scheduled_restart().is_some_and(|time| time <= self.now)
+    }
+
+    /// Returns the time at which a workflow that has finished starts again.
+    fn scheduled_restart(&self) -> Option<Timestamp> {
+        let Time(time) = self.status.workflow_restart_scheduled_at.as_ref()?;
+        let workflow = self.status.workflow.as_ref().filter(|workflow| workflow.finished)?;
+        let is_later = workflow.end_time.as_ref().is_none_or(|Time(end)| time > end);
+        is_later.then_some(*time)
     }
 
     /// Returns true if steps have succeeded, and nothing records their objects for this generation: the spec was changed
@@ -113,17 +111,19 @@ impl Pass<'_> {
         current: &Current,
         has_succeeded: bool,
     ) -> Result<(), Stop> {
-        let Some(workflow) = self.status.workflow.as_mut().filter(|workflow| !workflow.finished) else {
+        let Some(mut workflow) = self.status.workflow.clone().filter(|workflow| !workflow.finished) else {
             return Ok(());
         };
         workflow.finished = true;
         workflow.end_time = Some(Time(self.now));
-        let workflow = workflow.clone();
+        self.write_revision_status(&current.name(), has_succeeded, &workflow)
+            .await?;
+        // Only now: a run that has finished is not recorded again.
+        self.status.workflow = Some(workflow);
         self.reconciler
             .metrics
             .count_workflow(if has_succeeded { "succeeded" } else { "failed" });
-        self.write_revision_status(&current.name(), has_succeeded, &workflow)
-            .await
+        Ok(())
     }
 
     async fn write_revision_status(&self, name: &str, succeeded: bool, workflow: &WorkflowStatus) -> Result<(), Stop> {

@@ -10,13 +10,15 @@
 
 mod declarations;
 mod expressions;
+mod fields;
 mod markers;
-mod tokens;
+pub mod tokens;
 pub mod wrap;
 
 #[cfg(test)]
 mod tests;
 
+pub use fields::without_field;
 pub use tokens::SyntaxError;
 
 use declarations::Parser;

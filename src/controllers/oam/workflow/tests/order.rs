@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-use super::super::{FailureReason, Settings, State, Store, TooManySteps, Turn};
+use super::super::{FailureReason, Settings, State, Store, Task, TooManySteps, Turn};
 use super::{Run, START, failed, step, succeeded, waiting};
 use crate::api::oam::{WorkflowStatus, WorkflowStep};
 
@@ -77,11 +77,18 @@ fn steps_that_were_not_recorded_are_not_in_the_status() {
     let steps = [step("a", &[]), step("b", &[])];
     let now = Timestamp::from_second(START).unwrap();
     let (status, store, context) = (WorkflowStatus::default(), Store::default(), Value::Null);
-    let mut turn = Turn::begin(&steps, status, store, &context, Settings::default(), now, || {
-        "id".to_owned()
-    })
+    let mut turn = Turn::begin(
+        &steps,
+        "DAG-DAG",
+        status,
+        store,
+        &context,
+        Settings::default(),
+        now,
+        || "id".to_owned(),
+    )
     .unwrap();
-    assert_eq!(turn.next_round(), [0, 1]);
+    assert_eq!(turn.next_round(), [Task::Run(0), Task::Run(1)]);
     turn.record(1, succeeded());
     let outcome = turn.end();
     assert_eq!(outcome.status.steps.len(), 1);
@@ -94,9 +101,16 @@ fn results_in_any_order_give_the_same_status() {
     let statuses = [[0, 1], [1, 0]].map(|order| {
         let now = Timestamp::from_second(START).unwrap();
         let (status, store, context) = (WorkflowStatus::default(), Store::default(), Value::Null);
-        let mut turn = Turn::begin(&steps, status, store, &context, Settings::default(), now, || {
-            "id".to_owned()
-        })
+        let mut turn = Turn::begin(
+            &steps,
+            "DAG-DAG",
+            status,
+            store,
+            &context,
+            Settings::default(),
+            now,
+            || "id".to_owned(),
+        )
         .unwrap();
         turn.next_round();
         for step in order {
@@ -112,7 +126,16 @@ fn many_steps_are_refused() {
     let steps: Vec<WorkflowStep> = (0..2_001).map(|number| step(&number.to_string(), &[])).collect();
     let now = Timestamp::from_second(START).unwrap();
     let (status, store, context) = (WorkflowStatus::default(), Store::default(), Value::Null);
-    let result = Turn::begin(&steps, status, store, &context, Settings::default(), now, String::new);
+    let result = Turn::begin(
+        &steps,
+        "DAG-DAG",
+        status,
+        store,
+        &context,
+        Settings::default(),
+        now,
+        String::new,
+    );
     assert_eq!(result.err(), Some(TooManySteps));
 }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::super::{FailureReason, InvalidStore, Settings, State, StepResult, Store, Turn};
+use super::super::{FailureReason, InvalidStore, Settings, State, StepResult, Store, Task, Turn};
 use super::{Run, START, failed, output, step, succeeded, waiting, with_input, with_output};
 use crate::api::oam::WorkflowStatus;
 
@@ -27,6 +27,7 @@ fn inputs_are_values_of_steps_or_of_the_context() {
     let now = Timestamp::from_second(START).unwrap();
     let mut turn = Turn::begin(
         &steps,
+        "DAG-DAG",
         WorkflowStatus::default(),
         store,
         &context,
@@ -35,7 +36,7 @@ fn inputs_are_values_of_steps_or_of_the_context() {
         || "id".to_owned(),
     )
     .unwrap();
-    assert_eq!(turn.next_round(), [0]);
+    assert_eq!(turn.next_round(), [Task::Run(0)]);
     assert_eq!(
         turn.inputs(0),
         [
@@ -72,6 +73,7 @@ fn an_output_that_cannot_be_evaluated_is_null_and_named() {
     let mut run = Run::new([with_output(step("a", &[]), "x")]);
     let outcome = run.turn(|_| StepResult::Succeeded {
         outputs: vec![Err("not found".to_owned())],
+        message: "from the template".to_owned(),
     });
     assert_eq!(outcome.state, State::Succeeded);
     assert_eq!(
@@ -167,4 +169,33 @@ fn values_of_kubevela_need_the_evaluator() {
         let values = json!({"x": 1}).as_object().unwrap().clone();
         assert_eq!(Store::with_values(values, &data).get("x"), Some(&json!(1)));
     }
+}
+
+#[test]
+fn a_step_whose_status_was_removed_provides_its_values_again() {
+    let mut run = Run::new([
+        with_output(step("a", &[]), "kept"),
+        with_output(step("b", &["a"]), "new"),
+        with_output(step("c", &["b"]), "kept.by-c"),
+    ]);
+    run.mode = "StepByStep-DAG";
+    run.turn(|name| match name {
+        "a" => output(json!({"of": "a"})),
+        "b" => output(json!("old")),
+        _ => waiting(),
+    });
+    // KubeVela's command removes the values later.
+    run.status.steps.retain(|step| step.name == "a");
+    run.turn(|name| match name {
+        "b" => output(json!("new")),
+        _ => output(json!(1)),
+    });
+    assert_eq!(run.ran, ["b", "c"]);
+    assert_eq!(run.store.get("new"), Some(&json!("new")));
+    assert_eq!(run.store.get("kept"), Some(&json!({"of": "a", "by-c": 1})));
+    assert_eq!((run.state("b").2, run.state("c").2), ("", ""));
+    // Nothing is removed once the steps are recorded.
+    let before = run.store.clone();
+    run.turn(|_| waiting());
+    assert_eq!(run.store, before);
 }

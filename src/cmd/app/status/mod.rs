@@ -1,21 +1,27 @@
+//! `portolan app status`.
+
+mod changes;
+mod newer;
+mod steps;
+mod watch;
+
+use std::time::Duration;
+
 use clap::Args;
 use jiff::Timestamp;
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::ResourceExt;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::list::cell;
 use super::{DefinitionNamespace, Place, objects};
 use crate::api::NamespacedName;
-use crate::api::oam::{
-    Application, ApplicationRevision, ApplicationRevisionSpec, ApplicationStatus, AppliedResource, Definition, labels,
-};
+use crate::api::oam::{Application, ApplicationStatus, AppliedResource, labels};
 use crate::cmd::flags::OutputFormat;
-use crate::cmd::{Error, failed_to, output};
-use crate::controllers::oam::revisions::expand;
-use crate::runtime::kube_client::call;
+use crate::cmd::flags::parse::positive_duration;
+use crate::cmd::{Error, output};
 use crate::text::sanitize;
+use newer::newer_definitions;
+use watch::print_changes;
 
 /// Show the status of an Application: conditions, services, steps and objects
 ///
@@ -27,6 +33,12 @@ pub struct Status {
     /// Output format
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t)]
     output: OutputFormat,
+    /// Print changes until the command is interrupted
+    #[arg(long, short, conflicts_with = "output")]
+    watch: bool,
+    /// Maximum time to watch (default: no limit)
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, requires = "watch")]
+    timeout: Option<Duration>,
     #[command(flatten)]
     definitions: DefinitionNamespace,
     #[command(flatten)]
@@ -56,92 +68,13 @@ impl Status {
         let newer = newer_definitions(&client, &name, &application, shared).await?;
         let view = View::new(application, newer);
         match self.output {
-            OutputFormat::Json => output::print_json(&view),
-            OutputFormat::Table => output::print(&view.text(Timestamp::now())),
+            OutputFormat::Json => output::print_json(&view)?,
+            OutputFormat::Table => output::print(&view.text(Timestamp::now()))?,
         }
-    }
-}
-
-/// Compares the definitions that the current revision records with those of the cluster.
-async fn newer_definitions(
-    client: &Client,
-    name: &NamespacedName,
-    application: &Application,
-    shared: &str,
-) -> Result<Vec<String>, Error> {
-    let latest = application
-        .status
-        .as_ref()
-        .and_then(|status| status.latest_revision.as_ref());
-    let Some(latest) = latest.filter(|latest| !latest.name.is_empty()) else {
-        return Ok(Vec::new());
-    };
-    let revisions: Api<ApplicationRevision> = Api::namespaced(client.clone(), &name.namespace);
-    let revision = call(revisions.get_opt(&latest.name)).await;
-    let revision = revision.map_err(failed_to(format!("read revision {}", latest.name)))?;
-    let Some(revision) = revision else {
-        return Ok(Vec::new());
-    };
-    let contents = expand(&revision.spec).map_err(failed_to(format!("read revision {}", latest.name)))?;
-    let comparison = Comparison {
-        client,
-        namespaces: [&name.namespace, shared],
-        pinned: pinned_types(&contents),
-    };
-    let mut newer = Vec::new();
-    for definition in contents.component_definitions.values() {
-        newer.extend(comparison.newer(definition).await?);
-    }
-    for definition in contents.trait_definitions.values() {
-        newer.extend(comparison.newer(definition).await?);
-    }
-    for definition in contents.policy_definitions.values() {
-        newer.extend(comparison.newer(definition).await?);
-    }
-    for definition in contents.workflow_step_definitions.values() {
-        newer.extend(comparison.newer(definition).await?);
-    }
-    Ok(newer)
-}
-
-/// Returns the names of definitions of which the Application names a version.
-fn pinned_types(contents: &ApplicationRevisionSpec) -> Vec<String> {
-    let components = contents.application.spec.components.iter();
-    let types = components.flat_map(|component| {
-        let traits = component.traits.iter().map(|one| &one.type_);
-        traits.chain([&component.type_])
-    });
-    types
-        .filter_map(|type_| Some(type_.split_once('@')?.0.to_owned()))
-        .collect()
-}
-
-struct Comparison<'a> {
-    client: &'a Client,
-    namespaces: [&'a str; 2],
-    pinned: Vec<String>,
-}
-
-impl Comparison<'_> {
-    /// Returns a sentence about a definition that has changed in the cluster.
-    async fn newer<D>(&self, recorded: &D) -> Result<Option<String>, Error>
-    where
-        D: Definition + Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + std::fmt::Debug,
-    {
-        let name = recorded.name_any();
-        if self.pinned.contains(&name) {
-            return Ok(None);
+        if self.watch {
+            return print_changes(&client, &name, &view.status, self.timeout).await;
         }
-        for namespace in self.namespaces {
-            let definitions: Api<D> = Api::namespaced(self.client.clone(), namespace);
-            let live = call(definitions.get_opt(&name)).await;
-            let live = live.map_err(failed_to(format!("read {} {name}", D::KIND)))?;
-            if let Some(live) = live {
-                let is_newer = live.spec() != recorded.spec();
-                return Ok(is_newer.then(|| format!("{} {name} in namespace {namespace}", D::KIND)));
-            }
-        }
-        Ok(None)
+        Ok(())
     }
 }
 
@@ -192,7 +125,9 @@ impl View {
         }
         text.push_str(&conditions(status, now));
         text.push_str(&services(status));
-        text.push_str(&steps(status, now));
+        text.push_str(&steps::tree(status, now));
+        let name = NamespacedName::new(self.namespace.as_str(), self.name.as_str());
+        text.push_str(&output::section("\n", steps::hint(&name, status)));
         text.push_str(&applied(&status.applied_resources));
         let newer = self.newer_definitions.iter().map(|newer| format!("  {newer}"));
         text.push_str(&output::section(
@@ -254,28 +189,6 @@ fn services(status: &ApplicationStatus) -> String {
     table(&["COMPONENT", "TRAIT", "HEALTH", "MESSAGE"], rows.collect())
 }
 
-fn steps(status: &ApplicationStatus, now: Timestamp) -> String {
-    let workflow = status.workflow.clone().unwrap_or_default();
-    let rows = workflow.steps.iter().flat_map(|step| {
-        std::iter::once((step, String::new())).chain(step.sub_steps.iter().map(|sub| (sub, format!("{}/", step.name))))
-    });
-    let rows = rows.map(|(step, prefix)| {
-        let last = step.last_execute_time.as_ref().map(|time| time.0);
-        vec![
-            cell(&format!("{prefix}{}", step.name)),
-            cell(&step.type_),
-            cell(&step.phase),
-            output::distance(last, now),
-            cell(&step.reason),
-            step.message.clone(),
-        ]
-    });
-    table(
-        &["STEP", "TYPE", "PHASE", "LAST RUN", "REASON", "MESSAGE"],
-        rows.collect(),
-    )
-}
-
 fn applied(resources: &[AppliedResource]) -> String {
     let rows = resources.iter().map(|resource| {
         vec![
@@ -328,7 +241,7 @@ mod tests {
             "Ready False - ReconcileError no [2J way",
             "web - unhealthy Ready:0/1",
             "web scaler healthy",
-            "web apply-component running - Wait wait healthy",
+            "web apply-component running - - Wait wait healthy",
             "apps/v1 Deployment shop web -",
             "TraitDefinition scaler in namespace x",
         ] {

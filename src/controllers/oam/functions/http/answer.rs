@@ -1,0 +1,106 @@
+//! Responses and errors as a step sees them.
+
+use reqwest::header::HeaderMap;
+use serde_json::{Map, Value, json};
+
+use super::{MAX_BODY, MAX_TIMEOUT};
+use crate::http::{Exchanged, FetchError};
+
+/// Of headers and trailers together.
+const MAX_HEADER_BYTES: usize = 64 * 1024;
+
+/// Returns a response as `$returns`, with headers named as Go names them.
+pub(super) fn value(exchanged: &Exchanged, host: &str) -> Result<Value, String> {
+    let sizes = exchanged.headers.iter().chain(&exchanged.trailers);
+    let bytes: usize = sizes.map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if bytes > MAX_HEADER_BYTES {
+        return Err(format!(
+            "the response of {host} has more than {MAX_HEADER_BYTES} bytes of headers"
+        ));
+    }
+    let mut fields = Map::new();
+    fields.insert("statusCode".to_owned(), json!(exchanged.status.as_u16()));
+    let body = String::from_utf8_lossy(&exchanged.body);
+    fields.insert("body".to_owned(), Value::from(body));
+    for (name, headers) in [("header", &exchanged.headers), ("trailer", &exchanged.trailers)] {
+        if !headers.is_empty() {
+            fields.insert(name.to_owned(), Value::Object(by_name(headers)));
+        }
+    }
+    Ok(Value::Object(fields))
+}
+
+fn by_name(headers: &HeaderMap) -> Map<String, Value> {
+    let texts = |name| {
+        let values = headers.get_all(name).iter();
+        values
+            .map(|value| Value::from(String::from_utf8_lossy(value.as_bytes())))
+            .collect()
+    };
+    let named = headers
+        .keys()
+        .map(|name| (canonical(name.as_str()), Value::Array(texts(name))));
+    named.collect()
+}
+
+/// Returns the name with the first letter and those after a hyphen in upper case.
+fn canonical(name: &str) -> String {
+    let mut is_first = true;
+    let upper = |c: char| {
+        let canonical = if is_first { c.to_ascii_uppercase() } else { c };
+        is_first = c == '-';
+        canonical
+    };
+    name.chars().map(upper).collect()
+}
+
+/// Returns the message of an error. It names the host: path and query may be secrets, as in webhooks.
+pub(super) fn message(error: &FetchError, host: &str) -> String {
+    match error {
+        FetchError::AddressRefused { .. }
+        | FetchError::Dns { .. }
+        | FetchError::Connect { .. }
+        | FetchError::Handshake { .. }
+        | FetchError::ConnectionLost { .. }
+        | FetchError::BackingOff { .. }
+        | FetchError::Client(_) => error.to_string(),
+        FetchError::Untrusted { host, detail } => {
+            format!(
+                "the certificate of {host} is not trusted: {detail}; set tls_config for a private certificate authority"
+            )
+        }
+        FetchError::InvalidCa(problem) => {
+            format!("ca.crt of the Secret in tls_config is not a certificate: it {problem}")
+        }
+        FetchError::InvalidCredentials => "the user information of $params.url is not valid".to_owned(),
+        FetchError::Timeout { limit, .. } => format!(
+            "no complete response from {host} within {}s; set request.timeout, at most {}s",
+            limit.as_secs_f64(),
+            MAX_TIMEOUT.as_secs()
+        ),
+        FetchError::TooLarge { .. } => format!("the response of {host} is larger than {MAX_BODY} bytes"),
+        FetchError::TooManyRedirects { limit, .. } => format!("{host} redirects more than {limit} times"),
+        FetchError::BadRedirect { problem, .. } => format!("invalid redirect from {host}: {problem}"),
+        FetchError::Interrupted { bytes, detail, .. } => {
+            format!("the response of {host} ended after {bytes} bytes: {detail}")
+        }
+        other => format!("the request to {host} failed: {}", other.reason()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_headers_are_those_of_go() {
+        for (name, expected) in [
+            ("content-type", "Content-Type"),
+            ("etag", "Etag"),
+            ("x-request-id", "X-Request-Id"),
+            ("x--a", "X--A"),
+        ] {
+            assert_eq!(canonical(name), expected);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Values that the functions return.
+
+use serde_json::{Map, Value, json};
+
+use super::Selection;
+use crate::controllers::oam::functions::Answer;
+use crate::controllers::oam::objects::{ObjectError, ObjectId};
+
+/// Answers `#Read`. An object that does not exist, or that must not be read, is described in `err`: templates test it. Other
+/// errors fail the step, which is tried again: KubeVela puts them into `err`, too, so that a template takes an API server
+/// without a response for a missing object.
+#[must_use]
+pub fn read_result(id: &ObjectId, result: Result<Option<Value>, ObjectError>) -> Answer {
+    match result {
+        Ok(Some(object)) => Answer::Returned(json!({ "value": without_managed_fields(object) })),
+        Ok(None) => absent(id, format!("{} {:?} not found", id.kind, id.name)),
+        Err(error) if is_final(&error) => absent(id, error.to_string()),
+        Err(error) => Answer::failed(format!("failed to read {} {}: {error}", id.kind, id.name)),
+    }
+}
+
+/// Answers `#List`.
+#[must_use]
+pub fn listed(selection: &Selection, result: Result<Vec<Value>, ObjectError>) -> Answer {
+    let list = |items: Vec<Value>| {
+        let items: Vec<Value> = items.into_iter().map(without_managed_fields).collect();
+        let kind = format!("{}List", selection.kind);
+        json!({"apiVersion": selection.api_version, "kind": kind, "items": items})
+    };
+    match result {
+        Ok(items) => Answer::Returned(json!({ "values": list(items) })),
+        Err(error) if is_final(&error) => {
+            Answer::Returned(json!({ "values": list(Vec::new()), "err": error.to_string() }))
+        }
+        Err(error) => Answer::failed(format!("failed to list {}: {error}", selection.kind)),
+    }
+}
+
+/// Answers `#Delete`. An object that is gone is no error.
+#[must_use]
+pub fn deleted(value: &Value, result: Result<(), ObjectError>) -> Answer {
+    match result {
+        Ok(()) => Answer::Returned(json!({})),
+        Err(ObjectError::Api(error)) if error.is_not_found() => Answer::Returned(json!({})),
+        Err(error) if is_final(&error) => Answer::Returned(json!({ "value": value, "err": error.to_string() })),
+        Err(error) => Answer::failed(format!("failed to delete: {error}")),
+    }
+}
+
+/// Answers `#Patch`.
+#[must_use]
+pub fn patched(id: &ObjectId, result: Result<Value, ObjectError>) -> Answer {
+    match result {
+        Ok(object) => Answer::Returned(json!({ "result": without_managed_fields(object) })),
+        Err(error) => Answer::failed(format!("failed to patch {} {}: {error}", id.kind, id.name)),
+    }
+}
+
+/// Returns the identity of the object as its value, so that templates find no other field.
+fn absent(id: &ObjectId, error: String) -> Answer {
+    let value = json!({
+        "apiVersion": id.api_version,
+        "kind": id.kind,
+        "metadata": {"name": id.name, "namespace": id.namespace},
+    });
+    Answer::Returned(json!({"value": value, "err": error}))
+}
+
+/// Returns true if another attempt gets the same error until rights or objects change.
+fn is_final(error: &ObjectError) -> bool {
+    match error {
+        ObjectError::NotInstalled { .. } => true,
+        ObjectError::Api(error) => error.is_not_found() || error.is_forbidden(),
+    }
+}
+
+/// They are large, and nothing for templates.
+fn without_managed_fields(mut object: Value) -> Value {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        Map::remove(metadata, "managedFields");
+    }
+    object
+}

@@ -1,0 +1,240 @@
+//! The functions of the package `vela/kube` that read, list, delete and patch objects: requests decoded from parameters, and
+//! the values that they return. The caller sends the requests, with the rights of the Application.
+
+mod answer;
+mod items;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::params::{decode, required};
+use crate::controllers::oam::objects::ObjectId;
+use crate::text::{sanitize, truncate};
+pub use answer::{deleted, listed, patched, read_result};
+pub use items::Items;
+
+/// The namespace of an object without one, as in KubeVela: not that of the Application. Ignored for kinds without namespaces.
+const DEFAULT_NAMESPACE: &str = "default";
+const MAX_LABELS: usize = 100;
+
+/// Objects of a kind by their labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    pub api_version: String,
+    pub kind: String,
+    /// All namespaces if empty.
+    pub namespace: String,
+    pub labels: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    One(ObjectId),
+    /// Has a namespace and at least one label.
+    Matching(Selection),
+}
+
+#[derive(Deserialize)]
+struct Params {
+    value: Option<Map<String, Value>>,
+    /// The kind to list.
+    resource: Option<TypeParams>,
+    filter: Option<FilterParams>,
+    cluster: Option<String>,
+    patch: Option<Map<String, Value>>,
+}
+
+#[derive(Deserialize)]
+struct ObjectParams {
+    #[serde(flatten)]
+    type_: TypeParams,
+    metadata: Option<MetadataParams>,
+}
+
+#[derive(Deserialize)]
+struct TypeParams {
+    #[serde(rename = "apiVersion")]
+    api_version: Option<String>,
+    kind: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct MetadataParams {
+    name: Option<String>,
+    namespace: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct FilterParams {
+    namespace: Option<String>,
+    #[serde(rename = "matchingLabels")]
+    matching_labels: Option<BTreeMap<String, String>>,
+}
+
+/// Decodes the parameters of `#Read`.
+///
+/// # Errors
+/// The parameters are not valid, or name another cluster.
+pub fn read(params: &Value) -> Result<ObjectId, String> {
+    let params = Params::of(params)?;
+    object(params.value)
+}
+
+/// Decodes the parameters of `#List`.
+///
+/// # Errors
+/// The parameters are not valid, or name another cluster.
+pub fn list(params: &Value) -> Result<Selection, String> {
+    let params = Params::of(params)?;
+    let type_ = match (params.resource, params.value) {
+        (Some(resource), _) => resource,
+        // Before `resource` had a meaning, KubeVela read `value`.
+        (None, Some(value)) => decode(&Value::Object(value)).map_err(in_value)?,
+        (None, None) => return Err("$params.resource is required".to_owned()),
+    };
+    let filter = params.filter.unwrap_or(FilterParams {
+        namespace: None,
+        matching_labels: None,
+    });
+    selection(
+        type_,
+        filter.namespace.unwrap_or_default(),
+        filter.matching_labels,
+        "resource.",
+    )
+}
+
+/// Decodes the parameters of `#Delete`.
+///
+/// # Errors
+/// The parameters are not valid, name another cluster, or select objects without a label.
+pub fn delete(params: &Value) -> Result<Deletion, String> {
+    let params = Params::of(params)?;
+    let Some(filter) = params.filter else {
+        return object(params.value).map(Deletion::One);
+    };
+    let ObjectParams { type_, metadata } = object_params(params.value)?;
+    let namespaces = [filter.namespace, metadata.unwrap_or_default().namespace];
+    let namespace = namespaces.into_iter().flatten().find(|namespace| !namespace.is_empty());
+    let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+    let selection = selection(type_, namespace, filter.matching_labels, "value.")?;
+    if selection.labels.is_empty() {
+        return Err(format!(
+            "$params.filter.matchingLabels is required: without a label, every {} in namespace {} would be deleted",
+            short(&selection.kind),
+            short(&selection.namespace)
+        ));
+    }
+    Ok(Deletion::Matching(selection))
+}
+
+/// Decodes the parameters of `#Patch`. The patch keeps its markers in the parameters.
+///
+/// # Errors
+/// The parameters are not valid, or name another cluster.
+pub fn patch(params: &Value) -> Result<ObjectId, String> {
+    let params = Params::of(params)?;
+    let id = object(params.value)?;
+    match params.patch {
+        Some(_) => Ok(id),
+        None => Err("$params.patch is required".to_owned()),
+    }
+}
+
+impl Params {
+    fn of(params: &Value) -> Result<Self, String> {
+        let params: Self = decode(params)?;
+        match params.cluster.as_deref().unwrap_or_default() {
+            "" | "local" => Ok(params),
+            cluster => Err(format!("this controller does not serve the cluster {}", short(cluster))),
+        }
+    }
+}
+
+fn object(value: Option<Map<String, Value>>) -> Result<ObjectId, String> {
+    let ObjectParams { type_, metadata } = object_params(value)?;
+    let MetadataParams { name, namespace } = metadata.unwrap_or_default();
+    let namespace = namespace.filter(|namespace| !namespace.is_empty());
+    Ok(ObjectId {
+        api_version: required(type_.api_version, "value.apiVersion")?,
+        kind: required(type_.kind, "value.kind")?,
+        namespace: namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()),
+        name: required(name, "value.metadata.name")?,
+    })
+}
+
+fn object_params(value: Option<Map<String, Value>>) -> Result<ObjectParams, String> {
+    let value = value.ok_or("$params.value is required")?;
+    decode(&Value::Object(value)).map_err(in_value)
+}
+
+fn in_value(error: String) -> String {
+    error.replacen("$params", "$params.value", 1)
+}
+
+fn selection(
+    type_: TypeParams,
+    namespace: String,
+    labels: Option<BTreeMap<String, String>>,
+    parent: &str,
+) -> Result<Selection, String> {
+    let labels = labels.unwrap_or_default();
+    if labels.len() > MAX_LABELS {
+        return Err(format!(
+            "$params.filter.matchingLabels has more than {MAX_LABELS} labels"
+        ));
+    }
+    // Separators would add requirements to the selector, or remove them.
+    let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| is_word(c) || c == '/');
+    if !labels
+        .iter()
+        .all(|(name, value)| is_name(name) && value.chars().all(is_word))
+    {
+        return Err("$params.filter.matchingLabels is not a map of valid labels".to_owned());
+    }
+    let is_segment = namespace.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    if !is_segment {
+        return Err("$params.filter.namespace is not a valid name".to_owned());
+    }
+    Ok(Selection {
+        api_version: required(type_.api_version, &format!("{parent}apiVersion"))?,
+        kind: required(type_.kind, &format!("{parent}kind"))?,
+        namespace,
+        labels,
+    })
+}
+
+impl Selection {
+    /// Returns the kind and namespace, without a name.
+    #[must_use]
+    pub fn target(&self) -> ObjectId {
+        ObjectId {
+            api_version: self.api_version.clone(),
+            kind: self.kind.clone(),
+            namespace: self.namespace.clone(),
+            name: String::new(),
+        }
+    }
+
+    /// Returns the label selector as text.
+    #[must_use]
+    pub fn selector(&self) -> String {
+        let labels: Vec<String> = self
+            .labels
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        labels.join(",")
+    }
+}
+
+/// Returns a name from parameters for a message.
+fn short(text: &str) -> String {
+    const MAX_BYTES: usize = 100;
+    truncate(&sanitize(text), MAX_BYTES)
+}

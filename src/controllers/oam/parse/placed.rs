@@ -1,0 +1,85 @@
+//! The components that steps deploy, with their places.
+
+use serde_json::{Value, json};
+
+use super::application::{ComponentsError, Parsed, ParsedComponent, parse_placed};
+use super::definitions::Definitions;
+use super::steps::{APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT};
+use crate::api::oam::{Component, WorkflowStep};
+use crate::controllers::oam::placement::{
+    DeployParameters, Deployer, Place, PlacedComponent, PlacementError, Settings,
+};
+
+/// Type of steps that deploy all components by policies.
+pub const DEPLOY: &str = "deploy";
+
+/// Returns true if a step deploys one component without a template.
+#[must_use]
+pub fn is_apply_component(step: &WorkflowStep) -> bool {
+    step.type_ == APPLY_COMPONENT || step.type_ == BUILTIN_APPLY_COMPONENT
+}
+
+/// Returns where a step deploys its component.
+#[must_use]
+pub fn place_of(step: &WorkflowStep) -> Place {
+    let properties = step.properties.as_ref().unwrap_or(&Value::Null);
+    let text = |field: &str| properties[field].as_str().unwrap_or_default().to_owned();
+    Place {
+        cluster: text("cluster"),
+        namespace: text("namespace"),
+        replica_key: String::new(),
+    }
+}
+
+impl Parsed {
+    /// Returns the steps, each followed by its sub-steps.
+    pub fn all_steps(&self) -> impl Iterator<Item = &WorkflowStep> {
+        let steps = self.workflow.steps.iter();
+        steps.flat_map(|step| std::iter::once(step).chain(&step.sub_steps))
+    }
+
+    /// Returns the means to find what steps deploy, within limits for all steps together.
+    #[must_use]
+    pub fn deployments<'a>(&'a self, settings: Settings<'a>) -> Deployments<'a> {
+        Deployments(Deployer::new(&self.spec.components, &self.all_policies, settings))
+    }
+
+    /// Returns a component with its definitions. Policies may have changed it, or added it.
+    ///
+    /// # Errors
+    /// If a definition is missing, or two versions of one are named.
+    pub fn resolve(
+        &self,
+        component: &Component,
+        definitions: &Definitions<'_>,
+    ) -> Result<ParsedComponent, ComponentsError> {
+        match self.components.iter().find(|one| one.component == *component) {
+            Some(known) => Ok(known.clone()),
+            None => parse_placed(component, definitions),
+        }
+    }
+}
+
+/// The deployments of the steps of an application.
+pub struct Deployments<'a>(Deployer<'a>);
+
+impl Deployments<'_> {
+    /// Returns the components that a step deploys, in order; none for steps of other types.
+    ///
+    /// # Errors
+    /// If a policy is missing or invalid, or a limit is exceeded.
+    pub fn of(&mut self, step: &WorkflowStep) -> Result<Vec<PlacedComponent>, PlacementError> {
+        let properties = step.properties.as_ref();
+        if step.type_ == DEPLOY {
+            let none = json!({});
+            return self
+                .0
+                .deployments(&DeployParameters::parse(properties.unwrap_or(&none))?);
+        }
+        let name = properties.and_then(|properties| properties["component"].as_str());
+        match name.filter(|_| is_apply_component(step)) {
+            Some(name) => Ok(Vec::from_iter(self.0.component(name, place_of(step))?)),
+            None => Ok(Vec::new()),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The components that a `deploy` step deploys.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::limits::{Usage, check_limit, json_bytes};
+use super::replication::Replica;
+use super::{Place, PlacedComponent, PlacementError, overrides, replication, topology};
+use crate::api::lenient::list;
+use crate::api::oam::{AppPolicy, Component};
+use crate::text;
+
+/// Maximum number of policies of a step.
+const MAX_POLICIES: usize = 100;
+
+/// Parameters of `multicluster.#Deploy`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeployParameters {
+    /// Names of policies.
+    #[serde(deserialize_with = "list")]
+    pub policies: Vec<String>,
+    #[serde(deserialize_with = "list")]
+    pub inline_policies: Vec<AppPolicy>,
+    parallelism: Option<i64>,
+}
+
+impl DeployParameters {
+    /// Decodes the parameters.
+    ///
+    /// # Errors
+    /// If they have wrong types, or nothing may be deployed at once.
+    pub fn parse(parameters: &Value) -> Result<Self, PlacementError> {
+        let decoded: Self = serde_path_to_error::deserialize(parameters)
+            .map_err(|error| PlacementError::InvalidParameters(text::sanitize(&error.to_string())))?;
+        match decoded.parallelism {
+            Some(..1) => Err(PlacementError::Parallelism),
+            _ => Ok(decoded),
+        }
+    }
+}
+
+/// Settings of an application and of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings<'a> {
+    /// Namespace of the application.
+    pub namespace: &'a str,
+    pub allow_cross_namespace: bool,
+    /// Overrides change all components whose name contains theirs, as in KubeVela.
+    pub unanchored_overrides: bool,
+}
+
+/// Returns the components that one step deploys, in order. Those of the application keep their order, each with all its
+/// placements.
+///
+/// `policies` are those of the application, then those that its workflow names.
+///
+/// # Errors
+/// If a policy is missing or invalid, or a limit is exceeded.
+pub fn deployments(
+    components: &[Component],
+    policies: &[AppPolicy],
+    step: &DeployParameters,
+    settings: &Settings<'_>,
+) -> Result<Vec<PlacedComponent>, PlacementError> {
+    Deployer::new(components, policies, *settings).deployments(step)
+}
+
+/// Finds what the steps of an application deploy, within limits for all of them together.
+pub struct Deployer<'a> {
+    components: Vec<Arc<Component>>,
+    policies: HashMap<&'a str, &'a AppPolicy>,
+    settings: Settings<'a>,
+    usage: Usage,
+}
+
+impl<'a> Deployer<'a> {
+    #[must_use]
+    pub fn new(components: &[Component], policies: &'a [AppPolicy], settings: Settings<'a>) -> Self {
+        Self {
+            components: components.iter().cloned().map(Arc::new).collect(),
+            // Of two with one name, KubeVela takes the later.
+            policies: policies.iter().map(|policy| (policy.name.as_str(), policy)).collect(),
+            settings,
+            usage: Usage::default(),
+        }
+    }
+
+    /// Returns the components that a step deploys by policies, in order.
+    ///
+    /// # Errors
+    /// If a policy is missing or invalid, or a limit is exceeded.
+    pub fn deployments(&mut self, step: &DeployParameters) -> Result<Vec<PlacedComponent>, PlacementError> {
+        let policies = self.selected(step)?;
+        let placements = topology::placements(&policies, &self.settings)?;
+        let components = overrides::apply(&policies, self.components.clone(), &self.settings, &mut self.usage)?;
+        let replicas = replication::replicate(&policies, components)?;
+        self.usage.add_placed(replicas.len().saturating_mul(placements.len()))?;
+        add_bytes(&mut self.usage, &replicas, placements.len())?;
+        let placed = replicas.iter().flat_map(|(component, replica_key)| {
+            placements.iter().map(move |placement| PlacedComponent {
+                component: Arc::clone(component),
+                place: Place {
+                    cluster: placement.cluster.clone(),
+                    namespace: placement.namespace.clone(),
+                    replica_key: replica_key.clone(),
+                },
+            })
+        });
+        Ok(placed.collect())
+    }
+
+    /// Returns a component that a step deploys by its name.
+    ///
+    /// # Errors
+    /// If a limit is exceeded.
+    pub fn component(&mut self, name: &str, place: Place) -> Result<Option<PlacedComponent>, PlacementError> {
+        let Some(component) = self.components.iter().find(|one| one.name == name) else {
+            return Ok(None);
+        };
+        self.usage.add_placed(1)?;
+        self.usage.add_bytes(json_bytes(&**component))?;
+        Ok(Some(PlacedComponent {
+            component: Arc::clone(component),
+            place,
+        }))
+    }
+
+    /// Returns the policies that a step names, then its own.
+    fn selected<'s>(&mut self, step: &'s DeployParameters) -> Result<Vec<Cow<'s, AppPolicy>>, PlacementError>
+    where
+        'a: 's,
+    {
+        let count = step.policies.len() + step.inline_policies.len();
+        check_limit(count, "policies", MAX_POLICIES)?;
+        let mut selected = Vec::new();
+        for name in &step.policies {
+            let policy = self.policies.get(name.as_str()).copied();
+            let policy = policy.ok_or_else(|| PlacementError::PolicyNotFound(name.clone()))?;
+            // Each step decodes it again.
+            self.usage.add_bytes(json_bytes(&policy.properties))?;
+            selected.push(Cow::Borrowed(policy));
+        }
+        for (index, policy) in step.inline_policies.iter().enumerate() {
+            let mut policy = Cow::Borrowed(policy);
+            if policy.name.is_empty() {
+                policy.to_mut().name = format!("inline-{}-policy-{index}", policy.type_);
+            }
+            selected.push(policy);
+        }
+        Ok(selected)
+    }
+}
+
+/// Counts the size of components at their placements: each is rendered there.
+fn add_bytes(usage: &mut Usage, replicas: &[Replica], placements: usize) -> Result<(), PlacementError> {
+    let mut last: Option<(&Arc<Component>, usize)> = None;
+    for (component, _) in replicas.iter().filter(|_| placements > 0) {
+        // Replicas of one component follow each other.
+        let known = last.filter(|(last, _)| Arc::ptr_eq(last, component));
+        let (_, bytes) = *last.insert(known.unwrap_or_else(|| (component, json_bytes(&**component))));
+        usage.add_bytes(bytes.saturating_mul(placements))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Patterns of component names.
+
+use regex::{Regex, RegexBuilder};
+
+use super::error::OverrideError;
+
+/// Longest pattern. Names of objects are not longer.
+pub(super) const MAX_BYTES: usize = 253;
+/// Size of a compiled expression. A search takes up to this times the length of the name.
+const MAX_COMPILED_BYTES: usize = 64 * 1024;
+
+pub(super) enum NamePattern<'a> {
+    /// Matches the whole name; `*` stands for any characters.
+    Anchored(&'a str),
+    /// Matches a part of the name, as KubeVela does.
+    Unanchored(Regex),
+    Nothing,
+}
+
+impl<'a> NamePattern<'a> {
+    pub(super) fn new(text: &'a str, is_unanchored: bool) -> Result<Self, OverrideError> {
+        if text.len() > MAX_BYTES {
+            return Err(OverrideError::LongPattern(text.len()));
+        }
+        if !is_unanchored {
+            return Ok(Self::Anchored(text));
+        }
+        // KubeVela takes the other characters as they are in a regular expression, and ignores an invalid one.
+        let expression = RegexBuilder::new(&text.replace('*', ".*"))
+            .size_limit(MAX_COMPILED_BYTES)
+            .build();
+        Ok(expression.map_or(Self::Nothing, Self::Unanchored))
+    }
+
+    pub(super) fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::Anchored(pattern) => matches(pattern, name),
+            Self::Unanchored(expression) => expression.is_match(name),
+            Self::Nothing => false,
+        }
+    }
+}
+
+/// Takes time linear in the length of the name, for each part of a pattern is found after the one before it.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((prefix, rest)) = pattern.split_once('*') else {
+        return pattern == name;
+    };
+    let (middle, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let inner = name.strip_prefix(prefix).and_then(|name| name.strip_suffix(suffix));
+    let Some(mut inner) = inner else { return false };
+    middle.split('*').all(|part| match inner.split_once(part) {
+        _ if part.is_empty() => true,
+        Some((_, after)) => {
+            inner = after;
+            true
+        }
+        None => false,
+    })
+}
+
+/// Returns true for the name of one component.
+pub(super) fn is_exact(text: &str, is_unanchored: bool) -> bool {
+    const OPERATORS: [char; 12] = ['(', ')', '[', ']', '{', '}', '|', '+', '?', '^', '$', '\\'];
+    !(text.is_empty() || text.contains('*') || is_unanchored && text.contains(OPERATORS))
+}

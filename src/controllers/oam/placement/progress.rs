@@ -1,0 +1,187 @@
+//! Progress of a `deploy` step: which components may be applied, by the health of those that they depend on.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+use super::PlacedComponent;
+use crate::text;
+
+/// Cluster, namespace and replica.
+type PlaceKey<'a> = (&'a str, &'a str, &'a str);
+
+/// The result of a check of a component's health.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Check {
+    Healthy {
+        /// Values of the component's outputs, or the reason why one is missing.
+        outputs: Result<Vec<(String, Value)>, String>,
+    },
+    Unhealthy,
+    Failed(String),
+}
+
+/// The result of applying a component.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    Healthy,
+    Unhealthy,
+    Failed(String),
+}
+
+/// The end of a run of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeployEnd {
+    Succeeded,
+    Waiting(String),
+    Failed(String),
+}
+
+/// The health of a step's components, as far as it is known.
+///
+/// Components are checked before any is applied: one that is healthy is not applied again, and lets those that depend on
+/// it continue. A component depends on others, and takes their values, at its own place only: on its replica there, or on a
+/// component without replicas.
+pub struct Progress<'a> {
+    components: &'a [PlacedComponent],
+    is_checked: Vec<bool>,
+    healthy: HashSet<(PlaceKey<'a>, &'a str)>,
+    outputs: HashMap<PlaceKey<'a>, HashMap<String, Value>>,
+    errors: Vec<String>,
+}
+
+impl<'a> Progress<'a> {
+    #[must_use]
+    pub fn new(components: &'a [PlacedComponent]) -> Self {
+        Self {
+            components,
+            is_checked: vec![false; components.len()],
+            healthy: HashSet::new(),
+            outputs: HashMap::new(),
+            errors: Vec::new(),
+        }
+    }
+
+    /// Returns the components to check next. When there are none, the rest waits for what is to apply.
+    #[must_use]
+    pub fn next_checks(&self) -> Vec<usize> {
+        let unchecked = self.components.iter().zip(&self.is_checked).enumerate();
+        let ready = unchecked.filter(|(_, (component, is_checked))| !**is_checked && self.is_ready(component));
+        ready.map(|(index, _)| index).collect()
+    }
+
+    /// Records the result of a check.
+    pub fn record(&mut self, index: usize, check: Check) {
+        let (Some(component), Some(is_checked)) = (self.components.get(index), self.is_checked.get_mut(index)) else {
+            return;
+        };
+        *is_checked = true;
+        let place = place_key(component);
+        let error = match check {
+            Check::Unhealthy => None,
+            Check::Failed(error) => Some(error),
+            Check::Healthy { outputs } => {
+                self.healthy.insert((place, component.component.name.as_str()));
+                match outputs {
+                    Ok(values) => {
+                        self.outputs.entry(place).or_default().extend(values);
+                        None
+                    }
+                    Err(error) => Some(error),
+                }
+            }
+        };
+        let error = error.map(|error| format!("error health check from {}: {error}", component.key()));
+        self.errors.extend(error);
+    }
+
+    /// Returns the values of a component's inputs with the paths to set in the component.
+    #[must_use]
+    pub fn inputs(&self, index: usize) -> Vec<(String, Value)> {
+        let Some(component) = self.components.get(index) else {
+            return Vec::new();
+        };
+        let inputs = component.component.inputs.iter();
+        let values = inputs.filter_map(|input| {
+            let value = self.value(component, &input.from)?;
+            Some((format!("properties.{}", input.parameter_key.trim()), value.clone()))
+        });
+        values.collect()
+    }
+
+    /// Returns the components to apply: those that are not healthy and wait for nothing.
+    #[must_use]
+    pub fn to_apply(&self) -> Vec<usize> {
+        let components = self.components.iter().enumerate();
+        let ready = components.filter(|(_, one)| !self.is_healthy(one) && self.is_ready(one));
+        ready.map(|(index, _)| index).collect()
+    }
+
+    /// Ends the run with the results of what was applied.
+    #[must_use]
+    pub fn finish(mut self, applied: Vec<(usize, Applied)>) -> DeployEnd {
+        let mut reasons = Vec::new();
+        for (index, applied) in applied {
+            let Some(component) = self.components.get(index) else {
+                continue;
+            };
+            if applied != Applied::Healthy {
+                reasons.push(format!("{} is not healthy", component.key()));
+            }
+            if let Applied::Failed(error) = applied {
+                let cluster = &component.place.cluster;
+                self.errors
+                    .push(format!("error encountered in cluster {cluster}: {error}"));
+            }
+        }
+        let waiting = self.components.iter();
+        let waiting = waiting.filter(|one| !self.is_healthy(one) && !self.is_ready(one));
+        reasons.extend(waiting.map(|one| format!("{} is waiting dependents", one.key())));
+        if !self.errors.is_empty() {
+            let errors = self.errors.join("), (");
+            let message = format!("Found {} errors. [({errors})]", self.errors.len());
+            return DeployEnd::Failed(text::sanitize(&message));
+        }
+        match reasons.is_empty() {
+            true => DeployEnd::Succeeded,
+            false => DeployEnd::Waiting(text::sanitize(&reasons.join(","))),
+        }
+    }
+
+    fn is_healthy(&self, component: &PlacedComponent) -> bool {
+        let name = component.component.name.as_str();
+        self.healthy.contains(&(place_key(component), name))
+    }
+
+    /// Returns true if all that a component depends on is healthy, and all its inputs have values.
+    fn is_ready(&self, component: &PlacedComponent) -> bool {
+        let places = places(component);
+        let is_healthy = |name: &String| {
+            places
+                .iter()
+                .any(|place| self.healthy.contains(&(*place, name.as_str())))
+        };
+        component.component.depends_on.iter().all(is_healthy)
+            && component
+                .component
+                .inputs
+                .iter()
+                .all(|input| self.value(component, &input.from).is_some())
+    }
+
+    fn value<'s>(&'s self, component: &'s PlacedComponent, name: &str) -> Option<&'s Value> {
+        let places = places(component);
+        places.iter().find_map(|place| self.outputs.get(place)?.get(name))
+    }
+}
+
+fn place_key(component: &PlacedComponent) -> PlaceKey<'_> {
+    let place = &component.place;
+    (&place.cluster, &place.namespace, &place.replica_key)
+}
+
+/// Returns where a component finds what it depends on, its own place first.
+fn places(component: &PlacedComponent) -> [PlaceKey<'_>; 2] {
+    let own = place_key(component);
+    [own, (own.0, own.1, "")]
+}

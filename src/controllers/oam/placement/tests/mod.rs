@@ -1,0 +1,178 @@
+mod limits;
+mod overrides;
+mod progress;
+mod replication;
+mod services;
+mod topology;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::oam::AppPolicy;
+
+pub const SETTINGS: Settings<'static> = Settings {
+    namespace: "team",
+    allow_cross_namespace: true,
+    unanchored_overrides: false,
+};
+
+pub fn components(specs: &[Value]) -> Vec<Component> {
+    specs
+        .iter()
+        .map(|spec| serde_json::from_value(spec.clone()).unwrap())
+        .collect()
+}
+
+pub fn policy(name: &str, type_: &str, properties: Value) -> AppPolicy {
+    AppPolicy {
+        name: name.to_owned(),
+        type_: type_.to_owned(),
+        properties: Some(properties),
+        ..AppPolicy::default()
+    }
+}
+
+/// Deploys with policies that the step names in order.
+pub fn deploy(
+    specs: &[Value],
+    policies: &[AppPolicy],
+    settings: &Settings<'_>,
+) -> Result<Vec<PlacedComponent>, PlacementError> {
+    let names: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();
+    let step = DeployParameters::parse(&json!({ "policies": names })).unwrap();
+    deployments(&components(specs), policies, &step, settings)
+}
+
+pub fn keys(placed: &[PlacedComponent]) -> Vec<String> {
+    placed.iter().map(PlacedComponent::key).collect()
+}
+
+fn web() -> Vec<Value> {
+    vec![json!({ "name": "web", "type": "webservice" })]
+}
+
+#[test]
+fn without_policies_components_go_to_the_application_in_the_local_cluster() {
+    let specs = [web(), vec![json!({ "name": "job", "type": "task" })]].concat();
+    let placed = deploy(&specs, &[], &SETTINGS).unwrap();
+    assert_eq!(keys(&placed), ["local///web", "local///job"]);
+    assert_eq!(*placed[0].component, components(&web())[0]);
+}
+
+#[test]
+fn topology_override_and_replication_apply_in_this_order() {
+    let policies = [
+        policy("r", "replication", json!({ "selector": ["extra"], "keys": ["a", "b"] })),
+        policy(
+            "o",
+            "override",
+            json!({ "components": [{ "name": "extra", "type": "worker" }] }),
+        ),
+        policy("t", "topology", json!({ "namespace": "prod" })),
+        policy("u", "topology", json!({ "namespace": "test" })),
+        policy("once", "apply-once", json!({ "enable": true })),
+    ];
+    let placed = deploy(&web(), &policies, &SETTINGS).unwrap();
+    let expected = [
+        "local/prod//web",
+        "local/test//web",
+        "local/prod/a/extra",
+        "local/test/a/extra",
+        "local/prod/b/extra",
+        "local/test/b/extra",
+    ];
+    assert_eq!(keys(&placed), expected);
+}
+
+#[test]
+fn a_step_uses_the_policies_that_it_names_and_then_its_own() {
+    let policies = [
+        policy("prod", "topology", json!({ "namespace": "prod" })),
+        policy("other", "topology", json!({ "namespace": "other" })),
+    ];
+    let inline = json!([
+        { "type": "topology", "properties": { "namespace": "inline" } },
+        { "type": "override", "properties": 1 },
+    ]);
+    let step = |inline: &Value| DeployParameters::parse(&json!({ "policies": ["prod"], "inlinePolicies": inline }));
+    let first = step(&json!([inline[0]])).unwrap();
+    let placed = deployments(&components(&web()), &policies, &first, &SETTINGS).unwrap();
+    assert_eq!(keys(&placed), ["local/prod//web", "local/inline//web"]);
+    let error = deployments(&components(&web()), &policies, &step(&inline).unwrap(), &SETTINGS).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("failed to parse override policy inline-override-policy-1: "),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_policy_that_is_missing_is_named() {
+    let step = DeployParameters::parse(&json!({ "policies": ["lost"] })).unwrap();
+    let error = deployments(&[], &[], &step, &SETTINGS).unwrap_err();
+    assert_eq!(error.to_string(), "policy lost not found");
+}
+
+#[test]
+fn of_two_policies_with_one_name_the_later_counts() {
+    let policies = [
+        policy("t", "topology", json!({ "namespace": "one" })),
+        policy("t", "topology", json!({ "namespace": "two" })),
+    ];
+    let step = DeployParameters::parse(&json!({ "policies": ["t"] })).unwrap();
+    let placed = deployments(&components(&web()), &policies, &step, &SETTINGS).unwrap();
+    assert_eq!(keys(&placed), ["local/two//web"]);
+}
+
+#[rstest]
+#[case::absent(json!({}), Ok(()))]
+#[case::null(json!({ "parallelism": null, "policies": null, "inlinePolicies": null }), Ok(()))]
+#[case::one(json!({ "parallelism": 1, "ignoreTerraformComponent": true }), Ok(()))]
+#[case::huge(json!({ "parallelism": 5_000_000_000_i64 }), Ok(()))]
+#[case::zero(json!({ "parallelism": 0 }), Err("parallelism cannot be smaller than 1"))]
+#[case::negative(json!({ "parallelism": -3 }), Err("parallelism cannot be smaller than 1"))]
+#[case::text(
+    json!({ "parallelism": "5" }),
+    Err("invalid parameters of a deploy step: parallelism: invalid type: string \"5\", expected i64")
+)]
+#[case::policies(
+    json!({ "policies": "prod" }),
+    Err("invalid parameters of a deploy step: policies: invalid type: string \"prod\", expected a sequence")
+)]
+#[case::list(json!([1]), Err("invalid parameters of a deploy step: [0]: invalid type: integer `1`, expected a sequence"))]
+fn parameters_of_a_step_are_checked(#[case] parameters: Value, #[case] expected: Result<(), &str>) {
+    let parsed = DeployParameters::parse(&parameters).map(drop);
+    assert_eq!(
+        parsed.map_err(|error| error.to_string()),
+        expected.map_err(str::to_owned)
+    );
+}
+
+fn many(count: usize) -> Vec<Value> {
+    (0..count)
+        .map(|index| json!({ "name": format!("web-{index}"), "type": "webservice" }))
+        .collect()
+}
+
+#[test]
+fn many_policies_are_refused() {
+    let names = vec!["o"; 101];
+    let step = DeployParameters::parse(&json!({ "policies": names })).unwrap();
+    let policies = [policy("o", "override", json!({}))];
+    let error = deployments(&[], &policies, &step, &SETTINGS).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "101 policies exceed the limit of 100 in one deploy step; split the step or the application"
+    );
+}
+
+#[test]
+fn places_share_their_component() {
+    let policies = [
+        policy("t", "topology", json!({ "namespace": "one" })),
+        policy("u", "topology", json!({ "namespace": "two" })),
+    ];
+    let placed = deploy(&web(), &policies, &SETTINGS).unwrap();
+    assert!(Arc::ptr_eq(&placed[0].component, &placed[1].component));
+}

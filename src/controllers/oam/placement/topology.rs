@@ -1,0 +1,105 @@
+//! Placements by topology policies. Only the controller's own cluster is served.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::properties::decode;
+use super::{PlacementError, Settings};
+use crate::api::lenient::null_as_default;
+use crate::api::oam::AppPolicy;
+use crate::controllers::oam::policies::TOPOLOGY;
+use crate::controllers::oam::trackers::LOCAL;
+
+/// Label of clusters, `true` for the controller's own. It is the only label of that one.
+pub const CONTROL_PLANE: &str = "cluster.core.oam.dev/control-plane";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct Topology {
+    /// Places nothing if it is empty, unlike an absent one.
+    clusters: Option<Vec<String>>,
+    cluster_label_selector: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "null_as_default")]
+    allow_empty: bool,
+    #[serde(deserialize_with = "null_as_default")]
+    namespace: String,
+    /// The former name of `clusterLabelSelector`, which KubeVela ignores unless a feature gate is on.
+    #[serde(rename = "clusterSelector")]
+    _cluster_selector: Option<BTreeMap<String, String>>,
+}
+
+/// A cluster and namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Placement {
+    pub(super) cluster: String,
+    pub(super) namespace: String,
+}
+
+/// Returns the placements of topology policies in order, each once.
+pub(super) fn placements(
+    policies: &[Cow<'_, AppPolicy>],
+    settings: &Settings<'_>,
+) -> Result<Vec<Placement>, PlacementError> {
+    let mut placements = Vec::new();
+    let mut topologies = policies.iter().filter(|policy| policy.type_ == TOPOLOGY).peekable();
+    if topologies.peek().is_none() {
+        return Ok(vec![Placement {
+            cluster: LOCAL.to_owned(),
+            namespace: String::new(),
+        }]);
+    }
+    for policy in topologies {
+        let topology: Topology = decode(policy, TOPOLOGY)?;
+        for cluster in clusters(&topology)? {
+            let namespace = topology.namespace.clone();
+            let is_outside = !namespace.is_empty() && namespace != settings.namespace;
+            if is_outside && !settings.allow_cross_namespace {
+                return Err(PlacementError::OtherNamespace);
+            }
+            let placement = Placement { cluster, namespace };
+            if !placements.contains(&placement) {
+                placements.push(placement);
+            }
+        }
+    }
+    Ok(placements)
+}
+
+/// Returns the clusters that a topology selects: none, or the controller's own.
+fn clusters(topology: &Topology) -> Result<Vec<String>, PlacementError> {
+    let local = || vec![LOCAL.to_owned()];
+    if let Some(clusters) = &topology.clusters {
+        let remote = clusters.iter().find(|cluster| !is_local(cluster));
+        return match remote {
+            Some(cluster) => Err(PlacementError::UnknownCluster(cluster.clone())),
+            None if clusters.is_empty() => Ok(Vec::new()),
+            None => Ok(local()),
+        };
+    }
+    let Some(selector) = &topology.cluster_label_selector else {
+        return Ok(local());
+    };
+    let selects_local = selector
+        .iter()
+        .all(|(label, value)| label == CONTROL_PLANE && value == "true");
+    match selects_local {
+        true => Ok(local()),
+        false if topology.allow_empty => Ok(Vec::new()),
+        false => Err(PlacementError::NoCluster),
+    }
+}
+
+fn is_local(cluster: &str) -> bool {
+    cluster.is_empty() || cluster == LOCAL
+}
+
+/// Returns the other clusters that a topology names. Invalid properties name none.
+#[must_use]
+pub fn named_clusters(properties: &Value) -> Vec<&str> {
+    let clusters = properties["clusters"].as_array().into_iter().flatten();
+    let clusters = clusters.filter_map(Value::as_str);
+    clusters.filter(|cluster| !is_local(cluster)).collect()
+}

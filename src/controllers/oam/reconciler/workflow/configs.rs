@@ -1,0 +1,208 @@
+//! Secrets and configs as steps read and write them.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use super::functions::manifest;
+use crate::controllers::oam::functions::config::{ConfigStore, PAGE, Page};
+use crate::controllers::oam::functions::secrets::Secrets;
+use crate::controllers::oam::objects::ObjectId;
+use crate::controllers::oam::parse::Parsed;
+use crate::controllers::oam::reconciler::dispatch::ToApply;
+use crate::controllers::oam::reconciler::pass::{Pass, Stop};
+use crate::controllers::oam::reconciler::revision::Current;
+use crate::controllers::oam::reconciler::rights::foreign_secrets;
+use crate::runtime::kube_client::{ApiError, call};
+
+/// Answers a call that ends the pass.
+const PASS_ENDS: &str = "the pass ends";
+
+/// Reads Secrets and templates of configs from the API server, with the rights of the Application.
+pub(super) struct StepSecrets {
+    client: Client,
+    definition_namespace: String,
+    /// The only namespace whose Secrets may be seen.
+    only: Option<String>,
+}
+
+impl StepSecrets {
+    fn check(&self, namespace: &str) -> Result<(), String> {
+        match &self.only {
+            Some(only) if only != namespace => Err(foreign_secrets(namespace)),
+            _ => Ok(()),
+        }
+    }
+
+    fn of(&self, namespace: &str) -> Result<Api<Secret>, ApiError> {
+        self.check(namespace).map_err(ApiError::bad_request)?;
+        Ok(Api::namespaced(self.client.clone(), namespace))
+    }
+
+    /// Returns the ConfigMaps of templates. Those of another namespace would be read with the rights of this controller.
+    fn templates(&self, namespace: &str) -> Result<Api<ConfigMap>, ApiError> {
+        if namespace != self.definition_namespace && self.check(namespace).is_err() {
+            let message = format!(
+                "templates of configs in namespace {namespace:?} can't be used with the rights of this controller; use one \
+                 in the own namespace or in {:?}",
+                self.definition_namespace
+            );
+            return Err(ApiError::bad_request(message));
+        }
+        Ok(Api::namespaced(self.client.clone(), namespace))
+    }
+}
+
+impl Secrets for StepSecrets {
+    async fn get(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ApiError> {
+        call(self.of(namespace)?.get_opt(name)).await
+    }
+}
+
+impl Pass<'_> {
+    pub(super) fn secrets(&self) -> StepSecrets {
+        StepSecrets {
+            client: self.objects.client().clone(),
+            definition_namespace: self.reconciler.options.definition_namespace.clone(),
+            only: (!self.sees_all_secrets()).then(|| self.name.namespace.clone()),
+        }
+    }
+}
+
+/// Configs as objects of the Application.
+pub(super) struct StepConfigs<'x, 'a> {
+    secrets: StepSecrets,
+    pass: Mutex<(&'x mut Pass<'a>, Option<Stop>)>,
+    current: &'x Current,
+    parsed: &'x Parsed,
+}
+
+impl<'x, 'a> StepConfigs<'x, 'a> {
+    pub(super) fn new(pass: &'x mut Pass<'a>, current: &'x Current, parsed: &'x Parsed) -> Self {
+        Self {
+            secrets: pass.secrets(),
+            pass: Mutex::new((pass, None)),
+            current,
+            parsed,
+        }
+    }
+
+    /// Records a Secret of the Application as deleted, or else it would be restored.
+    async fn record_deleted(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
+        let id = ObjectId {
+            api_version: "v1".to_owned(),
+            kind: "Secret".to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let mut pass = self.pass.lock().await;
+        let recorded = pass.0.record_deleted(self.current, &[id]).await;
+        recorded.map_err(|stop| {
+            pass.1 = Some(stop);
+            ApiError::bad_request(PASS_ENDS.to_owned())
+        })
+    }
+
+    /// Returns the end of the pass, if a call has led to it.
+    pub(super) fn into_stop(self) -> Option<Stop> {
+        self.pass.into_inner().1
+    }
+}
+
+impl Secrets for StepConfigs<'_, '_> {
+    async fn get(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ApiError> {
+        self.secrets.get(namespace, name).await
+    }
+}
+
+impl ConfigStore for StepConfigs<'_, '_> {
+    async fn list(&self, namespace: &str, labels: &[(&str, &str)], next: Option<&str>) -> Result<Page, ApiError> {
+        let api = self.secrets.of(namespace)?;
+        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut parameters = ListParams::default().labels(&labels.join(",")).limit(PAGE);
+        parameters.continue_token = next.map(str::to_owned);
+        let listed = call(api.list(&parameters)).await?;
+        Ok(Page {
+            secrets: listed.items,
+            next: listed.metadata.continue_.filter(|token| !token.is_empty()),
+        })
+    }
+
+    async fn apply(&self, secret: &Secret) -> Result<(), ApiError> {
+        let mut pass = self.pass.lock().await;
+        let invalid = |message: String| ApiError::bad_request(message);
+        let object = serde_json::to_value(secret).map_err(|error| invalid(error.to_string()))?;
+        let object = manifest(pass.0, &json!({}), object).map_err(invalid)?;
+        let batch = vec![ToApply {
+            manifest: object,
+            component: String::new(),
+            trait_: String::new(),
+            cluster: String::new(),
+            creator: super::CREATOR,
+        }];
+        let dispatched = pass.0.dispatch(self.current, &self.parsed.rules, vec![batch]).await;
+        match dispatched {
+            Ok(results) => results.into_iter().collect::<Result<(), _>>().map_err(invalid),
+            Err(stop) => {
+                pass.1 = Some(stop);
+                Err(invalid(PASS_ENDS.to_owned()))
+            }
+        }
+    }
+
+    async fn delete(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ApiError> {
+        let api = self.secrets.of(namespace)?;
+        self.record_deleted(namespace, name).await?;
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match call(api.delete(name, &parameters)).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn default_namespace(&self) -> &str {
+        &self.secrets.definition_namespace
+    }
+
+    async fn template(&self, namespace: &str, name: &str) -> Result<Option<ConfigMap>, ApiError> {
+        let api = self.secrets.templates(namespace)?;
+        call(api.get_opt(name)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    fn secrets(only: Option<&str>) -> StepSecrets {
+        let service = tower::service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
+        StepSecrets {
+            client: Client::new(service, "default"),
+            definition_namespace: "vela-system".to_owned(),
+            only: only.map(str::to_owned),
+        }
+    }
+
+    #[tokio::test]
+    async fn templates_of_other_tenants_need_rights_of_their_own() {
+        let tenant = secrets(Some("team"));
+        assert!(tenant.templates("team").is_ok() && tenant.templates("vela-system").is_ok());
+        let error = tenant.templates("other").unwrap_err().to_string();
+        assert!(error.contains("namespace \"other\" can't be used"), "{error}");
+        assert!(tenant.of("vela-system").is_err());
+        assert!(secrets(None).templates("other").is_ok());
+    }
+}

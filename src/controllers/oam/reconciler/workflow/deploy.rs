@@ -1,0 +1,226 @@
+//! Components that `deploy` steps place.
+
+use serde_json::{Value, json};
+
+use super::functions::failed;
+use super::{Deployment, STOPPED_RETRY};
+use crate::controllers::oam::parse::{Definitions, Parsed};
+use crate::controllers::oam::placement::{
+    Applied, Check, DeployEnd, DeployParameters, PlacedComponent, Progress, Settings, deployments,
+};
+use crate::controllers::oam::reconciler::components::{Placed, RenderError, with_inputs};
+use crate::controllers::oam::reconciler::conditions::{self, Failure, phase};
+use crate::controllers::oam::reconciler::health::{PostTraits, evaluator_failure};
+use crate::controllers::oam::reconciler::pass::{Pass, Stop};
+use crate::controllers::oam::reconciler::revision::Current;
+use crate::controllers::oam::references::REF_OBJECTS;
+use crate::controllers::oam::render::release::ComponentObjects;
+use crate::controllers::oam::steps::Answer;
+use crate::controllers::oam::trackers::LOCAL;
+
+impl Pass<'_> {
+    /// Does a call of `multicluster.#Deploy`: applies the components whose dependencies are healthy.
+    pub(super) async fn deploy_policies(
+        &mut self,
+        current: &Current,
+        parsed: &Parsed,
+        params: &Value,
+    ) -> Result<Answer, Stop> {
+        let settings = self.placement_settings();
+        let placed = DeployParameters::parse(params)
+            .and_then(|parameters| deployments(&parsed.spec.components, &parsed.all_policies, &parameters, &settings));
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(error) => return Ok(failed(&error.to_string())),
+        };
+        let progress = self.check_all(current, parsed, &placed).await?;
+        let mut applied = Vec::new();
+        let mut to_deploy = Vec::new();
+        for index in progress.to_apply() {
+            let Some(component) = placed.get(index) else { continue };
+            match self.place(current, parsed, component, &progress.inputs(index)) {
+                Err(message) => applied.push((index, Applied::Failed(message))),
+                Ok(component) => match self.render_or_stop(current, parsed, &component).await? {
+                    Err(message) => applied.push((index, Applied::Failed(message))),
+                    Ok(objects) => to_deploy.push(Deployment {
+                        step: index,
+                        component,
+                        objects,
+                    }),
+                },
+            }
+        }
+        for (deployment, result) in self.deploy(current, parsed, to_deploy).await? {
+            let result = match result {
+                Ok(service) => {
+                    let is_healthy = service.healthy;
+                    self.set_service(&deployment.component, service);
+                    if is_healthy {
+                        Applied::Healthy
+                    } else {
+                        Applied::Unhealthy
+                    }
+                }
+                Err(message) => Applied::Failed(message),
+            };
+            applied.push((deployment.step, result));
+        }
+        Ok(match progress.finish(applied) {
+            DeployEnd::Succeeded => Answer::Returned(json!({})),
+            DeployEnd::Waiting(message) => Answer::Waiting(message),
+            DeployEnd::Failed(message) => failed(&message),
+        })
+    }
+
+    /// Returns the placements of topology policies.
+    pub(super) fn placements(&self, parsed: &Parsed, params: &Value) -> Answer {
+        let named = json!({ "policies": params["policies"] });
+        let components = [crate::api::oam::Component::default()];
+        let placed = DeployParameters::parse(&named).and_then(|parameters| {
+            deployments(
+                &components,
+                &parsed.all_policies,
+                &parameters,
+                &self.placement_settings(),
+            )
+        });
+        match placed {
+            Ok(placed) => {
+                let placements = placed
+                    .iter()
+                    .map(|one| json!({ "cluster": one.place.cluster, "namespace": one.place.namespace }));
+                let placements: Vec<Value> = placements.collect();
+                Answer::Returned(json!({ "placements": placements }))
+            }
+            Err(error) => failed(&error.to_string()),
+        }
+    }
+
+    pub(super) fn placement_settings(&self) -> Settings<'_> {
+        let options = &self.reconciler.options;
+        Settings {
+            namespace: &self.name.namespace,
+            allow_cross_namespace: options.admission.allow_cross_namespace,
+            unanchored_overrides: options.unanchored_overrides,
+        }
+    }
+
+    /// Checks components in the order of their dependencies, as far as these are healthy.
+    pub(super) async fn check_all<'c>(
+        &mut self,
+        current: &Current,
+        parsed: &Parsed,
+        placed: &'c [PlacedComponent],
+    ) -> Result<Progress<'c>, Stop> {
+        let mut progress = Progress::new(placed);
+        loop {
+            let checks = progress.next_checks();
+            if checks.is_empty() {
+                return Ok(progress);
+            }
+            for index in checks {
+                let Some(component) = placed.get(index) else { continue };
+                let check = match self.place(current, parsed, component, &progress.inputs(index)) {
+                    Ok(component) => self.check_component(current, parsed, &component).await?,
+                    Err(message) => Check::Failed(message),
+                };
+                progress.record(index, check);
+            }
+        }
+    }
+
+    /// Returns the health of a component that is recorded in this version. Another version applies its objects again.
+    async fn check_component(&mut self, current: &Current, parsed: &Parsed, placed: &Placed) -> Result<Check, Stop> {
+        let objects = match self.render_or_stop(current, parsed, placed).await? {
+            Ok(objects) => objects,
+            Err(message) => return Ok(Check::Failed(message)),
+        };
+        // References stay the same when their objects change.
+        let has_references = placed.component.component.type_ == REF_OBJECTS;
+        if !self.are_recorded(&objects, has_references).await {
+            return Ok(Check::Unhealthy);
+        }
+        let service = self.service(placed, &objects, PostTraits::Unknown).await;
+        let service = service.map_err(|error| evaluator_failure(&error))?;
+        let is_healthy = service.healthy;
+        self.set_service(placed, service);
+        if !is_healthy {
+            return Ok(Check::Unhealthy);
+        }
+        let outputs = &placed.component.component.outputs;
+        let values = self.outputs(outputs, &objects).await?;
+        let values = outputs.iter().zip(values).map(|(output, value)| {
+            let value = value.map_err(|error| format!("output {}: {error}", output.name))?;
+            Ok((output.name.clone(), value))
+        });
+        Ok(Check::Healthy {
+            outputs: values.collect(),
+        })
+    }
+
+    /// Returns true if the trackers of this version record all objects of a component, but for those of the last stage.
+    async fn are_recorded(&self, objects: &ComponentObjects, with_manifests: bool) -> bool {
+        for object in &objects.objects {
+            let is_recorded = match with_manifests {
+                true => self.records_manifest(&object.manifest).await,
+                false => self.is_recorded(&object.manifest).await,
+            };
+            if !is_recorded {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Resolves the definitions of a component, and sets the values that it takes from others.
+    pub(super) fn place(
+        &self,
+        current: &Current,
+        parsed: &Parsed,
+        placed: &PlacedComponent,
+        inputs: &[(String, Value)],
+    ) -> Result<Placed, String> {
+        let (name, contents) = (current.name(), &current.revision.contents);
+        let namespaces = (&self.name.namespace, &self.reconciler.options.definition_namespace);
+        let live = Definitions::live(&self.reconciler.definitions, namespaces.0, namespaces.1, false);
+        let component = parsed.resolve(&placed.component, &live.recorded_first(&name, contents));
+        let component = component.map_err(|error| error.to_string())?;
+        let inputs: Vec<(&str, Value)> = inputs
+            .iter()
+            .map(|(path, value)| (path.as_str(), value.clone()))
+            .collect();
+        Ok(Placed {
+            component: match inputs.is_empty() {
+                true => component,
+                false => with_inputs(&component, &inputs)?,
+            },
+            place: placed.place.clone(),
+        })
+    }
+
+    /// Renders a component. The inner error is that of its template.
+    pub(super) async fn render_or_stop(
+        &self,
+        current: &Current,
+        parsed: &Parsed,
+        placed: &Placed,
+    ) -> Result<Result<ComponentObjects, String>, Stop> {
+        match self.render(current, parsed, placed).await {
+            Ok(objects) => Ok(Ok(objects)),
+            Err(RenderError::Evaluator(error)) => Err(evaluator_failure(&error).into()),
+            Err(RenderError::Template { message, is_stopped }) => {
+                if is_stopped {
+                    let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", message);
+                    let failure = failure.in_phase(phase::RUNNING_WORKFLOW).retried_after(STOPPED_RETRY);
+                    return Err(failure.into());
+                }
+                Ok(Err(format!("GenerateComponentManifest: {message}")))
+            }
+        }
+    }
+}
+
+/// Returns true for the controller's own cluster.
+pub(super) fn is_local(cluster: &str) -> bool {
+    matches!(cluster, "" | LOCAL)
+}

@@ -1,0 +1,370 @@
+//! The functions that templates of steps call, with the objects of the Application.
+
+use serde_json::{Map, Value, json};
+
+use crate::api::oam::{ManagedResource, labels};
+use crate::controllers::oam::functions;
+use crate::controllers::oam::functions::http::StepPermit;
+use crate::controllers::oam::functions::objects::{self, Deletion, Selection};
+use crate::controllers::oam::objects::{ObjectError, ObjectId};
+use crate::controllers::oam::parse::Parsed;
+use crate::controllers::oam::reconciler::dispatch::ToApply;
+use crate::controllers::oam::reconciler::pass::{Pass, Stop};
+use crate::controllers::oam::reconciler::revision::Current;
+use crate::controllers::oam::steps::{Answer, Call, FailureReason, Functions, patch_object};
+use crate::controllers::oam::trackers::{LOCAL, TrackerType};
+use crate::runtime::kube_client::ApiError;
+
+use super::configs::StepConfigs;
+
+/// The namespace of objects without one, as in KubeVela.
+const DEFAULT_NAMESPACE: &str = "default";
+/// Objects that one call applies or deletes.
+const MAX_OBJECTS: usize = 100;
+
+/// Does the calls of one step.
+pub(super) struct StepFunctions<'x, 'a> {
+    pub(super) pass: &'x mut Pass<'a>,
+    pub(super) current: &'x Current,
+    pub(super) parsed: &'x Parsed,
+    pub(super) step_name: &'x str,
+    /// Set if a call ends the pass.
+    pub(super) stop: Option<Stop>,
+    /// The permit for requests, from the first one to the end of the step.
+    pub(super) permit: Option<StepPermit>,
+}
+
+impl Functions for StepFunctions<'_, '_> {
+    async fn call(&mut self, call: &Call) -> Answer {
+        match self.answer(call).await {
+            Ok(answer) => answer,
+            Err(stop) => {
+                self.stop = Some(stop);
+                failed("the pass ends")
+            }
+        }
+    }
+}
+
+impl StepFunctions<'_, '_> {
+    async fn answer(&mut self, call: &Call) -> Result<Answer, Stop> {
+        let params = &call.params;
+        match (call.provider.as_str(), call.function.as_str()) {
+            ("kube", "apply") => self.apply(params).await,
+            ("kube", "apply-in-parallel") => self.apply_all(params).await,
+            ("kube", "read") => Ok(self.read(params).await),
+            ("kube", "list") => Ok(self.list(params).await),
+            ("kube", "patch") => Ok(self.patch(params).await),
+            ("kube", "delete") => self.delete(params).await,
+            ("http", "do") => {
+                let (reconciler, name) = (self.pass.reconciler, self.pass.name);
+                let secrets = self.pass.secrets();
+                let sent = reconciler.step_requests.send(name, params, &secrets, &mut self.permit);
+                Ok(converted(sent.await))
+            }
+            ("config", function) => self.config(function, params).await,
+            ("multicluster", "deploy") => self.pass.deploy_policies(self.current, self.parsed, params).await,
+            ("multicluster", "list-clusters") => Ok(Answer::Returned(json!({ "outputs": { "clusters": [LOCAL] } }))),
+            ("multicluster", "get-placements-from-topology-policies") => Ok(self.pass.placements(self.parsed, params)),
+            ("util", "log") => {
+                self.log(params);
+                Ok(Answer::Returned(json!({})))
+            }
+            (provider, function) => Ok(Answer::Failed {
+                reason: FailureReason::Rendering,
+                message: format!("function {provider}.{function} is not supported yet by this controller"),
+            }),
+        }
+    }
+
+    fn log(&mut self, params: &Value) {
+        let mut logs = self.pass.logs.get(self.step_name).cloned().unwrap_or_default();
+        match logs.add(params) {
+            Ok(()) => {
+                self.pass.logs.insert(self.step_name.to_owned(), logs);
+            }
+            Err(error) => {
+                let message = format!("logs of step {}: {error}", self.step_name);
+                self.pass.warn("FailedWorkflow", &message);
+            }
+        }
+    }
+
+    async fn apply(&mut self, params: &Value) -> Result<Answer, Stop> {
+        let patched = patch_object(params["value"].clone(), params);
+        let object = match patched.and_then(|object| manifest(self.pass, params, object)) {
+            Ok(object) => object,
+            Err(message) => return Ok(failed(&message)),
+        };
+        Ok(match self.dispatch(params, vec![object.clone()]).await? {
+            Ok(()) => Answer::Returned(json!({ "value": self.pass.live(&object).await })),
+            Err(message) => failed(&message),
+        })
+    }
+
+    async fn apply_all(&mut self, params: &Value) -> Result<Answer, Stop> {
+        let Some(values) = params["value"].as_array().cloned() else {
+            return Ok(failed("$params.value is not a list of objects"));
+        };
+        if values.len() > MAX_OBJECTS {
+            return Ok(failed(&format!(
+                "{} objects exceed the limit of {MAX_OBJECTS}",
+                values.len()
+            )));
+        }
+        let objects: Result<Vec<_>, _> = values
+            .into_iter()
+            .map(|object| manifest(self.pass, params, object))
+            .collect();
+        let objects = match objects {
+            Ok(objects) => objects,
+            Err(message) => return Ok(failed(&message)),
+        };
+        if let Err(message) = self.dispatch(params, objects.clone()).await? {
+            return Ok(failed(&message));
+        }
+        let mut live = Vec::new();
+        for object in &objects {
+            live.push(self.pass.live(object).await);
+        }
+        Ok(Answer::Returned(json!({ "value": live })))
+    }
+
+    /// Applies objects as objects of the Application.
+    async fn dispatch(&mut self, params: &Value, objects: Vec<Value>) -> Result<Result<(), String>, Stop> {
+        let cluster = params["cluster"].as_str().unwrap_or_default();
+        let batch = objects.into_iter().map(|manifest| ToApply {
+            manifest,
+            component: String::new(),
+            trait_: String::new(),
+            cluster: cluster.to_owned(),
+            creator: super::CREATOR,
+        });
+        let batches = vec![batch.collect()];
+        let results = self.pass.dispatch(self.current, &self.parsed.rules, batches).await?;
+        Ok(results.into_iter().collect())
+    }
+
+    async fn read(&self, params: &Value) -> Answer {
+        let id = match objects::read(params) {
+            Ok(id) => id,
+            Err(message) => return failed(&message),
+        };
+        if let Err(message) = self.pass.check_read(&id).await {
+            return failed(&message);
+        }
+        let read = self.pass.objects.read(&id).await;
+        converted(objects::read_result(&id, read))
+    }
+
+    async fn list(&self, params: &Value) -> Answer {
+        let selection = match objects::list(params) {
+            Ok(selection) => selection,
+            Err(message) => return failed(&message),
+        };
+        if let Err(message) = self.pass.check_read(&selection.target()).await {
+            return failed(&message);
+        }
+        let listed = self.pass.objects.list(&selection.target(), &selection.selector()).await;
+        converted(objects::listed(&selection, listed))
+    }
+
+    async fn patch(&mut self, params: &Value) -> Answer {
+        let id = match objects::patch(params) {
+            Ok(id) => id,
+            Err(message) => return failed(&message),
+        };
+        if let Err(message) = self.pass.check_read(&id).await {
+            return failed(&message);
+        }
+        let objects = &self.pass.objects;
+        let live = match objects.read(&id).await {
+            Ok(Some(live)) => live,
+            Ok(None) => return failed(&format!("{} {} not found", id.kind, id.name)),
+            Err(error) => return failed(&format!("failed to read {} {}: {error}", id.kind, id.name)),
+        };
+        if let Err(message) = self.check_owner(&live) {
+            return failed(&message);
+        }
+        let changed = match patch_object(live.clone(), params) {
+            Ok(changed) => changed,
+            Err(message) => return failed(&message),
+        };
+        let is_admitted = self
+            .pass
+            .reconciler
+            .options
+            .admission
+            .check(&self.pass.name.namespace, [&changed]);
+        if let Err(error) = is_admitted {
+            return failed(&error.to_string());
+        }
+        // An object that has the values is not written again: a step runs until it has succeeded.
+        let result = match changed == live {
+            true => Ok(live),
+            false => {
+                self.pass.reconciler.metrics.count_write("update", &id.kind);
+                objects.replace(&changed, false).await
+            }
+        };
+        converted(objects::patched(&id, result))
+    }
+
+    async fn delete(&mut self, params: &Value) -> Result<Answer, Stop> {
+        let ids = match objects::delete(params) {
+            Ok(Deletion::One(id)) => vec![id],
+            Ok(Deletion::Matching(selection)) => match self.matching(&selection).await {
+                Ok(ids) => ids,
+                Err(message) => return Ok(failed(&message)),
+            },
+            Err(message) => return Ok(failed(&message)),
+        };
+        let result = self.delete_all(ids).await?;
+        Ok(converted(objects::deleted(&params["value"], result)))
+    }
+
+    async fn matching(&self, selection: &Selection) -> Result<Vec<ObjectId>, String> {
+        let target = selection.target();
+        self.pass.check_read(&target).await?;
+        let found = self.pass.objects.list(&target, &selection.selector()).await;
+        let found = found.map_err(|error| format!("failed to list {}: {error}", target.kind))?;
+        match found.len() {
+            0..=MAX_OBJECTS => Ok(found.iter().map(ObjectId::of).collect()),
+            count => Err(format!("{count} objects match, more than the limit of {MAX_OBJECTS}")),
+        }
+    }
+
+    /// Deletes objects. Those of the Application are recorded as deleted first, or else they would be restored.
+    async fn delete_all(&mut self, mut ids: Vec<ObjectId>) -> Result<Result<(), ObjectError>, Stop> {
+        let (objects, namespace) = (self.pass.objects.clone(), &self.pass.name.namespace);
+        for id in &mut ids {
+            if objects.is_namespaced(id).await == Ok(false) {
+                id.namespace.clear();
+            }
+        }
+        let to_delete = ids.iter().map(|id| {
+            let metadata = json!({ "name": id.name, "namespace": id.namespace });
+            json!({ "apiVersion": id.api_version, "kind": id.kind, "metadata": metadata })
+        });
+        let to_delete: Vec<Value> = to_delete.collect();
+        if let Err(error) = self.pass.reconciler.options.admission.check(namespace, &to_delete) {
+            return Ok(Err(ApiError::bad_request(error.to_string()).into()));
+        }
+        self.pass.record_deleted(self.current, &ids).await?;
+        for id in &ids {
+            let live = match objects.read(id).await {
+                Ok(Some(live)) => live,
+                Ok(None) => continue,
+                Err(error) => return Ok(Err(error)),
+            };
+            if let Err(message) = self.check_owner(&live) {
+                return Ok(Err(ApiError::bad_request(message).into()));
+            }
+            let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
+            self.pass.reconciler.metrics.count_write("delete", &id.kind);
+            if let Err(error) = objects.delete(id, uid).await {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Checks that an object does not belong to another Application.
+    fn check_owner(&self, live: &Value) -> Result<(), String> {
+        let label = |name: &str| live["metadata"]["labels"][name].as_str().unwrap_or_default();
+        let (name, namespace) = (label(labels::APP_NAME), label(labels::APP_NAMESPACE));
+        let own = self.pass.name;
+        match name.is_empty() || (name == own.name && (namespace.is_empty() || namespace == own.namespace)) {
+            true => Ok(()),
+            false => Err(format!("the object belongs to application {namespace}/{name}")),
+        }
+    }
+
+    async fn config(&mut self, function: &str, params: &Value) -> Result<Answer, Stop> {
+        let evaluator = self.pass.evaluator();
+        let store = StepConfigs::new(self.pass, self.current, self.parsed);
+        let answer = match function {
+            "create" => functions::config::create(params, &store, &evaluator).await,
+            "read" => functions::config::read(params, &store).await,
+            "list" => functions::config::list(params, &store).await,
+            "delete" => functions::config::delete(params, &store).await,
+            function => functions::Answer::failed(format!("function config.{function} is not supported")),
+        };
+        match store.into_stop() {
+            Some(stop) => Err(stop),
+            None => Ok(converted(answer)),
+        }
+    }
+}
+
+impl Pass<'_> {
+    /// Records objects of the current version as deleted, or else they would be restored.
+    pub(super) async fn record_deleted(&mut self, current: &Current, ids: &[ObjectId]) -> Result<(), Stop> {
+        for (type_, entries) in self.deleted_entries(ids) {
+            self.record(type_, current, &entries).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the entries of objects in the trackers of the current version, marked as deleted.
+    fn deleted_entries(&self, ids: &[ObjectId]) -> Vec<(TrackerType, Vec<ManagedResource>)> {
+        let trackers = [
+            (TrackerType::Versioned, &self.inventory.current),
+            (TrackerType::Root, &self.inventory.root),
+        ];
+        let entries = trackers.into_iter().filter_map(|(type_, tracker)| {
+            let entries = tracker.as_ref()?.entries.iter();
+            let own = entries.filter(|entry| ids.iter().any(|id| id.is_of(entry)));
+            let deleted = own.map(|entry| ManagedResource {
+                deleted: true,
+                ..entry.clone()
+            });
+            let deleted: Vec<_> = deleted.collect();
+            (!deleted.is_empty()).then_some((type_, deleted))
+        });
+        entries.collect()
+    }
+}
+
+/// Returns an object of a step as it is applied.
+pub(super) fn manifest(pass: &Pass<'_>, params: &Value, mut object: Value) -> Result<Value, String> {
+    match params["cluster"].as_str().unwrap_or_default() {
+        "" | LOCAL => {}
+        cluster => return Err(format!("this controller does not serve the cluster {cluster}")),
+    }
+    let id = ObjectId::of(&object);
+    if id.api_version.is_empty() || id.kind.is_empty() || id.name.is_empty() {
+        return Err("the object needs apiVersion, kind and metadata.name".to_owned());
+    }
+    let cluster = params["cluster"].as_str().unwrap_or_default();
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return Err("metadata of the object is not a struct".to_owned());
+    };
+    if id.namespace.is_empty() {
+        metadata.insert("namespace".to_owned(), DEFAULT_NAMESPACE.into());
+    }
+    let own = metadata.entry("labels").or_insert_with(|| Value::Object(Map::new()));
+    let Some(own) = own.as_object_mut() else {
+        return Err("metadata.labels of the object is not a struct".to_owned());
+    };
+    let (app, namespace) = (&pass.name.name, &pass.name.namespace);
+    own.insert(labels::APP_NAME.to_owned(), app.as_str().into());
+    own.insert(labels::APP_NAMESPACE.to_owned(), namespace.as_str().into());
+    own.insert(labels::CLUSTER.to_owned(), cluster.into());
+    Ok(object)
+}
+
+pub(super) fn failed(message: &str) -> Answer {
+    Answer::Failed {
+        reason: FailureReason::Execute,
+        message: crate::text::sanitize(message),
+    }
+}
+
+pub(super) fn converted(answer: functions::Answer) -> Answer {
+    match answer {
+        functions::Answer::Returned(value) => Answer::Returned(value),
+        functions::Answer::Waiting(message) => Answer::Waiting(message),
+        functions::Answer::Failed { message } => failed(&message),
+    }
+}

@@ -1,0 +1,254 @@
+//! The components that the steps of a workflow deploy, with their places and values.
+
+use serde_json::Value;
+
+use crate::api::oam::{StepStatus, WorkflowStep};
+use crate::controllers::oam::parse::{DEPLOY, Parsed, component_step, is_apply_component, place_of};
+use crate::controllers::oam::placement::{ByPlace, PlacedComponent, PlacementError, Settings};
+use crate::controllers::oam::reconciler::components::{Placed, with_inputs};
+use crate::controllers::oam::reconciler::conditions::{self, Failure, phase};
+use crate::controllers::oam::reconciler::pass::{Pass, Stop};
+use crate::controllers::oam::reconciler::revision::Current;
+use crate::controllers::oam::workflow::Store;
+
+/// The steps whose components are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::controllers::oam::reconciler) enum Steps {
+    All,
+    /// Those that were not skipped.
+    Run,
+}
+
+/// The components that a step deploys; `None` if they are not known.
+type StepDeployments<'s> = (&'s WorkflowStep, Option<Vec<PlacedComponent>>);
+
+/// Returns the steps with what their components add: inputs, outputs and dependencies. Fails if the steps together deploy
+/// too much.
+pub(super) fn completed_steps(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
+    let steps = with_components(parsed)?;
+    // Without regard to settings, which allow less. The run of a step tells what is not allowed.
+    let settings = Settings {
+        namespace: "",
+        allow_cross_namespace: true,
+        unanchored_overrides: false,
+    };
+    deployments(&mut steps.iter().flat_map(with_sub_steps), parsed, settings)?;
+    Ok(steps)
+}
+
+fn with_components(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
+    let complete = |step: &WorkflowStep| {
+        let completed = component_step(step, &parsed.spec.components);
+        completed.map_err(|error| {
+            let message = format!("convert step: convert [{}]: {error}", step.type_);
+            Failure::new(conditions::WORKFLOW, "FailedWorkflow", message).in_phase(phase::FAILED)
+        })
+    };
+    let steps = parsed.workflow.steps.iter().map(|step| {
+        let mut step = complete(step)?;
+        step.sub_steps = step.sub_steps.iter().map(complete).collect::<Result<_, _>>()?;
+        Ok(step)
+    });
+    steps.collect()
+}
+
+/// Returns what steps deploy. Fails if it is too much for one Application, before anything is rendered.
+fn deployments<'s>(
+    steps: &mut dyn Iterator<Item = &'s WorkflowStep>,
+    parsed: &Parsed,
+    settings: Settings<'_>,
+) -> Result<Vec<StepDeployments<'s>>, Failure> {
+    let mut deployments = parsed.deployments(settings);
+    let deployed = steps.map(|step| match deployments.of(step) {
+        Err(error @ PlacementError::TooLarge { .. }) => {
+            let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", error.to_string());
+            Err(failure.in_phase(phase::FAILED))
+        }
+        deployed => Ok((step, deployed.ok())),
+    });
+    deployed.collect()
+}
+
+impl Pass<'_> {
+    /// Returns the components in the places where the workflow deploys them, with the values that they have taken. Those
+    /// whose values are not known now are left out, and nothing is collected then.
+    pub(in crate::controllers::oam::reconciler) async fn placed(
+        &mut self,
+        current: &Current,
+        parsed: &Parsed,
+        which: Steps,
+    ) -> Result<Vec<Placed>, Stop> {
+        let steps = with_components(parsed)?;
+        let chosen = steps.iter().flat_map(with_sub_steps);
+        let mut chosen = chosen.filter(|step| which == Steps::All || self.has_run(step));
+        let deployments = deployments(&mut chosen, parsed, self.placement_settings())?;
+        let store = match deployments.iter().any(|(step, _)| !step.inputs.is_empty()) {
+            true => self.load_values().await?,
+            false => Store::default(),
+        };
+        let mut placed = ByPlace::default();
+        for (step, deployed) in &deployments {
+            let of_step = match deployed {
+                Some(deployed) if step.type_ == DEPLOY => self.place_all(current, parsed, deployed).await?,
+                Some(_) if is_apply_component(step) => vec![component_of(parsed, step, &store)],
+                Some(_) => Vec::new(),
+                None => vec![None],
+            };
+            for one in of_step {
+                match one {
+                    Some(one) => placed.insert(one.name().to_owned(), one.place.clone(), one),
+                    None => self.declared = None,
+                }
+            }
+        }
+        Ok(placed.into_vec())
+    }
+
+    /// Returns the components of a step with the values that they take; `None` for one whose values are not known.
+    async fn place_all(
+        &mut self,
+        current: &Current,
+        parsed: &Parsed,
+        deployments: &[PlacedComponent],
+    ) -> Result<Vec<Option<Placed>>, Stop> {
+        let needs_values = |one: &PlacedComponent| !one.component.inputs.is_empty();
+        let mut inputs: Vec<Vec<(String, Value)>> = vec![Vec::new(); deployments.len()];
+        if deployments.iter().any(needs_values) {
+            let progress = self.check_all(current, parsed, deployments).await?;
+            inputs = (0..deployments.len()).map(|index| progress.inputs(index)).collect();
+        }
+        let placed = deployments.iter().zip(&inputs).map(|(deployment, inputs)| {
+            let is_complete = inputs.len() == deployment.component.inputs.len();
+            let placed = self.place(current, parsed, deployment, inputs).ok();
+            placed.filter(|_| is_complete)
+        });
+        Ok(placed.collect())
+    }
+
+    /// Returns true if a step has begun and was not skipped.
+    fn has_run(&self, step: &WorkflowStep) -> bool {
+        let workflow = self.status.workflow.as_ref();
+        let mut statuses = workflow.into_iter().flat_map(|workflow| &workflow.steps);
+        let of = |statuses: &[StepStatus]| {
+            let own = statuses.iter().find(|status| status.name == step.name);
+            own.map(|status| !matches!(status.phase.as_str(), "" | "pending" | "skipped"))
+        };
+        statuses
+            .find_map(|status| of(std::slice::from_ref(status)).or_else(|| of(&status.sub_steps)))
+            .unwrap_or_default()
+    }
+}
+
+fn with_sub_steps(step: &WorkflowStep) -> impl Iterator<Item = &WorkflowStep> {
+    std::iter::once(step).chain(&step.sub_steps)
+}
+
+/// Returns the component of a step with the values that it takes; `None` if one can't be set. The step fails then, and the
+/// others run.
+fn component_of(parsed: &Parsed, step: &WorkflowStep, store: &Store) -> Option<Placed> {
+    let properties = step.properties.as_ref().unwrap_or(&Value::Null);
+    let name = properties["component"].as_str().unwrap_or_default();
+    let component = parsed.components.iter().find(|one| one.component.name == name)?;
+    let values: Vec<(&str, Value)> = step
+        .inputs
+        .iter()
+        .filter_map(|input| Some((input.parameter_key.as_str(), store.get(&input.from)?.clone())))
+        .collect();
+    Some(Placed {
+        component: with_inputs(component, &values).ok()?,
+        place: place_of(step),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::controllers::oam::parse::{OverrideDefinitions, ParsedComponent, ParsedWorkflow, Workload};
+    use crate::controllers::oam::policies::Policies;
+
+    const SETTINGS: Settings<'static> = Settings {
+        namespace: "team",
+        allow_cross_namespace: true,
+        unanchored_overrides: false,
+    };
+
+    fn parsed(components: Value, policies: Value, steps: Value) -> Parsed {
+        let spec = json!({ "components": components, "policies": policies });
+        let spec: crate::api::oam::ApplicationSpec = serde_json::from_value(spec).unwrap();
+        let definition = json!({ "metadata": { "name": "worker" }, "spec": { "workload": {} } });
+        let components = spec.components.iter().map(|component| ParsedComponent {
+            component: component.clone(),
+            type_label: component.type_.clone(),
+            definition: Workload::Component(serde_json::from_value(definition.clone()).unwrap()),
+            traits: Vec::new(),
+        });
+        Parsed {
+            components: components.collect(),
+            workflow: ParsedWorkflow {
+                mode: "DAG-DAG".to_owned(),
+                steps: serde_json::from_value(steps).unwrap(),
+                external: None,
+                definitions: Default::default(),
+            },
+            policies: Vec::new(),
+            rules: Policies::default(),
+            all_policies: spec.policies.clone(),
+            external_policies: Default::default(),
+            overrides: OverrideDefinitions::default(),
+            referred_objects: Vec::new(),
+            spec,
+        }
+    }
+
+    fn step(component: &str, input: Value) -> WorkflowStep {
+        let step = json!({ "name": "a", "type": "apply-component", "inputs": [input],
+            "properties": { "component": component } });
+        serde_json::from_value(step).unwrap()
+    }
+
+    #[test]
+    fn a_component_whose_input_cannot_be_set_is_left_out() {
+        let components = json!([{ "name": "web", "type": "worker", "properties": { "image": "nginx" } }]);
+        let parsed = parsed(components, json!([]), json!([]));
+        let values = json!({ "tag": "1" });
+        let store = Store::with_values(values.as_object().unwrap().clone(), &Default::default());
+        let placed = |component: &str, key: &str| {
+            let input = json!({ "from": "tag", "parameterKey": key });
+            component_of(&parsed, &step(component, input), &store)
+        };
+        let set = placed("web", "value.properties.image").unwrap();
+        assert_eq!(set.component.component.properties, Some(json!({ "image": "1" })));
+        assert!(placed("web", "value.properties.image.tag").is_none());
+        assert!(placed("lost", "value.properties.image").is_none());
+    }
+
+    #[test]
+    fn steps_that_deploy_too_much_together_are_refused_and_one_that_is_invalid_is_not_known() {
+        let components: Vec<_> = (0..1_000)
+            .map(|index| json!({ "name": format!("web-{index}"), "type": "worker" }))
+            .collect();
+        let deploy = |name: String| json!({ "name": name, "type": "deploy" });
+        let steps = |count: usize| -> Vec<_> { (0..count).map(|index| deploy(index.to_string())).collect() };
+        let failed = |count: usize| {
+            let parsed = parsed(json!(components), json!([]), json!(steps(count)));
+            completed_steps(&parsed).map(drop)
+        };
+        assert_eq!(failed(5), Ok(()));
+        let message = failed(6).unwrap_err().message;
+        assert!(
+            message.starts_with("6000 components and placements exceed the limit of 5000 for all deploy steps"),
+            "{message}"
+        );
+        let lost = json!({ "name": "lost", "type": "deploy", "properties": { "policies": ["lost"] } });
+        let parsed = parsed(
+            json!([{ "name": "web", "type": "worker" }]),
+            json!([]),
+            json!([lost, deploy("a".to_owned())]),
+        );
+        let deployed = deployments(&mut parsed.workflow.steps.iter(), &parsed, SETTINGS).unwrap();
+        let counts = deployed.iter().map(|(_, placed)| placed.as_ref().map(Vec::len));
+        assert_eq!(counts.collect::<Vec<_>>(), [None, Some(1)]);
+    }
+}

@@ -1,0 +1,129 @@
+//! Runs steps whose types have a template.
+
+use serde_json::{Map, Value, json};
+
+use super::functions::StepFunctions;
+use super::{STOPPED_RETRY, execute_failure};
+use crate::api::oam::{Definition as _, WorkflowStep};
+use crate::controllers::oam::parse::Parsed;
+use crate::controllers::oam::reconciler::components::{invalid_key, set_path};
+use crate::controllers::oam::reconciler::conditions::{self, Failure, phase};
+use crate::controllers::oam::reconciler::health::evaluator_failure;
+use crate::controllers::oam::reconciler::pass::{Pass, Stop};
+use crate::controllers::oam::reconciler::revision::Current;
+use crate::controllers::oam::steps::{self, StepEnd, StepTemplate};
+use crate::controllers::oam::workflow::{FailureReason, StepResult, Turn};
+use crate::cue;
+
+impl Pass<'_> {
+    /// Runs the template of a step.
+    pub(super) async fn run_template(
+        &mut self,
+        current: &Current,
+        parsed: &Parsed,
+        turn: &Turn<'_>,
+        index: usize,
+    ) -> Result<StepResult, Stop> {
+        let Some(step) = turn.step(index) else {
+            return Ok(execute_failure("the step is missing".to_owned()));
+        };
+        let Some(definition) = parsed.workflow.definitions.get(&step.type_) else {
+            return Ok(execute_failure(format!(
+                "workflow step definition {} not found",
+                step.type_
+            )));
+        };
+        let source = definition.template().unwrap_or_default();
+        let properties = match with_inputs(step, &turn.inputs(index)) {
+            Ok(properties) => properties,
+            Err(message) => {
+                return Ok(StepResult::Failed {
+                    reason: FailureReason::Input,
+                    message,
+                });
+            }
+        };
+        let context = self.step_context(current, step, turn.id(index));
+        let evaluator = self.evaluator();
+        let mut functions = StepFunctions {
+            pass: self,
+            current,
+            parsed,
+            step_name: &step.name,
+            stop: None,
+            permit: None,
+        };
+        let template = StepTemplate {
+            type_name: &step.type_,
+            source,
+            properties: properties.as_ref(),
+            context: &context,
+            outputs: &step.outputs,
+            resumptions: turn.resumptions(index),
+        };
+        let end = steps::run(&evaluator, &mut functions, &template).await;
+        match functions.stop.take() {
+            Some(stop) => Err(stop),
+            None => Ok(step_result(end.map_err(template_stop)?)),
+        }
+    }
+
+    /// Evaluates the condition of a step.
+    pub(super) async fn check(&self, turn: &Turn<'_>, index: usize) -> Result<Result<bool, String>, Stop> {
+        let Some(step) = turn.step(index) else {
+            return Ok(Err("the step is missing".to_owned()));
+        };
+        let scope = turn.condition_scope(index);
+        let result = steps::condition(&self.evaluator(), &step.condition, &scope).await;
+        result.map_err(template_stop)
+    }
+
+    fn step_context(&self, current: &Current, step: &WorkflowStep, id: &str) -> Map<String, Value> {
+        let mut context = current.release.step_context();
+        let own = [("stepName", step.name.as_str()), ("stepSessionID", id), ("spanID", id)];
+        context.extend(own.map(|(name, value)| (name.to_owned(), json!(value))));
+        context
+    }
+}
+
+/// Returns the properties of a step with the values of its inputs.
+fn with_inputs(step: &WorkflowStep, inputs: &[(&str, Value)]) -> Result<Option<Value>, String> {
+    let mut properties = step.properties.clone();
+    for (path, value) in inputs.iter().filter(|(path, _)| !path.is_empty()) {
+        let target = properties.get_or_insert_with(|| json!({}));
+        set_path(target, path, value.clone()).ok_or_else(|| invalid_key(path))?;
+    }
+    Ok(properties)
+}
+
+fn step_result(end: StepEnd) -> StepResult {
+    match end {
+        StepEnd::Succeeded { outputs, message } => StepResult::Succeeded { outputs, message },
+        StepEnd::Waiting { message } => StepResult::Waiting { message },
+        StepEnd::Suspended { message, duration } => StepResult::Suspended { message, duration },
+        StepEnd::Failed { reason, message } => StepResult::Failed {
+            reason: failure_reason(reason),
+            message,
+        },
+    }
+}
+
+fn failure_reason(reason: steps::FailureReason) -> FailureReason {
+    match reason {
+        steps::FailureReason::Execute => FailureReason::Execute,
+        steps::FailureReason::Rendering => FailureReason::Rendering,
+        steps::FailureReason::Action => FailureReason::Action,
+        steps::FailureReason::Input => FailureReason::Input,
+    }
+}
+
+fn template_stop(error: steps::Error<cue::Error>) -> Stop {
+    match error {
+        steps::Error::Evaluator(error) => evaluator_failure(&error).into(),
+        error @ steps::Error::Stopped { .. } => {
+            let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", error.to_string());
+            let failure = failure.in_phase(phase::RUNNING_WORKFLOW).retried_after(STOPPED_RETRY);
+            failure.into()
+        }
+    }
+}

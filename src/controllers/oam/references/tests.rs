@@ -1,0 +1,376 @@
+use std::cell::Cell;
+use std::sync::Mutex;
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+use crate::api::oam::Component;
+
+fn component(name: &str, properties: &Value) -> Component {
+    let component = json!({ "name": name, "type": REF_OBJECTS, "properties": properties });
+    serde_json::from_value(component).unwrap()
+}
+
+fn kind_of(group: &str, resource: &str) -> Option<ObjectKind> {
+    let api_version = match (group, resource) {
+        ("", "configmap" | "secret" | "service") => "v1",
+        ("" | "apps", "deployment") => "apps/v1",
+        _ => return None,
+    };
+    let kind = match resource {
+        "configmap" => "ConfigMap",
+        "secret" => "Secret",
+        "service" => "Service",
+        _ => "Deployment",
+    };
+    Some(ObjectKind {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+    })
+}
+
+fn parse(components: &[Component], scope: Scope) -> Result<References, String> {
+    References::parse(components, "team", scope, kind_of).map_err(|error| error.to_string())
+}
+
+/// Parses one component.
+fn parse_one(properties: &Value, scope: Scope) -> Result<Vec<ObjectRequest>, String> {
+    let references = parse(&[component("copy", properties)], scope)?;
+    Ok(references.requests().cloned().collect())
+}
+
+fn object(kind: &str, namespace: &str, name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": kind, "metadata": { "namespace": namespace, "name": name } })
+}
+
+/// A cluster with some objects, which records the requests.
+#[derive(Default)]
+struct Cluster {
+    objects: Vec<Value>,
+    requests: Mutex<usize>,
+}
+
+impl FetchObjects for Cluster {
+    async fn fetch(&self, request: &ObjectRequest) -> Result<Vec<Value>, String> {
+        *self.requests.lock().unwrap() += 1;
+        match request.kind.kind.as_str() {
+            "Secret" => Err("secrets is forbidden\u{7}".to_owned()),
+            kind => Ok(self.objects.iter().filter(|one| one["kind"] == kind).cloned().collect()),
+        }
+    }
+}
+
+fn names(objects: &[Value]) -> Vec<&str> {
+    objects
+        .iter()
+        .map(|object| object["metadata"]["name"].as_str().unwrap())
+        .collect()
+}
+
+#[rstest]
+#[case::by_name(json!({ "resource": "configmap", "name": "a" }), "v1", "team", ObjectSelector::Name("a".to_owned()))]
+#[case::by_component(json!({ "resource": "configmap" }), "v1", "team", ObjectSelector::Name("copy".to_owned()))]
+#[case::by_group(
+    json!({ "resource": "deployment", "group": "apps", "name": "a", "namespace": "prod", "cluster": "local" }),
+    "apps/v1", "prod", ObjectSelector::Name("a".to_owned())
+)]
+#[case::by_labels(
+    json!({ "resource": "configmap", "labelSelector": { "app": "x" } }),
+    "v1", "team", ObjectSelector::Labels([("app".to_owned(), "x".to_owned())].into())
+)]
+#[case::by_kind(
+    json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "a" }),
+    "apps/v1", "team", ObjectSelector::Name("a".to_owned())
+)]
+#[case::old_selector(
+    json!({ "resource": "configmap", "selector": { "app": "x" }, "namespace": null }),
+    "v1", "team", ObjectSelector::Name("copy".to_owned())
+)]
+fn a_reference_becomes_a_request(
+    #[case] reference: Value,
+    #[case] api_version: &str,
+    #[case] namespace: &str,
+    #[case] selector: ObjectSelector,
+) {
+    let requests = parse_one(&json!({ "objects": [reference] }), Scope::Global).unwrap();
+    let [request] = &requests[..] else {
+        panic!("one request")
+    };
+    assert_eq!(request.kind.api_version, api_version);
+    assert_eq!((request.namespace.as_str(), &request.selector), (namespace, &selector));
+}
+
+#[rstest]
+#[case::unknown_key(
+    json!({ "objects": [{ "resource": "configmap", "creator": "x" }] }),
+    "invalid properties for ref-objects in component copy: objects[0].creator: unknown field `creator`, "
+)]
+#[case::unknown_field(
+    json!({ "object": [] }),
+    "invalid properties for ref-objects in component copy: object: unknown field `object`, "
+)]
+#[case::text(
+    json!({ "objects": "configmap" }),
+    "invalid properties for ref-objects in component copy: objects: invalid type: string \"configmap\", "
+)]
+#[case::number(
+    json!({ "objects": [{ "name": 7 }] }),
+    "invalid properties for ref-objects in component copy: objects[0].name: invalid type: integer `7`, "
+)]
+#[case::labels(
+    json!({ "objects": [{ "labelSelector": ["a"] }] }),
+    "invalid properties for ref-objects in component copy: objects[0].labelSelector: invalid type: sequence, "
+)]
+#[case::urls(json!({ "urls": ["https://x"] }), "component copy: objects from URLs are not supported yet; remove urls")]
+#[case::name_and_labels(
+    json!({ "objects": [{ "resource": "configmap", "name": "a", "labelSelector": {} }] }),
+    "invalid object selector for ref-objects, name and labelSelector cannot be both set"
+)]
+#[case::no_kind(
+    json!({ "objects": [{ "name": "a", "kind": "ConfigMap" }] }),
+    "neither resource or apiVersion/kind is set for referring objects"
+)]
+#[case::unknown_resource(
+    json!({ "objects": [{ "resource": "widget", "group": "x.io" }] }),
+    "no kind found for resource widget in group \"x.io\""
+)]
+#[case::cluster(
+    json!({ "objects": [{ "resource": "configmap", "cluster": "prod" }] }),
+    "cluster prod is unknown (no cluster gateway)"
+)]
+fn invalid_references_fail(#[case] properties: Value, #[case] expected: &str) {
+    let error = parse_one(&properties, Scope::Global).unwrap_err();
+    assert!(error.starts_with(expected), "{error}");
+}
+
+#[rstest]
+#[case::other_namespace(Scope::Namespace, json!({ "namespace": "prod" }), Some("cannot refer to objects outside the application's namespace"))]
+#[case::own_namespace(Scope::Namespace, json!({ "namespace": "team" }), None)]
+#[case::other_namespace_in_cluster(Scope::Cluster, json!({ "namespace": "prod" }), None)]
+#[case::other_cluster(Scope::Cluster, json!({ "cluster": "prod" }), Some("cannot refer to objects outside control plane"))]
+fn the_scope_limits_references(#[case] scope: Scope, #[case] mut reference: Value, #[case] expected: Option<&str>) {
+    reference["resource"] = json!("configmap");
+    let result = parse_one(&json!({ "objects": [reference] }), scope);
+    assert_eq!(result.err().as_deref(), expected);
+}
+
+#[rstest]
+#[case("global", Some(Scope::Global))]
+#[case("cluster", Some(Scope::Cluster))]
+#[case("namespace", Some(Scope::Namespace))]
+#[case("", None)]
+fn the_flag_names_a_scope(#[case] text: &str, #[case] expected: Option<Scope>) {
+    assert_eq!(Scope::parse(text), expected);
+}
+
+#[tokio::test]
+async fn objects_are_recorded_once_in_order_and_without_what_is_their_own() {
+    let mut map = object("ConfigMap", "team", "b");
+    map["metadata"]["uid"] = json!("u1");
+    map["metadata"]["resourceVersion"] = json!("7");
+    map["metadata"]["generation"] = json!(2);
+    map["metadata"]["managedFields"] = json!([{}]);
+    map["metadata"]["ownerReferences"] = json!([{}]);
+    map["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+    map["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    map["metadata"]["labels"] = json!({ "app": "x" });
+    map["data"] = json!({ "k": "v" });
+    map["status"] = json!({ "ready": true });
+    let mut other = object("ConfigMap", "team", "a");
+    other["metadata"]["labels"] = json!({ "app": "x" });
+    let cluster = Cluster {
+        objects: vec![map, other, object("ConfigMap", "prod", "b")],
+        ..Cluster::default()
+    };
+    let references = parse(
+        &[
+            component("one", &json!({ "objects": [{ "resource": "configmap", "name": "b" }] })),
+            component(
+                "two",
+                &json!({ "objects": [{ "resource": "configmap", "labelSelector": { "app": "x" } }] }),
+            ),
+        ],
+        Scope::Global,
+    )
+    .unwrap();
+    let recorded = references.fetch(&cluster).await.unwrap();
+    assert_eq!(names(&recorded), ["a", "b"]);
+    assert_eq!(
+        recorded[1],
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "k": "v" },
+            "metadata": { "namespace": "team", "name": "b", "labels": { "app": "x" } } })
+    );
+}
+
+#[rstest]
+#[case::address(json!({ "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ports": [] }), json!({ "ports": [] }))]
+#[case::headless(json!({ "clusterIP": "None", "clusterIPs": ["None"] }), json!({ "clusterIP": "None", "clusterIPs": ["None"] }))]
+#[tokio::test]
+async fn a_service_gets_an_address_of_its_own(#[case] spec: Value, #[case] expected: Value) {
+    let mut service = object("Service", "team", "copy");
+    service["spec"] = spec;
+    let cluster = Cluster {
+        objects: vec![service],
+        ..Cluster::default()
+    };
+    let references = parse(
+        &[component("copy", &json!({ "objects": [{ "resource": "service" }] }))],
+        Scope::Global,
+    );
+    let recorded = references.unwrap().fetch(&cluster).await.unwrap();
+    assert_eq!(recorded[0]["spec"], expected);
+}
+
+#[rstest]
+#[case::missing("configmap", "failed to load ref object ConfigMap team/copy: not found")]
+#[case::forbidden("secret", "failed to load ref object Secret team/copy: secrets is forbidden")]
+#[tokio::test]
+async fn an_object_that_cannot_be_read_is_an_error(#[case] resource: &str, #[case] expected: &str) {
+    let properties = json!({ "objects": [{ "resource": resource }] });
+    let references = parse(&[component("copy", &properties)], Scope::Global).unwrap();
+    let error = references.fetch(&Cluster::default()).await.unwrap_err();
+    assert_eq!(error.to_string().trim_end(), expected);
+}
+
+#[tokio::test]
+async fn an_answer_with_another_object_is_ignored() {
+    let cluster = Cluster {
+        objects: vec![
+            object("ConfigMap", "team", "other"),
+            object("ConfigMap", "prod", "copy"),
+            json!("text"),
+        ],
+        ..Cluster::default()
+    };
+    let references = parse(
+        &[component("copy", &json!({ "objects": [{ "resource": "configmap" }] }))],
+        Scope::Global,
+    );
+    assert!(references.unwrap().fetch(&cluster).await.is_err());
+}
+
+#[test]
+fn components_get_their_recorded_objects_in_the_order_of_their_references() {
+    let components = [
+        component(
+            "copy",
+            &json!({ "objects": [
+                { "resource": "configmap", "name": "b" }, { "resource": "configmap", "labelSelector": {} },
+            ] }),
+        ),
+        serde_json::from_value(json!({ "name": "web", "type": "webservice" })).unwrap(),
+    ];
+    let recorded = ["a", "b"].map(|name| object("ConfigMap", "team", name));
+    let references = parse(&components, Scope::Global).unwrap();
+    let resolved = references.resolve(&components, &recorded).unwrap();
+    let expected = json!({ "objects": [recorded[1], recorded[0]] });
+    assert_eq!(resolved[0].properties, Some(expected));
+    assert_eq!(resolved[1], components[1]);
+    let named = References::parse(&components[1..], "team", Scope::Global, kind_of).unwrap();
+    assert!(named.is_empty() && !references.is_empty());
+}
+
+#[test]
+fn a_cluster_scoped_object_answers_in_any_namespace() {
+    let properties = json!({ "objects": [{ "apiVersion": "v1", "kind": "Namespace", "name": "prod" }] });
+    let components = [component("copy", &properties)];
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "prod" } });
+    let resolved = parse(&components, Scope::Global)
+        .unwrap()
+        .resolve(&components, std::slice::from_ref(&namespace));
+    assert_eq!(resolved.unwrap()[0].properties, Some(json!({ "objects": [namespace] })));
+}
+
+#[rstest]
+#[case::named(json!({ "name": "a" }), "failed to load ref object ConfigMap team/a: not found in the revision")]
+#[case::labeled(json!({ "labelSelector": { "a": "b" } }), "component copy refers to no existing object")]
+fn objects_that_the_revision_lacks_are_errors(#[case] mut reference: Value, #[case] expected: &str) {
+    reference["resource"] = json!("configmap");
+    let components = [component("copy", &json!({ "objects": [reference] }))];
+    let references = parse(&components, Scope::Global).unwrap();
+    let error = references
+        .resolve(&components, &[object("ConfigMap", "team", "other")])
+        .unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_component_without_references_has_no_objects() {
+    for properties in [json!(null), json!({}), json!({ "objects": null })] {
+        let components = [component("copy", &properties)];
+        let error = parse(&components, Scope::Global)
+            .unwrap()
+            .resolve(&components, &[])
+            .unwrap_err();
+        assert_eq!(error.to_string(), "component copy refers to no existing object");
+    }
+}
+
+#[test]
+fn many_references_are_refused() {
+    let calls = Cell::new(0);
+    let references = vec![json!({ "resource": "configmap", "name": "a" }); 101];
+    let properties = json!({ "objects": references });
+    let components = ["one", "two"].map(|name| component(name, &properties));
+    let error = References::parse(&components, "team", Scope::Global, |group, resource| {
+        calls.set(calls.get() + 1);
+        kind_of(group, resource)
+    });
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "202 references to objects exceed the limit of 200; split the application"
+    );
+    assert_eq!(calls.get(), 202);
+}
+
+#[tokio::test]
+async fn many_or_large_objects_are_refused() {
+    let labeled = json!({ "objects": [{ "resource": "configmap", "labelSelector": {} }] });
+    let references = parse(&[component("copy", &labeled)], Scope::Global).unwrap();
+    let many: Vec<_> = (0..1_001)
+        .map(|index| object("ConfigMap", "team", &format!("m{index}")))
+        .collect();
+    let mut large = object("ConfigMap", "team", "large");
+    large["data"] = json!({ "text": "x".repeat(1 << 20) });
+    for objects in [many, vec![large]] {
+        let cluster = Cluster {
+            objects,
+            ..Cluster::default()
+        };
+        assert_eq!(references.fetch(&cluster).await, Err(ReferenceError::TooManyObjects));
+        assert_eq!(*cluster.requests.lock().unwrap(), 1);
+    }
+}
+
+#[test]
+fn components_that_repeat_large_objects_are_refused() {
+    let mut large = object("ConfigMap", "team", "large");
+    large["data"] = json!({ "text": "x".repeat(1 << 19) });
+    let properties = json!({ "objects": [{ "resource": "configmap", "name": "large" }] });
+    let components: Vec<_> = (0..40)
+        .map(|index| component(&format!("c{index}"), &properties))
+        .collect();
+    let references = parse(&components, Scope::Global).unwrap();
+    assert_eq!(references.resolve(&components, &[large]), Err(ReferenceError::TooLarge));
+}
+
+#[test]
+fn resources_are_found_by_their_names_also_beside_invalid_components() {
+    let properties = json!({ "objects": [
+        { "resource": "configmap", "name": "a" }, { "resource": "deployment", "group": "apps", "cluster": "edge" },
+        { "resource": "configmap", "name": "b" }, { "apiVersion": "v1", "kind": "Secret", "name": "c" },
+    ] });
+    let other: Component = serde_json::from_value(json!({
+        "name": "web", "type": "webservice", "properties": { "objects": [{ "resource": "secret" }] },
+    }))
+    .unwrap();
+    let components = [
+        component("copy", &properties),
+        component("invalid", &json!({ "objects": 7 })),
+        other,
+    ];
+    let resource = |group: &str, name: &str| (group.to_owned(), name.to_owned());
+    let expected = [resource("", "configmap"), resource("apps", "deployment")];
+    assert_eq!(References::resources(&components), expected.into());
+}

@@ -1,0 +1,12 @@
+//! The rights of an Application: the user that its annotations name, requests as this user, and reviews of what the user may
+//! read from a shared cache.
+
+mod client;
+mod identity;
+mod reviews;
+
+pub use client::impersonating;
+pub use identity::{
+    GROUP_ANNOTATION, Identity, IdentityError, IdentityOptions, SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION, identity,
+};
+pub use reviews::{AccessReviews, ResourceAccess, Review};

@@ -1,0 +1,246 @@
+//! Functions that need nothing but their arguments: `vela/builtin`, and `vela/util` without logs.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use super::types::{Answer, Call, FailureReason};
+use crate::controllers::oam::render::patch::{apply_patch, check_size, without_markers};
+use crate::runtime::cron::parse_duration;
+
+/// The state of a run that functions use.
+#[derive(Debug)]
+pub struct State {
+    /// The message for the status, which each function that has one replaces.
+    pub message: String,
+    /// The number of further calls that suspend and return. A run begins with the first call again.
+    pub resumptions: u32,
+}
+
+/// Returns true for a function that [`answer`] does.
+#[must_use]
+pub fn is_builtin(provider: &str, function: &str) -> bool {
+    match provider {
+        "builtin" => matches!(function, "wait" | "suspend" | "fail" | "message"),
+        "util" => matches!(function, "string" | "patch-k8s-object"),
+        _ => false,
+    }
+}
+
+/// Does a call.
+#[must_use]
+pub fn answer(call: &Call, state: &mut State) -> Answer {
+    let params = &call.params;
+    let message = text(params, "message");
+    let nothing = Answer::Returned(Value::Null);
+    match call.function.as_str() {
+        "message" => {
+            state.note(message);
+            nothing
+        }
+        "wait" if params.get("continue") == Some(&Value::Bool(true)) => nothing,
+        "wait" => Answer::Waiting(state.note(message)),
+        "fail" => Answer::Failed {
+            reason: FailureReason::Action,
+            message: state.note(message),
+        },
+        "suspend" if state.resumptions > 0 => {
+            state.resumptions -= 1;
+            nothing
+        }
+        "suspend" => suspend(&call.path, message, text(params, "duration")),
+        "string" => convert_string(params),
+        _ => Answer::Returned(
+            match patch_object(params.get("value").cloned().unwrap_or_default(), params) {
+                Ok(result) => json!({ "result": result }),
+                Err(error) => json!({ "err": error }),
+            },
+        ),
+    }
+}
+
+impl State {
+    /// Takes a new message, unless it is empty, and returns the current one.
+    fn note(&mut self, message: &str) -> String {
+        if !message.is_empty() {
+            message.clone_into(&mut self.message);
+        }
+        self.message.clone()
+    }
+}
+
+fn suspend(path: &str, message: &str, duration: &str) -> Answer {
+    let label = path.rsplit('.').next().unwrap_or_default();
+    let message = match message {
+        "" => format!("Suspended by field {label}"),
+        message => message.to_owned(),
+    };
+    let duration = match duration {
+        "" => None,
+        text => match parse_duration(text) {
+            Some(duration) => Some(duration),
+            None => return execute_failure(format!("duration {text:?} is invalid: write it as 30s, 5m or 1h30m")),
+        },
+    };
+    Answer::Suspended { message, duration }
+}
+
+/// Converts bytes, which the evaluator exports as base64.
+fn convert_string(params: &Value) -> Answer {
+    match STANDARD.decode(text(params, "bt")) {
+        Ok(bytes) => Answer::Returned(json!({ "str": String::from_utf8_lossy(&bytes) })),
+        Err(error) => execute_failure(format!("bt is not base64: {error}")),
+    }
+}
+
+/// Applies `patch` of the arguments of `kube.#Patch` or `util.#PatchK8sObject` to an object, by the markers in it.
+///
+/// # Errors
+///
+/// Values that conflict, and results beyond the limits.
+pub fn patch_object(mut object: Value, params: &Value) -> Result<Value, String> {
+    let no_markers = Map::new();
+    let marked = params.as_object().unwrap_or(&no_markers);
+    if let Some(patch) = params.get("patch") {
+        apply_patch(&mut object, patch, marked).map_err(|error| error.to_string())?;
+    }
+    check_size(object.as_object()).map_err(|error| error.to_string())?;
+    Ok(without_markers(&object))
+}
+
+fn text<'a>(params: &'a Value, field: &str) -> &'a str {
+    params.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn execute_failure(message: String) -> Answer {
+    Answer::Failed {
+        reason: FailureReason::Execute,
+        message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn call(function: &str, params: Value) -> Call {
+        Call {
+            path: "a.gate".to_owned(),
+            provider: "builtin".to_owned(),
+            function: function.to_owned(),
+            params,
+        }
+    }
+
+    fn answer_to(function: &str, params: Value) -> (Answer, String) {
+        let mut state = State {
+            message: "before".to_owned(),
+            resumptions: 0,
+        };
+        let answer = answer(&call(function, params), &mut state);
+        (answer, state.message)
+    }
+
+    #[test]
+    fn a_wait_ends_when_it_may_continue() {
+        let nothing = Answer::Returned(Value::Null);
+        assert_eq!(answer_to("wait", json!({ "continue": true })).0, nothing);
+        let (waiting, message) = answer_to("wait", json!({ "continue": false, "message": "soon" }));
+        assert_eq!(
+            (waiting, message.as_str()),
+            (Answer::Waiting("soon".to_owned()), "soon")
+        );
+        assert_eq!(answer_to("wait", json!({})).0, Answer::Waiting("before".to_owned()));
+    }
+
+    #[test]
+    fn a_message_stays_until_another_one() {
+        assert_eq!(answer_to("message", json!({ "message": "new" })).1, "new");
+        assert_eq!(answer_to("message", json!({})).1, "before");
+    }
+
+    #[test]
+    fn a_failure_is_an_action_with_its_message() {
+        let (answer, _) = answer_to("fail", json!({ "message": "broken" }));
+        let expected = Answer::Failed {
+            reason: FailureReason::Action,
+            message: "broken".to_owned(),
+        };
+        assert_eq!(answer, expected);
+    }
+
+    #[test]
+    fn a_suspension_has_a_duration_and_a_default_message() {
+        let suspended = |message: &str, duration| Answer::Suspended {
+            message: message.to_owned(),
+            duration,
+        };
+        let (answer, _) = answer_to("suspend", json!({ "duration": "1m30s" }));
+        assert_eq!(
+            answer,
+            suspended("Suspended by field gate", Some(Duration::from_secs(90)))
+        );
+        assert_eq!(
+            answer_to("suspend", json!({ "message": "ask" })).0,
+            suspended("ask", None)
+        );
+        let (invalid, _) = answer_to("suspend", json!({ "duration": "soon" }));
+        assert!(
+            matches!(
+                invalid,
+                Answer::Failed {
+                    reason: FailureReason::Execute,
+                    ..
+                }
+            ),
+            "{invalid:?}"
+        );
+    }
+
+    #[test]
+    fn as_many_suspensions_return_as_were_resumed() {
+        let mut state = State {
+            message: String::new(),
+            resumptions: 2,
+        };
+        let mut next = || answer(&call("suspend", json!({})), &mut state);
+        assert_eq!(
+            [next(), next()],
+            [Answer::Returned(Value::Null), Answer::Returned(Value::Null)]
+        );
+        assert!(matches!(next(), Answer::Suspended { .. }));
+    }
+
+    #[test]
+    fn bytes_become_text_whatever_they_are() {
+        let (answer, _) = answer_to("string", json!({ "bt": "aGk=" }));
+        assert_eq!(answer, Answer::Returned(json!({ "str": "hi" })));
+        assert_eq!(
+            answer_to("string", json!({ "bt": "/w==" })).0,
+            Answer::Returned(json!({ "str": "\u{fffd}" }))
+        );
+        assert!(matches!(
+            answer_to("string", json!({ "bt": "!" })).0,
+            Answer::Failed { .. }
+        ));
+    }
+
+    #[test]
+    fn a_patch_aligns_lists_by_their_markers_and_returns_conflicts() {
+        let value = json!({ "list": [{ "name": "a", "x": 1 }, { "name": "b" }] });
+        let patch = json!({ "$+list": { "patchKey": "name" }, "list": [{ "name": "b", "y": 2 }] });
+        let (patched, _) = answer_to("patch-k8s-object", json!({ "value": value, "patch": patch }));
+        let expected = json!({ "result": { "list": [{ "name": "a", "x": 1 }, { "name": "b", "y": 2 }] } });
+        assert_eq!(patched, Answer::Returned(expected));
+        let (conflict, _) = answer_to("patch-k8s-object", json!({ "value": { "a": 1 }, "patch": { "a": 2 } }));
+        let Answer::Returned(conflict) = conflict else {
+            panic!("{conflict:?}");
+        };
+        assert!(
+            conflict["err"].as_str().unwrap().contains("conflicting values"),
+            "{conflict}"
+        );
+    }
+}

@@ -1,0 +1,49 @@
+//! Evaluates texts and tells errors of templates from those of the evaluator.
+
+use serde_json::{Map, Value};
+
+use super::types::Error;
+use super::wrap::{self, clean_error};
+use crate::controllers::oam::render::evaluate::{Cause, Evaluate, evaluate};
+use crate::controllers::oam::render::source::tokens::tokenize;
+use crate::text::sanitize;
+
+/// Evaluates the `if` of a step over `scope`: `status`, `inputs` and `context`. The inner error is that of the condition.
+///
+/// # Errors
+///
+/// The evaluator is missing or failed, or was stopped at a limit.
+pub async fn condition<V: Evaluate>(
+    evaluator: &V,
+    expression: &str,
+    scope: &Map<String, Value>,
+) -> Result<Result<bool, String>, Error<V::Error>> {
+    if let Err(error) = tokenize(expression) {
+        return Ok(Err(sanitize(&error.to_string())));
+    }
+    let source = wrap::scope(scope, expression);
+    let result = evaluate_text(evaluator, source, "condition of a step").await?;
+    Ok(result.and_then(|mut result| {
+        let value = result.as_object_mut().map(wrap::value).unwrap_or_default();
+        value
+            .as_bool()
+            .ok_or_else(|| "the condition is neither true nor false".to_owned())
+    }))
+}
+
+/// Evaluates a text; the inner error is that of the text.
+pub(super) async fn evaluate_text<V: Evaluate>(
+    evaluator: &V,
+    source: String,
+    subject: &str,
+) -> Result<Result<Value, String>, Error<V::Error>> {
+    match evaluate(evaluator, source).await {
+        Ok(result) => Ok(Ok(result)),
+        Err(Cause::Stopped(limit)) => Err(Error::Stopped {
+            subject: sanitize(subject),
+            limit,
+        }),
+        Err(Cause::Evaluator(error)) => Err(Error::Evaluator(error)),
+        Err(cause) => Ok(Err(sanitize(&clean_error(&cause.to_string())))),
+    }
+}

@@ -1,0 +1,31 @@
+//! Evaluates the templates of workflow steps: CUE that calls functions of the packages `vela/*`.
+//!
+//! ```text
+//!  template ─► scan: imports, paths of fields that may be calls
+//!                │
+//!                └─► wrap: packages, template, parameter, context, answers so far ─► evaluator ─► first pending call
+//!                      ▲                                                                              │
+//!                      └── answer of builtin (pure) or of Functions ◄─────────────────────────────────┘
+//! ```
+//!
+//! The loop ends without a pending call, or when one waits, suspends or fails. As at KubeVela, a run begins with the first
+//! call again, and errors of fields that no call needs are ignored: the template is a `let`, which CUE doesn't validate.
+//!
+//! Templates are written by tenants, so everything here has limits ([`types`]).
+
+mod builtin;
+pub mod expression;
+mod fields;
+mod packages;
+mod run;
+mod scan;
+pub mod support;
+#[cfg(test)]
+mod tests;
+pub mod types;
+mod wrap;
+
+pub use builtin::patch_object;
+pub use expression::condition;
+pub use run::run;
+pub use types::{Answer, Call, Error, FailureReason, Functions, StepEnd, StepTemplate};

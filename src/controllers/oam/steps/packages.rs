@@ -1,0 +1,70 @@
+//! The packages `vela/*` as CUE: each function is a definition with its provider, its name and its parameters.
+//!
+//! Parameters have no defaults here: one of the package and one of a template, which differ, would leave no value.
+//!
+//! Functions of `vela/op` take arguments and results as fields of the call itself, all others in `$params` and `$returns`.
+
+use std::collections::BTreeSet;
+
+const PACKAGES: [(&str, &str); 7] = [
+    ("builtin", include_str!("packages/builtin.cue")),
+    ("config", include_str!("packages/config.cue")),
+    ("http", include_str!("packages/http.cue")),
+    ("kube", include_str!("packages/kube.cue")),
+    ("multicluster", include_str!("packages/multicluster.cue")),
+    ("op", include_str!("packages/op.cue")),
+    ("util", include_str!("packages/util.cue")),
+];
+
+/// Declares a package under `alias`. A function that is not there becomes a call that fails when its turn comes, since
+/// templates name functions that most steps don't call.
+#[must_use]
+pub fn declaration(alias: &str, package: &str, functions: &BTreeSet<String>) -> String {
+    let known = PACKAGES.iter().find(|(name, _)| *name == package);
+    let text = known.map_or("", |(_, text)| text);
+    let mut declaration = format!("{alias}: {{\n{text}");
+    for function in functions.iter().filter(|function| !declares(text, function)) {
+        declaration.push_str(&format!(
+            "{function}: {{#provider: \"{package}\", #do: \"{function}\", $params?: _, $returns?: _, ...}}\n"
+        ));
+    }
+    declaration.push_str("}\n");
+    declaration
+}
+
+/// Returns true if a package uses `velaJSON`, the name of `encoding/json`.
+#[must_use]
+pub fn encodes_json(package: &str) -> bool {
+    package == "op"
+}
+
+fn declares(text: &str, function: &str) -> bool {
+    let is_declaration = |line: &str| line.strip_prefix(function).is_some_and(|rest| rest.starts_with(':'));
+    text.lines().any(is_declaration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_that_are_not_there_become_calls_that_name_them() {
+        let functions = BTreeSet::from(["#Read".to_owned(), "#Rea".to_owned()]);
+        let declaration = declaration("k", "kube", &functions);
+        assert!(declaration.starts_with("k: {\n#Apply: {"), "{declaration}");
+        assert!(
+            declaration.contains(r##"#Rea: {#provider: "kube", #do: "#Rea","##),
+            "{declaration}"
+        );
+        assert_eq!(declaration.matches("#Read: {").count(), 1);
+    }
+
+    #[test]
+    fn packages_are_ascii_without_text_that_ends_them() {
+        for (name, text) in PACKAGES {
+            assert_eq!(text.contains("velaJSON."), encodes_json(name), "{name}");
+            assert!(text.is_ascii() && text.ends_with("}\n"), "{name}");
+            assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The loop of evaluations and calls.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::builtin::{self, State};
+use super::expression::evaluate_text;
+use super::scan::{ScanError, Template};
+use super::support::{is_supported, of_op, unsupported_type};
+use super::types::{
+    Answer, Call, Error, FailureReason, Functions, MAX_CALLS, MAX_OUTPUT_BYTES, MAX_OUTPUTS, MAX_RUN_BYTES,
+    MAX_VALUE_BYTES, StepEnd, StepTemplate,
+};
+use super::wrap::{self, Position, Step, declaration};
+use crate::controllers::oam::render::evaluate::Evaluate;
+use crate::controllers::oam::render::patch::{clean_fields, without_markers};
+use crate::controllers::oam::workflow::VALUES_TOO_LARGE;
+use crate::text::sanitize;
+
+/// The provider of all functions of `vela/op`, whose arguments and results are fields of the call.
+const OP: &str = "op";
+
+/// The fields of a request.
+const REQUEST: [&str; 4] = ["method", "url", "request", "tls_config"];
+
+/// Runs the template of a step: does its calls until there is none, or one waits, suspends or fails.
+///
+/// # Errors
+///
+/// The evaluator is missing or failed, or was stopped at a limit.
+pub async fn run<V: Evaluate, F: Functions>(
+    evaluator: &V,
+    functions: &mut F,
+    step: &StepTemplate<'_>,
+) -> Result<StepEnd, Error<V::Error>> {
+    if let Some(message) = unsupported_type(step.type_name) {
+        return Ok(failed(FailureReason::Rendering, &message));
+    }
+    let template = match Template::scan(step.source) {
+        Ok(template) => template,
+        Err(error @ ScanError::Syntax(_)) => return Ok(failed(FailureReason::Execute, &error.to_string())),
+        Err(error) => return Ok(failed(FailureReason::Rendering, &error.to_string())),
+    };
+    let parameter = step.properties.filter(|properties| !properties.is_null());
+    let parameter = parameter.map_or_else(|| "{}".to_owned(), Value::to_string);
+    let mut run = Run {
+        evaluator,
+        subject: format!("template of WorkflowStepDefinition {}", step.type_name),
+        step: Step {
+            template: &template,
+            parameter: &parameter,
+            context: step.context,
+            done: BTreeSet::new(),
+            answers: String::new(),
+        },
+        state: State {
+            message: String::new(),
+            resumptions: step.resumptions,
+        },
+        calls: 0,
+        bytes: 0,
+    };
+    loop {
+        match run.pending().await? {
+            Ok(Some(pending)) => {
+                if let Some(end) = run.call(functions, pending).await? {
+                    return Ok(end);
+                }
+            }
+            Ok(None) => break,
+            Err(message) => return Ok(failed(FailureReason::Execute, &message)),
+        }
+    }
+    let mut outputs = Vec::new();
+    for (index, output) in step.outputs.iter().enumerate() {
+        outputs.push(match index < MAX_OUTPUTS {
+            true => run.output(&output.value_from).await?,
+            false => Err(format!("the step has more than {MAX_OUTPUTS} outputs")),
+        });
+    }
+    Ok(StepEnd::Succeeded {
+        outputs,
+        message: sanitize(&run.state.message),
+    })
+}
+
+/// The first call that is not done.
+struct Pending {
+    position: Position,
+    is_op: bool,
+    call: Call,
+    /// Returns true if the arguments are concrete.
+    is_ready: bool,
+}
+
+struct Run<'a, V> {
+    evaluator: &'a V,
+    subject: String,
+    step: Step<'a>,
+    state: State,
+    calls: usize,
+    /// Size of all parameters, answers and outputs.
+    bytes: usize,
+}
+
+impl<V: Evaluate> Run<'_, V> {
+    async fn evaluate(&self, source: String) -> Result<Result<Map<String, Value>, String>, Error<V::Error>> {
+        let result = evaluate_text(self.evaluator, source, &self.subject).await?;
+        Ok(result.map(|result| match result {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }))
+    }
+
+    async fn pending(&self) -> Result<Result<Option<Pending>, String>, Error<V::Error>> {
+        let result = self.evaluate(self.step.pending()).await?;
+        if let Ok(result) = &result
+            && let Some(fault) = self.fault(result).await?
+        {
+            return Ok(Err(fault));
+        }
+        Ok(result.and_then(|mut result| match result.remove("call") {
+            Some(call) => self
+                .read(call)
+                .map(Some)
+                .ok_or_else(|| "the template has an invalid call".to_owned()),
+            None => Ok(None),
+        }))
+    }
+
+    /// Returns why the template can't be evaluated. A wrong parameter could change the conditions of calls silently, and
+    /// behind an unknown condition no call is found.
+    async fn fault(&self, result: &Map<String, Value>) -> Result<Option<String>, Error<V::Error>> {
+        let faults = result.get("faults").and_then(Value::as_array);
+        let Some(input) = faults.and_then(|faults| faults.first()?.as_str()) else {
+            return Ok(None);
+        };
+        let cause = self.evaluate(self.step.input(input)).await?.err();
+        Ok(Some(cause.unwrap_or_else(|| format!("{input} can't be read"))))
+    }
+
+    /// Reads what the evaluator exports of a call.
+    fn read(&self, mut call: Value) -> Option<Pending> {
+        let text = |field: &str| call.get(field).and_then(Value::as_str).map(str::to_owned);
+        let (key, provider, function) = (text("key")?, text("provider")?, text("function")?);
+        let index = usize::try_from(call.get("index")?.as_u64()?).ok()?;
+        let is_op = provider == OP;
+        let (provider, function) = match is_op {
+            true => {
+                let (provider, function) = of_op(&function);
+                (provider.to_owned(), function.to_owned())
+            }
+            false => (provider, function),
+        };
+        let params = call.get_mut("params").map(Value::take);
+        let field = *self.step.template.last.get(index)?;
+        Some(Pending {
+            is_op,
+            is_ready: params.is_some(),
+            call: Call {
+                path: self.step.template.fields.get(field)?.path(&key),
+                params: params
+                    .map(|params| arguments(params, is_op, &provider, &function))
+                    .unwrap_or_default(),
+                provider,
+                function,
+            },
+            position: Position { field, key },
+        })
+    }
+
+    /// Does a call. Returns the end of the step, unless the call returns.
+    async fn call<F: Functions>(
+        &mut self,
+        functions: &mut F,
+        pending: Pending,
+    ) -> Result<Option<StepEnd>, Error<V::Error>> {
+        let call = &pending.call;
+        let is_builtin = builtin::is_builtin(&call.provider, &call.function);
+        if !is_builtin && !is_supported(&call.provider, &call.function) {
+            let name = format!("{}.{}", call.provider, call.function);
+            let message = format!("{name} is not supported yet by this controller");
+            return Ok(Some(failed(FailureReason::Rendering, &message)));
+        }
+        if !pending.is_ready {
+            return self.blocked(&pending).await.map(Some);
+        }
+        if let Err(message) = self.count_call(call) {
+            return Ok(Some(failed(FailureReason::Rendering, &message)));
+        }
+        let answer = match is_builtin {
+            true => builtin::answer(call, &mut self.state),
+            false => functions.call(call).await,
+        };
+        Ok(self.take(pending, answer))
+    }
+
+    /// Takes the answer of a call.
+    fn take(&mut self, pending: Pending, answer: Answer) -> Option<StepEnd> {
+        let path = pending.call.path.clone();
+        match answer {
+            Answer::Returned(value) => match self.count(&format!("answer of {path}"), &value) {
+                Ok(()) => {
+                    self.add(pending, value);
+                    None
+                }
+                Err(message) => Some(failed(FailureReason::Rendering, &message)),
+            },
+            Answer::Waiting(message) => Some(StepEnd::Waiting {
+                message: sanitize(if message.is_empty() {
+                    &self.state.message
+                } else {
+                    &message
+                }),
+            }),
+            Answer::Suspended { message, duration } => Some(StepEnd::Suspended {
+                message: sanitize(&message),
+                duration,
+            }),
+            Answer::Failed {
+                reason: FailureReason::Action,
+                message,
+            } => Some(failed(FailureReason::Action, &message)),
+            Answer::Failed { reason, message } => Some(failed(reason, &format!("{path}: {message}"))),
+        }
+    }
+
+    fn add(&mut self, pending: Pending, value: Value) {
+        let value = returned(&pending, value);
+        if let (Some(value), Some(field)) = (value, self.step.template.fields.get(pending.position.field)) {
+            let answer = declaration(field, &pending.position.key, &value);
+            self.step.answers.push_str(&answer);
+        }
+        self.step.done.insert(pending.position);
+    }
+
+    /// Returns the end of a step whose first call can't be done, as its arguments are not concrete. No later call is done
+    /// instead. A wait for a field that an object doesn't have yet goes on waiting.
+    async fn blocked(&self, pending: &Pending) -> Result<StepEnd, Error<V::Error>> {
+        let source = self.step.arguments(&pending.position, pending.is_op);
+        let cause = self.evaluate(source).await?.err();
+        let path = &pending.call.path;
+        let cause = match cause {
+            Some(cause) if cause.starts_with('$') => format!("{path}.{cause}"),
+            Some(cause) => cause,
+            None => format!("arguments of {path} are not concrete"),
+        };
+        Ok(match (pending.call.provider.as_str(), pending.call.function.as_str()) {
+            ("builtin", "wait") => StepEnd::Waiting {
+                message: sanitize(&cause),
+            },
+            _ => failed(FailureReason::Execute, &cause),
+        })
+    }
+
+    /// Evaluates the expression of an output.
+    async fn output(&mut self, expression: &str) -> Result<Result<Value, String>, Error<V::Error>> {
+        if expression.trim().is_empty() {
+            return Ok(Err("valueFrom is empty".to_owned()));
+        }
+        let source = match self.step.expression(expression) {
+            Ok(source) => source,
+            Err(error) => return Ok(Err(sanitize(&error.to_string()))),
+        };
+        let result = self.evaluate(source).await?;
+        Ok(match result {
+            Ok(mut result) => self.take_output(without_markers(&wrap::value(&mut result))),
+            // In KubeVela's words.
+            Err(cause) if cause.contains("undefined field") => Err(sanitize(&format!(
+                "failed to lookup value: var(path={expression}) not exist"
+            ))),
+            Err(cause) => Err(cause),
+        })
+    }
+
+    /// Counts the size of an output: a step may have many of the largest values of the evaluator.
+    fn take_output(&mut self, value: Value) -> Result<Value, String> {
+        let bytes = value.to_string().len();
+        let sum = self.bytes.saturating_add(bytes);
+        if bytes > MAX_OUTPUT_BYTES || sum > MAX_RUN_BYTES {
+            return Err(VALUES_TOO_LARGE.to_owned());
+        }
+        self.bytes = sum;
+        Ok(value)
+    }
+
+    fn count_call(&mut self, call: &Call) -> Result<(), String> {
+        self.calls += 1;
+        if self.calls > MAX_CALLS {
+            return Err(format!("the template makes more than {MAX_CALLS} calls"));
+        }
+        self.count(&format!("arguments of {}", call.path), &call.params)
+    }
+
+    /// Counts the size of a value.
+    fn count(&mut self, subject: &str, value: &Value) -> Result<(), String> {
+        let bytes = value.to_string().len();
+        self.bytes = self.bytes.saturating_add(bytes);
+        if bytes > MAX_VALUE_BYTES {
+            return Err(format!("{subject}: more than {} KiB", MAX_VALUE_BYTES >> 10));
+        }
+        if self.bytes > MAX_RUN_BYTES {
+            let limit = MAX_RUN_BYTES >> 20;
+            return Err(format!("arguments and answers of the step: more than {limit} MiB"));
+        }
+        Ok(())
+    }
+}
+
+/// Returns the arguments as the function gets them: with defaults, and without markers but those of a patch.
+fn arguments(mut params: Value, is_op: bool, provider: &str, function: &str) -> Value {
+    let Value::Object(fields) = &mut params else {
+        return params;
+    };
+    let patch = ["patch", "$+patch"].map(|label| Some((label.to_owned(), fields.remove(label)?)));
+    let mut fields = clean_fields(fields);
+    fields.extend(patch.into_iter().flatten());
+    if is_op && provider == "http" {
+        // Messages of chats stand beside the request that they become.
+        fields.retain(|label, _| REQUEST.contains(&label.as_str()));
+    }
+    let default = match (provider, function) {
+        ("kube", _) => Some(("cluster", json!(""))),
+        ("http", _) => Some(("method", json!("GET"))),
+        ("util", "log") => Some(("level", json!(3))),
+        ("multicluster", "deploy") => Some(("inlinePolicies", json!([]))),
+        _ => None,
+    };
+    if let Some((label, value)) = default {
+        fields.entry(label).or_insert(value);
+    }
+    fields.into()
+}
+
+/// Returns the fields that an answer adds to its call.
+fn returned(pending: &Pending, mut value: Value) -> Option<Value> {
+    let fields = value.as_object_mut()?;
+    let (provider, function) = (pending.call.provider.as_str(), pending.call.function.as_str());
+    if (provider, function) == ("kube", "list") {
+        // `values` is the name in `$returns`, `list` that of `vela/op`.
+        if let Some(list) = fields.get("values").cloned() {
+            fields.insert("list".to_owned(), list);
+        }
+    }
+    Some(match (pending.is_op, provider) {
+        (true, "http") => json!({ "response": value }),
+        (true, _) => value,
+        (false, _) => json!({ "$returns": value }),
+    })
+}
+
+fn failed(reason: FailureReason, message: &str) -> StepEnd {
+    StepEnd::Failed {
+        reason,
+        message: sanitize(message),
+    }
+}

@@ -1,0 +1,288 @@
+//! Reads a template: its imports, and the fields that may be calls.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::fields::{Condition, Field, Found, PathTooLong, find};
+use super::types::{MAX_CONDITION_BYTES, MAX_FIELDS, MAX_IMPORTS, MAX_LABELS, MAX_PATH_BYTES};
+use crate::controllers::oam::render::source::tokens::{Kind, Token, tokenize};
+use crate::controllers::oam::render::source::{Role, SyntaxError, scan};
+
+/// The prefix of the packages that this module declares.
+const VELA: &str = "vela/";
+
+/// A template of a step, ready to be wrapped.
+#[derive(Debug)]
+pub struct Template {
+    pub imports: Vec<Import>,
+    /// The template without imports; markers of patches are data, and conditions that are not known yet are false.
+    pub body: String,
+    /// The fields that may be calls, in the order in which KubeVela would do them: inner ones first.
+    pub fields: Vec<Field>,
+    /// For each field, the index where it is declared last.
+    pub last: Vec<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Import {
+    pub name: String,
+    pub path: String,
+    /// The functions that the template selects, `None` if it doesn't name the package.
+    pub functions: Option<BTreeSet<String>>,
+}
+
+impl Import {
+    /// Returns the name of a package `vela/*`.
+    #[must_use]
+    pub fn vela_package(&self) -> Option<&str> {
+        self.path.strip_prefix(VELA)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScanError {
+    #[error("invalid template: {0}")]
+    Syntax(#[from] SyntaxError),
+    #[error("the template has more than {MAX_FIELDS} fields that may be calls")]
+    TooManyFields,
+    #[error("a field that may be a call has a path of more than {MAX_LABELS} labels or {MAX_PATH_BYTES} bytes")]
+    PathTooLong,
+    #[error("conditions of the template, with all that they contain, are larger than {MAX_CONDITION_BYTES} bytes")]
+    LargeConditions,
+    #[error("the template has more than {MAX_IMPORTS} imports")]
+    TooManyImports,
+    #[error("{0} is not supported by this controller: it has more than one computed label")]
+    ComputedLabels(String),
+}
+
+impl Template {
+    /// Scans a template.
+    ///
+    /// # Errors
+    ///
+    /// Literals and brackets that don't match, templates beyond the limits, and calls under two computed labels.
+    pub fn scan(source: &str) -> Result<Self, ScanError> {
+        // In a trait, markers of patches may be anywhere.
+        let scanned = scan(source, Role::Trait, false)?;
+        let tokens = tokenize(&scanned.body)?.tokens;
+        let found = find(&scanned.body, &tokens).map_err(|PathTooLong| ScanError::PathTooLong)?;
+        let Found { fields, conditions } = found;
+        if guard_bytes(&tokens, &conditions) > MAX_CONDITION_BYTES {
+            return Err(ScanError::LargeConditions);
+        }
+        if fields.len() > MAX_FIELDS {
+            return Err(ScanError::TooManyFields);
+        }
+        if let Some(field) = fields.iter().find(|field| field.computed_labels() > 1) {
+            return Err(ScanError::ComputedLabels(field.path("(…)")));
+        }
+        let mut imports = imports(&scanned.imports)?;
+        if imports.len() > MAX_IMPORTS {
+            return Err(ScanError::TooManyImports);
+        }
+        for import in &mut imports {
+            import.functions = selected(&scanned.body, &tokens, &import.name);
+        }
+        Ok(Self {
+            imports,
+            last: last(&fields),
+            body: with_guards(&scanned.body, &tokens, &conditions),
+            fields,
+        })
+    }
+}
+
+/// Returns the size of what guards repeat: a loop over a struct with loops repeats those, too.
+fn guard_bytes(tokens: &[Token], conditions: &[Condition]) -> usize {
+    let bytes = |condition: &Condition| {
+        let last = tokens.get(condition.end.checked_sub(1)?)?;
+        last.end.checked_sub(tokens.get(condition.start)?.start)
+    };
+    conditions.iter().filter_map(bytes).sum()
+}
+
+/// Puts a guard in front of each condition. CUE selects no field of a struct with a condition that is not known, such as
+/// `if read.$returns.value.ready == true` before the call `read` is done, so that no call would be found in it.
+fn with_guards(body: &str, tokens: &[Token], conditions: &[Condition]) -> String {
+    let mut text = String::with_capacity(body.len());
+    let mut copied = 0;
+    let mut conditions = conditions.to_vec();
+    conditions.sort_by_key(|condition| condition.clause);
+    for condition in conditions {
+        let last = condition.end.checked_sub(1).and_then(|last| tokens.get(last));
+        let (Some(clause), Some(first), Some(last)) = (tokens.get(condition.clause), tokens.get(condition.start), last)
+        else {
+            continue;
+        };
+        if let (Some(before), Some(known)) = (body.get(copied..clause.start), body.get(first.start..last.end)) {
+            text.push_str(before);
+            text.push_str(&format!("if ({known}) != _|_ "));
+            copied = clause.start;
+        }
+    }
+    text.push_str(body.get(copied..).unwrap_or_default());
+    text
+}
+
+fn last(fields: &[Field]) -> Vec<usize> {
+    // A later index replaces an earlier one.
+    let last: HashMap<&Field, usize> = fields.iter().zip(0..).collect();
+    fields.iter().filter_map(|field| last.get(field).copied()).collect()
+}
+
+/// Returns the functions that a text selects from a package, `None` if it doesn't name it.
+#[must_use]
+pub fn selected(text: &str, tokens: &[Token], package: &str) -> Option<BTreeSet<String>> {
+    let word = |index: usize| tokens.get(index).map_or("", |token| &text[token.start..token.end]);
+    let mut selected = None;
+    for index in 0..tokens.len() {
+        let is_selected = index.checked_sub(1).is_some_and(|before| word(before) == ".");
+        if word(index) == package && word(index + 1) == "." && !is_selected {
+            selected
+                .get_or_insert_with(BTreeSet::new)
+                .insert(word(index + 2).to_owned());
+        }
+    }
+    if let Some(names) = &mut selected {
+        names.retain(|name| name.starts_with('#') && name.len() > 1);
+    }
+    selected
+}
+
+/// Reads import declarations.
+fn imports(source: &str) -> Result<Vec<Import>, SyntaxError> {
+    let tokens = tokenize(source)?.tokens;
+    let text = |token: &Token| &source[token.start..token.end];
+    let mut imports = Vec::new();
+    let mut alias = None;
+    for token in &tokens {
+        match token.kind {
+            Kind::Word if text(token) != "import" => alias = Some(text(token)),
+            Kind::Text => {
+                let path = text(token).trim_matches('"');
+                let (path, name) = path.split_once(':').unwrap_or((path, path));
+                let last = name.rsplit('/').next().unwrap_or_default();
+                imports.push(Import {
+                    name: alias.take().unwrap_or(last).to_owned(),
+                    path: path.to_owned(),
+                    functions: None,
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(imports)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(template: &str) -> Vec<String> {
+        let template = Template::scan(template).unwrap();
+        template.fields.iter().map(|field| field.path("(…)")).collect()
+    }
+
+    #[test]
+    fn one_computed_label_is_followed_and_two_are_refused_by_name() {
+        let one = "apply: {for p in places {\"\\(p)\": do: kube.#Apply}}";
+        assert_eq!(fields(one), ["apply.(…).do", "apply", ""]);
+        let two = "apply: {for p in places {(p): \"\\(p)-x\": kube.#Apply}}";
+        let error = Template::scan(two).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "apply.(…).(…) is not supported by this controller: it has more than one computed label"
+        );
+    }
+
+    #[test]
+    fn a_field_that_is_declared_several_times_is_last_where_it_is_declared_last() {
+        let template = Template::scan("if x {a: #A}\nb: #A\nif !x {a: #A}").unwrap();
+        assert_eq!(template.fields.len(), 4);
+        assert_eq!(template.last, [2, 1, 2, 3]);
+    }
+
+    #[test]
+    fn conditions_beside_fields_are_guarded_and_those_of_values_are_not() {
+        let template = r#"
+if read.x == 1 {a: kube.#Read}
+load: {
+	for k, v in read.items if v > 1 {"\(k)": {if v.y {z: 1}}}
+}
+call: kube.#Apply & {$params: {if read.x {value: 1}}}
+list: [if read.x {1}]
+plain: {let if_a = read.b, c: if_a}
+if parameter.ask == true && context.name != "a" {ask: kube.#Read}
+group: op.#Steps & {if read.x {b: kube.#Read}}
+"#;
+        let expected = r#"
+if (read.x == 1) != _|_ if read.x == 1 {a: kube.#Read}
+load: {
+	if (read.items) != _|_ for k, v in read.items if (v > 1) != _|_ if v > 1 {"\(k)": {if (v.y) != _|_ if v.y {z: 1}}}
+}
+call: kube.#Apply & {$params: {if read.x {value: 1}}}
+list: [if read.x {1}]
+plain: {let if_a = read.b, c: if_a}
+if parameter.ask == true && context.name != "a" {ask: kube.#Read}
+group: op.#Steps & {if (read.x) != _|_ if read.x {b: kube.#Read}}
+"#;
+        assert_eq!(Template::scan(template).unwrap().body, expected);
+    }
+
+    #[test]
+    fn imports_have_names() {
+        let template =
+            "import \"vela/kube\"\nimport (\n\t\"encoding/json\"\n\tb64 \"encoding/base64\"\n\t\"x.y/z:w\"\n)\n";
+        let imports = Template::scan(template).unwrap().imports;
+        let names: Vec<_> = imports
+            .iter()
+            .map(|import| (import.name.as_str(), import.vela_package()))
+            .collect();
+        assert_eq!(
+            names,
+            [("kube", Some("kube")), ("json", None), ("b64", None), ("w", None)]
+        );
+    }
+
+    #[test]
+    fn selected_functions_are_those_of_the_package_and_no_others() {
+        let text = "a: kube.#Read & {b: x.kube.#No, c: \"\\(kube.#In)\"}\n// kube.#Comment";
+        let tokens = tokenize(text).unwrap().tokens;
+        let selected_of = |package| selected(text, &tokens, package);
+        let functions = BTreeSet::from(["#In".to_owned(), "#Read".to_owned()]);
+        assert_eq!(selected_of("kube"), Some(functions));
+        assert_eq!(selected_of("strings"), None);
+    }
+
+    #[test]
+    fn broken_and_huge_templates_are_errors() {
+        assert!(matches!(Template::scan("a: {").unwrap_err(), ScanError::Syntax(_)));
+        let many: String = (0..=MAX_FIELDS).map(|index| format!("f{index}: #A\n")).collect();
+        assert_eq!(Template::scan(&many).unwrap_err(), ScanError::TooManyFields);
+        let deep = "a: ".repeat(200_000) + "#A";
+        assert_eq!(Template::scan(&deep).unwrap_err(), ScanError::PathTooLong);
+        let nested = "for x in {".repeat(150) + &"a: b\n".repeat(1_000) + &"} {}".repeat(150);
+        assert_eq!(Template::scan(&nested).unwrap_err(), ScanError::LargeConditions);
+        let imports = |count: usize| "import \"strings\"\n".repeat(count);
+        assert!(Template::scan(&imports(MAX_IMPORTS)).is_ok());
+        assert_eq!(
+            Template::scan(&imports(MAX_IMPORTS + 1)).unwrap_err(),
+            ScanError::TooManyImports
+        );
+        for hostile in [
+            "a:",
+            ":",
+            "for k, in",
+            "a: b: c:",
+            "if",
+            "let x",
+            "a: {}}",
+            "\"\\(a",
+            "(",
+            "[x]: ",
+            "=",
+            "a=:",
+        ] {
+            let _ = Template::scan(hostile);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Dependencies and inputs that a step waits for, and conditions under which it is skipped.
+
+use serde_json::{Map, Value, json};
+
+use super::phase::{StepPhase, StepReason};
+use super::turn::Turn;
+use crate::api::oam::StepStatus;
+
+const ALWAYS: &str = "always";
+/// Name of the statuses in a condition.
+const STATUS: &str = "status";
+
+/// The decision about a step that can run.
+pub(super) enum Verdict {
+    Run,
+    Skip,
+    /// The caller evaluates its condition.
+    Ask,
+}
+
+impl<'a> Turn<'a> {
+    /// Returns the values of a step's inputs, with the paths of their parameters.
+    #[must_use]
+    pub fn inputs(&self, step: usize) -> Vec<(&'a str, Value)> {
+        let inputs = self.step(step).map(|step| step.inputs.as_slice()).unwrap_or_default();
+        let value = |from| self.value(from).cloned().unwrap_or_default();
+        inputs
+            .iter()
+            .map(|input| (input.parameter_key.as_str(), value(&input.from)))
+            .collect()
+    }
+
+    /// Returns the values that the condition of a step can name.
+    #[must_use]
+    pub fn condition_scope(&self, step: usize) -> Map<String, Value> {
+        let mut scope = self.context.as_object().cloned().unwrap_or_default();
+        let step = self.step(step);
+        let known = |(name, index): (&&str, &usize)| {
+            let status = self.statuses.get(*index).filter(|status| !status.phase.is_empty())?;
+            Some(((*name).to_owned(), condition_status(status)))
+        };
+        let names = &self.plan.names;
+        // The cost of conditions would grow with the square of the number of steps otherwise.
+        let statuses = match named_statuses(step.map_or("", |step| &step.condition)) {
+            Some(named) => {
+                let named = named.into_iter().filter_map(|name| names.get_key_value(name));
+                named.filter_map(known).collect()
+            }
+            None => names.iter().filter_map(known).collect(),
+        };
+        scope.insert(STATUS.to_owned(), Value::Object(statuses));
+        let Some(step) = step else {
+            return scope;
+        };
+        let inputs = step.inputs.iter();
+        let inputs = inputs.filter_map(|input| Some((input.from.clone(), self.value(&input.from)?.clone())));
+        scope.insert("inputs".to_owned(), Value::Object(inputs.collect()));
+        let properties = step.properties.clone().unwrap_or_else(|| json!({}));
+        scope.insert("parameter".to_owned(), properties);
+        scope
+    }
+
+    /// Returns the cause if the step can't run yet.
+    pub(super) fn pending_on(&mut self, step: usize) -> Option<String> {
+        let planned = self.plan.get(step)?;
+        let names = planned.step.depends_on.iter();
+        let dependencies = names.zip(&planned.dependencies);
+        let mut fulfilled = self.fulfilled.get(step).copied().unwrap_or_default();
+        let mut cause = None;
+        for (name, dependency) in dependencies.skip(fulfilled) {
+            // A terminated workflow ends, whatever its steps wait for.
+            if !dependency.map_or(self.status.terminated, |dependency| self.is_finished(dependency)) {
+                cause = Some(format!("Pending on DependsOn: {name}"));
+                break;
+            }
+            fulfilled += 1;
+        }
+        if cause.is_none() {
+            let inputs = planned.step.inputs.iter();
+            for input in inputs.skip(fulfilled - planned.dependencies.len()) {
+                if self.value(&input.from).is_none() && !self.never_comes(&input.from) {
+                    cause = Some(format!("Pending on Input: {}", input.from));
+                    break;
+                }
+                fulfilled += 1;
+            }
+        }
+        if let Some(slot) = self.fulfilled.get_mut(step) {
+            *slot = fulfilled;
+        }
+        cause
+    }
+
+    /// Returns true if no step provides the value at a path any more: a user has terminated those that could.
+    fn never_comes(&self, path: &str) -> bool {
+        let mut providers = self.plan.providers(path).iter();
+        self.status.terminated && providers.all(|provider| self.is_finished(*provider))
+    }
+
+    /// Returns true if a step can run only because an input never comes. The end of its group lets it run too.
+    fn lacks_input(&self, step: usize) -> bool {
+        let mut inputs = self.step(step).into_iter().flat_map(|step| &step.inputs);
+        self.group_end(step).is_none() && inputs.any(|input| self.value(&input.from).is_none())
+    }
+
+    pub(super) fn value(&self, path: &str) -> Option<&Value> {
+        let context = || path.split('.').try_fold(self.context, |value, field| value.get(field));
+        self.store.get(path).or_else(context)
+    }
+
+    pub(super) fn verdict(&mut self, step: usize) -> Verdict {
+        let condition = self.step(step).map_or("", |step| step.condition.as_str());
+        match condition {
+            _ if self.settings.suspend_on_failure => Verdict::Run,
+            ALWAYS => Verdict::Run,
+            "" if self.lacks_input(step) || self.follows_failure(step) => Verdict::Skip,
+            "" => Verdict::Run,
+            _ => Verdict::Ask,
+        }
+    }
+
+    /// Returns true if the caller evaluates the condition of a step, or of a sub-step.
+    pub(super) fn is_conditional(&self, step: usize) -> bool {
+        let asks = |step: usize| {
+            self.step(step)
+                .is_some_and(|step| !matches!(step.condition.as_str(), "" | ALWAYS))
+        };
+        let members = self.plan.get(step).map(|planned| planned.members.as_slice());
+        let mut steps = std::iter::once(step).chain(members.unwrap_or_default().iter().copied());
+        !self.settings.suspend_on_failure && steps.any(asks)
+    }
+
+    /// Returns true if a step that this one depends on, directly or through others, did not succeed. Without dependencies, it
+    /// depends on those before it in the mode StepByStep; these may be skipped.
+    fn follows_failure(&mut self, step: usize) -> bool {
+        let has_dependencies = |step| self.plan.get(step).is_some_and(|step| !step.dependencies.is_empty());
+        if !has_dependencies(step) {
+            let (members, is_dag) = self.plan.level(step);
+            let mut before = members.iter().take_while(|member| **member < step);
+            return !is_dag
+                && before.any(|member| !self.has_phase(*member, &[StepPhase::Succeeded, StepPhase::Skipped]));
+        }
+        let mut seen = vec![false; self.plan.len()];
+        let mut remaining = vec![step];
+        while let Some(step) = remaining.pop() {
+            for dependency in self.plan.get(step).into_iter().flat_map(|step| &step.dependencies) {
+                let Some(dependency) = dependency.filter(|step| self.has_phase(*step, &[StepPhase::Succeeded])) else {
+                    return true;
+                };
+                let has_succeeded = self
+                    .succeeded
+                    .get(dependency)
+                    .is_none_or(|has_succeeded| *has_succeeded);
+                if !has_succeeded
+                    && let Some(is_seen) = seen.get_mut(dependency)
+                    && !std::mem::replace(is_seen, true)
+                {
+                    remaining.push(dependency);
+                }
+            }
+        }
+        for (has_succeeded, seen) in self.succeeded.iter_mut().zip(seen) {
+            *has_succeeded |= seen;
+        }
+        false
+    }
+
+    fn has_phase(&self, step: usize, phases: &[StepPhase]) -> bool {
+        let status = self.statuses.get(step);
+        status.is_some_and(|status| phases.iter().any(|phase| status.is(*phase)))
+    }
+}
+
+/// Returns the names of the steps whose statuses a condition reads. `None` if it may read any: it names `status` in another
+/// way than `status.name`, `status."name"` or `status["name"]`.
+fn named_statuses(condition: &str) -> Option<Vec<&str>> {
+    let is_identifier = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '#');
+    let quoted = |text: &'_ str| {
+        let end = text.find(['"', '\\', '\n'])?;
+        text.get(end..)?.starts_with('"').then_some(end)
+    };
+    let mut names = Vec::new();
+    for (at, word) in condition.match_indices(STATUS) {
+        let rest = condition.get(at + word.len()..)?;
+        let (name, end) = if let Some(text) = rest.strip_prefix("[\"").or_else(|| rest.strip_prefix(".\"")) {
+            let end = quoted(text)?;
+            (text.get(..end)?, text.get(end + 1..)?)
+        } else {
+            let text = rest.strip_prefix('.')?;
+            let end = text.find(|c| !is_identifier(c)).unwrap_or(text.len());
+            text.split_at_checked(end)?
+        };
+        if rest.starts_with('[') && !end.starts_with(']') {
+            return None;
+        }
+        names.push(name);
+    }
+    Some(names)
+}
+
+/// Returns the status of a step as KubeVela's conditions name it.
+fn condition_status(status: &StepStatus) -> Value {
+    let mut value = serde_json::to_value(status).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("subSteps");
+        let flags = [
+            ("failed", status.is(StepPhase::Failed)),
+            ("succeeded", status.is(StepPhase::Succeeded)),
+            ("skipped", status.is(StepPhase::Skipped)),
+            ("timeout", status.has_reason(StepReason::Timeout)),
+            ("failedAfterRetries", status.has_reason(StepReason::FailedAfterRetries)),
+            ("terminate", status.has_reason(StepReason::Terminate)),
+        ];
+        fields.extend(flags.map(|(name, is_set)| (name.to_owned(), is_set.into())));
+    }
+    value
+}
