@@ -35,7 +35,7 @@ mod support;
 use rig::baseline;
 
 /// In the order of the table.
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 11] = [
     "index",
     "size",
     "many",
@@ -45,6 +45,7 @@ const PARTS: [&str; 10] = [
     "registry",
     "apps",
     "oam",
+    "workflows",
     "isolation",
 ];
 const RECORD: &str = "--record";
@@ -76,6 +77,7 @@ fn main() {
                 "import" => first_import::run().await,
                 "registry" => registry::run().await,
                 "oam" => oam::run().await,
+                "workflows" => oam::workflows::run().await,
                 "isolation" => isolation::run().await,
                 _ => apps::run().await,
             }

@@ -2,6 +2,8 @@
 
 mod fleet;
 mod render;
+mod rollout;
+pub mod workflows;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
