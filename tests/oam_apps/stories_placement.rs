@@ -1,10 +1,16 @@
 //! Components placed by topology, override and replication.
 
+use std::sync::Arc;
+
+use axum::http::Method;
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::apps::{config, objects};
 use super::site::Site;
 use super::{APPLICATION, CONFIG_MAP, DEPLOYMENT};
+use crate::support::eventually::SOON;
+use crate::support::fault_proxy::{ApiFault, AtOnce};
 
 /// A policy by name, type and properties.
 type Policy<'a> = (&'a str, &'a str, Value);
@@ -239,4 +245,32 @@ async fn a_step_names_what_is_wrong_with_its_policies() {
         .await;
     site.until_said("remote", "not supported by this controller: cluster prod in policy t")
         .await;
+}
+
+#[rstest]
+#[case::one(1, 1..=1)]
+#[case::two(2, 1..=2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_applies_as_many_components_at_the_same_time_as_it_says(
+    #[case] parallelism: usize,
+    #[case] expected: std::ops::RangeInclusive<usize>,
+) {
+    let (site, other) = (Site::new().await, Site::new().await);
+    let (proxy, kubeconfig) = site.proxy().await;
+    let writes = Arc::new(AtOnce::default());
+    let objects = format!("/namespaces/{}/configmaps", other.namespace);
+    proxy.inject(usize::MAX, ApiFault::Counted(Arc::clone(&writes)), move |request| {
+        request.method == Method::POST && request.path.ends_with(&objects) && !request.query.contains_key("dryRun")
+    });
+    let portolan = site.start(&kubeconfig, &[]);
+    portolan.ready(SOON).await;
+    let components: Vec<Value> = (0..12)
+        .map(|index| config(&format!("settings-{index}"), "one"))
+        .collect();
+    let there = ("there", "topology", json!({ "namespace": other.namespace }));
+    let mut step = deploy("release", &["there"]);
+    step["properties"]["parallelism"] = parallelism.into();
+    site.declare("shop", placed(&components, &[there], &[step])).await;
+    site.until_running("shop").await;
+    assert!(expected.contains(&writes.most()), "{} at the same time", writes.most());
 }

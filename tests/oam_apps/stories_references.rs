@@ -1,6 +1,10 @@
 //! Components that deploy copies of existing objects.
 
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 use super::accounts::{self, ALL, allow, forbidden};
 use super::apps::{config, spec};
@@ -190,7 +194,7 @@ async fn a_reference_without_an_object_is_named_and_deployed_once_there_is_one()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn urls_and_too_many_or_large_objects_are_refused_by_name() {
+async fn too_many_or_large_objects_are_refused_by_name() {
     let site = Site::new().await;
     let source = source(&site, &[]).await;
     // Above the number of objects that one list returns.
@@ -225,15 +229,6 @@ async fn urls_and_too_many_or_large_objects_are_refused_by_name() {
     site.until_said(
         "large",
         "the references find more than 1000 objects or 1 MiB; narrow them",
-    )
-    .await;
-
-    let mut urls = copies(&site, &[]);
-    urls["components"][0]["properties"] = json!({ "urls": ["https://example.com/objects.yaml"] });
-    site.declare("urls", urls).await;
-    site.until_said(
-        "urls",
-        "component copies: objects from URLs are not supported yet; remove urls",
     )
     .await;
 }
@@ -284,4 +279,61 @@ async fn other_namespaces_are_closed_if_a_flag_says_so() {
         let after = source.get(CONFIG_MAP, "settings").await.unwrap();
         assert_eq!(version(&after), version(&original));
     }
+}
+
+/// Serves a manifest. Returns its URL.
+async fn manifest_server(content: Arc<Mutex<String>>) -> String {
+    let service = Router::new().fallback(async move || content.lock().unwrap().clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!(
+        "http://{}/objects.yaml?token=confidential",
+        listener.local_addr().unwrap()
+    );
+    tokio::spawn(async move { axum::serve(listener, service).await });
+    url
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_a_url_are_deployed_recorded_and_loaded_again_at_a_restart() {
+    let manifest = |value: &str| {
+        let object = |name: &str| {
+            format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{key: {value}}}\n")
+        };
+        format!("{}---\n{}", object("first"), object("second"))
+    };
+    let site = Site::new().await;
+    let content = Arc::new(Mutex::new(manifest("one")));
+    let url = manifest_server(Arc::clone(&content)).await;
+    let spec = spec(&[json!({ "name": "loaded", "type": "ref-objects", "properties": { "urls": [url] } })]);
+    let portolan = site.portolan(&[]).await;
+    site.declare("shop", spec.clone()).await;
+    let app = site
+        .until_said("shop", "failed to load Kubernetes objects from url http://127.0.0.1")
+        .await;
+    assert!(!app["status"].to_string().contains("confidential"), "{app:#}");
+    drop(portolan);
+
+    let _portolan = site.portolan(&["--allow-private-http", "--allow-loopback"]).await;
+    site.until_running("shop").await;
+    for name in ["first", "second"] {
+        let object = site.get(CONFIG_MAP, name).await.unwrap();
+        assert_eq!(object["data"]["key"], "one");
+        assert_eq!(
+            object["metadata"]["annotations"]["app.oam.dev/resource-url"],
+            Value::Null
+        );
+    }
+    let revision = site.get(REVISION, "shop-v1").await.unwrap();
+    let recorded = revision["spec"]["referredObjects"].as_array().unwrap();
+    let source = |object: &Value| object["metadata"]["annotations"]["app.oam.dev/resource-url"].clone();
+    assert_eq!(
+        recorded.iter().map(source).collect::<Vec<_>>(),
+        [url.as_str(), url.as_str()]
+    );
+
+    *content.lock().unwrap() = manifest("two");
+    annotate(&site, "shop", json!({ "app.oam.dev/restart-workflow": "true" })).await;
+    site.until(CONFIG_MAP, "second", "that of the changed manifest", has("two"))
+        .await;
+    assert_eq!(site.revisions("shop").await, ["shop-v1"]);
 }

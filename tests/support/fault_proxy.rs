@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -63,6 +64,22 @@ pub enum ApiFault {
     Stalled,
     /// The request is forwarded and processed, but the response is lost with the connection.
     ResponseLost,
+    /// None, but the request is counted while it is processed.
+    Counted(Arc<AtOnce>),
+}
+
+/// Counts requests that are processed at the same time.
+#[derive(Debug, Default)]
+pub struct AtOnce {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl AtOnce {
+    /// Returns the most requests that were processed at the same time.
+    pub fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
 }
 
 type Chooser = Box<dyn Fn(&ApiRequest) -> bool + Send>;
@@ -171,6 +188,13 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         Some(ApiFault::WatchTruncated) => torn(),
         Some(ApiFault::Refused) => close_connection(),
         Some(ApiFault::Stalled) => std::future::pending().await,
+        Some(ApiFault::Counted(count)) => {
+            let now = count.now.fetch_add(1, Ordering::SeqCst) + 1;
+            count.most.fetch_max(now, Ordering::SeqCst);
+            let answer = forward(&shared, request).await;
+            count.now.fetch_sub(1, Ordering::SeqCst);
+            answer
+        }
         Some(ApiFault::ResponseLost) => {
             let answer = forward(&shared, request).await;
             // Read to its end, so that the server has processed the request.

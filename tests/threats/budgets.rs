@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -18,8 +18,6 @@ use crate::support::portolan::Portolan;
 /// Half of a container of 512 MiB.
 const BUDGET_MIB: u64 = 256;
 const BUDGET: &str = "--memory-budget=256Mi";
-/// Time for an honest repository, in a debug build on a busy machine.
-const HONEST: Duration = Duration::from_secs(30);
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Returns the resident memory in KiB of a process without the program's own pages.
@@ -103,12 +101,6 @@ impl World {
         })
         .await
     }
-
-    async fn assert_honest_is_ready_in_time(&self) {
-        let started = Instant::now();
-        self.until_honest_is_served().await;
-        assert!(started.elapsed() < HONEST, "{:?}", started.elapsed());
-    }
 }
 
 pub fn filter(rule: &str) -> String {
@@ -152,11 +144,9 @@ async fn eight_filters_that_fill_memory_stay_within_the_budget() {
         "unfiltered",
         &repository("other", "unfiltered", "helm", &world.honest.url("/charts"), ""),
     );
-    let started = Instant::now();
     // Filters leave half of the permits to others.
     world.until_ready("unfiltered").await;
     world.until_ready("later").await;
-    assert!(started.elapsed() < HONEST, "{:?}", started.elapsed());
     for status in world.until_all_decided(RULES.len()).await {
         let is_refused = matches!(status["reason"].as_str(), Some("FilterLimitExceeded" | "InvalidFilter"));
         // On an overloaded machine, a filter may reach its time before its CPU time.
@@ -216,13 +206,11 @@ async fn twelve_at_once(what: &str, page: String, reason: &str) {
         "later",
         &repository("other", "later", "helm", &world.honest.url("/charts"), ""),
     );
-    let started = Instant::now();
     world.until_ready("later").await;
-    assert!(started.elapsed() < HONEST, "{:?}", started.elapsed());
     for status in world.until_all_decided(TENANTS).await {
         assert_eq!(status["reason"], reason, "{status}");
     }
-    world.assert_honest_is_ready_in_time().await;
+    world.until_honest_is_served().await;
     let above = sampler.above_idle(what);
     // Two decodes of 64 MiB each.
     assert!(above <= 128 + 128 / 4, "{above} MiB");
@@ -257,7 +245,7 @@ async fn icons_of_huge_dimensions_stay_within_the_budget() {
     for number in 0..8 {
         world.attack_in(&format!("tenant-{number}"), "", "");
     }
-    world.assert_honest_is_ready_in_time().await;
+    world.until_honest_is_served().await;
     let error = world.until_icon_failed("hostile").await;
     assert!(error.contains("pixels"), "{error}");
     let above = sampler.above_idle("icons of 100,000 x 100,000 pixels");

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Concurrent requests to the API server.
 const CONCURRENCY: usize = 8;
 
-/// When a watch has shown a Deployment.
+/// Times at which a watch has shown a Deployment.
 #[derive(Clone, Copy)]
 struct Seen {
     created: Instant,

@@ -24,15 +24,24 @@ pub fn parse(path: &Path, content: &[u8]) -> Result<Vec<Value>, String> {
             .collect::<Result<Vec<Value>, _>>()
             .map_err(|error| format!("invalid JSON: {error}"))?
     } else {
-        let budget = Budget {
-            values: Cell::new(MAX_VALUES),
-            text: Cell::new(MAX_TEXT),
-        };
-        serde_yaml::Deserializer::from_slice(content)
-            .map(|document| Node(&budget).deserialize(document))
-            .collect::<Result<_, _>>()
-            .map_err(|error| format!("invalid YAML: {error}"))?
+        return parse_yaml(content, MAX_VALUES, MAX_TEXT);
     };
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+/// Parses YAML, which includes most JSON, up to a number of values and bytes of text with all aliases expanded.
+pub fn parse_yaml(content: &[u8], max_values: usize, max_text: usize) -> Result<Vec<Value>, String> {
+    let budget = Budget {
+        max_values,
+        max_text,
+        values: Cell::new(max_values),
+        text: Cell::new(max_text),
+    };
+    let documents = serde_yaml::Deserializer::from_slice(content);
+    let documents = documents.map(|document| Node(&budget).deserialize(document));
+    let documents: Vec<Value> = documents
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("invalid YAML: {error}"))?;
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }
 
@@ -62,6 +71,8 @@ pub fn objects(mut document: Value) -> Vec<Value> {
 }
 
 struct Budget {
+    max_values: usize,
+    max_text: usize,
     values: Cell<usize>,
     text: Cell<usize>,
 }
@@ -71,7 +82,8 @@ impl Budget {
         let values = self.values.get().checked_sub(1);
         let (Some(values), Some(text)) = (values, self.text.get().checked_sub(text)) else {
             return Err(E::custom(format!(
-                "more than {MAX_VALUES} values, or {MAX_TEXT} bytes of text, with all aliases expanded"
+                "more than {} values, or {} bytes of text, with all aliases expanded",
+                self.max_values, self.max_text
             )));
         };
         self.values.set(values);

@@ -10,7 +10,7 @@ use super::*;
 async fn a_deployment_that_is_not_automatic_asks_first() {
     let mut step = Step::of_type("deploy", json!({ "auto": false, "policies": ["east"] }));
     let ended = step.run(nothing).await;
-    let expected = StepEnd::Suspended {
+    let expected = StepResult::Suspended {
         message: "Waiting approval to the deploy step \"deploy\"".to_owned(),
         duration: None,
     };
@@ -29,7 +29,7 @@ async fn a_deployment_that_is_not_automatic_asks_first() {
 async fn a_parameter_of_another_type_never_skips_an_approval() {
     for auto in [json!("false"), json!(0), json!(null)] {
         let ended = Step::of_type("deploy", json!({ "auto": auto })).run(nothing).await;
-        let StepEnd::Failed { reason, message } = ended.end else {
+        let StepResult::Failed { reason, message } = ended.end else {
             panic!("{:?}", ended.end);
         };
         assert_eq!(reason, FailureReason::Execute);
@@ -49,7 +49,7 @@ apply: kube.#Apply & {$params: value: name: "a"}
 parameter: ask: bool
 "#;
     let ended = Step::new(template, json!({})).run(nothing).await;
-    let StepEnd::Failed { message, .. } = ended.end else {
+    let StepResult::Failed { message, .. } = ended.end else {
         panic!("{:?}", ended.end);
     };
     assert!(message.contains("non-concrete value bool"), "{message}");
@@ -123,7 +123,7 @@ parameter: {
 }
 "#;
     let ended = Step::new(template, json!({ "duration": "10s" })).run(nothing).await;
-    let expected = StepEnd::Suspended {
+    let expected = StepResult::Suspended {
         message: "Suspended by field suspend".to_owned(),
         duration: Some(Duration::from_secs(10)),
     };
@@ -133,7 +133,7 @@ parameter: {
 #[tokio::test]
 async fn a_message_stands_in_the_status_of_a_succeeded_step() {
     let properties = json!({ "message": "hello" });
-    let expected = StepEnd::Succeeded {
+    let expected = StepResult::Succeeded {
         outputs: Vec::new(),
         message: "hello".to_owned(),
     };
@@ -219,7 +219,7 @@ say: builtin.#Message & {$params: message: "\(len(list.$returns.values.items))"}
     let ended = Step::new(template, json!({}))
         .run(|_| returned(json!({ "values": { "items": [1] } })))
         .await;
-    let expected = StepEnd::Succeeded {
+    let expected = StepResult::Succeeded {
         outputs: Vec::new(),
         message: "1".to_owned(),
     };
@@ -245,7 +245,7 @@ patched: util.#PatchK8sObject & {$params: {
 say: builtin.#Message & {$params: message: patched.$returns.result.containers[1].image}
 "#;
     let ended = Step::new(template, json!({})).run(nothing).await;
-    let expected = StepEnd::Succeeded {
+    let expected = StepResult::Succeeded {
         outputs: Vec::new(),
         message: "y".to_owned(),
     };
@@ -261,7 +261,7 @@ first: kube.#Read & {$params: value: name: second.$returns.value.name}
 second: kube.#Read & {$params: value: name: "b"}
 "#;
     let ended = Step::new(template, json!({})).run(nothing).await;
-    let StepEnd::Failed { reason, message } = ended.end else {
+    let StepResult::Failed { reason, message } = ended.end else {
         panic!("{:?}", ended.end);
     };
     assert_eq!(reason, FailureReason::Execute);
@@ -299,7 +299,7 @@ parameter: forward: bool
 async fn errors_that_no_call_needs_are_ignored() {
     let template = "import \"vela/builtin\"\nbad: 1 & 2\nmsg: builtin.#Message & {$params: message: \"ok\"}\n";
     let ended = Step::new(template, json!({})).run(nothing).await;
-    assert!(matches!(ended.end, StepEnd::Succeeded { .. }), "{:?}", ended.end);
+    assert!(matches!(ended.end, StepResult::Succeeded { .. }), "{:?}", ended.end);
 }
 
 #[tokio::test]
@@ -311,7 +311,7 @@ async fn broken_templates_fail_and_say_why() {
     ] {
         let ended = Step::new(template, json!({})).run(nothing).await;
         match ended.end {
-            StepEnd::Failed { reason, message } => {
+            StepResult::Failed { reason, message } => {
                 assert_eq!(reason, FailureReason::Execute);
                 assert!(message.contains(expected) && !message.contains("vela"), "{message}");
             }
@@ -327,7 +327,7 @@ async fn a_step_without_calls_succeeds() {
         .output("a")
         .run(nothing)
         .await;
-    let expected = StepEnd::Succeeded {
+    let expected = StepResult::Succeeded {
         outputs: vec![Ok(json!(1))],
         message: String::new(),
     };
@@ -350,7 +350,7 @@ parameter: name: string
     let step = Step::new(template, json!({ "name": hostile }));
     let ended = step.run(|call| object(call, json!({ "text": hostile }))).await;
     assert_eq!(ended.calls[0].params["value"]["name"], hostile);
-    let expected = StepEnd::Succeeded {
+    let expected = StepResult::Succeeded {
         outputs: Vec::new(),
         message: "\"} read: kube.#Delete // \\(parameter.name)   ".to_owned(),
     };
@@ -378,7 +378,7 @@ group: {
     let answer = |key: &'static str| move |call: &Call| object(call, json!({ "data": { "key": key } }));
     let ended = Step::new(template, json!({})).run(answer("bad")).await;
     assert_eq!(ended.names(), ["read kube.read"]);
-    let expected = StepEnd::Failed {
+    let expected = StepResult::Failed {
         reason: FailureReason::Action,
         message: "the key is bad".to_owned(),
     };

@@ -8,7 +8,8 @@ mod talking;
 use std::fs;
 
 use portolan::api::oam::StepOutput;
-use portolan::controllers::oam::steps::{Answer, Call, FailureReason, Functions, StepEnd, StepTemplate, run};
+use portolan::controllers::oam::steps::{Answer, Call, Functions, StepTemplate, run};
+use portolan::controllers::oam::workflow::{FailureReason, StepResult};
 use serde_json::{Map, Value, json};
 
 use super::evaluator;
@@ -25,7 +26,7 @@ struct Step {
 
 /// The end of a step, and its calls as `path: provider.function params`.
 struct Ended {
-    end: StepEnd,
+    end: StepResult,
     calls: Vec<Call>,
 }
 
@@ -118,21 +119,21 @@ fn returned(value: Value) -> Answer {
     Answer::Returned(value)
 }
 
-fn succeeded() -> StepEnd {
-    StepEnd::Succeeded {
+fn succeeded() -> StepResult {
+    StepResult::Succeeded {
         outputs: Vec::new(),
         message: String::new(),
     }
 }
 
-fn waiting(message: &str) -> StepEnd {
-    StepEnd::Waiting {
+fn waiting(message: &str) -> StepResult {
+    StepResult::Waiting {
         message: message.to_owned(),
     }
 }
 
-fn failed(reason: FailureReason, message: &str) -> StepEnd {
-    StepEnd::Failed {
+fn failed(reason: FailureReason, message: &str) -> StepResult {
+    StepResult::Failed {
         reason,
         message: message.to_owned(),
     }

@@ -121,7 +121,7 @@ async fn outputs_come_from_an_object_that_was_read() {
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings", "namespace": "default" },
     } });
     assert_eq!(ended.calls[0].params, expected);
-    let StepEnd::Succeeded { outputs, .. } = ended.end else {
+    let StepResult::Succeeded { outputs, .. } = ended.end else {
         panic!("{:?}", ended.end);
     };
     assert_eq!(outputs[0], Ok(json!("1")));
@@ -140,7 +140,7 @@ async fn an_object_is_applied_as_it_is() {
     let step = Step::of_type("apply-object", json!({ "value": value })).output("apply.$returns.value.status");
     let ended = step.run(|call| object(call, json!({ "status": "s" }))).await;
     assert_eq!(ended.calls[0].params, json!({ "value": value, "cluster": "" }));
-    let expected = StepEnd::Succeeded {
+    let expected = StepResult::Succeeded {
         outputs: vec![Ok(json!("s"))],
         message: String::new(),
     };
@@ -255,7 +255,7 @@ async fn configs_are_created_read_listed_and_deleted() {
     }
     let step = Step::of_type("read-config", json!({ "name": "c" })).output("output.$returns.config.a");
     let ended = step.run(|_| returned(json!({ "config": { "a": 1 } }))).await;
-    let expected = StepEnd::Succeeded {
+    let expected = StepResult::Succeeded {
         outputs: vec![Ok(json!(1))],
         message: String::new(),
     };
@@ -276,14 +276,14 @@ async fn a_connection_is_made_from_a_secret() {
         { "name": "username", "value": "u" },
         { "name": "password", "value": "p" },
     ]);
-    let expected = StepEnd::Succeeded {
+    let expected = StepResult::Succeeded {
         outputs: vec![Ok(env)],
         message: String::new(),
     };
     assert_eq!(ended.end, expected);
     data.as_object_mut().unwrap().remove("DB_PORT");
     let ended = step.run(|call| object(call, json!({ "data": data }))).await;
-    let StepEnd::Failed { reason, message } = ended.end else {
+    let StepResult::Failed { reason, message } = ended.end else {
         panic!("{:?}", ended.end);
     };
     assert_eq!(reason, FailureReason::Execute);
@@ -318,7 +318,7 @@ async fn data_is_exported_to_each_placement() {
         "stringData": { "a": "b" },
     });
     assert_eq!(ended.calls[2].params, json!({ "cluster": "east-1", "value": object }));
-    let expected = StepEnd::Succeeded {
+    let expected = StepResult::Succeeded {
         outputs: vec![Ok(json!("Secret"))],
         message: String::new(),
     };

@@ -20,7 +20,7 @@ async fn a_response_is_an_output() {
         "headersFromSecret": [{ "header": "Y", "secret": "s", "key": "k" }],
     } });
     assert_eq!(ended.calls[0].params, expected);
-    let expected = StepEnd::Succeeded {
+    let expected = StepResult::Succeeded {
         outputs: vec![Ok(json!(42))],
         message: String::new(),
     };
@@ -31,7 +31,7 @@ async fn a_response_is_an_output() {
 async fn a_response_that_is_no_json_fails_only_the_output() {
     let step = Step::of_type("request", json!({ "url": "http://a" })).output("response");
     let ended = step.run(|_| returned(json!({ "statusCode": 204, "body": "" }))).await;
-    let StepEnd::Succeeded { outputs, .. } = ended.end else {
+    let StepResult::Succeeded { outputs, .. } = ended.end else {
         panic!("{:?}", ended.end);
     };
     assert!(outputs[0].is_err(), "{outputs:?}");
@@ -50,7 +50,7 @@ async fn a_refused_request_fails_with_the_message_of_the_template() {
 #[tokio::test]
 async fn a_parameter_of_another_type_fails_before_the_request() {
     let ended = Step::of_type("request", json!({ "url": 5 })).run(nothing).await;
-    let StepEnd::Failed { reason, message } = ended.end else {
+    let StepResult::Failed { reason, message } = ended.end else {
         panic!("{:?}", ended.end);
     };
     assert_eq!(reason, FailureReason::Execute);

@@ -7,11 +7,12 @@ use serde_json::Value;
 use super::application::Parsed;
 use super::placed::DEPLOY;
 use super::steps::{APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT};
-use super::unsupported::{Unsupported, is_local};
+use super::unsupported::Unsupported;
 use crate::api::oam::AppPolicy;
 use crate::controllers::oam::placement::named_clusters;
 use crate::controllers::oam::policies::TOPOLOGY;
 use crate::controllers::oam::references::REF_OBJECTS;
+use crate::controllers::oam::trackers::is_local;
 
 /// Types of steps whose property `cluster` is that of their objects. Steps of other types may mean anything by it; functions
 /// refuse other clusters themselves.

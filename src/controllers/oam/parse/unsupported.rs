@@ -8,7 +8,7 @@ use super::definitions::Workload;
 use super::overrides::OverrideDefinitions;
 use crate::api::oam::{Application, ComponentDefinition, Definition};
 use crate::controllers::oam::policies::{DEBUG, ENV_BINDING};
-use crate::controllers::oam::trackers::{Inventory, LOCAL};
+use crate::controllers::oam::trackers::{Inventory, is_local};
 
 /// Types of policies that are not supported.
 const POLICIES: [&str; 2] = [ENV_BINDING, DEBUG];
@@ -63,10 +63,6 @@ pub fn unsupported_application(application: &Application) -> Vec<Unsupported> {
         });
     }
     found
-}
-
-pub(super) fn is_local(cluster: &str) -> bool {
-    cluster.is_empty() || cluster == LOCAL
 }
 
 /// Finds components whose definitions are not supported.

@@ -26,7 +26,32 @@ pub struct DeployParameters {
     pub policies: Vec<String>,
     #[serde(deserialize_with = "list")]
     pub inline_policies: Vec<AppPolicy>,
-    parallelism: Option<i64>,
+    /// Components applied at the same time.
+    pub parallelism: Parallelism,
+}
+
+/// Number of components that are applied at the same time; 5 unless the step says otherwise, as in KubeVela.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "Option<i64>")]
+pub struct Parallelism(i64);
+
+impl Default for Parallelism {
+    fn default() -> Self {
+        Self(5)
+    }
+}
+
+impl From<Option<i64>> for Parallelism {
+    fn from(number: Option<i64>) -> Self {
+        number.map_or_else(Self::default, Self)
+    }
+}
+
+impl Parallelism {
+    #[must_use]
+    pub fn get(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
 }
 
 impl DeployParameters {
@@ -38,8 +63,8 @@ impl DeployParameters {
         let decoded: Self = serde_path_to_error::deserialize(parameters)
             .map_err(|error| PlacementError::InvalidParameters(text::sanitize(&error.to_string())))?;
         match decoded.parallelism {
-            Some(..1) => Err(PlacementError::Parallelism),
-            _ => Ok(decoded),
+            Parallelism(..1) => Err(PlacementError::Parallelism),
+            Parallelism(_) => Ok(decoded),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{PlacementError, Settings};
 use crate::api::lenient::null_as_default;
 use crate::api::oam::AppPolicy;
 use crate::controllers::oam::policies::TOPOLOGY;
-use crate::controllers::oam::trackers::LOCAL;
+use crate::controllers::oam::trackers::{LOCAL, is_local};
 
 /// Label of clusters, `true` for the controller's own. It is the only label of that one.
 pub const CONTROL_PLANE: &str = "cluster.core.oam.dev/control-plane";
@@ -90,10 +90,6 @@ fn clusters(topology: &Topology) -> Result<Vec<String>, PlacementError> {
         false if topology.allow_empty => Ok(Vec::new()),
         false => Err(PlacementError::NoCluster),
     }
-}
-
-fn is_local(cluster: &str) -> bool {
-    cluster.is_empty() || cluster == LOCAL
 }
 
 /// Returns the other clusters that a topology names. Invalid properties name none.

@@ -286,11 +286,7 @@ impl Pass<'_> {
     pub(super) async fn declare(&mut self, objects: &ComponentObjects) {
         let mut keys = Vec::new();
         for object in &objects.objects {
-            let mut id = ObjectId::of(&object.manifest);
-            if self.objects.is_namespaced(&id).await == Ok(false) {
-                id.namespace.clear();
-            }
-            keys.push(id.key());
+            keys.push(self.id_of(&object.manifest).await.key());
         }
         if let Some(declared) = &mut self.declared {
             declared.extend(keys);

@@ -56,6 +56,9 @@ pub struct Memory {
     pub values: Option<super::values::Stored>,
     /// True if `values` were forgotten: counters that are kept in memory at other times are then stored.
     pub stores_counters: bool,
+    /// True if the outcome of the last write of the status is unknown: the cache may not have the status that the next pass
+    /// continues.
+    pub is_status_unknown: bool,
     /// Memory that the last pass lacked for revisions.
     pub missing_bytes: u64,
     warnings: HashMap<String, (String, Instant)>,

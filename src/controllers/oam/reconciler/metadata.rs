@@ -138,7 +138,11 @@ impl Pass<'_> {
             "status": change,
         }));
         let parameters = PatchParams::apply(FIELD_MANAGER);
-        call(self.api().patch_status(&self.name.name, &parameters, &patch)).await
+        // Until the response is here: the pass may be stopped before.
+        self.memory.lock().is_status_unknown = true;
+        let written = call(self.api().patch_status(&self.name.name, &parameters, &patch)).await?;
+        self.memory.lock().is_status_unknown = false;
+        Ok(written)
     }
 
     /// Reads the Application again. Returns true if its status is still the one before: another client has changed other
@@ -186,7 +190,9 @@ impl Restart {
     fn parse(text: &str, now: Timestamp, end: Option<Timestamp>) -> Option<Self> {
         let text = text.trim();
         if text == "true" {
-            return Some(Self::Once(now));
+            // Times are in whole seconds, and one that is not after the end was of an earlier run.
+            let earliest = end.and_then(|end| end.checked_add(Duration::from_secs(1)).ok());
+            return Some(Self::Once(earliest.map_or(now, |earliest| now.max(earliest))));
         }
         if let Ok(time) = text.parse() {
             return Some(Self::Once(time));
@@ -241,6 +247,13 @@ mod tests {
     fn a_restart_is_requested_once_or_after_each_run(#[case] text: &str, #[case] expected: Option<Restart>) {
         let (now, end) = (at("2026-01-02T03:00:00Z"), at("2026-01-02T01:30:00Z"));
         assert_eq!(Restart::parse(text, now, Some(end)), expected);
+    }
+
+    #[test]
+    fn a_restart_that_is_requested_in_the_second_in_which_a_run_ended_comes_after_it() {
+        let end = at("2026-01-02T03:00:00Z");
+        let expected = Restart::Once(at("2026-01-02T03:00:01Z"));
+        assert_eq!(Restart::parse("true", end, Some(end)), Some(expected));
     }
 
     #[test]

@@ -149,18 +149,33 @@ impl Reconciler {
         let Some(cached) = self.ours(name) else {
             return Ok(Action::requeue_after(Duration::ZERO));
         };
-        let app = match cached.unpack() {
+        let app = match self.unpack(name, &cached).await {
             Ok(Some(app)) => app,
-            // Left out.
-            Ok(None) => match self.read_application(name).await {
-                Ok(Some(app)) if self.is_ours(&app) => app,
-                // The cache is behind.
-                Ok(_) => return Ok(Action::requeue_after(CACHE_WAIT)),
-                Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
-            },
+            // The cache is behind.
+            Ok(None) => return Ok(Action::requeue_after(CACHE_WAIT)),
             Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
         };
         Pass::new(self, name, app, memory, revisions.missing).run().await
+    }
+
+    /// Returns an Application from the cache, or as it is now: if the cache left it out, or if a status may have been written
+    /// that the cache does not have. Steps that have ended would run again.
+    async fn unpack(&self, name: &NamespacedName, cached: &CachedApplication) -> Result<Option<Application>, ApiError> {
+        let memory = self.memories.of(name);
+        let is_status_unknown = memory.lock().is_status_unknown;
+        if !is_status_unknown {
+            let unpacked = cached.unpack();
+            let unpacked = unpacked.map_err(|error| ApiError::unavailable(error.to_string()))?;
+            if unpacked.is_some() {
+                return Ok(unpacked);
+            }
+        }
+        let live = self.read_application(name).await?.filter(|app| self.is_ours(app));
+        if let Some(live) = live.as_ref().filter(|_| is_status_unknown) {
+            self.caches.assume_application(live);
+            memory.lock().is_status_unknown = false;
+        }
+        Ok(live)
     }
 
     /// Reads an Application, decoded as leniently as those in the cache.

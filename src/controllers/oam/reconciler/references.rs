@@ -18,6 +18,11 @@ use crate::controllers::oam::references::{
     FetchObjects, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, References, Scope,
 };
 use crate::controllers::oam::revisions::{Candidate, is_release_of, is_unchanged};
+use crate::runtime::manifests::document;
+
+/// Maximum number of values of a manifest at a URL, and bytes of its text, with aliases expanded.
+const MAX_VALUES: usize = 100_000;
+const MAX_TEXT: usize = 2 << 20;
 
 impl Pass<'_> {
     /// Adds the objects that components refer to, for the revision. Returns the components with these objects as their
@@ -142,5 +147,12 @@ impl FetchObjects for Fetch<'_, '_> {
                 objects.list(&id, &labels.join(",")).await.map_err(text)
             }
         }
+    }
+
+    async fn load(&self, url: &str) -> Result<Vec<Value>, String> {
+        let requests = &self.0.reconciler.step_requests;
+        let content = requests.download(&self.0.name.namespace, url).await?;
+        let documents = document::parse_yaml(&content, MAX_VALUES, MAX_TEXT)?;
+        Ok(documents.into_iter().flat_map(document::objects).collect())
     }
 }

@@ -1,7 +1,8 @@
-//! Components of type ref-objects, which deploy copies of existing objects.
+//! Components of type ref-objects, which deploy copies of existing objects, or those of manifests at URLs.
 //!
 //! ```text
 //!  properties.objects ─► requests ─► fetch: live objects, cleaned ─► referredObjects of the revision
+//!             .urls ─► load: their objects, with the URL ───┘
 //!                           └────────► resolve: the objects themselves in properties.objects ─► template
 //! ```
 //!
@@ -24,6 +25,8 @@ pub const REF_OBJECTS: &str = "ref-objects";
 
 /// Maximum number of references of an application. Each is a request.
 const MAX_REFERENCES: usize = 200;
+/// Maximum number of URLs of an application. Each is a request to a server that may be slow.
+const MAX_URLS: usize = 10;
 /// Maximum number of objects that the references of an application find.
 const MAX_OBJECTS: usize = 1_000;
 /// Maximum size of these objects as JSON. The revision records them.
@@ -82,14 +85,15 @@ pub trait FetchObjects {
     /// Returns the objects of a request, with kind and API version. Missing ones are absent. The error has no contents of
     /// objects.
     fn fetch(&self, request: &ObjectRequest) -> impl Future<Output = Result<Vec<Value>, String>> + Send;
+
+    /// Returns the objects of a manifest. The error has neither contents of it nor secrets of the URL.
+    fn load(&self, url: &str) -> impl Future<Output = Result<Vec<Value>, String>> + Send;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     #[error("invalid properties for ref-objects in component {component}: {cause}")]
     Invalid { component: String, cause: String },
-    #[error("component {0}: objects from URLs are not supported yet; remove urls")]
-    Urls(String),
     #[error("invalid object selector for ref-objects, name and labelSelector cannot be both set")]
     NameAndLabels,
     #[error("neither resource or apiVersion/kind is set for referring objects")]
@@ -110,6 +114,10 @@ pub enum ReferenceError {
     TooLarge,
     #[error("failed to load ref object {object}: {cause}")]
     Fetch { object: String, cause: String },
+    #[error("{0} URLs of objects exceed the limit of {MAX_URLS}; put several objects into one document")]
+    TooManyUrls(usize),
+    #[error("failed to load Kubernetes objects from url {url}: {cause}")]
+    Load { url: String, cause: String },
     #[error("component {0} refers to no existing object")]
     NoObjects(String),
 }

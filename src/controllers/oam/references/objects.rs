@@ -1,8 +1,9 @@
 //! Existing objects as they are recorded and deployed.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{ObjectRequest, ObjectSelector};
+use crate::api::oam::labels::RESOURCE_URL;
 
 /// Fields of the metadata that belong to the existing object alone.
 const METADATA: [&str; 7] = [
@@ -20,6 +21,7 @@ pub(super) fn clean(mut object: Map<String, Value>) -> Map<String, Value> {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         METADATA.iter().for_each(|field| drop(metadata.remove(*field)));
     }
+    remove_source(&mut object);
     object.remove("status");
     if (text(&object, "apiVersion"), text(&object, "kind")) == ("v1", "Service")
         && let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
@@ -29,6 +31,41 @@ pub(super) fn clean(mut object: Map<String, Value>) -> Map<String, Value> {
         spec.remove("clusterIPs");
     }
     object
+}
+
+/// Adds the URL of an object. Returns `None` if it is no object of an API.
+pub(super) fn with_source(mut object: Value, url: &str) -> Option<Value> {
+    let has = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .is_some_and(|text| !text.is_empty())
+    };
+    if !["/apiVersion", "/kind", "/metadata/name"].into_iter().all(has) {
+        return None;
+    }
+    let annotations = &mut object["metadata"]["annotations"];
+    if annotations.is_null() {
+        *annotations = json!({});
+    }
+    annotations.as_object_mut()?.insert(RESOURCE_URL.to_owned(), url.into());
+    Some(object)
+}
+
+/// Returns the URL that a recorded object was loaded from.
+pub(super) fn source(object: &Value) -> Option<&str> {
+    object["metadata"]["annotations"][RESOURCE_URL].as_str()
+}
+
+/// Removes the URL of an object, which is not deployed.
+pub(super) fn remove_source(object: &mut Map<String, Value>) {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    let Some(metadata) = metadata else { return };
+    let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+    let Some(annotations) = annotations else { return };
+    if annotations.remove(RESOURCE_URL).is_some() && annotations.is_empty() {
+        metadata.remove("annotations");
+    }
 }
 
 fn text<'a>(object: &'a Map<String, Value>, field: &str) -> &'a str {
@@ -61,6 +98,7 @@ impl ObjectRequest {
             }
         };
         is_selected
+            && source(object).is_none()
             && object["apiVersion"] == self.kind.api_version.as_str()
             && object["kind"] == self.kind.kind.as_str()
             && (namespace.is_empty() || namespace == self.namespace)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{MAX_REFERENCES, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, Scope};
+use super::{MAX_REFERENCES, MAX_URLS, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, Scope};
 use crate::api::lenient::{list, null_as_default};
 use crate::api::oam::Component;
 use crate::controllers::oam::trackers::LOCAL;
@@ -43,23 +43,34 @@ struct Reference {
     _selector: Option<BTreeMap<String, String>>,
 }
 
-/// Returns the requests for the objects of a component.
-pub(super) fn requests(
+/// The objects that a component refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sources {
+    pub(super) requests: Vec<ObjectRequest>,
+    /// URLs of manifests.
+    pub(super) urls: Vec<String>,
+}
+
+/// Returns the requests for the objects of a component, and the URLs of others.
+pub(super) fn sources(
     component: &Component,
     namespace: &str,
     scope: Scope,
     kind_of: &impl Fn(&str, &str) -> Option<ObjectKind>,
-) -> Result<Vec<ObjectRequest>, ReferenceError> {
+) -> Result<Sources, ReferenceError> {
     let properties = parse(component)?;
-    if !properties.urls.is_empty() {
-        return Err(ReferenceError::Urls(component.name.clone()));
+    if properties.urls.len() > MAX_URLS {
+        return Err(ReferenceError::TooManyUrls(properties.urls.len()));
     }
     if properties.objects.len() > MAX_REFERENCES {
         return Err(ReferenceError::TooManyReferences(properties.objects.len()));
     }
     let references = properties.objects.into_iter();
     let requests = references.map(|reference| reference.request(component, namespace, scope, kind_of));
-    requests.collect()
+    Ok(Sources {
+        requests: requests.collect::<Result<_, _>>()?,
+        urls: properties.urls,
+    })
 }
 
 /// Returns groups and names of the resources that a component refers to. Invalid properties are reported elsewhere.

@@ -1,13 +1,15 @@
 //! From requests to recorded objects, and from these to the properties of components.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
+use url::Url;
 
-use super::objects::{clean, identity};
-use super::request::{requests, resources};
+use super::objects::{clean, identity, remove_source, source, with_source};
+use super::request::{Sources, resources, sources};
 use super::{
-    FetchObjects, MAX_BYTES, MAX_OBJECTS, MAX_REFERENCES, MAX_RESOLVED_BYTES, ObjectKind, ObjectRequest,
+    FetchObjects, MAX_BYTES, MAX_OBJECTS, MAX_REFERENCES, MAX_RESOLVED_BYTES, MAX_URLS, ObjectKind, ObjectRequest,
     ObjectSelector, REF_OBJECTS, ReferenceError, Scope,
 };
 use crate::api::oam::Component;
@@ -16,8 +18,8 @@ use crate::text;
 /// The references of an application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
-    /// Requests by the name of their component.
-    requests: BTreeMap<String, Vec<ObjectRequest>>,
+    /// By the name of their component.
+    components: BTreeMap<String, Sources>,
 }
 
 impl References {
@@ -31,17 +33,20 @@ impl References {
         scope: Scope,
         kind_of: impl Fn(&str, &str) -> Option<ObjectKind>,
     ) -> Result<Self, ReferenceError> {
-        let mut by_component = BTreeMap::new();
-        let mut count = 0;
+        let mut references = Self::default();
         for component in components.iter().filter(|component| component.type_ == REF_OBJECTS) {
-            let requests = requests(component, namespace, scope, &kind_of)?;
-            count += requests.len();
+            let sources = sources(component, namespace, scope, &kind_of)?;
+            references.components.insert(component.name.clone(), sources);
+            let count = references.requests().count();
             if count > MAX_REFERENCES {
                 return Err(ReferenceError::TooManyReferences(count));
             }
-            by_component.insert(component.name.clone(), requests);
+            let count = references.urls().len();
+            if count > MAX_URLS {
+                return Err(ReferenceError::TooManyUrls(count));
+            }
         }
-        Ok(Self { requests: by_component })
+        Ok(references)
     }
 
     /// Returns groups and names of the resources that components refer to without a kind.
@@ -53,39 +58,32 @@ impl References {
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.requests.is_empty()
+        self.components.is_empty()
     }
 
     /// Returns all requests.
     pub fn requests(&self) -> impl Iterator<Item = &ObjectRequest> {
-        self.requests.values().flatten()
+        self.components.values().flat_map(|sources| &sources.requests)
     }
 
-    /// Reads the objects. Returns them as the revision records them: cleaned, each once, in the order of their kinds and
-    /// names.
+    fn urls(&self) -> BTreeSet<&String> {
+        self.components.values().flat_map(|sources| &sources.urls).collect()
+    }
+
+    /// Reads the objects. Returns them as the revision records them: existing ones cleaned, those of a manifest with its
+    /// URL, each once, in the order of their kinds and names.
     ///
     /// # Errors
     /// If a named object is missing, a request fails, or a limit is exceeded.
     pub async fn fetch(&self, source: &impl FetchObjects) -> Result<Vec<Value>, ReferenceError> {
-        let mut found: Vec<(String, Value)> = Vec::new();
-        let mut positions = HashMap::new();
-        let mut bytes = 0;
+        let mut found = Found::default();
         for request in self.requests() {
-            for object in fetch_one(request, source).await? {
-                bytes += object.to_string().len();
-                let identity = identity(&object);
-                let position = *positions.entry(identity.clone()).or_insert(found.len());
-                match found.get_mut(position) {
-                    Some(known) => known.1 = object,
-                    None => found.push((identity, object)),
-                }
-                if found.len() > MAX_OBJECTS || bytes > MAX_BYTES {
-                    return Err(ReferenceError::TooManyObjects);
-                }
-            }
+            found.add(fetch_one(request, source).await?, "")?;
         }
-        found.sort_by(|(one, _), (other, _)| one.cmp(other));
-        Ok(found.into_iter().map(|(_, object)| object).collect())
+        for url in self.urls() {
+            found.add(load_one(url, source).await?, url)?;
+        }
+        Ok(found.objects.into_values().collect())
     }
 
     /// Returns components with their objects as properties, as their template reads them. Components without references
@@ -96,10 +94,10 @@ impl References {
     pub fn resolve(&self, components: &[Component], recorded: &[Value]) -> Result<Vec<Component>, ReferenceError> {
         let mut bytes = 0;
         let resolved = components.iter().map(|component| {
-            let Some(requests) = self.requests.get(&component.name) else {
+            let Some(sources) = self.components.get(&component.name) else {
                 return Ok(component.clone());
             };
-            let objects = select(component, requests, recorded)?;
+            let objects = select(component, sources, recorded)?;
             bytes += objects.iter().map(|object| object.to_string().len()).sum::<usize>();
             if bytes > MAX_RESOLVED_BYTES {
                 return Err(ReferenceError::TooLarge);
@@ -111,6 +109,38 @@ impl References {
         });
         resolved.collect()
     }
+}
+
+/// Objects that were found, by identity and URL.
+#[derive(Default)]
+struct Found {
+    objects: BTreeMap<(String, String), Value>,
+    bytes: usize,
+}
+
+impl Found {
+    /// Adds objects; the last one of several with the same identity counts.
+    fn add(&mut self, objects: Vec<Value>, url: &str) -> Result<(), ReferenceError> {
+        for object in objects {
+            self.bytes += object.to_string().len();
+            self.objects.insert((identity(&object), url.to_owned()), object);
+            if self.objects.len() > MAX_OBJECTS || self.bytes > MAX_BYTES {
+                return Err(ReferenceError::TooManyObjects);
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn load_one(url: &str, source: &impl FetchObjects) -> Result<Vec<Value>, ReferenceError> {
+    let failed = |cause: &str| ReferenceError::Load {
+        url: Url::parse(url).map_or_else(|_| "(invalid)".to_owned(), |url| text::public_url(&url)),
+        cause: text::sanitize(cause),
+    };
+    let objects = source.load(url).await.map_err(|cause| failed(&cause))?;
+    let objects = objects.into_iter().map(|object| with_source(object, url));
+    let objects: Option<Vec<Value>> = objects.collect();
+    objects.ok_or_else(|| failed("an object has no apiVersion, kind or name, or its annotations are no map"))
 }
 
 async fn fetch_one(request: &ObjectRequest, source: &impl FetchObjects) -> Result<Vec<Value>, ReferenceError> {
@@ -133,21 +163,21 @@ async fn fetch_one(request: &ObjectRequest, source: &impl FetchObjects) -> Resul
     }
 }
 
-/// Returns the recorded objects of a component, in the order of its requests, each once.
+/// Returns the recorded objects of a component, in the order of its requests and URLs, each once.
 fn select<'a>(
     component: &Component,
-    requests: &[ObjectRequest],
+    sources: &Sources,
     recorded: &'a [Value],
-) -> Result<Vec<&'a Value>, ReferenceError> {
+) -> Result<Vec<Cow<'a, Value>>, ReferenceError> {
     let mut objects = Vec::new();
     let mut is_selected = vec![false; recorded.len()];
-    for request in requests {
+    for request in &sources.requests {
         let mut is_found = false;
         for (object, is_selected) in recorded.iter().zip(&mut is_selected) {
             if request.selects(object) {
                 is_found = true;
                 if !std::mem::replace(is_selected, true) {
-                    objects.push(object);
+                    objects.push(Cow::Borrowed(object));
                 }
             }
         }
@@ -158,6 +188,15 @@ fn select<'a>(
             });
         }
     }
+    let urls: BTreeSet<&str> = sources.urls.iter().map(String::as_str).collect();
+    let loaded = recorded
+        .iter()
+        .filter(|object| source(object).is_some_and(|url| urls.contains(url)));
+    objects.extend(loaded.map(|object| {
+        let mut object = object.clone();
+        object.as_object_mut().into_iter().for_each(remove_source);
+        Cow::Owned(object)
+    }));
     match objects.is_empty() {
         true => Err(ReferenceError::NoObjects(component.name.clone())),
         false => Ok(objects),

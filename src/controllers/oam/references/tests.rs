@@ -59,6 +59,14 @@ impl FetchObjects for Cluster {
             kind => Ok(self.objects.iter().filter(|one| one["kind"] == kind).cloned().collect()),
         }
     }
+
+    async fn load(&self, url: &str) -> Result<Vec<Value>, String> {
+        *self.requests.lock().unwrap() += 1;
+        match url.contains("missing") {
+            true => Err("the server returned 404\u{7}".to_owned()),
+            false => Ok(self.objects.clone()),
+        }
+    }
 }
 
 fn names(objects: &[Value]) -> Vec<&str> {
@@ -122,7 +130,10 @@ fn a_reference_becomes_a_request(
     json!({ "objects": [{ "labelSelector": ["a"] }] }),
     "invalid properties for ref-objects in component copy: objects[0].labelSelector: invalid type: sequence, "
 )]
-#[case::urls(json!({ "urls": ["https://x"] }), "component copy: objects from URLs are not supported yet; remove urls")]
+#[case::urls(
+    json!({ "urls": vec!["https://x"; 11] }),
+    "11 URLs of objects exceed the limit of 10; put several objects into one document"
+)]
 #[case::name_and_labels(
     json!({ "objects": [{ "resource": "configmap", "name": "a", "labelSelector": {} }] }),
     "invalid object selector for ref-objects, name and labelSelector cannot be both set"
@@ -373,4 +384,55 @@ fn resources_are_found_by_their_names_also_beside_invalid_components() {
     let resource = |group: &str, name: &str| (group.to_owned(), name.to_owned());
     let expected = [resource("", "configmap"), resource("apps", "deployment")];
     assert_eq!(References::resources(&components), expected.into());
+}
+
+#[tokio::test]
+async fn objects_of_a_url_are_recorded_with_it_and_deployed_without() {
+    let mut labeled = object("ConfigMap", "team", "a");
+    labeled["metadata"]["annotations"] = json!({ "kept": "yes" });
+    let cluster = Cluster {
+        objects: vec![object("ConfigMap", "prod", "b"), labeled],
+        ..Cluster::default()
+    };
+    let (first, second) = ("https://example.com/a.yaml", "https://example.com/b.yaml?token=x");
+    let components = [
+        component("one", &json!({ "urls": [first] })),
+        component(
+            "both",
+            &json!({ "urls": [second, first], "objects": [{ "resource": "configmap", "name": "a" }] }),
+        ),
+    ];
+    let references = parse(&components, Scope::Global).unwrap();
+    let recorded = references.fetch(&cluster).await.unwrap();
+    assert_eq!(*cluster.requests.lock().unwrap(), 3);
+    assert_eq!(names(&recorded), ["b", "b", "a", "a", "a"]);
+    let sources: Vec<_> = recorded
+        .iter()
+        .map(|one| &one["metadata"]["annotations"]["app.oam.dev/resource-url"])
+        .collect();
+    assert_eq!(json!(sources), json!([first, second, null, first, second]));
+    let resolved = references.resolve(&components, &recorded).unwrap();
+    assert_eq!(resolved[0].properties, Some(json!({ "objects": cluster.objects })));
+    let both = resolved[1].properties.as_ref().unwrap()["objects"].as_array().unwrap();
+    assert_eq!(both.len(), 5);
+}
+
+#[rstest]
+#[case::missing(json!({ "urls": ["https://user:secret@example.com/missing?token=x"] }), "https://example.com/missing: the server returned 404")]
+#[case::not_an_object(
+    json!({ "urls": ["https://example.com/a"] }),
+    "https://example.com/a: an object has no apiVersion, kind or name, or its annotations are no map"
+)]
+#[tokio::test]
+async fn a_url_without_objects_is_an_error_that_hides_secrets(#[case] properties: Value, #[case] expected: &str) {
+    let cluster = Cluster {
+        objects: vec![json!({ "apiVersion": "v1", "kind": "ConfigMap" })],
+        ..Cluster::default()
+    };
+    let references = parse(&[component("copy", &properties)], Scope::Global).unwrap();
+    let error = references.fetch(&cluster).await.unwrap_err().to_string();
+    assert_eq!(
+        error.trim_end(),
+        format!("failed to load Kubernetes objects from url {expected}")
+    );
 }

@@ -4,8 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::types::{Answer, Call, FailureReason};
+use super::types::{Answer, Call};
 use crate::controllers::oam::render::patch::{apply_patch, check_size, without_markers};
+use crate::controllers::oam::workflow::FailureReason;
 use crate::runtime::cron::parse_duration;
 
 /// The state of a run that functions use.
@@ -79,7 +80,7 @@ fn suspend(path: &str, message: &str, duration: &str) -> Answer {
         "" => None,
         text => match parse_duration(text) {
             Some(duration) => Some(duration),
-            None => return execute_failure(format!("duration {text:?} is invalid: write it as 30s, 5m or 1h30m")),
+            None => return Answer::failed(format!("duration {text:?} is invalid: write it as 30s, 5m or 1h30m")),
         },
     };
     Answer::Suspended { message, duration }
@@ -89,7 +90,7 @@ fn suspend(path: &str, message: &str, duration: &str) -> Answer {
 fn convert_string(params: &Value) -> Answer {
     match STANDARD.decode(text(params, "bt")) {
         Ok(bytes) => Answer::Returned(json!({ "str": String::from_utf8_lossy(&bytes) })),
-        Err(error) => execute_failure(format!("bt is not base64: {error}")),
+        Err(error) => Answer::failed(format!("bt is not base64: {error}")),
     }
 }
 
@@ -110,13 +111,6 @@ pub fn patch_object(mut object: Value, params: &Value) -> Result<Value, String> 
 
 fn text<'a>(params: &'a Value, field: &str) -> &'a str {
     params.get(field).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn execute_failure(message: String) -> Answer {
-    Answer::Failed {
-        reason: FailureReason::Execute,
-        message,
-    }
 }
 
 #[cfg(test)]

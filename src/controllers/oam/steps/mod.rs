@@ -28,4 +28,4 @@ mod wrap;
 pub use builtin::patch_object;
 pub use expression::condition;
 pub use run::run;
-pub use types::{Answer, Call, Error, FailureReason, Functions, StepEnd, StepTemplate};
+pub use types::{Answer, Call, Error, Functions, StepTemplate};

@@ -9,13 +9,13 @@ use super::expression::evaluate_text;
 use super::scan::{ScanError, Template};
 use super::support::{is_supported, of_op, unsupported_type};
 use super::types::{
-    Answer, Call, Error, FailureReason, Functions, MAX_CALLS, MAX_OUTPUT_BYTES, MAX_OUTPUTS, MAX_RUN_BYTES,
-    MAX_VALUE_BYTES, StepEnd, StepTemplate,
+    Answer, Call, Error, Functions, MAX_CALLS, MAX_OUTPUT_BYTES, MAX_OUTPUTS, MAX_RUN_BYTES, MAX_VALUE_BYTES,
+    StepTemplate,
 };
 use super::wrap::{self, Position, Step, declaration};
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::patch::{clean_fields, without_markers};
-use crate::controllers::oam::workflow::VALUES_TOO_LARGE;
+use crate::controllers::oam::workflow::{FailureReason, StepResult, VALUES_TOO_LARGE};
 use crate::text::sanitize;
 
 /// The provider of all functions of `vela/op`, whose arguments and results are fields of the call.
@@ -33,7 +33,7 @@ pub async fn run<V: Evaluate, F: Functions>(
     evaluator: &V,
     functions: &mut F,
     step: &StepTemplate<'_>,
-) -> Result<StepEnd, Error<V::Error>> {
+) -> Result<StepResult, Error<V::Error>> {
     if let Some(message) = unsupported_type(step.type_name) {
         return Ok(failed(FailureReason::Rendering, &message));
     }
@@ -79,7 +79,7 @@ pub async fn run<V: Evaluate, F: Functions>(
             false => Err(format!("the step has more than {MAX_OUTPUTS} outputs")),
         });
     }
-    Ok(StepEnd::Succeeded {
+    Ok(StepResult::Succeeded {
         outputs,
         message: sanitize(&run.state.message),
     })
@@ -175,7 +175,7 @@ impl<V: Evaluate> Run<'_, V> {
         &mut self,
         functions: &mut F,
         pending: Pending,
-    ) -> Result<Option<StepEnd>, Error<V::Error>> {
+    ) -> Result<Option<StepResult>, Error<V::Error>> {
         let call = &pending.call;
         let is_builtin = builtin::is_builtin(&call.provider, &call.function);
         if !is_builtin && !is_supported(&call.provider, &call.function) {
@@ -197,7 +197,7 @@ impl<V: Evaluate> Run<'_, V> {
     }
 
     /// Takes the answer of a call.
-    fn take(&mut self, pending: Pending, answer: Answer) -> Option<StepEnd> {
+    fn take(&mut self, pending: Pending, answer: Answer) -> Option<StepResult> {
         let path = pending.call.path.clone();
         match answer {
             Answer::Returned(value) => match self.count(&format!("answer of {path}"), &value) {
@@ -207,14 +207,14 @@ impl<V: Evaluate> Run<'_, V> {
                 }
                 Err(message) => Some(failed(FailureReason::Rendering, &message)),
             },
-            Answer::Waiting(message) => Some(StepEnd::Waiting {
+            Answer::Waiting(message) => Some(StepResult::Waiting {
                 message: sanitize(if message.is_empty() {
                     &self.state.message
                 } else {
                     &message
                 }),
             }),
-            Answer::Suspended { message, duration } => Some(StepEnd::Suspended {
+            Answer::Suspended { message, duration } => Some(StepResult::Suspended {
                 message: sanitize(&message),
                 duration,
             }),
@@ -237,7 +237,7 @@ impl<V: Evaluate> Run<'_, V> {
 
     /// Returns the end of a step whose first call can't be done, as its arguments are not concrete. No later call is done
     /// instead. A wait for a field that an object doesn't have yet goes on waiting.
-    async fn blocked(&self, pending: &Pending) -> Result<StepEnd, Error<V::Error>> {
+    async fn blocked(&self, pending: &Pending) -> Result<StepResult, Error<V::Error>> {
         let source = self.step.arguments(&pending.position, pending.is_op);
         let cause = self.evaluate(source).await?.err();
         let path = &pending.call.path;
@@ -247,7 +247,7 @@ impl<V: Evaluate> Run<'_, V> {
             None => format!("arguments of {path} are not concrete"),
         };
         Ok(match (pending.call.provider.as_str(), pending.call.function.as_str()) {
-            ("builtin", "wait") => StepEnd::Waiting {
+            ("builtin", "wait") => StepResult::Waiting {
                 message: sanitize(&cause),
             },
             _ => failed(FailureReason::Execute, &cause),
@@ -350,8 +350,8 @@ fn returned(pending: &Pending, mut value: Value) -> Option<Value> {
     })
 }
 
-fn failed(reason: FailureReason, message: &str) -> StepEnd {
-    StepEnd::Failed {
+fn failed(reason: FailureReason, message: &str) -> StepResult {
+    StepResult::Failed {
         reason,
         message: sanitize(message),
     }

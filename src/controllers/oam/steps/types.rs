@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::api::oam::StepOutput;
+use crate::controllers::oam::workflow::FailureReason;
 
 /// Calls of one run.
 pub(super) const MAX_CALLS: usize = 100;
@@ -63,6 +64,7 @@ pub struct Call {
 pub enum Answer {
     /// The fields of `$returns`.
     Returned(Value),
+    /// Nothing was done; the same call may succeed later.
     Waiting(String),
     Suspended {
         message: String,
@@ -74,39 +76,26 @@ pub enum Answer {
     },
 }
 
+impl Answer {
+    #[must_use]
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::Failed {
+            reason: FailureReason::Execute,
+            message: message.into(),
+        }
+    }
+}
+
+/// A call fails with a message.
+impl From<Result<Value, String>> for Answer {
+    fn from(result: Result<Value, String>) -> Self {
+        result.map_or_else(Self::failed, Self::Returned)
+    }
+}
+
 /// Does the calls that reach outside.
 pub trait Functions: Send {
     fn call(&mut self, call: &Call) -> impl Future<Output = Answer> + Send;
-}
-
-/// The cause of a failure, by the words of KubeVela. Only [`FailureReason::Execute`] is retried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureReason {
-    Execute,
-    Rendering,
-    Action,
-    Input,
-}
-
-/// The result of running a step. Messages are sanitized.
-#[derive(Clone, Debug, PartialEq)]
-pub enum StepEnd {
-    Succeeded {
-        /// The values of the step's outputs, in their order, or the errors of their expressions.
-        outputs: Vec<Result<Value, String>>,
-        message: String,
-    },
-    Waiting {
-        message: String,
-    },
-    Suspended {
-        message: String,
-        duration: Option<Duration>,
-    },
-    Failed {
-        reason: FailureReason,
-        message: String,
-    },
 }
 
 /// The reason why nothing is known about a step or an expression. Errors of templates are results.

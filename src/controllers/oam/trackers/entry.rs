@@ -7,6 +7,12 @@ use crate::api::oam::ManagedResource;
 /// Name of the controller's own cluster.
 pub const LOCAL: &str = "local";
 
+/// Returns true for the controller's own cluster, which may also be named by an empty text.
+#[must_use]
+pub fn is_local(cluster: &str) -> bool {
+    matches!(cluster, "" | LOCAL)
+}
+
 /// Key of an entry within a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EntryKey<'a> {

@@ -11,11 +11,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::Answer;
 use super::objects::Items;
 use super::params::{decode, object_name, required};
 use super::secrets::Secrets;
 use crate::controllers::oam::render::evaluate::Evaluate;
+use crate::controllers::oam::steps::Answer;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::manifests::is_object_name;
 pub use secret::{CATALOG, CATALOG_LABEL, TYPE_LABEL};

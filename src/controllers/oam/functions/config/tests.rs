@@ -146,7 +146,7 @@ impl Evaluate for FakeEvaluator {
 
 fn message(answer: Answer) -> String {
     match answer {
-        Answer::Failed { message } => message,
+        Answer::Failed { message, .. } => message,
         other => panic!("{other:?}"),
     }
 }

@@ -15,16 +15,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::Answer;
 use super::secrets::{Secrets, existing, value};
 use crate::api::NamespacedName;
 use crate::budget::{Budget, Budgets, Reservation};
-use crate::http::{Access, Exchange, Fetcher, Limits};
+use crate::controllers::oam::steps::Answer;
+use crate::http::{Access, Exchange, FetchError, Fetcher, Limits};
 use params::{HeaderFromSecret, StepRequest};
 use rate::RateLimits;
 
@@ -34,6 +35,8 @@ const MAX_IN_FLIGHT: usize = 16;
 const MAX_BODY: u64 = 1024 * 1024;
 /// The longest timeout of a request.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
+/// The timeout of a download of objects. An Application may have several.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time to connect. One value, so that requests share clients.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time to wait for a permit. A step that gets none is tried again. A worker waits, so the time is short.
@@ -85,12 +88,12 @@ impl StepRequests {
         let namespace = &application.namespace;
         let request = match params::request(params) {
             Ok(request) => request,
-            Err(message) => return Answer::Failed { message },
+            Err(message) => return Answer::failed(message),
         };
         // Without a permit: the API server may be slow.
         let access = match access(&request, namespace, secrets).await {
             Ok(access) => access,
-            Err(message) => return Answer::Failed { message },
+            Err(message) => return Answer::failed(message),
         };
         if permit.is_none() {
             *permit = self.permit(namespace).await;
@@ -102,6 +105,35 @@ impl StepRequests {
             return Answer::failed("request exceeds the rate limiter");
         }
         self.exchange(request, access).await.into()
+    }
+
+    /// Downloads a document for an Application of the namespace, within the limits of a step.
+    pub async fn download(&self, namespace: &str, url: &str) -> Result<Vec<u8>, String> {
+        let url = params::parse_url(url, "the URL")?;
+        let Some(_permit) = self.permit(namespace).await else {
+            return Err("waiting for other HTTP requests of workflow steps".to_owned());
+        };
+        let exchange = Exchange {
+            method: Method::GET,
+            url,
+            headers: HeaderMap::new(),
+            credentials: HeaderMap::new(),
+            body: Vec::new(),
+        };
+        let access = Access {
+            namespace: namespace.to_owned(),
+            ..Access::default()
+        };
+        let fetcher = self.fetcher.with(access).map_err(|error| error.to_string())?;
+        let exchanged = fetcher.exchange(&exchange, &limits(DOWNLOAD_TIMEOUT)).await;
+        let exchanged = exchanged.map_err(|error| match error {
+            FetchError::Timeout { limit, .. } => format!("no complete response within {}s", limit.as_secs_f64()),
+            error => error.to_string(),
+        })?;
+        match exchanged.status.is_success() {
+            true => Ok(exchanged.body),
+            false => Err(format!("the server returned {}", exchanged.status)),
+        }
     }
 
     async fn permit(&self, namespace: &str) -> Option<StepPermit> {
@@ -129,20 +161,23 @@ impl StepRequests {
             credentials: access.credentials,
             body: request.body.into_bytes(),
         };
-        let limits = Limits {
-            max_bytes: MAX_BODY,
-            connect: CONNECT_TIMEOUT,
-            total: request.timeout,
-            ..Limits::default()
-        };
         let fetcher = self
             .fetcher
             .with(access.tls)
             .map_err(|error| answer::message(&error, &host))?;
-        let exchanged = fetcher.exchange(&exchange, &limits).await;
+        let exchanged = fetcher.exchange(&exchange, &limits(request.timeout)).await;
         exchanged
             .map_err(|error| answer::message(&error, &host))
             .and_then(|exchanged| answer::value(&exchanged, &host))
+    }
+}
+
+fn limits(total: Duration) -> Limits {
+    Limits {
+        max_bytes: MAX_BODY,
+        connect: CONNECT_TIMEOUT,
+        total,
+        ..Limits::default()
     }
 }
 

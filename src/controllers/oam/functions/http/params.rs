@@ -113,7 +113,7 @@ pub(super) fn request(params: &Value) -> Result<StepRequest, String> {
     }
     Ok(StepRequest {
         method: parse_method(method.as_deref())?,
-        url: parse_url(&required(url, "url")?)?,
+        url: parse_url(&required(url, "url")?, "$params.url")?,
         headers: headers(request.header.unwrap_or_default())?,
         body,
         timeout: parse_timeout(request.timeout.as_deref())?,
@@ -134,13 +134,14 @@ fn parse_method(method: Option<&str>) -> Result<Method, String> {
 }
 
 /// The error does not quote the URL: its path and query may be secrets, as in webhooks.
-fn parse_url(text: &str) -> Result<Url, String> {
+/// Parses the URL in `field`, which errors name.
+pub(super) fn parse_url(text: &str, field: &str) -> Result<Url, String> {
     if text.len() > MAX_URL {
-        return Err(format!("$params.url is longer than {MAX_URL} bytes"));
+        return Err(format!("{field} is longer than {MAX_URL} bytes"));
     }
-    let url = Url::parse(text).map_err(|error| format!("$params.url is invalid: {error}"))?;
+    let url = Url::parse(text).map_err(|error| format!("{field} is invalid: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err("$params.url is not an http or https URL".to_owned());
+        return Err(format!("{field} is not an http or https URL"));
     }
     Ok(url)
 }

@@ -31,7 +31,7 @@ async fn returned(params: &Value) -> Value {
 
 async fn failed(params: &Value, secrets: &FakeSecrets) -> String {
     match send_with(params, secrets).await {
-        Answer::Failed { message } => message,
+        Answer::Failed { message, .. } => message,
         other => panic!("{other:?}"),
     }
 }
@@ -161,7 +161,7 @@ async fn first_answer(requests: &StepRequests, namespace: &str, params: &Value) 
 }
 
 fn was_sent(answer: &Answer) -> bool {
-    matches!(answer, Answer::Failed { message } if message.starts_with("failed to connect"))
+    matches!(answer, Answer::Failed { message, .. } if message.starts_with("failed to connect"))
 }
 
 #[tokio::test(start_paused = true)]

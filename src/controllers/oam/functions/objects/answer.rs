@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::Selection;
-use crate::controllers::oam::functions::Answer;
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
+use crate::controllers::oam::steps::Answer;
 
 /// Answers `#Read`. An object that does not exist, or that must not be read, is described in `err`: templates test it. Other
 /// errors fail the step, which is tried again: KubeVela puts them into `err`, too, so that a template takes an API server

@@ -18,7 +18,7 @@ pub use answer::{deleted, listed, patched, read_result};
 pub use items::Items;
 
 /// The namespace of an object without one, as in KubeVela: not that of the Application. Ignored for kinds without namespaces.
-const DEFAULT_NAMESPACE: &str = "default";
+pub const DEFAULT_NAMESPACE: &str = "default";
 const MAX_LABELS: usize = 100;
 
 /// Objects of a kind by their labels.

@@ -2,8 +2,8 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
-use crate::controllers::oam::functions::Answer;
 use crate::controllers::oam::objects::ObjectError;
+use crate::controllers::oam::steps::Answer;
 use crate::runtime::kube_client::ApiError;
 
 fn id() -> ObjectId {

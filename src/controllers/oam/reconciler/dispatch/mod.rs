@@ -61,12 +61,14 @@ pub(super) enum ApplyError {
 
 impl Pass<'_> {
     /// Applies batches of objects that belong together. Returns the error of each batch, if any; one that fails does not
-    /// keep the others from being applied. A batch is written only if all its objects can be.
+    /// keep the others from being applied. A batch is written only if all its objects can be. At most `parallelism` batches,
+    /// and so at most as many objects, are written at the same time.
     pub(super) async fn dispatch(
         &mut self,
         current: &Current,
         policies: &Policies,
         batches: Vec<Vec<ToApply>>,
+        parallelism: usize,
     ) -> Result<Vec<Result<(), String>>, Stop> {
         let _timer = self.reconciler.metrics.time(PassStage::Dispatch);
         let mut results = Vec::new();
@@ -91,7 +93,7 @@ impl Pass<'_> {
                 };
                 written.boxed()
             };
-            let written = pass.concurrently(wave.into_iter().map(write).collect()).await;
+            let written = pass.limited(wave.into_iter().map(write).collect(), parallelism).await;
             for (batch, result) in written {
                 match (result, results.get_mut(batch)) {
                     (Ok((id, Some(live))), _) => drop(self.written.insert(id, live)),
@@ -146,7 +148,12 @@ impl Pass<'_> {
 
     /// Runs futures, at most as many at the same time as objects may be written. Results have the order of the futures.
     pub(super) async fn concurrently<T>(&self, futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
-        let limit = self.reconciler.options.max_concurrent_writes.max(1);
+        self.limited(futures, usize::MAX).await
+    }
+
+    /// Runs futures, at most `limit` at the same time, and never more than objects may be written.
+    async fn limited<T>(&self, futures: Vec<BoxFuture<'_, T>>, limit: usize) -> Vec<T> {
+        let limit = self.reconciler.options.max_concurrent_writes.min(limit).max(1);
         stream::iter(futures).buffered(limit).collect().await
     }
 

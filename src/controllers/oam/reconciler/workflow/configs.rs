@@ -74,16 +74,22 @@ impl Pass<'_> {
 /// Configs as objects of the Application.
 pub(super) struct StepConfigs<'x, 'a> {
     secrets: StepSecrets,
-    pass: Mutex<(&'x mut Pass<'a>, Option<Stop>)>,
+    state: Mutex<State<'x, 'a>>,
     current: &'x Current,
     parsed: &'x Parsed,
+}
+
+struct State<'x, 'a> {
+    pass: &'x mut Pass<'a>,
+    /// Set if a call ends the pass.
+    stop: Option<Stop>,
 }
 
 impl<'x, 'a> StepConfigs<'x, 'a> {
     pub(super) fn new(pass: &'x mut Pass<'a>, current: &'x Current, parsed: &'x Parsed) -> Self {
         Self {
             secrets: pass.secrets(),
-            pass: Mutex::new((pass, None)),
+            state: Mutex::new(State { pass, stop: None }),
             current,
             parsed,
         }
@@ -97,17 +103,17 @@ impl<'x, 'a> StepConfigs<'x, 'a> {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        let mut pass = self.pass.lock().await;
-        let recorded = pass.0.record_deleted(self.current, &[id]).await;
+        let mut state = self.state.lock().await;
+        let recorded = state.pass.record_deleted(self.current, &[id]).await;
         recorded.map_err(|stop| {
-            pass.1 = Some(stop);
+            state.stop = Some(stop);
             ApiError::bad_request(PASS_ENDS.to_owned())
         })
     }
 
     /// Returns the end of the pass, if a call has led to it.
     pub(super) fn into_stop(self) -> Option<Stop> {
-        self.pass.into_inner().1
+        self.state.into_inner().stop
     }
 }
 
@@ -131,10 +137,10 @@ impl ConfigStore for StepConfigs<'_, '_> {
     }
 
     async fn apply(&self, secret: &Secret) -> Result<(), ApiError> {
-        let mut pass = self.pass.lock().await;
+        let mut state = self.state.lock().await;
         let invalid = |message: String| ApiError::bad_request(message);
         let object = serde_json::to_value(secret).map_err(|error| invalid(error.to_string()))?;
-        let object = manifest(pass.0, &json!({}), object).map_err(invalid)?;
+        let object = manifest(state.pass, &json!({}), object).map_err(invalid)?;
         let batch = vec![ToApply {
             manifest: object,
             component: String::new(),
@@ -142,11 +148,14 @@ impl ConfigStore for StepConfigs<'_, '_> {
             cluster: String::new(),
             creator: super::CREATOR,
         }];
-        let dispatched = pass.0.dispatch(self.current, &self.parsed.rules, vec![batch]).await;
+        let dispatched = state
+            .pass
+            .dispatch(self.current, &self.parsed.rules, vec![batch], usize::MAX)
+            .await;
         match dispatched {
             Ok(results) => results.into_iter().collect::<Result<(), _>>().map_err(invalid),
             Err(stop) => {
-                pass.1 = Some(stop);
+                state.stop = Some(stop);
                 Err(invalid(PASS_ENDS.to_owned()))
             }
         }

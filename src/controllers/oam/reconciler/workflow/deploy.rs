@@ -2,21 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::functions::failed;
-use super::{Deployment, STOPPED_RETRY};
+use super::{Deployment, stopped};
+use crate::api::oam::Component;
 use crate::controllers::oam::parse::{Definitions, Parsed};
 use crate::controllers::oam::placement::{
     Applied, Check, DeployEnd, DeployParameters, PlacedComponent, Progress, Settings, deployments,
 };
 use crate::controllers::oam::reconciler::components::{Placed, RenderError, with_inputs};
-use crate::controllers::oam::reconciler::conditions::{self, Failure, phase};
 use crate::controllers::oam::reconciler::health::{PostTraits, evaluator_failure};
 use crate::controllers::oam::reconciler::pass::{Pass, Stop};
 use crate::controllers::oam::reconciler::revision::Current;
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::steps::Answer;
-use crate::controllers::oam::trackers::LOCAL;
 
 impl Pass<'_> {
     /// Does a call of `multicluster.#Deploy`: applies the components whose dependencies are healthy.
@@ -27,11 +25,13 @@ impl Pass<'_> {
         params: &Value,
     ) -> Result<Answer, Stop> {
         let settings = self.placement_settings();
-        let placed = DeployParameters::parse(params)
-            .and_then(|parameters| deployments(&parsed.spec.components, &parsed.all_policies, &parameters, &settings));
-        let placed = match placed {
+        let placed = DeployParameters::parse(params).and_then(|parameters| {
+            let placed = deployments(&parsed.spec.components, &parsed.all_policies, &parameters, &settings)?;
+            Ok((placed, parameters.parallelism.get()))
+        });
+        let (placed, parallelism) = match placed {
             Ok(placed) => placed,
-            Err(error) => return Ok(failed(&error.to_string())),
+            Err(error) => return Ok(Answer::failed(error.to_string())),
         };
         let progress = self.check_all(current, parsed, &placed).await?;
         let mut applied = Vec::new();
@@ -50,7 +50,7 @@ impl Pass<'_> {
                 },
             }
         }
-        for (deployment, result) in self.deploy(current, parsed, to_deploy).await? {
+        for (deployment, result) in self.deploy(current, parsed, to_deploy, parallelism).await? {
             let result = match result {
                 Ok(service) => {
                     let is_healthy = service.healthy;
@@ -68,14 +68,14 @@ impl Pass<'_> {
         Ok(match progress.finish(applied) {
             DeployEnd::Succeeded => Answer::Returned(json!({})),
             DeployEnd::Waiting(message) => Answer::Waiting(message),
-            DeployEnd::Failed(message) => failed(&message),
+            DeployEnd::Failed(message) => Answer::failed(message),
         })
     }
 
     /// Returns the placements of topology policies.
     pub(super) fn placements(&self, parsed: &Parsed, params: &Value) -> Answer {
         let named = json!({ "policies": params["policies"] });
-        let components = [crate::api::oam::Component::default()];
+        let components = [Component::default()];
         let placed = DeployParameters::parse(&named).and_then(|parameters| {
             deployments(
                 &components,
@@ -92,7 +92,7 @@ impl Pass<'_> {
                 let placements: Vec<Value> = placements.collect();
                 Answer::Returned(json!({ "placements": placements }))
             }
-            Err(error) => failed(&error.to_string()),
+            Err(error) => Answer::failed(error.to_string()),
         }
     }
 
@@ -210,17 +210,10 @@ impl Pass<'_> {
             Err(RenderError::Evaluator(error)) => Err(evaluator_failure(&error).into()),
             Err(RenderError::Template { message, is_stopped }) => {
                 if is_stopped {
-                    let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", message);
-                    let failure = failure.in_phase(phase::RUNNING_WORKFLOW).retried_after(STOPPED_RETRY);
-                    return Err(failure.into());
+                    return Err(stopped(message));
                 }
                 Ok(Err(format!("GenerateComponentManifest: {message}")))
             }
         }
     }
-}
-
-/// Returns true for the controller's own cluster.
-pub(super) fn is_local(cluster: &str) -> bool {
-    matches!(cluster, "" | LOCAL)
 }

@@ -3,22 +3,21 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::oam::{ManagedResource, labels};
-use crate::controllers::oam::functions;
+use crate::controllers::oam::functions::config;
 use crate::controllers::oam::functions::http::StepPermit;
-use crate::controllers::oam::functions::objects::{self, Deletion, Selection};
+use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, Deletion, Selection};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::reconciler::dispatch::ToApply;
 use crate::controllers::oam::reconciler::pass::{Pass, Stop};
 use crate::controllers::oam::reconciler::revision::Current;
-use crate::controllers::oam::steps::{Answer, Call, FailureReason, Functions, patch_object};
-use crate::controllers::oam::trackers::{LOCAL, TrackerType};
+use crate::controllers::oam::steps::{Answer, Call, Functions, patch_object};
+use crate::controllers::oam::trackers::{LOCAL, TrackerType, is_local};
+use crate::controllers::oam::workflow::FailureReason;
 use crate::runtime::kube_client::ApiError;
 
 use super::configs::StepConfigs;
 
-/// The namespace of objects without one, as in KubeVela.
-const DEFAULT_NAMESPACE: &str = "default";
 /// Objects that one call applies or deletes.
 const MAX_OBJECTS: usize = 100;
 
@@ -40,7 +39,7 @@ impl Functions for StepFunctions<'_, '_> {
             Ok(answer) => answer,
             Err(stop) => {
                 self.stop = Some(stop);
-                failed("the pass ends")
+                Answer::failed("the pass ends")
             }
         }
     }
@@ -60,7 +59,7 @@ impl StepFunctions<'_, '_> {
                 let (reconciler, name) = (self.pass.reconciler, self.pass.name);
                 let secrets = self.pass.secrets();
                 let sent = reconciler.step_requests.send(name, params, &secrets, &mut self.permit);
-                Ok(converted(sent.await))
+                Ok(sent.await)
             }
             ("config", function) => self.config(function, params).await,
             ("multicluster", "deploy") => self.pass.deploy_policies(self.current, self.parsed, params).await,
@@ -94,20 +93,20 @@ impl StepFunctions<'_, '_> {
         let patched = patch_object(params["value"].clone(), params);
         let object = match patched.and_then(|object| manifest(self.pass, params, object)) {
             Ok(object) => object,
-            Err(message) => return Ok(failed(&message)),
+            Err(message) => return Ok(Answer::failed(message)),
         };
         Ok(match self.dispatch(params, vec![object.clone()]).await? {
             Ok(()) => Answer::Returned(json!({ "value": self.pass.live(&object).await })),
-            Err(message) => failed(&message),
+            Err(message) => Answer::failed(message),
         })
     }
 
     async fn apply_all(&mut self, params: &Value) -> Result<Answer, Stop> {
         let Some(values) = params["value"].as_array().cloned() else {
-            return Ok(failed("$params.value is not a list of objects"));
+            return Ok(Answer::failed("$params.value is not a list of objects"));
         };
         if values.len() > MAX_OBJECTS {
-            return Ok(failed(&format!(
+            return Ok(Answer::failed(format!(
                 "{} objects exceed the limit of {MAX_OBJECTS}",
                 values.len()
             )));
@@ -118,10 +117,10 @@ impl StepFunctions<'_, '_> {
             .collect();
         let objects = match objects {
             Ok(objects) => objects,
-            Err(message) => return Ok(failed(&message)),
+            Err(message) => return Ok(Answer::failed(message)),
         };
         if let Err(message) = self.dispatch(params, objects.clone()).await? {
-            return Ok(failed(&message));
+            return Ok(Answer::failed(message));
         }
         let mut live = Vec::new();
         for object in &objects {
@@ -141,54 +140,57 @@ impl StepFunctions<'_, '_> {
             creator: super::CREATOR,
         });
         let batches = vec![batch.collect()];
-        let results = self.pass.dispatch(self.current, &self.parsed.rules, batches).await?;
+        let results = self
+            .pass
+            .dispatch(self.current, &self.parsed.rules, batches, usize::MAX)
+            .await?;
         Ok(results.into_iter().collect())
     }
 
     async fn read(&self, params: &Value) -> Answer {
         let id = match objects::read(params) {
             Ok(id) => id,
-            Err(message) => return failed(&message),
+            Err(message) => return Answer::failed(message),
         };
         if let Err(message) = self.pass.check_read(&id).await {
-            return failed(&message);
+            return Answer::failed(message);
         }
         let read = self.pass.objects.read(&id).await;
-        converted(objects::read_result(&id, read))
+        objects::read_result(&id, read)
     }
 
     async fn list(&self, params: &Value) -> Answer {
         let selection = match objects::list(params) {
             Ok(selection) => selection,
-            Err(message) => return failed(&message),
+            Err(message) => return Answer::failed(message),
         };
         if let Err(message) = self.pass.check_read(&selection.target()).await {
-            return failed(&message);
+            return Answer::failed(message);
         }
         let listed = self.pass.objects.list(&selection.target(), &selection.selector()).await;
-        converted(objects::listed(&selection, listed))
+        objects::listed(&selection, listed)
     }
 
     async fn patch(&mut self, params: &Value) -> Answer {
         let id = match objects::patch(params) {
             Ok(id) => id,
-            Err(message) => return failed(&message),
+            Err(message) => return Answer::failed(message),
         };
         if let Err(message) = self.pass.check_read(&id).await {
-            return failed(&message);
+            return Answer::failed(message);
         }
         let objects = &self.pass.objects;
         let live = match objects.read(&id).await {
             Ok(Some(live)) => live,
-            Ok(None) => return failed(&format!("{} {} not found", id.kind, id.name)),
-            Err(error) => return failed(&format!("failed to read {} {}: {error}", id.kind, id.name)),
+            Ok(None) => return Answer::failed(format!("{} {} not found", id.kind, id.name)),
+            Err(error) => return Answer::failed(format!("failed to read {} {}: {error}", id.kind, id.name)),
         };
         if let Err(message) = self.check_owner(&live) {
-            return failed(&message);
+            return Answer::failed(message);
         }
         let changed = match patch_object(live.clone(), params) {
             Ok(changed) => changed,
-            Err(message) => return failed(&message),
+            Err(message) => return Answer::failed(message),
         };
         let is_admitted = self
             .pass
@@ -197,7 +199,7 @@ impl StepFunctions<'_, '_> {
             .admission
             .check(&self.pass.name.namespace, [&changed]);
         if let Err(error) = is_admitted {
-            return failed(&error.to_string());
+            return Answer::failed(error.to_string());
         }
         // An object that has the values is not written again: a step runs until it has succeeded.
         let result = match changed == live {
@@ -207,7 +209,7 @@ impl StepFunctions<'_, '_> {
                 objects.replace(&changed, false).await
             }
         };
-        converted(objects::patched(&id, result))
+        objects::patched(&id, result)
     }
 
     async fn delete(&mut self, params: &Value) -> Result<Answer, Stop> {
@@ -215,12 +217,12 @@ impl StepFunctions<'_, '_> {
             Ok(Deletion::One(id)) => vec![id],
             Ok(Deletion::Matching(selection)) => match self.matching(&selection).await {
                 Ok(ids) => ids,
-                Err(message) => return Ok(failed(&message)),
+                Err(message) => return Ok(Answer::failed(message)),
             },
-            Err(message) => return Ok(failed(&message)),
+            Err(message) => return Ok(Answer::failed(message)),
         };
         let result = self.delete_all(ids).await?;
-        Ok(converted(objects::deleted(&params["value"], result)))
+        Ok(objects::deleted(&params["value"], result))
     }
 
     async fn matching(&self, selection: &Selection) -> Result<Vec<ObjectId>, String> {
@@ -284,15 +286,15 @@ impl StepFunctions<'_, '_> {
         let evaluator = self.pass.evaluator();
         let store = StepConfigs::new(self.pass, self.current, self.parsed);
         let answer = match function {
-            "create" => functions::config::create(params, &store, &evaluator).await,
-            "read" => functions::config::read(params, &store).await,
-            "list" => functions::config::list(params, &store).await,
-            "delete" => functions::config::delete(params, &store).await,
-            function => functions::Answer::failed(format!("function config.{function} is not supported")),
+            "create" => config::create(params, &store, &evaluator).await,
+            "read" => config::read(params, &store).await,
+            "list" => config::list(params, &store).await,
+            "delete" => config::delete(params, &store).await,
+            function => Answer::failed(format!("function config.{function} is not supported")),
         };
         match store.into_stop() {
             Some(stop) => Err(stop),
-            None => Ok(converted(answer)),
+            None => Ok(answer),
         }
     }
 }
@@ -328,15 +330,14 @@ impl Pass<'_> {
 
 /// Returns an object of a step as it is applied.
 pub(super) fn manifest(pass: &Pass<'_>, params: &Value, mut object: Value) -> Result<Value, String> {
-    match params["cluster"].as_str().unwrap_or_default() {
-        "" | LOCAL => {}
-        cluster => return Err(format!("this controller does not serve the cluster {cluster}")),
+    let cluster = params["cluster"].as_str().unwrap_or_default();
+    if !is_local(cluster) {
+        return Err(format!("this controller does not serve the cluster {cluster}"));
     }
     let id = ObjectId::of(&object);
     if id.api_version.is_empty() || id.kind.is_empty() || id.name.is_empty() {
         return Err("the object needs apiVersion, kind and metadata.name".to_owned());
     }
-    let cluster = params["cluster"].as_str().unwrap_or_default();
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
         return Err("metadata of the object is not a struct".to_owned());
     };
@@ -352,19 +353,4 @@ pub(super) fn manifest(pass: &Pass<'_>, params: &Value, mut object: Value) -> Re
     own.insert(labels::APP_NAMESPACE.to_owned(), namespace.as_str().into());
     own.insert(labels::CLUSTER.to_owned(), cluster.into());
     Ok(object)
-}
-
-pub(super) fn failed(message: &str) -> Answer {
-    Answer::Failed {
-        reason: FailureReason::Execute,
-        message: crate::text::sanitize(message),
-    }
-}
-
-pub(super) fn converted(answer: functions::Answer) -> Answer {
-    match answer {
-        functions::Answer::Returned(value) => Answer::Returned(value),
-        functions::Answer::Waiting(message) => Answer::Waiting(message),
-        functions::Answer::Failed { message } => failed(&message),
-    }
 }

@@ -21,15 +21,15 @@ use super::health::{PostTraits, evaluator_failure};
 use super::new_id;
 use super::pass::{End, Pass, Stop};
 use super::revision::Current;
-use crate::api::oam::{ServiceStatus, WorkflowStatus, WorkflowStep};
+use crate::api::oam::{ServiceStatus, StepOutput, WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Parsed, is_apply_component, place_of};
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::release::ComponentObjects;
+use crate::controllers::oam::trackers::is_local;
 use crate::controllers::oam::workflow::{FailureReason, State, StepResult, Task, Turn};
 use crate::cue;
-use deploy::is_local;
 pub(super) use placed::Steps;
 use placed::completed_steps;
 use runs::finished_state;
@@ -197,7 +197,7 @@ impl Pass<'_> {
                 Err(result) => results.push((step, result)),
             }
         }
-        for (deployment, result) in self.deploy(current, parsed, deployments).await? {
+        for (deployment, result) in self.deploy(current, parsed, deployments, usize::MAX).await? {
             let outputs = turn
                 .step(deployment.step)
                 .map(|step| step.outputs.as_slice())
@@ -265,18 +265,20 @@ impl Pass<'_> {
         }))
     }
 
-    /// Dispatches components stage by stage; each needs the stage before to be healthy. Returns their health.
+    /// Dispatches components stage by stage, `parallelism` of them at the same time; each needs the stage before to be
+    /// healthy. Returns their health.
     async fn deploy(
         &mut self,
         current: &Current,
         parsed: &Parsed,
         deployments: Vec<Deployment>,
+        parallelism: usize,
     ) -> Result<Vec<(Deployment, Result<ServiceStatus, String>)>, Stop> {
         let mut results = Vec::new();
         let mut remaining = deployments;
         for stage in [Stage::PreDispatch, Stage::DefaultDispatch] {
             let batches = remaining.iter().map(|deployment| batch(deployment, stage)).collect();
-            let dispatched = self.dispatch(current, &parsed.rules, batches).await?;
+            let dispatched = self.dispatch(current, &parsed.rules, batches, parallelism).await?;
             let mut accepted = Vec::new();
             for (deployment, result) in remaining.into_iter().zip(dispatched) {
                 match result {
@@ -299,7 +301,7 @@ impl Pass<'_> {
     /// Evaluates the outputs of a component.
     async fn outputs(
         &self,
-        outputs: &[crate::api::oam::StepOutput],
+        outputs: &[StepOutput],
         objects: &ComponentObjects,
     ) -> Result<Vec<Result<Value, String>>, Stop> {
         let mut values = Vec::new();
@@ -347,7 +349,7 @@ impl Pass<'_> {
                 objects,
             };
             let batches = vec![batch(&deployment, Stage::PostDispatch)];
-            for result in self.dispatch(current, &parsed.rules, batches).await? {
+            for result in self.dispatch(current, &parsed.rules, batches, usize::MAX).await? {
                 result.map_err(failed)?;
             }
             let service = self.service(&placed, &deployment.objects, PostTraits::Applied).await;
@@ -378,6 +380,15 @@ fn batch(deployment: &Deployment, stage: Stage) -> Vec<ToApply> {
         creator: CREATOR,
     });
     to_apply.collect()
+}
+
+/// Returns the end of a pass in which a template was stopped at a limit.
+fn stopped(message: String) -> Stop {
+    let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", message);
+    failure
+        .in_phase(phase::RUNNING_WORKFLOW)
+        .retried_after(STOPPED_RETRY)
+        .into()
 }
 
 fn execute_failure(message: String) -> StepResult {

@@ -3,15 +3,14 @@
 use serde_json::{Map, Value, json};
 
 use super::functions::StepFunctions;
-use super::{STOPPED_RETRY, execute_failure};
+use super::{execute_failure, stopped};
 use crate::api::oam::{Definition as _, WorkflowStep};
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::reconciler::components::{invalid_key, set_path};
-use crate::controllers::oam::reconciler::conditions::{self, Failure, phase};
 use crate::controllers::oam::reconciler::health::evaluator_failure;
 use crate::controllers::oam::reconciler::pass::{Pass, Stop};
 use crate::controllers::oam::reconciler::revision::Current;
-use crate::controllers::oam::steps::{self, StepEnd, StepTemplate};
+use crate::controllers::oam::steps::{self, StepTemplate};
 use crate::controllers::oam::workflow::{FailureReason, StepResult, Turn};
 use crate::cue;
 
@@ -64,7 +63,7 @@ impl Pass<'_> {
         let end = steps::run(&evaluator, &mut functions, &template).await;
         match functions.stop.take() {
             Some(stop) => Err(stop),
-            None => Ok(step_result(end.map_err(template_stop)?)),
+            None => end.map_err(template_stop),
         }
     }
 
@@ -96,34 +95,9 @@ fn with_inputs(step: &WorkflowStep, inputs: &[(&str, Value)]) -> Result<Option<V
     Ok(properties)
 }
 
-fn step_result(end: StepEnd) -> StepResult {
-    match end {
-        StepEnd::Succeeded { outputs, message } => StepResult::Succeeded { outputs, message },
-        StepEnd::Waiting { message } => StepResult::Waiting { message },
-        StepEnd::Suspended { message, duration } => StepResult::Suspended { message, duration },
-        StepEnd::Failed { reason, message } => StepResult::Failed {
-            reason: failure_reason(reason),
-            message,
-        },
-    }
-}
-
-fn failure_reason(reason: steps::FailureReason) -> FailureReason {
-    match reason {
-        steps::FailureReason::Execute => FailureReason::Execute,
-        steps::FailureReason::Rendering => FailureReason::Rendering,
-        steps::FailureReason::Action => FailureReason::Action,
-        steps::FailureReason::Input => FailureReason::Input,
-    }
-}
-
 fn template_stop(error: steps::Error<cue::Error>) -> Stop {
     match error {
         steps::Error::Evaluator(error) => evaluator_failure(&error).into(),
-        error @ steps::Error::Stopped { .. } => {
-            let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", error.to_string());
-            let failure = failure.in_phase(phase::RUNNING_WORKFLOW).retried_after(STOPPED_RETRY);
-            failure.into()
-        }
+        error @ steps::Error::Stopped { .. } => stopped(error.to_string()),
     }
 }

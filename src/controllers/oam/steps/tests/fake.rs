@@ -5,8 +5,9 @@ use std::sync::Mutex;
 
 use serde_json::Value;
 
-use super::super::{Answer, Call, FailureReason, Functions};
+use super::super::{Answer, Call, Functions};
 use crate::controllers::oam::render::evaluate::Evaluate;
+use crate::controllers::oam::workflow::FailureReason;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FakeError {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::types::{MAX_CALLS, MAX_OUTPUT_BYTES, MAX_OUTPUTS, MAX_RUN_BYTES, MAX_VALUE_BYTES};
 use super::*;
 use crate::api::oam::StepOutput;
+use crate::controllers::oam::workflow::{FailureReason, StepResult};
 use fake::{FakeError, FakeEvaluator, FakeFunctions};
 
 const READ: &str = "import \"vela/kube\"\nread: kube.#Read & {$params: value: name: parameter.name}\n";
@@ -28,7 +29,11 @@ impl Case {
         }
     }
 
-    async fn run(&self, evaluator: &FakeEvaluator, functions: &mut FakeFunctions) -> Result<StepEnd, Error<FakeError>> {
+    async fn run(
+        &self,
+        evaluator: &FakeEvaluator,
+        functions: &mut FakeFunctions,
+    ) -> Result<StepResult, Error<FakeError>> {
         let context = Map::from_iter([("name".to_owned(), json!("shop"))]);
         let step = StepTemplate {
             type_name: self.type_name,
@@ -47,8 +52,8 @@ fn pending(provider: &str, function: &str, params: Value) -> Result<Value, FakeE
     Ok(json!({ "call": call }))
 }
 
-fn rendering_failure(message: &str) -> StepEnd {
-    StepEnd::Failed {
+fn rendering_failure(message: &str) -> StepResult {
+    StepResult::Failed {
         reason: FailureReason::Rendering,
         message: message.to_owned(),
     }
@@ -68,7 +73,7 @@ async fn a_step_does_its_calls_and_evaluates_its_outputs() {
     ]);
     let mut functions = FakeFunctions::new([Answer::Returned(json!({ "value": { "kind": "Pod" } }))]);
     let end = case.run(&evaluator, &mut functions).await.unwrap();
-    let expected = StepEnd::Succeeded {
+    let expected = StepResult::Succeeded {
         outputs: vec![Ok(json!({ "a": [] }))],
         message: String::new(),
     };
@@ -140,7 +145,7 @@ async fn failures_of_the_evaluator_are_no_failures_of_the_step() {
     let invalid = run(FakeError::Invalid("velaRoot.velaStep.a: conflicting values 1 and 2"))
         .await
         .unwrap();
-    let expected = StepEnd::Failed {
+    let expected = StepResult::Failed {
         reason: FailureReason::Execute,
         message: "a: conflicting values 1 and 2".to_owned(),
     };
@@ -158,7 +163,7 @@ async fn a_failed_call_names_its_field_and_ends_the_step() {
         .run(&evaluator, &mut FakeFunctions::new([failure]))
         .await
         .unwrap();
-    let expected = StepEnd::Failed {
+    let expected = StepResult::Failed {
         reason: FailureReason::Execute,
         message: "read: forbidden [31m".to_owned(),
     };
@@ -216,7 +221,7 @@ async fn a_call_that_can_not_be_read_is_no_success() {
             .run(&evaluator, &mut FakeFunctions::new([]))
             .await
             .unwrap();
-        let expected = StepEnd::Failed {
+        let expected = StepResult::Failed {
             reason: FailureReason::Execute,
             message: "the template has an invalid call".to_owned(),
         };
@@ -234,7 +239,7 @@ async fn a_step_has_no_more_outputs_than_allowed() {
     case.outputs = vec![output; MAX_OUTPUTS + 1];
     let evaluator = FakeEvaluator::new((0..=MAX_OUTPUTS).map(|_| Ok(json!({ "value": [1] }))));
     let end = case.run(&evaluator, &mut FakeFunctions::new([])).await.unwrap();
-    let StepEnd::Succeeded { outputs, .. } = end else {
+    let StepResult::Succeeded { outputs, .. } = end else {
         panic!("{end:?}");
     };
     assert_eq!(
@@ -260,7 +265,7 @@ async fn large_outputs_are_refused_and_all_of_a_step_are_counted() {
     let texts = [text(MAX_OUTPUT_BYTES + 1)].into_iter().chain(most).chain([text(10)]);
     let evaluator = FakeEvaluator::new([Ok(json!({}))].into_iter().chain(texts));
     let end = case.run(&evaluator, &mut FakeFunctions::new([])).await.unwrap();
-    let StepEnd::Succeeded { outputs, .. } = end else {
+    let StepResult::Succeeded { outputs, .. } = end else {
         panic!("{end:?}");
     };
     let refused = Err("values of the workflow exceed 512 KiB".to_owned());
@@ -287,7 +292,7 @@ async fn calls_before_a_resumed_suspension_are_done_once() {
     ]);
     let mut functions = FakeFunctions::new([Answer::Returned(json!({})), Answer::Returned(json!({}))]);
     let end = case.run(&evaluator, &mut functions).await.unwrap();
-    let suspended = StepEnd::Suspended {
+    let suspended = StepResult::Suspended {
         message: "Suspended by field fourth".to_owned(),
         duration: None,
     };
@@ -308,7 +313,7 @@ async fn only_a_patch_keeps_its_markers() {
     let end = Case::new(READ).run(&evaluator, &mut functions).await.unwrap();
     assert_eq!(
         end,
-        StepEnd::Waiting {
+        StepResult::Waiting {
             message: "later".to_owned()
         }
     );
