@@ -74,8 +74,11 @@ struct Running;
 
 impl Running {
     fn start() -> Option<Self> {
-        let was_running = IS_RUNNING.swap(true, Ordering::AcqRel);
-        (!was_running).then_some(Self)
+        if IS_RUNNING.swap(true, Ordering::AcqRel) {
+            // Without a value of this type, whose drop would end the other's exclusive use.
+            return None;
+        }
+        Some(Self)
     }
 }
 
@@ -131,7 +134,9 @@ mod tests {
         while !IS_RUNNING.load(Ordering::Acquire) {
             sleep(pause).await;
         }
-        assert!(matches!(record(MAX_DURATION).await, Err(ProfileError::Busy)));
+        for _ in 0..2 {
+            assert!(matches!(record(MAX_DURATION).await, Err(ProfileError::Busy)));
+        }
         canceled.abort();
         let profile = loop {
             match record(Duration::from_secs(1)).await {
