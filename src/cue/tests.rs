@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
 
 use futures::FutureExt as _;
 use tempfile::TempDir;
@@ -12,14 +11,15 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Answers each evaluation with its process ID. The word `hang` stops it.
+/// Answers each evaluation with its process ID. The word `hang` stops it. Notes the text after `note` beside the program.
 const SCRIPT: &str = r#"#!/bin/sh
 while read -r line; do
     id=${line#*\"id\":}
     id=${id%%,*}
     case $line in
     *version*) echo "{\"id\":$id,\"version\":1}" ;;
-    *hang*) exec /bin/sleep 1000 ;;
+    *hang*) echo $$ >>"$0.hanging"; exec /bin/sleep 1000 ;;
+    *note*) note=${line#*note }; echo "${note%%[!a-z]*}" >>"$0.notes"; echo "{\"id\":$id,\"result\":1}" ;;
     *crash*) echo 'fatal error: on purpose' >&2; exit 2 ;;
     *other*) echo "{\"id\":0,\"result\":1}" ;;
     *wrong*) echo "{\"id\":$id,\"error\":\"a: on purpose\",\"kind\":\"conflict\"}" ;;
@@ -82,6 +82,13 @@ impl Fixture {
         tokio::spawn(async move { evaluator.evaluate(namespace, source).await })
     }
 
+    /// Returns the lines of a file that the script writes beside itself.
+    fn lines(&self, extension: &str) -> Vec<String> {
+        let path = self.directory.path().join(format!("{PROGRAM}.{extension}"));
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.lines().map(ToOwned::to_owned).collect()
+    }
+
     async fn until_used(&self, permits: u64) {
         while self.evaluator.0.permits.used() < permits {
             tokio::task::yield_now().await;
@@ -101,8 +108,14 @@ async fn one_process_serves_evaluations_that_follow_each_other() {
         assert_eq!(fixture.evaluate(namespace, "x: 1").await, Ok(first.clone()));
     }
     let _busy = fixture.spawn("a", "hang");
-    let another = async { while fixture.evaluate("a", "x: 1").await == Ok(first.clone()) {} };
-    assert!(timeout(LONG, another).await.is_ok());
+    let hanging = async {
+        while fixture.lines("hanging").is_empty() {
+            sleep(POLL).await;
+        }
+    };
+    timeout(LONG, hanging).await.unwrap();
+    assert_eq!(fixture.lines("hanging"), [first.to_string()]);
+    assert_ne!(fixture.evaluate("a", "x: 1").await.unwrap(), first);
 }
 
 #[tokio::test]
@@ -219,23 +232,16 @@ async fn namespaces_are_served_in_turn() {
     let fixture = Fixture::new(SCRIPT, 1, LONG);
     let busy = fixture.spawn("a", "hang");
     fixture.until_used(1).await;
-    let order = Arc::new(Mutex::new(Vec::new()));
     let waiting: Vec<_> = ["a", "a", "a", "b", "c"]
         .into_iter()
-        .map(|namespace| {
-            let (evaluator, order) = (fixture.evaluator.clone(), Arc::clone(&order));
-            tokio::spawn(async move {
-                evaluator.evaluate(namespace, "x: 1".to_owned()).await.unwrap();
-                order.lock().unwrap().push(namespace);
-            })
-        })
+        .map(|namespace| fixture.spawn(namespace, &format!("note {namespace}")))
         .collect();
     tokio::task::yield_now().await;
     busy.abort();
     for waiting in waiting {
-        waiting.await.unwrap();
+        waiting.await.unwrap().unwrap();
     }
-    assert_eq!(*order.lock().unwrap(), ["a", "b", "c", "a", "a"]);
+    assert_eq!(fixture.lines("notes"), ["a", "b", "c", "a", "a"]);
 }
 
 #[tokio::test]
