@@ -1,8 +1,7 @@
-# syntax=docker/dockerfile:1
+# Base images are pinned by version; `make image-digests` adds their digests, which a release needs.
+FROM golang:1.26.8-bookworm AS go
 
-FROM golang:1.26-bookworm AS go
-
-FROM rust:1.95-slim-bookworm AS build
+FROM rust:1.95.0-slim-bookworm AS build
 WORKDIR /src
 # CUE is written in Go.
 COPY --from=go /usr/local/go /usr/local/go
@@ -18,16 +17,14 @@ RUN mkdir -p src/bin benches \
     && touch src/lib.rs \
     && echo 'fn main() {}' | tee src/main.rs > src/bin/portolan-cue.rs \
     && awk -F '"' '/^\[/ { bench = $0 == "[[bench]]" } bench && /^name/ { print "benches/" $2 ".rs" }' Cargo.toml | xargs -r touch \
-    && cargo build --release --locked --features cue --bins
+    && cargo build --release --locked --features cue,otel --bins
 
 COPY migrations migrations
-COPY definitions definitions
-COPY charts/portolan/crds charts/portolan/crds
 COPY definitions definitions
 COPY src src
 # Cargo compares modification times, and the placeholders above may be newer than the checkout.
 RUN touch src/lib.rs src/main.rs src/bin/portolan-cue.rs \
-    && cargo build --release --locked --features cue --bins
+    && cargo build --release --locked --features cue,otel --bins
 
 # Under the names of the replaced programs, Portolan accepts their arguments.
 RUN mkdir /names \

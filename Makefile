@@ -3,10 +3,19 @@
 DATABASE_URL ?= sqlite://target/portolan.db
 MANIFESTS ?= examples
 IMAGE ?= portolan:dev
-# Cargo features of `make lint`; `cue` adds portolan-cue, which needs Go.
+# Cargo features of the image.
+IMAGE_FEATURES = cue,otel
+# Cargo features of `make lint`; `cue` adds portolan-cue, which needs Go, and `otel` traces.
 FEATURES ?=
+TEST_FEATURES ?= cue,otel
 FUZZ_TIME ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard fuzz/seeds/*))
+
+# Tests of `make chaos`; those of one scenario of interruptions are `chaos::every_interruption::case_1` and so on.
+CAMPAIGNS ?= isolation::chaos::chaos chaos::every_interruption
+
+# Interruptions of each kind of point in `make chaos`; all if it is empty.
+SAMPLE ?=
 
 # Rounds of `make chaos`, and seconds for which each fault is kept.
 ROUNDS ?= 3
@@ -19,10 +28,10 @@ TEST_THREADS ?= 8
 TMPDIR ?= $(shell tests/tmpdir.sh)
 export TMPDIR
 
-.PHONY: help run check test chaos bench fuzz fmt lint loc tools image crds
+.PHONY: help run check test chaos bench fuzz fmt lint loc tools image image-push image-digests sbom crds
 
 help: ## list targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 run: ## run Portolan on examples/ without a cluster (MANIFESTS=, DATABASE_URL=)
 	@mkdir -p target
@@ -32,12 +41,12 @@ check: lint ## check formatting, lints and unit tests within a minute; real inde
 	PORTOLAN_CORPUS= cargo test --locked --lib -- $(ARGS)
 
 test: tools ## run all tests; the first run builds the tools (ARGS= is passed to the test binaries, TEST_THREADS=)
-	cargo test --locked --features cue --doc
-	cargo test --locked --features cue --lib --bins -- $(ARGS)
-	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --features cue --test main -- $(ARGS)
+	cargo test --locked --features $(TEST_FEATURES) --doc
+	cargo test --locked --features $(TEST_FEATURES) --lib --bins -- $(ARGS)
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --features $(TEST_FEATURES) --test main -- $(ARGS)
 
-chaos: tools ## inject faults for half an hour and write docs/reliability.md (ROUNDS=, HOLD= seconds)
-	ROUNDS=$(ROUNDS) HOLD=$(HOLD) cargo test --locked --features cue --test main isolation::chaos::chaos -- --ignored --nocapture
+chaos: tools ## inject faults and interruptions for two hours and write docs/reliability.md (ROUNDS=, HOLD=, SAMPLE=, CAMPAIGNS=)
+	ROUNDS=$(ROUNDS) HOLD=$(HOLD) SAMPLE=$(SAMPLE) cargo test --locked --features $(TEST_FEATURES) --test main -- --ignored --nocapture --test-threads 1 $(CAMPAIGNS)
 
 bench: tools ## run the benchmarks (ARGS=--record writes the results to docs/performance.md and README.md)
 	cargo bench --locked --features cue --bench sync -- $(ARGS)
@@ -66,6 +75,23 @@ tools: ## install the control plane, Helm, registry and Postgres for the tests i
 
 image: ## build the container image (IMAGE=)
 	docker build -t $(IMAGE) .
+
+image-push: ## build and push the image with an SBOM of its files and its provenance (IMAGE=REGISTRY/NAME:TAG)
+	docker buildx build --sbom=true --provenance=mode=max --push -t $(IMAGE) .
+
+image-digests: ## pin the base images of the Dockerfile to the digests of their tags
+	@for image in $$(awk '/^FROM .*[.:]/ { print $$2 }' Dockerfile); do \
+		tag=$${image%@*}; \
+		digest=$$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' $$tag) || exit 1; \
+		sed -i "s|^FROM $$image|FROM $$tag@$$digest|" Dockerfile; \
+		echo "$$tag@$$digest"; \
+	done
+
+sbom: ## write the crates of the image to target/portolan.cdx.json (CycloneDX)
+	@mkdir -p target
+	@cargo tree --locked --features $(IMAGE_FEATURES) --edges no-dev --prefix none --no-dedupe --format '{p}|{l}' \
+		| sort -u | awk -f tests/packaging/sbom.awk > target/portolan.cdx.json
+	@echo target/portolan.cdx.json
 
 crds: ## generate the CRDs of the chart from the Rust types
 	for name in apprepositories applications; do \

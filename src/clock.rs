@@ -1,4 +1,5 @@
-//! The clock of rate limiters, which tests can pause, and steps of the wall clock.
+//! The clock of rate limiters, which tests can pause, a clock that runs in suspended machines, and steps of the wall
+//! clock.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,6 +15,21 @@ impl Clock for TokioClock {
     fn now(&self) -> Instant {
         tokio::time::Instant::now().into_std()
     }
+}
+
+/// Returns the time since the machine booted, including the time that it was suspended, which `Instant` leaves out on
+/// Linux. For deadlines that other machines rely on.
+#[must_use]
+pub fn boot_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    let clock = rustix::time::ClockId::Boottime;
+    // Counts suspended time on macOS.
+    #[cfg(not(target_os = "linux"))]
+    let clock = rustix::time::ClockId::Monotonic;
+    let now = rustix::time::clock_gettime(clock);
+    // Both are never negative.
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
 /// Detects steps of the wall clock, which timers do not follow.

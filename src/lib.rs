@@ -34,6 +34,7 @@ pub mod runtime;
 pub mod server;
 pub mod sync_ext;
 pub mod text;
+pub mod trace;
 
 #[cfg(test)]
 #[path = "../tests/support/corpus.rs"]

@@ -10,6 +10,7 @@
 mod app_repository;
 mod application;
 mod crd;
+pub mod jobs;
 pub(crate) mod lenient;
 mod metadata;
 pub mod oam;

@@ -50,7 +50,7 @@ impl Catalog {
 }
 
 /// Returns the time of the database in milliseconds since 1970: the clocks of two clusters may differ.
-async fn now(tx: &mut Transaction) -> Result<i64, Error> {
+pub(super) async fn now(tx: &mut Transaction) -> Result<i64, Error> {
     const SQLITE: &str = "SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER)";
     const POSTGRES: &str = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
     let statement = tx.choose(SQLITE, POSTGRES);

@@ -47,6 +47,11 @@ pub enum Error {
         "the database file {path} was replaced by one with repositories of another origin; restore the former file, or restart to use this one"
     )]
     ForeignFile { path: String },
+    /// Another process leads. Nothing was written.
+    #[error(
+        "lost the lease {lease}: {holder} has written to the database with a newer generation of it; if the Lease was restored from a backup, delete it, which starts a newer generation"
+    )]
+    Fenced { lease: String, holder: String },
     #[error("database {database} does not exist; run `portolan run` or `portolan sync` first")]
     NoDatabase { database: String },
     /// Another program waits for the tables that we are creating. Retried.
@@ -58,10 +63,18 @@ pub enum Error {
         "catalog tables do not match this release of Portolan: {source}; run the release that wrote them, or a newer one"
     )]
     Schema { source: MigrateError },
+    /// Tables of a newer release. Nothing was written.
+    #[error(
+        "a newer release of Portolan has upgraded the catalog to schema version {found}, and this release knows versions up to {supported}; run that release or a newer one, or restore a backup from before the upgrade"
+    )]
+    NewerSchema { found: i64, supported: i64 },
     #[error(
         "the tables portolan_* were created by a development build of Portolan and cannot be upgraded; drop all tables whose names begin with portolan_, or name another database with --database-url. The tables repos, charts and files can stay"
     )]
     DevelopmentTables,
+    /// An export that can't be written or imported. Nothing was imported.
+    #[error("{reason}")]
+    Transfer { reason: String },
     #[error("failed to read the spooled rows: {source}; check the disk of --spool-dir")]
     Rows { source: io::Error },
     #[error("stored chart {chart} is malformed: {reason}; run `portolan resync` for its repository to rewrite it")]
@@ -88,6 +101,7 @@ impl Error {
             | Self::NoConnection { .. }
             | Self::ReadOnlyServer { .. }
             | Self::ForeignFile { .. }
+            | Self::Fenced { .. }
             | Self::Rows { .. } => true,
             Self::Database { source, .. } => matches!(
                 cause(source),
@@ -104,6 +118,8 @@ impl Error {
             | Self::NoDatabase { .. }
             | Self::ReadOnly
             | Self::Schema { .. }
+            | Self::NewerSchema { .. }
+            | Self::Transfer { .. }
             | Self::DevelopmentTables
             | Self::Malformed { .. }
             | Self::UnreadableRecord { .. } => false,
@@ -115,6 +131,7 @@ impl Error {
         match self {
             Self::Superseded { .. } => "Superseded",
             Self::StaleDigests => "ChartsOutdated",
+            Self::Fenced { .. } => "LeaseLost",
             Self::TablesRebuilt => "RebuildingCatalog",
             Self::TimedOut { .. } => "DatabaseTimeout",
             Self::NoConnection { .. } | Self::TablesWanted => "DatabaseBusy",
@@ -124,6 +141,8 @@ impl Error {
             Self::NoDatabase { .. }
             | Self::ReadOnly
             | Self::Schema { .. }
+            | Self::NewerSchema { .. }
+            | Self::Transfer { .. }
             | Self::DevelopmentTables
             | Self::OtherCluster { .. }
             | Self::ForeignFile { .. }

@@ -5,7 +5,7 @@
 //!  repos ◄── charts ◄── files                        portolan_repositories ◄── portolan_syncs
 //!                                                    portolan_files, portolan_icons, portolan_kept_versions
 //!                                                    portolan_index_cache, portolan_chart_digests
-//!                                                    portolan_oci_repositories, portolan_oci_tags
+//!                   portolan_clusters, portolan_fences, portolan_oci_repositories, portolan_oci_tags
 //! ```
 //!
 //! No foreign key connects the two halves, because Kubeapps may drop and recreate its own at any time.
@@ -17,11 +17,11 @@ mod cluster;
 mod connection;
 mod engine;
 mod error;
+mod fence;
 mod files;
 mod history;
 mod icons;
 mod identity;
-pub mod lock;
 mod oci;
 pub mod query;
 mod record;
@@ -30,6 +30,7 @@ mod schema;
 mod settings;
 mod stored_bytes;
 pub mod sync;
+pub mod transfer;
 
 use crate::api::NamespacedName;
 use std::{
@@ -43,9 +44,11 @@ use tokio::sync::watch;
 
 pub use chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef};
 pub use cluster::{Claim, RENEW_INTERVAL};
+pub use connection::lock;
 use connection::{Connection, PoolSettings, Pools, Transaction, Usage};
 use engine::{execute, on_engine, select};
 pub use error::Error;
+pub use fence::{HeldLease, LeaseGeneration};
 pub use files::changed::ChangedCharts;
 pub use files::info::FetchedFiles;
 pub use files::missing::MAX_URL_CHARACTERS;
@@ -85,6 +88,7 @@ struct Inner {
     /// The file at the path of the database belongs to another origin.
     is_foreign_file: AtomicBool,
     writes: connection::WriteHistory,
+    fences: fence::Fences,
 }
 
 /// The repository that is removed: guards against a new object of the same name.
@@ -148,6 +152,7 @@ impl Catalog {
             refused_logins: watch::Sender::new(0),
             is_foreign_file: AtomicBool::new(false),
             writes: connection::WriteHistory::default(),
+            fences: fence::Fences::default(),
         }))
     }
 
@@ -226,7 +231,7 @@ impl Catalog {
         .await
     }
 
-    /// Returns the UID of the stored record. Reads no other field: a record that can't be read can still be removed.
+    /// Returns the UID of the stored record. Reads no other field: an unreadable record can still be removed.
     pub async fn stored_uid(&self, name: &NamespacedName) -> Result<Option<String>, Error> {
         const SELECT: &str = "SELECT uid FROM portolan_repositories WHERE namespace = $1 AND name = $2";
         let operation = "read the UID of the repository";
@@ -235,7 +240,8 @@ impl Catalog {
             Ok(row.map(|(uid,)| uid))
         };
         // Part of clean-up, which waits for no sync.
-        self.write_with(operation, Usage::Reserved, &name.namespace, SHORT_DEADLINE, select)
+        let namespace = &name.namespace;
+        self.write_with(operation, Usage::Reserved, namespace, SHORT_DEADLINE, select)
             .await
     }
 
@@ -282,9 +288,9 @@ impl Catalog {
         const OPERATION: &str = "write the repository record";
         let namespace = &record.name.namespace;
         self.ensure_writable()?;
-        if let (Some(uid), Some(revision), None, true) =
-            (expected_uid, record.revision, history, self.0.pools.has_session())
-        {
+        // One statement is enough without a fence, which needs a transaction.
+        let is_simple = self.0.pools.has_session() && !self.0.fences.has_lease();
+        if let (Some(uid), Some(revision), None, true) = (expected_uid, record.revision, history, is_simple) {
             let update = async |connection: &mut Connection| record::update(connection, record, uid, revision).await;
             let updated = self
                 .on_connection(OPERATION, true, namespace, SHORT_DEADLINE, update)
@@ -329,20 +335,21 @@ impl Catalog {
     /// Deletes a repository with its charts, record and history. Returns false if there was nothing to delete, or if the
     /// repository is another one than the fence names.
     pub async fn remove(&self, name: &NamespacedName, fence: Fence<'_>) -> Result<bool, Error> {
-        const STATEMENTS: [&str; 10] = [
-            "DELETE FROM portolan_repositories WHERE namespace = $1 AND name = $2",
-            "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2",
-            "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2",
-            "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2",
-            "DELETE FROM portolan_index_cache WHERE namespace = $1 AND name = $2",
-            "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2",
-            "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2",
-            "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2",
-            "DELETE FROM portolan_stored_bytes WHERE namespace = $1 AND name = $2",
-            "DELETE FROM repos WHERE namespace = $1 AND name = $2",
-        ];
+        self.remove_with(name, fence, None).await
+    }
+
+    /// Same as [`Catalog::remove`], and keeps syncs of the repository with this UID from committing later.
+    pub async fn remove_deleted(&self, name: &NamespacedName, fence: Fence<'_>, uid: &str) -> Result<bool, Error> {
+        self.remove_with(name, fence, Some(uid)).await
+    }
+
+    async fn remove_with(&self, name: &NamespacedName, fence: Fence<'_>, deleted: Option<&str>) -> Result<bool, Error> {
+        const DELETE_REPOS: &str = "DELETE FROM repos WHERE namespace = $1 AND name = $2";
         let remove = async |tx: &mut Transaction| {
             record::lock(tx, name).await?;
+            if let Some(uid) = deleted {
+                sync::tombstones::add(tx, name, uid).await?;
+            }
             let stored = record::stored_identity(tx, name).await?.map(|(uid, _)| uid);
             if let Fence::Uid(expected) = fence
                 && expected != stored.as_deref()
@@ -350,19 +357,14 @@ impl Catalog {
                 return Ok(false);
             }
             let mut removed = sync::diff::delete_all_charts(tx, name).await?;
-            for statement in STATEMENTS {
+            for statement in sync::garbage::REPOSITORY_STATEMENTS.into_iter().chain([DELETE_REPOS]) {
                 removed += execute!(tx, statement, name);
             }
             Ok(removed > 0)
         };
-        self.write_with(
-            "delete the repository",
-            Usage::Reserved,
-            &name.namespace,
-            COMMIT_DEADLINE,
-            remove,
-        )
-        .await
+        let (operation, namespace) = ("delete the repository", &name.namespace);
+        self.write_with(operation, Usage::Reserved, namespace, COMMIT_DEADLINE, remove)
+            .await
     }
 
     /// Returns true if each version needs a row of files. Without imported files only Kubeapps reads them, which reads

@@ -10,6 +10,7 @@ use super::{
     Error,
     engine::{Connection, Transaction, on_engine, select, sql},
     identity::{advisory_lock, repository_key},
+    sync::tombstones,
 };
 use crate::api::NamespacedName;
 
@@ -243,13 +244,16 @@ pub(super) async fn stored_identity(
     Ok(select!(fetch_optional, tx, SELECT, name))
 }
 
-/// Locks the repository and fails with [`Error::Superseded`] if its UID or its revision has changed.
+/// Locks the repository and fails with [`Error::Superseded`] if its UID or its revision has changed, or if it was deleted.
 pub(super) async fn lock_and_check_identity(
     tx: &mut Transaction,
     record: &Record,
     expected_uid: Option<&str>,
 ) -> Result<(), Error> {
     lock(tx, &record.name).await?;
+    if tombstones::has(tx, &record.uid).await? {
+        return Err(superseded(record));
+    }
     let stored = stored_identity(tx, &record.name).await?;
     let is_same = match (&stored, expected_uid) {
         (None, None) => true,

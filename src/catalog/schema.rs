@@ -4,20 +4,23 @@
 //! any time. They are therefore not part of the migrations: they are checked at each start, and again when a statement
 //! fails because a table is missing.
 
+mod migrations;
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
-use sqlx::{
-    Executor, FromRow, SqlSafeStr,
-    migrate::{Migration, MigrationType, Migrator},
-};
+use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, Executor, FromRow, SqlSafeStr};
 
 use super::{
     Error,
-    connection::{Pools, Usage},
+    connection::{Connection, Pools, Usage},
     engine::{Engine, Transaction, on_engine, sql},
     identity::{advisory_key, advisory_lock},
 };
+use migrations::{STEPS, Step};
 
 /// Index on Kubeapps' table of files, which has none for the cascade from charts. Its last part gives the digest of a
 /// version's files without reading the row, which also contains the README and the values.
@@ -31,19 +34,10 @@ const INDEX_POSTGRES: &str = "CREATE INDEX IF NOT EXISTS portolan_files_content 
 
 const DROP_KUBEAPPS: &str = "DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS charts; DROP TABLE IF EXISTS repos;";
 
-const DROP_OURS: &str = "DROP TABLE IF EXISTS portolan_syncs; DROP TABLE IF EXISTS portolan_repositories;
-    DROP TABLE IF EXISTS portolan_files; DROP TABLE IF EXISTS portolan_icons;
-    DROP TABLE IF EXISTS portolan_oci_tags; DROP TABLE IF EXISTS portolan_oci_repositories;
-    DROP TABLE IF EXISTS portolan_kept_versions; DROP TABLE IF EXISTS portolan_index_cache; DROP TABLE IF EXISTS portolan_chart_digests;
-    DROP TABLE IF EXISTS portolan_stored_bytes; DROP TABLE IF EXISTS portolan_clusters;
-    DROP TABLE IF EXISTS portolan_migrations;";
-
 /// Deletes our rows that refer to rows of Kubeapps' tables. The cached registry state stays valid.
 const DELETE_DERIVED_ROWS: &str =
     "DELETE FROM portolan_files; DELETE FROM portolan_icons; DELETE FROM portolan_kept_versions;
     DELETE FROM portolan_chart_digests; DELETE FROM portolan_index_cache; DELETE FROM portolan_stored_bytes;";
-
-const MIGRATIONS_TABLE: &str = "portolan_migrations";
 
 #[derive(Debug, Clone, Copy, FromRow)]
 struct Present {
@@ -54,9 +48,18 @@ struct Present {
 }
 
 impl Present {
-    async fn find(tx: &mut Transaction) -> Result<Self, Error> {
+    async fn find(tx: &mut Transaction, steps: &[Step]) -> Result<Self, Error> {
         let statement = sql!(tx, "tables_present.sql");
-        Ok(on_engine!(tx.executor(), executor => sqlx::query_as(statement).fetch_one(executor).await?))
+        let tables = migrations::tables(steps);
+        Ok(match tx.executor() {
+            Engine::Sqlite(connection) => {
+                sqlx::query_as(statement)
+                    .bind(Json(tables))
+                    .fetch_one(connection)
+                    .await?
+            }
+            Engine::Postgres(connection) => sqlx::query_as(statement).bind(tables).fetch_one(connection).await?,
+        })
     }
 }
 
@@ -65,7 +68,7 @@ impl Present {
 /// Runs under a lock, so that several Portolans may start concurrently. Kubeapps does not take that lock, so a race with
 /// it is retried.
 pub(super) async fn ensure(pools: &Pools) -> Result<bool, Error> {
-    let attempt = || ensure_once(pools);
+    let attempt = || ensure_once(pools, STEPS);
     attempt.retry(backoff()).when(is_race).await
 }
 
@@ -83,9 +86,9 @@ fn backoff() -> ExponentialBuilder {
     builder.with_max_times(8).with_jitter()
 }
 
-async fn ensure_once(pools: &Pools) -> Result<bool, Error> {
+async fn ensure_once(pools: &Pools, steps: &[Step]) -> Result<bool, Error> {
     let mut tx = begin(pools).await?;
-    match ensure_in(&mut tx).await {
+    match ensure_in(&mut tx, steps).await {
         Ok((was_complete, has_index)) => {
             tx.commit().await?;
             if !has_index {
@@ -98,18 +101,19 @@ async fn ensure_once(pools: &Pools) -> Result<bool, Error> {
 }
 
 /// Returns true twice if all tables existed, and if the index did.
-async fn ensure_in(tx: &mut Transaction) -> Result<(bool, bool), Error> {
-    let before = Present::find(tx).await?;
+async fn ensure_in(tx: &mut Transaction, steps: &[Step]) -> Result<(bool, bool), Error> {
+    let before = Present::find(tx, steps).await?;
     // Migrate before checking for missing tables: a pending migration may create some.
     let is_complete = before.migrations && {
         refuse_development_tables(tx).await?;
-        migrate(tx).await?;
-        Present::find(tx).await?.ours
+        refuse_newer_schema(tx, steps).await?;
+        migrate(tx, steps).await?;
+        Present::find(tx, steps).await?.ours
     };
     if !is_complete {
         // Drops all of our tables if some are missing: the migrations table would report them as created.
-        run(tx, DROP_OURS).await?;
-        migrate(tx).await?;
+        run(tx, AssertSqlSafe(migrations::drop_statements(steps))).await?;
+        migrate(tx, steps).await?;
     }
     if !before.kubeapps {
         run(tx, DELETE_DERIVED_ROWS).await?;
@@ -146,7 +150,7 @@ async fn recreate_once(pools: &Pools) -> Result<(), Error> {
     create_index(pools).await
 }
 
-async fn run(tx: &mut Transaction, statements: &'static str) -> Result<(), Error> {
+async fn run(tx: &mut Transaction, statements: impl SqlSafeStr) -> Result<(), Error> {
     on_engine!(tx.executor(), executor => { executor.execute(sqlx::raw_sql(statements)).await?; });
     Ok(())
 }
@@ -175,18 +179,11 @@ async fn begin(pools: &Pools) -> Result<Transaction, Error> {
     Ok(tx)
 }
 
-fn init(tx: &Transaction) -> Migration {
-    let sql = tx.choose(
-        include_str!("../../migrations/sqlite/0001_init.sql"),
-        include_str!("../../migrations/postgres/0001_init.sql"),
-    );
-    Migration::new(1, "init".into(), MigrationType::Simple, sql.into_sql_str(), false)
-}
-
 /// Refuses tables with another first migration: development builds before the first release created them.
 async fn refuse_development_tables(tx: &mut Transaction) -> Result<(), Error> {
     const SELECT: &str = "SELECT count(*) FROM portolan_migrations WHERE version = 1 AND checksum <> $1";
-    let checksum = init(tx).checksum;
+    let Some(first) = STEPS.first() else { return Ok(()) };
+    let checksum = first.migration(tx).checksum;
     let mismatches: i64 = on_engine!(tx.executor(), executor => {
         sqlx::query_scalar(SELECT).bind(&*checksum).fetch_one(executor).await?
     });
@@ -196,12 +193,37 @@ async fn refuse_development_tables(tx: &mut Transaction) -> Result<(), Error> {
     Ok(())
 }
 
+const RECORDED_VERSION: &str = "SELECT coalesce(max(version), 0) FROM portolan_migrations";
+
+/// Returns the version of the last migration that the database records.
+pub(super) async fn recorded_version(connection: &mut Connection) -> Result<i64, Error> {
+    Ok(on_engine!(connection.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?))
+}
+
+/// Returns the version of the last migration of this release.
+pub(super) fn newest_version() -> i64 {
+    migrations::newest(STEPS)
+}
+
+#[cfg(test)]
+pub(super) fn our_tables() -> Vec<&'static str> {
+    migrations::tables(STEPS)
+}
+
+/// Refuses tables that a newer release has migrated: migrations have no way back.
+async fn refuse_newer_schema(tx: &mut Transaction, steps: &[Step]) -> Result<(), Error> {
+    let found: i64 =
+        on_engine!(tx.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?);
+    let supported = migrations::newest(steps);
+    if found > supported {
+        return Err(Error::NewerSchema { found, supported });
+    }
+    Ok(())
+}
+
 /// Runs pending migrations. Uses `run_direct`, because the future of `run` is not `Send` here.
-async fn migrate(tx: &mut Transaction) -> Result<(), Error> {
-    let mut migrator = Migrator::with_migrations(vec![init(tx)]);
-    migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
-    // Our own lock ends with the transaction. The migrator's lock would stay with the pooled connection if a migration fails.
-    migrator.set_locking(false);
+async fn migrate(tx: &mut Transaction, steps: &[Step]) -> Result<(), Error> {
+    let migrator = migrations::migrator(steps, tx);
     on_engine!(tx.executor(), connection => migrator.run_direct(None, connection, false).await?);
     Ok(())
 }

@@ -17,6 +17,9 @@ pub struct Delete {
     /// Namespace of the repository
     #[arg(long, short, value_name = "NAMESPACE", default_value = "default")]
     pub namespace: String,
+    /// UID of the deleted AppRepository: only its rows are deleted, and its late syncs write nothing
+    #[arg(long, value_name = "UID", help_heading = "Jobs")]
+    pub uid: Option<String>,
     #[command(flatten)]
     pub database: DatabaseFlags,
     #[command(flatten)]
@@ -61,7 +64,10 @@ impl Delete {
         self.deprecated.warn();
         let name = NamespacedName::new(&self.namespace, &self.name);
         let is_removed = (self.database)
-            .write(async |catalog| Ok(catalog.remove(&name, Fence::None).await?))
+            .write(async |catalog| match self.uid.as_deref() {
+                Some(uid) => Ok(catalog.remove_deleted(&name, Fence::Uid(Some(uid)), uid).await?),
+                None => Ok(catalog.remove(&name, Fence::None).await?),
+            })
             .await?;
         // Kubeapps repeats its cleanup jobs, so a missing repository is not an error.
         let result = if is_removed { "deleted" } else { "not found" };

@@ -56,7 +56,7 @@ impl History {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct View<'a> {
+pub(super) struct View<'a> {
     start_time: Timestamp,
     duration_seconds: f64,
     result: &'a str,
@@ -74,7 +74,7 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn new(entry: &'a HistoryEntry) -> Self {
+    pub(super) fn new(entry: &'a HistoryEntry) -> Self {
         Self {
             start_time: entry.started_at,
             duration_seconds: entry.duration.as_secs_f64(),

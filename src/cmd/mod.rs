@@ -4,8 +4,11 @@
 
 mod app;
 mod applications;
+mod catalog;
+mod debug;
 mod delete;
 pub mod flags;
+mod gc;
 mod history;
 mod install;
 mod logging;
@@ -43,6 +46,8 @@ enum Command {
     Sync(Box<sync::Sync>),
     Delete(delete::Delete),
     InvalidateCache(delete::InvalidateCache),
+    Gc(Box<gc::Gc>),
+    Catalog(catalog::CatalogCommand),
     Crds(install::crds::Crds),
     InstallCrds(install::crds::InstallCrds),
     Status(status::Status),
@@ -54,6 +59,7 @@ enum Command {
     App(app::App),
     Definitions(app::Definitions),
     Doctor(install::doctor::Doctor),
+    Debug(debug::Debug),
     Uninstall(install::uninstall::Uninstall),
 }
 
@@ -108,7 +114,7 @@ pub fn main() -> ExitCode {
 }
 
 fn command() -> clap::Command {
-    complete_all(Cli::command())
+    complete_all(Cli::command()).mut_subcommand("gc", gc::hide_other_flags)
 }
 
 fn complete_all(command: clap::Command) -> clap::Command {
@@ -155,23 +161,27 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
 impl Cli {
     fn execute(self) -> Result<(), Error> {
         use Command::{
-            App, Apps, Crds, Definitions, Delete, Doctor, History, InstallCrds, InvalidateCache, Resync, Run, Search,
-            Show, Status, Sync, Uninstall,
+            App, Apps, Catalog, Crds, Debug, Definitions, Delete, Doctor, Gc, History, InstallCrds, InvalidateCache,
+            Resync, Run, Search, Show, Status, Sync, Uninstall,
         };
-        let is_query = !matches!(self.command, Run(_) | Sync(_) | Delete(_) | InvalidateCache(_));
-        let file = match &self.command {
-            Run(run) => run.log_file(),
-            _ => None,
+        let is_query = !matches!(self.command, Run(_) | Sync(_) | Delete(_) | InvalidateCache(_) | Gc(_));
+        let (file, traces) = match &self.command {
+            Run(run) => (run.log_file(), run.traces.options()?),
+            _ => (None, None),
         };
-        logging::start(&self.logging, file.as_ref(), is_query.then_some("warn"))?;
+        let default_filter = is_query.then_some("warn");
+        let logging = logging::start(&self.logging, file.as_ref(), default_filter, traces.as_ref())?;
         match self.command {
-            Run(command) => block_on(command.execute()),
+            Run(command) => block_on(command.execute(logging)),
             Sync(command) => block_on(command.execute()),
             Delete(command) => block_on(command.execute()),
             InvalidateCache(command) => block_on(command.execute()),
+            Gc(command) => block_on(command.execute()),
+            Catalog(command) => block_on(command.execute()),
             Crds(command) => block_on(command.execute()),
             InstallCrds(command) => block_on(command.execute()),
             Doctor(command) => block_on(command.execute()),
+            Debug(command) => block_on(command.execute()),
             Status(command) => block_on(command.execute()),
             History(command) => block_on(command.execute()),
             Search(command) => block_on(command.execute()),

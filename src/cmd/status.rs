@@ -84,7 +84,7 @@ impl Status {
 /// A repository as JSON. `ready` and `files` are null if only Kubeapps' syncer has written it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct View {
+pub(super) struct View {
     namespace: String,
     name: String,
     url: String,
@@ -105,7 +105,7 @@ struct View {
 
 /// The import of chart files. Counts all versions, because --chart-files of `portolan run` is unknown.
 #[derive(Debug, Default, Serialize)]
-struct Files {
+pub(super) struct Files {
     imported: u64,
     /// Duplicate versions count once.
     total: u64,
@@ -138,7 +138,7 @@ impl Files {
 }
 
 impl View {
-    fn new(summary: RepositorySummary, files: Option<Files>, now: Timestamp) -> Self {
+    pub(super) fn new(summary: RepositorySummary, files: Option<Files>, now: Timestamp) -> Self {
         let record = summary.record.unwrap_or_default();
         Self {
             next_sync_time: next_sync(&record, now),

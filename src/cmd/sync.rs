@@ -7,6 +7,7 @@ use prometheus_client::registry::Registry;
 
 use super::flags::credentials::{credentials, filter};
 use super::flags::database::DatabaseFlags;
+use super::flags::declared::{DeclaredFlags, Obsolete};
 use super::flags::deprecated::DeprecatedFlags;
 use super::flags::fetch::{ContentFlags, FetchFlags};
 use super::flags::parse::CommaSeparated;
@@ -19,7 +20,7 @@ use crate::controllers::apprepository::chart_files::{Batch, Importer, Worklist};
 use crate::controllers::apprepository::decision::{Decision, Mode, decide};
 use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::origin::ONE_SHOT;
-use crate::controllers::apprepository::running_syncs::Attempt;
+use crate::controllers::apprepository::running_syncs;
 use crate::controllers::apprepository::secrets::source::CredentialSource;
 use crate::controllers::apprepository::spec::{
     Defaults, Kind, OneShot, ProxyNamespaces, RepositoryAccess, RepositorySpec, Requests,
@@ -78,6 +79,8 @@ pub struct Sync {
     #[arg(long, value_name = "FILE", help_heading = "Repository")]
     pub ca_file: Option<PathBuf>,
     #[command(flatten)]
+    pub declared: DeclaredFlags,
+    #[command(flatten)]
     pub content: ContentFlags,
     #[command(flatten)]
     pub fetch: FetchFlags,
@@ -109,6 +112,10 @@ impl Sync {
                 // A canceled sync is rolled back.
                 let synced = shutdown.run_until_cancelled(self.sync(catalog, &settings)).await;
                 let synced = synced.ok_or_else(|| interrupted("the repository was synced; nothing was written"))??;
+                let synced = match synced {
+                    Attempt::Synced(synced) => synced,
+                    obsolete => return self.report_obsolete(&obsolete),
+                };
                 self.report(&synced.result)?;
                 let imported = shutdown.run_until_cancelled(synced.import()).await;
                 imported
@@ -166,7 +173,7 @@ impl Sync {
         })
     }
 
-    async fn sync(&self, catalog: &Catalog, settings: &Settings) -> Result<Synced, Error> {
+    async fn sync(&self, catalog: &Catalog, settings: &Settings) -> Result<Attempt, Error> {
         let attempt = || self.attempt(catalog, settings);
         let synced = attempt
             .retry(CONFLICT_BACKOFF)
@@ -177,11 +184,25 @@ impl Sync {
         Ok(synced.await?)
     }
 
-    async fn attempt(&self, catalog: &Catalog, settings: &Settings) -> Result<Synced, SyncAborted> {
+    async fn attempt(&self, catalog: &Catalog, settings: &Settings) -> Result<Attempt, SyncAborted> {
         let mut spec = settings.spec.clone();
-        let previous = match catalog.record(&spec.name).await? {
+        if let Some(uid) = &self.declared.uid
+            && catalog.is_deleted(uid).await?
+        {
+            return Ok(Attempt::Deleted);
+        }
+        let stored = catalog.record(&spec.name).await?;
+        if let Some(obsolete) = stored.as_ref().and_then(|stored| self.declared.obsolete(stored)) {
+            return Ok(Attempt::Obsolete(obsolete));
+        }
+        self.declared.identify(&mut spec, stored.as_ref());
+        let previous = match stored {
+            // A changed URL of the same object: its rows are replaced by the commit.
+            Some(record) if self.declared.uid.as_deref() == Some(record.uid.as_str()) => Some(record),
             Some(record) if record.url == spec.url && record.kind == spec.kind.as_str() => {
-                inherit_identity(&mut spec, &record);
+                if self.declared.uid.is_none() {
+                    inherit_identity(&mut spec, &record);
+                }
                 Some(record)
             }
             Some(record) => {
@@ -192,7 +213,8 @@ impl Sync {
             }
             None => None,
         };
-        let origin = previous.as_ref().map_or(ONE_SHOT, |record| &record.origin).to_owned();
+        let stored_origin = previous.as_ref().map_or(ONE_SHOT, |record| &record.origin);
+        let origin = self.declared.origin.as_deref().unwrap_or(stored_origin).to_owned();
         let started = Timestamp::now();
         let mode = match decide(&spec, previous.as_ref(), started) {
             Decision::Sync(mode) => mode,
@@ -210,11 +232,24 @@ impl Sync {
         let context = options.context(catalog.clone(), credentials, FileAccess::Never, origin);
         let metrics = Metrics::register(&mut Registry::default());
         let result = sync_completely(&Syncer::new(context.clone(), metrics.clone()), request).await?;
-        Ok(Synced {
+        Ok(Attempt::Synced(Box::new(Synced {
             importer: Importer::new(context, self.content.settings(&settings.options.objects), metrics),
             spec,
             result,
-        })
+        })))
+    }
+
+    /// Reports that nothing is left to do. That is no failure: a Job must not be repeated for it.
+    fn report_obsolete(&self, attempt: &Attempt) -> Result<(), Error> {
+        let reason = match attempt {
+            Attempt::Synced(_) => return Ok(()),
+            Attempt::Deleted => "the repository was deleted".to_owned(),
+            Attempt::Obsolete(Obsolete::Generation(generation)) => {
+                format!("generation {generation} was synced already")
+            }
+            Attempt::Obsolete(Obsolete::Other(uid)) => format!("the charts belong to the repository with UID {uid}"),
+        };
+        output::print(&format!("{}: nothing to do: {}\n", self.name, printable(&reason)))
     }
 
     fn report(&self, result: &SyncResult) -> Result<(), Error> {
@@ -234,6 +269,14 @@ impl Sync {
         let message = printable(&result.record.state.message);
         output::print(&format!("{}: {change}. {message}\n", self.name))
     }
+}
+
+/// The result of an attempt.
+enum Attempt {
+    Synced(Box<Synced>),
+    /// The AppRepository of `--uid` was deleted.
+    Deleted,
+    Obsolete(Obsolete),
 }
 
 /// A synced repository and the importer of its chart files.
@@ -270,7 +313,7 @@ fn is_conflict(error: &SyncAborted) -> bool {
 /// Repeats the sync of a registry that has more charts than one sync pulls.
 async fn sync_completely(syncer: &Syncer, mut request: SyncRequest) -> Result<SyncResult, SyncAborted> {
     loop {
-        let result = syncer.sync(request.clone(), Attempt::default()).await?;
+        let result = syncer.sync(request.clone(), running_syncs::Attempt::default()).await?;
         let SyncOutcome::Synced { is_complete: false, .. } = result.outcome else {
             return Ok(result);
         };

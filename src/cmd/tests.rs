@@ -50,7 +50,9 @@ fn each_flag_has_help_and_an_environment_variable_of_its_name() {
 
 #[test]
 fn hidden_flags_have_no_environment_variable() {
-    for command in command().get_subcommands() {
+    let all = command();
+    // `gc` reads the variables of `run`, also of flags that change nothing there.
+    for command in all.get_subcommands().filter(|command| command.get_name() != "gc") {
         for argument in command.get_arguments().filter(|argument| argument.is_hide_set()) {
             assert!(
                 argument.get_env().is_none(),

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::budget::Budgets;
 use crate::runtime::controller::{Class, Key};
+use crate::runtime::shards::Shards;
 use crate::runtime::workqueue::Queue;
 
 /// The field manager of our writes to the API server, and the reporting controller of our events.
@@ -32,6 +33,11 @@ pub struct SetupContext {
     /// Shared by all controllers.
     pub queue: Queue<Key>,
     pub budgets: Budgets,
+    /// Selects the declared objects to watch by their labels. Lists are then incomplete: an object that is missing may be
+    /// that of another process.
+    pub label_selector: Option<String>,
+    /// The objects that this process reconciles.
+    pub shards: Shards,
     /// Canceled at shutdown; keys that are still in the queue are then skipped.
     pub stopping: CancellationToken,
 }
@@ -47,9 +53,11 @@ pub struct Controller {
     pub classes: Vec<Class>,
     /// Watches. They run on every replica and write nothing.
     pub sources: Vec<Task>,
-    /// Tasks that write, or that enqueue keys by the clock. They run on the leader only.
+    /// Tasks for all objects, which write. They run on one replica, the holder of the first shard.
     pub leader_tasks: Vec<Task>,
-    /// Enqueues all cached objects, when this replica becomes the leader.
+    /// Tasks that enqueue keys by the clock, and others that each leader of a shard needs.
+    pub shard_tasks: Vec<Task>,
+    /// Enqueues all cached objects, when this replica becomes the leader of a shard.
     pub enqueue_all: Box<dyn Fn() + Send + Sync>,
     /// Returns true once the caches that readiness depends on are complete.
     pub has_synced: Box<dyn Fn() -> bool + Send + Sync>,

@@ -50,19 +50,21 @@ pub(super) async fn claim(catalog: &Catalog, identity: &Identity, is_logged: boo
     }
 }
 
-pub(super) fn tasks(
-    catalog: &Catalog,
-    identity: &Identity,
-    password: Option<(PasswordSecret, kube::Client)>,
-) -> Vec<Task> {
-    let mut tasks = vec![
+pub(super) fn leader_tasks(catalog: &Catalog, identity: &Identity) -> Vec<Task> {
+    vec![
         renew_claim(catalog.clone(), identity.clone()).boxed(),
         follow_file(catalog.clone(), identity.origin.clone()).boxed(),
-    ];
-    if let Some((secret, client)) = password {
-        tasks.push(refresh_password(catalog.clone(), secret, client).boxed());
+    ]
+}
+
+/// Claims the database for the Leases that this process holds, as soon as it is reachable. Never returns.
+pub(super) async fn claim_leases(catalog: Catalog) {
+    // A refused claim ends the process by `Catalog::fenced`.
+    while let Err(error) = catalog.claim_leases().await {
+        tracing::debug!(%error, "failed to claim the database, retrying");
+        sleep(CLAIM_RETRY).await;
     }
-    tasks
+    std::future::pending().await
 }
 
 /// Returns only if another cluster has taken over the database, which ends the process.
@@ -105,7 +107,7 @@ async fn follow_file(catalog: Catalog, origin: String) {
 }
 
 /// Reads the Secret again whenever Postgres refuses the password. Never returns.
-async fn refresh_password(catalog: Catalog, secret: PasswordSecret, client: kube::Client) {
+pub(super) async fn refresh_password(catalog: Catalog, secret: PasswordSecret, client: kube::Client) {
     let mut refused = catalog.refused_logins();
     while refused.changed().await.is_ok() {
         match read_password(&secret, &client, Patience::Fail).await {

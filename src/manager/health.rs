@@ -16,7 +16,7 @@ use crate::budget;
 use crate::catalog::Catalog;
 use crate::controllers::oam::start::prerequisites::Prerequisites;
 use crate::runtime::kube_client::review::may_get_path;
-use crate::server::{self, Authorize, Check, Decision, Info, ListenAddress, Server};
+use crate::server::{self, Authorize, Check, Decision, HealthMetrics, Info, ListenAddress, Server};
 
 /// The runtime is stuck if it does not poll the heartbeat task for this time.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,13 +48,16 @@ impl Listening {
 /// Serves health and metrics, at separate addresses if the options have two.
 pub(super) async fn listen(
     options: &Options,
-    registry: Registry,
+    mut registry: Registry,
     budgets: &budget::Metrics,
     health: &Health,
     authorize: Option<Authorize>,
     shutdown: &CancellationToken,
 ) -> Result<Listening, Error> {
-    let probes = server::probe_routes(health.live_checks(), health.ready_checks(options, shutdown));
+    let checks = HealthMetrics::register(&mut registry);
+    let ready = health.ready_checks(options, shutdown).into_iter();
+    let ready = ready.map(|check| check.with_metric(&checks)).collect();
+    let probes = server::probe_routes(health.live_checks(), ready);
     let oam = options.oam.as_ref();
     let probes = probes.merge(server::info_routes(&Info {
         version: env!("CARGO_PKG_VERSION"),

@@ -1,13 +1,22 @@
-//! Leader election: of several replicas, only the holder of the Lease reconciles.
+//! Leader election: of several replicas, only the holder of a shard's Lease reconciles the objects of the shard.
+
+use std::num::NonZeroU32;
+
+use futures::FutureExt;
+use futures::future::{join_all, select_all};
 
 use super::startup::Patience;
 use super::{Error, Options, SourceOptions};
+use crate::catalog::{Catalog, HeldLease, LeaseGeneration};
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::{ApiError, ConnectOptions, connect};
-use crate::runtime::leader_election::{Election, LeaderGuard, Timing, active_holder, identity};
+use crate::runtime::leader_election::{
+    Candidacy, LeaderGuard, Marks, Metrics, Timing, WriteFence, active_holder, identity,
+};
+use crate::runtime::shards::Shards;
 
 /// The name of the Lease, and of a process outside of a pod.
-const NAME: &str = "portolan";
+pub const NAME: &str = "portolan";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaderElection {
@@ -23,30 +32,33 @@ pub struct LeaseOptions {
     pub namespace: String,
     pub name: String,
     pub timing: Timing,
+    /// Each shard has a Lease of its own.
+    pub shards: NonZeroU32,
 }
 
-impl Default for LeaseOptions {
-    fn default() -> Self {
-        Self {
-            namespace: "default".to_owned(),
-            name: NAME.to_owned(),
-            timing: Timing::default(),
-        }
-    }
+/// The Leases of this process, if leader election is enabled.
+pub(super) struct Leadership {
+    candidacy: Option<Candidacy>,
+    namespace: String,
+    held: Vec<LeaderGuard>,
+    shards: Shards,
+    fence: Option<WriteFence>,
+    /// The catalog that is fenced by the Leases, with the origin of this cluster.
+    catalog: Option<(Catalog, String)>,
 }
 
-/// The Lease, if leader election is enabled.
-pub(super) enum Leadership {
-    Disabled,
-    Candidate(Box<Election>),
-    Leader(LeaderGuard),
+/// A change of the leadership.
+pub(super) enum Event {
+    /// This process has taken a further shard.
+    Gained,
+    Lost(Error),
 }
 
 impl Leadership {
     /// Fails if another process leads and leader election is disabled.
-    pub(super) async fn new(options: &Options, requests: &RequestMetrics) -> Result<Self, Error> {
+    pub(super) async fn new(options: &Options, requests: &RequestMetrics, metrics: &Metrics) -> Result<Self, Error> {
         let SourceOptions::Cluster(cluster) = &options.source else {
-            return Ok(Self::Disabled);
+            return Ok(Self::disabled());
         };
         // A renewal never waits behind other requests.
         let unlimited = ConnectOptions {
@@ -55,61 +67,158 @@ impl Leadership {
         };
         let connect = async || connect(&unlimited, requests).await.map_err(Error::from_display);
         match &options.leader_election {
-            LeaderElection::Disabled => Ok(Self::Disabled),
+            LeaderElection::Disabled => Ok(Self::disabled()),
             LeaderElection::RefuseIfHeld(lease) => {
                 refuse_if_held(&connect().await?, lease).await?;
-                Ok(Self::Disabled)
+                Ok(Self::disabled())
             }
             LeaderElection::Enabled(lease) => {
                 let pod = std::env::var("POD_NAME").unwrap_or_else(|_| NAME.to_owned());
-                let client = connect().await?;
-                let LeaseOptions {
-                    namespace,
-                    name,
-                    timing,
-                } = lease;
-                let election = Election::new(client, namespace, name, &identity(&pod), *timing);
-                Ok(Self::Candidate(Box::new(election)))
+                let marks = Marks {
+                    lease: lease.name.clone(),
+                    shards: lease.shards.get(),
+                    selector: options.label_selector.clone().unwrap_or_default(),
+                };
+                let fence = metrics.fence();
+                let candidacy = Candidacy::new(
+                    &connect().await?,
+                    &lease.namespace,
+                    &marks,
+                    &identity(&pod),
+                    lease.timing,
+                    (&fence, metrics),
+                );
+                Ok(Self {
+                    candidacy: Some(candidacy),
+                    namespace: lease.namespace.clone(),
+                    held: Vec::new(),
+                    shards: Shards::new(marks.shards),
+                    fence: Some(fence),
+                    catalog: None,
+                })
             }
         }
+    }
+
+    fn disabled() -> Self {
+        Self {
+            candidacy: None,
+            namespace: String::new(),
+            held: Vec::new(),
+            shards: Shards::all(),
+            fence: None,
+            catalog: None,
+        }
+    }
+
+    /// Returns the options with clients that write only while this process leads.
+    pub(super) fn fenced(&self, options: &Options) -> Options {
+        let mut options = options.clone();
+        if let SourceOptions::Cluster(cluster) = &mut options.source {
+            cluster.write_fence.clone_from(&self.fence);
+        }
+        options
+    }
+
+    pub(super) fn shards(&self) -> &Shards {
+        &self.shards
     }
 
     /// Returns a function that is true while the holder of the Lease is known; none if leader election is disabled.
     pub(super) fn is_known(&self) -> Option<Box<dyn Fn() -> bool + Send + Sync>> {
-        match self {
-            Self::Candidate(lease) => Some(Box::new(lease.is_known())),
-            _ => None,
-        }
+        let candidacy = self.candidacy.as_ref()?;
+        Some(Box::new(candidacy.is_known()))
     }
 
+    /// Returns true if this process does not lead yet.
     pub(super) fn is_candidate(&self) -> bool {
-        matches!(self, Self::Candidate(_))
+        self.candidacy.is_some() && self.held.is_empty()
     }
 
-    /// Waits until this replica leads; returns immediately if it does, or if leader election is disabled.
+    /// Fences the writes to the catalog by the Leases of this process.
+    pub(super) fn fence_catalog(&mut self, catalog: &Catalog, origin: &str) {
+        for guard in &self.held {
+            catalog.hold_lease(held_lease(guard, &self.namespace, origin));
+        }
+        self.catalog = Some((catalog.clone(), origin.to_owned()));
+    }
+
+    /// Waits until this replica leads a shard; returns immediately if it does, or if leader election is disabled.
     pub(super) async fn acquire(&mut self) {
-        *self = match std::mem::replace(self, Self::Disabled) {
-            Self::Candidate(lease) => {
-                tracing::info!(lease = lease.name(), "waiting for the leader lease");
-                Self::Leader(lease.acquire().await)
-            }
-            other => other,
+        if self.is_candidate() {
+            tracing::info!("waiting for the leader lease");
+            let acquired = acquired(self.candidacy.as_mut()).await;
+            self.gained(acquired);
+        }
+    }
+
+    fn gained(&mut self, (shard, guard): (u32, LeaderGuard)) {
+        // The fence precedes the first write of the shard.
+        if let Some((catalog, origin)) = &self.catalog {
+            catalog.hold_lease(held_lease(&guard, &self.namespace, origin));
+        }
+        self.held.push(guard);
+        self.shards.add(shard);
+    }
+
+    /// Waits until a further shard is taken, or until a Lease is lost.
+    pub(super) async fn changed(&mut self) -> Event {
+        let acquired = tokio::select! {
+            biased;
+            error = lost(&mut self.held, self.catalog.as_ref()) => return Event::Lost(error),
+            acquired = acquired(self.candidacy.as_mut()) => acquired,
         };
+        self.gained(acquired);
+        Event::Gained
     }
 
-    /// Waits until the Lease is lost; forever if leader election is disabled.
+    /// Waits until a Lease is lost; forever if leader election is disabled.
     pub(super) async fn lost(&mut self) -> Error {
-        match self {
-            Self::Leader(guard) => Error(format!("{}, exiting to start again as a standby", guard.lost().await)),
-            _ => std::future::pending().await,
-        }
+        lost(&mut self.held, self.catalog.as_ref()).await
     }
 
-    /// Releases the Lease, after everything else has ended.
+    /// Releases the Leases, after everything else has ended.
     pub(super) async fn release(self) {
-        if let Self::Leader(guard) = self {
-            guard.release().await;
+        join_all(self.held.into_iter().map(LeaderGuard::release)).await;
+    }
+}
+
+async fn acquired(candidacy: Option<&mut Candidacy>) -> (u32, LeaderGuard) {
+    match candidacy {
+        Some(candidacy) => candidacy.acquire().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until one of the Leases is lost, or until the catalog refuses a write because another process leads.
+async fn lost(held: &mut [LeaderGuard], catalog: Option<&(Catalog, String)>) -> Error {
+    if held.is_empty() {
+        return std::future::pending().await;
+    }
+    let leases = select_all(held.iter_mut().map(|guard| guard.lost().boxed()));
+    let fenced = async {
+        match catalog {
+            Some((catalog, _)) => catalog.fenced().await,
+            None => std::future::pending().await,
         }
+    };
+    let reason = tokio::select! {
+        (lost, ..) = leases => lost.to_string(),
+        fenced = fenced => fenced.to_string(),
+    };
+    Error(format!("{reason}, exiting to start again as a standby"))
+}
+
+fn held_lease(guard: &LeaderGuard, namespace: &str, origin: &str) -> HeldLease {
+    let generation = guard.generation();
+    HeldLease {
+        origin: origin.to_owned(),
+        name: format!("{namespace}/{}", guard.name()),
+        generation: LeaseGeneration {
+            created: generation.created,
+            transitions: generation.transitions,
+        },
+        holder: guard.identity().to_owned(),
     }
 }
 
@@ -118,6 +227,7 @@ async fn refuse_if_held(client: &kube::Client, lease: &LeaseOptions) -> Result<(
         namespace,
         name,
         timing,
+        ..
     } = lease;
     let find = || active_holder(client, namespace, name, *timing);
     let what = format!("the Lease {namespace}/{name}");

@@ -4,38 +4,40 @@
 //! drain.
 
 mod database;
+mod debug;
+pub mod gc;
 mod health;
 mod leader;
 pub mod once;
-mod profiling;
 pub mod setup;
 pub mod shutdown;
 mod startup;
+pub mod uninstall;
+mod work;
 
 use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::budget::Budgets;
 use crate::catalog::Catalog;
-use crate::controllers::{Controller, Task, application, apprepository, oam};
-use crate::runtime::controller::{Class, Key, WorkerPool};
+use crate::controllers::{application, apprepository, oam};
 use crate::runtime::kube_client::{ConnectOptions, connect};
-use crate::runtime::workqueue::Queue;
-use crate::server::{Authorize, ListenAddress, ProcessMetrics};
-use database::Identity;
+use crate::server::{Authorize, ListenAddress, LogFilter, ProcessMetrics};
+use crate::trace::SpanMetrics;
+pub use debug::DebugListener;
 use health::Health;
 use leader::Leadership;
-pub use leader::{LeaderElection, LeaseOptions};
+pub use leader::{LeaderElection, LeaseOptions, NAME as LEASE_NAME};
 use setup::{Metrics, Setup};
-use startup::OpenCatalog;
 pub use startup::{DatabaseOptions, PasswordSecret, Patience, lock};
+use work::Manager;
 
 /// The timeout for closing connections to the database. With that of the Lease and the runtime, the process ends within
 /// 2 s.
@@ -62,7 +64,11 @@ pub struct Options {
     /// The burst of retries and requeues above the rate.
     pub queue_burst: NonZeroU32,
     pub listeners: Vec<Listener>,
-    pub profiling: Option<Profiling>,
+    pub debug: Option<DebugListener>,
+    /// The filter of the log, for the debug listener.
+    pub log_filter: Option<Arc<dyn LogFilter>>,
+    /// The metrics of exported traces.
+    pub spans: Option<SpanMetrics>,
     /// Requires a token that the API server authorizes for `/metrics`.
     pub metrics_auth: bool,
     /// The maximum number of connections to each address.
@@ -70,6 +76,8 @@ pub struct Options {
     /// The timeout for reconciles in progress at shutdown.
     pub drain_timeout: Duration,
     pub leader_election: LeaderElection,
+    /// Selects the objects to watch by their labels, normalized; all objects if `None`.
+    pub label_selector: Option<String>,
 }
 
 /// An address for health or metrics.
@@ -80,14 +88,6 @@ pub struct Listener {
     pub flag: &'static str,
     pub has_probes: bool,
     pub has_metrics: bool,
-}
-
-/// The listener for profiling.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Profiling {
-    pub address: ListenAddress,
-    /// The arguments of the process, without secrets.
-    pub command_line: Vec<String>,
 }
 
 impl Options {
@@ -125,19 +125,22 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     let budgets = options.budgets.metrics();
     let metrics = Metrics::register(&mut registry, budgets, options.oam.as_ref());
     registry.register_collector(Box::new(ProcessMetrics));
+    if let Some(spans) = &options.spans {
+        spans.register(&mut registry);
+    }
     let health = Health::default();
     if let Some(prerequisites) = &metrics.prerequisites {
         health.watch_prerequisites(prerequisites.clone());
     }
     let authorize = authorize_metrics(options, &metrics).await?;
     let listening = health::listen(options, registry, budgets, &health, authorize, &shutdown).await?;
-    let profiling = profiling::listen(options).await;
-    let result = match &profiling {
+    let debug = debug::listen(options).await;
+    let result = match &debug {
         Ok(_) => lead(options, &metrics, &health, &shutdown).await,
         Err(error) => Err(error.clone()),
     };
-    if let Ok(Some(profiling)) = profiling {
-        profiling.end().await;
+    if let Ok(Some(debug)) = debug {
+        debug.end().await;
     }
     listening.end().await;
     result
@@ -167,11 +170,12 @@ async fn lead(
     health: &Health,
     shutdown: &CancellationToken,
 ) -> Result<(), Error> {
-    let leadership = Leadership::new(options, &metrics.requests);
+    let leadership = Leadership::new(options, &metrics.requests, &metrics.leader_election);
     let Some(leadership) = shutdown.run_until_cancelled(leadership).await else {
         return Ok(());
     };
     let mut leadership = leadership?;
+    let options = &leadership.fenced(options);
     if let Some(is_known) = leadership.is_known() {
         health.watch_lease(is_known);
     }
@@ -196,7 +200,8 @@ async fn set_up_and_run(
         health.stand_by(false);
     }
     let is_standby = leadership.is_candidate();
-    let setup = Setup::new(options, metrics, Patience::Wait, is_standby, shutdown.clone());
+    let shared = (leadership.shards().clone(), shutdown.clone());
+    let setup = Setup::new(options, metrics, Patience::Wait, is_standby, shared);
     let setup = tokio::select! {
         setup = shutdown.run_until_cancelled(setup) => match setup {
             Some(setup) => setup?,
@@ -214,6 +219,9 @@ async fn set_up_and_run(
     let identity = setup.identity;
     if let Some(database) = &database {
         health.watch_catalog(database.catalog.clone());
+    }
+    if let Some((database, identity)) = database.as_ref().zip(identity.as_ref()) {
+        leadership.fence_catalog(&database.catalog, &identity.origin);
     }
     let result = manager
         .run(
@@ -234,159 +242,4 @@ async fn set_up_and_run(
 /// Closes the catalog. A database that is disconnected may never answer; uncommitted work is rolled back.
 async fn close(catalog: &Catalog) {
     let _ = timeout(CLOSE_TIMEOUT, catalog.close()).await;
-}
-
-/// The controllers of the process over their shared work queue.
-struct Manager {
-    queue: Queue<Key>,
-    classes: Vec<Class>,
-    sources: Vec<Task>,
-    leader_tasks: Vec<Task>,
-    enqueue_all: Vec<Box<dyn Fn() + Send + Sync>>,
-    has_synced: Vec<Box<dyn Fn() -> bool + Send + Sync>>,
-    drain_timeout: Duration,
-}
-
-impl Manager {
-    fn new(queue: Queue<Key>, drain_timeout: Duration) -> Self {
-        Self {
-            queue,
-            classes: Vec::new(),
-            sources: Vec::new(),
-            leader_tasks: Vec::new(),
-            enqueue_all: Vec::new(),
-            has_synced: Vec::new(),
-            drain_timeout,
-        }
-    }
-
-    fn add(&mut self, controller: Controller) {
-        tracing::debug!(controller = controller.name, "adding controller");
-        self.classes.extend(controller.classes);
-        self.sources.extend(controller.sources);
-        self.leader_tasks.extend(controller.leader_tasks);
-        self.enqueue_all.push(controller.enqueue_all);
-        self.has_synced.push(controller.has_synced);
-    }
-
-    /// Runs the watches at once, and everything that writes as soon as this replica leads.
-    async fn run(
-        mut self,
-        metrics: &Metrics,
-        health: &Health,
-        shutdown: &CancellationToken,
-        leadership: &mut Leadership,
-        database: Option<(&mut OpenCatalog, &Identity)>,
-    ) -> Result<(), Error> {
-        health.watch_caches(std::mem::take(&mut self.has_synced));
-        let is_standby = leadership.is_candidate();
-        if is_standby {
-            health.stand_by(true);
-            self.queue.pause();
-        }
-        let mut tasks: JoinSet<()> = std::mem::take(&mut self.sources).into_iter().collect();
-        let prepared = tokio::select! {
-            () = shutdown.cancelled() => None,
-            error = task_ended(&mut tasks, health) => Some(Err(error)),
-            prepared = prepare_to_lead(leadership, database) => Some(prepared),
-        };
-        let result = match prepared {
-            None => Ok(()),
-            Some(Err(error)) => Err(error),
-            Some(Ok(leader_tasks)) => {
-                health.stand_by(false);
-                self.leader_tasks.extend(leader_tasks);
-                if is_standby {
-                    self.queue.resume();
-                    self.enqueue_all.iter().for_each(|enqueue| enqueue());
-                }
-                self.work(metrics, health, shutdown, leadership, &mut tasks).await
-            }
-        };
-        shutdown.cancel();
-        tasks.shutdown().await;
-        result
-    }
-
-    async fn work(
-        self,
-        metrics: &Metrics,
-        health: &Health,
-        shutdown: &CancellationToken,
-        leadership: &mut Leadership,
-        tasks: &mut JoinSet<()>,
-    ) -> Result<(), Error> {
-        for task in self.leader_tasks {
-            tasks.spawn(task);
-        }
-        let pool = WorkerPool::new(self.queue.clone(), self.classes, metrics.workers.clone());
-        let canceled = CancellationToken::new();
-        let mut workers = tokio::spawn(pool.run(canceled.clone()));
-        let result = tokio::select! {
-            () = shutdown.cancelled() => Ok(()),
-            error = task_ended(tasks, health) => Err(error),
-            error = leadership.lost() => Err(error),
-            _ = &mut workers => {
-                health.task_ended();
-                Err(Error("workers exited unexpectedly, see log".to_owned()))
-            }
-        };
-        // In each case: no new work starts, and readiness fails.
-        shutdown.cancel();
-        tasks.abort_all();
-        self.queue.shut_down();
-        let drained = tokio::select! {
-            biased;
-            // Another process may lead already, so reconciles in progress are canceled.
-            error = leadership.lost() => Err(error),
-            drained = drain(&mut workers, self.drain_timeout) => drained,
-        };
-        if !workers.is_finished() {
-            canceled.cancel();
-            // Errors have been logged; only the end matters.
-            let _ = workers.await;
-        }
-        result.and(drained)
-    }
-}
-
-/// Waits until this replica leads, then creates or migrates the tables and claims the database. Returns the tasks that
-/// keep it usable.
-async fn prepare_to_lead(
-    leadership: &mut Leadership,
-    database: Option<(&mut OpenCatalog, &Identity)>,
-) -> Result<Vec<Task>, Error> {
-    leadership.acquire().await;
-    let Some((database, identity)) = database else {
-        return Ok(Vec::new());
-    };
-    let prepare = async {
-        database.ensure_tables().await?;
-        if database.is_ready() {
-            database::claim(&database.catalog, identity, true).await?;
-        }
-        Ok(database.leader_tasks(identity))
-    };
-    tokio::select! {
-        prepared = prepare => prepared,
-        error = leadership.lost() => Err(error),
-    }
-}
-
-/// Waits for the first task that ends. None does so regularly: without it, the process would look healthy and do nothing.
-async fn task_ended(tasks: &mut JoinSet<()>, health: &Health) -> Error {
-    tasks.join_next().await;
-    health.task_ended();
-    Error("background task exited unexpectedly, see log".to_owned())
-}
-
-/// Waits for reconciles in progress. Canceled ones have written nothing: their transactions are rolled back.
-async fn drain(workers: &mut JoinHandle<()>, drain_timeout: Duration) -> Result<(), Error> {
-    if workers.is_finished() || timeout(drain_timeout, workers).await.is_ok() {
-        tracing::info!("drained");
-        return Ok(());
-    }
-    Err(Error(format!(
-        "reconciles in progress were canceled {drain_timeout:?} after the signal; --drain-timeout sets the limit"
-    )))
 }

@@ -18,10 +18,11 @@ use crate::controllers::SetupContext;
 use crate::controllers::apprepository::reconciler::Reconciler;
 use crate::controllers::apprepository::{self, Parts};
 use crate::runtime::controller::{Action, Class, Key, Reconcile, ReconcileError, WorkerPool};
+use crate::runtime::shards::Shards;
 use crate::runtime::workqueue::Priority;
 
 /// The timeout for the first complete list of declarations.
-const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of attempts to sync a repository that changes during the sync.
 const TRIES: usize = 3;
 
@@ -32,7 +33,14 @@ const TRIES: usize = 3;
 pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
     let sync = async {
         let metrics = Metrics::register(&mut Registry::default(), &budget::Metrics::default(), None);
-        let setup = Setup::new(options, &metrics, Patience::Fail, false, CancellationToken::new()).await?;
+        let setup = Setup::new(
+            options,
+            &metrics,
+            Patience::Fail,
+            false,
+            (Shards::all(), CancellationToken::new()),
+        )
+        .await?;
         match (setup.apprepository, setup.catalog, &options.apprepository) {
             (Some(parts), Some(database), Some(options)) => {
                 sync_all(parts, &setup.context, database, options, metrics).await
@@ -63,7 +71,7 @@ async fn sync_all(
         )));
     }
     let problems = parts.problems.list();
-    parts.orphans.compare().await.map_err(Error::from_display)?;
+    parts.garbage.orphans.compare().await.map_err(Error::from_display)?;
     // Later changes are ignored. The informer has enqueued all keys of the list when it ends.
     informer.abort();
     let _ = informer.await;

@@ -20,6 +20,8 @@ use crate::http::Fetcher;
 use crate::runtime::controller::{self, Key};
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::{ApiError, api_server_endpoint, api_server_of_pod, connect};
+use crate::runtime::leader_election;
+use crate::runtime::shards::Shards;
 use crate::runtime::workqueue::{self, Queue};
 
 /// The metrics of the process.
@@ -28,6 +30,7 @@ pub struct Metrics {
     pub(super) queue: workqueue::Metrics,
     pub(super) workers: controller::Metrics,
     pub(super) requests: RequestMetrics,
+    pub(super) leader_election: leader_election::Metrics,
     apprepository: apprepository::metrics::Metrics,
     application: application::metrics::Metrics,
     oam: oam::metrics::Metrics,
@@ -54,6 +57,7 @@ impl Metrics {
             }),
             prerequisites,
             requests: RequestMetrics::register(registry, budgets.of("api_requests", 0)),
+            leader_election: leader_election::Metrics::register(registry),
         }
     }
 }
@@ -75,7 +79,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Builds the controllers. A standby does not connect to the database. `stopping` is canceled at shutdown.
+    /// Builds the controllers for the objects in `shards`. A standby does not connect to the database. `stopping` is
+    /// canceled at shutdown.
     ///
     /// # Errors
     /// The API server, the directory of manifests or the database cannot be used.
@@ -84,13 +89,15 @@ impl Setup {
         metrics: &Metrics,
         patience: Patience,
         is_standby: bool,
-        stopping: CancellationToken,
+        (shards, stopping): (Shards, CancellationToken),
     ) -> Result<Self, Error> {
         let source = connect_source(&options.source, &metrics.requests).await?;
         let context = SetupContext {
             queue: queue(options, &metrics.queue),
             source,
             budgets: options.budgets.clone(),
+            label_selector: options.label_selector.clone(),
+            shards,
             stopping,
         };
         let (mut apprepository, mut catalog, mut identity) = (None, None, None);
@@ -172,7 +179,9 @@ async fn origin(source: &Source, cluster_id: &str, patience: Patience) -> Result
     match source {
         Source::Cluster(client) => {
             let connect = || Cluster::new(client.clone(), cluster_id);
-            let cluster = patience.get("the API server", ApiError::is_retryable, connect).await?;
+            // An API server that starts may answer any read with 410.
+            let is_temporary = |error: &ApiError| error.is_retryable() || error.code == Some(410);
+            let cluster = patience.get("the API server", is_temporary, connect).await?;
             Ok(Origin::Cluster(Box::new(cluster)))
         }
         Source::Directory(manifests) => Directory::new(manifests).map(Origin::Directory).map_err(|error| {

@@ -16,7 +16,7 @@ use crate::catalog::{self, Catalog, Database, Login, Password, Pooler, Settings,
 use crate::controllers::apprepository::origin::{SecretReadError, read_secret};
 use crate::controllers::{Source, Task};
 
-const TABLES_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const TABLES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The handling of transient errors at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,15 +199,22 @@ impl OpenCatalog {
         self.tables == Tables::Ready
     }
 
-    /// Returns the tasks that run as long as this replica leads. One creates or migrates the tables as soon as the
-    /// database is reachable, if it was not.
-    pub(super) fn leader_tasks(&self, identity: &Identity) -> Vec<Task> {
-        let catalog = self.catalog.clone();
-        let mut tasks = database::tasks(&catalog, identity, self.password.clone());
+    /// Returns the tasks that keep the database usable on each replica that leads a shard. One creates or migrates the
+    /// tables as soon as the database is reachable, if it was not.
+    pub(super) fn shard_tasks(&self) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        if let Some((secret, client)) = self.password.clone() {
+            tasks.push(database::refresh_password(self.catalog.clone(), secret, client).boxed());
+        }
         if self.tables == Tables::Unreachable {
-            tasks.push(retry_tables(catalog).boxed());
+            tasks.push(retry_tables(self.catalog.clone()).boxed());
         }
         tasks
+    }
+
+    /// Returns the tasks for the database that run on one replica.
+    pub(super) fn leader_tasks(&self, identity: &Identity) -> Vec<Task> {
+        database::leader_tasks(&self.catalog, identity)
     }
 }
 

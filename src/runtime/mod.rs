@@ -7,6 +7,7 @@ pub mod kube_client;
 pub mod leader_election;
 pub mod manifests;
 pub mod owner_refs;
+pub mod shards;
 pub mod three_way;
 pub mod watch;
 pub mod worker_process;

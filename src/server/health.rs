@@ -7,6 +7,10 @@ use std::{
 };
 
 use futures::future::{BoxFuture, join_all};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 
 use crate::text::{printable, truncate};
@@ -18,6 +22,25 @@ pub struct Check {
     name: &'static str,
     run: Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
     failing: AtomicBool,
+    metrics: Option<HealthMetrics>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CheckLabel {
+    check: &'static str,
+}
+
+/// The results of health checks, as of the last probe.
+#[derive(Clone, Debug, Default)]
+pub struct HealthMetrics(Family<CheckLabel, Gauge>);
+
+impl HealthMetrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let help = "Result of a health check at the last probe: 1 if it passed";
+        registry.register("portolan_health_check", help, metrics.0.clone());
+        metrics
+    }
 }
 
 impl Check {
@@ -30,7 +53,15 @@ impl Check {
             name,
             run: Box::new(move || Box::pin(run())),
             failing: AtomicBool::new(false),
+            metrics: None,
         }
+    }
+
+    /// Exports the result as a metric from the first probe on.
+    #[must_use]
+    pub fn with_metric(mut self, metrics: &HealthMetrics) -> Self {
+        self.metrics = Some(metrics.clone());
+        self
     }
 
     pub async fn is_ok(&self) -> bool {
@@ -47,6 +78,10 @@ impl Check {
             }
             Ok(()) if was_failing => tracing::info!(check = self.name, "health check passed again"),
             _ => {}
+        }
+        if let Some(HealthMetrics(checks)) = &self.metrics {
+            let label = CheckLabel { check: self.name };
+            checks.get_or_create(&label).set(i64::from(result.is_ok()));
         }
         result.is_ok()
     }

@@ -1,4 +1,5 @@
-use std::{fmt, io, net::Ipv6Addr, str::FromStr};
+use std::net::{IpAddr, Ipv6Addr};
+use std::{fmt, io, str::FromStr};
 
 use tokio::net::TcpListener;
 
@@ -52,6 +53,13 @@ impl fmt::Display for ListenAddress {
 }
 
 impl ListenAddress {
+    /// Returns true if only this host, or pod, can connect.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        let address = self.host.parse::<IpAddr>();
+        address.map_or_else(|_| self.host == "localhost", |address| address.is_loopback())
+    }
+
     pub(super) async fn bind(&self) -> io::Result<TcpListener> {
         if !self.host.is_empty() {
             return TcpListener::bind((self.host.as_str(), self.port)).await;
@@ -88,6 +96,17 @@ mod tests {
             Err(ListenAddressError::Port("65536".into()))
         );
         assert_eq!("::1:80".parse::<ListenAddress>(), Err(ListenAddressError::Brackets));
+    }
+
+    #[test]
+    fn only_loopback_addresses_are_loopback() {
+        let is_loopback = |text: &str| text.parse::<ListenAddress>().unwrap().is_loopback();
+        assert!(["127.0.0.1:1", "[::1]:1", "localhost:1"].into_iter().all(is_loopback));
+        assert!(
+            ![":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example:1"]
+                .into_iter()
+                .any(is_loopback)
+        );
     }
 
     #[tokio::test]

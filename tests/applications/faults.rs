@@ -364,10 +364,9 @@ async fn a_status_write_with_a_lost_response_causes_no_conflict_loop() {
     site.until_components("shop", "1/1").await;
     site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
     fixture.assert_bystander_is_reconciled().await;
-    assert_eq!(
-        count(&fixture.proxy, |request| is_owner_patch(request, "configmaps")),
-        1
-    );
+    // The retry repeats the patch unless the watch has delivered the change before.
+    let patches = count(&fixture.proxy, |request| is_owner_patch(request, "configmaps"));
+    assert!((1..=3).contains(&patches), "{patches}");
     assert_no_panic(&portolan);
 }
 

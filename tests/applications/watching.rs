@@ -57,10 +57,10 @@ async fn only_metadata_is_requested_for_kinds_that_are_always_ready() {
         assert!(whole.is_empty(), "{whole:#?}");
     }
     let elsewhere = |request: &&ApiRequest| {
-        ["secrets", "configmaps", "deployments"]
+        let is_component = ["secrets", "configmaps", "deployments"]
             .iter()
-            .any(|plural| request.is_of(plural))
-            && !request.path.contains(&format!("/namespaces/{}/", site.namespace))
+            .any(|plural| request.is_of(plural));
+        is_component && request.is_watch() && !request.path.contains(&format!("/namespaces/{}/", site.namespace))
     };
     assert_eq!(
         seen.iter().filter(elsewhere).count(),

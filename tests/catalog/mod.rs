@@ -11,7 +11,9 @@ mod commit;
 mod concurrency;
 mod connection;
 mod faults;
+mod fence;
 mod files;
+mod garbage;
 mod icons;
 mod identity;
 mod kubeapps;
@@ -23,6 +25,8 @@ mod retention;
 mod scale;
 mod skipped_files;
 mod sqlite_file;
+mod tombstones;
+mod transfer;
 mod writable;
 
 use std::{io, time::Duration};

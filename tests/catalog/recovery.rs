@@ -213,6 +213,32 @@ async fn failures_are_deleted_with_the_rows_they_refer_to(#[values(On::Sqlite, O
 
 #[rstest]
 #[tokio::test]
+async fn tables_of_the_first_release_are_upgraded_with_their_rows(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    let migrations = fixture.tables.count("portolan_migrations").await;
+    assert!(migrations > 1);
+    fixture
+        .tables
+        .execute(
+            "DROP TABLE portolan_fences; DROP TABLE portolan_tombstones;
+             DELETE FROM portolan_migrations WHERE version > 1",
+        )
+        .await;
+    let starts = (0..3).map(|_| Catalog::open(&fixture.settings));
+    for catalog in futures::future::join_all(starts).await {
+        let catalog = catalog.unwrap();
+        assert!(catalog.record(&repository()).await.unwrap().unwrap().trusted);
+        assert!(!catalog.ensure_tables().await.unwrap());
+        catalog.close().await;
+    }
+    assert_eq!(fixture.tables.count("portolan_migrations").await, migrations);
+    assert_eq!(fixture.tables.count("portolan_fences").await, 0);
+    assert_eq!(fixture.sync(vec![chart("a", &["1.0.0"])]).await.unchanged, 1);
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_database_of_a_newer_release_is_refused(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let blob = if on == On::Sqlite { "x'00'" } else { "'\\x00'" };
@@ -225,10 +251,13 @@ async fn a_database_of_a_newer_release_is_refused(#[values(On::Sqlite, On::Postg
         .await;
     let error = Catalog::open(&fixture.settings).await.unwrap_err();
     assert!(
-        matches!(error, Error::Schema { .. }) && !error.is_transient(),
+        matches!(error, Error::NewerSchema { found: 9999, .. }) && !error.is_transient(),
         "{error}"
     );
-    assert!(error.to_string().contains("newer"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("run that release or a newer one"), "{text}");
+    assert!(text.contains("restore a backup from before the upgrade"), "{text}");
+    assert_eq!(fixture.tables.count("portolan_repositories").await, 0);
 }
 
 /// Kubeapps' API server runs the same statements at startup without our lock.

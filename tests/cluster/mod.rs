@@ -1,21 +1,26 @@
 //! AppRepositories declared in a real API server, synced by the real binary from a real HTTP server.
 
-mod adopting;
+pub mod adopting;
 mod bad_input;
 mod database;
+mod elections;
+mod failover;
 mod faults;
 mod filtered;
+mod garbage;
 mod identity;
 mod kubeapps_crd;
 mod leading;
 mod private;
 mod registry;
-mod rows;
+pub mod rows;
 mod secrets_reading;
+mod shards;
 mod shutdown;
 mod story;
 mod takeover;
 mod tenants;
+mod uninstalling;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,23 +1,23 @@
-//! Commands, flags and metrics are documented in docs/.
+//! Commands and flags are documented in docs/.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::{SOON, World, execute};
-use crate::applications::{Site, shop};
-use crate::support::cue::executable;
-use crate::support::eventually::eventually;
-use crate::support::portolan::{Portolan, command};
+use super::execute;
+use crate::support::portolan::command;
 use crate::support::project;
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 19] = [
     "run",
     "sync",
     "delete",
     "invalidate-cache",
+    "gc",
+    "catalog",
     "crds",
     "install-crds",
     "doctor",
+    "debug",
     "status",
     "history",
     "search",
@@ -74,62 +74,4 @@ async fn every_command_and_flag_is_documented() {
         missing.is_empty(),
         "not in docs/running.md, docs/kubeapps.md or docs/oam.md: {missing:?}"
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_table_of_metrics_is_complete_and_has_no_others() {
-    let world = World::new().await;
-    let url = world.serve("stable", super::build_index(1));
-    let manifests = world.declare("stable", &url, "");
-    let portolan = Portolan::start(world.command(&["run", "--manifests", &manifests, "--chart-files=all"]));
-    portolan.ready(SOON).await;
-    let text = eventually(
-        SOON,
-        "the repository to be synced and its archives to be downloaded",
-        async || {
-            let text = portolan.get("/metrics").await.map_err(|error| error.to_string())?.1;
-            if text.contains("portolan_repository_charts{") && text.contains("portolan_chart_files_total{") {
-                Ok(text)
-            } else {
-                Err(text)
-            }
-        },
-    )
-    .await;
-    // Metrics of Applications exist only in a cluster.
-    let site = Site::new().await;
-    for crd in portolan::api::oam::crds() {
-        site.control_plane.install_crd(&crd).await;
-    }
-    let evaluator = format!("--cue-evaluator={}", executable().display());
-    let controllers = "--controllers=apprepository,application,oam";
-    let in_cluster = site.portolan(&[controllers, &evaluator]).await;
-    site.declare("shop", shop(&[], false)).await;
-    site.until_components("shop", "0/0").await;
-    let text = text + &in_cluster.get("/metrics").await.unwrap().1;
-    let shown: BTreeSet<String> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE "))
-        .filter_map(|line| line.split_once(' '))
-        .map(|(name, kind)| match kind {
-            "counter" => format!("{name}_total"),
-            _ => name.to_owned(),
-        })
-        .collect();
-    let prefixes = [
-        "portolan_",
-        "workqueue_",
-        "controller_runtime_",
-        "rest_client_",
-        "process_",
-    ];
-    let documented: BTreeSet<String> = read_page("running.md")
-        .lines()
-        .filter_map(|line| line.strip_prefix("| "))
-        .filter_map(|line| line.split_once(" |"))
-        .flat_map(|(cell, _)| cell.split('`').map(str::to_owned).collect::<Vec<_>>())
-        .map(|name| name.split('{').next().unwrap_or_default().to_owned())
-        .filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
-        .collect();
-    assert_eq!(shown, documented);
 }

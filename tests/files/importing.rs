@@ -253,6 +253,8 @@ async fn the_import_ends_when_the_repository_is_deleted() {
     let world = World::new().await;
     let many: Vec<Archive> = (0..200).map(|minor| chart("many", &format!("1.{minor}.0"))).collect();
     world.declare("many", &world.serve("many", &many), "");
+    // Without any manifest, removals would have to be confirmed.
+    world.declare("kept", &world.serve("kept", &[]), "");
     let _portolan = world
         .run(&[ALL, "--host-requests-per-second=20", "--host-burst=1"])
         .await;

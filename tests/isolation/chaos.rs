@@ -8,7 +8,7 @@ use rstest::rstest;
 use super::arena::{Arena, Engine, Round};
 use super::fault::Fault;
 use crate::support::portolan::peak_memory;
-use crate::support::project;
+use crate::support::record::record;
 
 /// More than any fault adds: the removal of most repositories at once would have to be confirmed.
 const RESIDENTS: usize = 80;
@@ -62,6 +62,9 @@ async fn everything_recovers_after_a_fault_of_postgres(
 ) {
     once(Engine::Postgres, fault).await;
 }
+
+/// Around the counts in docs/reliability.md.
+const MARKS: [&str; 2] = ["<!-- counts: written by `make chaos` -->", "<!-- end of counts -->"];
 
 /// With a margin for busy machines.
 const DRAIN: Duration = Duration::from_secs(2 + 2 + 4);
@@ -175,15 +178,6 @@ async fn chaos() {
     );
     text.push_str("|fault|database|rounds|Ready beside it, s|deleted beside it, s|recovered, s|divergences|\n|---|---|---:|---:|---:|---:|---:|\n");
     text.push_str(&table);
-    record(&text);
+    record("docs/reliability.md", MARKS, &text);
     assert!(errors.is_empty(), "{}", errors.join("\n"));
-}
-
-fn record(text: &str) {
-    const MARKS: [&str; 2] = ["<!-- counts: written by `make chaos` -->\n", "<!-- end of counts -->"];
-    let path = project("docs/reliability.md");
-    let page = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(MARKS[0]).unwrap();
-    let (_, after) = rest.split_once(MARKS[1]).unwrap();
-    std::fs::write(path, format!("{before}{}\n{text}\n{}{after}", MARKS[0], MARKS[1])).unwrap();
 }

@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use portolan::runtime::leader_election::{Election, LeaderGuard, Lost, Timing};
+use portolan::runtime::leader_election::{Candidacy, LeaderGuard, Lost, Marks, Metrics, Timing, WriteFence};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
@@ -46,8 +46,24 @@ impl World {
         }
     }
 
-    fn contender(&self, client: &Client, identity: &str) -> Election {
-        Election::new(client.clone(), &self.namespace, NAME, identity, TIMING)
+    fn contender(&self, client: &Client, identity: &str) -> Contender {
+        self.fenced_contender(client, identity, &WriteFence::default())
+    }
+
+    fn fenced_contender(&self, client: &Client, identity: &str, fence: &WriteFence) -> Contender {
+        let marks = Marks {
+            lease: NAME.to_owned(),
+            ..Marks::default()
+        };
+        let shared = (fence, &Metrics::default());
+        Contender(Candidacy::new(
+            client,
+            &self.namespace,
+            &marks,
+            identity,
+            TIMING,
+            shared,
+        ))
     }
 
     /// Acquires the Lease with direct access.
@@ -86,6 +102,19 @@ impl World {
             })
             .await;
         }
+    }
+}
+
+/// A contender for a single Lease.
+struct Contender(Candidacy);
+
+impl Contender {
+    fn is_known(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        self.0.is_known()
+    }
+
+    async fn acquire(mut self) -> LeaderGuard {
+        self.0.acquire().await.1
     }
 }
 
@@ -260,6 +289,8 @@ async fn changes_of_the_lease_by_other_writers_are_harmless() {
         world.leases.get_opt(NAME).await.unwrap()
     })
     .await;
+    // Creation times are whole seconds: the transitions tell two Leases of one second apart.
+    assert_eq!(world.stored().await.lease_transitions, Some(1));
     world.until_renewed(2).await;
     assert!(timeout(Duration::ZERO, guard.lost()).await.is_err());
     guard.release().await;
@@ -315,8 +346,9 @@ async fn a_renewal_is_one_request() {
     world.until_renewed(3).await;
     guard.release().await;
     let seen = methods(&world.proxy);
-    assert_eq!(seen[..2], [Method::GET, Method::POST]);
-    assert!(seen[2..].iter().all(|method| method == Method::PUT), "{seen:?}");
+    // The list shows that no replica divides the objects in another way.
+    assert_eq!(seen[..3], [Method::GET, Method::POST, Method::GET]);
+    assert!(seen[3..].iter().all(|method| method == Method::PUT), "{seen:?}");
 }
 
 #[test]
@@ -327,4 +359,27 @@ fn identities_are_unique() {
     );
     assert!(one.starts_with("portolan-0_") && other.starts_with("portolan-0_"));
     assert_ne!(one, other);
+}
+
+#[tokio::test]
+async fn writes_are_allowed_from_the_acquisition_to_the_loss_or_the_release() {
+    let world = World::new().await;
+    let (fence, client) = (WriteFence::default(), world.proxied().await);
+    assert!(!fence.is_open());
+    let mut guard = world.fenced_contender(&client, "first", &fence).acquire().await;
+    assert!(fence.is_open());
+    world.until_renewed(14).await; // longer than the lease duration
+    assert!(fence.is_open());
+    world.proxy.gate.close().await;
+    timeout(SOON, guard.lost()).await.unwrap();
+    assert!(!fence.is_open());
+
+    world.proxy.gate.open().await;
+    let fence = WriteFence::default();
+    let guard = timeout(SOON, world.fenced_contender(&client, "second", &fence).acquire())
+        .await
+        .unwrap();
+    assert!(fence.is_open());
+    guard.release().await;
+    assert!(!fence.is_open());
 }

@@ -124,6 +124,36 @@ async fn a_manifest_removed_while_portolan_was_down_is_cleaned_up_at_start() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_directory_removes_nothing_until_it_is_confirmed() {
+    let world = World::new().await;
+    world.declare("web", &world.serve_web("web", &["1.0.0"]), "");
+    let mut portolan = world.run(&[]).await;
+    world.until_newest("web", "1.0.0").await;
+    portolan.signal("TERM");
+    portolan.exit(SOON).await;
+
+    std::fs::remove_file(world.manifest("web")).unwrap();
+    let gc = |flags: &[&str]| {
+        let mut command = world.command(&["gc", "--manifests", &world.manifests()]);
+        command.args(flags);
+        portolan::run(command)
+    };
+    let refused = gc(&[]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        error.contains("1 of 1") && error.contains("--confirm-removals"),
+        "{error}"
+    );
+    assert!(world.status("web").await.is_some());
+    let confirmed = gc(&["--confirm-removals"]).await;
+    assert_eq!(confirmed.status.code(), Some(0));
+    let printed = String::from_utf8(confirmed.stdout).unwrap();
+    assert!(printed.starts_with("removed 1 repositories"), "{printed}");
+    assert!(world.status("web").await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_once_syncs_everything_and_reports_by_exit_code() {
     let world = World::new().await;
     world.declare("good", &world.serve_web("good", &["1.0.0"]), "");

@@ -4,14 +4,14 @@
 //! a process that watches its namespace of the shared control plane.
 
 mod accounts;
-mod apps;
+pub mod apps;
 mod estate;
 mod golden;
-mod kubelet;
+pub mod kubelet;
 mod operators;
 mod receiver;
-mod setup;
-mod site;
+pub mod setup;
+pub mod site;
 mod stories;
 mod stories_addons;
 mod stories_admission;

@@ -10,7 +10,7 @@ use futures::FutureExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use portolan::api::oam::crds;
-use portolan::runtime::leader_election::{Election, Timing};
+use portolan::runtime::leader_election::{Candidacy, Marks, Metrics, Timing, WriteFence};
 use rstest::rstest;
 use tokio::sync::OnceCell;
 
@@ -135,8 +135,13 @@ async fn without_leader_election_the_start_is_refused_while_another_process_rene
         retry_period: std::time::Duration::from_millis(500),
         ..Timing::default()
     };
-    let election = Election::new(client, &site.namespace, "kubevela", "vela-core_1", timing);
-    let guard = election.acquire().await;
+    let marks = Marks {
+        lease: "kubevela".to_owned(),
+        ..Marks::default()
+    };
+    let shared = (&WriteFence::default(), &Metrics::default());
+    let mut candidacy = Candidacy::new(&client, &site.namespace, &marks, "vela-core_1", timing, shared);
+    let (_, guard) = candidacy.acquire().await;
     let mut refused = site.start(&[]);
     assert_eq!(refused.exit(SOON).await.code(), Some(1));
     let expected = format!("error: vela-core_1 holds the Lease {}/kubevela", site.namespace);

@@ -1,8 +1,5 @@
 //! A release of the chart, and Portolan with only the permissions of that release.
 
-use std::collections::BTreeMap;
-use std::process::Command;
-
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::batch::v1::CronJob;
@@ -12,56 +9,14 @@ use kube::{Api, Client};
 use portolan::api::AppRepository;
 use serde_json::json;
 
-use super::{chart, helm_output};
+use super::helm_output;
+use super::release::{container, install};
 use crate::cluster::{SOON, World, index};
 use crate::support::control_plane::control_plane;
 use crate::support::cue::executable;
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command, run};
 use crate::support::postgres::database;
-
-/// Installs a release named portolan in a namespace that admits only restricted pods.
-async fn install(settings: &[&str]) -> String {
-    let control_plane = control_plane().await;
-    let namespace = control_plane.namespace().await;
-    let label = "pod-security.kubernetes.io/enforce=restricted";
-    control_plane.kubectl(&["label", "namespace", &namespace, label]).await;
-    let arguments = ["install", "portolan", &chart(), "--namespace", &namespace];
-    let notes = helm_output(&[&arguments, settings].concat()).await;
-    assert!(
-        notes.contains("kubectl wait --for=condition=Ready apprepository/grafana"),
-        "{notes}"
-    );
-    namespace
-}
-
-/// The container's command, run as a local process with its arguments and environment, except for the database, a
-/// directory for temporary files, and a kubeconfig instead of the pod's credentials.
-async fn container(namespace: &str, database_url: &str) -> Command {
-    let control_plane = control_plane().await;
-    let deployments: Api<Deployment> = Api::namespaced(control_plane.client().await, namespace);
-    let deployment = deployments.get("portolan").await.unwrap();
-    let mut pod = deployment.spec.unwrap().template.spec.unwrap();
-    let container = pod.containers.remove(0);
-    let token = control_plane
-        .token_for(namespace, pod.service_account_name.as_deref().unwrap())
-        .await;
-    let mut environment: BTreeMap<String, String> = container
-        .env
-        .unwrap()
-        .into_iter()
-        .filter_map(|variable| Some((variable.name, variable.value?)))
-        .collect();
-    environment.insert("PORTOLAN_DATABASE_URL".to_owned(), database_url.to_owned());
-    environment.insert(
-        "PORTOLAN_SPOOL_DIR".to_owned(),
-        std::env::temp_dir().display().to_string(),
-    );
-    let kubeconfig = control_plane.kubeconfig_for(&control_plane.url(), &token);
-    let mut command = command(container.args.unwrap());
-    command.envs(environment).env("KUBECONFIG", kubeconfig);
-    command
-}
 
 /// Runs a repository through its life cycle, from creation to deletion.
 async fn story(world: &World, portolan: &Portolan) {
@@ -225,7 +180,7 @@ async fn a_release_with_applications_may_reconcile_them_and_use_leases() {
         assert!(!may(verb, resource, &team).await, "{verb} {resource}");
     }
     assert!(!may("delete", "pods.", &team).await);
-    for verb in ["get", "create", "update"] {
+    for verb in ["get", "create", "update", "list"] {
         assert!(may(verb, "leases.coordination.k8s.io", &namespace).await, "{verb}");
     }
     assert!(!may("delete", "leases.coordination.k8s.io", &namespace).await);
@@ -280,7 +235,7 @@ async fn pods_are_admitted_to_a_restricted_namespace() {
     })
     .await;
 
-    let uninstalled = helm_output(&["uninstall", "portolan", "--namespace", &namespace]).await;
+    let uninstalled = helm_output(&["uninstall", "portolan", "--no-hooks", "--namespace", &namespace]).await;
     assert!(uninstalled.contains("uninstalled"), "{uninstalled}");
     control_plane
         .kubectl(&["get", "crd", "apprepositories.kubeapps.com"])

@@ -1,23 +1,29 @@
 //! The exact permissions of each setting of the chart.
 
+mod features;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan::controllers::application::kinds::{DEFAULT, PROTECTED};
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::{KUBE_VERSION, chart, helm_output};
+use super::{KUBE_VERSION, chart, documents, helm_output};
 use crate::support::control_plane::control_plane;
 use crate::support::process::ScratchDir;
 use crate::support::project;
 
 /// Returns the rules of Portolan's roles as `resource: verbs`, by role and namespace.
 async fn permissions(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
-    let arguments = ["template", "portolan", &chart(), KUBE_VERSION, "--namespace", "sea"];
-    let rendered = helm_output(&[&arguments, settings].concat()).await;
-    let documents: Vec<Value> = serde_yaml::Deserializer::from_str(&rendered)
-        .map(|document| Value::deserialize(document).unwrap())
-        .collect();
+    let arguments = [
+        "template",
+        "portolan",
+        &chart(),
+        KUBE_VERSION,
+        "--namespace",
+        "sea",
+        "--no-hooks",
+    ];
+    let documents = documents(&helm_output(&[&arguments, settings].concat()).await);
     let of_kind = |suffix: &str| {
         let is_kind = move |document: &&Value| document["kind"].as_str().is_some_and(|kind| kind.ends_with(suffix));
         documents.iter().filter(is_kind).collect::<Vec<_>>()
@@ -71,8 +77,10 @@ fn expected(roles: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
 
 fn expected_in_all(roles: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
     let owned = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
-    let roles = roles.iter().map(|(role, rules)| ((*role).to_owned(), owned(rules)));
-    roles.collect()
+    roles
+        .iter()
+        .map(|(role, rules)| ((*role).to_owned(), owned(rules)))
+        .collect()
 }
 
 /// Returns the rules on repositories with a rule on Secrets.
@@ -91,15 +99,12 @@ async fn the_documented_role_gives_kubeapps_service_account_the_same_permissions
         .into_iter()
         .find(|block| block.contains("kind: ClusterRole"))
         .unwrap();
-    let documents: Vec<Value> = serde_yaml::Deserializer::from_str(manifest)
-        .map(|document| Value::deserialize(document).unwrap())
-        .collect();
-    let rules = documents[0]["rules"].as_array().unwrap().iter().map(rule);
+    let rules = documents(manifest)[0]["rules"].as_array().unwrap().clone();
     let expected: Vec<&str> = with("secrets: get")
         .into_iter()
         .chain(["namespaces kube-system: get"])
         .collect();
-    assert_eq!(rules.collect::<Vec<_>>(), expected);
+    assert_eq!(rules.iter().map(rule).collect::<Vec<_>>(), expected);
 
     let directory = ScratchDir::new("docs");
     let file = directory
@@ -203,11 +208,13 @@ async fn applications_add_permissions_on_their_kinds_in_the_watched_namespaces()
     assert_eq!(permissions(&[settings]).await, in_one);
 }
 
-const OAM: [&str; 10] = [
+const OAM: [&str; 12] = [
     "applications: get list watch patch",
-    "applicationrevisions definitionrevisions resourcetrackers: get list watch create update patch delete",
+    "applicationrevisions: get list watch create update delete",
+    "definitionrevisions: get list watch create delete",
+    "resourcetrackers: get list watch create update patch delete",
     "componentdefinitions policydefinitions policies traitdefinitions workflows workflowstepdefinitions \
-     workloaddefinitions: get list watch",
+     workloaddefinitions: list watch",
     "applicationrevisions/status applications/status componentdefinitions/status policydefinitions/status \
      traitdefinitions/status workflowstepdefinitions/status: patch",
     "configmaps: get create patch",
@@ -235,7 +242,7 @@ async fn the_controller_of_kubevelas_applications_may_do_everything_unless_rules
     let rules = [&OAM[..], &["deployments: get list watch"]].concat();
     let limited = [
         ("sea:portolan:oam in everywhere", &rules[..]),
-        ("sea:portolan:leader in apps", &["leases: get create update"][..]),
+        ("sea:portolan:leader in apps", &["leases: get create update list"][..]),
     ];
     let settings = [
         "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.namespace=apps,leaderElection.enabled=true",
@@ -268,7 +275,7 @@ async fn installing_definitions_adds_permissions_to_write_them() {
     let all = permissions(&[settings]).await;
     let added = [
         "customresourcedefinitions: get create patch".to_owned(),
-        format!("{}: create patch", starter_set_resources().join(" ")),
+        format!("{}: get create patch", starter_set_resources().join(" ")),
     ];
     assert_eq!(all["sea:portolan:oam in everywhere"][OAM.len()..], added);
 }
@@ -351,9 +358,7 @@ async fn permissions_on_components_are_those_of_the_kinds_in_the_binary() {
     let rendered = async |kinds: &str| {
         let settings = ["--set=applications.enabled=true", "--set-json", kinds];
         let rendered = helm_output(&[&arguments[..], &settings].concat()).await;
-        let role = serde_yaml::Deserializer::from_str(&rendered).next().unwrap();
-        let role = Value::deserialize(role).unwrap();
-        let rules = role["rules"].as_array().unwrap().clone();
+        let rules = documents(&rendered)[0]["rules"].as_array().unwrap().clone();
         let components = rules.into_iter().skip(REPOSITORIES.len() + 1 + APPLICATIONS.len());
         let resources = components.flat_map(|rule| {
             let group = rule["apiGroups"][0].as_str().unwrap().to_owned();
@@ -369,34 +374,4 @@ async fn permissions_on_components_are_those_of_the_kinds_in_the_binary() {
     let protected = resources(&PROTECTED).await;
     let all = default.union(&protected).cloned().collect();
     assert_eq!(rendered(r#"applications.kinds=["*"]"#).await, all);
-}
-
-#[tokio::test]
-async fn leader_election_adds_permissions_on_leases_in_the_namespace_of_the_release() {
-    let leader = expected(&[
-        ("portolan in team", &with("secrets: get")),
-        ("portolan:leader in sea", &["leases: get create update"]),
-        ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
-    ]);
-    let settings = "--set=leaderElection.enabled=true,watchNamespace=team";
-    assert_eq!(permissions(&[settings]).await, leader);
-}
-
-#[tokio::test]
-async fn users_get_permissions_on_applications_only_if_these_are_enabled() {
-    let of_users = async |settings: &str| {
-        let arguments = ["template", "portolan", &chart(), KUBE_VERSION, "--set", settings];
-        helm_output(&[&arguments[..], &["--show-only=templates/user-roles.yaml"]].concat()).await
-    };
-    assert!(!of_users("").await.contains("app.k8s.io"));
-    let rendered = of_users("applications.enabled=true").await;
-    let roles = serde_yaml::Deserializer::from_str(&rendered).map(|role| Value::deserialize(role).unwrap());
-    let rules: Vec<String> = roles.map(|role| rule(&role["rules"][1])).collect();
-    assert_eq!(
-        rules,
-        [
-            "applications applications/status: get list watch",
-            "applications: create update patch delete deletecollection"
-        ]
-    );
 }

@@ -9,6 +9,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Method, Response, StatusCode, header};
+use futures::StreamExt;
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -16,6 +17,8 @@ use super::chart_server::close_connection;
 use super::control_plane::ControlPlane;
 use super::forward::Upstream;
 use super::gate::Gate;
+use super::signal::Signal;
+use super::watch_filter::WatchFilter;
 
 /// A recorded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +67,12 @@ pub enum ApiFault {
     Stalled,
     /// The request is forwarded and processed, but the response is lost with the connection.
     ResponseLost,
+    /// The request is forwarded and processed, and no response follows. The signal is given once it is processed.
+    ResponseHeld(Arc<Signal>),
+    /// The request is forwarded and processed, and the connection is closed in the middle of the response.
+    HalfBody,
+    /// The events of a watch are filtered.
+    Filtered(Arc<WatchFilter>),
     /// None, but the request is counted while it is processed.
     Counted(Arc<AtOnce>),
 }
@@ -94,6 +103,7 @@ struct Shared {
     upstream: Upstream,
     rules: Mutex<Vec<Rule>>,
     requests: Mutex<Vec<ApiRequest>>,
+    applied: Mutex<Vec<ApiRequest>>,
 }
 
 /// A running proxy; it ends with the test's runtime.
@@ -106,10 +116,16 @@ pub struct FaultProxy {
 impl FaultProxy {
     /// A proxy that forwards everything.
     pub async fn in_front_of(control_plane: &ControlPlane) -> Self {
+        Self::to(Upstream::new(&control_plane.url(), Some(control_plane.ca_pem()))).await
+    }
+
+    /// A proxy of another HTTP server.
+    pub async fn to(upstream: Upstream) -> Self {
         let shared = Arc::new(Shared {
-            upstream: Upstream::new(&control_plane.url(), Some(control_plane.ca_pem())),
+            upstream,
             rules: Mutex::default(),
             requests: Mutex::default(),
+            applied: Mutex::default(),
         });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
@@ -147,6 +163,11 @@ impl FaultProxy {
     pub fn requests(&self) -> Vec<ApiRequest> {
         self.shared.requests.lock().expect("mutex is not poisoned").clone()
     }
+
+    /// Returns the patches that created an object.
+    pub fn applied(&self) -> Vec<ApiRequest> {
+        self.shared.applied.lock().expect("mutex is not poisoned").clone()
+    }
 }
 
 impl Shared {
@@ -177,7 +198,13 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         .expect("mutex is not poisoned")
         .push(recorded.clone());
     match shared.fault_for(&recorded) {
-        None => forward(&shared, request).await,
+        None => {
+            let answer = forward(&shared, request).await;
+            if recorded.method == Method::PATCH && answer.status() == StatusCode::CREATED {
+                shared.applied.lock().expect("mutex is not poisoned").push(recorded);
+            }
+            answer
+        }
         Some(ApiFault::Status(code)) => error(code),
         Some(ApiFault::TooManyRequests) => {
             let mut refused = error(429);
@@ -201,7 +228,33 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
             let _ = axum::body::to_bytes(answer.into_body(), usize::MAX).await;
             close_connection()
         }
+        Some(ApiFault::ResponseHeld(signal)) => {
+            // A task of its own: the client is killed when the signal is given, and its connection with it.
+            tokio::spawn(async move {
+                let answer = forward(&shared, request).await;
+                let _ = axum::body::to_bytes(answer.into_body(), usize::MAX).await;
+                signal.give();
+            });
+            std::future::pending().await
+        }
+        Some(ApiFault::HalfBody) => half(forward(&shared, request).await).await,
+        Some(ApiFault::Filtered(filter)) => filter.apply(recorded, forward(&shared, request).await),
     }
+}
+
+/// Announces the complete body, and closes the connection after half of it.
+async fn half(answer: Response<Body>) -> Response<Body> {
+    let (mut parts, body) = answer.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+    parts.headers.insert(header::CONTENT_LENGTH, body.len().into());
+    let start = Ok::<_, std::io::Error>(body.slice(..body.len() / 2));
+    let cut = async {
+        // Written data is sent first.
+        tokio::task::yield_now().await;
+        Err(std::io::Error::other("cut"))
+    };
+    let pieces = futures::stream::iter([start]).chain(futures::stream::once(cut));
+    Response::from_parts(parts, Body::from_stream(pieces))
 }
 
 async fn forward(shared: &Shared, request: Request) -> Response<Body> {

@@ -18,12 +18,16 @@ pub mod index_generator;
 pub mod portolan;
 pub mod ports;
 pub mod postgres;
+pub mod postgres_proxy;
 pub mod process;
 pub mod proxy;
+pub mod record;
 pub mod registry;
+pub mod signal;
 pub mod small_disk;
 pub mod tls;
 pub mod token_server;
+pub mod watch_filter;
 pub mod world;
 
 use std::path::{Path, PathBuf};

@@ -157,6 +157,12 @@ impl Portolan {
         self.process.signal(name);
     }
 
+    /// Returns true if it has exited.
+    pub fn has_exited(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()));
+        status.map_or(true, |status| status.contains("State:\tZ"))
+    }
+
     /// Waits for its exit; then `lines` contains all output.
     pub async fn exit(&mut self, deadline: Duration) -> ExitStatus {
         let status = self.process.wait(deadline).await;

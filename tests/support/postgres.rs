@@ -52,6 +52,22 @@ pub struct TestDatabase {
 }
 
 impl TestDatabase {
+    /// Deletes the database, with its connections. Only for tests that need many.
+    pub async fn delete(self) {
+        let server = self.url.replace(&format!("/{}", self.name), "/postgres");
+        let mut connection = PgConnection::connect(&server).await.expect("Postgres answers");
+        let statement = format!("drop database {} with (force)", self.name);
+        connection
+            .execute(AssertSqlSafe(statement))
+            .await
+            .expect("the database is deleted");
+    }
+
+    /// Returns the address of its server.
+    pub fn server(&self) -> SocketAddr {
+        self.server
+    }
+
     /// Returns a gate in front of the server, and this database's URL through it.
     pub async fn behind_gate(&self) -> (Gate, String) {
         let gate = Gate::in_front_of(self.server).await;

@@ -48,6 +48,62 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if not (or .Values.database.url .Values.database.existingSecret) -}}true{{- end -}}
 {{- end -}}
 
+{{/* "true" if only KubeVela's Applications are reconciled, which needs no database. */}}
+{{- define "portolan.oamOnly" -}}
+{{- if and .Values.oam.enabled (has "--controllers=oam" .Values.oam.args) -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" if a pod works only while it holds a Lease. */}}
+{{- define "portolan.leaderElection" -}}
+{{- if or .Values.leaderElection.enabled (gt (int .Values.replicas) 1) (gt (int .Values.shards) 1) -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" if repositories may be synced by Jobs. */}}
+{{- define "portolan.jobs" -}}
+{{- if or (eq .Values.executor.mode "job") .Values.executor.allowAnnotation -}}true{{- end -}}
+{{- end -}}
+
+{{/* A map of resources as NAME=QUANTITY, separated by commas. */}}
+{{- define "portolan.resourceList" -}}
+{{- $words := list -}}
+{{- range $name, $quantity := . -}}{{- $words = append $words (printf "%s=%s" $name ($quantity | toJson | trimAll "\"")) -}}{{- end -}}
+{{- join "," $words -}}
+{{- end -}}
+
+{{/* Refuses combinations of values that cannot work. */}}
+{{- define "portolan.validate" -}}
+{{- if and (include "portolan.sqlite" .) (not (include "portolan.oamOnly" .)) -}}
+{{- $postgres := "set database.existingSecret or database.url, because a SQLite file has one writer" -}}
+{{- if gt (int .Values.replicas) 1 -}}
+{{- printf "replicas=%d needs Postgres: %s" (int .Values.replicas) $postgres | fail -}}
+{{- end -}}
+{{- if gt (int .Values.shards) 1 -}}
+{{- printf "shards=%d needs Postgres: %s" (int .Values.shards) $postgres | fail -}}
+{{- end -}}
+{{- end -}}
+{{- if and (include "portolan.jobs" .) (not (and .Values.database.url .Values.database.passwordSecret.name)) -}}
+{{- fail "syncs as Jobs need Postgres: set database.url and database.passwordSecret, because Jobs get the password by reference" -}}
+{{- end -}}
+{{- range .Values.initialRepos -}}
+{{- $namespace := include "portolan.repositoryNamespace" (list $ .) -}}
+{{- if and $.Values.watchNamespace (ne $namespace $.Values.watchNamespace) -}}
+{{- printf "initialRepos: the namespace %s of %s is not watchNamespace" $namespace .name | fail -}}
+{{- end -}}
+{{- if and .existingSecret (or .authorizationHeader .basicAuth .caCert) -}}
+{{- printf "initialRepos: %s has an existingSecret, so it needs no other credentials" .name | fail -}}
+{{- end -}}
+{{- if and .authorizationHeader .basicAuth -}}
+{{- printf "initialRepos: %s has an authorizationHeader and basicAuth; set one of them" .name | fail -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Namespace of an initial repository; takes the root and the repository. */}}
+{{- define "portolan.repositoryNamespace" -}}
+{{- $root := first . -}}
+{{- coalesce (last .).namespace $root.Values.globalReposNamespace $root.Values.watchNamespace $root.Release.Namespace -}}
+{{- end -}}
+
 {{- define "portolan.claimName" -}}
 {{- default (printf "%s-catalog" (include "portolan.fullname" . | trunc 53 | trimSuffix "-")) .Values.database.sqlite.persistence.existingClaim -}}
 {{- end -}}

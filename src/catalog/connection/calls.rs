@@ -51,12 +51,17 @@ impl Catalog {
         work: impl AsyncFnOnce(&mut Transaction) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.ensure_writable()?;
+        self.0.fences.ensure_open()?;
         let result = async {
             let connection = self.0.pools.writer(usage, namespace).await?;
             let progress = connection.progress();
             let transaction = async {
                 let mut tx = Transaction::begin(connection).await?;
-                match work(&mut tx).await {
+                let result = match work(&mut tx).await {
+                    Ok(result) => self.0.fences.check(&mut tx).await.map(|()| result),
+                    error => error,
+                };
+                match result {
                     Ok(result) => tx.commit().await.map(|()| result),
                     Err(error) => Err(tx.fail(error).await),
                 }

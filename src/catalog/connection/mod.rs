@@ -10,6 +10,7 @@
 
 mod calls;
 mod failover;
+pub mod lock;
 mod permits;
 mod pools;
 pub mod sqlite_file;

@@ -6,6 +6,8 @@ pub mod commit;
 pub mod delete;
 pub mod diff;
 pub mod expire;
+pub mod garbage;
 pub mod index_cache;
 pub mod retention;
 pub mod stored;
+pub mod tombstones;

@@ -38,6 +38,7 @@ impl ClusterFlags {
                 Error::Usage(format!("invalid value for --apiserver: {error}; use https://HOST:PORT"))
             })?,
             limits: None,
+            write_fence: None,
         })
     }
 

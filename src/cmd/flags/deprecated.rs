@@ -11,7 +11,7 @@ struct Group {
 
 const GROUPS: [Group; 6] = [
     Group {
-        replacement: "repositories are synced by this process, without CronJobs and Jobs",
+        replacement: "repositories are synced by this process; with --executor=job, see the flags --job-*",
         with_value: &[
             "repo-sync-image",
             "repo-sync-image-pullsecrets",

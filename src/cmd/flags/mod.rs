@@ -3,12 +3,16 @@
 pub mod cluster;
 pub mod credentials;
 pub mod database;
+pub mod declared;
 pub mod deprecated;
 pub mod fetch;
+pub mod jobs;
+pub mod leader;
 pub mod oam;
 pub mod parse;
 pub mod program_name;
 pub mod resources;
+pub mod traces;
 
 use std::num::NonZeroU32;
 

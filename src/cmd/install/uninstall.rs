@@ -1,80 +1,71 @@
+use std::time::Duration;
+
 use clap::Args;
-use kube::api::ListParams;
-use kube::{Api, Client};
 
-use crate::api::{Application, Guarded};
-use crate::cmd::flags::{cluster::ClusterFlags, non_empty};
-use crate::cmd::{Error, failed_to, output};
-use crate::controllers::application::cached::CachedApplication;
-use crate::controllers::application::owners::finalizer::{
-    Released, has_finalizer, must_release, release, remove_finalizer,
-};
-use crate::runtime::kube_client::call;
+use crate::cmd::flags::cluster::{ClusterFlags, kubeapps_namespace, lease_namespace};
+use crate::cmd::flags::{non_empty, parse::positive_duration};
+use crate::cmd::{Error, output};
+use crate::manager::uninstall::{self, Options};
 
-/// Objects per page of a list.
-const PAGE_SIZE: u32 = 100;
-
-/// Remove Portolan's finalizer from Applications, so that they can be deleted without it
+/// Remove what Portolan left in the cluster: finalizers, CronJobs, Jobs, copies of Secrets, Leases
 ///
-/// Stop Portolan first. Owner references, statuses and charts stay. Applications that are being deleted release their
-/// components before.
+/// Stop Portolan first, or use --scale-down. Owner references, statuses, charts and custom resource definitions stay.
+/// Applications that are being deleted release their components before. What remains is printed, and the command exits with
+/// 1; it can be repeated.
 #[derive(Args, Debug)]
 pub struct Uninstall {
-    /// Namespace of the Applications (default: all namespaces)
+    /// Namespace of the AppRepositories and Applications (default: all namespaces)
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
+    /// Namespace of Kubeapps, with CronJobs, Jobs and copies of Secrets (default: the namespace of the pod, or kubeapps
+    /// outside of a pod)
+    #[arg(long, value_name = "NAMESPACE")]
+    pub kubeapps_namespace: Option<String>,
+    /// Namespace of Portolan, with the Leases (default: the namespace of the pod, or that of --kubeapps-namespace)
+    #[arg(long, value_name = "NAMESPACE")]
+    pub portolan_namespace: Option<String>,
+    /// Remove the finalizers of KubeVela's Applications and ResourceTrackers too. Only if Portolan ran with the controller
+    /// oam: KubeVela's own controller uses the same finalizers
+    #[arg(long)]
+    pub kubevela: bool,
+    /// Scale this Deployment in Portolan's namespace to 0 first, and wait until its pods are gone
+    #[arg(long, value_name = "DEPLOYMENT")]
+    pub scale_down: Option<String>,
+    /// Print what would be removed, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Go on although a controller holds a Lease
+    #[arg(long)]
+    pub force: bool,
+    /// Time limit for the objects of each kind
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = positive_duration)]
+    pub timeout: Duration,
     #[command(flatten)]
     pub cluster: ClusterFlags,
 }
 
 impl Uninstall {
     pub(in crate::cmd) async fn execute(self) -> Result<(), Error> {
-        let client = self.cluster.client().await?;
-        let applications: Api<Guarded<Application>> = match non_empty(self.namespace.as_deref()) {
-            Some(namespace) => Api::namespaced(client.clone(), namespace),
-            None => Api::all(client.clone()),
+        let text = |flag: &Option<String>| non_empty(flag.as_deref()).map(str::to_owned);
+        let kubeapps = text(&self.kubeapps_namespace);
+        let options = Options {
+            namespace: text(&self.namespace),
+            portolan_namespace: text(&self.portolan_namespace).unwrap_or_else(|| lease_namespace(kubeapps.as_deref())),
+            kubeapps_namespace: kubeapps_namespace(kubeapps.as_deref()),
+            has_kubevela: self.kubevela,
+            scale_down: text(&self.scale_down),
+            dry_run: self.dry_run,
+            force: self.force,
+            timeout: self.timeout,
         };
-        let (mut removed, mut failures) = (0, Vec::new());
-        let mut parameters = ListParams::default().limit(PAGE_SIZE);
-        loop {
-            let page = call(applications.list(&parameters)).await;
-            let page = page.map_err(failed_to("list Applications"))?;
-            for Guarded(object) in page.items {
-                // An object that can't be decoded has never adopted anything.
-                let application = object.0.ok().map(CachedApplication::from);
-                let has_finalizer = |application: &CachedApplication| has_finalizer(&application.metadata);
-                if let Some(application) = application.filter(has_finalizer) {
-                    // One that a tenant makes fail must not stop the others.
-                    match uninstall(&client, &application).await {
-                        Ok(()) => removed += 1,
-                        Err(Error::Failed(message)) => failures.push(message),
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters = parameters.continue_token(&token),
-                None => break,
-            }
-        }
-        output::print(&format!("finalizer removed from {removed} Applications\n"))?;
-        if failures.is_empty() {
-            return Ok(());
-        }
-        failures.push(format!(
-            "{} Applications keep the finalizer; run the command again",
-            failures.len()
-        ));
-        Err(Error::Failed(failures.join("\n")))
+        let client = self.cluster.client().await?;
+        let mut printed = Ok(());
+        let print = |line: &str| {
+            let line = output::print(&format!("{line}\n"));
+            printed = std::mem::replace(&mut printed, Ok(())).and(line);
+        };
+        let remains = uninstall::run(&client, &options, print).await;
+        printed?;
+        output::fail_with_each(&remains?, "something remains; run the command again")
     }
-}
-
-async fn uninstall(client: &Client, application: &CachedApplication) -> Result<(), Error> {
-    let (meta, name) = (&application.metadata, &application.spec.name);
-    if meta.deletion_timestamp.is_some() && must_release(meta, false) {
-        let action = format!("release the components of Application {name}");
-        while release(client, application).await.map_err(failed_to(&action))? == Released::Incomplete {}
-    }
-    let action = format!("remove the finalizer of Application {name}");
-    remove_finalizer(client, application).await.map_err(failed_to(action))
 }

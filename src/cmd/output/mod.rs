@@ -21,6 +21,17 @@ pub fn print(text: &str) -> Result<(), Error> {
     }
 }
 
+/// Prints each failure to the standard error, and fails with a summary if there is any.
+pub fn fail_with_each(failures: &[String], summary: &str) -> Result<(), Error> {
+    for failure in failures {
+        eprintln!("{}", sanitize(failure));
+    }
+    if failures.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Failed(format!("{} failures; {summary}", failures.len())))
+}
+
 pub fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(value)?;
     print(&(escape_controls(&text) + "\n"))

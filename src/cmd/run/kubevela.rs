@@ -10,7 +10,14 @@ use crate::cmd::flags::oam::{Arity, OamFlags, extract as extract_flags};
 use crate::controllers::oam;
 
 /// Flags of both, which mean the same.
-const SHARED: [&str; 2] = ["enable-leader-election", "kube-api-qps"];
+const SHARED: [&str; 6] = [
+    "enable-leader-election",
+    "leader-election-namespace",
+    "leader-election-lease-duration",
+    "leader-election-renew-deadline",
+    "leader-election-retry-period",
+    "kube-api-qps",
+];
 
 #[derive(Clone, Debug)]
 pub struct KubeVela {

@@ -1,32 +1,34 @@
+mod jobs;
 pub mod kubevela;
 mod process;
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
+use tokio_util::sync::CancellationToken;
 
-use crate::api::NamespacedName;
 use crate::cmd::flags::cluster::{ClusterFlags, kubeapps_namespace};
 use crate::cmd::flags::database::DatabaseFlags;
 use crate::cmd::flags::deprecated::DeprecatedFlags;
 use crate::cmd::flags::fetch::{ContentFlags, FetchFlags};
-use crate::cmd::flags::parse::{boolean, duration, seconds};
+use crate::cmd::flags::jobs::JobFlags;
+use crate::cmd::flags::leader::LeaderElectionFlags;
+use crate::cmd::flags::parse::{boolean, duration, positive_duration, seconds};
 use crate::cmd::flags::resources::ResourceFlags;
+use crate::cmd::flags::traces::TraceFlags;
 use crate::cmd::flags::{count, non_empty};
+use crate::cmd::logging::{Logging, Traces};
 use crate::cmd::output::progress;
 use crate::cmd::{Error, failed_to};
 use crate::controllers::application::kinds::ComponentKinds;
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
 use crate::controllers::apprepository::spec::{Defaults, ProxyNamespaces};
 use crate::controllers::{application, apprepository, oam};
-use crate::manager::{self, DatabaseOptions, Options, PasswordSecret, SourceOptions, shutdown};
+use crate::manager::{self, Options, SourceOptions, shutdown};
 use crate::runtime::cron::Intervals;
 use crate::runtime::kube_client::ConnectOptions;
 use crate::server::{ListenAddress, RESERVED_CONNECTIONS};
 use kubevela::KubeVela;
-
-/// The Secret with the password of Kubeapps' Postgres.
-const KUBEAPPS_SECRET: &str = "kubeapps-db";
 
 /// Run the controllers
 ///
@@ -73,6 +75,9 @@ pub struct Run {
     pub cluster_id: String,
     #[command(flatten)]
     pub api: ApiFlags,
+    // Before the flags of syncs, which it reads: each group removes its own from the matches.
+    #[command(flatten)]
+    pub jobs: JobFlags,
     #[command(flatten)]
     pub database: DatabaseFlags,
     /// Secret in --namespace with the password of Postgres, unless DB_PASSWORD is set (default: kubeapps-db if
@@ -121,6 +126,10 @@ pub struct Run {
     #[command(flatten)]
     pub service: ServiceFlags,
     #[command(flatten)]
+    pub leader: LeaderElectionFlags,
+    #[command(flatten)]
+    pub traces: TraceFlags,
+    #[command(flatten)]
     pub deprecated: DeprecatedFlags,
     /// Set if the controller oam is enabled.
     #[arg(skip)]
@@ -154,6 +163,9 @@ pub struct SyncingFlags {
     /// Allow the first comparison after the start to delete more than half of the repositories
     #[arg(long)]
     pub confirm_removals: bool,
+    /// Interval of garbage collections, besides the one at the start; see `portolan gc`
+    #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = positive_duration)]
+    pub gc_interval: Duration,
     /// Sync repositories as soon as a referenced Secret changes; requires permission to list and watch Secrets
     #[arg(long)]
     pub watch_secrets: bool,
@@ -188,16 +200,15 @@ pub struct ServiceFlags {
     /// Maximum number of connections to each of these addresses; 8 are reserved for probes
     #[arg(long, value_name = "N", default_value = "256", value_parser = http_connections)]
     pub http_connections: usize,
+    /// Address of the debug endpoints: log filter and CPU profiles, without authentication (default: none)
+    #[arg(long, value_name = "ADDRESS")]
+    pub debug_addr: Option<String>,
     /// Name of --listen in kubernetes-sigs/application; takes precedence
     #[arg(long, value_name = "ADDRESS", hide = true)]
     pub metrics_addr: Option<ListenAddress>,
     /// Graceful shutdown timeout; unfinished syncs are rolled back
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub drain_timeout: Duration,
-    /// Run the controllers only while holding the Lease portolan in the namespace of the pod, or in --namespace outside
-    /// of a pod
-    #[arg(long)]
-    pub enable_leader_election: bool,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,12 +234,14 @@ fn http_connections(text: &str) -> Result<usize, String> {
 }
 
 impl Run {
-    pub(in crate::cmd) async fn execute(self) -> Result<(), Error> {
+    pub(in crate::cmd) async fn execute(self, logging: Logging) -> Result<(), Error> {
         self.deprecated.warn();
         if self.applications.is_some() {
             tracing::warn!("--applications is deprecated, use --controllers=apprepository to disable Applications");
         }
-        let options = self.options()?;
+        let mut options = self.options()?;
+        options.log_filter = Some(logging.filter);
+        options.spans = logging.traces.as_ref().map(Traces::metrics);
         if let Some(kubevela) = self.kubevela.as_ref().filter(|_| options.oam.is_some()) {
             kubevela.log();
         }
@@ -238,11 +251,18 @@ impl Run {
             .as_ref()
             .map(|options| options.running.subscribe());
         let progress = running.map(|names| tokio::spawn(progress::show(names)));
+        let exported = CancellationToken::new();
+        let traces = logging.traces.map(|traces| tokio::spawn(traces.run(exported.clone())));
         let result = if self.syncing.once {
             manager::once::run(&options, shutdown).await
         } else {
             manager::run(&options, shutdown).await
         };
+        exported.cancel();
+        if let Some(traces) = traces {
+            // A panic has been logged.
+            let _ = traces.await;
+        }
         if let Some(progress) = progress {
             progress.abort();
             let _ = progress.await;
@@ -310,11 +330,14 @@ impl Run {
             queue_rate: self.syncing.queue_rate,
             queue_burst: self.syncing.queue_burst,
             listeners: self.listeners()?,
-            profiling: self.profiling()?,
+            debug: self.debug()?,
+            log_filter: None,
+            spans: None,
             metrics_auth: service.metrics_auth,
             http_connections: service.http_connections,
             drain_timeout: service.drain_timeout,
             leader_election: self.leader_election()?,
+            label_selector: self.leader.label_selector(self.manifests.is_some())?,
         })
     }
 
@@ -357,9 +380,12 @@ impl Run {
             import_after_sync: !syncing.once,
             allowed_directories: self.allow_file_root.clone(),
             confirm_removals: syncing.confirm_removals,
+            gc_interval: syncing.gc_interval,
+            lease_namespace: self.leader.lease(self.namespace.as_deref())?.namespace,
             watch_secrets: syncing.watch_secrets,
             adopt_kubeapps: syncing.adopt_kubeapps,
             running: RunningSyncs::default(),
+            jobs: self.jobs()?,
         })
     }
 
@@ -371,26 +397,5 @@ impl Run {
         let global = non_empty(self.global_repos_namespace.as_deref()).map(str::to_owned);
         let own = kubeapps_namespace(self.namespace.as_deref());
         ProxyNamespaces::Only(global.into_iter().chain([own]).collect())
-    }
-
-    fn database(&self) -> Result<DatabaseOptions, Error> {
-        self.database.settings()?;
-        let mut options = self.database.options();
-        if options.login.password.is_none() && self.manifests.is_none() && !options.is_sqlite() {
-            options.password_secret = self.password_secret();
-        }
-        Ok(options)
-    }
-
-    /// Returns the Secret with the password of Postgres. A URL may contain a password or need none, so only Kubeapps'
-    /// `HOST:PORT` has a default.
-    fn password_secret(&self) -> Option<PasswordSecret> {
-        let is_url = self.database.database_url.reveal().contains("://");
-        let default = (!is_url).then_some(KUBEAPPS_SECRET);
-        let name = non_empty(self.database_secret_name.as_deref()).or(default)?;
-        Some(PasswordSecret {
-            name: NamespacedName::new(kubeapps_namespace(self.namespace.as_deref()), name),
-            key: self.database_secret_key.clone(),
-        })
     }
 }

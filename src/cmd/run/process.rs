@@ -2,22 +2,49 @@
 
 use std::num::NonZeroU32;
 
-use super::Run;
 use super::kubevela::KubeVela;
+use super::{ControllerName, Run};
+use crate::api::NamespacedName;
 use crate::cmd::Error;
-use crate::cmd::flags::cluster::lease_namespace;
+use crate::cmd::debug::public_argument;
+use crate::cmd::flags::cluster::kubeapps_namespace;
+use crate::cmd::flags::leader::checked;
 use crate::cmd::flags::oam::OamFlags;
 use crate::cmd::flags::{count, non_empty};
 use crate::cmd::logging::FileOptions;
-use crate::manager::{LeaderElection, LeaseOptions, Listener, Profiling};
+use crate::manager::{DatabaseOptions, DebugListener, LeaderElection, LeaseOptions, Listener, PasswordSecret};
 use crate::runtime::kube_client::RequestLimits;
 use crate::runtime::leader_election::Timing;
 use crate::server::ListenAddress;
+
+/// The Secret with the password of Kubeapps' Postgres.
+const KUBEAPPS_SECRET: &str = "kubeapps-db";
 
 impl Run {
     /// Returns KubeVela's flags if the controller oam is enabled.
     pub(super) fn oam(&self) -> Option<&OamFlags> {
         self.kubevela.as_ref().map(|kubevela| &kubevela.flags)
+    }
+
+    pub(super) fn database(&self) -> Result<DatabaseOptions, Error> {
+        self.database.settings()?;
+        let mut options = self.database.options();
+        if options.login.password.is_none() && self.manifests.is_none() && !options.is_sqlite() {
+            options.password_secret = self.password_secret();
+        }
+        Ok(options)
+    }
+
+    /// Returns the Secret with the password of Postgres. A URL may contain a password or need none, so only Kubeapps'
+    /// `HOST:PORT` has a default.
+    pub(super) fn password_secret(&self) -> Option<PasswordSecret> {
+        let is_url = self.database.database_url.reveal().contains("://");
+        let default = (!is_url).then_some(KUBEAPPS_SECRET);
+        let name = non_empty(self.database_secret_name.as_deref()).or(default)?;
+        Some(PasswordSecret {
+            name: NamespacedName::new(kubeapps_namespace(self.namespace.as_deref()), name),
+            key: self.database_secret_key.clone(),
+        })
     }
 
     pub(in crate::cmd) fn log_file(&self) -> Option<FileOptions> {
@@ -30,18 +57,16 @@ impl Run {
     }
 
     pub(super) fn has_leader_election(&self) -> bool {
-        self.service.enable_leader_election || self.oam().is_some_and(|flags| flags.enable_leader_election)
+        self.leader.enable_leader_election || self.oam().is_some_and(|flags| flags.enable_leader_election)
     }
 
     pub(super) fn leader_election(&self) -> Result<LeaderElection, Error> {
         let is_enabled = self.has_leader_election();
+        self.check_shards()?;
         let Some(flags) = self.oam() else {
-            let lease = || LeaseOptions {
-                namespace: lease_namespace(self.namespace.as_deref()),
-                ..LeaseOptions::default()
-            };
+            let lease = self.leader.lease(self.namespace.as_deref())?;
             return Ok(if is_enabled {
-                LeaderElection::Enabled(lease())
+                LeaderElection::Enabled(lease)
             } else {
                 LeaderElection::Disabled
             });
@@ -50,14 +75,34 @@ impl Run {
         let namespace = non_empty(Some(&flags.leader_election_namespace)).unwrap_or(&flags.definition_namespace);
         let lease = LeaseOptions {
             namespace: namespace.to_owned(),
-            name: flags.lease_name(),
+            name: self
+                .leader
+                .lease_name()?
+                .map_or_else(|| flags.lease_name(), str::to_owned),
             timing: timing(flags)?,
+            shards: self.leader.shards()?,
         };
         Ok(if is_enabled {
             LeaderElection::Enabled(lease)
         } else {
             LeaderElection::RefuseIfHeld(lease)
         })
+    }
+
+    /// Refuses shards that only one replica could own.
+    fn check_shards(&self) -> Result<(), Error> {
+        if self.leader.shards.get() > 1 && !self.has_leader_election() {
+            return Err(Error::Usage("--shards requires --enable-leader-election".to_owned()));
+        }
+        let has_database = self.controllers.contains(&ControllerName::AppRepository);
+        if self.leader.shards.get() > 1 && has_database && self.database.options().is_sqlite() {
+            return Err(Error::Usage(
+                "--shards requires Postgres: a SQLite file has one writer, so a second replica could not open it; set \
+                 --database-url, or remove --shards"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     pub(super) fn request_limits(&self) -> RequestLimits {
@@ -99,37 +144,32 @@ impl Run {
         }
     }
 
-    pub(super) fn profiling(&self) -> Result<Option<Profiling>, Error> {
-        let Some(flags) = self.oam() else {
-            return Ok(None);
+    /// Returns the listener of `--debug-addr`, or else of KubeVela's `--profiling-addr`.
+    pub(super) fn debug(&self) -> Result<Option<DebugListener>, Error> {
+        let own = non_empty(self.service.debug_addr.as_deref());
+        let (flag, text) = match (own, self.oam()) {
+            (Some(text), _) => ("--debug-addr", text),
+            (None, Some(flags)) => ("--profiling-addr", flags.profiling_addr.as_str()),
+            (None, None) => return Ok(None),
         };
-        let address = address("profiling-addr", &flags.profiling_addr)?;
         let arguments = std::env::args_os().skip(1);
-        let arguments = arguments.map(|argument| public(&argument.to_string_lossy()));
-        Ok(address.map(|address| Profiling {
-            address,
-            command_line: ["portolan".to_owned()].into_iter().chain(arguments).collect(),
-        }))
+        let arguments = arguments.map(|argument| public_argument(&argument.to_string_lossy()));
+        Ok(
+            address(flag.trim_start_matches('-'), text)?.map(|address| DebugListener {
+                address,
+                flag,
+                command_line: ["portolan".to_owned()].into_iter().chain(arguments).collect(),
+            }),
+        )
     }
 }
 
 fn timing(flags: &OamFlags) -> Result<Timing, Error> {
-    let timing = Timing {
+    checked(Timing {
         lease_duration: flags.lease_duration,
         renew_deadline: flags.renew_deadline,
         retry_period: flags.retry_period,
-    };
-    let is_valid = timing.lease_duration > timing.renew_deadline
-        && timing.renew_deadline > timing.retry_period
-        && !timing.retry_period.is_zero();
-    if is_valid {
-        return Ok(timing);
-    }
-    Err(Error::Usage(
-        "--leader-election-lease-duration must be greater than --leader-election-renew-deadline, and that greater than \
-         --leader-election-retry-period"
-            .to_owned(),
-    ))
+    })
 }
 
 fn metrics_listener(address: ListenAddress) -> Listener {
@@ -183,15 +223,6 @@ fn address(flag: &str, text: &str) -> Result<Option<ListenAddress>, Error> {
 fn whole(number: f64) -> Option<NonZeroU32> {
     // Casts of floats saturate.
     NonZeroU32::new(number.ceil() as u32)
-}
-
-/// Returns an argument of the command line unless it may be secret.
-fn public(argument: &str) -> String {
-    match argument.split_once('=') {
-        Some((flag, _)) if !OamFlags::is_known(flag) => format!("{flag}=..."),
-        None if argument != "run" && !argument.starts_with("--") => "...".to_owned(),
-        _ => argument.to_owned(),
-    }
 }
 
 impl KubeVela {

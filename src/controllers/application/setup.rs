@@ -17,7 +17,10 @@ use crate::api::Application;
 use crate::controllers::{Controller, FIELD_MANAGER, SetupContext, Source};
 use crate::runtime::controller::Class;
 use crate::runtime::events::EventPublisher;
-use crate::runtime::watch::{ErrorPolicy, MAX_WATCHES, Scope, Settings, Store, WatchManager, informer};
+use crate::runtime::shards::MissingObjects;
+use crate::runtime::watch::{
+    ErrorPolicy, MAX_WATCHES, Scope, Selection, Settings, Store, Stored, WatchManager, informer,
+};
 use crate::runtime::workqueue::{ClassLimits, Priority};
 
 #[derive(Clone)]
@@ -69,16 +72,19 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         queue: context.queue.clone(),
         watches: watches.clone(),
     };
-    let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
+    let selection = Selection {
+        scope: options.namespace.clone().map_or(Scope::All, Scope::Namespace),
+        labels: context.label_selector.clone(),
+    };
     let on_change = move |change| event_handler.on_change(change);
     let informer = informer::<Application, CachedApplication>(
         client.clone(),
-        scope,
+        selection,
         ErrorPolicy::Optional,
         store.clone(),
         on_change,
     );
-    let (cached, queue) = (store.clone(), context.queue.clone());
+    let (cached, owned, queue) = (store.clone(), store.clone(), context.queue.clone());
     let (applications, watch_manager) = (store.clone(), watches.clone());
     // Before all Applications are known, kinds would be watched in each of the first few namespaces, and then in all.
     let component_watches = async move {
@@ -109,10 +115,15 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         classes: vec![Class {
             name: NAME,
             workers: options.workers,
-            reconciler: Arc::new(reconciler),
+            reconciler: context
+                .shards
+                .filter(Arc::new(reconciler), MissingObjects::OfAll, move |key| {
+                    Some(owned.get(&key.name)?.uid().to_owned())
+                }),
         }],
         sources: vec![informer.boxed(), component_watches.boxed()],
         leader_tasks: Vec::new(),
+        shard_tasks: Vec::new(),
         enqueue_all: Box::new(move || {
             for name in cached.names() {
                 queue.add(key(&name), Priority::LOW);

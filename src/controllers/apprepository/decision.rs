@@ -17,7 +17,7 @@ const PARTIAL_PREFIX: &str = "cut-short:";
 
 /// Timers follow the monotonic clock, so this bounds the delay of a sync after a step of the wall clock. Each reconcile
 /// reads the database once.
-const MAX_REQUEUE: Duration = Duration::from_hours(1);
+pub const MAX_REQUEUE: Duration = Duration::from_hours(1);
 
 /// Maximum delay of a reconcile after its tick and jitter.
 const MAX_LATENESS: Duration = Duration::from_secs(60);

@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
 use super::event_handler::key;
+use super::garbage::report::Kind;
+use super::jobs::{Cleanup, Executor};
 use super::reconciler::{Reconciler, STALE_CACHE_RETRY, ignore_not_found, is_gone};
 use super::status::{self, Facts, ImportProgress, Phase};
 use crate::api::{NamespacedName, SKIP_CLEANUP};
@@ -40,18 +42,33 @@ impl Reconciler {
         }
     }
 
-    /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::orphans`]).
+    /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::orphans`]), and
+    /// by one replica: without the object, its shard is unknown.
     async fn remove_orphan(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
         let Some(uid) = self.states.read(name, |state| state.approved_removal.clone()) else {
             return Ok(Action::Done);
         };
+        if !self.shards.is_primary() {
+            self.states.update(name, |state| state.approved_removal = None);
+            return Ok(Action::Done);
+        }
         if !self.is_cache_current(name).await? {
+            if self.has_selector {
+                // It exists, and its labels have changed: another process syncs it.
+                self.states.update(name, |state| state.approved_removal = None);
+                return Ok(Action::Done);
+            }
             return Ok(Action::requeue_after(STALE_CACHE_RETRY));
         }
         self.remove_cron_jobs(name).await;
+        if let Some(jobs) = &self.jobs {
+            jobs.end_deleted(name).await;
+        }
         let fence = Fence::Uid(Some(&uid));
-        self.remove(name, fence).await.map_err(|error| transient(&error))?;
+        let removed = self.remove(name, fence, Some(&uid)).await;
+        let is_removed = removed.map_err(|error| transient(&error))?;
+        self.metrics.gc.removed(Kind::Repositories, u64::from(is_removed));
         self.states.update(name, |state| state.approved_removal = None);
         Ok(Action::Done)
     }
@@ -61,10 +78,15 @@ impl Reconciler {
     async fn clean_up_deleted(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
         self.remove_cron_jobs(name).await;
+        if let Some(jobs) = &self.jobs {
+            jobs.end_deleted(name).await;
+        }
         let skip = meta.annotations.as_ref().and_then(|all| all.get(SKIP_CLEANUP));
         if skip.is_some_and(|value| value == "true") {
             tracing::warn!("skipping the removal of charts, as requested by annotation {SKIP_CLEANUP}");
-        } else if let Err(error) = self.remove_deleted(name).await? {
+        } else if let Some(delay) = self.wait_for_cleanup_job(name, meta).await {
+            return Ok(Action::requeue_after(delay));
+        } else if let Err(error) = self.remove_deleted(name, meta.uid.as_deref()).await? {
             let note = format!(
                 "failed to remove the charts, deletion is blocked: {error}; to skip the cleanup, set the annotation {SKIP_CLEANUP}: \"true\""
             );
@@ -146,7 +168,11 @@ impl Reconciler {
     ///
     /// The API server is asked between reading the UID of the rows and removing them: if the object is still there, the
     /// rows that were read are not those of a successor.
-    async fn remove_deleted(&self, name: &NamespacedName) -> Result<Result<(), catalog::Error>, ReconcileError> {
+    async fn remove_deleted(
+        &self,
+        name: &NamespacedName,
+        deleted: Option<&str>,
+    ) -> Result<Result<(), catalog::Error>, ReconcileError> {
         let uid = match self.catalog.stored_uid(name).await {
             Ok(uid) => uid,
             Err(error) => return Ok(Err(error)),
@@ -157,14 +183,44 @@ impl Reconciler {
                 CLEANUP_BACKOFF,
             ));
         }
-        Ok(self.remove(name, Fence::Uid(uid.as_deref())).await)
+        let removed = self.remove(name, Fence::Uid(uid.as_deref()), deleted).await;
+        Ok(removed.map(drop))
     }
 
-    async fn remove(&self, name: &NamespacedName, fence: Fence<'_>) -> Result<(), catalog::Error> {
-        if self.catalog.remove(name, fence).await? {
+    /// Removes the rows, and returns true if there were any. Late Jobs of the `deleted` UID can't write them again.
+    async fn remove(
+        &self,
+        name: &NamespacedName,
+        fence: Fence<'_>,
+        deleted: Option<&str>,
+    ) -> Result<bool, catalog::Error> {
+        let is_removed = match deleted.filter(|_| self.jobs.is_some()) {
+            Some(uid) => self.catalog.remove_deleted(name, fence, uid).await?,
+            None => self.catalog.remove(name, fence).await?,
+        };
+        if is_removed {
             tracing::info!("removed charts");
         }
-        Ok(())
+        Ok(is_removed)
+    }
+
+    /// Returns the delay of the next check while the Job that removes the charts runs.
+    async fn wait_for_cleanup_job(&self, name: &NamespacedName, meta: &ObjectMeta) -> Option<Duration> {
+        let (jobs, uid) = (self.jobs.as_ref()?, meta.uid.as_deref()?);
+        // An object that can't be decoded has the executor of those that choose none.
+        let chosen = self.store.get(name).and_then(|seen| seen.object().cloned());
+        let settings = &jobs.settings;
+        let executor = chosen.map_or(settings.executor, |object| {
+            Executor::of(&object, settings.executor, settings.allow_annotation)
+        });
+        if executor != Executor::Job {
+            return None;
+        }
+        let deleted = meta.deletion_timestamp.as_ref().map(|time| time.0);
+        match jobs.clean_up(name, uid, deleted).await {
+            Cleanup::Wait(delay) => Some(delay),
+            Cleanup::Finish => None,
+        }
     }
 }
 

@@ -11,11 +11,10 @@ use kube::api::{Api, DeleteParams, ListParams, Preconditions, PropagationPolicy}
 use kube::{Client, ResourceExt};
 
 use super::state::RepositoryStates;
+use crate::api::jobs::{MANAGED_BY, MANAGER, REPOSITORY_NAME, REPOSITORY_NAMESPACE};
 use crate::api::{NamespacedName, Partial};
 use crate::runtime::kube_client::{ApiError, call};
 
-const REPO_NAME: &str = "apprepositories.kubeapps.com/repo-name";
-const REPO_NAMESPACE: &str = "apprepositories.kubeapps.com/repo-namespace";
 const PAGE: u32 = 500;
 
 type Metadata = Partial<CronJob>;
@@ -77,11 +76,14 @@ fn adler32(bytes: &[u8]) -> u32 {
     high << 16 | low
 }
 
-/// Returns the AppRepository of a CronJob that Kubeapps' controller created. Both labels and name must match: labels
+/// Returns the AppRepository of a CronJob that Kubeapps' controller created; our own are not its. Both labels and name must match: labels
 /// may have been copied, and a name may be a coincidence.
 fn repository_of(cron_job: &Metadata) -> Option<NamespacedName> {
     let labels = cron_job.labels();
-    let name = NamespacedName::new(labels.get(REPO_NAMESPACE)?, labels.get(REPO_NAME)?);
+    if labels.get(MANAGED_BY).is_some_and(|manager| manager == MANAGER) {
+        return None;
+    }
+    let name = NamespacedName::new(labels.get(REPOSITORY_NAMESPACE)?, labels.get(REPOSITORY_NAME)?);
     (cron_job.name_any() == cron_job_name(&name)).then_some(name)
 }
 
@@ -116,7 +118,7 @@ pub async fn remove_cron_jobs(
         return Ok(0);
     }
     let selector = format!(
-        "{REPO_NAME}={},{REPO_NAMESPACE}={}",
+        "{REPOSITORY_NAME}={},{REPOSITORY_NAMESPACE}={}",
         repository.name, repository.namespace
     );
     let cron_jobs: Api<CronJob> = Api::namespaced(client.clone(), kubeapps_namespace);
@@ -213,7 +215,7 @@ pub async fn with_cron_jobs(
     kubeapps_namespace: &str,
     is_wanted: impl Fn(&NamespacedName) -> bool,
 ) -> Result<Vec<NamespacedName>, CronJobError> {
-    let found = list(client, kubeapps_namespace, REPO_NAME).await?;
+    let found = list(client, kubeapps_namespace, REPOSITORY_NAME).await?;
     let names: BTreeSet<_> = found
         .into_iter()
         .map(|(name, _)| name)

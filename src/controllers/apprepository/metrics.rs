@@ -13,6 +13,8 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::garbage;
+use super::jobs;
 use crate::api::NamespacedName;
 use crate::catalog::Record;
 
@@ -39,6 +41,8 @@ pub struct Metrics {
     oci_pulls: Counter,
     pending_removals: Gauge<i64>,
     manifest_problems: Gauge<i64>,
+    pub gc: garbage::metrics::Metrics,
+    jobs: jobs::metrics::Metrics,
     repositories: Arc<Mutex<HashMap<NamespacedName, Gauges>>>,
 }
 
@@ -56,6 +60,8 @@ impl Metrics {
             oci_pulls: Counter::default(),
             pending_removals: Gauge::default(),
             manifest_problems: Gauge::default(),
+            gc: garbage::metrics::Metrics::register(registry),
+            jobs: jobs::metrics::Metrics::register(registry),
             repositories: Arc::default(),
         };
         let help = "Total number of syncs, by result";
@@ -100,6 +106,11 @@ impl Metrics {
     pub fn chart_files(&self, result: &'static str, count: usize) {
         let counter = self.chart_files.get_or_create(&ResultLabel { result });
         counter.inc_by(count as u64);
+    }
+
+    #[must_use]
+    pub fn jobs(&self) -> jobs::metrics::Metrics {
+        self.jobs.clone()
     }
 
     pub fn oci_pull(&self) {

@@ -7,6 +7,8 @@ pub mod decision;
 pub mod event_handler;
 pub mod events;
 mod finalizer;
+pub mod garbage;
+pub mod jobs;
 pub mod kubeapps_cronjobs;
 pub mod metrics;
 mod options;

@@ -10,7 +10,7 @@ use super::sync::SyncContext;
 use super::sync::filter_process::FilterProcesses;
 use super::sync::location::FileAccess;
 use super::sync::object_limits::ObjectLimits;
-use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, NAME, SLOW, chart_files};
+use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, NAME, SLOW, chart_files, jobs};
 use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::helm::index::DecodeLimits;
@@ -33,9 +33,15 @@ pub struct Options {
     /// Directories besides the manifests' own that `file:` URLs may name.
     pub allowed_directories: Vec<PathBuf>,
     pub confirm_removals: bool,
+    /// The time between two garbage collections.
+    pub gc_interval: Duration,
+    /// The namespace of the Leases, of which expired ones are collected.
+    pub lease_namespace: String,
     pub watch_secrets: bool,
     pub adopt_kubeapps: bool,
     pub running: RunningSyncs,
+    /// Settings of Jobs; `None` without a cluster.
+    pub jobs: Option<jobs::Settings>,
 }
 
 impl Options {

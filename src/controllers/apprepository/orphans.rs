@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::event_handler::{cleanup_key, enqueue_all};
+use super::garbage::report::Kind;
 use super::metrics::Metrics;
 use super::origin::Origin;
 use super::state::RepositoryStates;
@@ -48,62 +49,107 @@ pub enum CompareError {
     Api(#[from] ApiError),
 }
 
+/// The result of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// Without a complete list of this cluster, nothing is known to be gone.
+    Unknown,
+    /// Too many repositories are missing to remove them without confirmation. The number may be wrong.
+    Pending { missing: usize, total: usize },
+    /// The removed repositories, with the UIDs of their objects.
+    Gone(Vec<(NamespacedName, String)>),
+}
+
 impl OrphanFinder {
-    /// Compares after each complete list. Never returns.
-    pub async fn run(self, listed: Arc<Notify>) {
-        loop {
-            listed.notified().await;
-            let backoff = ExponentialBuilder::default()
-                .with_min_delay(Duration::from_secs(1))
-                .with_max_delay(Duration::from_secs(60))
-                .without_max_times()
-                .with_jitter();
-            let compared = (|| self.compare()).retry(backoff).notify(|error, delay| {
-                tracing::warn!(%error, retry_in = ?delay, "failed to compare the catalog with declared repositories, retrying");
-            });
-            if let Err(error) = compared.await {
-                tracing::error!(%error, "failed to compare the catalog with declared repositories");
-            }
-        }
+    /// Compares, and retries until that succeeds.
+    pub async fn compare_until_done(&self) -> Comparison {
+        let backoff = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_secs(1))
+            .with_max_delay(Duration::from_secs(60))
+            .without_max_times()
+            .with_jitter();
+        let compared = (|| self.compare()).retry(backoff).notify(|error, delay| {
+            self.metrics.gc.failed(Kind::Repositories);
+            tracing::warn!(%error, retry_in = ?delay, "failed to compare the catalog with declared repositories, retrying");
+        });
+        compared.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "failed to compare the catalog with declared repositories");
+            Comparison::Unknown
+        })
     }
 
     /// Compares once: approves the removal of orphans and enqueues their keys. Does nothing without a complete list.
     ///
     /// A restored or recreated cluster declares other objects under the same names, so it removes nothing.
-    pub async fn compare(&self) -> Result<(), CompareError> {
+    pub async fn compare(&self) -> Result<Comparison, CompareError> {
+        // The confirmation applies to the first comparison only, whatever it finds.
+        let comparison = self.find(|| self.confirmed.swap(false, Ordering::AcqRel)).await?;
+        match &comparison {
+            Comparison::Unknown => {}
+            Comparison::Pending { missing, total } => {
+                self.metrics.pending_removals(*missing);
+                tracing::error!(
+                    "{missing} of {total} repositories are no longer declared, keeping their charts; to remove them, restart once \
+                     with --confirm-removals"
+                );
+            }
+            Comparison::Gone(gone) => {
+                self.metrics.pending_removals(0);
+                for (name, uid) in gone {
+                    // It may have been declared since the list was taken; the reconciler checks again.
+                    self.states
+                        .update(name, |state| state.approved_removal = Some(uid.clone()));
+                    self.queue.add(cleanup_key(name), Priority::LOW);
+                }
+            }
+        }
+        Ok(comparison)
+    }
+
+    /// Compares once, and changes nothing.
+    pub async fn preview(&self) -> Result<Comparison, CompareError> {
+        self.find(|| self.confirmed.load(Ordering::Acquire)).await
+    }
+
+    async fn find(&self, confirmed: impl FnOnce() -> bool) -> Result<Comparison, CompareError> {
         // A complete list follows, and with it another comparison.
         if !self.store.is_synced() || (self.is_incomplete)() {
-            return Ok(());
+            return Ok(Comparison::Unknown);
         }
         if !self.origin.is_same_cluster().await? {
             tracing::error!(
                 "the UID of the namespace kube-system has changed, keeping all charts; restart to use the new cluster"
             );
-            return Ok(());
+            return Ok(Comparison::Unknown);
         }
         let records = self.catalog.records().await?;
         let declared: BTreeSet<_> = self.store.names().into_iter().collect();
-        let is_watched = |namespace: &str| self.namespace.as_deref().is_none_or(|watched| watched == namespace);
-        // The confirmation applies to the first comparison only, whatever it finds.
-        let confirmed = self.confirmed.swap(false, Ordering::AcqRel);
-        let gone = match find_orphans(&records, &declared, self.origin.id(), is_watched, confirmed) {
-            Orphans::Remove(gone) => gone,
-            Orphans::Pending { missing, total } => {
-                self.metrics.pending_removals(missing);
-                tracing::error!(
-                    "{missing} of {total} repositories are no longer declared, keeping their charts; to remove them, restart once \
-                     with --confirm-removals"
-                );
-                return Ok(());
-            }
+        let scope = Comparable {
+            origin: self.origin.id(),
+            is_directory: self.origin.is_directory(),
+            is_confirmed: confirmed(),
         };
-        self.metrics.pending_removals(0);
-        for (name, uid) in gone {
-            // It may have been declared since the list was taken; the reconciler checks again.
-            self.states.update(&name, |state| state.approved_removal = Some(uid));
-            self.queue.add(cleanup_key(&name), Priority::LOW);
-        }
-        Ok(())
+        let orphans = find_orphans(&records, &declared, &scope, |namespace| self.is_watched(namespace));
+        Ok(match orphans {
+            // Those whose removal is approved already are on their way.
+            Comparison::Pending { missing, .. } if missing == self.approved(&records) => Comparison::Gone(Vec::new()),
+            orphans => orphans,
+        })
+    }
+
+    /// Returns the number of repositories whose approved removal has not ended.
+    fn approved(&self, records: &[Record]) -> usize {
+        let is_approved = |record: &&Record| {
+            let approved = self.states.read(&record.name, |state| state.approved_removal.clone());
+            approved.as_ref() == Some(&record.uid)
+        };
+        records.iter().filter(is_approved).count()
+    }
+
+    /// Returns true if AppRepositories of this namespace are listed.
+    #[must_use]
+    pub fn is_watched(&self, namespace: &str) -> bool {
+        self.namespace.as_deref().is_none_or(|watched| watched == namespace)
     }
 }
 
@@ -115,37 +161,41 @@ pub async fn refill(mut rebuilt: watch::Receiver<u64>, store: Store<Cached<AppRe
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub enum Orphans {
-    /// Names and UIDs of the removed objects.
-    Remove(Vec<(NamespacedName, String)>),
-    /// Too many to remove without confirmation.
-    Pending { missing: usize, total: usize },
+/// The rules of a comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct Comparable<'a> {
+    /// The origin of our rows; rows of others are never orphans.
+    pub origin: &'a str,
+    /// An empty directory may be one whose volume is not mounted.
+    pub is_directory: bool,
+    /// Any number of repositories may be removed.
+    pub is_confirmed: bool,
 }
 
-/// Compares the catalog with a complete list. Only rows of this `origin` in watched namespaces can be orphans, not
-/// those of one-shot commands, Kubeapps or other clusters.
+/// Compares the catalog with a complete list. Only rows of this origin in watched namespaces can be orphans, not those
+/// of one-shot commands, Kubeapps or other clusters.
 #[must_use]
 pub fn find_orphans(
     records: &[Record],
     declared: &BTreeSet<NamespacedName>,
-    origin: &str,
+    rules: &Comparable<'_>,
     is_watched: impl Fn(&str) -> bool,
-    confirmed: bool,
-) -> Orphans {
-    let is_ours = |record: &&Record| record.origin == origin && is_watched(&record.name.namespace);
+) -> Comparison {
+    let is_ours = |record: &&Record| record.origin == rules.origin && is_watched(&record.name.namespace);
     let ours: Vec<&Record> = records.iter().filter(is_ours).collect();
     let missing = ours.iter().filter(|record| !declared.contains(&record.name));
     let missing: Vec<_> = missing
         .map(|record| (record.name.clone(), record.uid.clone()))
         .collect();
-    if !confirmed && missing.len() > ALWAYS_REMOVED && missing.len() * 2 > ours.len() {
-        return Orphans::Pending {
+    let is_majority = missing.len() > ALWAYS_REMOVED && missing.len() * 2 > ours.len();
+    let is_empty_directory = rules.is_directory && declared.is_empty() && !missing.is_empty();
+    if !rules.is_confirmed && (is_majority || is_empty_directory) {
+        return Comparison::Pending {
             missing: missing.len(),
             total: ours.len(),
         };
     }
-    Orphans::Remove(missing)
+    Comparison::Gone(missing)
 }
 
 #[cfg(test)]
@@ -178,6 +228,12 @@ mod tests {
             .collect()
     }
 
+    const RULES: Comparable<'static> = Comparable {
+        origin: "here",
+        is_directory: false,
+        is_confirmed: false,
+    };
+
     fn declared(count: usize) -> BTreeSet<NamespacedName> {
         (0..count)
             .map(|i| NamespacedName::new("default", format!("r{i}")))
@@ -186,10 +242,10 @@ mod tests {
 
     #[test]
     fn undeclared_repositories_are_removed() {
-        let found = find_orphans(&many(3), &declared(2), "here", |_| true, false);
+        let found = find_orphans(&many(3), &declared(2), &RULES, |_| true);
         assert_eq!(
             found,
-            Orphans::Remove(vec![(NamespacedName::new("default", "r2"), "uid".to_owned())])
+            Comparison::Gone(vec![(NamespacedName::new("default", "r2"), "uid".to_owned())])
         );
     }
 
@@ -200,35 +256,58 @@ mod tests {
             record("default", "other-cluster", "there"),
             record("elsewhere", "not-watched", "here"),
         ];
-        let found = find_orphans(
-            &records,
-            &BTreeSet::new(),
-            "here",
-            |namespace| namespace == "default",
-            false,
-        );
-        assert_eq!(found, Orphans::Remove(Vec::new()));
+        let found = find_orphans(&records, &BTreeSet::new(), &RULES, |namespace| namespace == "default");
+        assert_eq!(found, Comparison::Gone(Vec::new()));
     }
 
     #[test]
     fn more_than_half_and_more_than_five_removals_are_pending() {
         assert_eq!(
-            find_orphans(&many(11), &declared(5), "here", |_| true, false),
-            Orphans::Pending { missing: 6, total: 11 }
+            find_orphans(&many(11), &declared(5), &RULES, |_| true),
+            Comparison::Pending { missing: 6, total: 11 }
         );
         assert!(
-            matches!(find_orphans(&many(12), &declared(6), "here", |_| true, false), Orphans::Remove(gone) if gone.len() == 6)
+            matches!(find_orphans(&many(12), &declared(6), &RULES, |_| true), Comparison::Gone(gone) if gone.len() == 6)
         );
         assert!(
-            matches!(find_orphans(&many(5), &declared(0), "here", |_| true, false), Orphans::Remove(gone) if gone.len() == 5)
+            matches!(find_orphans(&many(5), &declared(0), &RULES, |_| true), Comparison::Gone(gone) if gone.len() == 5)
         );
     }
 
     #[test]
     fn pending_removals_proceed_once_confirmed() {
+        let confirmed = Comparable {
+            is_confirmed: true,
+            ..RULES
+        };
         assert!(
-            matches!(find_orphans(&many(20), &declared(0), "here", |_| true, true), Orphans::Remove(gone) if gone.len() == 20)
+            matches!(find_orphans(&many(20), &declared(0), &confirmed, |_| true), Comparison::Gone(gone) if gone.len() == 20)
         );
+    }
+
+    #[test]
+    fn an_empty_directory_removes_nothing_without_confirmation() {
+        let directory = Comparable {
+            is_directory: true,
+            ..RULES
+        };
+        let pending = |declared: &BTreeSet<_>, rules| {
+            matches!(
+                find_orphans(&many(2), declared, rules, |_| true),
+                Comparison::Pending { .. }
+            )
+        };
+        assert!(pending(&declared(0), &directory));
+        assert!(
+            !pending(&declared(1), &directory),
+            "a manifest shows that the volume is there"
+        );
+        assert!(!pending(&declared(0), &RULES));
+        let confirmed = Comparable {
+            is_confirmed: true,
+            ..directory
+        };
+        assert!(!pending(&declared(0), &confirmed));
     }
 
     #[tokio::test]

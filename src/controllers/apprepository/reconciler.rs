@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::chart_files::ImportQueue;
 use super::decision::{
@@ -19,6 +20,7 @@ use super::decision::{
 };
 use super::event_handler::{cleanup_key, reconcile_inputs};
 use super::events;
+use super::jobs::{Jobs, Seen};
 use super::kubeapps_cronjobs::CronJobRemover;
 use super::metrics::Metrics;
 use super::origin::Origin;
@@ -34,8 +36,10 @@ use crate::catalog::{self, Catalog, ChangedCharts, Fence, Handled, Record, State
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::Event;
 use crate::runtime::kube_client::ApiError;
+use crate::runtime::shards::Shards;
 use crate::runtime::watch::{Cached, Store};
 use crate::runtime::workqueue::{Backoff, Priority, Queue};
+use crate::trace::trace_span;
 
 /// Backoff while the database fails. Short, because one fault stops all repositories.
 const DATABASE_BACKOFF: Backoff = Backoff {
@@ -63,8 +67,13 @@ pub struct Reconciler {
     pub imports: Option<ImportQueue>,
     /// Removes Kubeapps' CronJobs; `None` if they stay.
     pub cronjob_remover: Option<CronJobRemover>,
+    /// Runs syncs as Jobs; `None` if this process runs all of them.
+    pub jobs: Option<Arc<Jobs>>,
     /// Canceled at shutdown; queued keys are left for the next start.
     pub stopping: CancellationToken,
+    /// Only objects with certain labels are watched, so that an object may leave the cache without a deletion.
+    pub has_selector: bool,
+    pub shards: Shards,
 }
 
 /// The reason for a reconcile.
@@ -151,6 +160,20 @@ impl Reconciler {
             Ok(own) => own,
             Err(error) => return self.report_database_error(object, &spec, None, &error).await,
         };
+        if let Some(jobs) = &self.jobs {
+            if let Some(record) = &record {
+                self.observe(record);
+            }
+            let seen = Seen {
+                object,
+                spec: &spec,
+                record: record.as_ref(),
+                stored_uid: expected_uid.as_deref(),
+            };
+            if let Some(action) = self.run_as_jobs(jobs, seen).await? {
+                return Ok(action);
+            }
+        }
         let is_slow = record.as_ref().is_some_and(|record| is_slow(&spec.url, record));
         if let Cause::Key(key, priority) = cause
             && key.class != class(is_slow)
@@ -281,7 +304,8 @@ impl Reconciler {
         // Before the sync reads the Secret: a change during the sync forces another one.
         let was_forced = self.states.update(name, |state| std::mem::take(&mut state.force_sync));
         let timer = self.metrics.start();
-        let result = self.syncer.sync(request, running.attempt().clone()).await;
+        let sync = self.syncer.sync(request, running.attempt().clone());
+        let result = sync.instrument(trace_span!("sync")).await;
         drop(running);
         let is_complete = match &result {
             Ok(result) => !matches!(&result.outcome, SyncOutcome::Failed(failed) if failed.transient),
@@ -386,7 +410,7 @@ impl Reconciler {
         found.or_else(|error| ignore_not_found(error).map(|()| false))
     }
 
-    async fn write_status(
+    pub(super) async fn write_status(
         &self,
         object: &AppRepository,
         spec: &RepositorySpec,

@@ -7,6 +7,9 @@ use tokio::sync::Notify;
 
 use super::chart_files::{FilesReconciler, ImportQueue, Importer};
 use super::event_handler::{EventHandler, enqueue_all, key};
+use super::garbage::GarbageCollector;
+use super::garbage::objects::Objects;
+use super::jobs::{self, Jobs, Settings};
 use super::kubeapps_cronjobs::{self, CronJobRemover};
 use super::metrics::Metrics;
 use super::options::Options;
@@ -26,7 +29,8 @@ use crate::controllers::{Controller, SetupContext, Source, Task};
 use crate::runtime::controller::{Class, Key, Reconcile};
 use crate::runtime::cron::CronTrigger;
 use crate::runtime::manifests::{self, Problems};
-use crate::runtime::watch::{self, Cached, Change, ErrorPolicy, Scope, Store};
+use crate::runtime::shards::MissingObjects;
+use crate::runtime::watch::{self, Cached, Change, ErrorPolicy, Scope, Selection, Store, Stored};
 use crate::runtime::workqueue::{Priority, Queue};
 
 /// The parts of the controller. `portolan run --once` uses them one by one.
@@ -34,7 +38,7 @@ pub struct Parts {
     pub store: Store<Cached<AppRepository>>,
     pub reconciler: Arc<Reconciler>,
     pub files: Arc<FilesReconciler>,
-    pub orphans: OrphanFinder,
+    pub garbage: GarbageCollector,
     pub informer: Task,
     /// Errors of a directory of manifests; none with a cluster.
     pub problems: Problems,
@@ -57,7 +61,10 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
         metrics: metrics.clone(),
         origin: Arc::clone(&origin),
         is_incomplete: match &context.source {
-            Source::Cluster(_) => Box::new(|| false),
+            Source::Cluster(_) => {
+                let is_selection = context.label_selector.is_some();
+                Box::new(move || is_selection)
+            }
             Source::Directory(_) => {
                 let problems = problems.clone();
                 Box::new(move || !problems.is_complete())
@@ -65,6 +72,12 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
         },
         namespace: options.namespace.clone(),
         confirmed: AtomicBool::new(options.confirm_removals),
+    };
+    let garbage = GarbageCollector {
+        orphans,
+        catalog: catalog.clone(),
+        objects: objects(&context.source, options),
+        metrics: metrics.gc.clone(),
     };
     let event_handler = EventHandler {
         queue: context.queue.clone(),
@@ -104,15 +117,18 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
         metrics: metrics.clone(),
         imports: has_imports.then_some(imports),
         cronjob_remover: cronjob_remover(context, options, &states),
+        jobs: jobs(context, options, metrics),
         states: Arc::clone(&states),
         stopping: context.stopping.clone(),
+        has_selector: context.label_selector.is_some(),
+        shards: context.shards.clone(),
     };
-    let informer = informer(&context.source, options, store.clone(), event_handler, &problems);
+    let informer = informer(context, options, store.clone(), event_handler, &problems);
     Parts {
         store,
         reconciler: Arc::new(reconciler),
         files: Arc::new(files),
-        orphans,
+        garbage,
         informer,
         problems,
         listed,
@@ -125,55 +141,88 @@ impl Parts {
     #[must_use]
     pub fn into_controller(self, context: &SetupContext, options: &Options) -> Controller {
         let mut sources = vec![self.informer];
-        let catalog = self.orphans.catalog.clone();
+        let catalog = self.garbage.catalog.clone();
         let (store, queue) = (self.store.clone(), context.queue.clone());
         let refill = async move { orphans::refill(catalog.rebuilt(), store, queue).await };
         let due = context.queue.clone();
         let schedule = self.schedule;
         let schedule = schedule.run(move |name, jitter| due.add_after(key(&name), jitter, Priority::LOW));
         let preempt = preempt(options.running.clone(), context.queue.clone());
-        let mut leader_tasks = vec![
-            refill.boxed(),
-            self.orphans.run(self.listed).boxed(),
-            schedule.boxed(),
-            preempt.boxed(),
-        ];
+        let shard_tasks = vec![refill.boxed(), schedule.boxed(), preempt.boxed()];
+        let mut leader_tasks = vec![self.garbage.run(self.listed, options.gc_interval).boxed()];
         if let Source::Cluster(client) = &context.source {
             if options.watch_secrets {
                 sources.push(watch_secrets(client, options, &self.store, self.states, &context.queue));
             }
-            leader_tasks.push(check_cron_jobs(client, options, &self.store));
+            if let Some(jobs) = &self.reconciler.jobs {
+                let queue = context.queue.clone();
+                sources.extend(jobs.watches(move |name| {
+                    // A new leader enqueues all repositories.
+                    if !queue.is_paused() {
+                        queue.add(key(&name), Priority::USER);
+                    }
+                }));
+                leader_tasks.push(Arc::clone(jobs).release_waiting().boxed());
+            }
+            if context.label_selector.is_none() {
+                if self.reconciler.jobs.is_none() {
+                    leader_tasks.push(remove_leftovers(client, options));
+                }
+                leader_tasks.push(check_cron_jobs(client, options, &self.store));
+            } else {
+                tracing::info!(
+                    "--watch-label-selector is set: charts of repositories that were deleted while no replica ran are kept"
+                );
+            }
         }
         let (cached, queue) = (self.store.clone(), context.queue.clone());
+        let owned = |reconciler: Arc<dyn Reconcile>| {
+            let store = self.store.clone();
+            let uid = move |key: &Key| Some(store.get(&key.name)?.uid().to_owned());
+            context.shards.filter(reconciler, MissingObjects::OfAll, uid)
+        };
+        let reconciler = owned(self.reconciler);
         Controller {
             name: NAME,
             classes: vec![
                 Class {
                     name: NAME,
                     workers: options.workers,
-                    reconciler: Arc::clone(&self.reconciler) as Arc<dyn Reconcile>,
+                    reconciler: Arc::clone(&reconciler),
                 },
                 Class {
                     name: SLOW,
                     workers: options.slow_workers(),
-                    reconciler: Arc::clone(&self.reconciler) as Arc<dyn Reconcile>,
+                    reconciler: Arc::clone(&reconciler),
                 },
                 Class {
                     name: CLEANUP,
                     workers: CLEANUP_WORKERS,
-                    reconciler: self.reconciler,
+                    reconciler,
                 },
                 Class {
                     name: CHART_FILES,
                     workers: options.files_workers,
-                    reconciler: self.files,
+                    reconciler: owned(self.files),
                 },
             ],
             sources,
             leader_tasks,
+            shard_tasks,
             enqueue_all: Box::new(move || enqueue_all(&cached, &queue)),
             has_synced: Box::new(move || self.store.is_synced()),
         }
+    }
+}
+
+fn objects(source: &Source, options: &Options) -> Option<Objects> {
+    match source {
+        Source::Cluster(client) => Some(Objects {
+            client: client.clone(),
+            namespace: options.kubeapps_namespace.clone(),
+            lease_namespace: options.lease_namespace.clone(),
+        }),
+        Source::Directory(_) => None,
     }
 }
 
@@ -184,6 +233,15 @@ fn file_access(context: &SetupContext, options: &Options) -> FileAccess {
             let roots = std::iter::once(manifests).chain(&options.allowed_directories);
             FileAccess::Below(roots.cloned().collect())
         }
+    }
+}
+
+/// Returns the Jobs of all repositories, if any may use them.
+fn jobs(context: &SetupContext, options: &Options, metrics: &Metrics) -> Option<Arc<Jobs>> {
+    let settings = options.jobs.clone().filter(Settings::is_enabled)?;
+    match &context.source {
+        Source::Cluster(client) => Some(Arc::new(Jobs::new(settings, client.clone(), metrics.jobs()))),
+        Source::Directory(_) => None,
     }
 }
 
@@ -243,19 +301,32 @@ fn check_cron_jobs(client: &Client, options: &Options, store: &Store<Cached<AppR
     .boxed()
 }
 
+fn remove_leftovers(client: &Client, options: &Options) -> Task {
+    let (client, namespace) = (client.clone(), options.kubeapps_namespace.clone());
+    async move {
+        jobs::remove_leftovers(&client, &namespace).await;
+        futures::future::pending().await
+    }
+    .boxed()
+}
+
 fn informer(
-    source: &Source,
+    context: &SetupContext,
     options: &Options,
     store: Store<Cached<AppRepository>>,
     event_handler: EventHandler,
     problems: &Problems,
 ) -> Task {
-    match source {
+    match &context.source {
         Source::Cluster(client) => {
+            let selection = Selection {
+                scope: scope(options),
+                labels: context.label_selector.clone(),
+            };
             let on_change = move |change| event_handler.on_change(change);
             watch::informer::<AppRepository, AppRepository>(
                 client.clone(),
-                scope(options),
+                selection,
                 ErrorPolicy::Required,
                 store,
                 on_change,

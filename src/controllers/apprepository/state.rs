@@ -22,6 +22,8 @@ pub struct RepositoryState {
     pub approved_removal: Option<String>,
     /// All of Kubeapps' CronJobs are removed, or Portolan may not remove them.
     pub cron_jobs_removed: bool,
+    /// Readiness and reason of the last reported result of a Job, so that only changes are events.
+    pub job_result: Option<(bool, String)>,
     pub import: ImportState,
 }
 
@@ -52,6 +54,7 @@ mod tests {
             force_sync: true,
             approved_removal: approved_removal.map(str::to_owned),
             cron_jobs_removed: true,
+            job_result: Some((true, "Synced".to_owned())),
             import: ImportState::default(),
         }
     }

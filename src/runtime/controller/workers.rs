@@ -9,12 +9,13 @@ use futures::FutureExt;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
+use tracing::{Instrument, field};
 
 use super::metrics::ControllerMetrics;
 use super::{Action, Class, Key, Metrics, Reconcile, ReconcileError};
 use crate::runtime::workqueue::{Backoff, Claim, Priority, Queue};
 use crate::text::sanitize;
+use crate::trace::trace_span;
 
 /// Retries after a panic, in case that the input has changed.
 const PANIC_BACKOFF: Backoff = Backoff {
@@ -112,8 +113,20 @@ impl Pool {
         let metrics = &class.metrics;
         let _active = metrics.active_worker();
         let start = Instant::now();
+        let span = trace_span!(
+            "reconcile",
+            controller = %claim.key().class,
+            namespace = %claim.key().name.namespace,
+            name = %claim.key().name.name,
+            otel.status_code = field::Empty
+        );
         let reconcile = async { class.reconciler.reconcile(claim.key(), claim.priority()).await };
+        let reconcile = reconcile.instrument(span.clone());
         let result = AssertUnwindSafe(reconcile).catch_unwind().await;
+        if !matches!(result, Ok(Ok(_))) {
+            span.record("otel.status_code", "ERROR");
+        }
+        drop(span);
         let duration = start.elapsed();
         metrics.time.observe(duration.as_secs_f64());
         // Dropped only after the key is requeued, since dropping a panic may panic again.

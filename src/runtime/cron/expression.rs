@@ -258,12 +258,39 @@ impl Cron {
         self.shortest_gap
     }
 
+    /// Returns the schedule of a CronJob with the same ticks; `None` if Kubernetes has no such schedule: seconds, years,
+    /// `L`, `W` and `#`.
+    #[must_use]
+    pub fn for_kubernetes(&self) -> Option<String> {
+        let mut fields: Vec<&str> = self.display.split(' ').collect();
+        let is_known = |c: char| c.is_ascii_digit() || matches!(c, '*' | '/' | '-' | ',');
+        if fields.len() != 5 || !fields.iter().all(|field| field.chars().all(is_known)) {
+            return None;
+        }
+        // Sunday is only 0.
+        let weekday = fields.pop()?;
+        let weekdays: Option<Vec<String>> = weekday.split(',').map(weekday_for_kubernetes).collect();
+        Some(format!("{} {}", fields.join(" "), weekdays?.join(",")))
+    }
+
     #[must_use]
     pub fn below_minimum(&self, minimum: Duration) -> Option<IntervalError> {
         (self.shortest_gap < minimum).then(|| {
             let reason = format!("fires every {:?}, minimum is {minimum:?}", self.shortest_gap);
             IntervalError::new(&self.display, reason)
         })
+    }
+}
+
+fn weekday_for_kubernetes(item: &str) -> Option<String> {
+    let (range, step) = item
+        .split_once('/')
+        .map_or((item, None), |(range, step)| (range, Some(step)));
+    match (range.strip_suffix("-7"), step) {
+        (None, _) => Some(item.to_owned()),
+        (Some("7"), None) => Some("0".to_owned()),
+        (Some(first), None) => Some(format!("{first}-6,0")),
+        (Some(_), Some(_)) => None,
     }
 }
 

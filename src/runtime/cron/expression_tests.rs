@@ -63,6 +63,11 @@ fn an_interval_becomes_expressions_for_the_scheduler(
         )
     );
     assert_eq!(parse(&cron.to_string()).unwrap(), cron, "the normal form is equivalent");
+    if let Some(schedule) = cron.for_kubernetes() {
+        let translated = parse(&schedule).unwrap();
+        let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(translated.next_after(start), cron.next_after(start), "{schedule}");
+    }
 }
 
 #[rstest]
@@ -261,4 +266,16 @@ proptest! {
     ) {
         let _ = parse(&text);
     }
+}
+
+#[rstest]
+#[case("2h", Some("0 */2 * * *"))]
+#[case("@5minutes", Some("*/5 * * * *"))]
+#[case("0 3 * * mon-sun", Some("0 3 * * 1-6,0"))]
+#[case("0 3 * * 7", Some("0 3 * * 0"))]
+#[case("30 0 3 * * *", None)]
+#[case("0 3 L * *", None)]
+#[case("0 3 * * 1#2", None)]
+fn a_schedule_of_a_cronjob_has_the_same_ticks(#[case] text: &str, #[case] expected: Option<&str>) {
+    assert_eq!(parse(text).unwrap().for_kubernetes().as_deref(), expected);
 }

@@ -12,6 +12,7 @@ use super::metrics::RequestMetrics;
 use super::request_limits::{RequestLimiter, RequestLimits};
 use super::response_size::limit_responses;
 use super::response_timeout::ResponseTimeout;
+use super::write_fence::{FenceLayer, WriteFence};
 
 /// The maximum time between two reads of a response. The API server ends watches after 290 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(300);
@@ -25,6 +26,8 @@ pub struct ConnectOptions {
     pub apiserver: Option<Uri>,
     /// No limits if `None`.
     pub limits: Option<RequestLimits>,
+    /// Refuses writes unless this process leads; none if it runs alone.
+    pub write_fence: Option<WriteFence>,
 }
 
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -42,7 +45,12 @@ pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Res
     config.headers.push((USER_AGENT, HeaderValue::from_static(user_agent)));
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| ConnectError(format!("failed to create a client for the API server: {error}")))?;
-    let builder = builder.with_layer(&ResponseTimeout::default()).with_layer(requests);
+    // The fence comes last: a request may wait in all others.
+    let fence = FenceLayer(options.write_fence.clone());
+    let builder = builder
+        .with_layer(&fence)
+        .with_layer(&ResponseTimeout::default())
+        .with_layer(requests);
     let limiter = options
         .limits
         .map(|limits| RequestLimiter::new(limits, requests.in_flight()));

@@ -1,4 +1,4 @@
-//! Metrics of requests to the API server, named as in client-go.
+//! Metrics of requests to the API server, named as in client-go, and their spans.
 
 use std::task::{Context, Poll};
 
@@ -10,7 +10,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tower::{Layer, Service};
+use tracing::Instrument;
 
+use super::trace::{record_status, request_span};
 use crate::budget::ResourceMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -88,11 +90,20 @@ where
             requests.requests.get_or_create(&labels).inc();
         };
         let count_error = count.clone();
+        let span = request_span(&request);
+        let (response_span, error_span) = (span.clone(), span.clone());
         let call = self.inner.call(request);
-        // client-go's label for requests without a response.
-        call.inspect_ok(move |response| count(response.status().as_str()))
-            .inspect_err(move |_| count_error("<error>"))
-            .boxed()
+        call.inspect_ok(move |response| {
+            count(response.status().as_str());
+            record_status(&response_span, Some(response.status().as_u16()));
+        })
+        .inspect_err(move |_| {
+            // client-go's label for requests without a response.
+            count_error("<error>");
+            record_status(&error_span, None);
+        })
+        .instrument(span)
+        .boxed()
     }
 }
 

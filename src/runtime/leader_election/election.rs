@@ -1,36 +1,53 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
+use super::marks::Marks;
+use super::metrics::Metrics;
 use super::record::{self, Observed, holder};
-use super::{LeaderGuard, Timing, random};
+use super::{Generation, Timing, WriteFence};
+use crate::runtime::kube_client::ApiError;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LeaseError {
-    #[error(transparent)]
-    Api(#[from] kube::Error),
+    #[error("{0}")]
+    Api(ApiError),
     #[error("no response from the API server within {0:?}")]
     Timeout(Duration),
     #[error("lease is held by {0:?}")]
     Taken(String),
+    /// This process holds other Leases, and a process without one comes first.
+    #[error("lease is left to other replicas for now")]
+    LeftToOthers,
 }
 
-/// A contender for a Lease.
+impl From<kube::Error> for LeaseError {
+    fn from(error: kube::Error) -> Self {
+        Self::Api(ApiError::from(error))
+    }
+}
+
+/// A contender for a Lease, or its holder.
 #[derive(Debug)]
 pub struct Election {
     api: Api<Lease>,
     name: String,
     identity: String,
     timing: Timing,
+    fence: WriteFence,
+    metrics: Metrics,
+    marks: Marks,
     /// The Lease as last written by this process; none if another write may have followed.
     written: Option<Lease>,
-    is_known: Arc<AtomicBool>,
+    generation: Generation,
+    observed: Observed,
+    /// Seen last; a Lease that is created again continues with them.
+    transitions: Option<i32>,
+    free_since: Option<Instant>,
 }
 
 impl Election {
@@ -42,19 +59,48 @@ impl Election {
             name: name.to_owned(),
             identity: identity.to_owned(),
             timing,
+            fence: WriteFence::default(),
+            metrics: Metrics::default(),
+            marks: Marks::default(),
             written: None,
-            is_known: Arc::default(),
+            generation: Generation::default(),
+            observed: Observed::default(),
+            transitions: None,
+            free_since: None,
         }
     }
 
-    /// Returns a function that is true once the last attempt to acquire the Lease showed who holds it.
-    pub fn is_known(&self) -> impl Fn() -> bool + Send + Sync + 'static {
-        let is_known = Arc::clone(&self.is_known);
-        move || is_known.load(Ordering::Relaxed)
+    /// Opens `fence` as long as the Lease is held.
+    #[must_use]
+    pub fn fencing(mut self, fence: WriteFence) -> Self {
+        self.fence = fence;
+        self
+    }
+
+    #[must_use]
+    pub fn reporting(mut self, metrics: Metrics) -> Self {
+        metrics.set_leading(&self.name, false);
+        self.metrics = metrics;
+        self
+    }
+
+    /// Writes these labels and annotations into the Lease.
+    #[must_use]
+    pub(super) fn marked(mut self, marks: Marks) -> Self {
+        self.marks = marks;
+        self
     }
 
     pub(super) fn timing(&self) -> Timing {
         self.timing
+    }
+
+    pub(super) fn fence(&self) -> &WriteFence {
+        &self.fence
+    }
+
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     #[must_use]
@@ -62,48 +108,50 @@ impl Election {
         &self.name
     }
 
-    /// Waits until this process holds the Lease. Errors are logged and retried. Dropping the future withdraws the
-    /// contender.
-    pub async fn acquire(mut self) -> LeaderGuard {
-        let mut observed = Observed::default();
-        let mut logged_holder = None;
-        loop {
-            let started = Instant::now();
-            let attempted = attempt(self.timing, self.take(&mut observed)).await;
-            let is_known = matches!(attempted, Ok(()) | Err(LeaseError::Taken(_)));
-            self.is_known.store(is_known, Ordering::Relaxed);
-            match attempted {
-                Ok(()) => {
-                    tracing::info!(lease = self.name, identity = self.identity, "started leading");
-                    return LeaderGuard::start(self, started);
-                }
-                Err(LeaseError::Taken(holder)) if logged_holder.as_ref() == Some(&holder) => {}
-                Err(LeaseError::Taken(holder)) => {
-                    tracing::info!(lease = self.name, holder, "lease held by another replica, waiting");
-                    logged_holder = Some(holder);
-                }
-                Err(error) => tracing::warn!(lease = self.name, %error, "failed to acquire lease, retrying"),
-            }
-            sleep(jittered(self.timing.retry_period)).await;
-        }
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
-    async fn take(&mut self, observed: &mut Observed) -> Result<(), LeaseError> {
-        let Some(found) = self.api.get_opt(&self.name).await? else {
-            return self.create().await;
-        };
-        let spec = found.spec.clone().unwrap_or_default();
+    /// Returns the generation of the Lease when this process took it. A Lease that this process creates again later, after
+    /// it was deleted, is newer still for the next holder.
+    pub(super) fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Takes the Lease if it has been free for `patience`. Canceled or without a response, it may be taken all the same;
+    /// the next call finds out.
+    pub(super) async fn take(&mut self, patience: Duration) -> Result<(), LeaseError> {
+        let found = self.api.get_opt(&self.name).await?;
+        let spec = found.as_ref().and_then(|found| found.spec.clone()).unwrap_or_default();
+        self.transitions = self.transitions.max(spec.lease_transitions);
         let duration = self.timing.lease_duration;
-        let now = Timestamp::now();
-        let next = if holder(&spec) == Some(&self.identity) {
-            // Written by an attempt whose response was lost.
-            record::renewed(&spec, &self.identity, duration, now)
-        } else if observed.may_take(&spec, duration, Instant::now()) {
-            record::taken(&spec, &self.identity, duration, now)
-        } else {
-            return Err(LeaseError::Taken(holder(&spec).unwrap_or_default().to_owned()));
-        };
-        self.replace(found, next).await
+        let now = Instant::now();
+        let is_own = holder(&spec) == Some(&self.identity);
+        if !is_own {
+            if !self.observed.may_take(&spec, duration, now) {
+                self.free_since = None;
+                return Err(LeaseError::Taken(holder(&spec).unwrap_or_default().to_owned()));
+            }
+            if now.duration_since(*self.free_since.get_or_insert(now)) < patience {
+                return Err(LeaseError::LeftToOthers);
+            }
+        }
+        match found {
+            None => self.create().await?,
+            Some(found) if is_own => {
+                // Written by an attempt whose response was lost.
+                let renewed = record::renewed(&spec, &self.identity, duration, Timestamp::now());
+                self.replace(found, renewed).await?;
+            }
+            Some(found) => {
+                let taken = record::taken(&spec, &self.identity, duration, Timestamp::now());
+                self.replace(found, taken).await?;
+            }
+        }
+        self.generation = self.written.as_ref().map(Generation::of).unwrap_or_default();
+        self.free_since = None;
+        Ok(())
     }
 
     pub(super) async fn renew(&mut self) -> Result<(), LeaseError> {
@@ -156,40 +204,42 @@ impl Election {
     }
 
     async fn create(&mut self) -> Result<(), LeaseError> {
-        let lease = Lease {
+        let first = record::first(&self.identity, self.timing.lease_duration, Timestamp::now());
+        let mut lease = Lease {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
                 ..ObjectMeta::default()
             },
-            spec: Some(record::first(
-                &self.identity,
-                self.timing.lease_duration,
-                Timestamp::now(),
-            )),
+            // Creation times are whole seconds, so the transitions go on.
+            spec: Some(LeaseSpec {
+                lease_transitions: Some(self.transitions.map_or(0, |last| last.max(0).saturating_add(1))),
+                ..first
+            }),
         };
+        self.marks.apply(&mut lease.metadata);
         self.written = Some(self.api.create(&PostParams::default(), &lease).await?);
+        self.transitions = lease.spec.and_then(|spec| spec.lease_transitions);
         Ok(())
     }
 
     /// Replaces the Lease; the resource version makes concurrent writes fail.
     async fn replace(&mut self, found: Lease, next: LeaseSpec) -> Result<(), LeaseError> {
-        let lease = Lease {
+        let mut lease = Lease {
             spec: Some(next),
             ..found
         };
+        self.marks.apply(&mut lease.metadata);
+        self.transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
         self.written = Some(self.api.replace(&self.name, &PostParams::default(), &lease).await?);
         Ok(())
     }
 }
 
 /// Limits the time of an attempt, so that a second one fits before the deadline.
-async fn attempt<T>(timing: Timing, work: impl Future<Output = Result<T, LeaseError>>) -> Result<T, LeaseError> {
+pub(super) async fn attempt<T>(
+    timing: Timing,
+    work: impl Future<Output = Result<T, LeaseError>>,
+) -> Result<T, LeaseError> {
     let limit = timing.renew_deadline / 2;
     timeout(limit, work).await.unwrap_or(Err(LeaseError::Timeout(limit)))
-}
-
-/// Shortens a period by up to a fifth, so that contenders do not send requests together.
-fn jittered(period: Duration) -> Duration {
-    let thousandth = u32::try_from(random() % 200).unwrap_or_default();
-    period - period / 1000 * thousandth
 }

@@ -5,7 +5,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::Generation;
 use super::election::{Election, LeaseError};
+use crate::clock::boot_time;
 
 /// The timeout of the release of a Lease, which otherwise expires.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -29,26 +31,79 @@ pub enum Lost {
     Abandoned,
 }
 
+/// The time at which a request was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    at: Instant,
+    since_boot: Duration,
+}
+
+impl Moment {
+    pub(super) fn now() -> Self {
+        Self {
+            at: Instant::now(),
+            since_boot: boot_time(),
+        }
+    }
+}
+
 /// A Lease held by this process and renewed in the background. Dropping it stops the renewal; the Lease then expires
 /// as after a crash.
 #[derive(Debug)]
 pub struct LeaderGuard {
+    name: String,
+    identity: String,
+    generation: Generation,
     lost: watch::Receiver<Option<Lost>>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl LeaderGuard {
-    pub(super) fn start(election: Election, since: Instant) -> Self {
+    /// Renews a Lease that was taken by a request sent at `since`.
+    pub(super) fn start(election: Election, since: Moment) -> Self {
+        let (name, identity) = (election.name().to_owned(), election.identity().to_owned());
+        let generation = election.generation();
+        election.metrics().set_leading(&name, true);
+        extend_fence(&election, since);
         let (sender, lost) = watch::channel(None);
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
+            let fence = election.fence().clone();
+            let metrics = election.metrics().clone();
+            let name = election.name().to_owned();
             if let Some(reason) = renew_until_lost(election, since, &stopped).await {
+                // Also for work that does not learn of the loss.
+                fence.extend(&name, Duration::ZERO);
                 sender.send_replace(Some(reason));
             }
+            metrics.set_leading(&name, false);
         });
-        Self { lost, stop, task }
+        Self {
+            name,
+            identity,
+            generation,
+            lost,
+            stop,
+            task,
+        }
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Returns the generation of the Lease when this process took it.
+    #[must_use]
+    pub const fn generation(&self) -> Generation {
+        self.generation
     }
 
     pub async fn lost(&mut self) -> Lost {
@@ -76,9 +131,9 @@ impl Drop for LeaderGuard {
 }
 
 /// Renews the Lease until `stop`, then releases it; returns the reason if the Lease is lost.
-async fn renew_until_lost(mut election: Election, since: Instant, stop: &CancellationToken) -> Option<Lost> {
+async fn renew_until_lost(mut election: Election, since: Moment, stop: &CancellationToken) -> Option<Lost> {
     let timing = election.timing();
-    let mut renewed = since;
+    let mut renewed = since.at;
     let mut next = renewed + timing.retry_period;
     let mut last_error = None;
     loop {
@@ -86,6 +141,7 @@ async fn renew_until_lost(mut election: Election, since: Instant, stop: &Cancell
         tokio::select! {
             biased;
             () = stop.cancelled() => {
+                election.fence().remove(election.name());
                 match election.release().await {
                     Ok(()) => tracing::info!(lease = election.name(), "stopped leading"),
                     Err(error) => tracing::warn!(lease = election.name(), %error, "failed to release lease, it will expire"),
@@ -94,7 +150,8 @@ async fn renew_until_lost(mut election: Election, since: Instant, stop: &Cancell
             }
             () = sleep_until(next.min(deadline)) => {}
         }
-        let started = Instant::now();
+        let sent = Moment::now();
+        let started = sent.at;
         if started >= deadline {
             return Some(Lost::NotRenewed {
                 lease: election.name().to_owned(),
@@ -106,6 +163,7 @@ async fn renew_until_lost(mut election: Election, since: Instant, stop: &Cancell
         let attempt = tokio::time::timeout_at(deadline, election.renew()).await;
         match attempt {
             Ok(Ok(())) => {
+                extend_fence(&election, sent);
                 renewed = started;
                 next = started + timing.retry_period;
                 last_error = None;
@@ -125,4 +183,10 @@ async fn renew_until_lost(mut election: Election, since: Instant, stop: &Cancell
         }
         next = Instant::now() + timing.retry_period;
     }
+}
+
+/// Moves the time until which writes are allowed.
+fn extend_fence(election: &Election, sent: Moment) {
+    let until = sent.since_boot + election.timing().renew_deadline;
+    election.fence().extend(election.name(), until);
 }

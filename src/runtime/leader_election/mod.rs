@@ -10,20 +10,30 @@
 //!
 //! Stricter than client-go: the deadline is measured from the time at which the last successful renewal was *sent*. A
 //! leader therefore stops before another process can take over, provided that both clocks run at about the same speed
-//! and the process runs at all. A process that was suspended notices the loss only when it resumes: a Lease is not a
-//! fence.
+//! and the process runs at all. A process that was suspended notices the loss only when it resumes. Two fences stop its
+//! writes until then: [`WriteFence`] refuses requests to the API server after the deadline, and the [`Generation`] of
+//! the Lease is for the check of another store.
 
+mod candidacy;
 mod election;
+mod generation;
 mod guard;
 mod holder;
+mod marks;
+mod metrics;
+mod others;
 mod record;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-pub use election::Election;
+pub use super::kube_client::write_fence::WriteFence;
+pub use candidacy::Candidacy;
+pub use generation::Generation;
 pub use guard::{LeaderGuard, Lost};
 pub use holder::active_holder;
+pub use marks::Marks;
+pub use metrics::Metrics;
 
 /// Each must be longer than the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -68,9 +68,8 @@ impl Observed {
                 now
             }
         };
-        let requested = found
-            .lease_duration_seconds
-            .and_then(|seconds| u64::try_from(seconds).ok());
+        let requested = found.lease_duration_seconds.filter(|seconds| *seconds > 0);
+        let requested = requested.and_then(|seconds| u64::try_from(seconds).ok());
         let duration = requested.map_or(default, Duration::from_secs);
         holder(found).is_none() || now.duration_since(since) >= duration
     }
@@ -150,5 +149,26 @@ mod tests {
         };
         assert!(!observed.may_take(&found, DURATION, start));
         assert!(observed.may_take(&found, DURATION, start + DURATION));
+    }
+
+    #[test]
+    fn odd_content_of_a_lease_never_shortens_it() {
+        let start = Instant::now();
+        for duration in [None, Some(0), Some(-15), Some(i32::MIN)] {
+            for renewed in [None, Some(at(-1)), Some(at(100_000_000_000))] {
+                let found = LeaseSpec {
+                    holder_identity: Some("other".to_owned()),
+                    lease_duration_seconds: duration,
+                    renew_time: renewed.map(MicroTime),
+                    lease_transitions: Some(i32::MAX),
+                    ..LeaseSpec::default()
+                };
+                let mut observed = Observed::default();
+                assert!(!observed.may_take(&found, DURATION, start));
+                assert!(!observed.may_take(&found, DURATION, start + DURATION / 2));
+                assert!(observed.may_take(&found, DURATION, start + DURATION));
+                assert_eq!(taken(&found, "a", DURATION, at(1)).lease_transitions, Some(i32::MAX));
+            }
+        }
     }
 }

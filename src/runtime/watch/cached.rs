@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 
 use super::discovery;
 use super::error_policy::ErrorPolicy;
-use super::events::events_of;
+use super::events::selected_events_of;
 use super::store::{Change, Source, Store, Stored};
 use super::watcher::{Notification, Watch};
-use super::{Scope, map};
+use super::{Selection, map};
 use crate::api::Guarded;
 use crate::text;
 
@@ -96,7 +96,7 @@ impl<K: Resource + Clone> Stored for Cached<K> {
 /// immediately.
 pub async fn informer<T, K>(
     client: Client,
-    scope: Scope,
+    selection: impl Into<Selection>,
     policy: ErrorPolicy,
     store: Store<Cached<K>>,
     on_change: impl Fn(Change<Cached<K>>) + Send + Sync + 'static,
@@ -105,13 +105,13 @@ pub async fn informer<T, K>(
     T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K: Resource<DynamicType = ()> + From<T> + Clone + Send + Sync + 'static,
 {
-    inform::<T, K>(scope.api(client), policy, store, K::from, on_change).await;
+    converting_informer::<T, K>(client, selection, policy, store, K::from, on_change).await;
 }
 
 /// Like [`informer`], with objects that `convert` converts.
 pub async fn converting_informer<T, K>(
     client: Client,
-    scope: Scope,
+    selection: impl Into<Selection>,
     policy: ErrorPolicy,
     store: Store<Cached<K>>,
     convert: impl Fn(T) -> K + Clone + Send + Sync + 'static,
@@ -121,7 +121,8 @@ pub async fn converting_informer<T, K>(
     T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
 {
-    inform(scope.api(client), policy, store, convert, on_change).await;
+    let Selection { scope, labels } = selection.into();
+    inform(scope.api(client), labels, policy, store, convert, on_change).await;
 }
 
 /// Like [`converting_informer`], for a cluster-scoped kind.
@@ -136,11 +137,12 @@ pub async fn cluster_informer<T, K>(
     T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
 {
-    inform(Api::all(client), policy, store, convert, on_change).await;
+    inform(Api::all(client), None, policy, store, convert, on_change).await;
 }
 
 async fn inform<T, K>(
     api: Api<Guarded<T>>,
+    labels: Option<String>,
     policy: ErrorPolicy,
     store: Store<Cached<K>>,
     convert: impl Fn(T) -> K + Clone + Send + Sync + 'static,
@@ -152,7 +154,7 @@ async fn inform<T, K>(
     let convert = move |Guarded(DeserializeGuard(object)): Guarded<T>| DeserializeGuard(object.map(&convert)).into();
     let watch = Watch {
         description: discovery::Resource::of::<T>(true).name(),
-        open: Box::new(move || events_of(api.clone(), convert.clone())),
+        open: Box::new(move || selected_events_of(api.clone(), labels.clone(), convert.clone())),
         store,
         policy,
         relist_period: None,

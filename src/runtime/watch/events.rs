@@ -59,7 +59,8 @@ where
     selected_events_of(api, None, convert)
 }
 
-fn selected_events_of<A, T>(
+/// Like [`events_of`], for the objects that a label selector matches.
+pub(super) fn selected_events_of<A, T>(
     api: Api<A>,
     selector: Option<String>,
     convert: impl Fn(A) -> T + Send + Sync + 'static,

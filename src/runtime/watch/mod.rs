@@ -55,6 +55,20 @@ pub enum Scope {
     Namespace(String),
 }
 
+/// The objects of a kind to watch.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    pub scope: Scope,
+    /// A label selector; all objects of the scope if `None`.
+    pub labels: Option<String>,
+}
+
+impl From<Scope> for Selection {
+    fn from(scope: Scope) -> Self {
+        Self { scope, labels: None }
+    }
+}
+
 impl Scope {
     /// Returns the API of a kind that is known at runtime.
     fn dynamic_api<K>(&self, client: Client, resource: &Resource) -> Api<K>

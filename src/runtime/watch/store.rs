@@ -200,7 +200,8 @@ impl<T: Stored> Store<T> {
     }
 
     /// Returns the objects of a namespace, sorted by name; the empty namespace has the cluster-scoped ones.
-    pub(super) fn objects(&self, namespace: &str) -> Vec<T> {
+    #[must_use]
+    pub fn objects(&self, namespace: &str) -> Vec<T> {
         let state = self.state.read();
         let objects = state.objects.get(namespace).into_iter().flatten();
         objects.map(|entry| entry.object.clone()).collect()

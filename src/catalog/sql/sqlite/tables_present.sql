@@ -1,9 +1,8 @@
 -- Returns which tables exist: Kubeapps' three, the record of Portolan's migrations, all of Portolan's own, and its index on files.
+-- $1: the names of Portolan's own, as JSON
 SELECT
     count(CASE WHEN name IN ('repos', 'charts', 'files') THEN 1 END) = 3 AS kubeapps,
     count(CASE WHEN name = 'portolan_migrations' THEN 1 END) = 1 AS migrations,
-    count(CASE WHEN name IN ('portolan_repositories', 'portolan_syncs', 'portolan_files', 'portolan_icons',
-        'portolan_kept_versions', 'portolan_index_cache', 'portolan_chart_digests',
-        'portolan_oci_repositories', 'portolan_oci_tags', 'portolan_stored_bytes', 'portolan_clusters') THEN 1 END) = 11 AS ours,
+    count(CASE WHEN type = 'table' AND name IN (SELECT value FROM json_each($1)) THEN 1 END) = json_array_length($1) AS ours,
     count(CASE WHEN name = 'portolan_files_content' THEN 1 END) = 1 AS "index"
 FROM sqlite_master

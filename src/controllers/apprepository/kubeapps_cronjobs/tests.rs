@@ -45,10 +45,10 @@ fn the_checksum_is_adler_32(#[case] text: &str, #[case] expected: u32) {
 }
 
 #[rstest]
-#[case::made_by_the_controller("apprepo-team-a-sync-charts", &[(REPO_NAME, "charts"), (REPO_NAMESPACE, "team-a")], true)]
-#[case::another_name("nightly", &[(REPO_NAME, "charts"), (REPO_NAMESPACE, "team-a")], false)]
-#[case::of_another_repository("apprepo-team-b-sync-charts", &[(REPO_NAME, "charts"), (REPO_NAMESPACE, "team-a")], false)]
-#[case::one_label("apprepo-team-a-sync-charts", &[(REPO_NAME, "charts")], false)]
+#[case::made_by_the_controller("apprepo-team-a-sync-charts", &[(REPOSITORY_NAME, "charts"), (REPOSITORY_NAMESPACE, "team-a")], true)]
+#[case::another_name("nightly", &[(REPOSITORY_NAME, "charts"), (REPOSITORY_NAMESPACE, "team-a")], false)]
+#[case::of_another_repository("apprepo-team-b-sync-charts", &[(REPOSITORY_NAME, "charts"), (REPOSITORY_NAMESPACE, "team-a")], false)]
+#[case::one_label("apprepo-team-a-sync-charts", &[(REPOSITORY_NAME, "charts")], false)]
 #[case::no_label("apprepo-team-a-sync-charts", &[], false)]
 fn a_cron_job_belongs_to_a_repository_by_its_labels_and_its_name(
     #[case] cron_job: &str,
@@ -86,7 +86,7 @@ fn remover(answers: &[u16]) -> (CronJobRemover, Arc<Mutex<VecDeque<u16>>>) {
         let body = match code {
             200 => json!({ "metadata": {}, "items": [{ "metadata": {
                 "name": "apprepo-team-a-sync-charts", "uid": "u",
-                "labels": { REPO_NAME: "charts", REPO_NAMESPACE: "team-a" },
+                "labels": { REPOSITORY_NAME: "charts", REPOSITORY_NAMESPACE: "team-a" },
             } }] }),
             // The response to a deletion.
             202 => json!({ "kind": "Status", "apiVersion": "v1", "status": "Success", "code": 202 }),

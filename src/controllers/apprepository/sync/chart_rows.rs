@@ -15,6 +15,7 @@ use crate::catalog::{ChartDigest, Fingerprint, UnchangedChart};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::{CacheEntry, ChangeSink, Chart, ChartStats, Sink};
 use crate::jq::{FilterError, charts_request};
+use crate::trace::trace_span;
 
 /// Charts are filtered and spooled when their JSON has this size.
 const BATCH_BYTES: usize = 256 * 1024;
@@ -149,7 +150,7 @@ impl RowBuilder {
         let kept = match &mut self.filter {
             Some(filter) if !charts.is_empty() => {
                 let names: Vec<&str> = charts.iter().map(|chart| chart.name.as_str()).collect();
-                let kept = filter.keeps(&request, &names);
+                let kept = trace_span!("filter").in_scope(|| filter.keeps(&request, &names));
                 self.settings.check_canceled()?;
                 kept.map_err(RowError::Filter)?
             }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::io::{Read, Seek};
 use std::sync::Arc;
 
+use tracing::Span;
+
 use super::chart_rows::{BuiltRows, RowBuilder, RowError, RowSettings};
 use super::filter::Filter;
 use super::filter_process::process_memory;
@@ -102,6 +104,8 @@ impl Run<'_> {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Result<T, WorkError>> {
         let namespace = &self.request.spec.name.namespace;
+        let span = Span::current();
+        let work = move || span.in_scope(work);
         self.syncer.context.budgets.compute(namespace, work)
     }
 

@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::FutureExt;
+use tracing::Instrument;
 
 use super::decision::{Mode, is_unmodified};
 use super::metrics::Metrics;
@@ -39,6 +40,7 @@ use crate::budget::{Budgets, Full, Reservation};
 use crate::catalog::{self, Baseline, Catalog, DigestUpdate, OciRemovals, Record, Refused, RetainedPart};
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
+use crate::trace::trace_span;
 use download_cache::{Download, DownloadCache, DownloadRequest};
 use filter_process::FilterProcesses;
 use index_cache::CommonDigestKey;
@@ -90,6 +92,11 @@ impl Syncer {
 
     pub async fn record(&self, name: &NamespacedName) -> Result<Option<Record>, SyncAborted> {
         Ok(self.context.catalog.record(name).await?)
+    }
+
+    /// Checks the URL of a repository without a request.
+    pub fn check_url(&self, spec: &RepositorySpec) -> Result<(), SyncError> {
+        location::check_url(spec, &self.context.fetcher)
     }
 
     /// Runs one sync and records its outcome. All failures outside the database are part of the outcome.
@@ -190,7 +197,7 @@ impl Run<'_> {
                 let refused = self.refused();
                 self.save_failed(failed, refused).await
             }
-            Prepared::Index(decoded) => self.commit(*decoded).boxed().await,
+            Prepared::Index(decoded) => self.commit(*decoded).boxed().instrument(trace_span!("commit")).await,
         }
     }
 
@@ -205,7 +212,7 @@ impl Run<'_> {
         };
         match self.request.spec.kind {
             Kind::Helm => self.prepare_index(&session).await,
-            Kind::Oci => self.prepare_registry(session).await,
+            Kind::Oci => self.prepare_registry(session).instrument(trace_span!("fetch")).await,
         }
     }
 
@@ -231,8 +238,8 @@ impl Run<'_> {
     }
 
     async fn prepare_index(&self, session: &Fetcher) -> Result<Prepared, SyncAborted> {
-        match self.body(session).await {
-            Ok((body, split)) => self.decode(body, &split).await,
+        match self.body(session).instrument(trace_span!("fetch")).await {
+            Ok((body, split)) => self.decode(body, &split).instrument(trace_span!("decode")).await,
             Err(prepared) => Ok(prepared),
         }
     }

@@ -218,9 +218,12 @@ fn options() -> Options {
         import_after_sync: false,
         allowed_directories: Vec::new(),
         confirm_removals: false,
+        gc_interval: DAY,
+        lease_namespace: "kubeapps".to_owned(),
         watch_secrets: false,
         adopt_kubeapps: false,
         running: RunningSyncs::default(),
+        jobs: None,
     }
 }
 
@@ -264,6 +267,8 @@ async fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_t
         ..Settings::default()
     };
     let context = SetupContext {
+        label_selector: None,
+        shards: crate::runtime::shards::Shards::all(),
         source: Source::Directory(directory.path().to_owned()),
         queue: Queue::new(settings, &queue::Metrics::register(&mut registry)),
         budgets: crate::budget::Budgets::default(),

@@ -22,7 +22,7 @@ use crate::api::oam::{Application, ApplicationRevision, ResourceTracker, labels}
 use crate::budget::Budget;
 use crate::controllers::Task;
 use crate::runtime::watch::{
-    Cached, Change, ErrorPolicy, Scope, Store, Stored, cluster_informer, converting_informer, informer,
+    Cached, Change, ErrorPolicy, Scope, Selection, Store, Stored, cluster_informer, converting_informer, informer,
 };
 
 /// Labels and annotations that decide whether an Application gets a pass.
@@ -74,14 +74,24 @@ impl Caches {
         self.trackers.wait_until_synced().await;
     }
 
-    /// Returns the watches. They never end.
-    pub fn sources(&self, client: &Client, scope: &Scope, handler: EventHandler) -> Vec<Task> {
+    /// Returns the watches. They never end. The selector applies to Applications: their revisions and trackers have no
+    /// labels of the user.
+    pub fn sources(
+        &self,
+        client: &Client,
+        scope: &Scope,
+        label_selector: Option<&str>,
+        handler: EventHandler,
+    ) -> Vec<Task> {
         let handler = Arc::new(handler);
         let on_application = Arc::clone(&handler);
         let budget = self.budget.clone();
         let applications = converting_informer(
             client.clone(),
-            scope.clone(),
+            Selection {
+                scope: scope.clone(),
+                labels: label_selector.map(str::to_owned),
+            },
             ErrorPolicy::Optional,
             self.applications.clone(),
             move |app: Application| CachedApplication::new(&app, READ_WITHOUT_PASS, &budget),

@@ -59,6 +59,7 @@ use crate::runtime::workqueue::Priority;
 pub use conditions::PARSED;
 pub use deletion::CONFIRMED;
 pub use memory::Memories;
+pub use metadata::TRACKER_FINALIZER;
 use pass::{BACKOFF, Pass};
 use record::SMALL_BYTES;
 

@@ -24,7 +24,7 @@ impl Pass<'_> {
             })?;
             batches.push(objects);
         }
-        for result in self.dispatch(current, &parsed.rules, batches, usize::MAX).await? {
+        for result in self.dispatch(current, &parsed.rules, batches, None).await? {
             result.map_err(failed)?;
         }
         self.set_true(conditions::POLICY, "PolicyGenerated", "Policy generated successfully");

@@ -24,6 +24,6 @@ mod place;
 pub mod release;
 pub mod source;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 pub use source::{SyntaxError, without_field};

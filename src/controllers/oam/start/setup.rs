@@ -17,9 +17,10 @@ use crate::controllers::oam::reconciler::{Memories, Reconciler};
 use crate::controllers::oam::rights::AccessReviews;
 use crate::controllers::{Controller, SetupContext, Source};
 use crate::cue::Evaluator;
-use crate::runtime::controller::Class;
+use crate::runtime::controller::{Class, Key};
 use crate::runtime::events::EventPublisher;
-use crate::runtime::watch::Scope;
+use crate::runtime::shards::MissingObjects;
+use crate::runtime::watch::{Scope, Stored};
 use crate::runtime::workqueue::Priority;
 
 /// The source of events, as KubeVela names it.
@@ -53,7 +54,7 @@ pub fn setup(
     );
     metrics.set_objects(&objects);
     let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
-    let mut sources = caches.sources(client, &scope, handler.clone());
+    let mut sources = caches.sources(client, &scope, context.label_selector.as_deref(), handler.clone());
     let definition_namespace = options.definition_namespace.clone();
     let on_definition = move |change: definitions::DefinitionChange| {
         if let ChangedKind::Definition(kind) = change.kind {
@@ -88,21 +89,25 @@ pub fn setup(
         memories: Memories::new(context.budgets.quarter("oam_results")),
         cluster_version: OnceCell::new(),
     };
+    let owned = caches.applications.clone();
+    let uid = move |key: &Key| Some(owned.get(&key.name)?.uid().to_owned());
     let mut classes = vec![Class {
         name: NAME,
         workers: options.workers,
-        reconciler: Arc::new(reconciler),
+        reconciler: context.shards.filter(Arc::new(reconciler), MissingObjects::OfAll, uid),
     }];
     if has_definitions {
         let settings = definitions::Settings::from(options);
-        let is_in_use = is_revision_in_use(&caches);
-        classes.extend(definitions::classes(
-            client,
-            &definition_caches,
-            &settings,
-            &is_in_use,
-            &context.stopping,
-        ));
+        let is_in_use = is_revision_in_use(&caches, context.label_selector.is_some());
+        let definitions = definitions::classes(client, &definition_caches, &settings, &is_in_use, &context.stopping);
+        // They are few, and belong to no Application.
+        let of_primary = |class: Class| Class {
+            reconciler: context
+                .shards
+                .filter(class.reconciler, MissingObjects::OfPrimary, |_| None),
+            ..class
+        };
+        classes.extend(definitions.into_iter().map(of_primary));
     }
     let (led, led_metrics) = (caches.applications.clone(), metrics.clone());
     let lead = async move {
@@ -116,6 +121,7 @@ pub fn setup(
         classes,
         sources,
         leader_tasks: vec![lead.boxed()],
+        shard_tasks: Vec::new(),
         enqueue_all: Box::new(move || {
             for name in applications.names() {
                 queue.add(key(&name), Priority::LOW);
@@ -129,10 +135,11 @@ pub fn setup(
 }
 
 /// Returns a function that tells if an Application names a revision of a definition, such as `webservice@v2`.
-fn is_revision_in_use(caches: &Caches) -> IsInUse {
+fn is_revision_in_use(caches: &Caches, has_selector: bool) -> IsInUse {
     let applications = caches.applications.clone();
     Arc::new(move |kind, revision| {
-        if !applications.is_synced() {
+        // An Application that is not in the cache may use it.
+        if has_selector || !applications.is_synced() {
             return true;
         }
         let names = applications.names();

@@ -110,6 +110,7 @@ impl StepRequests {
     /// Downloads a document for an Application of the namespace, within the limits of a step.
     pub async fn download(&self, namespace: &str, url: &str) -> Result<Vec<u8>, String> {
         let url = params::parse_url(url, "the URL")?;
+        let host = url.host_str().unwrap_or_default().to_owned();
         let Some(_permit) = self.permit(namespace).await else {
             return Err("waiting for other HTTP requests of workflow steps".to_owned());
         };
@@ -124,12 +125,17 @@ impl StepRequests {
             namespace: namespace.to_owned(),
             ..Access::default()
         };
-        let fetcher = self.fetcher.with(access).map_err(|error| error.to_string())?;
-        let exchanged = fetcher.exchange(&exchange, &limits(DOWNLOAD_TIMEOUT)).await;
-        let exchanged = exchanged.map_err(|error| match error {
-            FetchError::Timeout { limit, .. } => format!("no complete response within {}s", limit.as_secs_f64()),
-            error => error.to_string(),
-        })?;
+        let failed = |error: FetchError| match error {
+            FetchError::Timeout { limit, .. } => {
+                format!("no complete response from {host} within {}s", limit.as_secs_f64())
+            }
+            error => answer::message(&error, &host),
+        };
+        let fetcher = self.fetcher.with(access).map_err(failed)?;
+        let exchanged = fetcher
+            .exchange(&exchange, &limits(DOWNLOAD_TIMEOUT))
+            .await
+            .map_err(failed)?;
         match exchanged.status.is_success() {
             true => Ok(exchanged.body),
             false => Err(format!("the server returned {}", exchanged.status)),

@@ -68,7 +68,7 @@ impl Pass<'_> {
         current: &Current,
         policies: &Policies,
         batches: Vec<Vec<ToApply>>,
-        parallelism: usize,
+        parallelism: Option<usize>,
     ) -> Result<Vec<Result<(), String>>, Stop> {
         let _timer = self.reconciler.metrics.time(PassStage::Dispatch);
         let mut results = Vec::new();
@@ -148,12 +148,13 @@ impl Pass<'_> {
 
     /// Runs futures, at most as many at the same time as objects may be written. Results have the order of the futures.
     pub(super) async fn concurrently<T>(&self, futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
-        self.limited(futures, usize::MAX).await
+        self.limited(futures, None).await
     }
 
     /// Runs futures, at most `limit` at the same time, and never more than objects may be written.
-    async fn limited<T>(&self, futures: Vec<BoxFuture<'_, T>>, limit: usize) -> Vec<T> {
-        let limit = self.reconciler.options.max_concurrent_writes.min(limit).max(1);
+    async fn limited<T>(&self, futures: Vec<BoxFuture<'_, T>>, limit: Option<usize>) -> Vec<T> {
+        let writes = self.reconciler.options.max_concurrent_writes;
+        let limit = limit.map_or(writes, |limit| limit.min(writes)).max(1);
         stream::iter(futures).buffered(limit).collect().await
     }
 

@@ -150,7 +150,7 @@ impl ConfigStore for StepConfigs<'_, '_> {
         }];
         let dispatched = state
             .pass
-            .dispatch(self.current, &self.parsed.rules, vec![batch], usize::MAX)
+            .dispatch(self.current, &self.parsed.rules, vec![batch], None)
             .await;
         match dispatched {
             Ok(results) => results.into_iter().collect::<Result<(), _>>().map_err(invalid),

@@ -50,7 +50,7 @@ impl Pass<'_> {
                 },
             }
         }
-        for (deployment, result) in self.deploy(current, parsed, to_deploy, parallelism).await? {
+        for (deployment, result) in self.deploy(current, parsed, to_deploy, Some(parallelism)).await? {
             let result = match result {
                 Ok(service) => {
                     let is_healthy = service.healthy;

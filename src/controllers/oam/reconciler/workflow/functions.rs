@@ -142,7 +142,7 @@ impl StepFunctions<'_, '_> {
         let batches = vec![batch.collect()];
         let results = self
             .pass
-            .dispatch(self.current, &self.parsed.rules, batches, usize::MAX)
+            .dispatch(self.current, &self.parsed.rules, batches, None)
             .await?;
         Ok(results.into_iter().collect())
     }

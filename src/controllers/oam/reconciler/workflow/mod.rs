@@ -197,7 +197,7 @@ impl Pass<'_> {
                 Err(result) => results.push((step, result)),
             }
         }
-        for (deployment, result) in self.deploy(current, parsed, deployments, usize::MAX).await? {
+        for (deployment, result) in self.deploy(current, parsed, deployments, None).await? {
             let outputs = turn
                 .step(deployment.step)
                 .map(|step| step.outputs.as_slice())
@@ -272,7 +272,7 @@ impl Pass<'_> {
         current: &Current,
         parsed: &Parsed,
         deployments: Vec<Deployment>,
-        parallelism: usize,
+        parallelism: Option<usize>,
     ) -> Result<Vec<(Deployment, Result<ServiceStatus, String>)>, Stop> {
         let mut results = Vec::new();
         let mut remaining = deployments;
@@ -349,7 +349,7 @@ impl Pass<'_> {
                 objects,
             };
             let batches = vec![batch(&deployment, Stage::PostDispatch)];
-            for result in self.dispatch(current, &parsed.rules, batches, usize::MAX).await? {
+            for result in self.dispatch(current, &parsed.rules, batches, None).await? {
                 result.map_err(failed)?;
             }
             let service = self.service(&placed, &deployment.objects, PostTraits::Applied).await;

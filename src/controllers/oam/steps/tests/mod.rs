@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 use super::types::{MAX_CALLS, MAX_OUTPUT_BYTES, MAX_OUTPUTS, MAX_RUN_BYTES, MAX_VALUE_BYTES};
 use super::*;
 use crate::api::oam::StepOutput;
+use crate::controllers::oam::render::tests::fake::{FakeError, FakeEvaluator};
 use crate::controllers::oam::workflow::{FailureReason, StepResult};
-use fake::{FakeError, FakeEvaluator, FakeFunctions};
+use fake::FakeFunctions;
 
 const READ: &str = "import \"vela/kube\"\nread: kube.#Read & {$params: value: name: parameter.name}\n";
 

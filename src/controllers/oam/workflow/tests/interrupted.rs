@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::json;
 
-use super::super::{FailureReason, State, StepResult, Task, Turn};
+use super::super::{FailureReason, State, StepResult, Task};
 use super::{Run, failed, group, output, step, succeeded, suspend, waiting, with_output};
 
 #[test]
@@ -62,20 +61,7 @@ fn the_duration_counts_from_the_begin_that_the_status_shows() {
 
 /// Runs a turn of a step whose template suspends twice. Returns the state, and the number of suspensions that are over.
 fn turn_of_approvals(run: &mut Run) -> (State, u32) {
-    let now = Timestamp::from_second(run.now).unwrap();
-    let (status, store) = (run.status.clone(), run.store.clone());
-    let new_id = || "id".to_owned();
-    let mut turn = Turn::begin(
-        &run.steps,
-        "DAG-DAG",
-        status,
-        store,
-        &run.context,
-        run.settings,
-        now,
-        new_id,
-    )
-    .unwrap();
+    let mut turn = run.begin().unwrap();
     let resumptions = turn.resumptions(0);
     if turn.next_round() == [Task::Run(0)] {
         let result = match resumptions {

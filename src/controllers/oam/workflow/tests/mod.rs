@@ -20,7 +20,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{FailureReason, Outcome, Settings, StepResult, Store, Task, Turn};
+use super::{FailureReason, Outcome, Settings, StepResult, Store, Task, TooManySteps, Turn};
 use crate::api::oam::{StepInput, StepOutput, StepStatus, WorkflowStatus, WorkflowStep};
 
 pub(super) const START: i64 = 1_700_000_000;
@@ -134,6 +134,23 @@ impl Run {
             conditions: BTreeMap::new(),
             scopes: BTreeMap::new(),
         }
+    }
+
+    /// Begins a turn that the test runs itself.
+    pub fn begin(&self) -> Result<Turn<'_>, TooManySteps> {
+        let now = Timestamp::from_second(self.now).unwrap();
+        let (status, store) = (self.status.clone(), self.store.clone());
+        let id = || "id".to_owned();
+        Turn::begin(
+            &self.steps,
+            self.mode,
+            status,
+            store,
+            &self.context,
+            self.settings,
+            now,
+            id,
+        )
     }
 
     pub fn turn(&mut self, result: impl Fn(&str) -> StepResult) -> Outcome {

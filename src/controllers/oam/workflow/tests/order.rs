@@ -2,11 +2,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::Value;
 
-use super::super::{FailureReason, Settings, State, Store, Task, TooManySteps, Turn};
+use super::super::{FailureReason, State, Task, TooManySteps};
 use super::{Run, START, failed, step, succeeded, waiting};
-use crate::api::oam::{WorkflowStatus, WorkflowStep};
+use crate::api::oam::WorkflowStep;
 
 #[test]
 fn steps_run_as_soon_as_those_they_depend_on_have_succeeded() {
@@ -74,20 +73,8 @@ fn a_cycle_is_pending_with_its_cause() {
 
 #[test]
 fn steps_that_were_not_recorded_are_not_in_the_status() {
-    let steps = [step("a", &[]), step("b", &[])];
-    let now = Timestamp::from_second(START).unwrap();
-    let (status, store, context) = (WorkflowStatus::default(), Store::default(), Value::Null);
-    let mut turn = Turn::begin(
-        &steps,
-        "DAG-DAG",
-        status,
-        store,
-        &context,
-        Settings::default(),
-        now,
-        || "id".to_owned(),
-    )
-    .unwrap();
+    let run = Run::new([step("a", &[]), step("b", &[])]);
+    let mut turn = run.begin().unwrap();
     assert_eq!(turn.next_round(), [Task::Run(0), Task::Run(1)]);
     turn.record(1, succeeded());
     let outcome = turn.end();
@@ -97,21 +84,9 @@ fn steps_that_were_not_recorded_are_not_in_the_status() {
 
 #[test]
 fn results_in_any_order_give_the_same_status() {
-    let steps = [step("a", &[]), step("b", &[])];
+    let run = Run::new([step("a", &[]), step("b", &[])]);
     let statuses = [[0, 1], [1, 0]].map(|order| {
-        let now = Timestamp::from_second(START).unwrap();
-        let (status, store, context) = (WorkflowStatus::default(), Store::default(), Value::Null);
-        let mut turn = Turn::begin(
-            &steps,
-            "DAG-DAG",
-            status,
-            store,
-            &context,
-            Settings::default(),
-            now,
-            || "id".to_owned(),
-        )
-        .unwrap();
+        let mut turn = run.begin().unwrap();
         turn.next_round();
         for step in order {
             turn.record(step, waiting());
@@ -124,19 +99,8 @@ fn results_in_any_order_give_the_same_status() {
 #[test]
 fn many_steps_are_refused() {
     let steps: Vec<WorkflowStep> = (0..2_001).map(|number| step(&number.to_string(), &[])).collect();
-    let now = Timestamp::from_second(START).unwrap();
-    let (status, store, context) = (WorkflowStatus::default(), Store::default(), Value::Null);
-    let result = Turn::begin(
-        &steps,
-        "DAG-DAG",
-        status,
-        store,
-        &context,
-        Settings::default(),
-        now,
-        String::new,
-    );
-    assert_eq!(result.err(), Some(TooManySteps));
+    let run = Run::new(steps);
+    assert_eq!(run.begin().err(), Some(TooManySteps));
 }
 
 #[test]

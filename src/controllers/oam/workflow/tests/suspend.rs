@@ -1,12 +1,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::super::{State, StepResult, Store, Turn};
-use super::{Run, START, group, step, succeeded, suspend, waiting, when, with_input, with_output};
+use super::{Run, group, step, succeeded, suspend, waiting, when, with_input, with_output};
 use crate::api::oam::{StepInput, WorkflowStatus};
 
 const MESSAGE: &str = "Suspended by field suspend";
@@ -157,20 +156,7 @@ fn template(turn: &Turn<'_>, index: usize, is_ready: bool) -> StepResult {
 fn a_template_can_suspend_more_than_once() {
     let mut run = Run::new([step("a", &[])]);
     let turn = |run: &mut Run, is_ready| {
-        let now = Timestamp::from_second(run.now).unwrap();
-        let (status, store) = (run.status.clone(), run.store.clone());
-        let new_id = || "id".to_owned();
-        let mut turn = Turn::begin(
-            &run.steps,
-            "DAG-DAG",
-            status,
-            store,
-            &run.context,
-            run.settings,
-            now,
-            new_id,
-        )
-        .unwrap();
+        let mut turn = run.begin().unwrap();
         let round = turn.next_round();
         for task in &round {
             assert_eq!(*task, super::Task::Run(0));
@@ -212,17 +198,7 @@ fn a_resumption_counts_once_if_the_status_was_not_written() {
         run.status = status.clone();
         run.restart();
     }
-    let now = Timestamp::from_second(START).unwrap();
-    let turn = Turn::begin(
-        &run.steps,
-        "DAG-DAG",
-        run.status.clone(),
-        run.store.clone(),
-        &run.context,
-        run.settings,
-        now,
-        String::new,
-    );
+    let turn = run.begin();
     assert_eq!(turn.unwrap().resumptions(0), 1);
 }
 

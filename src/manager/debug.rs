@@ -1,5 +1,6 @@
-//! The listener of `--profiling-addr`, with the paths of Go's pprof that have a meaning here.
+//! The listener of `--debug-addr`: the log filter, and the paths of Go's pprof that have a meaning here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -11,8 +12,8 @@ use axum::routing::get;
 use super::health::{Listening, listen_error};
 use super::{Error, Options};
 use crate::budget::ResourceMetrics;
-use crate::server::Server;
 use crate::server::cpu_profile::{self, ProfileError};
+use crate::server::{ListenAddress, Server, log_filter_routes};
 
 const MAX_CONNECTIONS: usize = 16;
 /// The duration of a profile without `seconds`, as in Go.
@@ -25,25 +26,38 @@ const INDEX: &str = "/debug/pprof/\n\n\
 
 const NOT_AVAILABLE: &str = "this profile is not available; see /debug/pprof/\n";
 
+/// The listener for the log filter and profiles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DebugListener {
+    pub address: ListenAddress,
+    /// The flag of the address, for errors.
+    pub flag: &'static str,
+    /// The arguments of the process, without secrets.
+    pub command_line: Vec<String>,
+}
+
 /// Starts the listener, if it is enabled.
 pub(super) async fn listen(options: &Options) -> Result<Option<Listening>, Error> {
-    let Some(profiling) = &options.profiling else {
+    let Some(listener) = &options.debug else {
         return Ok(None);
     };
-    let routes = routes(&profiling.command_line);
+    let mut routes = profile_routes(&listener.command_line);
+    if let Some(filter) = &options.log_filter {
+        routes = routes.merge(log_filter_routes(Arc::clone(filter), listener.address.is_loopback()));
+    }
     let server = Server::bind(
-        &profiling.address,
+        &listener.address,
         routes,
         MAX_CONNECTIONS,
         ResourceMetrics::unregistered(),
     )
     .await;
-    let server = server.map_err(|error| listen_error(&profiling.address, "--profiling-addr", &error))?;
-    tracing::info!(address = %profiling.address, "serving profiles");
+    let server = server.map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
+    tracing::info!(address = %listener.address, "serving profiles and the log filter");
     Ok(Some(Listening::start(server)))
 }
 
-fn routes(command_line: &[String]) -> Router {
+fn profile_routes(command_line: &[String]) -> Router {
     // As in Go.
     let command_line = command_line.join("\0");
     Router::new()

@@ -1,0 +1,63 @@
+//! Tombstones: the UIDs of deleted repositories. A sync in another process may end after the deletion, and must not write
+//! the rows of a repository that nothing would ever remove.
+
+use std::time::Duration;
+
+use crate::api::NamespacedName;
+use crate::catalog::engine::{Connection, Transaction, on_engine};
+use crate::catalog::record::{self, storable};
+use crate::catalog::{Catalog, Error};
+
+/// Time for which a tombstone is kept: longer than any sync runs.
+const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Catalog {
+    /// Returns true if the repository with this UID was deleted within the last day.
+    pub async fn is_deleted(&self, uid: &str) -> Result<bool, Error> {
+        let uid = storable(uid);
+        let read = async |connection: &mut Connection| {
+            let count: i64 = on_engine!(connection.executor(), executor =>
+                sqlx::query_scalar(SELECT).bind(&*uid).fetch_one(executor).await?);
+            Ok(count > 0)
+        };
+        self.read("read the deleted repositories", "", read).await
+    }
+
+    /// Lets syncs of a repository commit again: it exists after all, in an API server that was restored from a backup.
+    pub async fn forget_deletion(&self, name: &NamespacedName, uid: &str) -> Result<(), Error> {
+        const DELETE: &str = "DELETE FROM portolan_tombstones WHERE uid = $1";
+        let uid = storable(uid);
+        self.write("forget a deletion", &name.namespace, async |tx| {
+            record::lock(tx, name).await?;
+            on_engine!(tx.executor(), executor => { sqlx::query(DELETE).bind(&*uid).execute(executor).await?; });
+            Ok(())
+        })
+        .await
+    }
+}
+
+const SELECT: &str = "SELECT count(*) FROM portolan_tombstones WHERE uid = $1";
+
+/// Returns true if the repository was deleted. Call it with the lock of the repository.
+pub(in crate::catalog) async fn has(tx: &mut Transaction, uid: &str) -> Result<bool, Error> {
+    let uid = storable(uid);
+    let count: i64 = on_engine!(tx.executor(), executor =>
+        sqlx::query_scalar(SELECT).bind(&*uid).fetch_one(executor).await?);
+    Ok(count > 0)
+}
+
+/// Marks a repository as deleted, and removes expired marks. Call it with the lock of the repository.
+pub(in crate::catalog) async fn add(tx: &mut Transaction, name: &NamespacedName, uid: &str) -> Result<(), Error> {
+    const EXPIRE: &str = "DELETE FROM portolan_tombstones WHERE deleted_at < $1";
+    const INSERT: &str = "INSERT INTO portolan_tombstones (namespace, name, uid, deleted_at) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (uid) DO UPDATE SET deleted_at = excluded.deleted_at";
+    let now = jiff::Timestamp::now().as_second();
+    let lifetime = i64::try_from(LIFETIME.as_secs()).unwrap_or(i64::MAX);
+    let uid = storable(uid);
+    on_engine!(tx.executor(), executor => {
+        sqlx::query(EXPIRE).bind(now - lifetime).execute(&mut *executor).await?;
+        let insert = sqlx::query(INSERT).bind(&name.namespace).bind(&name.name).bind(&*uid).bind(now);
+        insert.execute(executor).await?;
+    });
+    Ok(())
+}

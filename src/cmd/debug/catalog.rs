@@ -1,0 +1,43 @@
+//! Repositories and their last syncs, from the catalog.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::Bundle;
+use super::archive::Part;
+use crate::catalog::Catalog;
+use crate::cmd::Error;
+use crate::cmd::{history, status};
+
+/// The maximum number of repositories.
+const MAX_REPOSITORIES: usize = 500;
+/// The number of syncs of each.
+const SYNCS: u32 = 10;
+
+impl Bundle {
+    pub(super) async fn catalog_parts(&self, now: Timestamp) -> Result<Vec<Part>, Error> {
+        self.database
+            .read(async |catalog| self.read_catalog(catalog, now).await)
+            .await
+    }
+
+    async fn read_catalog(&self, catalog: &Catalog, now: Timestamp) -> Result<Vec<Part>, Error> {
+        let mut summaries = catalog.repositories().await?;
+        let namespace = self.namespace();
+        summaries.retain(|summary| namespace.is_none_or(|namespace| namespace == summary.name.namespace));
+        let count = summaries.len();
+        summaries.truncate(MAX_REPOSITORIES);
+        let (mut repositories, mut syncs) = (Vec::new(), Vec::new());
+        for summary in summaries {
+            let entries = catalog.history(&summary.name, SYNCS).await?;
+            let entries: Vec<_> = entries.iter().map(history::View::new).collect();
+            syncs.push(json!({ "namespace": summary.name.namespace, "name": summary.name.name, "syncs": entries }));
+            repositories.push(status::View::new(summary, None, now));
+        }
+        let repositories = json!({ "count": count, "repositories": repositories });
+        Ok(vec![
+            Part::new("catalog/repositories.json", format!("{repositories:#}\n")),
+            Part::new("catalog/syncs.json", format!("{:#}\n", json!(syncs))),
+        ])
+    }
+}

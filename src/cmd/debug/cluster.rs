@@ -1,0 +1,212 @@
+//! Status of objects, events and Leases, from the cluster. Secrets are not read.
+
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use super::archive::Part;
+use super::{Bundle, within};
+use crate::cmd::Error;
+use crate::cmd::output::redacted_url;
+use crate::runtime::kube_client::{ApiError, call};
+
+/// The maximum number of objects of a kind.
+const MAX_OBJECTS: u32 = 500;
+/// The maximum number of events that are searched for those of our objects.
+const MAX_EVENTS: u32 = 2000;
+
+/// The objects of a part.
+struct Kind {
+    part: &'static str,
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    limit: u32,
+    /// Returns the parts of an object that are shown; none leaves it out.
+    show: fn(&DynamicObject) -> Option<Value>,
+}
+
+const KINDS: [Kind; 6] = [
+    Kind {
+        part: "cluster/apprepositories.json",
+        group: "kubeapps.com",
+        version: "v1alpha1",
+        kind: "AppRepository",
+        plural: "apprepositories",
+        limit: MAX_OBJECTS,
+        show: |object| Some(apprepository(object)),
+    },
+    Kind {
+        part: "cluster/applications.app.k8s.io.json",
+        group: "app.k8s.io",
+        version: "v1beta1",
+        kind: "Application",
+        plural: "applications",
+        limit: MAX_OBJECTS,
+        show: |object| Some(with_status(object)),
+    },
+    Kind {
+        part: "cluster/applications.core.oam.dev.json",
+        group: "core.oam.dev",
+        version: "v1beta1",
+        kind: "Application",
+        plural: "applications",
+        limit: MAX_OBJECTS,
+        show: |object| Some(with_status(object)),
+    },
+    Kind {
+        part: "cluster/leases.json",
+        group: "coordination.k8s.io",
+        version: "v1",
+        kind: "Lease",
+        plural: "leases",
+        limit: MAX_OBJECTS,
+        show: lease,
+    },
+    Kind {
+        part: "cluster/events.json",
+        group: "",
+        version: "v1",
+        kind: "Event",
+        plural: "events",
+        limit: MAX_EVENTS,
+        show: event,
+    },
+    Kind {
+        part: "cluster/cronjobs.json",
+        group: "batch",
+        version: "v1",
+        kind: "CronJob",
+        plural: "cronjobs",
+        limit: MAX_OBJECTS,
+        show: cronjob,
+    },
+];
+
+impl Bundle {
+    pub(super) async fn cluster_parts(&self) -> Vec<Part> {
+        let client = match self.cluster.client().await {
+            Ok(client) => client,
+            Err(error) => return vec![Part::failed("cluster.txt", error)],
+        };
+        let mut parts = within("cluster/version", version(&client)).await;
+        for kind in &KINDS {
+            parts.push(self.objects(&client, kind).await);
+        }
+        parts
+    }
+
+    async fn objects(&self, client: &Client, kind: &Kind) -> Part {
+        let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
+        let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
+        let objects: Api<DynamicObject> = match self.namespace() {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        match call(objects.list(&ListParams::default().limit(kind.limit))).await {
+            Ok(list) => {
+                let is_complete = list.metadata.continue_.as_ref().is_none_or(String::is_empty);
+                let items: Vec<Value> = list.items.iter().filter_map(kind.show).collect();
+                let text = json!({ "complete": is_complete, "items": items });
+                Part::new(kind.part, format!("{text:#}\n"))
+            }
+            Err(error) if error.is_not_found() => {
+                Part::new(kind.part, format!("{:#}\n", json!({ "installed": false })))
+            }
+            Err(error) => Part::failed(kind.part, failed_to_list(kind.plural, &error)),
+        }
+    }
+}
+
+fn failed_to_list(plural: &str, error: &ApiError) -> Error {
+    Error::Failed(format!("failed to list {plural}: {error}"))
+}
+
+async fn version(client: &Client) -> Result<Vec<Part>, Error> {
+    let version = call(client.apiserver_version()).await;
+    let version = version.map_err(|error| Error::Failed(format!("failed to get the version: {error}")))?;
+    Ok(vec![Part::new("cluster/version.txt", version.git_version + "\n")])
+}
+
+/// Returns the metadata without annotations and managed fields, which may contain anything.
+fn metadata(object: &DynamicObject) -> Value {
+    json!({
+        "namespace": object.namespace(),
+        "name": object.name_any(),
+        "uid": object.metadata.uid,
+        "generation": object.metadata.generation,
+        "resourceVersion": object.metadata.resource_version,
+        "creationTimestamp": object.metadata.creation_timestamp,
+        "deletionTimestamp": object.metadata.deletion_timestamp,
+        "finalizers": object.metadata.finalizers,
+        "annotations": object.annotations().keys().collect::<Vec<_>>(),
+    })
+}
+
+fn with_status(object: &DynamicObject) -> Value {
+    json!({ "metadata": metadata(object), "status": object.data["status"] })
+}
+
+/// Returns the spec without its authentication, template and filter, in which users put secrets.
+fn apprepository(object: &DynamicObject) -> Value {
+    let spec = &object.data["spec"];
+    let mut shown = with_status(object);
+    shown["spec"] = json!({
+        "type": spec["type"],
+        "url": spec["url"].as_str().map(redacted_url),
+        "interval": spec["interval"],
+        "suspend": spec["suspend"],
+        "ociRepositories": spec["ociRepositories"],
+        "passCredentials": spec["passCredentials"],
+        "tlsInsecureSkipVerify": spec["tlsInsecureSkipVerify"],
+        "hasAuth": !spec["auth"].is_null(),
+        "hasFilter": !spec["filterRule"].is_null(),
+        "resyncRequests": spec["resyncRequests"],
+    });
+    shown
+}
+
+fn lease(object: &DynamicObject) -> Option<Value> {
+    let name = object.name_any();
+    let is_ours = name.starts_with("portolan") || name.starts_with("kubevela");
+    is_ours.then(|| json!({ "metadata": metadata(object), "spec": object.data["spec"] }))
+}
+
+/// Returns an event about an object of our kinds.
+fn event(object: &DynamicObject) -> Option<Value> {
+    let event = &object.data;
+    let regarding = &event["involvedObject"];
+    let group = regarding["apiVersion"].as_str().unwrap_or_default();
+    let is_ours = ["kubeapps.com/", "app.k8s.io/", "core.oam.dev/"]
+        .iter()
+        .any(|prefix| group.starts_with(prefix));
+    is_ours.then(|| {
+        json!({
+            "namespace": regarding["namespace"],
+            "kind": regarding["kind"],
+            "name": regarding["name"],
+            "type": event["type"],
+            "reason": event["reason"],
+            "message": event["message"],
+            "count": event["count"],
+            "reportingComponent": event["reportingComponent"],
+            "time": object.metadata.creation_timestamp,
+            "lastTimestamp": event["lastTimestamp"],
+        })
+    })
+}
+
+/// Returns the schedule and status of a CronJob of an AppRepository, without its pods' environment.
+fn cronjob(object: &DynamicObject) -> Option<Value> {
+    let is_ours = object
+        .labels()
+        .keys()
+        .any(|label| label.starts_with("apprepositories.kubeapps.com/"));
+    is_ours.then(|| {
+        let mut shown = with_status(object);
+        let spec = &object.data["spec"];
+        shown["spec"] = json!({ "schedule": spec["schedule"], "suspend": spec["suspend"] });
+        shown
+    })
+}

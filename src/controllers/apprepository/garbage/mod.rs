@@ -1,0 +1,203 @@
+//! Garbage collection: rows and objects whose repository is gone, and rows that no sync removes.
+//!
+//! ```text
+//!  complete list ─► OrphanFinder ─┬─ gone ─────► approved, enqueued for the cleanup worker
+//!  each interval ─┘               │              CronJobs, Jobs, Secrets, rows of no repository
+//!                                 └─ unknown, or too many ─► nothing of these
+//!  each interval ─────────────────────────────► files, history, Leases
+//! ```
+
+pub mod metrics;
+pub mod objects;
+pub mod report;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ObjectMeta;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::orphans::{Comparison, OrphanFinder};
+use crate::api::NamespacedName;
+use crate::catalog::{self, Catalog};
+use crate::controllers::FIELD_MANAGER;
+use crate::runtime::events::{Event, EventPublisher};
+use crate::runtime::kube_client::ApiError;
+use metrics::Metrics;
+use objects::{Names, Objects};
+use report::{Kind, Report};
+
+/// Time limit of a collector, so that none holds up the others.
+const COLLECTOR_DEADLINE: Duration = Duration::from_secs(10 * 60);
+/// Names in a log line.
+const MAX_NAMES: usize = 20;
+
+pub struct GarbageCollector {
+    pub orphans: OrphanFinder,
+    pub catalog: Catalog,
+    /// `None` with a directory of manifests.
+    pub objects: Option<Objects>,
+    pub metrics: Metrics,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum CollectError {
+    #[error(transparent)]
+    Catalog(#[from] catalog::Error),
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    #[error("not done within {} minutes, the next collection continues", COLLECTOR_DEADLINE.as_secs() / 60)]
+    TimedOut,
+}
+
+impl GarbageCollector {
+    /// Compares after each complete list, and collects all garbage after the first one and every `interval`. Never
+    /// returns.
+    pub async fn run(self, listed: Arc<Notify>, interval: Duration) {
+        let mut next = Instant::now();
+        let mut has_list = false;
+        loop {
+            tokio::select! {
+                () = listed.notified() => has_list = true,
+                () = sleep_until(next), if has_list => {}
+            }
+            let comparison = self.orphans.compare_until_done().await;
+            if Instant::now() >= next {
+                self.collect(&comparison).await;
+                next = Instant::now() + jittered(interval);
+            }
+        }
+    }
+
+    /// Removes all garbage besides the repositories, whose removal the comparison has approved.
+    pub async fn collect(&self, comparison: &Comparison) -> Report {
+        let report = self.collect_all(comparison, false).await;
+        for found in &report.found {
+            // The worker counts repositories when it removes them.
+            if found.kind != Kind::Repositories {
+                self.metrics.removed(found.kind, found.count);
+            }
+            let names = &found.names[..found.names.len().min(MAX_NAMES)];
+            tracing::info!(
+                kind = found.kind.label(),
+                count = found.count,
+                ?names,
+                "collected garbage"
+            );
+        }
+        for (kind, error) in &report.failures {
+            self.metrics.failed(*kind);
+            tracing::warn!(kind = kind.label(), error, "failed to collect garbage");
+        }
+        self.metrics.ended();
+        self.publish(&report).await;
+        report
+    }
+
+    /// Finds garbage and removes nothing.
+    pub async fn preview(&self, comparison: &Comparison) -> Report {
+        self.collect_all(comparison, true).await
+    }
+
+    async fn collect_all(&self, comparison: &Comparison, dry_run: bool) -> Report {
+        let mut report = Report::default();
+        let is_trusted = match comparison {
+            Comparison::Gone(gone) => {
+                let names: Names = gone.iter().map(|(name, _)| name.to_string()).collect();
+                report.add(Kind::Repositories, names.len() as u64, names);
+                true
+            }
+            Comparison::Pending { missing, total } => {
+                report.skipped = Some(format!(
+                    "{missing} of {total} repositories are no longer declared; to remove them, use --confirm-removals"
+                ));
+                false
+            }
+            Comparison::Unknown => {
+                report.skipped = Some("there is no complete list of the declared repositories".to_owned());
+                false
+            }
+        };
+        let dependent: &[Kind] = if is_trusted {
+            &[Kind::CronJobs, Kind::Jobs, Kind::Secrets, Kind::Rows]
+        } else {
+            &[]
+        };
+        for kind in [Kind::Files, Kind::History, Kind::Leases].iter().chain(dependent) {
+            let collected = timeout(COLLECTOR_DEADLINE, self.collect_kind(*kind, dry_run)).await;
+            match collected.unwrap_or(Err(CollectError::TimedOut)) {
+                Ok((count, names)) => report.add(*kind, count, names),
+                Err(error) => report.failures.push((*kind, error.to_string())),
+            }
+        }
+        report
+    }
+
+    async fn collect_kind(&self, kind: Kind, dry_run: bool) -> Result<(u64, Names), CollectError> {
+        let store = &self.orphans.store;
+        match kind {
+            Kind::Files => Ok((self.collect_files(dry_run).await?, Names::new())),
+            Kind::History => Ok((self.catalog.collect_history(dry_run).await?, Names::new())),
+            Kind::Rows => {
+                let is_declared =
+                    |name: &NamespacedName| store.get(name).is_some() || !self.orphans.is_watched(&name.namespace);
+                let rows = self.catalog.collect_stray_rows(is_declared, dry_run).await?;
+                Ok((rows, Names::new()))
+            }
+            kind => match &self.objects {
+                Some(objects) => {
+                    let names = objects.collect(kind, &self.orphans, dry_run).await?;
+                    Ok((names.len() as u64, names))
+                }
+                None => Ok((0, Names::new())),
+            },
+        }
+    }
+
+    async fn collect_files(&self, dry_run: bool) -> Result<u64, catalog::Error> {
+        let mut collected = 0;
+        for name in self.catalog.names().await? {
+            collected += self.catalog.collect_files(&name, dry_run).await?;
+        }
+        Ok(collected)
+    }
+
+    /// Publishes what was removed, as an event of the namespace: the repositories are gone.
+    async fn publish(&self, report: &Report) {
+        let Some(objects) = self.objects.as_ref().filter(|_| !report.is_empty()) else {
+            return;
+        };
+        let meta = ObjectMeta {
+            name: Some(objects.namespace.clone()),
+            namespace: Some(objects.namespace.clone()),
+            ..ObjectMeta::default()
+        };
+        let event = Event::normal("GarbageCollected", format!("removed {report}"));
+        let events = EventPublisher::new(objects.client.clone(), FIELD_MANAGER);
+        events.publish::<Namespace>(&meta, "GarbageCollection", event).await;
+    }
+}
+
+/// Spreads the collections of several installations: up to a tenth more or less.
+fn jittered(interval: Duration) -> Duration {
+    let random = RandomState::new().build_hasher().finish() % 2000;
+    let share = u32::try_from(9000 + random).unwrap_or(10_000);
+    interval / 10_000 * share
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_differ_by_up_to_a_tenth() {
+        let hour = Duration::from_secs(3600);
+        for _ in 0..100 {
+            let interval = jittered(hour);
+            assert!(interval >= hour.mul_f64(0.9) && interval <= hour.mul_f64(1.1));
+        }
+    }
+}

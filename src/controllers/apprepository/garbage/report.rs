@@ -1,0 +1,140 @@
+//! The result of a collection.
+
+use std::fmt::{self, Display};
+
+/// The kinds of garbage, each with a collector of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Rows of repositories that no AppRepository declares.
+    Repositories,
+    /// Files without a version.
+    Files,
+    /// Sync history past its limit.
+    History,
+    /// Our rows of repositories without a record.
+    Rows,
+    CronJobs,
+    /// Finished Jobs.
+    Jobs,
+    /// Copies of Secrets.
+    Secrets,
+    /// Expired Leases.
+    Leases,
+}
+
+impl Kind {
+    /// The value of the label `kind`.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Repositories => "repositories",
+            Self::Files => "files",
+            Self::History => "history",
+            Self::Rows => "rows",
+            Self::CronJobs => "cronjobs",
+            Self::Jobs => "jobs",
+            Self::Secrets => "secrets",
+            Self::Leases => "leases",
+        }
+    }
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Repositories => "repositories that are no longer declared",
+            Self::Files => "chart files without a version",
+            Self::History => "entries of the sync history past its limit",
+            Self::Rows => "rows without a repository",
+            Self::CronJobs => "CronJobs of deleted repositories",
+            Self::Jobs => "finished Jobs of deleted repositories",
+            Self::Secrets => "copies of Secrets of deleted repositories",
+            Self::Leases => "expired Leases",
+        }
+    }
+}
+
+/// The garbage that a collector found. It was removed, unless the collection was a dry run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub kind: Kind,
+    pub count: u64,
+    /// Names, for the log and dry runs; empty for rows.
+    pub names: Vec<String>,
+}
+
+/// The result of a collection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub found: Vec<Found>,
+    pub failures: Vec<(Kind, String)>,
+    /// A reason why deleted repositories and their objects were not looked for.
+    pub skipped: Option<String>,
+}
+
+impl Report {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    pub(super) fn add(&mut self, kind: Kind, count: u64, names: Vec<String>) {
+        if count > 0 {
+            self.found.push(Found { kind, count, names });
+        }
+    }
+
+    /// Replaces what was found of a kind.
+    pub fn set(&mut self, kind: Kind, names: Vec<String>) {
+        let at = self.found.iter().position(|found| found.kind == kind);
+        let at = at.unwrap_or(self.found.len());
+        self.found.retain(|found| found.kind != kind);
+        let count = names.len() as u64;
+        if count > 0 {
+            self.found.insert(at, Found { kind, count, names });
+        }
+    }
+
+    /// Returns the count of a kind.
+    #[must_use]
+    pub fn count(&self, kind: Kind) -> u64 {
+        let found = self.found.iter().filter(|found| found.kind == kind);
+        found.map(|found| found.count).sum()
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return write!(f, "nothing");
+        }
+        for (at, Found { kind, count, .. }) in self.found.iter().enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            write!(f, "{separator}{count} {}", kind.text())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_names_each_kind_with_its_count() {
+        let mut report = Report::default();
+        assert_eq!(report.to_string(), "nothing");
+        report.add(Kind::Files, 0, Vec::new());
+        assert!(report.is_empty());
+        report.add(Kind::Repositories, 2, vec!["team/a".to_owned(), "team/b".to_owned()]);
+        report.add(Kind::Leases, 1, Vec::new());
+        assert_eq!(
+            report.to_string(),
+            "2 repositories that are no longer declared, 1 expired Leases"
+        );
+        assert_eq!((report.count(Kind::Leases), report.count(Kind::Jobs)), (1, 0));
+        report.set(Kind::Repositories, vec!["team/a".to_owned()]);
+        assert_eq!(
+            report.to_string(),
+            "1 repositories that are no longer declared, 1 expired Leases"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! The choice between syncs in this process and Jobs.
+
+use crate::api::AppRepository;
+
+/// Annotation that chooses the executor of a repository, if the operator allows it.
+pub const EXECUTOR: &str = "portolan.dev/executor";
+
+/// The place where syncs run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Executor {
+    #[default]
+    InProcess,
+    Job,
+}
+
+impl Executor {
+    /// Parses the value of the flag and the annotation.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "in-process" => Some(Self::InProcess),
+            "job" => Some(Self::Job),
+            _ => None,
+        }
+    }
+
+    /// Returns the executor of a repository. Other values of the annotation than those of the flag are ignored.
+    #[must_use]
+    pub fn of(object: &AppRepository, default: Self, allow_annotation: bool) -> Self {
+        let chosen = object.annotation(EXECUTOR).filter(|_| allow_annotation);
+        chosen.and_then(Self::parse).unwrap_or(default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_annotation_chooses_only_if_the_operator_allows_it() {
+        let object = |value: &str| -> AppRepository {
+            serde_json::from_value(json!({
+                "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository",
+                "metadata": { "name": "a", "annotations": { EXECUTOR: value } },
+                "spec": { "type": "helm", "url": "https://charts.example" },
+            }))
+            .unwrap()
+        };
+        assert_eq!(Executor::of(&object("job"), Executor::InProcess, true), Executor::Job);
+        assert_eq!(
+            Executor::of(&object("job"), Executor::InProcess, false),
+            Executor::InProcess
+        );
+        assert_eq!(
+            Executor::of(&object("in-process"), Executor::Job, true),
+            Executor::InProcess
+        );
+        assert_eq!(Executor::of(&object("elsewhere"), Executor::Job, true), Executor::Job);
+    }
+}

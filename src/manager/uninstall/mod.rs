@@ -1,0 +1,189 @@
+//! Removes what Portolan left in a cluster, so that nothing hangs without it.
+//!
+//! ```text
+//!  Leases active? ─ refuse ─► CronJobs, Jobs ─► finalizers ─► copies of Secrets ─► Leases
+//! ```
+//!
+//! Each step has its own deadline and goes on after failures; the API server may serve only a part of the kinds.
+
+mod finalizers;
+mod objects;
+mod pages;
+mod running;
+
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use tokio::time::timeout;
+
+use super::Error;
+use crate::api::oam::{self, ResourceTracker};
+use crate::api::{AppRepository, FINALIZER, Partial};
+use finalizers::Finalizers;
+use objects::Selection;
+
+/// Settings of a removal.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The namespace of AppRepositories and Applications; `None` for all.
+    pub namespace: Option<String>,
+    /// The namespace of CronJobs, Jobs and copies of Secrets.
+    pub kubeapps_namespace: String,
+    /// The namespace of the Leases and the Deployment.
+    pub portolan_namespace: String,
+    /// Includes the finalizers of KubeVela, whose controller has the same.
+    pub has_kubevela: bool,
+    /// Deployment to scale to zero before.
+    pub scale_down: Option<String>,
+    /// Changes nothing.
+    pub dry_run: bool,
+    /// Goes on although a controller runs.
+    pub force: bool,
+    /// Deadline of each step.
+    pub timeout: Duration,
+}
+
+/// The result of a step.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    done: usize,
+    /// Objects and lists that failed, one a line.
+    failures: Vec<String>,
+}
+
+/// Runs all steps and prints a line for each. Returns what remains, one failure a line.
+///
+/// # Errors
+/// A controller runs.
+pub async fn run(client: &Client, options: &Options, mut print: impl FnMut(&str)) -> Result<Vec<String>, Error> {
+    let mut remains = Vec::new();
+    if let Some(deployment) = options.scale_down.as_deref().filter(|_| !options.dry_run) {
+        let scaled = running::scale_down(client, &options.portolan_namespace, deployment, options.timeout).await;
+        match scaled {
+            Ok(()) => print(&format!("Deployment {deployment} scaled to 0")),
+            Err(error) => remains.push(format!("failed to scale the Deployment {deployment} to 0: {error}")),
+        }
+    }
+    if !options.force && !options.dry_run {
+        match running::holders(client, &options.portolan_namespace).await {
+            Ok(holders) if holders.is_empty() => {}
+            Ok(holders) => {
+                let holders = holders.join(", ");
+                return Err(Error(format!(
+                    "a controller is running and would set finalizers again: {holders}; stop it, or use --force"
+                )));
+            }
+            Err(error) => remains.push(format!("failed to check if a controller runs: {error}")),
+        }
+    }
+    for step in steps(options) {
+        let verb = if options.dry_run { "would be " } else { "" };
+        let outcome = timeout(options.timeout, step.run(client, options)).await;
+        let outcome = outcome.unwrap_or_else(|_| Outcome {
+            done: 0,
+            failures: vec![format!("{}: not done within {:?}", step.text(), options.timeout)],
+        });
+        if outcome.done > 0 {
+            print(&step.result(verb, outcome.done));
+        }
+        remains.extend(outcome.failures);
+    }
+    Ok(remains)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    CronJobs,
+    Jobs,
+    AppRepositories,
+    Applications,
+    KubeVelaApplications,
+    ResourceTrackers,
+    Secrets,
+    Leases,
+}
+
+/// Returns the steps: first what would write again, last the Leases.
+fn steps(options: &Options) -> Vec<Step> {
+    let kubevela = [Step::KubeVelaApplications, Step::ResourceTrackers];
+    [Step::CronJobs, Step::Jobs, Step::AppRepositories, Step::Applications]
+        .into_iter()
+        .chain(kubevela.into_iter().filter(|_| options.has_kubevela))
+        .chain([Step::Secrets, Step::Leases])
+        .collect()
+}
+
+impl Step {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::CronJobs => "CronJobs",
+            Self::Jobs => "Jobs",
+            Self::AppRepositories => "AppRepositories",
+            Self::Applications => "Applications",
+            Self::KubeVelaApplications => "Applications of KubeVela",
+            Self::ResourceTrackers => "ResourceTrackers",
+            Self::Secrets => "copies of Secrets",
+            Self::Leases => "Leases",
+        }
+    }
+
+    fn result(self, verb: &str, done: usize) -> String {
+        let text = self.text();
+        match self {
+            Self::CronJobs | Self::Jobs | Self::Secrets | Self::Leases => format!("{done} {text} {verb}deleted"),
+            _ => format!("finalizer {verb}removed from {done} {text}"),
+        }
+    }
+
+    async fn run(self, client: &Client, options: &Options) -> Outcome {
+        let namespace = options.namespace.as_deref();
+        let dry_run = options.dry_run;
+        match self {
+            Self::CronJobs => objects::delete::<CronJob>(client, options, Selection::Owned).await,
+            Self::Jobs => objects::delete::<Job>(client, options, Selection::Owned).await,
+            Self::Secrets => objects::delete::<Secret>(client, options, Selection::Owned).await,
+            Self::Leases => objects::delete::<Lease>(client, options, Selection::Leases).await,
+            Self::AppRepositories => {
+                let api = |object: Option<&str>| match object.or(namespace) {
+                    Some(namespace) => Api::<Partial<AppRepository>>::namespaced(client.clone(), namespace),
+                    None => Api::all(client.clone()),
+                };
+                let finalizers = Finalizers {
+                    kind: "AppRepository",
+                    ours: &[FINALIZER],
+                    dry_run,
+                };
+                finalizers.remove(api).await
+            }
+            Self::Applications => finalizers::remove_adoptions(client, namespace, dry_run).await,
+            Self::KubeVelaApplications => {
+                let api = |object: Option<&str>| match object.or(namespace) {
+                    Some(namespace) => Api::<Partial<oam::Application>>::namespaced(client.clone(), namespace),
+                    None => Api::all(client.clone()),
+                };
+                let finalizers = Finalizers {
+                    kind: "Application of KubeVela",
+                    ours: &[crate::controllers::oam::APPLICATION_FINALIZER],
+                    dry_run,
+                };
+                finalizers.remove(api).await
+            }
+            Self::ResourceTrackers => {
+                let finalizers = Finalizers {
+                    kind: "ResourceTracker",
+                    ours: &[oam::labels::TRACKER_FINALIZER],
+                    dry_run,
+                };
+                let api = |_: Option<&str>| Api::<Partial<ResourceTracker>>::all(client.clone());
+                match namespace {
+                    // They belong to the Applications of all namespaces.
+                    Some(_) => Outcome::default(),
+                    None => finalizers.remove(api).await,
+                }
+            }
+        }
+    }
+}

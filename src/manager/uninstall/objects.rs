@@ -1,0 +1,113 @@
+//! Deletes our objects.
+
+use std::fmt::Debug;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use super::pages::{Pages, retried};
+use super::{Options, Outcome};
+use crate::api::{Partial, jobs};
+use crate::manager::leader::NAME;
+use crate::runtime::kube_client::{ApiError, call};
+
+const CONCURRENCY: usize = 16;
+
+/// The objects of a kind that are ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Selection {
+    /// Those of an AppRepository, in Kubeapps' namespace.
+    Owned,
+    /// The Lease `portolan` and labeled ones, in Portolan's namespace.
+    Leases,
+}
+
+/// Deletes the objects with what belongs to them, such as the pods of Jobs.
+pub(super) async fn delete<K>(client: &Client, options: &Options, selection: Selection) -> Outcome
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    Partial<K>: Clone + Debug + DeserializeOwned,
+{
+    let kind = K::kind(&());
+    let namespace = match selection {
+        Selection::Owned => &options.kubeapps_namespace,
+        Selection::Leases => &options.portolan_namespace,
+    };
+    let api: Api<Partial<K>> = Api::namespaced(client.clone(), namespace);
+    let mut outcome = Outcome::default();
+    let found = match find(&api, selection).await {
+        Ok(found) => found,
+        Err(error) => {
+            outcome
+                .failures
+                .push(format!("failed to list {kind}s in namespace {namespace}: {error}"));
+            return outcome;
+        }
+    };
+    if options.dry_run {
+        outcome.done = found.len();
+        return outcome;
+    }
+    let deletions = found.iter().map(|meta| async {
+        let name = meta.name.as_deref().unwrap_or_default();
+        let deleted = delete_one(client, namespace, meta, std::marker::PhantomData::<K>).await;
+        deleted.map_err(|error| format!("failed to delete {kind} {namespace}/{name}: {error}"))
+    });
+    let mut deletions = stream::iter(deletions).buffer_unordered(CONCURRENCY);
+    while let Some(deleted) = deletions.next().await {
+        match deleted {
+            Ok(()) => outcome.done += 1,
+            Err(failure) => outcome.failures.push(failure),
+        }
+    }
+    outcome
+}
+
+async fn find<K>(api: &Api<Partial<K>>, selection: Selection) -> Result<Vec<ObjectMeta>, ApiError>
+where
+    K: Resource<DynamicType = ()>,
+    Partial<K>: Clone + Debug + DeserializeOwned,
+{
+    let selector = (selection == Selection::Owned).then(jobs::selector);
+    let mut pages = Pages::new(api, selector.as_deref());
+    let mut found: Vec<ObjectMeta> = Vec::new();
+    while let Some(page) = pages.next().await? {
+        let page = page.into_iter().map(|object| object.metadata);
+        found.extend(page.filter(|meta| selection == Selection::Owned || jobs::is_lease(meta)));
+    }
+    let is_found = |name: &str| found.iter().any(|meta| meta.name.as_deref() == Some(name));
+    if selection == Selection::Leases && !is_found(NAME) {
+        let lease = retried(|| call(api.get_opt(NAME))).await?;
+        found.extend(lease.map(|lease| lease.metadata));
+    }
+    Ok(found)
+}
+
+async fn delete_one<K>(
+    client: &Client,
+    namespace: &str,
+    meta: &ObjectMeta,
+    _kind: std::marker::PhantomData<K>,
+) -> Result<(), ApiError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let parameters = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        preconditions: Some(Preconditions {
+            uid: meta.uid.clone(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    let name = meta.name.as_deref().unwrap_or_default();
+    match retried(|| call(api.delete(name, &parameters))).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}

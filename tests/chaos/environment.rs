@@ -1,0 +1,152 @@
+//! The surroundings of one run: a namespace, a database and a chart server, each behind a proxy.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::point::Keys;
+use crate::applications::resource;
+use crate::support::chart_server::ChartServer;
+use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
+use crate::support::eventually::eventually;
+use crate::support::fault_proxy::FaultProxy;
+use crate::support::forward::Upstream;
+use crate::support::portolan::command;
+use crate::support::postgres::{TestDatabase, database};
+use crate::support::postgres_proxy::PostgresProxy;
+
+/// Longer than any backoff that one fault causes: a chart file is tried again after a minute.
+pub const DEADLINE: Duration = Duration::from_secs(150);
+
+const LEASE: &str = "coordination.k8s.io/v1 Lease";
+
+pub struct Environment {
+    pub namespace: String,
+    pub client: Client,
+    pub api: FaultProxy,
+    pub pages: FaultProxy,
+    pub server: ChartServer,
+    pub database: TestDatabase,
+    pub commits: PostgresProxy,
+    kubeconfig: PathBuf,
+}
+
+impl Environment {
+    pub async fn new(control_plane: &'static ControlPlane) -> Self {
+        let api = FaultProxy::in_front_of(control_plane).await;
+        let server = ChartServer::start().await;
+        let pages = FaultProxy::to(Upstream::new(&server.url(""), None)).await;
+        let database = database().await;
+        let commits = PostgresProxy::in_front_of(&database).await;
+        Self {
+            namespace: control_plane.namespace().await,
+            client: control_plane.client().await,
+            kubeconfig: control_plane.kubeconfig_for(&api.url(), ADMIN_TOKEN),
+            api,
+            pages,
+            server,
+            database,
+            commits,
+        }
+    }
+
+    /// Returns the command that runs Portolan behind the proxies.
+    pub fn command(&self, arguments: &[String]) -> Command {
+        let mut command = command(["run", "--watch-namespace", &self.namespace]);
+        command.args(["--database-url", &self.commits.url]);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments);
+        command
+    }
+
+    /// Returns the names under which requests of this run are recorded.
+    pub fn keys(&self) -> Keys {
+        Keys::of(&self.namespace)
+    }
+
+    pub fn api_of(&self, kind: &str) -> Api<DynamicObject> {
+        let (client, resource) = (self.client.clone(), resource(kind));
+        match kind {
+            super::kubevela::TRACKER => Api::all_with(client, &resource),
+            _ => Api::namespaced_with(client, &self.namespace, &resource),
+        }
+    }
+
+    /// Applies an object, as a user.
+    pub async fn apply(&self, kind: &str, name: &str, object: Value) {
+        // A namespace that was just created has no service account yet, which pods need.
+        eventually(DEADLINE, &format!("{kind} {name} to be accepted"), async || {
+            self.try_apply(kind, name, object.clone()).await
+        })
+        .await;
+    }
+
+    /// Applies an object once.
+    pub async fn try_apply(&self, kind: &str, name: &str, mut object: Value) -> kube::Result<()> {
+        let (version, word) = kind.split_once(' ').expect("a version and a kind");
+        object["apiVersion"] = version.into();
+        object["kind"] = word.into();
+        object["metadata"]["name"] = name.into();
+        let apply = PatchParams::apply("tests").force();
+        self.api_of(kind)
+            .patch(name, &apply, &Patch::Apply(object))
+            .await
+            .map(drop)
+    }
+
+    /// Merges a change into an object.
+    pub async fn edit(&self, kind: &str, name: &str, change: Value) {
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(change));
+        self.api_of(kind).patch(name, &parameters, &patch).await.unwrap();
+    }
+
+    /// Writes the status of an object, like its controller.
+    pub async fn edit_status(&self, kind: &str, name: &str, status: Value) {
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(json!({ "status": status })));
+        self.api_of(kind).patch_status(name, &parameters, &patch).await.unwrap();
+    }
+
+    pub async fn delete(&self, kind: &str, name: &str) {
+        self.api_of(kind).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub async fn until_gone(&self, kind: &str, name: &str) {
+        let api = self.api_of(kind);
+        eventually(DEADLINE, &format!("{kind} {name} to be gone"), async || {
+            match api.get_opt(name).await.map_err(|error| error.to_string())? {
+                None => Ok(()),
+                Some(object) => Err(format!("{:?}", object.metadata)),
+            }
+        })
+        .await;
+    }
+
+    /// Waits until an object fits.
+    pub async fn until(&self, kind: &str, name: &str, what: &str, fits: impl Fn(&Value) -> bool) {
+        let api = self.api_of(kind);
+        eventually(DEADLINE, &format!("{kind} {name}: {what}"), async || {
+            let object = json!(api.get(name).await.map_err(|error| error.to_string())?);
+            if fits(&object) {
+                Ok(())
+            } else {
+                Err(object["status"].to_string())
+            }
+        })
+        .await;
+    }
+
+    /// Returns the objects of a kind in this namespace.
+    pub async fn list(&self, kind: &str) -> Vec<DynamicObject> {
+        let list = self.api_of(kind).list(&ListParams::default()).await;
+        list.map(|list| list.items).unwrap_or_default()
+    }
+
+    /// Deletes the leases of a process that was killed; they would expire.
+    pub async fn expire_leases(&self) {
+        let (all, leases) = (ListParams::default(), self.api_of(LEASE));
+        leases.delete_collection(&DeleteParams::default(), &all).await.unwrap();
+    }
+}

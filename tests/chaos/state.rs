@@ -1,0 +1,280 @@
+//! The end of a run: objects and tables without what differs between any two runs.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use super::environment::Environment;
+
+/// Fields with times, generated numbers and counts of attempts.
+const INCIDENTAL: [&str; 39] = [
+    // Objects.
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "managedFields",
+    "lastTransitionTime",
+    "lastUpdateTime",
+    "lastSyncTime",
+    "lastAttemptTime",
+    "nextSyncTime",
+    "startTime",
+    "latestVersionTime",
+    "lastExecuteTime",
+    "firstExecuteTime",
+    "endTime",
+    "revisionHash",
+    "publishVersion",
+    // Tables.
+    "id",
+    "repos_id",
+    "repo_id",
+    "row_id",
+    "revision",
+    "started_at",
+    "duration_ms",
+    "durationMs",
+    "duration",
+    "last_attempt",
+    "last_success",
+    "last_update",
+    "last_update_time",
+    "repos_last_update",
+    "renewed",
+    "next_try",
+    "created",
+    "transitions",
+    "holder",
+    "deleted_at",
+    // Keyed by a random number.
+    "digest_key",
+    "cache_key",
+    // Versions of Secrets.
+    "credentials",
+];
+
+/// Digests of the URL, whose port differs between runs, and the schedule, which only some runs have.
+const OF_RUN: [&str; 3] = ["change_key", "spec_hash", "schedule"];
+
+/// Counts of changes, which differ in one run.
+const OF_CHANGES: [&str; 5] = ["generation", "observedGeneration", "added", "changed", "removed"];
+
+/// Removes what differs between runs.
+struct Normalizer {
+    is_one_run: bool,
+    replaced: Vec<(String, &'static str)>,
+}
+
+impl Normalizer {
+    fn of(environment: &Environment, is_one_run: bool) -> Self {
+        let host = |url: String| url.trim_start_matches("http://").to_owned();
+        Self {
+            is_one_run,
+            replaced: vec![
+                (environment.namespace.clone(), "NS"),
+                (host(environment.pages.url()), "PAGES"),
+                (host(environment.server.url("")), "PAGES"),
+            ],
+        }
+    }
+
+    fn value(&self, value: Value) -> Value {
+        match value {
+            Value::Object(fields) => self.fields(fields),
+            // Their order is that of their first appearance, or none.
+            Value::Array(items) => {
+                let mut items: Vec<Value> = items.into_iter().map(|item| self.value(item)).collect();
+                items.sort_by_key(Value::to_string);
+                Value::Array(items)
+            }
+            Value::String(text) => self.text(&text),
+            other => other,
+        }
+    }
+
+    fn fields(&self, fields: Map<String, Value>) -> Value {
+        let is_incidental = |name: &str| {
+            let is_hash = name.ends_with("-hash") || name.ends_with("Hash");
+            let other: &[&str] = if self.is_one_run { &OF_CHANGES } else { &OF_RUN };
+            is_hash || INCIDENTAL.contains(&name) || other.contains(&name)
+        };
+        let fields = fields.into_iter().filter(|(name, _)| !is_incidental(name));
+        let fields = fields.map(|(name, value)| (self.plain(&name), self.value(value)));
+        Value::Object(fields.collect())
+    }
+
+    fn text(&self, text: &str) -> Value {
+        // Columns of JSON.
+        if let Ok(value @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(text) {
+            return self.value(value);
+        }
+        if text.parse::<jiff::Timestamp>().is_ok() {
+            return "TIME".into();
+        }
+        self.plain(text).into()
+    }
+
+    fn plain(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (from, to) in &self.replaced {
+            text = text.replace(from, to);
+        }
+        without_uids(&text)
+    }
+}
+
+/// Replaces each UUID.
+fn without_uids(text: &str) -> String {
+    const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
+    const LENGTH: usize = 36;
+    let is_uuid = |candidate: &str| {
+        let groups: Vec<&str> = candidate.split('-').collect();
+        groups.len() == GROUPS.len()
+            && groups
+                .iter()
+                .zip(GROUPS)
+                .all(|(group, length)| group.len() == length && group.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    let (mut result, mut rest) = (String::new(), text);
+    while let Some(first) = rest.chars().next() {
+        if rest.get(..LENGTH).is_some_and(is_uuid) {
+            result.push_str("UID");
+            rest = &rest[LENGTH..];
+        } else {
+            result.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    result
+}
+
+/// Returns the objects of these kinds, and all tables.
+pub async fn end_of(environment: &Environment, kinds: &[&str]) -> Value {
+    let normalizer = Normalizer::of(environment, false);
+    let mut end = Map::new();
+    for kind in kinds {
+        for object in environment.list(kind).await {
+            let name = object.metadata.name.clone().unwrap_or_default();
+            // Of the control plane itself.
+            if name == "kube-root-ca.crt" {
+                continue;
+            }
+            if *kind == super::kubevela::TRACKER && !name.contains(&environment.namespace) {
+                continue;
+            }
+            let object = normalizer.value(json!(object));
+            end.insert(format!("{kind} {}", normalizer.plain(&name)), object);
+        }
+    }
+    let tables = tables(&environment.database.url, "").await;
+    for (table, rows) in tables {
+        let rows = rows
+            .into_iter()
+            .filter(|row| table != "portolan_syncs" || is_change(row));
+        let rows = rows.map(|row| normalizer.value(row)).collect();
+        end.insert(format!("table {table}"), normalizer.value(Value::Array(rows)));
+    }
+    Value::Object(end)
+}
+
+/// Returns the objects and rows of one AppRepository, or of one Application.
+pub async fn part_of(environment: &Environment, kind: &str, name: &str) -> Value {
+    let normalizer = Normalizer::of(environment, true);
+    let object = environment.api_of(kind).get_opt(name).await.unwrap();
+    let object = normalizer.value(json!(object));
+    let tables: Map<String, Value> = tables(&environment.database.url, name)
+        .await
+        .into_iter()
+        .filter(|(table, _)| table != "portolan_syncs")
+        .map(|(table, rows)| (table, normalizer.value(Value::Array(rows))))
+        .collect();
+    json!({ "object": object, "tables": tables })
+}
+
+/// Failed syncs are recorded, and successful ones after them. Only changes belong to the end.
+fn is_change(row: &Value) -> bool {
+    ["added", "changed", "removed"].iter().any(|count| row[count] != 0)
+}
+
+/// Returns all rows of a database; only those about a repository, unless its name is empty.
+async fn tables(url: &str, repository: &str) -> BTreeMap<String, Vec<Value>> {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let names: Vec<(String,)> = sqlx::query_as(
+        "SELECT table_name::text FROM information_schema.tables WHERE table_schema = 'public' ORDER BY table_name",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    let mut tables = BTreeMap::new();
+    for (name,) in names {
+        // Its checksums are those of the migrations, and it has times.
+        if name.contains("migrations") {
+            continue;
+        }
+        let select = AssertSqlSafe(format!("SELECT to_jsonb(t)::text FROM {name} t"));
+        let rows: Vec<(String,)> = sqlx::query_as(select).fetch_all(&mut connection).await.unwrap();
+        let mut rows: Vec<Value> = rows.iter().map(|(row,)| serde_json::from_str(row).unwrap()).collect();
+        if name == "portolan_chart_digests" {
+            for row in &mut rows {
+                // Keyed by a random number.
+                row.as_object_mut().unwrap().remove("digest");
+            }
+        }
+        let is_about = |row: &Value| {
+            let columns = row.as_object().into_iter().flatten();
+            let mut names = columns.filter(|(column, _)| ["name", "repo_name"].contains(&column.as_str()));
+            repository.is_empty() || names.any(|(_, value)| value == repository)
+        };
+        rows.retain(is_about);
+        tables.insert(name, rows);
+    }
+    connection.close().await.unwrap();
+    tables
+}
+
+/// Returns the paths where two values differ, with both values.
+pub fn differences(expected: &Value, found: &Value) -> Vec<String> {
+    let mut found_at = Vec::new();
+    compare("", expected, found, &mut found_at);
+    found_at
+}
+
+fn compare(path: &str, expected: &Value, found: &Value, differences: &mut Vec<String>) {
+    match (expected, found) {
+        (Value::Object(left), Value::Object(right)) => {
+            for (name, value) in left {
+                compare(
+                    &format!("{path}/{name}"),
+                    value,
+                    right.get(name).unwrap_or(&Value::Null),
+                    differences,
+                );
+            }
+            for (name, value) in right.iter().filter(|(name, _)| !left.contains_key(*name)) {
+                compare(&format!("{path}/{name}"), &Value::Null, value, differences);
+            }
+        }
+        (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
+            for (index, (left, right)) in left.iter().zip(right).enumerate() {
+                compare(&format!("{path}/{index}"), left, right, differences);
+            }
+        }
+        _ if expected == found => {}
+        _ => differences.push(format!("{path}: {expected} became {found}")),
+    }
+}
+
+#[test]
+fn uids_are_replaced_wherever_they_are() {
+    let text = "tracker-6f1d9ab8-1c1f-4a6b-8a2e-5f0c7b7b4a11-v1";
+    assert_eq!(without_uids(text), "tracker-UID-v1");
+    assert_eq!(without_uids("grüße-1234"), "grüße-1234");
+}
+
+#[test]
+fn differences_name_the_path() {
+    let (left, right) = (json!({ "a": [1, { "b": 2 }] }), json!({ "a": [1, { "b": 3 }], "c": 4 }));
+    assert_eq!(differences(&left, &right), ["/a/1/b: 2 became 3", "/c: null became 4"]);
+    assert!(differences(&left, &left).is_empty());
+}

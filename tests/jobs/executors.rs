@@ -1,0 +1,100 @@
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::Site;
+use super::kubelet::Fate;
+use crate::cluster::index;
+use crate::support::eventually::{SOON, eventually};
+use crate::support::portolan::{command, run};
+
+const ANNOTATION: &str = "portolan.dev/executor";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_moves_to_jobs_and_back() {
+    let site = Site::new().await;
+    let _portolan = site.portolan_with(&["--allow-executor-annotation"], &[]).await;
+    let (world, rows) = (&site.world, &site.postgres.rows);
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+    assert!(site.jobs("stable").await.is_empty(), "this process syncs it");
+
+    world.annotate("stable", ANNOTATION, "job").await;
+    site.cron_job("stable").await;
+    world.serve("stable", index(&[("web", &["2.0.0"])]));
+    world.resync_and_wait("stable", "by-job").await;
+    rows.until_charts(&["stable/web 2.0.0"]).await;
+    assert_eq!(site.jobs("stable").await.len(), 1);
+
+    // Back, while a Job runs: it is ended first.
+    site.kubelet.decide(Fate::Hold);
+    world.resync("stable", "held").await;
+    eventually(SOON, "a Job that runs", async || {
+        let jobs = site.jobs("stable").await;
+        if jobs.len() == 2 { Ok(()) } else { Err(jobs.len()) }
+    })
+    .await;
+    world.annotate("stable", ANNOTATION, "in-process").await;
+    world.serve("stable", index(&[("web", &["3.0.0"])]));
+    world.resync_and_wait("stable", "in-process").await;
+    rows.until_charts(&["stable/web 3.0.0"]).await;
+    site.until_no_objects("stable").await;
+    assert_eq!(
+        rows.count("SELECT count(*) FROM portolan_repositories WHERE origin = 'one-shot'")
+            .await,
+        0
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_annotation_is_ignored_unless_the_operator_allows_it() {
+    let site = Site::new().await;
+    let _portolan = site.portolan_with(&[], &[]).await;
+    let world = &site.world;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    let metadata = json!({ "annotations": { ANNOTATION: "job" } });
+    world
+        .declare_with(
+            "stable",
+            json!({ "metadata": metadata, "spec": { "type": "helm", "url": url } }),
+        )
+        .await;
+    world.until_ready("stable").await;
+    assert!(site.jobs("stable").await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_without_jobs_removes_those_that_are_left() {
+    let site = Site::new().await;
+    let portolan = site.portolan(&[]).await;
+    let world = &site.world;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+    assert!(!site.cron_job("stable").await.name_any().is_empty());
+    drop(portolan);
+    let _portolan = site.portolan_with(&[], &[]).await;
+    site.until_no_objects("stable").await;
+    world.serve("stable", index(&[("web", &["2.0.0"])]));
+    world.resync_and_wait("stable", "in-process").await;
+    site.postgres.rows.until_charts(&["stable/web 2.0.0"]).await;
+}
+
+#[tokio::test]
+async fn jobs_without_what_they_need_are_refused_in_words() {
+    for (flags, words) in [
+        (&["--database-url=sqlite://x.db", "--job-image=i"][..], "SQLite"),
+        (&["--database-url=postgres://u@db/x"], "--job-image"),
+        (
+            &["--database-url=postgres://u:secret@db/x", "--job-image=i"],
+            "--database-secret-name",
+        ),
+    ] {
+        let mut start = command(["run", "--executor=job"]);
+        start.args(flags);
+        let output = run(start).await;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(words) && !errors.contains("secret@"), "{errors}");
+    }
+}

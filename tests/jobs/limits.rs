@@ -1,0 +1,95 @@
+use super::Site;
+use super::kubelet::Fate;
+use crate::cluster::{World, condition, index};
+use crate::support::control_plane::ControlPlane;
+use crate::support::eventually::{SOON, eventually};
+use crate::support::portolan::{Metrics, Portolan, command};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_beyond_the_limit_wait_and_then_run() {
+    let site = Site::new().await;
+    site.kubelet.decide(Fate::Hold);
+    let portolan = site.portolan(&["--max-jobs-per-namespace=1"]).await;
+    let world = &site.world;
+    for name in ["one", "two", "three"] {
+        let url = world.serve(name, index(&[("web", &["1.0.0"])]));
+        world.declare(name, &url).await;
+    }
+    eventually(SOON, "one Job to run and two to wait", async || {
+        let metrics = portolan.metrics().await;
+        let count = |state| metrics.sum("portolan_jobs_unfinished", &[("state", state)]);
+        let seen = (count("running"), count("waiting"));
+        if seen == (Some(1.0), Some(2.0)) {
+            Ok(())
+        } else {
+            Err(format!("{seen:?}"))
+        }
+    })
+    .await;
+    eventually(SOON, "two repositories that report it", async || {
+        let mut waiting = 0;
+        for name in ["one", "two", "three"] {
+            let object = world.repositories.get(name).await.unwrap();
+            waiting += usize::from(condition(&object, "Reconciling") == Some(("True", "WaitingForJobs")));
+        }
+        if waiting == 2 { Ok(()) } else { Err(waiting) }
+    })
+    .await;
+    site.kubelet.decide(Fate::Run);
+    for name in ["one", "two", "three"] {
+        world.until_ready(name).await;
+    }
+    let pods = site.kubelet.ended();
+    assert_eq!(pods.len(), 3, "{pods:?}");
+}
+
+fn unfinished(metrics: &Metrics) -> (Option<f64>, Option<f64>) {
+    let count = |state| metrics.sum("portolan_jobs_unfinished", &[("state", state)]);
+    (count("running"), count("waiting"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_at_the_limit_does_not_delay_another_one() {
+    // Of its own, since Portolan watches all namespaces.
+    let control_plane = ControlPlane::start().await;
+    for crd in portolan::api::crds() {
+        control_plane.install_crd(&crd).await;
+    }
+    let few = World::on(&control_plane).await;
+    let site = Site::of(World::on(&control_plane).await, &control_plane).await;
+    site.kubelet.decide(Fate::Hold);
+    let mut start = command(["run", "--database-url", &site.database_url()]);
+    start.arg("--kubeconfig").arg(&site.world.kubeconfig);
+    start.args(site.flags(&["--executor=job", "--max-jobs=2"]));
+    let portolan = Portolan::start(start);
+    portolan.ready(SOON).await;
+    let until_unfinished = async |expected: (Option<f64>, Option<f64>)| {
+        eventually(SOON, "the number of running and waiting Jobs", async || {
+            let seen = unfinished(&portolan.metrics().await);
+            if seen == expected {
+                Ok(())
+            } else {
+                Err(format!("{seen:?}"))
+            }
+        })
+        .await;
+    };
+    for name in ["one", "two", "three", "four"] {
+        let url = site.world.serve(name, index(&[("web", &["1.0.0"])]));
+        site.world.declare(name, &url).await;
+    }
+    until_unfinished((Some(2.0), Some(2.0))).await;
+    let url = few.serve("other", index(&[("web", &["1.0.0"])]));
+    few.declare("other", &url).await;
+    until_unfinished((Some(2.0), Some(3.0))).await;
+
+    site.kubelet.decide(Fate::Run);
+    few.until_ready("other").await;
+    let ended = site.until_ended(5).await;
+    let flag = format!("--namespace={}", few.namespace);
+    let at = ended.iter().position(|ended| ended.arguments.contains(&flag));
+    assert!(
+        at.is_some_and(|at| at < 4),
+        "the other namespace waited for all Jobs of the first: {at:?}"
+    );
+}

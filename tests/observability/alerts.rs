@@ -1,0 +1,150 @@
+//! Alerts, their runbook and the dashboard use metrics that exist.
+
+mod promql;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::Value;
+
+use super::metrics::documented;
+use crate::support::project;
+use promql::{Series, labels_of_groupings, series};
+
+/// Labels that Prometheus adds to each series.
+const TARGET_LABELS: [&str; 2] = ["job", "instance"];
+/// Metrics of the kubelet.
+const KUBELET: [&str; 2] = [
+    "kubelet_volume_stats_available_bytes",
+    "kubelet_volume_stats_capacity_bytes",
+];
+
+fn alerts() -> Vec<Value> {
+    let text = fs::read_to_string(project("charts/portolan/files/alerts.yaml")).unwrap();
+    let rules: Value = serde_yaml::from_str(&text).unwrap();
+    let groups = rules["groups"].as_array().unwrap();
+    groups
+        .iter()
+        .flat_map(|group| group["rules"].as_array().unwrap().clone())
+        .collect()
+}
+
+fn expressions_of_dashboard() -> Vec<String> {
+    let text = fs::read_to_string(project("charts/portolan/files/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().clone();
+    let targets = panels
+        .into_iter()
+        .filter_map(|panel| panel["targets"].as_array().cloned());
+    let expressions = targets
+        .flatten()
+        .map(|target| target["expr"].as_str().unwrap().to_owned());
+    expressions.collect()
+}
+
+/// Returns what is wrong with the metrics of an expression.
+fn problems(expression: &str) -> Vec<String> {
+    let documented = documented();
+    let all_series = series(expression);
+    let mut problems = Vec::new();
+    let mut labels: BTreeSet<String> = TARGET_LABELS.into_iter().map(str::to_owned).collect();
+    for Series { name, matched } in &all_series {
+        if KUBELET.contains(&name.as_str()) {
+            continue;
+        }
+        let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| {
+            let base = name.strip_suffix(suffix)?;
+            documented.get(base).filter(|metric| metric.kind == "histogram")
+        });
+        let Some(metric) = base.or_else(|| documented.get(name).filter(|metric| metric.kind != "histogram")) else {
+            problems.push(format!("no metric {name} in {expression}"));
+            continue;
+        };
+        labels.extend(metric.labels.clone());
+        if base.is_some() && name.ends_with("_bucket") {
+            labels.insert("le".to_owned());
+        }
+        let unknown = matched.iter().filter(|label| !metric.labels.contains(*label));
+        problems.extend(unknown.map(|label| format!("no label {label} of {name} in {expression}")));
+    }
+    if all_series.is_empty() {
+        problems.push(format!("no metric in {expression}"));
+    }
+    let unknown = labels_of_groupings(expression)
+        .into_iter()
+        .filter(|label| !labels.contains(label));
+    problems.extend(unknown.map(|label| format!("no label {label} in {expression}")));
+    problems
+}
+
+#[test]
+fn alerts_use_metrics_and_labels_that_exist() {
+    let alerts = alerts();
+    assert!(alerts.len() > 20);
+    let problems: Vec<String> = alerts
+        .iter()
+        .flat_map(|alert| problems(alert["expr"].as_str().unwrap()))
+        .collect();
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
+#[test]
+fn the_dashboard_uses_metrics_and_labels_that_exist() {
+    let expressions = expressions_of_dashboard();
+    assert!(expressions.len() > 20);
+    let problems: Vec<String> = expressions.iter().flat_map(|expression| problems(expression)).collect();
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
+#[test]
+fn an_expression_with_an_unknown_metric_or_label_is_a_problem() {
+    assert_eq!(
+        problems("sum by (result) (rate(portolan_syncs_total[5m])) > 1"),
+        Vec::<String>::new()
+    );
+    assert_eq!(problems("rate(portolan_syncs[5m])").len(), 1);
+    assert_eq!(
+        problems("portolan_sync_seconds").len(),
+        1,
+        "a histogram has no series of its own name"
+    );
+    assert_eq!(problems("portolan_syncs_total{reason=\"x\"}").len(), 1);
+    assert_eq!(problems("sum by (kind) (portolan_syncs_total)").len(), 1);
+    assert_eq!(problems("1 > 0").len(), 1);
+}
+
+#[test]
+fn each_alert_has_a_severity_texts_and_an_entry_in_the_runbook() {
+    let mut names = BTreeSet::new();
+    for alert in alerts() {
+        let name = alert["alert"].as_str().unwrap().to_owned();
+        assert!(
+            matches!(
+                alert["labels"]["severity"].as_str(),
+                Some("critical" | "warning" | "info")
+            ),
+            "{alert}"
+        );
+        let annotations = &alert["annotations"];
+        for annotation in ["summary", "description"] {
+            assert!(
+                annotations[annotation].as_str().is_some_and(|text| text.len() > 10),
+                "{alert}"
+            );
+        }
+        let anchor = format!("docs/runbook.md#{}", name.to_lowercase());
+        assert_eq!(annotations["runbook_url"].as_str(), Some(anchor.as_str()), "{alert}");
+        assert!(names.insert(name), "{alert}");
+    }
+    let runbook = fs::read_to_string(project("docs/runbook.md")).unwrap();
+    let entries: BTreeSet<String> = runbook
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("### ")?.to_owned()))
+        .collect();
+    assert_eq!(names, entries);
+    for entry in runbook.split("\n### ").skip(1) {
+        for part in ["**Meaning.** ", "**Impact.** ", "**Diagnosis.**", "**Mitigation.** "] {
+            assert!(entry.contains(part), "no {part} in {entry}");
+        }
+    }
+}

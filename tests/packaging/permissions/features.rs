@@ -1,0 +1,76 @@
+//! Permissions of leader election, shards and Jobs, and those of users.
+
+use super::{KUBE_VERSION, chart, documents, expected, helm_output, permissions, rule, with};
+
+#[tokio::test]
+async fn leader_election_adds_permissions_on_leases_in_the_namespace_of_the_release() {
+    let leader = expected(&[
+        ("portolan in team", &with("secrets: get")),
+        ("portolan:leader in sea", &["leases: get create update list"]),
+        ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
+    ]);
+    for settings in [
+        "--set=leaderElection.enabled=true,watchNamespace=team",
+        "--set=replicas=2,database.existingSecret=postgres,watchNamespace=team",
+    ] {
+        assert_eq!(permissions(&[settings]).await, leader, "{settings}");
+    }
+    let all = permissions(&["--set=shards=2,database.existingSecret=postgres"]).await;
+    assert_eq!(all["portolan:leader in sea"], ["leases: get create update list delete"]);
+}
+
+#[tokio::test]
+async fn the_debug_bundle_adds_lists_of_events_and_leases() {
+    let all = permissions(&["--set=rbac.debugBundle=true,rbac.secrets=false"]).await;
+    assert_eq!(all["sea:portolan in everywhere"][3..], ["events: list", "leases: list"]);
+}
+
+#[tokio::test]
+async fn jobs_add_permissions_in_the_namespace_of_kubeapps_only() {
+    let database =
+        "--set=database.url=postgres://db/charts,database.passwordSecret.name=postgres,kubeappsNamespace=apps";
+    let jobs = expected(&[
+        ("sea:portolan in everywhere", &with("secrets: get")),
+        (
+            "sea:portolan:kubeapps in apps",
+            &[
+                "cronjobs: get list watch create update patch delete",
+                "jobs: list watch create patch delete",
+                "apprepositories/finalizers: update",
+                "pods: list watch",
+                "secrets: get list create patch delete",
+            ],
+        ),
+    ]);
+    for setting in ["--set=executor.mode=job", "--set=executor.allowAnnotation=true"] {
+        assert_eq!(permissions(&[database, setting]).await, jobs, "{setting}");
+    }
+}
+
+#[tokio::test]
+async fn the_controller_of_kubevelas_applications_alone_has_no_rights_to_repositories() {
+    let settings = "--set=oam.enabled=true,oam.clusterAdmin=false,oam.args={--controllers=oam}";
+    let roles: Vec<String> = permissions(&[settings]).await.into_keys().collect();
+    assert_eq!(
+        roles,
+        ["sea:portolan:leader in vela-system", "sea:portolan:oam in everywhere"]
+    );
+}
+
+#[tokio::test]
+async fn users_get_permissions_on_applications_only_if_these_are_enabled() {
+    let of_users = async |settings: &str| {
+        let arguments = ["template", "portolan", &chart(), KUBE_VERSION, "--set", settings];
+        helm_output(&[&arguments[..], &["--show-only=templates/user-roles.yaml"]].concat()).await
+    };
+    assert!(!of_users("").await.contains("app.k8s.io"));
+    let roles = documents(&of_users("applications.enabled=true").await);
+    let rules: Vec<String> = roles.iter().map(|role| rule(&role["rules"][1])).collect();
+    assert_eq!(
+        rules,
+        [
+            "applications applications/status: get list watch",
+            "applications: create update patch delete deletecollection"
+        ]
+    );
+}

@@ -1,0 +1,143 @@
+//! The rights that the chart grants, compared with the requests of a process that does all of its work with them: none
+//! is missing, and none is granted without need.
+
+mod applications;
+mod repositories;
+mod requests;
+
+use std::collections::BTreeSet;
+
+use requests::Right;
+use serde_json::Value;
+
+use super::release;
+use crate::support::eventually::{SOON, eventually};
+use crate::support::fault_proxy::FaultProxy;
+
+/// Returns true for lists of what Job mode and shards leave behind. Without the right, it is not looked for.
+fn is_optional(verb: &str, resource: &str) -> bool {
+    verb == "list" && matches!(resource, "batch/jobs" | "/secrets" | "coordination.k8s.io/leases")
+}
+
+/// One verb on one resource, granted by a role of the chart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Grant {
+    verb: String,
+    /// As in [`Right`].
+    resource: String,
+    /// `None`: all names.
+    name: Option<String>,
+    /// `None`: all namespaces, and what has none.
+    namespace: Option<String>,
+}
+
+impl Grant {
+    fn covers(&self, right: &Right) -> bool {
+        (&self.verb, &self.resource) == (&right.verb, &right.resource)
+            && self.name.as_ref().is_none_or(|name| right.name.as_ref() == Some(name))
+            && (self.namespace.is_none() || self.namespace == right.namespace)
+    }
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    let values = value.as_array().into_iter().flatten();
+    values.map(|value| value.as_str().unwrap().to_owned()).collect()
+}
+
+/// Returns what the roles among `objects` grant through their bindings.
+fn grants(objects: &[Value]) -> BTreeSet<Grant> {
+    let bindings = objects
+        .iter()
+        .filter(|object| object["kind"].as_str().unwrap().ends_with("RoleBinding"));
+    let mut grants = BTreeSet::new();
+    for binding in bindings {
+        let (kind, name) = (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]);
+        let namespace = &binding["metadata"]["namespace"];
+        let is_role = |object: &&Value| {
+            (&object["kind"], &object["metadata"]["name"]) == (kind, name)
+                && &object["metadata"]["namespace"] == namespace
+        };
+        let role = objects.iter().find(is_role).expect("the bound role");
+        for rule in role["rules"].as_array().unwrap() {
+            grants.extend(expand(rule, namespace.as_str()));
+        }
+    }
+    grants
+}
+
+fn expand(rule: &Value, namespace: Option<&str>) -> Vec<Grant> {
+    let names = match texts(&rule["resourceNames"]) {
+        names if names.is_empty() => vec![None],
+        names => names.into_iter().map(Some).collect(),
+    };
+    let mut grants = Vec::new();
+    for group in texts(&rule["apiGroups"]) {
+        for resource in texts(&rule["resources"]) {
+            for verb in texts(&rule["verbs"]) {
+                for name in &names {
+                    grants.push(Grant {
+                        verb: verb.clone(),
+                        resource: format!("{group}/{resource}"),
+                        name: name.clone(),
+                        namespace: namespace.map(str::to_owned),
+                    });
+                }
+            }
+        }
+    }
+    grants
+}
+
+/// Returns the grants without which each of `used` would still be allowed.
+fn superfluous<'a>(grants: &'a BTreeSet<Grant>, used: &BTreeSet<Right>) -> Vec<&'a Grant> {
+    let is_superfluous = |taken: &&Grant| {
+        let others = || grants.iter().filter(|grant| grant != taken);
+        let is_allowed = |right: &Right| others().any(|grant| grant.covers(right));
+        let mut lost = used.iter().filter(|right| taken.covers(right) && !is_allowed(right));
+        lost.next().is_none()
+    };
+    grants.iter().filter(is_superfluous).collect()
+}
+
+/// Waits until each right of the release was used, without those of `exceptions`, and asserts that no other was
+/// requested.
+async fn compare(namespace: &str, proxy: &FaultProxy, exceptions: impl Fn(&Grant) -> bool) {
+    let is_excepted = |grant: &Grant| exceptions(grant) || is_optional(&grant.verb, &grant.resource);
+    let (excepted, grants): (BTreeSet<Grant>, BTreeSet<Grant>) = grants(&release::objects(namespace).await)
+        .into_iter()
+        .partition(is_excepted);
+    eventually(SOON, "each right to be needed", async || {
+        match superfluous(&grants, &requests::used(proxy)) {
+            grants if grants.is_empty() => Ok(()),
+            grants => Err(format!("not used: {grants:#?}")),
+        }
+    })
+    .await;
+    let missing: Vec<Right> = requests::used(proxy)
+        .into_iter()
+        .filter(|right| !grants.iter().chain(&excepted).any(|grant| grant.covers(right)))
+        .filter(|right| !is_optional(&right.verb, &right.resource))
+        .collect();
+    assert!(missing.is_empty(), "not granted: {missing:#?}");
+}
+
+#[test]
+fn a_right_that_no_request_needs_is_found() {
+    let rule = serde_json::json!({
+        "apiGroups": [""], "resources": ["secrets"], "resourceNames": [], "verbs": ["get", "list"],
+    });
+    let grants: BTreeSet<Grant> = expand(&rule, Some("sea")).into_iter().collect();
+    let right = |verb: &str, namespace: &str| Right {
+        verb: verb.to_owned(),
+        resource: "/secrets".to_owned(),
+        name: None,
+        namespace: Some(namespace.to_owned()),
+    };
+    let used = BTreeSet::from([right("get", "sea"), right("list", "land")]);
+    let found: Vec<_> = superfluous(&grants, &used)
+        .iter()
+        .map(|grant| grant.verb.as_str())
+        .collect();
+    assert_eq!(found, ["list"]);
+    assert!(!grants.iter().any(|grant| grant.covers(&right("list", "land"))));
+}
