@@ -25,7 +25,7 @@ pub const REPOSITORY_UID: &str = "portolan.dev/repository-uid";
 /// Annotation: the generation of the AppRepository that an object was written for.
 pub const REPOSITORY_GENERATION: &str = "portolan.dev/repository-generation";
 
-/// Label of the Leases of shards.
+/// Label: the name of a Lease, without the number of the shard.
 pub const LEASE: &str = "portolan.dev/lease";
 
 /// Returns the selector of the objects that Portolan created for AppRepositories.
@@ -43,7 +43,7 @@ pub fn repository_of(meta: &ObjectMeta) -> Option<(NamespacedName, String)> {
     Some((NamespacedName::new(namespace, name), uid.clone()))
 }
 
-/// Returns true for a Lease with a mark of ours. The Lease of a single leader may have none.
+/// Returns true for a Lease with a mark of ours. The Lease of a single leader of an earlier release may have none.
 #[must_use]
 pub fn is_lease(meta: &ObjectMeta) -> bool {
     let label = |key| meta.labels.as_ref().and_then(|labels| labels.get(key));

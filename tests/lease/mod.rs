@@ -284,6 +284,9 @@ async fn changes_of_the_lease_by_other_writers_are_harmless() {
         annotated.metadata.annotations.unwrap()["example.com/by"],
         "an administrator"
     );
+    let labels = annotated.metadata.labels.unwrap();
+    assert_eq!(labels["portolan.dev/lease"], NAME);
+    assert_eq!(labels["app.kubernetes.io/managed-by"], "portolan");
     world.leases.delete(NAME, &DeleteParams::default()).await.unwrap();
     eventually(SOON, "the Lease to be recreated", async || {
         world.leases.get_opt(NAME).await.unwrap()

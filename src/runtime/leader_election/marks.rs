@@ -3,14 +3,16 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ObjectMeta;
 
-use crate::api::jobs::LEASE;
+use crate::api::jobs::{LEASE, MANAGED_BY, MANAGER};
 
 /// The number of shards.
 const SHARDS: &str = "portolan.dev/shards";
 /// The label selector of the watched objects.
 const SELECTOR: &str = "portolan.dev/watch-label-selector";
+/// The size limit of the value of a label, in bytes. Names of objects may be longer.
+const MAX_LABEL: usize = 63;
 
-/// The division of the objects among Leases. Without shards and selector, nothing is written.
+/// The division of the objects among Leases. Without shards and selector, the Lease is only labeled as ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// The name of the Leases without the number of the shard.
@@ -51,11 +53,14 @@ impl Marks {
     }
 
     pub(super) fn apply(&self, metadata: &mut ObjectMeta) {
-        if self.shards > 1 {
-            let labels = metadata.labels.get_or_insert_default();
+        let labels = metadata.labels.get_or_insert_default();
+        labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
+        if self.shards > 1 || (1..=MAX_LABEL).contains(&self.lease.len()) {
             labels.insert(LEASE.to_owned(), self.lease.clone());
+        }
+        if self.shards > 1 {
             labels.insert(SHARDS.to_owned(), self.shards.to_string());
-        } else if let Some(labels) = &mut metadata.labels {
+        } else {
             labels.remove(SHARDS);
         }
         if !self.selector.is_empty() {
@@ -79,5 +84,44 @@ impl Marks {
         } else {
             self.lease.clone()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::api::jobs::is_lease;
+
+    fn labels(marks: &Marks) -> BTreeMap<String, String> {
+        let mut meta = ObjectMeta::default();
+        marks.apply(&mut meta);
+        assert!(is_lease(&meta));
+        meta.labels.unwrap_or_default()
+    }
+
+    #[test]
+    fn each_lease_has_labels_by_which_it_is_recognized() {
+        let mut marks = Marks {
+            lease: "portolan".to_owned(),
+            ..Marks::default()
+        };
+        let ours = [(MANAGED_BY, MANAGER), (LEASE, "portolan")];
+        let ours = BTreeMap::from(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        assert_eq!(labels(&marks), ours);
+        marks.shards = 3;
+        let mut shards = ours;
+        shards.insert(SHARDS.to_owned(), "3".to_owned());
+        assert_eq!(labels(&marks), shards);
+    }
+
+    #[test]
+    fn the_name_of_a_lease_that_is_too_long_for_a_label_is_left_out() {
+        let marks = Marks {
+            lease: "x".repeat(64),
+            ..Marks::default()
+        };
+        assert_eq!(labels(&marks).into_keys().collect::<Vec<_>>(), [MANAGED_BY]);
     }
 }
