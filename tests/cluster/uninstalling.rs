@@ -260,5 +260,17 @@ async fn a_deployment_is_scaled_to_zero_first() {
     let replicas = deployments.get("portolan").await.unwrap().spec.unwrap().replicas;
     assert_eq!(replicas, Some(0));
     world.assert_uninstalled(1).await;
-    assert_eq!(world.uninstall(&["--scale-down", "missing"]).await.code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_removed_if_the_deployment_to_scale_down_does_not_exist() {
+    let world = World::new().await;
+    world.installed(1).await;
+    let failed = world.uninstall(&["--scale-down", "missing"]).await;
+    assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""), "{}", failed.stderr);
+    let expected = format!("the Deployment {}/missing does not exist", world.namespace);
+    assert!(failed.stderr.contains(&expected), "{}", failed.stderr);
+    let object = world.repositories.get("r0").await.unwrap();
+    assert_eq!(finalizers(&object).len(), 2);
+    assert_eq!(names::<CronJob>(&world).await.len(), 2);
 }

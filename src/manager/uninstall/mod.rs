@@ -57,13 +57,20 @@ struct Outcome {
 /// Runs all steps and prints a line for each. Returns what remains, one failure a line.
 ///
 /// # Errors
-/// A controller runs.
+/// A controller runs, or the Deployment to scale down does not exist.
 pub async fn run(client: &Client, options: &Options, mut print: impl FnMut(&str)) -> Result<Vec<String>, Error> {
     let mut remains = Vec::new();
     if let Some(deployment) = options.scale_down.as_deref().filter(|_| !options.dry_run) {
         let scaled = running::scale_down(client, &options.portolan_namespace, deployment, options.timeout).await;
         match scaled {
-            Ok(()) => print(&format!("Deployment {deployment} scaled to 0")),
+            Ok(true) => print(&format!("Deployment {deployment} scaled to 0")),
+            // The controller may run elsewhere.
+            Ok(false) => {
+                let namespace = &options.portolan_namespace;
+                return Err(Error(format!(
+                    "the Deployment {namespace}/{deployment} does not exist, so nothing is removed; check --scale-down and --portolan-namespace"
+                )));
+            }
             Err(error) => remains.push(format!("failed to scale the Deployment {deployment} to 0: {error}")),
         }
     }

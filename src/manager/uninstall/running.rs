@@ -35,12 +35,12 @@ pub(super) async fn holders(client: &Client, namespace: &str) -> Result<Vec<Stri
     Ok(try_join_all(find).await?.into_iter().flatten().collect())
 }
 
-/// Scales a Deployment to zero and waits until its pods are gone. A missing one is not running.
-pub(super) async fn scale_down(client: &Client, namespace: &str, name: &str, limit: Duration) -> Result<(), String> {
+/// Scales a Deployment to zero and waits until its pods are gone. Returns false if it does not exist.
+pub(super) async fn scale_down(client: &Client, namespace: &str, name: &str, limit: Duration) -> Result<bool, String> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let found = retried(|| call(deployments.get_opt(name))).await;
     let Some(deployment) = found.map_err(|error| error.to_string())? else {
-        return Ok(());
+        return Ok(false);
     };
     let patch = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
     let parameters = PatchParams::default();
@@ -53,7 +53,7 @@ pub(super) async fn scale_down(client: &Client, namespace: &str, name: &str, lim
             .await
             .map_err(|error| error.to_string())?;
         if pods == 0 {
-            return Ok(());
+            return Ok(true);
         }
         if Instant::now() >= deadline {
             return Err(format!("{pods} pods are left after {limit:?}"));
