@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use portolan::api::FINALIZER;
-use portolan::api::jobs::{MANAGED_BY, MANAGER};
+use portolan::api::jobs::{MANAGED_BY, MANAGER, REPOSITORY, REPOSITORY_NAME, REPOSITORY_UID};
 use rstest::rstest;
 use serde_json::json;
 
@@ -44,7 +44,22 @@ impl World {
         }
         self.leave_objects("r0", "uid").await;
         self.create_objects("foreign", "Helm", "u").await;
+        self.secret_of_another_release().await;
         self.lease("portolan", "", 15).await;
+    }
+
+    /// Creates a copy of a Secret for a repository in another namespace.
+    async fn secret_of_another_release(&self) {
+        let secret = json!({ "metadata": {
+            "name": "other-release",
+            "labels": { MANAGED_BY: MANAGER, REPOSITORY_NAME: "r0" },
+            "annotations": { REPOSITORY: "elsewhere/r0", REPOSITORY_UID: "u" }
+        } });
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        self.api::<Secret>()
+            .create(&PostParams::default(), &secret)
+            .await
+            .unwrap();
     }
 
     async fn lease(&self, name: &str, holder: &str, seconds: i32) {
@@ -66,7 +81,7 @@ impl World {
         }
         assert_eq!(names::<CronJob>(self).await, ["foreign"]);
         assert_eq!(names::<Job>(self).await, ["foreign"]);
-        assert_eq!(names::<Secret>(self).await, ["foreign"]);
+        assert_eq!(names::<Secret>(self).await, ["foreign", "other-release"]);
         assert!(names::<Lease>(self).await.is_empty());
     }
 }

@@ -20,7 +20,7 @@ const CONCURRENCY: usize = 16;
 /// The objects of a kind that are ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Selection {
-    /// Those of an AppRepository, in Kubeapps' namespace.
+    /// Those of AppRepositories, in Kubeapps' namespace. Releases for other namespaces may share it.
     Owned,
     /// The Lease `portolan` and labeled ones, in Portolan's namespace.
     Leases,
@@ -39,7 +39,7 @@ where
     };
     let api: Api<Partial<K>> = Api::namespaced(client.clone(), namespace);
     let mut outcome = Outcome::default();
-    let found = match find(&api, selection).await {
+    let found = match find(&api, selection, options.namespace.as_deref()).await {
         Ok(found) => found,
         Err(error) => {
             outcome
@@ -67,7 +67,11 @@ where
     outcome
 }
 
-async fn find<K>(api: &Api<Partial<K>>, selection: Selection) -> Result<Vec<ObjectMeta>, ApiError>
+async fn find<K>(
+    api: &Api<Partial<K>>,
+    selection: Selection,
+    repositories: Option<&str>,
+) -> Result<Vec<ObjectMeta>, ApiError>
 where
     K: Resource<DynamicType = ()>,
     Partial<K>: Clone + Debug + DeserializeOwned,
@@ -77,7 +81,10 @@ where
     let mut found: Vec<ObjectMeta> = Vec::new();
     while let Some(page) = pages.next().await? {
         let page = page.into_iter().map(|object| object.metadata);
-        found.extend(page.filter(|meta| selection == Selection::Owned || jobs::is_lease(meta)));
+        found.extend(page.filter(|meta| match selection {
+            Selection::Owned => repositories.is_none_or(|namespace| is_of(meta, namespace)),
+            Selection::Leases => jobs::is_lease(meta),
+        }));
     }
     let is_found = |name: &str| found.iter().any(|meta| meta.name.as_deref() == Some(name));
     if selection == Selection::Leases && !is_found(NAME) {
@@ -85,6 +92,11 @@ where
         found.extend(lease.map(|lease| lease.metadata));
     }
     Ok(found)
+}
+
+/// Returns true for an object of an AppRepository in this namespace.
+fn is_of(meta: &ObjectMeta, namespace: &str) -> bool {
+    jobs::repository_of(meta).is_some_and(|(repository, _)| repository.namespace == namespace)
 }
 
 async fn delete_one<K>(
