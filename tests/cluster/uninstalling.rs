@@ -115,6 +115,7 @@ async fn everything_of_ours_is_removed_and_nothing_of_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubevelas_finalizers_are_removed_on_request_only() {
     const APPLICATION: &str = "app.oam.dev/resource-tracker-finalizer";
+    const TRACKER: &str = "resourcetracker.core.oam.dev/finalizer";
     let control_plane = control_plane().await;
     let world = World::new().await;
     for crd in portolan::api::oam::crds() {
@@ -128,6 +129,23 @@ async fn kubevelas_finalizers_are_removed_on_request_only() {
     });
     let application = serde_json::from_value(application).unwrap();
     applications.create(&PostParams::default(), &application).await.unwrap();
+    let trackers: Api<portolan::api::oam::ResourceTracker> = Api::all(world.client.clone());
+    let elsewhere = format!("{}-elsewhere", world.namespace);
+    for namespace in [&world.namespace, &elsewhere] {
+        let tracker = json!({
+            "apiVersion": "core.oam.dev/v1beta1", "kind": "ResourceTracker",
+            "metadata": {
+                "name": format!("web-{namespace}"), "finalizers": [TRACKER],
+                "labels": { "app.oam.dev/name": "web", "app.oam.dev/namespace": namespace }
+            }
+        });
+        let tracker = serde_json::from_value(tracker).unwrap();
+        trackers.create(&PostParams::default(), &tracker).await.unwrap();
+    }
+    let finalizers_of_tracker = async |namespace: &str| {
+        let tracker = trackers.get(&format!("web-{namespace}")).await.unwrap();
+        tracker.metadata.finalizers.unwrap_or_default()
+    };
     let finalizers = async || {
         applications
             .get("web")
@@ -139,6 +157,7 @@ async fn kubevelas_finalizers_are_removed_on_request_only() {
     };
     assert_eq!(world.uninstall(&[]).await.code, Some(0));
     assert_eq!(finalizers().await, [APPLICATION]);
+    assert_eq!(finalizers_of_tracker(&world.namespace).await, [TRACKER]);
     let removed = world.uninstall(&["--kubevela"]).await;
     assert_eq!(removed.code, Some(0), "{}", removed.stderr);
     assert!(
@@ -147,6 +166,11 @@ async fn kubevelas_finalizers_are_removed_on_request_only() {
         removed.stdout
     );
     assert!(finalizers().await.is_empty());
+    assert!(finalizers_of_tracker(&world.namespace).await.is_empty());
+    assert_eq!(finalizers_of_tracker(&elsewhere).await, [TRACKER]);
+    let released = Patch::Merge(json!({ "metadata": { "finalizers": [] } }));
+    let name = format!("web-{elsewhere}");
+    trackers.patch(&name, &PatchParams::default(), &released).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -30,6 +30,8 @@ const CONFLICTS: usize = 5;
 pub(super) struct Finalizers<'a> {
     pub(super) kind: &'static str,
     pub(super) ours: &'a [&'static str],
+    /// Labels of the objects; `None` for all.
+    pub(super) selector: Option<String>,
     pub(super) dry_run: bool,
 }
 
@@ -59,7 +61,7 @@ impl Finalizers<'_> {
         Partial<K>: Clone + Debug + DeserializeOwned,
     {
         let (all, mut failures) = (api(None), Vec::new());
-        let mut pages = Pages::new(&all, None);
+        let mut pages = Pages::new(&all, self.selector.as_deref());
         loop {
             let page = match pages.next().await {
                 Ok(Some(page)) => page,

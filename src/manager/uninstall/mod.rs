@@ -161,6 +161,7 @@ impl Step {
                 let finalizers = Finalizers {
                     kind: "AppRepository",
                     ours: &[FINALIZER],
+                    selector: None,
                     dry_run,
                 };
                 finalizers.remove(api).await
@@ -174,6 +175,7 @@ impl Step {
                 let finalizers = Finalizers {
                     kind: "Application of KubeVela",
                     ours: &[crate::controllers::oam::APPLICATION_FINALIZER],
+                    selector: None,
                     dry_run,
                 };
                 finalizers.remove(api).await
@@ -182,14 +184,12 @@ impl Step {
                 let finalizers = Finalizers {
                     kind: "ResourceTracker",
                     ours: &[oam::labels::TRACKER_FINALIZER],
+                    // They have no namespace, and belong to the Applications of all namespaces.
+                    selector: namespace.map(|namespace| format!("{}={namespace}", oam::labels::APP_NAMESPACE)),
                     dry_run,
                 };
                 let api = |_: Option<&str>| Api::<Partial<ResourceTracker>>::all(client.clone());
-                match namespace {
-                    // They belong to the Applications of all namespaces.
-                    Some(_) => Outcome::default(),
-                    None => finalizers.remove(api).await,
-                }
+                finalizers.remove(api).await
             }
         }
     }
