@@ -1,5 +1,8 @@
 //! `portolan uninstall`: removal of finalizers and objects, also from an API server that serves only a part.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
@@ -11,7 +14,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::garbage::{Finished, finished, names};
-use super::{World, finalizers};
+use super::{SOON, World, finalizers};
 use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
 use crate::support::fault_proxy::{ApiFault, FaultProxy};
 use crate::support::portolan::command;
@@ -226,13 +229,38 @@ async fn what_an_api_server_refuses_is_said_and_the_rest_is_removed(
     let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
     let partly = world.uninstall_with(&kubeconfig, &[]).await;
     assert_eq!(partly.code, Some(1));
-    assert!(partly.stderr.contains(expected), "{}", partly.stderr);
+    assert_eq!(partly.stderr.matches(expected).count(), 1, "{}", partly.stderr);
     assert!(partly.stderr.contains("run the command again"), "{}", partly.stderr);
     assert!(names::<Lease>(&world).await.is_empty(), "later steps are done");
     proxy.clear_faults();
     let removed = world.uninstall_with(&kubeconfig, &[]).await;
     assert_eq!(removed.code, Some(0), "{}", removed.stderr);
     world.assert_uninstalled(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_is_printed_when_it_happens() {
+    let control_plane = control_plane().await;
+    let world = World::new().await;
+    let proxy = FaultProxy::in_front_of(control_plane).await;
+    proxy.inject(usize::MAX, ApiFault::Status(403), |request| request.is_of("cronjobs"));
+    // The next kind takes until the process is killed.
+    proxy.inject(usize::MAX, ApiFault::Stalled, |request| request.is_of("jobs"));
+    let mut command = command(["uninstall", "--kubeapps-namespace", &world.namespace]);
+    command.args(["--portolan-namespace", &world.namespace, "--timeout", "1h"]);
+    command.args(["--namespace", &world.namespace]).arg("--kubeconfig");
+    command.arg(control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN));
+    let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+    let errors = process.stderr.take().unwrap();
+    let printed = tokio::task::spawn_blocking(move || {
+        let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
+        lines.any(|line| line.contains("failed to list CronJobs"))
+    });
+    let printed = tokio::time::timeout(SOON, printed).await;
+    process.kill().unwrap();
+    let status = process.wait().unwrap();
+    assert!(printed.expect("the failure in time").unwrap());
+    assert_eq!(status.code(), None, "killed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -306,7 +334,12 @@ async fn nothing_is_removed_if_the_deployment_to_scale_down_does_not_exist() {
     let world = World::new().await;
     world.installed(1).await;
     let failed = world.uninstall(&["--scale-down", "missing"]).await;
-    assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""), "{}", failed.stderr);
+    assert_eq!(
+        (failed.code, failed.stdout.as_str()),
+        (Some(1), ""),
+        "{}",
+        failed.stderr
+    );
     let expected = format!("the Deployment {}/missing does not exist", world.namespace);
     assert!(failed.stderr.contains(&expected), "{}", failed.stderr);
     let object = world.repositories.get("r0").await.unwrap();

@@ -5,7 +5,7 @@ use clap::Args;
 use crate::cmd::flags::cluster::{ClusterFlags, kubeapps_namespace, lease_namespace};
 use crate::cmd::flags::{non_empty, parse::positive_duration};
 use crate::cmd::{Error, output};
-use crate::manager::uninstall::{self, Options};
+use crate::manager::uninstall::{self, Log, Options};
 
 /// Remove what Portolan left in the cluster: finalizers, CronJobs, Jobs, copies of Secrets, Leases
 ///
@@ -64,8 +64,8 @@ impl Uninstall {
             let line = output::print(&format!("{line}\n"));
             printed = std::mem::replace(&mut printed, Ok(())).and(line);
         };
-        let remains = uninstall::run(&client, &options, print).await;
+        let remains = uninstall::run(&client, &options, &Log::new(&output::print_failure), print).await;
         printed?;
-        output::fail_with_each(&remains?, "something remains; run the command again")
+        output::fail_if_any(remains?, "something remains; run the command again")
     }
 }

@@ -24,12 +24,22 @@ pub fn print(text: &str) -> Result<(), Error> {
 /// Prints each failure to the standard error, and fails with a summary if there is any.
 pub fn fail_with_each(failures: &[String], summary: &str) -> Result<(), Error> {
     for failure in failures {
-        eprintln!("{}", sanitize(failure));
+        print_failure(failure);
     }
-    if failures.is_empty() {
-        return Ok(());
+    fail_if_any(failures.len(), summary)
+}
+
+/// Prints a failure to the standard error, without control characters.
+pub fn print_failure(failure: &str) {
+    eprintln!("{}", sanitize(failure));
+}
+
+/// Fails with a summary if there are failures, which have been printed.
+pub fn fail_if_any(failures: usize, summary: &str) -> Result<(), Error> {
+    match failures {
+        0 => Ok(()),
+        count => Err(Error::Failed(format!("{count} failures; {summary}"))),
     }
-    Err(Error::Failed(format!("{} failures; {summary}", failures.len())))
 }
 
 pub fn print_json(value: &impl Serialize) -> Result<(), Error> {

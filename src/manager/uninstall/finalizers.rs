@@ -9,8 +9,8 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::Outcome;
 use super::pages::{Pages, retried};
+use super::{Log, Outcome};
 use crate::api::{Application, Guarded, NamespacedName, Partial};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::application::cached::CachedApplication;
@@ -37,44 +37,44 @@ pub(super) struct Finalizers<'a> {
 
 impl Finalizers<'_> {
     /// Removes them from all objects. `api` returns the API of an object's namespace, or without one, that of the list.
-    pub(super) async fn remove<K>(&self, api: impl Fn(Option<&str>) -> Api<Partial<K>>) -> Outcome
+    pub(super) async fn remove<K>(&self, log: &Log<'_>, api: impl Fn(Option<&str>) -> Api<Partial<K>>) -> Outcome
     where
         K: Resource<DynamicType = ()>,
         Partial<K>: Clone + Debug + DeserializeOwned,
     {
         let mut outcome = Outcome::default();
         for _ in 0..PASSES {
-            let before = outcome.done;
-            let failures = self.pass(&api, &mut outcome.done).await;
-            let has_failed = !failures.is_empty();
-            outcome.failures = failures;
-            if self.dry_run || (outcome.done == before && !has_failed) {
+            let pass = self.pass(log, &api).await;
+            let is_last = self.dry_run || pass == Outcome::default();
+            outcome.done += pass.done;
+            outcome.failures = pass.failures;
+            if is_last {
                 return outcome;
             }
         }
         outcome
     }
 
-    async fn pass<K>(&self, api: &impl Fn(Option<&str>) -> Api<Partial<K>>, done: &mut usize) -> Vec<String>
+    async fn pass<K>(&self, log: &Log<'_>, api: &impl Fn(Option<&str>) -> Api<Partial<K>>) -> Outcome
     where
         K: Resource<DynamicType = ()>,
         Partial<K>: Clone + Debug + DeserializeOwned,
     {
-        let (all, mut failures) = (api(None), Vec::new());
+        let (all, mut outcome) = (api(None), Outcome::default());
         let mut pages = Pages::new(&all, self.selector.as_deref());
         loop {
             let page = match pages.next().await {
                 Ok(Some(page)) => page,
-                Ok(None) => return failures,
+                Ok(None) => return outcome,
                 Err(error) => {
-                    failures.push(format!("failed to list the kind {}: {error}", self.kind));
-                    return failures;
+                    outcome.fail(log, format!("failed to list the kind {}: {error}", self.kind));
+                    return outcome;
                 }
             };
             let metas = page.into_iter().map(|object| object.metadata);
             let metas: Vec<ObjectMeta> = metas.filter(|meta| self.others(meta).is_some()).collect();
             if self.dry_run {
-                *done += metas.len();
+                outcome.done += metas.len();
                 continue;
             }
             let removals = metas.iter().map(|meta| async {
@@ -86,8 +86,8 @@ impl Finalizers<'_> {
             let mut removals = stream::iter(removals).buffer_unordered(CONCURRENCY);
             while let Some(removed) = removals.next().await {
                 match removed {
-                    Ok(()) => *done += 1,
-                    Err(failure) => failures.push(failure),
+                    Ok(()) => outcome.done += 1,
+                    Err(failure) => outcome.fail(log, failure),
                 }
             }
         }
@@ -137,7 +137,12 @@ impl Finalizers<'_> {
 }
 
 /// Removes our finalizer from Applications of app.k8s.io. Those that are being deleted release their components before.
-pub(super) async fn remove_adoptions(client: &Client, namespace: Option<&str>, dry_run: bool) -> Outcome {
+pub(super) async fn remove_adoptions(
+    client: &Client,
+    namespace: Option<&str>,
+    dry_run: bool,
+    log: &Log<'_>,
+) -> Outcome {
     let api: Api<Guarded<Application>> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
@@ -149,9 +154,7 @@ pub(super) async fn remove_adoptions(client: &Client, namespace: Option<&str>, d
             Ok(Some(page)) => page,
             Ok(None) => return outcome,
             Err(error) => {
-                outcome
-                    .failures
-                    .push(format!("failed to list the kind Application: {error}"));
+                outcome.fail(log, format!("failed to list the kind Application: {error}"));
                 return outcome;
             }
         };
@@ -164,9 +167,10 @@ pub(super) async fn remove_adoptions(client: &Client, namespace: Option<&str>, d
                 Ok(()) => outcome.done += 1,
                 Err(error) => {
                     let name = &application.spec.name;
-                    outcome
-                        .failures
-                        .push(format!("failed to remove the finalizer of Application {name}: {error}"));
+                    outcome.fail(
+                        log,
+                        format!("failed to remove the finalizer of Application {name}: {error}"),
+                    );
                 }
             }
         }

@@ -11,6 +11,8 @@ mod objects;
 mod pages;
 mod running;
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -54,12 +56,47 @@ struct Outcome {
     failures: Vec<String>,
 }
 
-/// Runs all steps and prints a line for each. Returns what remains, one failure a line.
+impl Outcome {
+    fn fail(&mut self, log: &Log<'_>, failure: String) {
+        log.failed(&failure);
+        self.failures.push(failure);
+    }
+}
+
+/// The output for failures. They are printed when they happen, because the process may be killed before it ends.
+pub struct Log<'a> {
+    print: &'a (dyn Fn(&str) + Sync),
+    /// A failure of several passes is printed once.
+    printed: Mutex<BTreeSet<String>>,
+}
+
+impl<'a> Log<'a> {
+    pub fn new(print: &'a (dyn Fn(&str) + Sync)) -> Self {
+        Self {
+            print,
+            printed: Mutex::default(),
+        }
+    }
+
+    fn failed(&self, failure: &str) {
+        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
+        if printed.insert(failure.to_owned()) {
+            (self.print)(failure);
+        }
+    }
+}
+
+/// Runs all steps and prints a line for each. Returns the number of failures that remain; they are in the log.
 ///
 /// # Errors
 /// A controller runs, or the Deployment to scale down does not exist.
-pub async fn run(client: &Client, options: &Options, mut print: impl FnMut(&str)) -> Result<Vec<String>, Error> {
-    let mut remains = Vec::new();
+pub async fn run(
+    client: &Client,
+    options: &Options,
+    log: &Log<'_>,
+    mut print: impl FnMut(&str),
+) -> Result<usize, Error> {
+    let mut remains = Outcome::default();
     if let Some(deployment) = options.scale_down.as_deref().filter(|_| !options.dry_run) {
         let scaled = running::scale_down(client, &options.portolan_namespace, deployment, options.timeout).await;
         match scaled {
@@ -71,7 +108,10 @@ pub async fn run(client: &Client, options: &Options, mut print: impl FnMut(&str)
                     "the Deployment {namespace}/{deployment} does not exist, so nothing is removed; check --scale-down and --portolan-namespace"
                 )));
             }
-            Err(error) => remains.push(format!("failed to scale the Deployment {deployment} to 0: {error}")),
+            Err(error) => remains.fail(
+                log,
+                format!("failed to scale the Deployment {deployment} to 0: {error}"),
+            ),
         }
     }
     if !options.force && !options.dry_run {
@@ -83,22 +123,23 @@ pub async fn run(client: &Client, options: &Options, mut print: impl FnMut(&str)
                     "a controller is running and would set finalizers again: {holders}; stop it, or use --force"
                 )));
             }
-            Err(error) => remains.push(format!("failed to check if a controller runs: {error}")),
+            Err(error) => remains.fail(log, format!("failed to check if a controller runs: {error}")),
         }
     }
     for step in steps(options) {
         let verb = if options.dry_run { "would be " } else { "" };
-        let outcome = timeout(options.timeout, step.run(client, options)).await;
-        let outcome = outcome.unwrap_or_else(|_| Outcome {
-            done: 0,
-            failures: vec![format!("{}: not done within {:?}", step.text(), options.timeout)],
+        let outcome = timeout(options.timeout, step.run(client, options, log)).await;
+        let outcome = outcome.unwrap_or_else(|_| {
+            let mut outcome = Outcome::default();
+            outcome.fail(log, format!("{}: not done within {:?}", step.text(), options.timeout));
+            outcome
         });
         if outcome.done > 0 {
             print(&step.result(verb, outcome.done));
         }
-        remains.extend(outcome.failures);
+        remains.failures.extend(outcome.failures);
     }
-    Ok(remains)
+    Ok(remains.failures.len())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,14 +186,14 @@ impl Step {
         }
     }
 
-    async fn run(self, client: &Client, options: &Options) -> Outcome {
+    async fn run(self, client: &Client, options: &Options, log: &Log<'_>) -> Outcome {
         let namespace = options.namespace.as_deref();
         let dry_run = options.dry_run;
         match self {
-            Self::CronJobs => objects::delete::<CronJob>(client, options, Selection::Owned).await,
-            Self::Jobs => objects::delete::<Job>(client, options, Selection::Owned).await,
-            Self::Secrets => objects::delete::<Secret>(client, options, Selection::Owned).await,
-            Self::Leases => objects::delete::<Lease>(client, options, Selection::Leases).await,
+            Self::CronJobs => objects::delete::<CronJob>(client, options, log, Selection::Owned).await,
+            Self::Jobs => objects::delete::<Job>(client, options, log, Selection::Owned).await,
+            Self::Secrets => objects::delete::<Secret>(client, options, log, Selection::Owned).await,
+            Self::Leases => objects::delete::<Lease>(client, options, log, Selection::Leases).await,
             Self::AppRepositories => {
                 let api = |object: Option<&str>| match object.or(namespace) {
                     Some(namespace) => Api::<Partial<AppRepository>>::namespaced(client.clone(), namespace),
@@ -164,9 +205,9 @@ impl Step {
                     selector: None,
                     dry_run,
                 };
-                finalizers.remove(api).await
+                finalizers.remove(log, api).await
             }
-            Self::Applications => finalizers::remove_adoptions(client, namespace, dry_run).await,
+            Self::Applications => finalizers::remove_adoptions(client, namespace, dry_run, log).await,
             Self::KubeVelaApplications => {
                 let api = |object: Option<&str>| match object.or(namespace) {
                     Some(namespace) => Api::<Partial<oam::Application>>::namespaced(client.clone(), namespace),
@@ -178,7 +219,7 @@ impl Step {
                     selector: None,
                     dry_run,
                 };
-                finalizers.remove(api).await
+                finalizers.remove(log, api).await
             }
             Self::ResourceTrackers => {
                 let finalizers = Finalizers {
@@ -189,7 +230,7 @@ impl Step {
                     dry_run,
                 };
                 let api = |_: Option<&str>| Api::<Partial<ResourceTracker>>::all(client.clone());
-                finalizers.remove(api).await
+                finalizers.remove(log, api).await
             }
         }
     }

@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::pages::{Pages, retried};
-use super::{Options, Outcome};
+use super::{Log, Options, Outcome};
 use crate::api::{Partial, jobs};
 use crate::manager::leader::NAME;
 use crate::runtime::kube_client::{ApiError, call};
@@ -27,7 +27,7 @@ pub(super) enum Selection {
 }
 
 /// Deletes the objects with what belongs to them, such as the pods of Jobs.
-pub(super) async fn delete<K>(client: &Client, options: &Options, selection: Selection) -> Outcome
+pub(super) async fn delete<K>(client: &Client, options: &Options, log: &Log<'_>, selection: Selection) -> Outcome
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
     Partial<K>: Clone + Debug + DeserializeOwned,
@@ -42,9 +42,7 @@ where
     let found = match find(&api, selection, options.namespace.as_deref()).await {
         Ok(found) => found,
         Err(error) => {
-            outcome
-                .failures
-                .push(format!("failed to list {kind}s in namespace {namespace}: {error}"));
+            outcome.fail(log, format!("failed to list {kind}s in namespace {namespace}: {error}"));
             return outcome;
         }
     };
@@ -61,7 +59,7 @@ where
     while let Some(deleted) = deletions.next().await {
         match deleted {
             Ok(()) => outcome.done += 1,
-            Err(failure) => outcome.failures.push(failure),
+            Err(failure) => outcome.fail(log, failure),
         }
     }
     outcome
