@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::redact::redact;
+use super::redact::redact_setting;
 use crate::cmd::flags::oam::OamFlags;
 
 /// Environment variables of others that change the behavior of this program.
@@ -54,7 +54,7 @@ fn variables() -> BTreeMap<String, String> {
                 .split_once('=')
                 .map(|(_, value)| value.to_owned()),
             None if name == "DB_PASSWORD" => None,
-            None => Some(redact(&value)),
+            None => Some(redact_setting(&name, &value)),
         };
         (name, value.unwrap_or_else(|| "...".to_owned()))
     });
@@ -64,7 +64,7 @@ fn variables() -> BTreeMap<String, String> {
 /// Returns an argument of the command line without what may be secret: values of unknown flags, and parts of URLs.
 pub fn public_argument(argument: &str) -> String {
     match argument.split_once('=') {
-        Some((flag, value)) if is_public(flag) => format!("{flag}={}", redact(value)),
+        Some((flag, value)) if is_public(flag) => format!("{flag}={}", redact_setting(flag, value)),
         Some((flag, _)) => format!("{flag}=..."),
         None if argument != "run" && !argument.starts_with("--") => "...".to_owned(),
         None => argument.to_owned(),
@@ -102,6 +102,8 @@ mod tests {
         "--database-url=postgres://me:secret@db/x?password=secret",
         "--database-url=postgres://db/x"
     )]
+    #[case("--database-url=postgres://me:se'cr et@db/x", "--database-url=postgres://db/x")]
+    #[case("--database-url=me:se/cret@db/x", "--database-url=db/x")]
     #[case("--profiling-addr=:6060", "--profiling-addr=:6060")]
     #[case("--unknown=secret", "--unknown=...")]
     #[case("secret", "...")]
