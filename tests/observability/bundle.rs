@@ -19,7 +19,11 @@ const SECRET: &str = "hunter2";
 
 /// Returns the files of an archive by name.
 fn unpack(path: &Path) -> BTreeMap<String, String> {
-    let mut archive = tar::Archive::new(GzDecoder::new(File::open(path).unwrap()));
+    unpack_from(File::open(path).unwrap())
+}
+
+fn unpack_from(archive: impl Read) -> BTreeMap<String, String> {
+    let mut archive = tar::Archive::new(GzDecoder::new(archive));
     let entries = archive.entries().unwrap().map(|entry| {
         let mut entry = entry.unwrap();
         let mut text = String::new();
@@ -198,6 +202,28 @@ async fn a_bundle_without_cluster_database_and_process_has_their_errors() {
     let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     let all = files.values().cloned().collect::<String>() + &printed;
     assert!(!all.contains(SECRET), "{all}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_standard_output_takes_the_archive_and_nothing_else() {
+    let directory = ScratchDir::new("bundle");
+    let nowhere = format!("http://127.0.0.1:{}", free_port());
+    let mut bundle = command(["debug", "bundle", "--out", "-", "--log-level", "debug"]);
+    bundle.args(["--metrics-url", &nowhere, "--debug-url", &nowhere]);
+    bundle.args(["--kubeconfig", "/nowhere/config"]);
+    bundle.args([
+        "--database-url",
+        &format!("sqlite://{}", directory.path().join("no.db").display()),
+    ]);
+    bundle.current_dir(directory.path());
+    let output = run(bundle).await;
+    assert!(output.status.success(), "{output:?}");
+    let files = unpack_from(output.stdout.as_slice());
+    assert!(files["settings.txt"].contains("version="));
+    let summary = String::from_utf8(output.stderr).unwrap();
+    assert!(summary.contains("ok       settings.txt\n"), "{summary}");
+    assert!(summary.contains(&files["index.txt"]), "{summary}");
+    assert!(!directory.path().join("-").exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -58,18 +58,22 @@ impl Part {
 }
 
 /// Writes a file that only its owner can read, and replaces `path` by it at the end.
-pub fn write(path: &Path, parts: &[Part], now: Timestamp) -> io::Result<()> {
+pub fn write_file(path: &Path, parts: &[Part], now: Timestamp) -> io::Result<()> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     let mut file = NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
-    let mut archive = tar::Builder::new(GzEncoder::new(&mut file, Compression::default()));
+    write(&mut file, parts, now)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+pub fn write(out: impl Write, parts: &[Part], now: Timestamp) -> io::Result<()> {
+    let mut archive = tar::Builder::new(GzEncoder::new(out, Compression::default()));
     let index: Vec<String> = parts.iter().map(Part::summary).collect();
     append(&mut archive, "index.txt", &(index.join("\n") + "\n"), now)?;
     for part in parts {
         append(&mut archive, &part.name, &part.text, now)?;
     }
-    archive.into_inner()?.finish()?.flush()?;
-    file.persist(path)?;
-    Ok(())
+    archive.into_inner()?.finish()?.flush()
 }
 
 fn append(archive: &mut tar::Builder<impl Write>, name: &str, text: &str, now: Timestamp) -> io::Result<()> {
@@ -106,7 +110,7 @@ mod tests {
             "b.txt",
             Error::Failed("no route to https://me:hunter2@host/x?y".to_owned()),
         );
-        write(&path, &[Part::new("a.txt", "text\n"), failed], Timestamp::now()).unwrap();
+        write_file(&path, &[Part::new("a.txt", "text\n"), failed], Timestamp::now()).unwrap();
         let mut archive = tar::Archive::new(GzDecoder::new(std::fs::File::open(&path).unwrap()));
         let entries = archive.entries().unwrap().map(|entry| {
             let mut entry = entry.unwrap();

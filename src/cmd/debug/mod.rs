@@ -52,7 +52,7 @@ impl Debug {
 /// archive before you publish it: it contains names of objects and hosts.
 #[derive(Args, Debug)]
 struct Bundle {
-    /// File to write (default: portolan-debug-TIME.tar.gz)
+    /// File to write, or - for the standard output (default: portolan-debug-TIME.tar.gz)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Namespace of the objects (default: all namespaces)
@@ -82,12 +82,19 @@ impl Bundle {
         parts.extend(self.process_parts().await);
         parts.extend(within("catalog", self.catalog_parts(now)).await);
         parts.extend(self.cluster_parts().await);
-        let written = archive::write(&path, &parts, now);
-        written.map_err(failed_to(format!("write {}", path.display())))?;
-        for part in &parts {
-            output::print(&format!("{}\n", part.summary()))?;
+        let summary: String = parts.iter().map(|part| part.summary() + "\n").collect();
+        if path.as_os_str() == "-" {
+            let written = archive::write(std::io::stdout().lock(), &parts, now);
+            written.map_err(failed_to("write the archive to the standard output"))?;
+            eprintln!("{summary}review the archive before you publish it");
+            return Ok(());
         }
-        output::print(&format!("wrote {}; review it before you publish it\n", path.display()))
+        let written = archive::write_file(&path, &parts, now);
+        written.map_err(failed_to(format!("write {}", path.display())))?;
+        output::print(&format!(
+            "{summary}wrote {}; review it before you publish it\n",
+            path.display()
+        ))
     }
 
     fn namespace(&self) -> Option<&str> {
