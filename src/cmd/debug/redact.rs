@@ -96,12 +96,11 @@ fn public(rest: &str, is_address: bool) -> String {
     if let Some((before, after)) = user.split_once(['?', '#'])
         && (before.contains('/') || after.contains('='))
     {
-        return match before.contains(':') {
-            // A password or a query: both sides may be a part of a secret.
-            true => REDACTED.to_owned(),
-            // A query with an `@`.
-            false => public(before, is_address),
-        };
+        // A password or a query: both sides may be a part of a secret.
+        if before.contains(':') {
+            return REDACTED.to_owned();
+        }
+        return public(before, is_address);
     }
     // A password may contain a slash that is not encoded.
     if is_address || !user.contains('/') || user.contains(':') {
