@@ -5,6 +5,7 @@ mod promql;
 use std::collections::BTreeSet;
 use std::fs;
 
+use regex::Regex;
 use serde_json::Value;
 
 use super::metrics::documented;
@@ -75,6 +76,47 @@ fn problems(expression: &str) -> Vec<String> {
         .filter(|label| !labels.contains(label));
     problems.extend(unknown.map(|label| format!("no label {label} in {expression}")));
     problems
+}
+
+/// Returns the series that other programs export too, and that are not joined with one of Portolan by its target.
+fn unscoped(expression: &str) -> Vec<String> {
+    let join =
+        Regex::new(r"^(\{[^}]*\})?(\[\w+\]\))?( > [0-9.]+)? (and|/) on \(job, instance\) portolan_budget_limit\b")
+            .unwrap();
+    let names: BTreeSet<String> = series(expression).into_iter().map(|series| series.name).collect();
+    let is_shared = |name: &String| !name.starts_with("portolan_") && !KUBELET.contains(&name.as_str());
+    let is_joined = |name: &String| {
+        let name = Regex::new(&format!(r"\b{name}\b")).unwrap();
+        name.find_iter(expression)
+            .all(|found| join.is_match(&expression[found.end()..]))
+    };
+    names
+        .into_iter()
+        .filter(|name| is_shared(name) && !is_joined(name))
+        .collect()
+}
+
+#[test]
+fn series_that_other_programs_export_too_are_joined_with_one_of_portolan() {
+    let alerts = alerts();
+    let of_alerts = alerts.iter().map(|alert| alert["expr"].as_str().unwrap().to_owned());
+    for expression in of_alerts.chain(expressions_of_dashboard()) {
+        assert_eq!(unscoped(&expression), Vec::<String>::new(), "{expression}");
+    }
+    let joined = "and on (job, instance) portolan_budget_limit";
+    assert_eq!(unscoped("sum(workqueue_depth)"), ["workqueue_depth"]);
+    assert_eq!(
+        unscoped(&format!(
+            "sum(rate(workqueue_depth[5m]) {joined}) / sum(workqueue_depth)"
+        )),
+        ["workqueue_depth"],
+        "each of them is joined"
+    );
+    assert_eq!(
+        unscoped(&format!("sum(workqueue_depth) {joined}")),
+        ["workqueue_depth"],
+        "a sum has no target"
+    );
 }
 
 #[test]
