@@ -63,7 +63,7 @@ pub struct DatabaseOptions {
     pub connections: u32,
     pub pooler: Pooler,
     pub limits: StorageLimits,
-    /// The Secret with the password, if `login` has none.
+    /// The Secret with the password, read if `login` has none, and when Postgres refuses the password.
     pub password_secret: Option<PasswordSecret>,
 }
 
@@ -141,8 +141,10 @@ pub(super) async fn open(
         _ => None,
     };
     let password = match &secret {
-        Some((secret, client)) => Some(read_password(secret, client, patience).await?),
-        None => None,
+        Some((secret, client)) if options.login.password.is_none() => {
+            Some(read_password(secret, client, patience).await?)
+        }
+        _ => None,
     };
     let mut settings = options.settings(password).map_err(Error::from_display)?;
     settings.metrics = metrics.clone();

@@ -223,11 +223,16 @@ async fn credentials_of_initial_repositories_are_in_secrets_only() {
 }
 
 #[tokio::test]
-async fn the_password_of_jobs_is_no_variable_of_the_controller() {
+async fn the_password_is_a_variable_by_reference_for_commands_in_the_pod() {
     let settings = "database.url=postgres://db/charts,database.passwordSecret.name=postgres";
-    let has_password = |container: Value| container["env"].to_string().contains("DB_PASSWORD");
-    assert!(has_password(container(settings).await));
-    assert!(!has_password(container(&format!("{settings},executor.mode=job")).await));
+    let key = json!({ "secretKeyRef": { "name": "postgres", "key": "password" } });
+    let password = json!({ "name": "DB_PASSWORD", "valueFrom": key });
+    for more in ["", ",executor.mode=job", ",executor.allowAnnotation=true"] {
+        let variables = container(&format!("{settings}{more}")).await["env"].take();
+        assert!(variables.as_array().unwrap().contains(&password), "{more}: {variables}");
+    }
+    let variables = container("").await["env"].to_string();
+    assert!(!variables.contains("DB_PASSWORD"), "{variables}");
 }
 
 #[tokio::test]

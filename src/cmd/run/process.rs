@@ -29,7 +29,9 @@ impl Run {
     pub(super) fn database(&self) -> Result<DatabaseOptions, Error> {
         self.database.settings()?;
         let mut options = self.database.options();
-        if options.login.password.is_none() && self.manifests.is_none() && !options.is_sqlite() {
+        // A named Secret is read again when Postgres refuses the password of the environment.
+        let is_named = non_empty(self.database_secret_name.as_deref()).is_some();
+        if (options.login.password.is_none() || is_named) && self.manifests.is_none() && !options.is_sqlite() {
             options.password_secret = self.password_secret();
         }
         Ok(options)

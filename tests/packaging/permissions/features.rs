@@ -44,6 +44,10 @@ async fn jobs_add_permissions_in_the_namespace_of_kubeapps_only() {
     ]);
     for setting in ["--set=executor.mode=job", "--set=executor.allowAnnotation=true"] {
         assert_eq!(permissions(&[database, setting]).await, jobs, "{setting}");
+        let without_secrets = permissions(&[database, setting, "--set=rbac.secrets=false"]).await;
+        let rules = &without_secrets["sea:portolan:kubeapps in apps"];
+        assert_eq!(rules[..4], jobs["sea:portolan:kubeapps in apps"][..4], "{setting}");
+        assert_eq!(rules[4..], ["secrets postgres: get"], "{setting}");
     }
 }
 
