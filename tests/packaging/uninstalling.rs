@@ -153,13 +153,17 @@ async fn the_hook_is_limited_to_the_watched_namespace_and_can_be_disabled() {
         container["args"].take()
     };
     let everywhere = arguments(hook("").await);
-    assert_eq!(everywhere, json!(["uninstall", "--scale-down=portolan"]));
+    assert_eq!(
+        everywhere,
+        json!(["uninstall", "--scale-down=portolan", "--timeout=20s"])
+    );
     let one = arguments(hook("watchNamespace=team,oam.enabled=true").await);
     assert_eq!(
         one,
         json!([
             "uninstall",
             "--scale-down=portolan",
+            "--timeout=20s",
             "--kubeapps-namespace=team",
             "--kubevela",
             "--namespace=team"
