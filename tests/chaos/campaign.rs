@@ -133,13 +133,22 @@ impl Results {
     }
 
     /// Returns the interruptions that took place.
-    pub fn reached(&self) -> usize {
+    fn reached(&self) -> usize {
         self.outcomes.iter().filter(|(_, outcome)| outcome.reached).count()
     }
 
     /// Returns the number of interrupted runs.
-    pub fn runs(&self) -> usize {
+    fn runs(&self) -> usize {
         self.outcomes.len()
+    }
+
+    /// Fails if many interruptions did not take place, so that the campaign shows little.
+    pub fn assert_reached(&self) {
+        let (reached, runs) = (self.reached(), self.runs());
+        assert!(
+            reached > 0 && reached * 4 >= runs * 3,
+            "only {reached} of {runs} interruptions were reached"
+        );
     }
 
     fn unreached(&self) -> Vec<String> {

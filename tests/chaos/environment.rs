@@ -12,7 +12,7 @@ use super::point::Keys;
 use crate::applications::resource;
 use crate::support::chart_server::ChartServer;
 use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
-use crate::support::eventually::eventually;
+use crate::support::eventually::{SOON, eventually};
 use crate::support::fault_proxy::FaultProxy;
 use crate::support::forward::Upstream;
 use crate::support::portolan::command;
@@ -140,8 +140,10 @@ impl Environment {
 
     /// Returns the objects of a kind in this namespace.
     pub async fn list(&self, kind: &str) -> Vec<DynamicObject> {
-        let list = self.api_of(kind).list(&ListParams::default()).await;
-        list.map(|list| list.items).unwrap_or_default()
+        let api = self.api_of(kind);
+        let what = format!("a list of {kind}");
+        let list = eventually(SOON, &what, async || api.list(&ListParams::default()).await);
+        list.await.items
     }
 
     /// Deletes the leases of a process that was killed; they would expire.

@@ -47,10 +47,7 @@ async fn a_scenario_ends_the_same_after_a_sample_of_interruptions(#[case] scenar
     let results = campaign(scenario, extent).await;
     println!("{}", results.report());
     assert_eq!(results.divergences(), Vec::<String>::new());
-    assert!(
-        results.reached() * 4 >= results.runs() * 3,
-        "too few interruptions were reached"
-    );
+    results.assert_reached();
 }
 
 #[rstest]
@@ -87,4 +84,5 @@ async fn every_interruption(#[case] scenario: Scenario) {
     ];
     record("docs/reliability.md", [&begin, &end], &results.report());
     assert_eq!(results.divergences(), Vec::<String>::new());
+    results.assert_reached();
 }
