@@ -77,6 +77,7 @@ image: ## build the container image (IMAGE=)
 	docker build -t $(IMAGE) .
 
 image-push: ## build and push the image with an SBOM of its files and its provenance (IMAGE=REGISTRY/NAME:TAG)
+	@awk '/^FROM .*[.:]/ && $$2 !~ /@sha256:/ { print $$2 " has no digest: run make image-digests first"; bad = 1 } END { exit bad }' Dockerfile
 	docker buildx build --sbom=true --provenance=mode=max --push -t $(IMAGE) .
 
 image-digests: ## pin the base images of the Dockerfile to the digests of their tags

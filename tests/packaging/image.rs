@@ -76,6 +76,43 @@ fn base_images_have_versions_and_no_syntax_is_fetched() {
 }
 
 #[test]
+fn an_image_is_pushed_only_with_the_digests_of_its_base_images() {
+    let text = fs::read_to_string(project("Dockerfile")).unwrap();
+    let first = |line: &str| {
+        let image = line.strip_prefix("FROM ")?.split(' ').next()?.to_owned();
+        image.contains([':', '.']).then_some(image)
+    };
+    let images: Vec<String> = text.lines().filter_map(first).collect();
+    let directory = ScratchDir::new("digests");
+    fs::copy(project("Makefile"), directory.path().join("Makefile")).unwrap();
+    directory.write("docker", "#!/bin/sh\necho \"$@\" > pushed\n");
+    let docker = directory.path().join("docker");
+    fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    let push = |dockerfile: &str| {
+        directory.write("Dockerfile", dockerfile);
+        let mut make = Command::new("make");
+        make.args(["image-push", "IMAGE=registry.example.com/portolan:1", "TMPDIR=/tmp"]);
+        let output = make.current_dir(directory.path()).env("PATH", &path).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    let digest = |image: &str| format!("{}@sha256:{}", image.split('@').next().unwrap(), "0".repeat(64));
+    let pinned = images.iter().fold(text.clone(), |text, image| {
+        text.replace(&format!("FROM {image}"), &format!("FROM {}", digest(image)))
+    });
+    let unpinned = pinned.replacen(&digest(&images[0]), images[0].split('@').next().unwrap(), 1);
+    let (is_pushed, printed) = push(&unpinned);
+    assert!(
+        !is_pushed && printed.contains("run make image-digests first"),
+        "{printed}"
+    );
+    assert!(!directory.path().join("pushed").exists());
+    let (is_pushed, printed) = push(&pinned);
+    assert!(is_pushed, "{printed}");
+    assert!(directory.path().join("pushed").exists());
+}
+
+#[test]
 fn the_image_runs_as_a_user_without_rights_and_has_no_shell() {
     let stages = stages();
     let last = stages.last().unwrap();
