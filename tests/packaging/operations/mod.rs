@@ -18,9 +18,10 @@ use crate::support::process::ScratchDir;
 use crate::support::project;
 
 /// The sections whose commands are run, in this order.
-const SECTIONS: [&str; 4] = [
+const SECTIONS: [&str; 5] = [
     "Installation",
     "High availability",
+    "Backup",
     "Custom resource definitions",
     "Removal of the chart",
 ];
@@ -139,6 +140,10 @@ async fn follow(control_plane: &ControlPlane) {
             assert!(output.status.success(), "{section}:\n{text}\n{printed}\n{errors}");
             if text.contains("portolan status") {
                 assert!(printed.contains("grafana"), "{printed}");
+            }
+            if text.contains("catalog export") {
+                let backup = std::fs::read_to_string(directory.path().join("backup.jsonl")).unwrap();
+                assert!(backup.contains("grafana"), "{backup}");
             }
         }
     }
