@@ -3,6 +3,7 @@
 mod definitions;
 mod image;
 mod installed;
+mod monitoring;
 mod operations;
 mod permissions;
 mod readme;
