@@ -13,6 +13,7 @@ use super::{SOON, World, condition, finalizers, index, message};
 use crate::support::chart_server::Fault;
 use crate::support::eventually::eventually;
 use crate::support::index_generator::{Random, generate};
+use crate::support::portolan::Portolan;
 use crate::support::postgres;
 use crate::support::process::ScratchDir;
 
@@ -254,8 +255,11 @@ async fn a_process_killed_at_any_moment_leaves_no_partial_sync(#[case] on_postgr
     rows.close().await;
 }
 
+#[rstest]
+#[case::of_the_secret(None)]
+#[case::of_the_environment(Some("first"))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_password_in_the_secret_is_used_without_a_restart() {
+async fn a_new_password_in_the_secret_is_used_without_a_restart(#[case] variable: Option<&str>) {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let name = &postgres.database.name;
     let role = format!("rotated_{name}");
@@ -275,7 +279,10 @@ async fn a_new_password_in_the_secret_is_used_without_a_restart() {
         "--database-secret-name=database",
         "--database-secret-key=password",
     ];
-    let _portolan = world.portolan(&address, &flags).await;
+    let mut command = world.command(&world.kubeconfig, &address, &flags);
+    command.envs(variable.map(|password| ("DB_PASSWORD", password)));
+    let portolan = Portolan::start(command);
+    portolan.ready(SOON).await;
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     world.declare("stable", &url).await;
     world.until_ready("stable").await;
