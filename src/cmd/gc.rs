@@ -35,7 +35,7 @@ const USED: [&str; 18] = [
 /// with --confirm-removals.
 #[derive(Args, Debug)]
 pub struct Gc {
-    /// Print what would be removed, and change nothing
+    /// Print what would be removed, and remove nothing; missing tables are created and old ones upgraded as by run
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]

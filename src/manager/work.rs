@@ -178,10 +178,10 @@ async fn prepare_to_lead(
     let Some((database, identity)) = database else {
         return Ok(DatabaseTasks::default());
     };
-    let is_primary = leadership.shards().is_primary();
     let prepare = async {
         database.ensure_tables().await?;
-        if database.is_ready() && is_primary {
+        // With any shard: no row of another cluster may be written or removed.
+        if database.is_ready() {
             let claim = database::claim(&database.catalog, identity, true);
             // A claim that was cut off is repeated by its task.
             timeout(startup::TABLES_TIMEOUT, claim).await.unwrap_or(Ok(false))?;

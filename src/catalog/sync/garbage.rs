@@ -72,7 +72,8 @@ impl Catalog {
     /// Deletes our rows of repositories that have no record. Returns their number.
     ///
     /// A first sync writes the state of a registry before the record, so rows of repositories that `is_declared` returns
-    /// true for stay. Rows of Kubeapps' tables are not ours.
+    /// true for stay. Rows of Kubeapps' tables are not ours. While two clusters use the database, nothing is deleted: a
+    /// first sync of the other one may be in progress.
     pub async fn collect_stray_rows(
         &self,
         is_declared: impl Fn(&NamespacedName) -> bool,
@@ -132,6 +133,8 @@ async fn stray_names(connection: &mut Connection) -> Result<Vec<NamespacedName>,
             UNION SELECT namespace, name FROM portolan_stored_bytes) AS found
         WHERE name <> '' AND NOT EXISTS (SELECT 1 FROM portolan_repositories AS own
             WHERE own.namespace = found.namespace AND own.name = found.name)
+            AND (SELECT count(*) FROM portolan_clusters
+                WHERE renewed > (SELECT max(renewed) - 300000 FROM portolan_clusters)) <= 1
         ORDER BY namespace, name";
     let rows: Vec<(String, String)> =
         on_engine!(connection.executor(), executor => sqlx::query_as(SELECT).fetch_all(executor).await?);

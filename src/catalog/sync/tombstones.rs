@@ -17,7 +17,7 @@ impl Catalog {
         let uid = storable(uid);
         let read = async |connection: &mut Connection| {
             let count: i64 = on_engine!(connection.executor(), executor =>
-                sqlx::query_scalar(SELECT).bind(&*uid).fetch_one(executor).await?);
+                sqlx::query_scalar(SELECT).bind(&*uid).bind(oldest()).fetch_one(executor).await?);
             Ok(count > 0)
         };
         self.read("read the deleted repositories", "", read).await
@@ -36,13 +36,19 @@ impl Catalog {
     }
 }
 
-const SELECT: &str = "SELECT count(*) FROM portolan_tombstones WHERE uid = $1";
+const SELECT: &str = "SELECT count(*) FROM portolan_tombstones WHERE uid = $1 AND deleted_at >= $2";
+
+/// Returns the time before which a tombstone has expired, in seconds since 1970.
+fn oldest() -> i64 {
+    let lifetime = i64::try_from(LIFETIME.as_secs()).unwrap_or(i64::MAX);
+    jiff::Timestamp::now().as_second() - lifetime
+}
 
 /// Returns true if the repository was deleted. Call it with the lock of the repository.
 pub(in crate::catalog) async fn has(tx: &mut Transaction, uid: &str) -> Result<bool, Error> {
     let uid = storable(uid);
     let count: i64 = on_engine!(tx.executor(), executor =>
-        sqlx::query_scalar(SELECT).bind(&*uid).fetch_one(executor).await?);
+        sqlx::query_scalar(SELECT).bind(&*uid).bind(oldest()).fetch_one(executor).await?);
     Ok(count > 0)
 }
 
@@ -52,10 +58,9 @@ pub(in crate::catalog) async fn add(tx: &mut Transaction, name: &NamespacedName,
     const INSERT: &str = "INSERT INTO portolan_tombstones (namespace, name, uid, deleted_at) VALUES ($1, $2, $3, $4)
         ON CONFLICT (uid) DO UPDATE SET deleted_at = excluded.deleted_at";
     let now = jiff::Timestamp::now().as_second();
-    let lifetime = i64::try_from(LIFETIME.as_secs()).unwrap_or(i64::MAX);
     let uid = storable(uid);
     on_engine!(tx.executor(), executor => {
-        sqlx::query(EXPIRE).bind(now - lifetime).execute(&mut *executor).await?;
+        sqlx::query(EXPIRE).bind(oldest()).execute(&mut *executor).await?;
         let insert = sqlx::query(INSERT).bind(&name.namespace).bind(&name.name).bind(&*uid).bind(now);
         insert.execute(executor).await?;
     });

@@ -1,5 +1,7 @@
 //! Settings of Jobs that come from other flags of `portolan run`.
 
+use url::Url;
+
 use super::Run;
 use crate::api::SecretKeyRef;
 use crate::cmd::Error;
@@ -17,7 +19,8 @@ impl Run {
         let namespace = kubeapps_namespace(self.namespace.as_deref());
         let secret = self.password_secret();
         let url = self.database.database_url.reveal();
-        let is_url_with_password = url::Url::parse(url).is_ok_and(|url| url.password().is_some());
+        let has_password = |url: Url| url.password().is_some() || url.query_pairs().any(|(key, _)| key == "password");
+        let is_url_with_password = Url::parse(url).is_ok_and(has_password);
         let context = JobContext {
             namespace: &namespace,
             has_own_password: is_url_with_password || (database.login.password.is_some() && secret.is_none()),

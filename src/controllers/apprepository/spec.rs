@@ -44,7 +44,7 @@ pub enum ProxyNamespaces {
 }
 
 impl ProxyNamespaces {
-    fn contains(&self, namespace: &str) -> bool {
+    pub fn contains(&self, namespace: &str) -> bool {
         match self {
             Self::All => true,
             Self::Only(namespaces) => namespaces.iter().any(|allowed| allowed == namespace),

@@ -89,11 +89,12 @@ impl Settings {
     pub fn cleanup_job(&self, name: &NamespacedName, uid: &str, deadline_seconds: u64) -> Value {
         let mut arguments = vec![
             "delete".to_owned(),
-            escape(&name.name),
-            format!("--namespace={}", escape(&name.namespace)),
+            name.name.clone(),
+            format!("--namespace={}", name.namespace),
         ];
         arguments.extend(self.database_arguments());
         arguments.push(format!("--uid={uid}"));
+        let arguments = arguments.iter().map(|argument| escape(argument)).collect();
         let parts = PodParts {
             resources: self.resources.clone(),
             ..PodParts::default()
@@ -233,9 +234,9 @@ impl Settings {
     fn database_arguments(&self) -> Vec<String> {
         let database = &self.database;
         vec![
-            format!("--database-url={}", escape(&database.url)),
-            format!("--database-user={}", escape(&database.user)),
-            format!("--database-name={}", escape(&database.name)),
+            format!("--database-url={}", database.url),
+            format!("--database-user={}", database.user),
+            format!("--database-name={}", database.name),
         ]
     }
 

@@ -173,7 +173,8 @@ impl Reconciler {
         // Its text becomes an argument of the pod.
         self.syncer.check_url(spec)?;
         let template = seen.object.spec.sync_job_pod_template.as_ref();
-        let are_proxies_allowed = !spec.access.are_proxies_refused;
+        // By the namespace, not by what is declared: a pod may read a spelling that this process does not.
+        let are_proxies_allowed = self.defaults.proxy_namespaces.contains(&name.namespace);
         let parts = template::merge(template, settings.template, &settings.resources, are_proxies_allowed)
             .map_err(|refused| Blocked::new("PodTemplateRefused", refused.to_string(), false))?;
         let schedule = spec.cron.for_kubernetes().ok_or_else(|| {

@@ -260,9 +260,12 @@ fn merge_resources(
         for (resource, quantity) in texts(&template[kind]) {
             let path = || format!("spec.containers[0].resources.{kind}.{resource}");
             let maximum = defaults.limits.get(&resource).and_then(|limit| milli(limit));
-            let is_within = match (milli(&quantity), maximum) {
-                (Some(quantity), Some(maximum)) => quantity <= maximum,
-                (quantity, None) => quantity.is_some() && matches!(resource.as_str(), "cpu" | "memory"),
+            let quantity_milli = milli(&quantity);
+            // The kubelet takes a limit of 0 for none.
+            let is_unlimited = kind == "limits" && quantity_milli == Some(0);
+            let is_within = match (quantity_milli, maximum) {
+                (Some(quantity), Some(maximum)) => quantity <= maximum && !is_unlimited,
+                (Some(_), None) => !is_unlimited && matches!(resource.as_str(), "cpu" | "memory"),
                 (None, _) => false,
             };
             if !is_full && !is_within {

@@ -117,6 +117,19 @@ fn resources_above_the_limit_of_the_operator_are_refused(#[case] memory: &str) {
     }
 }
 
+#[rstest]
+#[case("0")]
+#[case("0m")]
+#[case("0Ki")]
+fn a_limit_of_zero_is_refused_since_it_means_none(#[case] quantity: &str) {
+    for resource in ["cpu", "memory"] {
+        let error = limited(&container(json!({ "resources": { "limits": { resource: quantity } } })));
+        let expected = format!("resources.limits.{resource}");
+        assert!(error.unwrap_err().to_string().contains(&expected));
+    }
+    assert!(limited(&container(json!({ "resources": { "requests": { "cpu": quantity } } }))).is_ok());
+}
+
 #[test]
 fn a_spec_that_kubeapps_wrote_into_yields_only_the_users_part() {
     let template = json!({
