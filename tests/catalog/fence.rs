@@ -80,6 +80,20 @@ async fn each_lease_of_a_process_is_checked(#[values(On::Sqlite, On::Postgres)] 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_at_the_same_time_do_not_block_each_other_after_a_lease_was_taken() {
+    let fixture = Fixture::new(On::Postgres).await;
+    let catalog = leader(&fixture, (100, 0), "first").await;
+    catalog.claim_leases().await.unwrap();
+    for transitions in 1..=10 {
+        catalog.hold_lease(lease(LEASE, (100, transitions), "first"));
+        let writes = (0..8).map(|_| catalog.claim_leases());
+        for written in futures::future::join_all(writes).await {
+            written.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_in_progress_neither_delays_a_claim_nor_is_committed_after_it() {
     let fixture = Fixture::new(On::Postgres).await;
     let first = leader(&fixture, (100, 0), "first").await;

@@ -14,6 +14,8 @@
 //! Each transaction can store the generation, so a database that was away at the time of the claim, was restored or
 //! has a new file needs no special case.
 
+use std::collections::HashSet;
+
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
@@ -66,6 +68,8 @@ impl HeldLease {
 #[derive(Debug, Default)]
 pub(super) struct Fences {
     held: RwLock<Vec<HeldLease>>,
+    /// The names of Leases whose generation this process has stored.
+    stored: RwLock<HashSet<String>>,
     /// The error of a refused write; no further write is tried.
     refusal: watch::Sender<Option<Refusal>>,
 }
@@ -101,6 +105,7 @@ impl Fences {
         let Some(first) = held.first() else {
             return Ok(());
         };
+        self.store_new(tx, &held).await?;
         let names: Vec<&str> = held.iter().map(|lease| lease.name.as_str()).collect();
         let stored = stored(tx, &first.origin, &names).await?;
         for lease in &held {
@@ -111,7 +116,10 @@ impl Fences {
             });
             match verdict {
                 Verdict::Current => {}
-                Verdict::Outdated if store(tx, lease).await? => {}
+                // Stored by a transaction that was rolled back, or deleted since.
+                Verdict::Outdated if store(tx, lease).await? => {
+                    self.stored.write().remove(&lease.name);
+                }
                 // A newer leader has stored its generation since the row was read.
                 Verdict::Outdated => return Err(self.refuse(lease, "another replica")),
                 Verdict::Fenced => {
@@ -119,6 +127,23 @@ impl Fences {
                     return Err(self.refuse(lease, holder));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Stores new generations before any row is locked for sharing: two transactions that share the lock of a row and then
+    /// write it would wait for each other.
+    async fn store_new(&self, tx: &mut Transaction, held: &[HeldLease]) -> Result<(), Error> {
+        let mut new: Vec<&HeldLease> = held.iter().collect();
+        new.retain(|lease| !self.stored.read().contains(&lease.name));
+        new.sort_by(|one, other| one.name.cmp(&other.name));
+        for lease in new {
+            if !store(tx, lease).await? {
+                let newer = stored(tx, &lease.origin, &[lease.name.as_str()]).await?;
+                let holder = newer.first().map_or("another replica", |row| row.3.as_str());
+                return Err(self.refuse(lease, holder));
+            }
+            self.stored.write().insert(lease.name.clone());
         }
         Ok(())
     }
@@ -181,6 +206,7 @@ impl Catalog {
     /// it has written.
     pub fn hold_lease(&self, lease: HeldLease) {
         let mut held = self.0.fences.held.write();
+        self.0.fences.stored.write().remove(&lease.name);
         held.retain(|other| other.name != lease.name);
         held.push(lease);
     }

@@ -174,7 +174,7 @@ impl Reconciler {
         self.syncer.check_url(spec)?;
         let template = seen.object.spec.sync_job_pod_template.as_ref();
         // By the namespace, not by what is declared: a pod may read a spelling that this process does not.
-        let are_proxies_allowed = self.defaults.proxy_namespaces.contains(&name.namespace);
+        let are_proxies_allowed = self.defaults.proxy_namespaces.contains(&spec.name.namespace);
         let parts = template::merge(template, settings.template, &settings.resources, are_proxies_allowed)
             .map_err(|refused| Blocked::new("PodTemplateRefused", refused.to_string(), false))?;
         let schedule = spec.cron.for_kubernetes().ok_or_else(|| {
