@@ -20,7 +20,7 @@ const LABEL: &str = "app.kubernetes.io/instance=portolan";
 /// The process of a pod.
 enum Running {
     Service(Portolan),
-    /// One that ends by itself.
+    /// A process that ends by itself.
     Task(Child),
 }
 

@@ -6,7 +6,7 @@ use axum::http::Method;
 
 use crate::support::fault_proxy::{ApiRequest, FaultProxy};
 
-/// What one request needs.
+/// A verb on a resource, as a rule grants it and a request needs it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
     pub verb: String,
