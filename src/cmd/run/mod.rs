@@ -1,5 +1,6 @@
 mod jobs;
 pub mod kubevela;
+mod options;
 mod process;
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
@@ -7,7 +8,7 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
-use crate::cmd::flags::cluster::{ClusterFlags, kubeapps_namespace};
+use crate::cmd::flags::cluster::ClusterFlags;
 use crate::cmd::flags::database::DatabaseFlags;
 use crate::cmd::flags::deprecated::DeprecatedFlags;
 use crate::cmd::flags::fetch::{ContentFlags, FetchFlags};
@@ -16,17 +17,12 @@ use crate::cmd::flags::leader::LeaderElectionFlags;
 use crate::cmd::flags::parse::{boolean, duration, positive_duration, seconds};
 use crate::cmd::flags::resources::ResourceFlags;
 use crate::cmd::flags::traces::TraceFlags;
-use crate::cmd::flags::{count, non_empty};
 use crate::cmd::logging::{Logging, Traces};
 use crate::cmd::output::progress;
 use crate::cmd::{Error, failed_to};
 use crate::controllers::application::kinds::ComponentKinds;
-use crate::controllers::apprepository::running_syncs::RunningSyncs;
-use crate::controllers::apprepository::spec::{Defaults, ProxyNamespaces};
 use crate::controllers::{application, apprepository, oam};
-use crate::manager::{self, Options, SourceOptions, shutdown};
-use crate::runtime::cron::Intervals;
-use crate::runtime::kube_client::ConnectOptions;
+use crate::manager::{self, shutdown};
 use crate::server::{ListenAddress, RESERVED_CONNECTIONS};
 use kubevela::KubeVela;
 
@@ -268,134 +264,5 @@ impl Run {
             let _ = progress.await;
         }
         Ok(result?)
-    }
-
-    pub(in crate::cmd) fn options(&self) -> Result<Options, Error> {
-        let source = match &self.manifests {
-            Some(directory) => SourceOptions::Directory(directory.clone()),
-            None => SourceOptions::Cluster(ConnectOptions {
-                limits: Some(self.request_limits()),
-                ..self.cluster.connect_options()?
-            }),
-        };
-        let service = &self.service;
-        if self.has_leader_election() && self.manifests.is_some() {
-            return Err(Error::Usage(
-                "--enable-leader-election requires a cluster and cannot be used with --manifests".to_owned(),
-            ));
-        }
-        if service.metrics_auth && self.manifests.is_some() {
-            return Err(Error::Usage(
-                "--metrics-auth requires a cluster and cannot be used with --manifests".to_owned(),
-            ));
-        }
-        let is_enabled = |name| self.controllers.contains(&name);
-        let can_run_applications = self.manifests.is_none() && !self.syncing.once;
-        let has_applications = is_enabled(ControllerName::Application) && self.applications != Some(false);
-        let application = (has_applications && can_run_applications).then(|| application::Options {
-            workers: count(self.application_workers),
-            kinds: self.application_kinds.clone().unwrap_or_default(),
-            sync_period: self.sync_period,
-            namespace: self.watch_namespace().map(str::to_owned),
-        });
-        let apprepository = is_enabled(ControllerName::AppRepository).then(|| self.apprepository());
-        let apprepository = apprepository.transpose()?;
-        let budgets = match &apprepository {
-            Some(options) => options.sync.budgets.clone(),
-            None => self.resources().budgets()?,
-        };
-        let oam = self.oam().filter(|_| can_run_applications);
-        let oam = oam.map(|flags| {
-            let fetcher = match &apprepository {
-                Some(options) => options.sync.fetcher.clone(),
-                None => self.fetch.fetcher(&budgets, self.fetch.allow_loopback)?,
-            };
-            let options = flags.to_options(self.watch_namespace().map(str::to_owned), fetcher);
-            options.map_err(Error::Usage)
-        });
-        let oam = oam.transpose()?;
-        if apprepository.is_none() && application.is_none() && oam.is_none() {
-            return Err(Error::Usage(
-                "no controller to run; --manifests and --once require --controllers=apprepository".to_owned(),
-            ));
-        }
-        Ok(Options {
-            source,
-            apprepository,
-            application,
-            oam,
-            budgets,
-            database: self.database()?,
-            cluster_id: self.cluster_id.trim().to_owned(),
-            queue_rate: self.syncing.queue_rate,
-            queue_burst: self.syncing.queue_burst,
-            listeners: self.listeners()?,
-            debug: self.debug()?,
-            log_filter: None,
-            spans: None,
-            metrics_auth: service.metrics_auth,
-            http_connections: service.http_connections,
-            drain_timeout: service.drain_timeout,
-            leader_election: self.leader_election()?,
-            label_selector: self.leader.label_selector(self.manifests.is_some())?,
-        })
-    }
-
-    fn resources(&self) -> ResourceFlags {
-        match self.oam() {
-            Some(oam) => self.resources.with_oam(oam.evaluators_memory()),
-            None => self.resources.clone(),
-        }
-    }
-
-    fn watch_namespace(&self) -> Option<&str> {
-        non_empty(self.watch_namespace.as_deref())
-    }
-
-    fn apprepository(&self) -> Result<apprepository::Options, Error> {
-        let syncing = &self.syncing;
-        let intervals = Intervals::default();
-        let crontab = intervals
-            .parse(&syncing.crontab)
-            .map_err(|error| Error::Usage(format!("invalid value for --crontab: {error}")))?;
-        let kubeapps_namespace = kubeapps_namespace(self.namespace.as_deref());
-        let only_kubeapps = (!self.repos_per_namespace).then_some(kubeapps_namespace.as_str());
-        let sync = self
-            .fetch
-            .sync_options(&self.content, &self.resources(), self.manifests.is_some())?;
-        Ok(apprepository::Options {
-            workers: count(syncing.sync_workers),
-            files_workers: count(syncing.files_workers),
-            namespace: self.watch_namespace().or(only_kubeapps).map(str::to_owned),
-            kubeapps_namespace,
-            defaults: Defaults {
-                crontab,
-                intervals,
-                min_interval: syncing.min_interval,
-                index_max_bytes: self.fetch.index_max_bytes,
-                proxy_namespaces: self.proxy_namespaces(),
-            },
-            chart_files: self.content.settings(&sync.objects),
-            sync,
-            import_after_sync: !syncing.once,
-            allowed_directories: self.allow_file_root.clone(),
-            confirm_removals: syncing.confirm_removals,
-            gc_interval: syncing.gc_interval,
-            lease_namespace: self.leader.lease(self.namespace.as_deref())?.namespace,
-            watch_secrets: syncing.watch_secrets,
-            adopt_kubeapps: syncing.adopt_kubeapps,
-            running: RunningSyncs::default(),
-            jobs: self.jobs()?,
-        })
-    }
-
-    /// Returns the namespaces whose proxies are used. Only the operator writes a directory of manifests.
-    fn proxy_namespaces(&self) -> ProxyNamespaces {
-        if self.allow_tenant_proxies || self.manifests.is_some() {
-            return ProxyNamespaces::All;
-        }
-        let global = non_empty(self.global_repos_namespace.as_deref()).map(str::to_owned);
-        let own = kubeapps_namespace(self.namespace.as_deref());
-        ProxyNamespaces::Only(global.into_iter().chain([own]).collect())
     }
 }
