@@ -11,7 +11,8 @@ use super::{Catalog, Error};
 /// Interval after which a claim is renewed.
 pub const RENEW_INTERVAL: Duration = Duration::from_secs(60);
 
-const MAX_AGE: Duration = Duration::from_secs(5 * 60);
+/// Age of a claim after which its cluster no longer uses the database.
+pub(super) const MAX_AGE: Duration = Duration::from_secs(5 * 60);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {

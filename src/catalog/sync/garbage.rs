@@ -1,6 +1,7 @@
 //! Removes rows that no sync removes: other programs wrote them, or a release with other limits did.
 
 use crate::api::NamespacedName;
+use crate::catalog::cluster::MAX_AGE;
 use crate::catalog::engine::{Connection, Engine, Transaction, execute, on_engine, select, sql};
 use crate::catalog::{Catalog, Error, HISTORY_LIMIT, StoredBytes, record, stored_bytes};
 
@@ -134,10 +135,11 @@ async fn stray_names(connection: &mut Connection) -> Result<Vec<NamespacedName>,
         WHERE name <> '' AND NOT EXISTS (SELECT 1 FROM portolan_repositories AS own
             WHERE own.namespace = found.namespace AND own.name = found.name)
             AND (SELECT count(*) FROM portolan_clusters
-                WHERE renewed > (SELECT max(renewed) - 300000 FROM portolan_clusters)) <= 1
+                WHERE renewed > (SELECT max(renewed) - $1 FROM portolan_clusters)) <= 1
         ORDER BY namespace, name";
+    let max_age = i64::try_from(MAX_AGE.as_millis()).unwrap_or(i64::MAX);
     let rows: Vec<(String, String)> =
-        on_engine!(connection.executor(), executor => sqlx::query_as(SELECT).fetch_all(executor).await?);
+        on_engine!(connection.executor(), executor => sqlx::query_as(SELECT).bind(max_age).fetch_all(executor).await?);
     let names = rows.into_iter();
     Ok(names
         .map(|(namespace, name)| NamespacedName { namespace, name })
