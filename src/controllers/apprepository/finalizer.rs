@@ -1,18 +1,15 @@
 //! Removes the charts of deleted repositories, after a deletion event, an orphan check, or for the finalizer.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
 use super::event_handler::key;
 use super::garbage::report::Kind;
 use super::jobs::{Cleanup, Executor};
 use super::reconciler::{Reconciler, STALE_CACHE_RETRY, ignore_not_found, is_gone};
-use super::status::{self, Facts, ImportProgress, Phase};
 use crate::api::{NamespacedName, SKIP_CLEANUP};
-use crate::catalog::{self, Fence, State};
+use crate::catalog::{self, Fence};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
 use crate::runtime::workqueue::{Backoff, Priority};
@@ -102,65 +99,6 @@ impl Reconciler {
     async fn remove_cron_jobs(&self, name: &NamespacedName) {
         if let Some(remover) = &self.cronjob_remover {
             remover.after_deletion(name).await;
-        }
-    }
-
-    /// Reports an object that can't be decoded. Its charts stay.
-    pub(super) async fn report_invalid_object(
-        &self,
-        name: &NamespacedName,
-        meta: &ObjectMeta,
-        error: &str,
-    ) -> Result<Action, ReconcileError> {
-        let message = format!("invalid AppRepository: {error}");
-        let state = State {
-            ready: Some(false),
-            stalled: true,
-            reason: "InvalidObject".to_owned(),
-            message: message.clone(),
-            failures: 1,
-            ..State::default()
-        };
-        // Without the record, the status has fewer details.
-        let record = self.catalog.record(name).await.ok().flatten();
-        let facts = Facts {
-            generation: meta.generation,
-            suspended: false,
-            is_new_spec: false,
-            record: record.as_ref(),
-            unrecorded: Some(&state),
-            phase: Phase::Idle,
-            files: ImportProgress::Disabled,
-            now: Timestamp::now(),
-        };
-        let status = status::build(&facts, None);
-        self.publish_once(name, meta, Event::warning("InvalidObject", &message))
-            .await;
-        let fingerprint = status::fingerprint(&status);
-        if self.states.read(name, |state| state.last_status) != Some(fingerprint)
-            && self.has_status_subresource().await?
-        {
-            self.origin
-                .write_status(meta, &status)
-                .await
-                .map(drop)
-                .or_else(ignore_not_found)?;
-            self.states.update(name, |state| state.last_status = Some(fingerprint));
-        }
-        Err(ReconcileError::Terminal {
-            message,
-            retry_after: None,
-        })
-    }
-
-    /// Publishes an event unless the last one had the same reason and generation.
-    async fn publish_once(&self, name: &NamespacedName, meta: &ObjectMeta, event: Event) {
-        let mut hasher = DefaultHasher::new();
-        (&event.reason, meta.generation).hash(&mut hasher);
-        let fingerprint = hasher.finish();
-        if self.states.read(name, |state| state.last_event) != Some(fingerprint) {
-            self.origin.publish(meta, event).await;
-            self.states.update(name, |state| state.last_event = Some(fingerprint));
         }
     }
 

@@ -12,14 +12,10 @@ use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use super::chart_files::ImportQueue;
-use super::decision::{
-    Decision, Identity, Mode, decide, fresh_since, has_charts, identity, is_slow, retry_delay, until_due, until_next,
-};
-use super::event_handler::{cleanup_key, reconcile_inputs};
-use super::events;
+use super::decision::{Decision, Identity, Mode, decide, fresh_since, identity, is_slow, until_next};
+use super::event_handler::cleanup_key;
 use super::jobs::{Jobs, Seen};
 use super::kubeapps_cronjobs::CronJobRemover;
 use super::metrics::Metrics;
@@ -27,25 +23,18 @@ use super::origin::Origin;
 use super::running_syncs::RunningSyncs;
 use super::spec::{ChangeKey, Defaults, RepositorySpec};
 use super::state::RepositoryStates;
-use super::status::{self, Facts, ImportProgress, Phase};
+use super::status::Phase;
 use super::sync::Syncer;
-use super::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
+use super::sync::request::SyncRequest;
 use super::{CLEANUP, NAME, SLOW};
 use crate::api::{AppRepository, NamespacedName};
-use crate::catalog::{self, Catalog, ChangedCharts, Fence, Handled, Record, State};
+use crate::catalog::{self, Catalog, ChangedCharts, Fence, Handled, Record};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::Event;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::shards::Shards;
 use crate::runtime::watch::{Cached, Store};
 use crate::runtime::workqueue::{Backoff, Priority, Queue};
-use crate::trace::trace_span;
-
-/// Backoff while the database fails. Short, because one fault stops all repositories.
-const DATABASE_BACKOFF: Backoff = Backoff {
-    base: Duration::from_secs(5),
-    cap: Duration::from_secs(60),
-};
 
 /// Delay of the retry while the cache is stale.
 pub(super) const STALE_CACHE_RETRY: Duration = Duration::from_secs(5);
@@ -225,7 +214,7 @@ impl Reconciler {
     }
 
     /// Updates the metrics of a repository that is not deleted meanwhile.
-    fn observe(&self, record: &Record) {
+    pub(super) fn observe(&self, record: &Record) {
         self.metrics.observe(record);
         // Checked afterwards: a clean-up that follows drops the series itself.
         if is_gone(self.store.get(&record.name).as_ref()) {
@@ -249,7 +238,7 @@ impl Reconciler {
     }
 
     /// Returns true if the store still has this object, and it is not being deleted.
-    fn is_current(&self, name: &NamespacedName, meta: &ObjectMeta) -> bool {
+    pub(super) fn is_current(&self, name: &NamespacedName, meta: &ObjectMeta) -> bool {
         self.store.get(name).is_some_and(|seen| is_same(seen.meta(), meta))
     }
 
@@ -274,214 +263,14 @@ impl Reconciler {
             }
         }
     }
-
-    async fn sync(
-        &self,
-        name: &NamespacedName,
-        object: &AppRepository,
-        request: SyncRequest,
-    ) -> Result<Action, ReconcileError> {
-        let spec = request.spec.clone();
-        let (previous, started) = (request.previous.clone(), request.started);
-        let is_complete_sync = request.mode == Mode::Complete;
-        if has_to_show_syncing(object, &spec, previous.is_some()) {
-            let written = self
-                .write_status(object, &spec, previous.as_ref(), None, Phase::Syncing)
-                .await;
-            if let Err(failure) = written {
-                // Status updates never block a sync; the update after the sync retries.
-                tracing::warn!(error = ?failure, "failed to set Reconciling condition");
-            }
-        }
-        let running = match previous.as_ref().is_some_and(|previous| is_slow(&spec.url, previous)) {
-            false => self.running_syncs.begin(name),
-            true => self.running_syncs.begin_slow(name),
-        };
-        // A change before `begin` canceled nothing, but it enqueued the key again.
-        if !self.is_current(name, &object.metadata) {
-            return Ok(Action::Done);
-        }
-        // Before the sync reads the Secret: a change during the sync forces another one.
-        let was_forced = self.states.update(name, |state| std::mem::take(&mut state.force_sync));
-        let timer = self.metrics.start();
-        let sync = self.syncer.sync(request, running.attempt().clone());
-        let result = sync.instrument(trace_span!("sync")).await;
-        drop(running);
-        let is_complete = match &result {
-            Ok(result) => !matches!(&result.outcome, SyncOutcome::Failed(failed) if failed.transient),
-            Err(_) => false,
-        };
-        if was_forced && !is_complete {
-            self.states.update(name, |state| state.force_sync = true);
-        }
-        if self.store.get(name).is_none() {
-            // The object was deleted during the sync. The orphan check may have run before the rows were committed.
-            self.listed.notify_one();
-        }
-        let SyncResult { record, outcome } = match result {
-            Ok(result) => result,
-            // The change that canceled the sync also enqueued the key or triggered an orphan check.
-            Err(SyncAborted::Cancelled) => return Ok(Action::Done),
-            Err(SyncAborted::Catalog(catalog::Error::Superseded { .. })) => return Ok(Action::Requeue),
-            Err(SyncAborted::Catalog(error)) => {
-                timer.finish("database");
-                return self
-                    .report_database_error(object, &spec, previous.as_ref(), &error)
-                    .await;
-            }
-        };
-        timer.finish(match &outcome {
-            SyncOutcome::NotModified => "not_modified",
-            SyncOutcome::Synced { .. } => "success",
-            SyncOutcome::Interrupted(_) => "error",
-            SyncOutcome::Failed(failed) if failed.transient => "error",
-            SyncOutcome::Failed(_) => "stalled",
-        });
-        self.observe(&record);
-        let changed = changed_charts(&outcome, previous.as_ref(), is_complete_sync);
-        self.after_sync(name, Some(&record), changed).await;
-        for event in events::sync_events(&spec, previous.as_ref(), &record, &outcome) {
-            self.origin.publish(&object.metadata, event).await;
-        }
-        let written = self.write_status(object, &spec, Some(&record), None, Phase::Idle).await;
-        let next = until_due(&spec, started, Timestamp::now());
-        match outcome {
-            // The backoff of the sync applies even if the status update failed; the next sync retries it.
-            SyncOutcome::Interrupted(failed) => Err(retry(failed, record.state.failures)),
-            SyncOutcome::Failed(failed) if failed.transient => Err(retry(failed, record.state.failures)),
-            SyncOutcome::Failed(failed) => written.and(Err(ReconcileError::Terminal {
-                message: failed.message,
-                retry_after: Some(next),
-            })),
-            SyncOutcome::Synced { is_complete: false, .. } => written.map(|()| Action::RequeueAfter {
-                delay: Duration::ZERO,
-                priority: Some(Priority::CONTINUED),
-            }),
-            SyncOutcome::NotModified | SyncOutcome::Synced { .. } => written.map(|()| scheduled(next)),
-        }
-    }
-
-    async fn after_sync(&self, name: &NamespacedName, record: Option<&Record>, changed: ChangedCharts) {
-        let Some(record) = record.filter(|record| has_charts(record)) else {
-            return;
-        };
-        if let Some(imports) = &self.imports {
-            imports.enqueue(record, changed);
-        }
-        // Kubeapps' CronJobs stay until all charts are synced.
-        if let Some(remover) = self
-            .cronjob_remover
-            .as_ref()
-            .filter(|_| record.state.ready == Some(true))
-        {
-            remover.after_sync(name).await;
-        }
-    }
-
-    async fn report_database_error(
-        &self,
-        object: &AppRepository,
-        spec: &RepositorySpec,
-        record: Option<&Record>,
-        error: &catalog::Error,
-    ) -> Result<Action, ReconcileError> {
-        let state = State {
-            ready: Some(false),
-            stalled: false,
-            reason: error.reason().to_owned(),
-            message: error.to_string(),
-            failures: 1,
-            ..State::default()
-        };
-        let written = self.write_status(object, spec, record, Some(&state), Phase::Idle).await;
-        if let Err(failure) = written {
-            tracing::warn!(error = ?failure, "failed to update status after database error");
-        }
-        Err(ReconcileError::Transient {
-            message: state.message,
-            backoff: DATABASE_BACKOFF,
-            at_least: Duration::ZERO,
-        })
-    }
-
-    /// Returns false if the CRD is not installed, or has no status subresource, as Kubeapps' CRD.
-    pub(super) async fn has_status_subresource(&self) -> Result<bool, ReconcileError> {
-        let found = self.origin.has_status().await;
-        found.or_else(|error| ignore_not_found(error).map(|()| false))
-    }
-
-    pub(super) async fn write_status(
-        &self,
-        object: &AppRepository,
-        spec: &RepositorySpec,
-        record: Option<&Record>,
-        unrecorded: Option<&State>,
-        phase: Phase,
-    ) -> Result<(), ReconcileError> {
-        if !self.has_status_subresource().await? {
-            return Ok(());
-        }
-        let name = &spec.name;
-        let Some(Cached::Object(current)) = self
-            .store
-            .get(name)
-            .filter(|seen| is_same(seen.meta(), &object.metadata))
-        else {
-            // The object was deleted, recreated, or made invalid.
-            return Ok(());
-        };
-        let facts = Facts {
-            generation: spec.generation,
-            suspended: spec.suspended,
-            is_new_spec: record.is_some_and(|record| record.spec_hash.as_deref() != Some(spec.spec_hash.as_str())),
-            record,
-            unrecorded,
-            phase,
-            files: self
-                .imports
-                .as_ref()
-                .map_or(ImportProgress::Disabled, |imports| imports.progress(name)),
-            now: Timestamp::now(),
-        };
-        let before = current.status.as_ref();
-        let status = status::build(&facts, before);
-        if !status::needs_update(before, &status) {
-            return Ok(());
-        }
-        match self.origin.write_status(&current.metadata, &status).await {
-            Ok(written) => {
-                // Otherwise the object was changed meanwhile: the watch must deliver that first.
-                if reconcile_inputs(&written) == reconcile_inputs(&current.metadata) {
-                    let assumed = AppRepository {
-                        metadata: written,
-                        spec: current.spec.clone(),
-                        status: Some(status),
-                    };
-                    self.store.assume(Cached::Object(Arc::new(assumed)));
-                }
-                Ok(())
-            }
-            Err(error) => ignore_not_found(error),
-        }
-    }
 }
 
 /// Returns the class whose workers sync a repository. No other class does, so that a repository has one worker.
-/// Returns the charts whose versions may lack rows of files after a sync.
-fn changed_charts(outcome: &SyncOutcome, previous: Option<&Record>, is_complete_sync: bool) -> ChangedCharts {
-    let is_trusted = previous.is_some_and(|previous| previous.trusted);
-    match outcome {
-        SyncOutcome::Synced { committed, .. } if is_trusted && !is_complete_sync => committed.written.clone(),
-        SyncOutcome::Synced { .. } | SyncOutcome::Interrupted(_) => ChangedCharts::ALL,
-        SyncOutcome::NotModified | SyncOutcome::Failed(_) => ChangedCharts::default(),
-    }
-}
-
 const fn class(is_slow: bool) -> &'static str {
     if is_slow { SLOW } else { NAME }
 }
 
-fn is_same(current: &ObjectMeta, meta: &ObjectMeta) -> bool {
+pub(super) fn is_same(current: &ObjectMeta, meta: &ObjectMeta) -> bool {
     current.uid == meta.uid && current.deletion_timestamp.is_none()
 }
 
@@ -513,38 +302,13 @@ fn api_error(error: &ApiError) -> ReconcileError {
     ReconcileError::transient(message, Backoff::CONFLICT)
 }
 
-/// Returns true if the status has to show that a sync starts: the first sync, or a new generation. If the database
-/// fails, only the first attempt is shown, since no attempt can be recorded.
-fn has_to_show_syncing(object: &AppRepository, spec: &RepositorySpec, has_record: bool) -> bool {
-    let Some(status) = &object.status else { return true };
-    let has_failed = || {
-        let mut conditions = status.conditions.iter();
-        conditions.any(|condition| condition.type_ == status::READY && condition.status == "False")
-    };
-    status.observed_generation != spec.generation || (!has_record && !has_failed())
-}
-
-/// Retries after `failures`, as counted in the database. The queue's count includes API conflicts and is lost on
-/// restart.
-fn retry(failed: SyncError, failures: u32) -> ReconcileError {
-    let delay = retry_delay(failures);
-    ReconcileError::Transient {
-        message: failed.message,
-        backoff: Backoff {
-            base: delay,
-            cap: delay,
-        },
-        at_least: failed.retry_after.unwrap_or_default(),
-    }
-}
-
 /// Returns true if the object does not exist or is being deleted.
 pub(super) fn is_gone(seen: Option<&Cached<AppRepository>>) -> bool {
     seen.is_none_or(|seen| seen.meta().deletion_timestamp.is_some())
 }
 
 /// Requeues for the schedule at low priority, even if a user's change caused this reconcile.
-fn scheduled(delay: Duration) -> Action {
+pub(super) fn scheduled(delay: Duration) -> Action {
     Action::RequeueAfter {
         delay,
         priority: Some(Priority::LOW),

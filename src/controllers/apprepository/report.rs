@@ -1,0 +1,173 @@
+//! Reports the state of a repository in the status of its object, and in events.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::ObjectMeta;
+
+use super::event_handler::reconcile_inputs;
+use super::reconciler::{Reconciler, ignore_not_found, is_same};
+use super::spec::RepositorySpec;
+use super::status::{self, Facts, ImportProgress, Phase};
+use crate::api::{AppRepository, NamespacedName};
+use crate::catalog::{self, Record, State};
+use crate::runtime::controller::{Action, ReconcileError};
+use crate::runtime::events::Event;
+use crate::runtime::watch::Cached;
+use crate::runtime::workqueue::Backoff;
+
+/// Backoff while the database fails. Short, because one fault stops all repositories.
+const DATABASE_BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(5),
+    cap: Duration::from_secs(60),
+};
+
+impl Reconciler {
+    pub(super) async fn report_database_error(
+        &self,
+        object: &AppRepository,
+        spec: &RepositorySpec,
+        record: Option<&Record>,
+        error: &catalog::Error,
+    ) -> Result<Action, ReconcileError> {
+        let state = State {
+            ready: Some(false),
+            stalled: false,
+            reason: error.reason().to_owned(),
+            message: error.to_string(),
+            failures: 1,
+            ..State::default()
+        };
+        let written = self.write_status(object, spec, record, Some(&state), Phase::Idle).await;
+        if let Err(failure) = written {
+            tracing::warn!(error = ?failure, "failed to update status after database error");
+        }
+        Err(ReconcileError::Transient {
+            message: state.message,
+            backoff: DATABASE_BACKOFF,
+            at_least: Duration::ZERO,
+        })
+    }
+
+    /// Returns false if the CRD is not installed, or has no status subresource, as Kubeapps' CRD.
+    async fn has_status_subresource(&self) -> Result<bool, ReconcileError> {
+        let found = self.origin.has_status().await;
+        found.or_else(|error| ignore_not_found(error).map(|()| false))
+    }
+
+    pub(super) async fn write_status(
+        &self,
+        object: &AppRepository,
+        spec: &RepositorySpec,
+        record: Option<&Record>,
+        unrecorded: Option<&State>,
+        phase: Phase,
+    ) -> Result<(), ReconcileError> {
+        if !self.has_status_subresource().await? {
+            return Ok(());
+        }
+        let name = &spec.name;
+        let Some(Cached::Object(current)) = self
+            .store
+            .get(name)
+            .filter(|seen| is_same(seen.meta(), &object.metadata))
+        else {
+            // The object was deleted, recreated, or made invalid.
+            return Ok(());
+        };
+        let facts = Facts {
+            generation: spec.generation,
+            suspended: spec.suspended,
+            is_new_spec: record.is_some_and(|record| record.spec_hash.as_deref() != Some(spec.spec_hash.as_str())),
+            record,
+            unrecorded,
+            phase,
+            files: self
+                .imports
+                .as_ref()
+                .map_or(ImportProgress::Disabled, |imports| imports.progress(name)),
+            now: Timestamp::now(),
+        };
+        let before = current.status.as_ref();
+        let status = status::build(&facts, before);
+        if !status::needs_update(before, &status) {
+            return Ok(());
+        }
+        match self.origin.write_status(&current.metadata, &status).await {
+            Ok(written) => {
+                // Otherwise the object was changed meanwhile: the watch must deliver that first.
+                if reconcile_inputs(&written) == reconcile_inputs(&current.metadata) {
+                    let assumed = AppRepository {
+                        metadata: written,
+                        spec: current.spec.clone(),
+                        status: Some(status),
+                    };
+                    self.store.assume(Cached::Object(Arc::new(assumed)));
+                }
+                Ok(())
+            }
+            Err(error) => ignore_not_found(error),
+        }
+    }
+
+    /// Reports an object that can't be decoded. Its charts stay.
+    pub(super) async fn report_invalid_object(
+        &self,
+        name: &NamespacedName,
+        meta: &ObjectMeta,
+        error: &str,
+    ) -> Result<Action, ReconcileError> {
+        let message = format!("invalid AppRepository: {error}");
+        let state = State {
+            ready: Some(false),
+            stalled: true,
+            reason: "InvalidObject".to_owned(),
+            message: message.clone(),
+            failures: 1,
+            ..State::default()
+        };
+        // Without the record, the status has fewer details.
+        let record = self.catalog.record(name).await.ok().flatten();
+        let facts = Facts {
+            generation: meta.generation,
+            suspended: false,
+            is_new_spec: false,
+            record: record.as_ref(),
+            unrecorded: Some(&state),
+            phase: Phase::Idle,
+            files: ImportProgress::Disabled,
+            now: Timestamp::now(),
+        };
+        let status = status::build(&facts, None);
+        self.publish_once(name, meta, Event::warning("InvalidObject", &message))
+            .await;
+        let fingerprint = status::fingerprint(&status);
+        if self.states.read(name, |state| state.last_status) != Some(fingerprint)
+            && self.has_status_subresource().await?
+        {
+            self.origin
+                .write_status(meta, &status)
+                .await
+                .map(drop)
+                .or_else(ignore_not_found)?;
+            self.states.update(name, |state| state.last_status = Some(fingerprint));
+        }
+        Err(ReconcileError::Terminal {
+            message,
+            retry_after: None,
+        })
+    }
+
+    /// Publishes an event unless the last one had the same reason and generation.
+    pub(super) async fn publish_once(&self, name: &NamespacedName, meta: &ObjectMeta, event: Event) {
+        let mut hasher = DefaultHasher::new();
+        (&event.reason, meta.generation).hash(&mut hasher);
+        let fingerprint = hasher.finish();
+        if self.states.read(name, |state| state.last_event) != Some(fingerprint) {
+            self.origin.publish(meta, event).await;
+            self.states.update(name, |state| state.last_event = Some(fingerprint));
+        }
+    }
+}
