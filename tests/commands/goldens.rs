@@ -91,6 +91,14 @@ async fn read_charts(pool: &PgPool) -> Vec<Value> {
     rows
 }
 
+/// Returns a text for each chart that every write changes, also with the same values.
+async fn row_versions(pool: &PgPool) -> Vec<String> {
+    sqlx::query_scalar("SELECT id || ' ' || ctid::text || ' ' || xmin::text FROM charts ORDER BY id")
+        .fetch_all(pool)
+        .await
+        .unwrap()
+}
+
 async fn sync(url: &str, database_url: &str) -> String {
     let mut command = command(["sync", "grafana", url, "helm", "--namespace", "kubeapps"]);
     command.args(["--database-url", database_url]);
@@ -126,16 +134,9 @@ async fn a_sync_of_a_database_of_kubeapps_writes_no_charts() {
     let pool = PgPool::connect(&database.url).await.unwrap();
     let url = world.serve("grafana", golden.index.as_str());
     create_kubeapps_database(&pool, &golden.rows_at(&url)).await;
-    // Every write of a row changes its ctid and xmin, also with the same values.
-    let row_versions = async || -> Vec<String> {
-        sqlx::query_scalar("SELECT id || ' ' || ctid::text || ' ' || xmin::text FROM charts ORDER BY id")
-            .fetch_all(&pool)
-            .await
-            .unwrap()
-    };
-    let before = row_versions().await;
+    let before = row_versions(&pool).await;
     let output = sync(&url, &database.url).await;
-    assert_eq!(row_versions().await, before, "{output}");
+    assert_eq!(row_versions(&pool).await, before, "{output}");
 
     // Only the chart that Kubeapps changed since is written.
     pool.execute(
@@ -145,6 +146,35 @@ async fn a_sync_of_a_database_of_kubeapps_writes_no_charts() {
     .unwrap();
     pool.execute("UPDATE repos SET checksum = 'changed'").await.unwrap();
     sync(&url, &database.url).await;
-    assert_eq!(row_versions().await[1..], before[1..]);
+    assert_eq!(row_versions(&pool).await[1..], before[1..]);
     assert_eq!(read_charts(&pool).await, golden.rows_at(&url));
+}
+
+#[tokio::test]
+async fn the_catalog_of_a_real_index_moves_to_sqlite_and_back_and_is_not_written_again() {
+    let world = World::new().await;
+    let (first, second) = (postgres::database().await, postgres::database().await);
+    let url = world.serve("grafana", Golden::load().index);
+    sync(&url, &first.url).await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let sqlite = format!("sqlite://{}", path("portolan.db"));
+    for (from, to) in [(&first.url, &sqlite), (&sqlite, &second.url)] {
+        let file = path(if to == &sqlite { "there.jsonl" } else { "back.jsonl" });
+        for (verb, database_url) in [("export", from), ("import", to)] {
+            execute(command(["catalog", verb, &file, "--database-url", database_url]))
+                .await
+                .ok();
+        }
+    }
+    let (first, pool) = (
+        PgPool::connect(&first.url).await.unwrap(),
+        PgPool::connect(&second.url).await.unwrap(),
+    );
+    let charts = read_charts(&first).await;
+    assert!(!charts.is_empty());
+    assert_eq!(read_charts(&pool).await, charts);
+    let before = row_versions(&pool).await;
+    sync(&url, &second.url).await;
+    assert_eq!(row_versions(&pool).await, before);
 }
