@@ -25,6 +25,9 @@ pub const REPOSITORY_UID: &str = "portolan.dev/repository-uid";
 /// Annotation: the generation of the AppRepository that an object was written for.
 pub const REPOSITORY_GENERATION: &str = "portolan.dev/repository-generation";
 
+/// Annotation: the reason why a Job was suspended again, as JSON.
+pub const NOT_STARTED: &str = "portolan.dev/not-started";
+
 /// Label: the name of a Lease, without the number of the shard.
 pub const LEASE: &str = "portolan.dev/lease";
 
@@ -34,13 +37,19 @@ pub fn selector() -> String {
     format!("{MANAGED_BY}={MANAGER},{REPOSITORY_NAME}")
 }
 
+/// Returns the name of the AppRepository that an object was created for.
+#[must_use]
+pub fn repository_name(meta: &ObjectMeta) -> Option<NamespacedName> {
+    let (namespace, name) = meta.annotations.as_ref()?.get(REPOSITORY)?.split_once('/')?;
+    Some(NamespacedName::new(namespace, name))
+}
+
 /// Returns the AppRepository that an object was created for, and its UID.
 #[must_use]
 pub fn repository_of(meta: &ObjectMeta) -> Option<(NamespacedName, String)> {
-    let annotations = meta.annotations.as_ref()?;
-    let (namespace, name) = annotations.get(REPOSITORY)?.split_once('/')?;
-    let uid = annotations.get(REPOSITORY_UID).filter(|uid| !uid.is_empty())?;
-    Some((NamespacedName::new(namespace, name), uid.clone()))
+    let uid = meta.annotations.as_ref()?.get(REPOSITORY_UID)?;
+    let uid = Some(uid).filter(|uid| !uid.is_empty())?;
+    Some((repository_name(meta)?, uid.clone()))
 }
 
 /// Returns true for a Lease with a mark of ours. The Lease of a single leader of an earlier release may have none.
@@ -62,6 +71,8 @@ mod tests {
         let both = json!({ REPOSITORY: "team/a", REPOSITORY_UID: "u" });
         let found = repository_of(&meta(both)).unwrap();
         assert_eq!(found, (NamespacedName::new("team", "a"), "u".to_owned()));
+        let name = repository_name(&meta(json!({ REPOSITORY: "team/a" })));
+        assert_eq!(name, Some(NamespacedName::new("team", "a")));
         for annotations in [
             json!({ REPOSITORY: "team/a" }),
             json!({ REPOSITORY: "team/a", REPOSITORY_UID: "" }),

@@ -10,7 +10,7 @@ use super::flags::database::DatabaseFlags;
 use super::flags::declared::{DeclaredFlags, Obsolete};
 use super::flags::deprecated::DeprecatedFlags;
 use super::flags::fetch::{ContentFlags, FetchFlags};
-use super::flags::parse::CommaSeparated;
+use super::flags::parse::{CommaSeparated, Sensitive};
 use super::flags::resources::ResourceFlags;
 use super::{Error, failed_to, output};
 use crate::api::NamespacedName;
@@ -28,6 +28,7 @@ use crate::controllers::apprepository::spec::{
 use crate::controllers::apprepository::sync::Syncer;
 use crate::controllers::apprepository::sync::location::{FileAccess, check_url};
 use crate::controllers::apprepository::sync::request::{SyncAborted, SyncOutcome, SyncRequest, SyncResult};
+use crate::http::Proxies;
 use crate::manager::shutdown;
 use crate::runtime::cron::Intervals;
 use crate::runtime::kube_client::api_server_of_pod;
@@ -71,6 +72,16 @@ pub struct Sync {
     /// Send credentials to other hosts that serve archives and icons too
     #[arg(long, help_heading = "Repository")]
     pub pass_credentials: bool,
+    /// Proxy for http:// URLs, whose address is checked like that of the repository; --http-proxy and --https-proxy
+    /// replace all proxies of the environment
+    #[arg(long, value_name = "URL", help_heading = "Repository")]
+    pub http_proxy: Option<Sensitive>,
+    /// Same for https:// URLs
+    #[arg(long, value_name = "URL", help_heading = "Repository")]
+    pub https_proxy: Option<Sensitive>,
+    /// Hosts to connect to without these proxies, as in NO_PROXY
+    #[arg(long, value_name = "HOSTS", help_heading = "Repository")]
+    pub no_proxy: Option<String>,
     /// Skip verification of TLS certificates
     #[arg(long, help_heading = "Repository")]
     pub tls_insecure_skip_verify: bool,
@@ -146,6 +157,7 @@ impl Sync {
             access: RepositoryAccess {
                 insecure: self.tls_insecure_skip_verify,
                 pass_credentials: self.pass_credentials,
+                proxies: self.proxies(),
                 ..RepositoryAccess::default()
             },
             allow_shrink: self.allow_shrink.clone(),
@@ -173,6 +185,17 @@ impl Sync {
         })
     }
 
+    /// Returns the proxies of the repository, or `None` if those of the environment apply.
+    fn proxies(&self) -> Option<Proxies> {
+        let set = |text: Option<&str>| text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+        let proxies = Proxies {
+            http: set(self.http_proxy.as_ref().map(Sensitive::reveal)),
+            https: set(self.https_proxy.as_ref().map(Sensitive::reveal)),
+            no_proxy: set(self.no_proxy.as_deref()),
+        };
+        (proxies.http.is_some() || proxies.https.is_some()).then_some(proxies)
+    }
+
     async fn sync(&self, catalog: &Catalog, settings: &Settings) -> Result<Attempt, Error> {
         let attempt = || self.attempt(catalog, settings);
         let synced = attempt
@@ -187,7 +210,7 @@ impl Sync {
     async fn attempt(&self, catalog: &Catalog, settings: &Settings) -> Result<Attempt, SyncAborted> {
         let mut spec = settings.spec.clone();
         if let Some(uid) = &self.declared.uid
-            && catalog.is_deleted(uid).await?
+            && catalog.deleted_at(uid).await?.is_some()
         {
             return Ok(Attempt::Deleted);
         }

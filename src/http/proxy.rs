@@ -18,6 +18,26 @@ pub struct Proxies {
     pub no_proxy: Option<String>,
 }
 
+impl Proxies {
+    /// Reads environment variables as Go's `http.ProxyFromEnvironment` does: upper case first, empty means unset.
+    pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let either = |name: &str| set(name).or_else(|| set(&name.to_lowercase()));
+        Self {
+            http: either("HTTP_PROXY"),
+            https: either("HTTPS_PROXY"),
+            no_proxy: either("NO_PROXY"),
+        }
+    }
+
+    /// Returns true if a proxy has a user or a password.
+    pub fn has_credentials(&self) -> bool {
+        let proxies = [&self.http, &self.https].into_iter().flatten();
+        let mut urls = proxies.filter_map(|text| parse_proxy_url(text.trim()).ok());
+        urls.any(|url| !url.username().is_empty() || url.password().is_some())
+    }
+}
+
 impl fmt::Debug for Proxies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A value may contain a password, which cannot be removed unless it parses as a URL.
@@ -44,16 +64,9 @@ pub(super) struct ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// Reads environment variables as Go's `http.ProxyFromEnvironment` does: upper case first, empty means unset.
+    /// Parses the proxies of the environment, which the operator chooses.
     pub(super) fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, FetchError> {
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let either = |name: &str| set(name).or_else(|| set(&name.to_lowercase()));
-        let proxies = Proxies {
-            http: either("HTTP_PROXY"),
-            https: either("HTTPS_PROXY"),
-            no_proxy: either("NO_PROXY"),
-        };
-        Self::parse(&proxies, "of the environment")
+        Self::parse(&Proxies::from_environment(variable), "of the environment")
     }
 
     /// Parses the proxies of a repository. Their addresses obey `policy`, because any tenant may choose them.

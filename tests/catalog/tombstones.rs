@@ -12,12 +12,12 @@ async fn a_late_sync_of_a_deleted_repository_commits_nothing(#[values(On::Sqlite
     let catalog = &fixture.catalog;
     fixture.sync(vec![chart("web", &["1.0.0"])]).await;
     let uid = record().uid;
-    assert!(!catalog.is_deleted(&uid).await.unwrap());
+    assert_eq!(catalog.deleted_at(&uid).await.unwrap(), None);
     let removed = catalog
         .remove_deleted(&repository(), Fence::Uid(Some(&uid)), &uid)
         .await;
     assert!(removed.unwrap());
-    assert!(catalog.is_deleted(&uid).await.unwrap());
+    assert!(catalog.deleted_at(&uid).await.unwrap().is_some());
 
     // A commit, and the record of a failure.
     let late = SyncCommit::new(record(), None, "checksum");
@@ -61,7 +61,14 @@ async fn a_deletion_is_forgotten_if_the_repository_exists(#[values(On::Sqlite, O
             .await
             .is_err()
     );
-    catalog.forget_deletion(&repository(), &uid).await.unwrap();
+    let deleted_at = catalog.deleted_at(&uid).await.unwrap().unwrap();
+    // Another deletion than the one that was read.
+    catalog
+        .forget_deletion(&repository(), &uid, deleted_at - 1)
+        .await
+        .unwrap();
+    assert_eq!(catalog.deleted_at(&uid).await.unwrap(), Some(deleted_at));
+    catalog.forget_deletion(&repository(), &uid, deleted_at).await.unwrap();
     fixture.sync(vec![chart("web", &["1.0.0"])]).await;
 }
 

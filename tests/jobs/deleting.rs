@@ -12,9 +12,7 @@ async fn the_pod_of_a_deleted_repository_commits_nothing() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     let (world, rows) = (&site.world, &site.postgres.rows);
-    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
-    world.declare("stable", &url).await;
-    world.until_ready("stable").await;
+    let url = site.synced("stable", &[("web", &["1.0.0"])]).await;
     let tick = site.cron_job("stable").await;
 
     // A pod that starts late.
@@ -54,9 +52,7 @@ async fn a_deletion_ends_without_its_job() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     let world = &site.world;
-    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
-    world.declare("stable", &url).await;
-    world.until_ready("stable").await;
+    site.synced("stable", &[("web", &["1.0.0"])]).await;
 
     // A quota refuses every further Job.
     let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "count/jobs.batch": "0" } } });
@@ -79,9 +75,7 @@ async fn a_failed_cleanup_job_is_finished_by_the_controller() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     let world = &site.world;
-    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
-    world.declare("stable", &url).await;
-    world.until_ready("stable").await;
+    site.synced("stable", &[("web", &["1.0.0"])]).await;
     site.kubelet.decide(Fate::Hold);
     world.delete("stable").await;
     let job = eventually(SOON, "the cleanup Job", async || {

@@ -14,9 +14,7 @@ async fn a_repository_moves_to_jobs_and_back() {
     let site = Site::new().await;
     let _portolan = site.portolan_with(&["--allow-executor-annotation"], &[]).await;
     let (world, rows) = (&site.world, &site.postgres.rows);
-    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
-    world.declare("stable", &url).await;
-    world.until_ready("stable").await;
+    site.synced("stable", &[("web", &["1.0.0"])]).await;
     assert!(site.jobs("stable").await.is_empty(), "this process syncs it");
 
     world.annotate("stable", ANNOTATION, "job").await;
@@ -68,9 +66,7 @@ async fn a_start_without_jobs_removes_those_that_are_left() {
     let site = Site::new().await;
     let portolan = site.portolan(&[]).await;
     let world = &site.world;
-    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
-    world.declare("stable", &url).await;
-    world.until_ready("stable").await;
+    site.synced("stable", &[("web", &["1.0.0"])]).await;
     assert!(!site.cron_job("stable").await.name_any().is_empty());
     drop(portolan);
     let _portolan = site.portolan_with(&[], &[]).await;

@@ -1,5 +1,5 @@
 //! A kubelet that runs the commands of pods as processes of this machine, and reports their ends. There is no node: the
-//! pods stay unscheduled, which the Job controller does not mind.
+//! pods stay unscheduled, which the Job controller does not mind. Pods with a node selector never start.
 
 use std::collections::{BTreeMap, HashSet};
 use std::process::{Output, Stdio};
@@ -26,6 +26,8 @@ pub enum Fate {
     NoImage,
     /// The node removes them.
     Evict,
+    /// No node fits.
+    Unschedulable,
 }
 
 /// The end of a pod's command.
@@ -56,7 +58,12 @@ impl Kubelet {
                 let mut events = std::pin::pin!(events.applied_objects());
                 let round = async {
                     while let Some(Ok(pod)) = events.next().await {
-                        let fate = *fates.lock().unwrap();
+                        let has_selector = pod.spec.as_ref().is_some_and(|spec| spec.node_selector.is_some());
+                        let fate = if has_selector {
+                            Fate::Unschedulable
+                        } else {
+                            *fates.lock().unwrap()
+                        };
                         let key = (pod.uid().unwrap_or_default(), fate);
                         let is_pending =
                             pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
@@ -94,6 +101,13 @@ async fn serve(client: Client, pods: Api<Pod>, pod: Pod, fate: Fate, ended: Arc<
         Fate::NoImage => {
             let waiting = json!({ "waiting": { "reason": "ImagePullBackOff", "message": "Back-off pulling image" } });
             report(&pods, &pod, json!({ "containerStatuses": [status(&pod, waiting)] })).await;
+        }
+        Fate::Unschedulable => {
+            let condition = json!({
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "message": "0/3 nodes are available", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            report(&pods, &pod, json!({ "conditions": [condition] })).await;
         }
         Fate::Evict => {
             let status =

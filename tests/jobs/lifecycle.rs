@@ -96,9 +96,8 @@ async fn a_changed_spec_is_synced_by_a_job_of_its_own() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     let (world, rows) = (&site.world, &site.postgres.rows);
-    let url = world.serve("stable", index(&[("web", &["1.0.0"]), ("worker", &["1.0.0"])]));
-    world.declare("stable", &url).await;
-    world.until_ready("stable").await;
+    site.synced("stable", &[("web", &["1.0.0"]), ("worker", &["1.0.0"])])
+        .await;
 
     let filter = json!({ "spec": { "filterRule": { "jq": ".name == $v", "variables": { "$v": "web" } } } });
     world.edit("stable", filter).await;
@@ -136,9 +135,7 @@ async fn a_changed_spec_is_synced_by_a_job_of_its_own() {
 async fn a_cronjob_that_was_edited_or_deleted_comes_back() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
-    let url = site.world.serve("stable", index(&[("web", &["1.0.0"])]));
-    site.world.declare("stable", &url).await;
-    site.world.until_ready("stable").await;
+    site.synced("stable", &[("web", &["1.0.0"])]).await;
     let original = site.cron_job("stable").await;
     let name = original.name_any();
     let is_original = |cron_job: &k8s_openapi::api::batch::v1::CronJob| cron_job.spec == original.spec;

@@ -7,6 +7,7 @@ mod faults;
 mod kubelet;
 mod lifecycle;
 mod limits;
+mod restored;
 mod rights;
 mod trust;
 
@@ -19,8 +20,8 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::cluster::World;
 use crate::cluster::rows::Postgres;
+use crate::cluster::{World, index};
 use crate::support::control_plane::{ControlPlane, control_plane};
 use crate::support::eventually::{SOON, eventually};
 use crate::support::portolan::Portolan;
@@ -169,6 +170,14 @@ impl Site {
             }
         })
         .await;
+    }
+
+    /// Declares a repository with these charts, waits until it is synced, and returns its URL.
+    pub async fn synced(&self, repository: &str, charts: &[(&str, &[&str])]) -> String {
+        let url = self.world.serve(repository, index(charts));
+        self.world.declare(repository, &url).await;
+        self.world.until_ready(repository).await;
+        url
     }
 
     /// Runs a tick of the schedule, as the CronJob controller does.

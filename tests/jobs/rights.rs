@@ -62,9 +62,7 @@ async fn the_documented_rights_suffice() {
     let kubeconfig = account(&site, "sailor", &DOCUMENTED).await;
     let _portolan = site.portolan_as(&kubeconfig, &["--executor=job"]).await;
     let world = &site.world;
-    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
-    world.declare("stable", &url).await;
-    world.until_ready("stable").await;
+    site.synced("stable", &[("web", &["1.0.0"])]).await;
     world.delete("stable").await;
     world.gone("stable").await;
     site.until_no_objects("stable").await;
@@ -81,9 +79,7 @@ async fn without_the_right_to_end_jobs_a_repository_stalls_instead_of_syncing_tw
         .portolan_as(&kubeconfig, &["--executor=job", "--allow-executor-annotation"])
         .await;
     let world = &site.world;
-    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
-    world.declare("stable", &url).await;
-    world.until_ready("stable").await;
+    site.synced("stable", &[("web", &["1.0.0"])]).await;
     let fetched = world.server.requests("/stable/index.yaml").len();
     world.annotate("stable", "portolan.dev/executor", "in-process").await;
     world.resync("stable", "now").await;

@@ -12,31 +12,33 @@ use crate::catalog::{Catalog, Error};
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Catalog {
-    /// Returns true if the repository with this UID was deleted within the last day.
-    pub async fn is_deleted(&self, uid: &str) -> Result<bool, Error> {
+    /// Returns the time at which the repository with this UID was deleted within the last day, in seconds since 1970.
+    pub async fn deleted_at(&self, uid: &str) -> Result<Option<i64>, Error> {
         let uid = storable(uid);
         let read = async |connection: &mut Connection| {
-            let count: i64 = on_engine!(connection.executor(), executor =>
-                sqlx::query_scalar(SELECT).bind(&*uid).bind(oldest()).fetch_one(executor).await?);
-            Ok(count > 0)
+            Ok(on_engine!(connection.executor(), executor =>
+                sqlx::query_scalar(SELECT).bind(&*uid).bind(oldest()).fetch_optional(executor).await?))
         };
         self.read("read the deleted repositories", "", read).await
     }
 
     /// Lets syncs of a repository commit again: it exists after all, in an API server that was restored from a backup.
-    pub async fn forget_deletion(&self, name: &NamespacedName, uid: &str) -> Result<(), Error> {
-        const DELETE: &str = "DELETE FROM portolan_tombstones WHERE uid = $1";
+    /// A deletion at another time than `deleted_at` stays.
+    pub async fn forget_deletion(&self, name: &NamespacedName, uid: &str, deleted_at: i64) -> Result<(), Error> {
+        const DELETE: &str = "DELETE FROM portolan_tombstones WHERE uid = $1 AND deleted_at = $2";
         let uid = storable(uid);
         self.write("forget a deletion", &name.namespace, async |tx| {
             record::lock(tx, name).await?;
-            on_engine!(tx.executor(), executor => { sqlx::query(DELETE).bind(&*uid).execute(executor).await?; });
+            on_engine!(tx.executor(), executor => {
+                sqlx::query(DELETE).bind(&*uid).bind(deleted_at).execute(executor).await?;
+            });
             Ok(())
         })
         .await
     }
 }
 
-const SELECT: &str = "SELECT count(*) FROM portolan_tombstones WHERE uid = $1 AND deleted_at >= $2";
+const SELECT: &str = "SELECT deleted_at FROM portolan_tombstones WHERE uid = $1 AND deleted_at >= $2";
 
 /// Returns the time before which a tombstone has expired, in seconds since 1970.
 fn oldest() -> i64 {
@@ -47,9 +49,9 @@ fn oldest() -> i64 {
 /// Returns true if the repository was deleted. Call it with the lock of the repository.
 pub(in crate::catalog) async fn has(tx: &mut Transaction, uid: &str) -> Result<bool, Error> {
     let uid = storable(uid);
-    let count: i64 = on_engine!(tx.executor(), executor =>
-        sqlx::query_scalar(SELECT).bind(&*uid).bind(oldest()).fetch_one(executor).await?);
-    Ok(count > 0)
+    let deleted_at: Option<i64> = on_engine!(tx.executor(), executor =>
+        sqlx::query_scalar(SELECT).bind(&*uid).bind(oldest()).fetch_optional(executor).await?);
+    Ok(deleted_at.is_some())
 }
 
 /// Marks a repository as deleted, and removes expired marks. Call it with the lock of the repository.

@@ -27,6 +27,9 @@ pub struct DeclaredFlags {
     /// UID of the stored rows that the AppRepository takes over
     #[arg(long, value_name = "UID", requires = "uid")]
     pub replaces_uid: Option<String>,
+    /// Revision of the stored rows that the sync replaces although they are of a later generation
+    #[arg(long, value_name = "N", requires = "generation")]
+    pub replaces_revision: Option<i64>,
     /// Value of spec.resyncRequests that the sync handles
     #[arg(long, value_name = "N", requires = "uid")]
     pub resync_requests: Option<i64>,
@@ -53,7 +56,9 @@ impl DeclaredFlags {
         let uid = self.uid.as_deref()?;
         if stored.uid == uid {
             let is_later = self.generation.is_some_and(|generation| stored.generation > generation);
-            return is_later.then_some(Obsolete::Generation(stored.generation));
+            // The revision, since the object may reach that generation once more.
+            let is_replaced = self.replaces_revision.is_some() && self.replaces_revision == stored.revision;
+            return (is_later && !is_replaced).then_some(Obsolete::Generation(stored.generation));
         }
         // Rows of a one-shot sync have no UID.
         let is_replaced = stored.uid.is_empty() || self.replaces_uid.as_deref() == Some(stored.uid.as_str());
@@ -111,6 +116,29 @@ mod tests {
         );
         assert_eq!(flags().obsolete(&stored("", 9)), None, "rows of a one-shot sync");
         assert_eq!(DeclaredFlags::default().obsolete(&stored("other", 9)), None);
+    }
+
+    #[test]
+    fn a_job_replaces_a_later_generation_only_in_the_revision_that_it_names() {
+        let flags = DeclaredFlags {
+            replaces_revision: Some(5),
+            ..flags()
+        };
+        let stored = |generation, revision| Record {
+            revision: Some(revision),
+            ..stored("uid", generation)
+        };
+        assert_eq!(flags.obsolete(&stored(7, 5)), None);
+        assert_eq!(flags.obsolete(&stored(7, 6)), Some(Obsolete::Generation(7)));
+        assert_eq!(flags.obsolete(&stored(3, 6)), None, "a retry after its own write");
+        assert!(
+            flags
+                .obsolete(&Record {
+                    uid: "other".to_owned(),
+                    ..stored(7, 5)
+                })
+                .is_some()
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::parse::{CommaSeparated, duration};
 use super::{count, non_empty};
 use crate::cmd::Error;
 use crate::controllers::apprepository::jobs::{self, DatabaseAccess, Executor, Limits, Resources, TemplatePolicy};
+use crate::http::Proxies;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Jobs")]
@@ -150,6 +151,7 @@ impl JobFlags {
                 per_namespace: count(self.max_jobs_per_namespace),
             },
             database: context.database,
+            proxies: Proxies::from_environment(|name| std::env::var(name).ok()),
             sync_flags: self.sync_flags.0.clone(),
             index_max_bytes: context.index_max_bytes,
             fetch_timeout: context.fetch_timeout,
@@ -174,6 +176,11 @@ fn check(settings: &jobs::Settings, is_sqlite: bool, has_own_password: bool) -> 
     if has_own_password {
         return usage(
             "need --database-secret-name: the password in --database-url or DB_PASSWORD must not become part of a Job",
+        );
+    }
+    if settings.proxies.has_credentials() {
+        return usage(
+            "need proxies without credentials in HTTP_PROXY and HTTPS_PROXY: they become part of Jobs; let the proxy admit the pods by their network",
         );
     }
     Ok(())

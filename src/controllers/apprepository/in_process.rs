@@ -7,7 +7,7 @@ use tracing::Instrument;
 
 use super::decision::{Mode, has_charts, is_slow, retry_delay, until_due};
 use super::events;
-use super::reconciler::{Reconciler, scheduled};
+use super::reconciler::{Reconciler, TombstoneError, api_error, scheduled};
 use super::spec::RepositorySpec;
 use super::status::{self, Phase};
 use super::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
@@ -65,7 +65,16 @@ impl Reconciler {
             Ok(result) => result,
             // The change that canceled the sync also enqueued the key or triggered an orphan check.
             Err(SyncAborted::Cancelled) => return Ok(Action::Done),
-            Err(SyncAborted::Catalog(catalog::Error::Superseded { .. })) => return Ok(Action::Requeue),
+            Err(SyncAborted::Catalog(catalog::Error::Superseded { .. })) => {
+                return match self.forget_deletion(name, &object.metadata).await {
+                    Ok(()) => Ok(Action::Requeue),
+                    Err(TombstoneError::Api(error)) => Err(api_error(&error)),
+                    Err(TombstoneError::Catalog(error)) => {
+                        self.report_database_error(object, &spec, previous.as_ref(), &error)
+                            .await
+                    }
+                };
+            }
             Err(SyncAborted::Catalog(error)) => {
                 timer.finish("database");
                 return self

@@ -65,6 +65,15 @@ pub struct Reconciler {
     pub shards: Shards,
 }
 
+/// Failure to compare a tombstone with the API server.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TombstoneError {
+    #[error("request to the API server failed: {0}")]
+    Api(#[from] ApiError),
+    #[error(transparent)]
+    Catalog(#[from] catalog::Error),
+}
+
 /// The reason for a reconcile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause<'a> {
@@ -237,6 +246,29 @@ impl Reconciler {
         Ok(is_current)
     }
 
+    /// Returns the time of the tombstone of an object that exists: the API server was restored from a backup.
+    pub(super) async fn outdated_tombstone(
+        &self,
+        name: &NamespacedName,
+        meta: &ObjectMeta,
+    ) -> Result<Option<i64>, TombstoneError> {
+        let uid = meta.uid.as_deref().unwrap_or_default();
+        // Before the API server is asked: a deletion afterwards has another time.
+        let Some(deleted_at) = self.catalog.deleted_at(uid).await? else {
+            return Ok(None);
+        };
+        Ok(self.origin.is_live(name, meta).await?.then_some(deleted_at))
+    }
+
+    /// Lets an object that was restored be synced again.
+    pub(super) async fn forget_deletion(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<(), TombstoneError> {
+        if let Some(deleted_at) = self.outdated_tombstone(name, meta).await? {
+            let uid = meta.uid.as_deref().unwrap_or_default();
+            self.catalog.forget_deletion(name, uid, deleted_at).await?;
+        }
+        Ok(())
+    }
+
     /// Returns true if the store still has this object, and it is not being deleted.
     pub(super) fn is_current(&self, name: &NamespacedName, meta: &ObjectMeta) -> bool {
         self.store.get(name).is_some_and(|seen| is_same(seen.meta(), meta))
@@ -297,7 +329,7 @@ pub(super) fn ignore_not_found(error: ApiError) -> Result<(), ReconcileError> {
     Err(api_error(&error))
 }
 
-fn api_error(error: &ApiError) -> ReconcileError {
+pub(super) fn api_error(error: &ApiError) -> ReconcileError {
     let message = format!("request to the API server failed: {error}");
     ReconcileError::transient(message, Backoff::CONFLICT)
 }

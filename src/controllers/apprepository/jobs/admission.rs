@@ -1,73 +1,246 @@
 //! Releases waiting Jobs within the limits.
 //!
 //! All sync Jobs are created suspended, by us and by CronJobs, and released here: a tick that is due for all repositories
-//! then starts no more pods than allowed. The namespace with the fewest running Jobs comes first.
+//! then starts no more pods than allowed. The namespace with the fewest running Jobs comes first, then the repository that
+//! has waited longest. A Job whose pod does not start holds no slot that another Job waits for: it is suspended, and
+//! waits again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::progress::JobView;
-use super::{Jobs, Limits};
+use jiff::{SignedDuration, Timestamp};
 
-/// Interval after which a release that failed is tried again.
+use super::progress::{JobView, NotStarted, not_started};
+use super::{Jobs, Limits};
+use crate::api::NamespacedName;
+
+/// Interval after which a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(30);
+/// Time for which a repository without a waiting Job keeps its place: a CronJob that replaces a Job deletes it first.
+const PLACE_KEPT: SignedDuration = SignedDuration::from_secs(60);
 
 impl Jobs {
     /// Releases Jobs whenever one is added or ends. Never returns.
     pub async fn release_waiting(self: Arc<Self>) {
-        // The UIDs of Jobs that the watch still shows as suspended.
-        let mut released = HashSet::new();
+        let mut queue = Queue::default();
         loop {
             let _ = tokio::time::timeout(RETRY, self.changed.notified()).await;
             if !self.is_synced() {
                 continue;
             }
+            let now = Timestamp::now();
             let mut jobs = self.all();
-            mark_released(&mut jobs, &mut released);
-            for name in admitted(&jobs, self.settings.limits) {
-                match self.release(&name).await {
-                    Ok(()) => released.extend(jobs.iter().filter(|job| job.name == name).map(|job| job.uid.clone())),
-                    Err(error) => tracing::warn!(%error, job = name, retry_in = ?RETRY, "failed to release a Job"),
+            queue.update(&mut jobs, now);
+            for job in superseded(&jobs) {
+                if let Err(error) = self.delete_job(&job.name, &job.uid).await {
+                    tracing::warn!(%error, job = job.name, retry_in = ?RETRY, "failed to delete a superseded Job");
+                }
+            }
+            let pods = self.all_pods();
+            let namespace = &self.settings.namespace;
+            let idle = |job: &JobView| not_started(job, &pods, namespace, now);
+            for step in plan(&jobs, idle, &queue, self.settings.limits) {
+                if let Err(error) = self.take(&step, &mut queue, now).await {
+                    tracing::warn!(%error, job = step.job().name, retry_in = ?RETRY, "failed to suspend or release a Job");
+                    // The next release may need the slot.
+                    break;
                 }
             }
         }
     }
-}
 
-/// Counts Jobs as running whose release the watch has not delivered. Forgets the others.
-fn mark_released(jobs: &mut [JobView], released: &mut HashSet<String>) {
-    released.retain(|uid| jobs.iter().any(|job| job.is_suspended && job.uid == *uid));
-    for job in jobs {
-        job.is_suspended &= !released.contains(&job.uid);
+    async fn take(&self, step: &Step, queue: &mut Queue, now: Timestamp) -> Result<(), super::client::JobError> {
+        match step {
+            Step::Release(job) => self.release(&job.name).await?,
+            Step::Suspend(job, reason) => {
+                tracing::info!(
+                    job = job.name,
+                    reason = reason.reason,
+                    "suspended a Job whose pod does not start, since others wait"
+                );
+                self.suspend(&job.name, &job.uid, reason).await?;
+            }
+        }
+        queue.took(step, now);
+        Ok(())
     }
 }
 
-/// Returns the names of the suspended Jobs that may run now.
-fn admitted(jobs: &[JobView], limits: Limits) -> Vec<String> {
+/// The next write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Release(JobView),
+    Suspend(JobView, NotStarted),
+}
+
+impl Step {
+    const fn job(&self) -> &JobView {
+        match self {
+            Self::Release(job) | Self::Suspend(job, _) => job,
+        }
+    }
+}
+
+/// The places of repositories whose Jobs wait. A Job that replaces another one takes over its place.
+#[derive(Debug, Default)]
+struct Queue {
+    places: HashMap<NamespacedName, Place>,
+    /// By UID, whether a Job is suspended: writes that the watch has not delivered.
+    written: HashMap<String, bool>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    since: Timestamp,
+    seen: Timestamp,
+}
+
+impl Queue {
+    /// Applies the writes that the watch has not delivered, and forgets the others. Gives new Jobs a place.
+    fn update(&mut self, jobs: &mut [JobView], now: Timestamp) {
+        let is_delivered = |uid: &String, is_suspended: bool| {
+            let mut same = jobs.iter().filter(|job| job.uid == *uid);
+            same.all(|job| job.is_suspended == is_suspended)
+        };
+        self.written
+            .retain(|uid, is_suspended| !is_delivered(uid, *is_suspended));
+        for job in jobs {
+            job.is_suspended = self.written.get(&job.uid).copied().unwrap_or(job.is_suspended);
+            if let Some(name) = job.repository.as_ref().filter(|_| job.is_waiting()) {
+                let since = job.not_started.as_ref().map_or(job.created, |reason| reason.at);
+                let place = self.places.entry(name.clone());
+                place.or_insert(Place { since, seen: now }).seen = now;
+            }
+        }
+        self.places
+            .retain(|_, place| now.duration_since(place.seen) < PLACE_KEPT);
+    }
+
+    fn took(&mut self, step: &Step, now: Timestamp) {
+        let job = step.job();
+        let is_suspended = matches!(step, Step::Suspend(..));
+        self.written.insert(job.uid.clone(), is_suspended);
+        if let Some(name) = &job.repository {
+            self.places.remove(name);
+            if is_suspended {
+                self.places.insert(name.clone(), Place { since: now, seen: now });
+            }
+        }
+    }
+
+    fn since(&self, job: &JobView) -> Timestamp {
+        let place = job.repository.as_ref().and_then(|name| self.places.get(name));
+        place.map_or(job.created, |place| place.since)
+    }
+}
+
+/// Returns the waiting Jobs that another one stands for. A repository has one of its CronJob, the oldest, and one that was
+/// requested, the newest: it handles all requests.
+fn superseded(jobs: &[JobView]) -> Vec<&JobView> {
+    let mut kept: HashMap<_, &JobView> = HashMap::new();
+    let mut superseded = Vec::new();
+    let mut waiting: Vec<&JobView> = jobs.iter().filter(|job| job.is_waiting()).collect();
+    waiting.sort_by_key(|job| (job.created, &job.name));
+    for job in waiting.into_iter().filter(|job| job.repository.is_some()) {
+        let key = (&job.repository, &job.repository_uid, job.generation, job.is_scheduled);
+        match kept.get_mut(&key) {
+            None => drop(kept.insert(key, job)),
+            Some(_) if job.is_scheduled => superseded.push(job),
+            Some(other) => superseded.push(std::mem::replace(other, job)),
+        }
+    }
+    superseded
+}
+
+/// Returns the Jobs to suspend and to release, in this order for each slot. `not_started` returns the reason why a running
+/// Job may be suspended.
+fn plan(
+    jobs: &[JobView],
+    not_started: impl Fn(&JobView) -> Option<NotStarted>,
+    queue: &Queue,
+    limits: Limits,
+) -> Vec<Step> {
+    let outdated: Vec<&str> = superseded(jobs).into_iter().map(|job| job.uid.as_str()).collect();
     let unfinished = jobs.iter().filter(|job| job.is_unfinished() && !job.is_deleted);
     let (mut waiting, running): (Vec<_>, Vec<_>) = unfinished.partition(|job| job.is_suspended);
-    waiting.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
-    let mut by_namespace: BTreeMap<&str, usize> = BTreeMap::new();
+    waiting.retain(|job| !outdated.contains(&job.uid.as_str()));
+    waiting.sort_by_key(|job| (queue.since(job), &job.name));
+    let mut slots = Slots {
+        total: running.len(),
+        by_namespace: BTreeMap::new(),
+        limits,
+    };
     for job in &running {
-        *by_namespace.entry(namespace(job)).or_default() += 1;
+        *slots.by_namespace.entry(namespace(job)).or_default() += 1;
     }
-    let mut total = running.len();
-    let mut admitted = Vec::new();
-    while total < limits.total {
-        let count = |job: &JobView| by_namespace.get(namespace(job)).copied().unwrap_or_default();
-        let candidates = waiting.iter().enumerate();
-        let candidates = candidates.filter(|(_, job)| count(job) < limits.per_namespace);
-        // The first of equal ones: the oldest.
-        let Some((at, _)) = candidates.min_by_key(|(_, job)| count(job)) else {
+    let mut steps = Vec::new();
+    let mut idle: Option<Vec<(&JobView, NotStarted)>> = None;
+    while !waiting.is_empty() {
+        // The first of equal ones: it has waited longest.
+        let first = |is_admitted: &dyn Fn(&str) -> bool| {
+            let candidates = waiting.iter().enumerate();
+            let candidates = candidates.filter(|(_, job)| is_admitted(namespace(job)));
+            candidates.min_by_key(|(_, job)| slots.count(namespace(job)))
+        };
+        if let Some((at, _)) = first(&|namespace| slots.has_free(namespace)) {
+            let job = waiting.remove(at);
+            slots.take(namespace(job));
+            steps.push(Step::Release(job.clone()));
+            continue;
+        }
+        let idle = idle.get_or_insert_with(|| {
+            let mut idle: Vec<_> = (running.iter())
+                .filter_map(|job| Some((*job, not_started(job)?)))
+                .collect();
+            idle.sort_by_key(|(job, _)| (job.started, &job.name));
+            idle
+        });
+        // Of the same namespace if that is at its limit, otherwise of the one with the most.
+        let victim = |namespace_of_waiting: &str| {
+            let is_full = slots.count(namespace_of_waiting) >= slots.limits.per_namespace;
+            let victims = idle.iter().enumerate();
+            let victims = victims.filter(|(_, (job, _))| !is_full || namespace(job) == namespace_of_waiting);
+            let most = victims.min_by_key(|(_, (job, _))| Reverse(slots.count(namespace(job))));
+            most.map(|(at, _)| at)
+        };
+        let Some((_, job)) = first(&|namespace| victim(namespace).is_some()) else {
             break;
         };
-        let job = waiting.remove(at);
-        *by_namespace.entry(namespace(job)).or_default() += 1;
-        total += 1;
-        admitted.push(job.name.clone());
+        let Some(at) = victim(namespace(job)) else { break };
+        let (job, reason) = idle.remove(at);
+        slots.free(namespace(job));
+        steps.push(Step::Suspend(job.clone(), reason));
     }
-    admitted
+    steps
+}
+
+/// The number of running Jobs.
+struct Slots<'a> {
+    total: usize,
+    by_namespace: BTreeMap<&'a str, usize>,
+    limits: Limits,
+}
+
+impl<'a> Slots<'a> {
+    fn count(&self, namespace: &str) -> usize {
+        self.by_namespace.get(namespace).copied().unwrap_or_default()
+    }
+
+    fn has_free(&self, namespace: &str) -> bool {
+        self.total < self.limits.total && self.count(namespace) < self.limits.per_namespace
+    }
+
+    fn take(&mut self, namespace: &'a str) {
+        self.total += 1;
+        *self.by_namespace.entry(namespace).or_default() += 1;
+    }
+
+    fn free(&mut self, namespace: &'a str) {
+        self.total -= 1;
+        *self.by_namespace.entry(namespace).or_default() -= 1;
+    }
 }
 
 fn namespace(job: &JobView) -> &str {
@@ -75,74 +248,4 @@ fn namespace(job: &JobView) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use jiff::{SignedDuration, Timestamp};
-
-    use super::super::progress::Outcome;
-    use super::*;
-    use crate::api::NamespacedName;
-
-    fn job(namespace: &str, name: &str, age: i64, is_suspended: bool) -> JobView {
-        JobView {
-            name: name.to_owned(),
-            uid: name.to_owned(),
-            repository: Some(NamespacedName::new(namespace, name)),
-            repository_uid: None,
-            generation: None,
-            created: Timestamp::UNIX_EPOCH - SignedDuration::from_secs(age),
-            started: None,
-            is_suspended,
-            is_deleted: false,
-            outcome: None,
-        }
-    }
-
-    const LIMITS: Limits = Limits {
-        total: 4,
-        per_namespace: 2,
-    };
-
-    #[test]
-    fn a_namespace_with_many_jobs_leaves_room_for_others() {
-        let mut jobs: Vec<_> = (0..9).map(|n| job("many", &format!("m{n}"), 100 - n, true)).collect();
-        jobs.push(job("few", "f", 1, true));
-        assert_eq!(admitted(&jobs, LIMITS), ["m0", "f", "m1"]);
-    }
-
-    #[test]
-    fn jobs_that_run_count_and_finished_ones_do_not() {
-        let mut jobs: Vec<_> = ["a", "b", "c"].map(|name| job(name, name, 9, false)).into();
-        jobs.extend([job("d", "d", 5, true), job("e", "e", 4, true)]);
-        assert_eq!(admitted(&jobs, LIMITS), ["d"]);
-        jobs[0].outcome = Some(Outcome::Succeeded);
-        assert_eq!(admitted(&jobs, LIMITS), ["d", "e"]);
-    }
-
-    #[test]
-    fn a_released_job_counts_as_running_before_the_watch_shows_it() {
-        let mut jobs = vec![job("a", "second", 5, true)];
-        let mut released = HashSet::new();
-        let limits = Limits {
-            total: 4,
-            per_namespace: 1,
-        };
-        assert_eq!(admitted(&jobs, limits), ["second"]);
-        released.insert("second".to_owned());
-        jobs.push(job("a", "first", 5, true));
-        mark_released(&mut jobs, &mut released);
-        assert!(admitted(&jobs, limits).is_empty());
-        // Suspended by someone else after the watch has delivered the release.
-        mark_released(&mut jobs, &mut released);
-        assert!(released.is_empty());
-    }
-
-    #[test]
-    fn the_oldest_of_a_namespace_comes_first() {
-        let jobs = [
-            job("a", "young", 1, true),
-            job("a", "old", 9, true),
-            job("a", "middle", 5, true),
-        ];
-        assert_eq!(admitted(&jobs, LIMITS), ["old", "middle"]);
-    }
-}
+mod tests;

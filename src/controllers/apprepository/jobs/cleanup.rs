@@ -39,6 +39,10 @@ impl Jobs {
                 self.delete_job(&job.name, &job.uid).await?;
             }
         }
+        if is_idle && let Err(error) = self.remove_copy(name).await {
+            // The sync in this process does not wait for it, and each reconcile tries again.
+            tracing::warn!(%error, "failed to delete the copy of the Secret of a repository that has no Jobs");
+        }
         Ok(is_idle)
     }
 
@@ -58,7 +62,7 @@ impl Jobs {
                 tracing::warn!(%error, job = job.name, "failed to delete a Job of a deleted repository");
             }
         }
-        if let Err(error) = self.delete_copy(name).await {
+        if let Err(error) = self.remove_copy_of_deleted(name).await {
             tracing::warn!(%error, "failed to delete the copy of the Secret of a deleted repository");
         }
     }

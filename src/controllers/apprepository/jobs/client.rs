@@ -7,8 +7,11 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, P
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::names::{self, MANAGED_BY, PORTOLAN, digest, repository_of};
+use super::names::{self, digest};
+use super::progress::NotStarted;
+use super::secrets::delete_copy;
 use super::watch::{Jobs, Written};
+use crate::api::jobs::{NOT_STARTED, REPOSITORY_NAME, REPOSITORY_NAMESPACE, repository_name, selector};
 use crate::api::{NamespacedName, Partial};
 use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::{ApiError, call};
@@ -160,6 +163,20 @@ impl Jobs {
         }
     }
 
+    /// Suspends a Job whose pod does not start. Its pod is deleted.
+    pub(super) async fn suspend(&self, name: &str, uid: &str, reason: &NotStarted) -> Result<(), JobError> {
+        let namespace = &self.settings.namespace;
+        let api: Api<Partial<Job>> = Api::namespaced(self.client.clone(), namespace);
+        let annotations = json!({ NOT_STARTED: reason.to_annotation() });
+        let patch = json!({ "metadata": { "uid": uid, "annotations": annotations }, "spec": { "suspend": true } });
+        match call(api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await {
+            Ok(_) => Ok(()),
+            // Deleted or replaced meanwhile.
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(cause) => Err(JobError::new("patch", "jobs.batch", namespace, cause)),
+        }
+    }
+
     /// Deletes a Job. It stays until its pods have ended.
     pub(super) async fn delete_job(&self, name: &str, uid: &str) -> Result<(), JobError> {
         delete::<Job>(
@@ -222,13 +239,19 @@ where
 /// Deletes CronJobs and unfinished Jobs that an earlier start with Jobs has left. Errors are only logged: without Jobs,
 /// the service account usually has no right to them, and then there are none.
 pub async fn remove_leftovers(client: &Client, namespace: &str) {
-    let selector = format!("{MANAGED_BY}={PORTOLAN},{}", names::REPO_NAME);
-    let parameters = ListParams::default().labels(&selector);
+    let parameters = ListParams::default().labels(&selector());
     let remove = async {
         let listed = |cause| JobError::new("list", "cronjobs.batch", namespace, cause);
         let cron_jobs: Api<Partial<CronJob>> = Api::namespaced(client.clone(), namespace);
         for cron_job in call(cron_jobs.list(&parameters)).await.map_err(listed)?.items {
             let (name, uid) = (cron_job.name_any(), cron_job.uid().unwrap_or_default());
+            // Before the CronJob, by which the next start finds it.
+            if let Some(repository) = repository_name(&cron_job.metadata) {
+                match delete_copy(client, namespace, &repository).await {
+                    Ok(()) | Err(JobError::Forbidden { verb: "get", .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
             let policy = PropagationPolicy::Background;
             delete::<CronJob>(client, namespace, "cronjobs.batch", &name, &uid, policy).await?;
             tracing::info!(
@@ -266,13 +289,13 @@ fn written(cron_job: &CronJob, desired: &str) -> Written {
 
 /// Returns true if the CronJob is ours or Kubeapps', and belongs to the repository.
 fn is_of(cron_job: &CronJob, repository: &NamespacedName) -> bool {
-    match repository_of(cron_job.metadata.annotations.as_ref()) {
+    match repository_name(&cron_job.metadata) {
         Some(owner) => owner == *repository,
         // Kubeapps' own CronJob of the repository is taken over.
         None => {
             let own = names::labels(repository);
             let labels = cron_job.labels();
-            [names::REPO_NAME, names::REPO_NAMESPACE]
+            [REPOSITORY_NAME, REPOSITORY_NAMESPACE]
                 .iter()
                 .all(|key| labels.get(*key) == own.get(*key))
         }

@@ -32,6 +32,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::api::SecretKeyRef;
+use crate::http::Proxies;
 
 pub(super) use cleanup::Cleanup;
 pub use client::remove_leftovers;
@@ -63,6 +64,8 @@ pub struct Settings {
     pub template: TemplatePolicy,
     pub limits: Limits,
     pub database: DatabaseAccess,
+    /// Proxies of this process.
+    pub proxies: Proxies,
     /// Flags of the operator that also apply to `portolan sync`, without dashes, and their values.
     pub sync_flags: Vec<(String, String)>,
     pub index_max_bytes: u64,

@@ -9,10 +9,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::api::NamespacedName;
-pub use crate::api::jobs::{
-    MANAGED_BY, MANAGER as PORTOLAN, REPOSITORY, REPOSITORY_GENERATION, REPOSITORY_NAME as REPO_NAME,
-    REPOSITORY_NAMESPACE as REPO_NAMESPACE, REPOSITORY_UID,
-};
+use crate::api::jobs::{MANAGED_BY, MANAGER, REPOSITORY_NAME, REPOSITORY_NAMESPACE};
 use crate::text::hex;
 
 /// Maximum length of the name of a CronJob: its Jobs append a time of eleven characters.
@@ -43,7 +40,7 @@ pub fn cleanup_job(name: &NamespacedName, uid: &str) -> String {
     format!("{}-{}", named(name, "cleanup"), digest(uid, REQUEST_DIGITS))
 }
 
-/// Returns the name of our copy of a repository's Secret, where Kubeapps' name could be that of another repository.
+/// Returns the name of our copy of a repository's Secrets.
 #[must_use]
 pub fn hashed_secret(name: &NamespacedName) -> String {
     format!("{HASHED_PREFIX}-{}", digest(&name.to_string(), 2 * NAME_DIGITS))
@@ -78,19 +75,12 @@ fn is_unambiguous(joined: &str) -> bool {
 #[must_use]
 pub fn labels(name: &NamespacedName) -> BTreeMap<String, String> {
     [
-        (REPO_NAME, label_value(&name.name)),
-        (REPO_NAMESPACE, label_value(&name.namespace)),
-        (MANAGED_BY, PORTOLAN.to_owned()),
+        (REPOSITORY_NAME, label_value(&name.name)),
+        (REPOSITORY_NAMESPACE, label_value(&name.namespace)),
+        (MANAGED_BY, MANAGER.to_owned()),
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into()
-}
-
-/// Returns the repository that an object of ours is for.
-#[must_use]
-pub fn repository_of(annotations: Option<&BTreeMap<String, String>>) -> Option<NamespacedName> {
-    let (namespace, name) = annotations?.get(REPOSITORY)?.split_once('/')?;
-    Some(NamespacedName::new(namespace, name))
 }
 
 fn label_value(text: &str) -> String {
@@ -159,13 +149,6 @@ mod tests {
         assert_ne!(job, sync_job(&long, "another"));
         assert!(job.len() <= 63 && cleanup_job(&long, "uid").len() <= 63, "{job}");
         assert!(labels(&long).values().all(|value| value.len() <= 63));
-    }
-
-    #[test]
-    fn the_repository_is_read_from_the_annotation() {
-        let annotations = [(REPOSITORY.to_owned(), "team-a/charts".to_owned())].into();
-        assert_eq!(repository_of(Some(&annotations)), Some(name("team-a", "charts")));
-        assert_eq!(repository_of(None), None);
     }
 
     proptest! {

@@ -6,8 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::Settings;
 use super::expansion::escape;
-use super::names::{self, cleanup_job, cron_job, labels, sync_job};
-use super::template::{PodParts, Resources};
+use super::names::{cleanup_job, cron_job, labels, sync_job};
+use super::template::{PodParts, Resources, TemplatePolicy};
+use crate::api::jobs::{REPOSITORY, REPOSITORY_GENERATION, REPOSITORY_UID};
 use crate::api::{NamespacedName, SecretKeyRef};
 use crate::controllers::apprepository::spec::RepositorySpec;
 
@@ -42,6 +43,8 @@ pub struct SyncRun {
     pub request: String,
     /// The UID of the stored rows, which the repository takes over.
     pub replaces_uid: Option<String>,
+    /// The revision of the stored rows of a later generation, which the API server does not know since a restore.
+    pub replaces_revision: Option<i64>,
 }
 
 impl Settings {
@@ -145,14 +148,14 @@ impl Settings {
     fn annotations(&self, spec: &RepositorySpec) -> BTreeMap<String, String> {
         let mut all = self.annotations_of(&spec.name, &spec.uid);
         let generation = spec.generation.unwrap_or_default().to_string();
-        all.insert(names::REPOSITORY_GENERATION.to_owned(), generation);
+        all.insert(REPOSITORY_GENERATION.to_owned(), generation);
         all
     }
 
     fn annotations_of(&self, name: &NamespacedName, uid: &str) -> BTreeMap<String, String> {
         let mut all = self.annotations.clone();
-        all.insert(names::REPOSITORY.to_owned(), name.to_string());
-        all.insert(names::REPOSITORY_UID.to_owned(), uid.to_owned());
+        all.insert(REPOSITORY.to_owned(), name.to_string());
+        all.insert(REPOSITORY_UID.to_owned(), uid.to_owned());
         all
     }
 
@@ -170,12 +173,37 @@ impl Settings {
     fn sync_pod(&self, repository: &Repository<'_>, run: Option<&SyncRun>) -> Value {
         let Repository { spec, parts, .. } = repository;
         let arguments = self.sync_arguments(repository, run);
+        let parts = &PodParts {
+            env: [self.proxy_variables(spec), parts.env.clone()].concat(),
+            ..(*parts).clone()
+        };
         let mut pod = self.pod("sync", arguments, &spec.name, parts, repository.secrets);
         let mut annotations = parts.annotations.clone();
         annotations.extend(self.annotations(spec));
         pod["metadata"]["annotations"] = json!(annotations);
         pod["spec"]["restartPolicy"] = json!("OnFailure");
         pod
+    }
+
+    /// Returns the operator's proxies as they are, and those of a repository as flags of `portolan sync`: they obey the
+    /// address policy.
+    fn proxy_variables(&self, spec: &RepositorySpec) -> Vec<Value> {
+        let of_repository = spec.access.proxies.as_ref();
+        let of_repository = of_repository.filter(|_| self.template != TemplatePolicy::None);
+        let own = [("", Some(&self.proxies)), ("PORTOLAN_", of_repository)];
+        let own = own.into_iter().filter_map(|(prefix, proxies)| Some((prefix, proxies?)));
+        own.flat_map(|(prefix, proxies)| {
+            let values = [
+                ("HTTP_PROXY", &proxies.http),
+                ("HTTPS_PROXY", &proxies.https),
+                ("NO_PROXY", &proxies.no_proxy),
+            ];
+            let values = values
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, value.as_ref()?)));
+            values.map(move |(name, value)| json!({ "name": format!("{prefix}{name}"), "value": escape(value) }))
+        })
+        .collect()
     }
 
     fn sync_arguments(&self, repository: &Repository<'_>, run: Option<&SyncRun>) -> Vec<String> {
@@ -227,6 +255,8 @@ impl Settings {
             optional("flux-requested-at", requests.flux_requested_at.as_deref());
             optional("allow-shrink", spec.allow_shrink.as_deref());
             optional("replaces-uid", run.replaces_uid.as_deref());
+            let revision = run.replaces_revision.map(|revision| revision.to_string());
+            optional("replaces-revision", revision.as_deref());
         }
         arguments
     }

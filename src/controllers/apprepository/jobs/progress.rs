@@ -9,14 +9,17 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
 
-use super::names::{self, repository_of};
 use crate::api::NamespacedName;
+use crate::api::jobs::{NOT_STARTED, REPOSITORY_GENERATION, REPOSITORY_UID, repository_name};
 use crate::catalog::{Record, State};
 use crate::text::{printable, truncate};
 
 /// Time for which a pod may be unschedulable or missing: a cluster adds nodes, a scheduler has a backlog.
 const GRACE: Duration = Duration::from_secs(60);
+/// Time for which a Job whose pod does not start holds a slot that another Job waits for.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time for which a suspended Job counts as running.
 const RELEASE_GRACE: Duration = Duration::from_secs(3);
 /// Difference of the clocks of the API server and of a node.
@@ -57,6 +60,10 @@ pub struct JobView {
     pub started: Option<Timestamp>,
     pub is_suspended: bool,
     pub is_deleted: bool,
+    /// Created by a CronJob.
+    pub is_scheduled: bool,
+    /// Set once the Job was suspended because its pod did not start.
+    pub not_started: Option<NotStarted>,
     /// `None` while the Job is unfinished.
     pub outcome: Option<Outcome>,
 }
@@ -72,13 +79,15 @@ impl JobView {
         Self {
             name: job.name_any(),
             uid: job.uid().unwrap_or_default(),
-            repository: repository_of(job.metadata.annotations.as_ref()),
-            repository_uid: annotation(names::REPOSITORY_UID),
-            generation: annotation(names::REPOSITORY_GENERATION).and_then(|text| text.parse().ok()),
+            repository: repository_name(&job.metadata),
+            repository_uid: annotation(REPOSITORY_UID),
+            generation: annotation(REPOSITORY_GENERATION).and_then(|text| text.parse().ok()),
             created: job.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             started: status.and_then(|status| status.start_time.as_ref()).map(|time| time.0),
             is_suspended: job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or_default(),
             is_deleted: job.metadata.deletion_timestamp.is_some(),
+            is_scheduled: job.owner_references().iter().any(|owner| owner.kind == "CronJob"),
+            not_started: annotation(NOT_STARTED).and_then(|text| serde_json::from_str(&text).ok()),
             outcome: conditions
                 .filter(|condition| condition.status == "True")
                 .find_map(outcome),
@@ -87,6 +96,34 @@ impl JobView {
 
     pub fn is_unfinished(&self) -> bool {
         self.outcome.is_none()
+    }
+
+    /// Returns true if the Job waits for its release.
+    pub fn is_waiting(&self) -> bool {
+        self.is_suspended && self.is_unfinished() && !self.is_deleted
+    }
+}
+
+/// The reason why the pod of a Job did not start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotStarted {
+    pub at: Timestamp,
+    pub reason: String,
+    pub message: String,
+}
+
+impl NotStarted {
+    pub fn to_annotation(&self) -> String {
+        // Texts and a time, so that JSON can't fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    fn state(&self) -> State {
+        let message = format!(
+            "{}; others waited, so the Job was suspended and runs again in turn",
+            self.message
+        );
+        problem(&self.reason, short(&message), true)
     }
 }
 
@@ -106,6 +143,7 @@ fn outcome(condition: &JobCondition) -> Option<Outcome> {
 pub struct PodView {
     pub name: String,
     pub job: String,
+    pub is_pending: bool,
     pub problem: Option<PodProblem>,
 }
 
@@ -134,15 +172,20 @@ impl PodView {
         Self {
             name: pod.name_any(),
             job: job.cloned().unwrap_or_default(),
+            is_pending: matches!(phase(pod), None | Some("Pending")),
             problem: pod_problem(pod),
         }
     }
 }
 
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
 fn pod_problem(pod: &Pod) -> Option<PodProblem> {
     let status = pod.status.as_ref()?;
     let message = status.message.clone().unwrap_or_default();
-    if status.phase.as_deref() == Some("Failed") {
+    if phase(pod) == Some("Failed") {
         let reason = status.reason.clone().filter(|reason| !reason.is_empty());
         if let Some(reason) = reason {
             return Some(PodProblem {
@@ -233,6 +276,9 @@ pub fn assess(
     let Some(current) = jobs.last().filter(|job| job.is_unfinished()) else {
         return idle(failure.map_or(Progress::Idle, Progress::Problem));
     };
+    if let Some(reason) = current.not_started.as_ref().filter(|_| current.is_suspended) {
+        return idle(Progress::Problem(reason.state()));
+    }
     if current.is_suspended {
         // Most Jobs are released at once, which is not worth a status.
         let age = Duration::try_from(now.duration_since(current.created)).unwrap_or_default();
@@ -250,10 +296,46 @@ pub fn assess(
         stalled: false,
         ..state
     });
+    // Also the reason of an earlier start stays, until a pod runs.
+    let before = current.not_started.as_ref().filter(|_| has_only_pending(current, pods));
+    let before = before.map(NotStarted::state);
     Assessment {
-        progress: problem.or(earlier).map_or(Progress::Running, Progress::Problem),
+        progress: problem
+            .or(before)
+            .or(earlier)
+            .map_or(Progress::Running, Progress::Problem),
         recheck,
     }
+}
+
+/// Returns the reason why a running Job may be suspended in favor of one that waits: its pod does not start.
+pub fn not_started(job: &JobView, pods: &[PodView], namespace: &str, now: Timestamp) -> Option<NotStarted> {
+    // A cleanup Job has no generation, and a short deadline of its own.
+    if job.is_suspended || job.is_deleted || job.generation.is_none() || !has_only_pending(job, pods) {
+        return None;
+    }
+    let mut own = pods.iter().filter(|pod| pod.job == job.name);
+    let unschedulable = own.clone().find_map(|pod| pod.problem.as_ref()?.since);
+    let since = unschedulable.unwrap_or(job.started.unwrap_or(job.created));
+    if Duration::try_from(now.duration_since(since)).unwrap_or_default() < START_TIMEOUT {
+        return None;
+    }
+    let (reason, message) = match start_problem(job, pods, None, namespace, now).0 {
+        Some(state) => (state.reason, state.message),
+        None => {
+            let pod = own.next_back().map_or("", |pod| pod.name.as_str());
+            let message = format!("pod {namespace}/{pod} does not start; look at its events by `kubectl describe pod`");
+            ("PodPending".to_owned(), message)
+        }
+    };
+    let at = now;
+    Some(NotStarted { at, reason, message })
+}
+
+/// Returns true if no pod of a Job has started.
+fn has_only_pending(job: &JobView, pods: &[PodView]) -> bool {
+    let mut own = pods.iter().filter(|pod| pod.job == job.name);
+    own.all(|pod| pod.is_pending)
 }
 
 /// Returns the problem of an unfinished Job, or the time after which it may be one.

@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::api::ObjectMeta;
 
 use super::Settings;
 use super::client::JobError;
 use super::executor::Executor;
 use super::names;
-use super::objects::{Repository, SyncRun};
+use super::objects::{JobSecrets, Repository, SyncRun};
 use super::progress::{Assessment, Progress, assess};
 use super::secrets::{Copied, CopyError};
 use super::template::{self, PodParts};
 use super::watch::Jobs;
-use crate::api::AppRepository;
+use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{Record, State};
 use crate::controllers::apprepository::decision::{Decision, MAX_REQUEUE, Mode, decide};
-use crate::controllers::apprepository::reconciler::Reconciler;
+use crate::controllers::apprepository::reconciler::{Reconciler, TombstoneError};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::status::{Phase, READY};
 use crate::controllers::apprepository::sync::request::SyncError;
@@ -72,6 +73,16 @@ impl From<JobError> for Blocked {
 impl From<SyncError> for Blocked {
     fn from(error: SyncError) -> Self {
         Self::new(&error.reason, error.message, error.transient)
+    }
+}
+
+impl From<TombstoneError> for Blocked {
+    fn from(error: TombstoneError) -> Self {
+        let reason = match &error {
+            TombstoneError::Api(_) => "JobsFailed",
+            TombstoneError::Catalog(error) => error.reason(),
+        };
+        Self::new(reason, error.to_string(), true)
     }
 }
 
@@ -142,24 +153,43 @@ impl Reconciler {
         jobs.ensure_cron_job(name, &settings.cron_job(&repository, &schedule))
             .await?;
         jobs.end_superseded(name, &spec.uid, spec.generation).await?;
+        if secrets == JobSecrets::default() {
+            jobs.remove_copy(name).await?;
+        }
         let is_forced = self.states.read(name, |state| state.force_sync);
+        let replaced = seen.record.filter(|record| is_of_later_generation(record, spec));
         let is_due = match decide(spec, seen.record, Timestamp::now()) {
             Decision::Suspended => false,
             // A CronJob runs the scheduled syncs, and retries.
-            Decision::Wait | Decision::Sync(Mode::Conditional) => is_forced,
+            Decision::Wait | Decision::Sync(Mode::Conditional) => is_forced || replaced.is_some(),
             Decision::Sync(Mode::Complete) => true,
         };
         if !is_due {
             return Ok(());
         }
+        let tombstone = self.outdated_tombstone(name, &seen.object.metadata).await?;
+        let replaces_revision = replaced.and_then(|record| record.revision);
         let run = SyncRun {
-            request: request(spec, is_forced.then_some(versions.as_str())),
+            request: request(
+                spec,
+                is_forced.then_some(versions.as_str()),
+                [replaces_revision, tombstone],
+            ),
             replaces_uid: seen.stored_uid.filter(|stored| *stored != spec.uid).map(str::to_owned),
+            replaces_revision,
         };
         let job_name = names::sync_job(name, &run.request);
         if !jobs.of(name).iter().any(|job| job.name == job_name) {
-            self.forget_deletion(seen).await?;
+            if replaced.is_some() && !self.is_live(name, &seen.object.metadata).await? {
+                tracing::info!("the cache is older than the last sync, waiting for the watch");
+                return Ok(());
+            }
             jobs.create_job(&settings.sync_job(&repository, &run)).await?;
+        }
+        if let Some(deleted_at) = tombstone {
+            // After the Job, which a restored one of the same request may stand for otherwise.
+            let forgotten = self.catalog.forget_deletion(name, &spec.uid, deleted_at).await;
+            forgotten.map_err(TombstoneError::Catalog)?;
         }
         if is_forced {
             self.states.update(name, |state| state.force_sync = false);
@@ -173,9 +203,7 @@ impl Reconciler {
         // Its text becomes an argument of the pod.
         self.syncer.check_url(spec)?;
         let template = seen.object.spec.sync_job_pod_template.as_ref();
-        // By the namespace, not by what is declared: a pod may read a spelling that this process does not.
-        let are_proxies_allowed = self.defaults.proxy_namespaces.contains(&spec.name.namespace);
-        let parts = template::merge(template, settings.template, &settings.resources, are_proxies_allowed)
+        let parts = template::merge(template, settings.template, &settings.resources)
             .map_err(|refused| Blocked::new("PodTemplateRefused", refused.to_string(), false))?;
         let schedule = spec.cron.for_kubernetes().ok_or_else(|| {
             let message = format!(
@@ -187,15 +215,9 @@ impl Reconciler {
         Ok((parts, schedule))
     }
 
-    /// Removes the tombstone of an object that exists: the API server was restored from a backup.
-    async fn forget_deletion(&self, seen: Seen<'_>) -> Result<(), Blocked> {
-        let catalog_error = |error: crate::catalog::Error| Blocked::new(error.reason(), error.to_string(), true);
-        let (name, uid) = (&seen.spec.name, &seen.spec.uid);
-        let is_deleted = self.catalog.is_deleted(uid).await.map_err(catalog_error)?;
-        if is_deleted && self.is_cache_current(name).await.unwrap_or_default() {
-            self.catalog.forget_deletion(name, uid).await.map_err(catalog_error)?;
-        }
-        Ok(())
+    async fn is_live(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<bool, Blocked> {
+        let live = self.origin.is_live(name, meta).await;
+        live.map_err(|error| TombstoneError::Api(error).into())
     }
 
     /// Reports the present state of the Jobs and the record.
@@ -274,8 +296,14 @@ fn was_ready(object: &AppRepository) -> bool {
     conditions.any(|condition| condition.type_ == READY && condition.status == "True")
 }
 
+/// Returns true if a later generation of the same object was synced: the API server was restored to an earlier state, or
+/// the cache is stale.
+fn is_of_later_generation(record: &Record, spec: &RepositorySpec) -> bool {
+    record.uid == spec.uid && spec.generation.is_some_and(|generation| record.generation > generation)
+}
+
 /// Returns a text that differs for each request of a sync.
-fn request(spec: &RepositorySpec, secret_versions: Option<&str>) -> String {
+fn request(spec: &RepositorySpec, secret_versions: Option<&str>, restored: [Option<i64>; 2]) -> String {
     let requests = &spec.requests;
     serde_json::json!([
         spec.uid,
@@ -286,6 +314,7 @@ fn request(spec: &RepositorySpec, secret_versions: Option<&str>) -> String {
         requests.flux_requested_at,
         spec.allow_shrink,
         secret_versions,
+        restored,
     ])
     .to_string()
 }

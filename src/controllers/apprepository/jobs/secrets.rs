@@ -1,30 +1,34 @@
 //! Copies of the Secrets that repositories of other namespaces reference: a pod reads only Secrets of its own namespace.
 //!
-//! The name is Kubeapps', so that Kubeapps' own copy serves too. Where Kubeapps' name could be that of another repository,
-//! the name is a hash.
+//! The name is a hash. Under the name of Kubeapps' copy, a sync in this process would read ours after its source was
+//! deleted.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::client::JobError;
-use super::names::{self, MANAGED_BY, PORTOLAN, hashed_secret, labels, repository_of};
+use super::names::{hashed_secret, labels};
 use super::objects::JobSecrets;
 use super::watch::Jobs;
+use crate::api::jobs::{MANAGED_BY, MANAGER, REPOSITORY, REPOSITORY_UID, repository_name};
 use crate::api::{NamespacedName, Partial, SecretKeyRef};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::apprepository::origin::Origin;
-use crate::controllers::apprepository::secrets::copy::{KubeappsCopy, copy_of};
-use crate::controllers::apprepository::secrets::{self, SecretError, SecretRefs};
+use crate::controllers::apprepository::secrets::{self, SecretError, SecretRefs, Values};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::runtime::kube_client::call;
 
 /// Annotation of a copy with the versions of its sources, and its keys.
 const SOURCE: &str = "portolan.dev/source-versions";
+/// Time for which the absence of a copy is known: another leader may have written one.
+const RECHECK: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
@@ -53,72 +57,34 @@ impl Jobs {
             return Ok(Copied::default());
         }
         let namespace = &self.settings.namespace;
+        let values = secrets::values(origin, &spec.name, refs, namespace).await?;
         // Validates them, so that the errors are those of a sync in this process.
-        let versions = secrets::credentials(origin, &spec.name, refs, namespace)
-            .await?
-            .versions;
-        let own = JobSecrets {
-            header: refs.header.cloned(),
-            ca: refs.ca.cloned(),
-        };
+        let versions = values.credentials()?.versions;
         if spec.name.namespace == *namespace {
-            return Ok(Copied { secrets: own, versions });
+            let secrets = JobSecrets {
+                header: refs.header.cloned(),
+                ca: refs.ca.cloned(),
+            };
+            return Ok(Copied { secrets, versions });
         }
-        let (copy, is_kubeapps) = match copy_of(&spec.name, namespace) {
-            KubeappsCopy::Named(copy) => (copy.name, true),
-            KubeappsCopy::None | KubeappsCopy::Ambiguous(_) => (hashed_secret(&spec.name), false),
-        };
+        let name = hashed_secret(&spec.name);
+        let (secrets, data) = copied(&name, values);
         let api: Api<Partial<Secret>> = Api::namespaced(self.client.clone(), namespace);
-        let live = call(api.get_metadata_opt(&copy))
+        let live = call(api.get_metadata_opt(&name))
             .await
             .map_err(|cause| JobError::new("get", "secrets", namespace, cause))?;
-        let is_ours = live.as_ref().is_none_or(|live| is_own_copy(live, &spec.name));
-        if !is_ours && is_kubeapps {
-            return Ok(Copied {
-                secrets: in_copy(&copy, refs),
-                versions,
-            });
-        }
-        let mut data: BTreeMap<String, ByteString> = BTreeMap::new();
-        let mut copied = JobSecrets::default();
-        for (reference, target) in [(refs.header, &mut copied.header), (refs.ca, &mut copied.ca)] {
-            let Some(reference) = reference else { continue };
-            let source = NamespacedName::new(&spec.name.namespace, &reference.name);
-            let content = origin.secret(&source).await.ok().flatten();
-            // Only Kubeapps' copy exists, which the check above has read.
-            let Some(value) = content.and_then(|content| content.data.get(&reference.key).cloned()) else {
-                return Ok(Copied {
-                    secrets: in_copy(&copy, refs),
-                    versions,
-                });
-            };
-            // Two Secrets may use the same key.
-            let key = if data.contains_key(&reference.key) {
-                format!("ca-{}", reference.key)
-            } else {
-                reference.key.clone()
-            };
-            *target = Some(SecretKeyRef {
-                name: copy.clone(),
-                key: key.clone(),
-            });
-            data.insert(key, ByteString(value));
-        }
         let keys: Vec<&str> = data.keys().map(String::as_str).collect();
         let source = format!("{versions} {}", keys.join(" "));
         let is_current = live.is_some_and(|live| live.annotations().get(SOURCE) == Some(&source));
         if !is_current {
-            let copy = self.secret(&copy, &spec.name, &spec.uid, &source, &data);
+            self.without_copy.lock().remove(&spec.name);
+            let copy = self.secret(&name, &spec.name, &spec.uid, &source, &data);
             let parameters = PatchParams::apply(FIELD_MANAGER).force();
-            let name = copy["metadata"]["name"].as_str().unwrap_or_default();
-            call(api.patch_metadata(name, &parameters, &Patch::Apply(&copy)))
+            call(api.patch_metadata(&name, &parameters, &Patch::Apply(&copy)))
                 .await
                 .map_err(|cause| JobError::new("patch", "secrets", namespace, cause))?;
         }
-        Ok(Copied {
-            secrets: copied,
-            versions,
-        })
+        Ok(Copied { secrets, versions })
     }
 
     fn secret(
@@ -137,8 +103,8 @@ impl Jobs {
                 "namespace": self.settings.namespace,
                 "labels": labels(repository),
                 "annotations": {
-                    (names::REPOSITORY): repository.to_string(),
-                    (names::REPOSITORY_UID): uid,
+                    (REPOSITORY): repository.to_string(),
+                    (REPOSITORY_UID): uid,
                     (SOURCE): source,
                 },
             },
@@ -147,53 +113,81 @@ impl Jobs {
         })
     }
 
-    /// Deletes our copy of the Secrets of a repository.
-    pub(super) async fn delete_copy(&self, repository: &NamespacedName) -> Result<(), JobError> {
-        let namespace = &self.settings.namespace;
-        if repository.namespace == *namespace {
+    /// Deletes our copy of the Secrets of a repository that needs none. Asks the API server once an hour.
+    pub(super) async fn remove_copy(&self, repository: &NamespacedName) -> Result<(), JobError> {
+        let is_known = |checked: &Instant| checked.elapsed() < RECHECK;
+        if self.without_copy.lock().get(repository).is_some_and(is_known) {
             return Ok(());
         }
-        let name = match copy_of(repository, namespace) {
-            KubeappsCopy::Named(copy) => copy.name,
-            KubeappsCopy::None | KubeappsCopy::Ambiguous(_) => hashed_secret(repository),
-        };
-        let api: Api<Partial<Secret>> = Api::namespaced(self.client.clone(), namespace);
-        let live = call(api.get_metadata_opt(&name))
-            .await
-            .map_err(|cause| JobError::new("get", "secrets", namespace, cause))?;
-        let Some(live) = live.filter(|live| is_own_copy(live, repository)) else {
-            return Ok(());
-        };
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: live.uid(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        match call(api.delete(&name, &parameters)).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
-            Err(cause) => Err(JobError::new("delete", "secrets", namespace, cause)),
+        match delete_copy(&self.client, &self.settings.namespace, repository).await {
+            // Then Portolan has written none.
+            Ok(()) | Err(JobError::Forbidden { verb: "get", .. }) => {}
+            Err(error) => return Err(error),
         }
+        self.without_copy.lock().insert(repository.clone(), Instant::now());
+        Ok(())
+    }
+
+    /// Same for a deleted repository, of which nothing is remembered.
+    pub(super) async fn remove_copy_of_deleted(&self, repository: &NamespacedName) -> Result<(), JobError> {
+        self.without_copy.lock().remove(repository);
+        delete_copy(&self.client, &self.settings.namespace, repository).await
     }
 }
 
-/// Returns the same keys in a copy.
-fn in_copy(copy: &str, refs: SecretRefs<'_>) -> JobSecrets {
-    let key = |reference: &SecretKeyRef| SecretKeyRef {
-        name: copy.to_owned(),
-        key: reference.key.clone(),
-    };
-    JobSecrets {
-        header: refs.header.map(key),
-        ca: refs.ca.map(key),
+/// Deletes our copy of the Secrets of a repository.
+pub(super) async fn delete_copy(client: &Client, namespace: &str, repository: &NamespacedName) -> Result<(), JobError> {
+    if repository.namespace == namespace {
+        return Ok(());
     }
+    let name = hashed_secret(repository);
+    let api: Api<Partial<Secret>> = Api::namespaced(client.clone(), namespace);
+    let live = call(api.get_metadata_opt(&name))
+        .await
+        .map_err(|cause| JobError::new("get", "secrets", namespace, cause))?;
+    let Some(live) = live.filter(|live| is_own_copy(live, repository)) else {
+        return Ok(());
+    };
+    let parameters = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: live.uid(),
+            resource_version: live.resource_version(),
+        }),
+        ..DeleteParams::default()
+    };
+    match call(api.delete(&name, &parameters)).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(cause) => Err(JobError::new("delete", "secrets", namespace, cause)),
+    }
+}
+
+/// Returns the keys in a copy, and its data.
+fn copied(copy: &str, values: Values) -> (JobSecrets, BTreeMap<String, ByteString>) {
+    let mut data = BTreeMap::new();
+    let mut add = |value: secrets::Value| {
+        let (key, bytes) = value.into_parts();
+        // Two Secrets may use the same key.
+        let key = if data.contains_key(&key) {
+            format!("ca-{key}")
+        } else {
+            key
+        };
+        data.insert(key.clone(), ByteString(bytes));
+        let name = copy.to_owned();
+        SecretKeyRef { name, key }
+    };
+    let secrets = JobSecrets {
+        header: values.header.map(&mut add),
+        ca: values.ca.map(&mut add),
+    };
+    (secrets, data)
 }
 
 fn is_own_copy(secret: &impl Resource, repository: &NamespacedName) -> bool {
     let meta = secret.meta();
     let label = meta.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY));
-    label.is_some_and(|label| label == PORTOLAN)
-        && repository_of(meta.annotations.as_ref()).as_ref() == Some(repository)
+    label.is_some_and(|label| label == MANAGER)
+        && repository_name(meta).as_ref() == Some(repository)
+        && meta.annotations.as_ref().is_some_and(|all| all.contains_key(SOURCE))
 }

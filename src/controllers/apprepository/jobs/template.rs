@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::expansion::escape;
-use super::names;
 use super::quantity::milli;
+use crate::api::jobs::{REPOSITORY_NAME, REPOSITORY_NAMESPACE};
 
 /// The part of the template that Jobs take, by `--job-pod-template`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,12 +94,7 @@ const RESERVED: [&str; 4] = [
 ///
 /// # Errors
 /// The first field that is not allowed.
-pub fn merge(
-    template: Option<&Value>,
-    policy: TemplatePolicy,
-    defaults: &Resources,
-    are_proxies_allowed: bool,
-) -> Result<PodParts, Refused> {
+pub fn merge(template: Option<&Value>, policy: TemplatePolicy, defaults: &Resources) -> Result<PodParts, Refused> {
     let mut parts = PodParts {
         resources: defaults.clone(),
         ..PodParts::default()
@@ -146,7 +141,7 @@ pub fn merge(
     if let Some(container) = containers.first() {
         let of_container = ids(container.get("securityContext"), "spec.containers[0].securityContext")?;
         parts.security_context.extend(of_container);
-        parts.env = env(&container["env"], is_full, are_proxies_allowed);
+        parts.env = env(&container["env"], is_full);
         merge_resources(&container["resources"], defaults, is_full, &mut parts.resources)?;
         for field in ["envFrom", "lifecycle", "volumeDevices"] {
             if container.get(field).is_some_and(|value| !is_unset(value)) {
@@ -178,8 +173,8 @@ fn is_reserved_key(key: &str) -> bool {
     is_below("kubernetes.io")
         || is_below("k8s.io")
         || is_below("portolan.dev")
-        || key == names::REPO_NAME
-        || key == names::REPO_NAMESPACE
+        || key == REPOSITORY_NAME
+        || key == REPOSITORY_NAMESPACE
         || matches!(key, "job-name" | "controller-uid")
 }
 
@@ -224,24 +219,20 @@ fn ids(context: Option<&Value>, path: &str) -> Result<Map<String, Value>, Refuse
 }
 
 /// Returns the literal variables that are allowed; references to Secrets and ConfigMaps are not the tenant's to make.
-fn env(variables: &Value, is_full: bool, are_proxies_allowed: bool) -> Vec<Value> {
+fn env(variables: &Value, is_full: bool) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::new();
     for variable in variables.as_array().into_iter().flatten() {
         let (Some(name), Some(value)) = (variable["name"].as_str(), variable["value"].as_str()) else {
             continue;
         };
+        // Those of the repository are flags; see `objects`.
         let is_proxy = PROXIES.iter().any(|proxy| proxy.eq_ignore_ascii_case(name));
         // They change the settings of the operator, the trusted authorities of the database, or the code that runs.
         let is_own = RESERVED.contains(&name)
             || ["PORTOLAN_", "LD_", "PG", "SSL_", "GLIBC_"]
                 .iter()
                 .any(|prefix| name.starts_with(prefix));
-        let is_allowed = if is_proxy {
-            are_proxies_allowed
-        } else {
-            is_full && !is_own
-        };
-        if is_allowed && !value.is_empty() {
+        if is_full && !is_proxy && !is_own && !value.is_empty() {
             // The last of several wins, as in a pod.
             merged.retain(|other| other["name"] != name);
             merged.push(json!({ "name": name, "value": escape(value) }));

@@ -15,7 +15,6 @@ use tokio::time::Instant;
 
 use super::Settings;
 use super::metrics::Metrics;
-use super::names;
 use super::progress::{JobView, PodView};
 use crate::api::{NamespacedName, jobs};
 use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Selection, Store, converting_informer};
@@ -36,6 +35,8 @@ pub struct Jobs {
     started: Instant,
     /// The last written state of each CronJob, by name.
     pub(super) written: Mutex<HashMap<String, Written>>,
+    /// Repositories that had no copy of Secrets at this time.
+    pub(super) without_copy: Mutex<HashMap<NamespacedName, Instant>>,
 }
 
 /// A CronJob as written: a change of its spec raises the generation.
@@ -63,6 +64,7 @@ impl Jobs {
             changed: Arc::default(),
             started: Instant::now(),
             written: Mutex::default(),
+            without_copy: Mutex::default(),
         }
     }
 
@@ -159,11 +161,17 @@ impl Jobs {
         all
     }
 
+    pub(super) fn all_pods(&self) -> Vec<PodView> {
+        let objects = self.pods.objects(&self.settings.namespace);
+        let pods = objects.iter().filter_map(|pod| pod.object());
+        pods.map(|pod| PodView::of(pod)).collect()
+    }
+
     /// Returns the pods of a repository.
     pub(super) fn pods_of(&self, name: &NamespacedName) -> Vec<PodView> {
         let objects = self.pods.objects(&self.settings.namespace);
         let pods = objects.iter().filter_map(|pod| pod.object());
-        let pods = pods.filter(|pod| repository_of(&***pod).as_ref() == Some(name));
+        let pods = pods.filter(|pod| jobs::repository_name(pod.meta()).as_ref() == Some(name));
         pods.map(|pod| PodView::of(pod)).collect()
     }
 
@@ -172,7 +180,7 @@ impl Jobs {
         let objects = self.cron_jobs.objects(&self.settings.namespace);
         let cron_jobs = objects.into_iter().filter_map(|cron_job| cron_job.object().cloned());
         cron_jobs
-            .filter(|cron_job| repository_of(&**cron_job).as_ref() == Some(name))
+            .filter(|cron_job| jobs::repository_name(&cron_job.metadata).as_ref() == Some(name))
             .collect()
     }
 
@@ -181,10 +189,6 @@ impl Jobs {
         self.jobs
             .assume_created(Cached::Object(Arc::new(without_template(job))));
     }
-}
-
-fn repository_of(object: &impl Resource) -> Option<NamespacedName> {
-    names::repository_of(object.meta().annotations.as_ref())
 }
 
 /// Calls `enqueue` if the part of the object that `inputs` selects has changed.
@@ -206,7 +210,7 @@ where
     for name in changed
         .into_iter()
         .flatten()
-        .filter_map(|object| repository_of(&**object))
+        .filter_map(|object| jobs::repository_name(object.meta()))
     {
         if last.as_ref() != Some(&name) {
             enqueue(name.clone());

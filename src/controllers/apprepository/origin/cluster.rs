@@ -75,12 +75,13 @@ impl Cluster {
         Api::namespaced(self.client.clone(), meta.namespace.as_deref().unwrap_or_default())
     }
 
-    pub(super) async fn has_uid(&self, name: &NamespacedName, uid: Option<&str>) -> Result<bool, ApiError> {
+    /// Reads the metadata of an object; `None` if it does not exist.
+    pub(super) async fn metadata(&self, name: &NamespacedName) -> Result<Option<ObjectMeta>, ApiError> {
         // A list of one: the required rights include list, but not get.
         let api: Api<Partial<AppRepository>> = Api::namespaced(self.client.clone(), &name.namespace);
         let only = ListParams::default().fields(&format!("metadata.name={}", name.name));
         let live = call(api.list_metadata(&only)).await?.items.pop();
-        Ok(live.and_then(|object| object.metadata.uid).as_deref() == uid)
+        Ok(live.map(|object| object.metadata))
     }
 
     pub(super) async fn has_status(&self) -> Result<bool, ApiError> {

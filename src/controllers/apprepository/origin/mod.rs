@@ -59,7 +59,20 @@ impl Origin {
     /// Returns true if the object has this UID at the moment, or does not exist if `None`. A cached directory is never stale.
     pub async fn has_uid(&self, name: &NamespacedName, uid: Option<&str>) -> Result<bool, ApiError> {
         match self {
-            Self::Cluster(cluster) => cluster.has_uid(name, uid).await,
+            Self::Cluster(cluster) => {
+                let live = cluster.metadata(name).await?;
+                Ok(live.and_then(|live| live.uid).as_deref() == uid)
+            }
+            Self::Directory(_) => Ok(true),
+        }
+    }
+
+    /// Returns true if the object has this UID and generation at the moment, and is not being deleted.
+    pub async fn is_live(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<bool, ApiError> {
+        match self {
+            Self::Cluster(cluster) => Ok(cluster.metadata(name).await?.is_some_and(|live| {
+                (live.uid, live.generation, live.deletion_timestamp) == (meta.uid.clone(), meta.generation, None)
+            })),
             Self::Directory(_) => Ok(true),
         }
     }

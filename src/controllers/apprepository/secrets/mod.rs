@@ -57,40 +57,78 @@ pub struct Credentials {
     pub versions: String,
 }
 
-/// Reads the referenced Secrets; makes no request without references.
+/// Values of the referenced Secrets.
+#[derive(Default)]
+pub struct Values {
+    pub header: Option<Value>,
+    pub ca: Option<Value>,
+    /// See [`Credentials::versions`].
+    pub versions: String,
+}
+
+pub struct Value {
+    reference: SecretKeyRef,
+    secret: NamespacedName,
+    bytes: Vec<u8>,
+}
+
+impl Value {
+    /// Returns the key in the Secret, and its value.
+    pub fn into_parts(self) -> (String, Vec<u8>) {
+        (self.reference.key, self.bytes)
+    }
+}
+
+/// Reads the credentials in the referenced Secrets; makes no request without references.
 pub async fn credentials(
     origin: &Origin,
     name: &NamespacedName,
     refs: SecretRefs<'_>,
     kubeapps_namespace: &str,
 ) -> Result<Credentials, SecretError> {
+    values(origin, name, refs, kubeapps_namespace).await?.credentials()
+}
+
+/// Reads the referenced Secrets.
+pub async fn values(
+    origin: &Origin,
+    name: &NamespacedName,
+    refs: SecretRefs<'_>,
+    kubeapps_namespace: &str,
+) -> Result<Values, SecretError> {
     let mut reader = SecretReader {
         origin,
         repository: name,
         kubeapps_namespace,
         read: BTreeMap::new(),
     };
-    let authorization = match refs.header {
-        Some(reference) => Some(header(reference, &reader.value(reference).await?)?),
+    let header = match refs.header {
+        Some(reference) => Some(reader.value(reference).await?),
         None => None,
     };
     let ca = match refs.ca {
-        Some(reference) => Some(certificates(reader.value(reference).await?)?),
+        Some(reference) => Some(reader.value(reference).await?),
         None => None,
     };
     let read = reader.read.iter();
     let versions = read.filter_map(|(name, content)| Some(format!("{name}@{}", content.as_ref()?.version)));
     let versions: Vec<String> = versions.collect();
-    Ok(Credentials {
-        authorization,
+    Ok(Values {
+        header,
         ca,
         versions: versions.join(" "),
     })
 }
 
-struct Value {
-    secret: NamespacedName,
-    bytes: Vec<u8>,
+impl Values {
+    /// Parses the values.
+    pub fn credentials(&self) -> Result<Credentials, SecretError> {
+        Ok(Credentials {
+            authorization: self.header.as_ref().map(header).transpose()?,
+            ca: self.ca.as_ref().map(certificates).transpose()?,
+            versions: self.versions.clone(),
+        })
+    }
 }
 
 /// Reads the Secrets of one repository, each once.
@@ -108,6 +146,7 @@ impl SecretReader<'_> {
         let data = content.map(|content| &content.data);
         match data.and_then(|data| data.get(&reference.key)) {
             Some(value) => Ok(Value {
+                reference: reference.clone(),
                 secret,
                 bytes: value.clone(),
             }),
@@ -168,24 +207,25 @@ impl SecretReader<'_> {
     }
 }
 
-fn header(reference: &SecretKeyRef, value: &Value) -> Result<Secret, SecretError> {
-    let read = if reference.key == DOCKER_CONFIG {
+fn header(value: &Value) -> Result<Secret, SecretError> {
+    let key = &value.reference.key;
+    let read = if key == DOCKER_CONFIG {
         credentials::from_docker_config(&value.bytes)
     } else {
         credentials::from_header(&value.bytes)
     };
     read.map_err(|error| SecretError::Invalid {
         secret: value.secret.clone(),
-        why: format!("key `{}`: {error}", sanitized(&reference.key)),
+        why: format!("key `{}`: {error}", sanitized(key)),
     })
 }
 
-fn certificates(value: Value) -> Result<Vec<u8>, SecretError> {
+fn certificates(value: &Value) -> Result<Vec<u8>, SecretError> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&value.bytes).collect();
     match certificates {
-        Ok(certificates) if !certificates.is_empty() => Ok(value.bytes),
+        Ok(certificates) if !certificates.is_empty() => Ok(value.bytes.clone()),
         _ => Err(SecretError::Invalid {
-            secret: value.secret,
+            secret: value.secret.clone(),
             why: "spec.auth.customCA must reference PEM certificates (-----BEGIN CERTIFICATE-----)".to_owned(),
         }),
     }

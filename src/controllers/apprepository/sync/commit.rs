@@ -201,10 +201,10 @@ impl Run<'_> {
             name: spec.name.clone(),
             ..Record::default()
         });
-        if record.spec_hash.as_deref() != Some(spec.spec_hash.as_str()) || record.uid != spec.uid {
-            record.spec_hash = Some(spec.spec_hash.clone());
-            record.generation = spec.generation.unwrap_or(record.generation + 1);
-        }
+        let is_changed = record.spec_hash.as_deref() != Some(spec.spec_hash.as_str()) || record.uid != spec.uid;
+        // Also if it is lower, after a restore of the API server.
+        record.generation = spec.generation.unwrap_or(record.generation + i64::from(is_changed));
+        record.spec_hash = Some(spec.spec_hash.clone());
         record.uid.clone_from(&spec.uid);
         record.origin.clone_from(&self.syncer.context.origin);
         record.url.clone_from(&spec.url);

@@ -184,6 +184,61 @@ fn a_suspended_job_waits() {
     assert_eq!(at("2026-01-01T00:00:05Z"), Progress::Waiting);
 }
 
+/// The reason for which a Job yields its slot at this time.
+fn yields(job: &JobView, pods: &[PodView], now: &str) -> Option<String> {
+    let job = JobView {
+        generation: Some(1),
+        ..job.clone()
+    };
+    not_started(&job, pods, "portolan", time(now)).map(|reason| reason.reason)
+}
+
+#[rstest]
+#[case::no_pod(vec![], Some("PodNotCreated"))]
+#[case::image(vec![pod("a", waiting("ImagePullBackOff"))], Some("ImagePullBackOff"))]
+#[case::volume(vec![pod("a", waiting("ContainerCreating"))], Some("PodPending"))]
+#[case::running(vec![pod("a", json!({ "phase": "Running" }))], None)]
+#[case::a_retry(vec![pod("a", json!({ "phase": "Failed" })), pod("a", waiting("ContainerCreating"))], None)]
+fn a_job_without_a_started_pod_yields_its_slot_after_two_minutes(
+    #[case] pods: Vec<PodView>,
+    #[case] reason: Option<&str>,
+) {
+    assert_eq!(yields(&running("a"), &pods, "2026-01-01T00:01:59Z"), None);
+    assert_eq!(yields(&running("a"), &pods, "2026-01-01T00:02:00Z").as_deref(), reason);
+    let cleanup = not_started(&running("a"), &pods, "portolan", time("2026-01-01T01:00:00Z"));
+    assert_eq!(cleanup, None, "a cleanup Job has no generation");
+}
+
+#[test]
+fn the_reason_of_a_suspended_job_is_reported_until_its_pod_runs() {
+    let mut job = running("a");
+    job.is_suspended = true;
+    job.not_started = Some(NotStarted {
+        at: time(CREATED),
+        reason: "Unschedulable".to_owned(),
+        message: "0/3 nodes are available".to_owned(),
+    });
+    let jobs = [job];
+    let found = problem_of(&jobs, &[], None).unwrap();
+    assert_eq!((found.0.as_str(), found.1), ("Unschedulable", true));
+    assert!(
+        found.2.contains("0/3 nodes") && found.2.contains("in turn"),
+        "{}",
+        found.2
+    );
+
+    let resumed = JobView {
+        is_suspended: false,
+        started: Some(time("2026-01-01T00:09:59Z")),
+        ..jobs[0].clone()
+    };
+    let pending = pod("a", waiting("ContainerCreating"));
+    let jobs = [resumed];
+    assert!(problem_of(&jobs, &[pending], None).is_some_and(|found| found.0 == "Unschedulable"));
+    let started = pod("a", json!({ "phase": "Running" }));
+    assert_eq!(problem_of(&jobs, &[started], None), None);
+}
+
 #[test]
 fn the_texts_of_a_node_are_bounded_and_printable() {
     let long = "x\u{1b}[31m".repeat(1000);

@@ -10,11 +10,11 @@ fn defaults() -> Resources {
 }
 
 fn limited(template: &Value) -> Result<PodParts, Refused> {
-    merge(Some(template), TemplatePolicy::Limited, &defaults(), true)
+    merge(Some(template), TemplatePolicy::Limited, &defaults())
 }
 
 fn full(template: &Value) -> Result<PodParts, Refused> {
-    merge(Some(template), TemplatePolicy::Full, &defaults(), true)
+    merge(Some(template), TemplatePolicy::Full, &defaults())
 }
 
 fn container(container: Value) -> Value {
@@ -50,7 +50,7 @@ fn a_hostile_field_is_refused_by_name_whatever_the_operator_allows(#[case] field
         );
     }
     assert_eq!(
-        merge(Some(&template), TemplatePolicy::None, &defaults(), true)
+        merge(Some(&template), TemplatePolicy::None, &defaults())
             .unwrap()
             .resources,
         defaults()
@@ -73,7 +73,7 @@ fn scheduling_needs_the_policy_full(#[case] field: &str, #[case] value: Value) {
 }
 
 #[test]
-fn proxies_node_selector_ids_and_lower_resources_are_merged() {
+fn a_node_selector_ids_and_lower_resources_are_merged() {
     let template = json!({ "spec": {
         "nodeSelector": { "disk": "ssd" },
         "securityContext": { "runAsUser": 1001, "fsGroup": 1001 },
@@ -88,17 +88,12 @@ fn proxies_node_selector_ids_and_lower_resources_are_merged() {
         Value::from(parts.security_context),
         json!({ "runAsUser": 1001, "fsGroup": 1001 })
     );
-    assert_eq!(
-        parts.env,
-        [json!({ "name": "https_proxy", "value": "http://proxy:3128" })]
-    );
+    assert!(parts.env.is_empty(), "proxies are flags of the command");
     assert_eq!(parts.resources.limits["memory"], "64Mi");
     assert_eq!(
         parts.resources.requests["memory"], "64Mi",
         "a request never exceeds the limit"
     );
-    let refused = merge(Some(&template), TemplatePolicy::Limited, &defaults(), false).unwrap();
-    assert!(refused.env.is_empty(), "the namespace may not choose proxies");
 }
 
 #[rstest]
@@ -133,7 +128,7 @@ fn a_limit_of_zero_is_refused_since_it_means_none(#[case] quantity: &str) {
 #[test]
 fn a_spec_that_kubeapps_wrote_into_yields_only_the_users_part() {
     let template = json!({
-        "metadata": { "creationTimestamp": null, "labels": { names::REPO_NAME: "x", "pod-label": "a" } },
+        "metadata": { "creationTimestamp": null, "labels": { REPOSITORY_NAME: "x", "pod-label": "a" } },
         "spec": {
             "containers": [{
                 "name": "sync", "image": "docker.io/bitnami/kubeapps-asset-syncer:2.12.1", "command": ["/asset-syncer"],
@@ -151,11 +146,7 @@ fn a_spec_that_kubeapps_wrote_into_yields_only_the_users_part() {
         },
     });
     for parts in [limited(&template).unwrap(), full(&template).unwrap()] {
-        assert_eq!(
-            parts.env,
-            [json!({ "name": "HTTPS_PROXY", "value": "http://proxy:3128" })]
-        );
-        assert!(parts.spec.is_empty() && !parts.labels.contains_key(names::REPO_NAME));
+        assert!(parts.env.is_empty() && parts.spec.is_empty() && !parts.labels.contains_key(REPOSITORY_NAME));
     }
     assert!(limited(&template).unwrap().labels.is_empty());
     assert_eq!(full(&template).unwrap().labels["pod-label"], "a");
@@ -164,7 +155,8 @@ fn a_spec_that_kubeapps_wrote_into_yields_only_the_users_part() {
 #[test]
 fn variables_never_refer_to_secrets_or_replace_ours() {
     let template = container(json!({ "env": [
-        { "name": "https_proxy", "value": "http://evil/$(DB_PASSWORD)" },
+        { "name": "NOTE", "value": "$(DB_PASSWORD)" },
+        { "name": "Https_Proxy", "value": "http://evil" },
         { "name": "http_proxy", "valueFrom": { "secretKeyRef": { "name": "db", "key": "password" } } },
         { "name": "DB_PASSWORD", "value": "x" },
         { "name": "PORTOLAN_DATABASE_URL", "value": "postgres://evil" },
@@ -172,11 +164,13 @@ fn variables_never_refer_to_secrets_or_replace_ours() {
         { "name": "PGHOST", "value": "evil" },
         { "name": "TZ", "value": "UTC" },
     ] }));
-    let proxy = json!({ "name": "https_proxy", "value": "http://evil/$$(DB_PASSWORD)" });
-    assert_eq!(limited(&template).unwrap().env, std::slice::from_ref(&proxy));
+    assert!(limited(&template).unwrap().env.is_empty());
     assert_eq!(
         full(&template).unwrap().env,
-        [proxy, json!({ "name": "TZ", "value": "UTC" })]
+        [
+            json!({ "name": "NOTE", "value": "$$(DB_PASSWORD)" }),
+            json!({ "name": "TZ", "value": "UTC" })
+        ]
     );
 }
 

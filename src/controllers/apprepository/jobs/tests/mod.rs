@@ -45,6 +45,7 @@ fn kubeapps() -> Settings {
                 key: "postgres-password".to_owned(),
             }),
         },
+        proxies: Proxies::default(),
         sync_flags: vec![("user-agent-comment".to_owned(), "kubeapps/2.12.1".to_owned())],
         index_max_bytes: 100 << 20,
         fetch_timeout: Duration::from_secs(180),
@@ -107,7 +108,7 @@ struct Objects {
 fn objects(settings: &Settings, object: &AppRepository) -> Objects {
     let spec = RepositorySpec::of(object, &Defaults::usual(), false);
     let template = object.spec.sync_job_pod_template.as_ref();
-    let parts = merge(template, settings.template, &settings.resources, true).unwrap();
+    let parts = merge(template, settings.template, &settings.resources).unwrap();
     let copy = |key: &SecretKeyRef| SecretKeyRef {
         name: format!("{}-apprepo-{}", spec.name.namespace, spec.name.name),
         key: key.key.clone(),
@@ -247,7 +248,10 @@ fn objects_of_a_repository_with_everything_set_are_those_of_kubeapps() {
 #[test]
 fn a_repository_with_containers_mounts_the_certificate_once() {
     let objects = objects(&kubeapps(), &with_proxy());
-    assert_like("full.cronjob.yaml", &objects.cron_job, &[]);
+    // It is a flag of `portolan sync`, so that its address is checked.
+    let env = ".spec.jobTemplate.spec.template.spec.containers[].env";
+    let proxy = r#"{"name":"https_proxy","value":"http://proxy.example.test:3128"}"#;
+    assert_like("full.cronjob.yaml", &objects.cron_job, &[&format!("{env}: {proxy}")]);
     let mounts = &objects.cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["volumeMounts"];
     let paths: Vec<_> = mounts
         .as_array()
@@ -256,6 +260,41 @@ fn a_repository_with_containers_mounts_the_certificate_once() {
         .map(|mount| mount["mountPath"].as_str().unwrap())
         .collect();
     assert_eq!(paths, ["/tmp", "/usr/local/share/ca-certificates"]);
+}
+
+#[test]
+fn proxies_of_the_operator_are_variables_and_those_of_a_repository_are_flags() {
+    let settings = Settings {
+        proxies: Proxies {
+            http: Some("http://operator:3128/$(DB_PASSWORD)".to_owned()),
+            https: None,
+            no_proxy: Some(".svc".to_owned()),
+        },
+        ..kubeapps()
+    };
+    let env = |settings: &Settings, object: &AppRepository, kind: &str| {
+        let objects = objects(settings, object);
+        let job = if kind == "sync" {
+            objects.job
+        } else {
+            objects.cleanup_job
+        };
+        let all = job["spec"]["template"]["spec"]["containers"][0]["env"].clone();
+        let all = all.as_array().unwrap().iter();
+        let all = all.filter_map(|one| Some(format!("{}={}", one["name"].as_str()?, one["value"].as_str()?)));
+        all.collect::<Vec<_>>()
+    };
+    let of_operator = ["HTTP_PROXY=http://operator:3128/$$(DB_PASSWORD)", "NO_PROXY=.svc"];
+    assert_eq!(env(&settings, &plain(), "sync"), of_operator);
+    let of_repository = "PORTOLAN_HTTPS_PROXY=http://proxy.example.test:3128";
+    let both = [&of_operator[..], &[of_repository]].concat();
+    assert_eq!(env(&settings, &with_proxy(), "sync"), both);
+    assert!(env(&settings, &with_proxy(), "cleanup").is_empty());
+    let without_template = Settings {
+        template: TemplatePolicy::None,
+        ..settings
+    };
+    assert_eq!(env(&without_template, &with_proxy(), "sync"), of_operator);
 }
 
 #[test]
