@@ -8,8 +8,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use portolan::api::FINALIZER;
-use portolan::api::jobs::{MANAGED_BY, MANAGER, REPOSITORY, REPOSITORY_NAME, REPOSITORY_UID};
+use portolan::api::jobs::{LEASE, MANAGED_BY, MANAGER, REPOSITORY, REPOSITORY_NAME, REPOSITORY_UID};
+use portolan::api::{Application, FINALIZER};
 use rstest::rstest;
 use serde_json::json;
 
@@ -70,6 +70,19 @@ impl World {
             "metadata": { "name": name, "labels": { MANAGED_BY: MANAGER } },
             "spec": { "holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": MicroTime(jiff::Timestamp::now()) }
         });
+        let lease: Lease = serde_json::from_value(lease).unwrap();
+        self.api::<Lease>()
+            .create(&PostParams::default(), &lease)
+            .await
+            .unwrap();
+    }
+
+    /// Creates a free Lease of a shard.
+    async fn lease_of(&self, release: &str, name: &str) {
+        let lease = json!({ "metadata": {
+            "name": name,
+            "labels": { MANAGED_BY: MANAGER, LEASE: release }
+        } });
         let lease: Lease = serde_json::from_value(lease).unwrap();
         self.api::<Lease>()
             .create(&PostParams::default(), &lease)
@@ -159,9 +172,11 @@ async fn kubevelas_finalizers_are_removed_on_request_only() {
             .unwrap_or_default()
     };
     assert_eq!(world.uninstall(&[]).await.code, Some(0));
+    let of_another_release = ["--kubevela", "--watch-label-selector=team=a"];
+    assert_eq!(world.uninstall(&of_another_release).await.code, Some(0));
     assert_eq!(finalizers().await, [APPLICATION]);
     assert_eq!(finalizers_of_tracker(&world.namespace).await, [TRACKER]);
-    let removed = world.uninstall(&["--kubevela"]).await;
+    let removed = world.uninstall(&["--kubevela", "--watch-label-selector=team!=a"]).await;
     assert_eq!(removed.code, Some(0), "{}", removed.stderr);
     assert!(
         removed.stdout.contains("removed from 1 Applications of KubeVela"),
@@ -209,6 +224,64 @@ async fn a_running_controller_is_refused_unless_forced() {
     assert_eq!(forced.code, Some(0), "{}", forced.stderr);
     renewals.abort();
     world.assert_uninstalled(1).await;
+}
+
+/// Two releases that divide the objects of a namespace by hand: what belongs to the other one stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_what_belongs_to_the_selected_objects_and_the_lease_is_removed() {
+    let world = World::new().await;
+    for team in ["a", "b"] {
+        let object = json!({
+            "metadata": { "labels": { "team": team }, "finalizers": [FINALIZER] },
+            "spec": { "type": "helm", "url": "https://charts.example.com" }
+        });
+        world.declare_with(team, object).await;
+        world.leave_objects(team, team).await;
+        let application = json!({
+            "apiVersion": "app.k8s.io/v1beta1", "kind": "Application",
+            "metadata": { "name": team, "labels": { "team": team }, "finalizers": ["portolan.dev/adoption"] },
+            "spec": { "selector": {}, "componentKinds": [] }
+        });
+        let application = serde_json::from_value(application).unwrap();
+        let applications: Api<Application> = world.api();
+        applications.create(&PostParams::default(), &application).await.unwrap();
+        world
+            .lease_of(&format!("release-{team}"), &format!("release-{team}-0"))
+            .await;
+    }
+    let before = names::<CronJob>(&world).await;
+    let flags = ["--watch-label-selector=team=a", "--leader-election-name=release-a"];
+    let removed = world.uninstall(&flags).await;
+    assert_eq!(removed.code, Some(0), "{}", removed.stderr);
+    for line in [
+        "1 CronJobs deleted",
+        "finalizer removed from 1 AppRepositories",
+        "finalizer removed from 1 Applications",
+        "1 Leases deleted",
+    ] {
+        assert!(removed.stdout.contains(line), "{}, not {line}", removed.stdout);
+    }
+    let finalizers_of = async |name: &str| finalizers(&world.repositories.get(name).await.unwrap()).len();
+    assert_eq!((finalizers_of("a").await, finalizers_of("b").await), (0, 1));
+    let applications: Api<Application> = world.api();
+    let other = applications.get("b").await.unwrap();
+    assert!(
+        other
+            .metadata
+            .finalizers
+            .is_some_and(|finalizers| finalizers.len() == 1)
+    );
+    assert_eq!(names::<Lease>(&world).await, ["release-b-0"]);
+    let left = names::<CronJob>(&world).await;
+    assert_eq!((before.len(), left.len()), (2, 1), "{left:?}");
+    assert!(left[0].contains('b'), "{left:?}");
+
+    // The other release runs, and is no obstacle.
+    world.lease_of("release-a", "release-a-0").await;
+    world.lease("release-b-1", "replica", 3600).await;
+    let again = world.uninstall(&flags).await;
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    assert_eq!(names::<Lease>(&world).await, ["release-b-0", "release-b-1"]);
 }
 
 #[rstest]
@@ -310,7 +383,13 @@ async fn a_deployment_is_scaled_to_zero_first() {
         .await
         .unwrap();
     let waiting = world
-        .uninstall(&["--scale-down", "portolan", "--timeout", "2s", "--dry-run=false"])
+        .uninstall(&[
+            "--scale-down",
+            "portolan",
+            "--scale-down-timeout",
+            "2s",
+            "--dry-run=false",
+        ])
         .await;
     assert_eq!(waiting.code, Some(1));
     assert!(waiting.stderr.contains("pods are left"), "{}", waiting.stderr);

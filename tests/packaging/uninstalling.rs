@@ -147,6 +147,26 @@ async fn without_roles_the_hook_creates_only_its_job() {
 }
 
 #[tokio::test]
+async fn the_steps_of_the_hook_end_before_its_job_is_killed() {
+    /// Lists, removals and the check for other controllers.
+    const STEPS: u64 = 9;
+    for limit in [125, 240, 600] {
+        let settings = format!("uninstallHook.timeoutSeconds={limit}");
+        let job = hook(&settings).await.pop().unwrap();
+        assert_eq!(job["spec"]["activeDeadlineSeconds"], limit);
+        let container = &job["spec"]["template"]["spec"]["containers"][0];
+        let seconds = |flag: &str| {
+            let arguments = container["args"].as_array().unwrap().iter();
+            let mut values = arguments.filter_map(|argument| argument.as_str().unwrap().strip_prefix(flag));
+            values.next().unwrap().trim_end_matches('s').parse::<u64>().unwrap()
+        };
+        let (pods, step) = (seconds("--scale-down-timeout="), seconds("--timeout="));
+        // A pod of the chart has 45 s to end.
+        assert!(pods > 45 && step >= 5 && pods + STEPS * step < limit, "{pods} {step}");
+    }
+}
+
+#[tokio::test]
 async fn the_hook_is_limited_to_the_watched_namespace_and_can_be_disabled() {
     let arguments = |mut objects: Vec<Value>| {
         let container = &mut objects.last_mut().unwrap()["spec"]["template"]["spec"]["containers"][0];
@@ -155,7 +175,13 @@ async fn the_hook_is_limited_to_the_watched_namespace_and_can_be_disabled() {
     let everywhere = arguments(hook("").await);
     assert_eq!(
         everywhere,
-        json!(["uninstall", "--scale-down=portolan", "--timeout=20s"])
+        json!([
+            "uninstall",
+            "--scale-down=portolan",
+            "--scale-down-timeout=60s",
+            "--timeout=17s",
+            "--leader-election-name=portolan"
+        ])
     );
     let one = arguments(hook("watchNamespace=team,oam.enabled=true").await);
     assert_eq!(
@@ -163,11 +189,18 @@ async fn the_hook_is_limited_to_the_watched_namespace_and_can_be_disabled() {
         json!([
             "uninstall",
             "--scale-down=portolan",
-            "--timeout=20s",
+            "--scale-down-timeout=60s",
+            "--timeout=17s",
+            "--leader-election-name=portolan",
             "--kubeapps-namespace=team",
             "--kubevela",
             "--namespace=team"
         ])
+    );
+    let divided = arguments(hook("watchLabelSelector=team=a,fullnameOverride=harbour").await);
+    assert_eq!(
+        divided.as_array().unwrap()[4..],
+        ["--leader-election-name=harbour", "--watch-label-selector=team=a"]
     );
     let arguments = [
         "template",

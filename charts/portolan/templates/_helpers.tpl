@@ -58,6 +58,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or .Values.leaderElection.enabled (gt (int .Values.replicas) 1) (gt (int .Values.shards) 1) -}}true{{- end -}}
 {{- end -}}
 
+{{/* Name of the Leases. Releases with different selectors work at the same time. */}}
+{{- define "portolan.leaseName" -}}
+{{- if .Values.watchLabelSelector -}}
+{{- include "portolan.fullname" . | trunc 60 | trimSuffix "-" -}}
+{{- else -}}portolan{{- end -}}
+{{- end -}}
+
 {{/* "true" if repositories may be synced by Jobs. */}}
 {{- define "portolan.jobs" -}}
 {{- if or (eq .Values.executor.mode "job") .Values.executor.allowAnnotation -}}true{{- end -}}
@@ -83,6 +90,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- if and (include "portolan.jobs" .) (not (and .Values.database.url .Values.database.passwordSecret.name)) -}}
 {{- fail "syncs as Jobs need Postgres: set database.url and database.passwordSecret, because Jobs get the password by reference" -}}
+{{- end -}}
+{{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
+{{- fail "metrics.podMonitor and metrics.serviceMonitor are both enabled, so that each pod would be scraped twice; enable one of them" -}}
 {{- end -}}
 {{- range .Values.initialRepos -}}
 {{- $namespace := include "portolan.repositoryNamespace" (list $ .) -}}

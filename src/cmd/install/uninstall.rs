@@ -17,6 +17,9 @@ pub struct Uninstall {
     /// Namespace of the AppRepositories and Applications (default: all namespaces)
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
+    /// Only what belongs to the AppRepositories and Applications that this label selector matches, as for `portolan run`
+    #[arg(long, value_name = "SELECTOR")]
+    pub watch_label_selector: Option<String>,
     /// Namespace of Kubeapps, with CronJobs, Jobs and copies of Secrets (default: the namespace of the pod, or kubeapps
     /// outside of a pod)
     #[arg(long, value_name = "NAMESPACE")]
@@ -24,6 +27,9 @@ pub struct Uninstall {
     /// Namespace of Portolan, with the Leases (default: the namespace of the pod, or that of --kubeapps-namespace)
     #[arg(long, value_name = "NAMESPACE")]
     pub portolan_namespace: Option<String>,
+    /// Only the Leases of this name, as for `portolan run` (default: all Leases of Portolan)
+    #[arg(long, value_name = "NAME")]
+    pub leader_election_name: Option<String>,
     /// Remove the finalizers of KubeVela's Applications and ResourceTrackers too. Only if Portolan ran with the controller
     /// oam: KubeVela's own controller uses the same finalizers
     #[arg(long)]
@@ -31,6 +37,9 @@ pub struct Uninstall {
     /// Scale this Deployment in Portolan's namespace to 0 first, and wait until its pods are gone
     #[arg(long, value_name = "DEPLOYMENT")]
     pub scale_down: Option<String>,
+    /// Time limit for the end of the pods of --scale-down
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = positive_duration)]
+    pub scale_down_timeout: Duration,
     /// Print what would be removed, and change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -50,10 +59,13 @@ impl Uninstall {
         let kubeapps = text(&self.kubeapps_namespace);
         let options = Options {
             namespace: text(&self.namespace),
+            label_selector: text(&self.watch_label_selector),
             portolan_namespace: text(&self.portolan_namespace).unwrap_or_else(|| lease_namespace(kubeapps.as_deref())),
+            lease: text(&self.leader_election_name),
             kubeapps_namespace: kubeapps_namespace(kubeapps.as_deref()),
             has_kubevela: self.kubevela,
             scale_down: text(&self.scale_down),
+            scale_down_timeout: self.scale_down_timeout,
             dry_run: self.dry_run,
             force: self.force,
             timeout: self.timeout,

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::pages::{Pages, retried};
-use super::{Log, Outcome};
+use super::{Log, Options, Outcome};
 use crate::api::{Application, Guarded, NamespacedName, Partial};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::application::cached::CachedApplication;
@@ -32,6 +32,8 @@ pub(super) struct Finalizers<'a> {
     pub(super) ours: &'a [&'static str],
     /// Labels of the objects; `None` for all.
     pub(super) selector: Option<String>,
+    /// Returns false for objects that belong to another release although they have the labels.
+    pub(super) is_selected: &'a (dyn Fn(&ObjectMeta) -> bool + Sync),
     pub(super) dry_run: bool,
 }
 
@@ -72,6 +74,7 @@ impl Finalizers<'_> {
                 }
             };
             let metas = page.into_iter().map(|object| object.metadata);
+            let metas = metas.filter(|meta| (self.is_selected)(meta));
             let metas: Vec<ObjectMeta> = metas.filter(|meta| self.others(meta).is_some()).collect();
             if self.dry_run {
                 outcome.done += metas.len();
@@ -137,18 +140,13 @@ impl Finalizers<'_> {
 }
 
 /// Removes our finalizer from Applications of app.k8s.io. Those that are being deleted release their components before.
-pub(super) async fn remove_adoptions(
-    client: &Client,
-    namespace: Option<&str>,
-    dry_run: bool,
-    log: &Log<'_>,
-) -> Outcome {
-    let api: Api<Guarded<Application>> = match namespace {
+pub(super) async fn remove_adoptions(client: &Client, options: &Options, log: &Log<'_>) -> Outcome {
+    let api: Api<Guarded<Application>> = match options.namespace.as_deref() {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
     let mut outcome = Outcome::default();
-    let mut pages = Pages::new(&api, None);
+    let mut pages = Pages::new(&api, options.label_selector.as_deref());
     loop {
         let page = match pages.next().await {
             Ok(Some(page)) => page,
@@ -163,7 +161,7 @@ pub(super) async fn remove_adoptions(
         let applications = applications.map(CachedApplication::from);
         for application in applications.filter(|application| has_finalizer(&application.metadata)) {
             // One that a tenant makes fail must not stop the others.
-            match remove_adoption(client, &application, dry_run).await {
+            match remove_adoption(client, &application, options.dry_run).await {
                 Ok(()) => outcome.done += 1,
                 Err(error) => {
                     let name = &application.spec.name;

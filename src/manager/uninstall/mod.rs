@@ -10,6 +10,7 @@ mod finalizers;
 mod objects;
 mod pages;
 mod running;
+mod selected;
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -26,20 +27,27 @@ use crate::api::oam::{self, ResourceTracker};
 use crate::api::{AppRepository, FINALIZER, Partial};
 use finalizers::Finalizers;
 use objects::Selection;
+use selected::Selected;
 
 /// Settings of a removal.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The namespace of AppRepositories and Applications; `None` for all.
     pub namespace: Option<String>,
+    /// The labels of AppRepositories and Applications; `None` for all.
+    pub label_selector: Option<String>,
     /// The namespace of CronJobs, Jobs and copies of Secrets.
     pub kubeapps_namespace: String,
     /// The namespace of the Leases and the Deployment.
     pub portolan_namespace: String,
+    /// The name of the Leases without the number of the shard; `None` for all of ours.
+    pub lease: Option<String>,
     /// Includes the finalizers of KubeVela, whose controller has the same.
     pub has_kubevela: bool,
     /// Deployment to scale to zero before.
     pub scale_down: Option<String>,
+    /// Deadline of the end of its pods.
+    pub scale_down_timeout: Duration,
     /// Changes nothing.
     pub dry_run: bool,
     /// Goes on although a controller runs.
@@ -98,7 +106,13 @@ pub async fn run(
 ) -> Result<usize, Error> {
     let mut remains = Outcome::default();
     if let Some(deployment) = options.scale_down.as_deref().filter(|_| !options.dry_run) {
-        let scaled = running::scale_down(client, &options.portolan_namespace, deployment, options.timeout).await;
+        let scaled = running::scale_down(
+            client,
+            &options.portolan_namespace,
+            deployment,
+            options.scale_down_timeout,
+        )
+        .await;
         match scaled {
             Ok(true) => print(&format!("Deployment {deployment} scaled to 0")),
             // The controller may run elsewhere.
@@ -115,20 +129,31 @@ pub async fn run(
         }
     }
     if !options.force && !options.dry_run {
-        match running::holders(client, &options.portolan_namespace).await {
+        match running::holders(client, &options.portolan_namespace, options.lease.as_deref()).await {
             Ok(holders) if holders.is_empty() => {}
             Ok(holders) => {
                 let holders = holders.join(", ");
                 return Err(Error(format!(
-                    "a controller is running and would set finalizers again: {holders}; stop it, or use --force"
+                    "a controller is running and would set finalizers again: {holders}; stop it, or use --force; if it belongs to another release, use --leader-election-name"
                 )));
             }
             Err(error) => remains.fail(log, format!("failed to check if a controller runs: {error}")),
         }
     }
+    // Before the finalizers are removed: without them, objects that are being deleted disappear.
+    let selected = match timeout(options.timeout, Selected::find(client, options)).await {
+        Ok(Ok(selected)) => selected,
+        Ok(Err(error)) => return Err(Error(format!("{error}; nothing was removed"))),
+        Err(_) => {
+            let limit = options.timeout;
+            return Err(Error(format!(
+                "failed to list the selected objects within {limit:?}; nothing was removed"
+            )));
+        }
+    };
     for step in steps(options) {
         let verb = if options.dry_run { "would be " } else { "" };
-        let outcome = timeout(options.timeout, step.run(client, options, log)).await;
+        let outcome = timeout(options.timeout, step.run(client, options, &selected, log)).await;
         let outcome = outcome.unwrap_or_else(|_| {
             let mut outcome = Outcome::default();
             outcome.fail(log, format!("{}: not done within {:?}", step.text(), options.timeout));
@@ -186,13 +211,14 @@ impl Step {
         }
     }
 
-    async fn run(self, client: &Client, options: &Options, log: &Log<'_>) -> Outcome {
+    async fn run(self, client: &Client, options: &Options, selected: &Selected, log: &Log<'_>) -> Outcome {
         let namespace = options.namespace.as_deref();
         let dry_run = options.dry_run;
+        let owned = Selection::Owned(selected);
         match self {
-            Self::CronJobs => objects::delete::<CronJob>(client, options, log, Selection::Owned).await,
-            Self::Jobs => objects::delete::<Job>(client, options, log, Selection::Owned).await,
-            Self::Secrets => objects::delete::<Secret>(client, options, log, Selection::Owned).await,
+            Self::CronJobs => objects::delete::<CronJob>(client, options, log, owned).await,
+            Self::Jobs => objects::delete::<Job>(client, options, log, owned).await,
+            Self::Secrets => objects::delete::<Secret>(client, options, log, owned).await,
             Self::Leases => objects::delete::<Lease>(client, options, log, Selection::Leases).await,
             Self::AppRepositories => {
                 let api = |object: Option<&str>| match object.or(namespace) {
@@ -202,12 +228,13 @@ impl Step {
                 let finalizers = Finalizers {
                     kind: "AppRepository",
                     ours: &[FINALIZER],
-                    selector: None,
+                    selector: options.label_selector.clone(),
+                    is_selected: &|_| true,
                     dry_run,
                 };
                 finalizers.remove(log, api).await
             }
-            Self::Applications => finalizers::remove_adoptions(client, namespace, dry_run, log).await,
+            Self::Applications => finalizers::remove_adoptions(client, options, log).await,
             Self::KubeVelaApplications => {
                 let api = |object: Option<&str>| match object.or(namespace) {
                     Some(namespace) => Api::<Partial<oam::Application>>::namespaced(client.clone(), namespace),
@@ -216,7 +243,8 @@ impl Step {
                 let finalizers = Finalizers {
                     kind: "Application of KubeVela",
                     ours: &[crate::controllers::oam::APPLICATION_FINALIZER],
-                    selector: None,
+                    selector: options.label_selector.clone(),
+                    is_selected: &|_| true,
                     dry_run,
                 };
                 finalizers.remove(log, api).await
@@ -227,6 +255,7 @@ impl Step {
                     ours: &[oam::labels::TRACKER_FINALIZER],
                     // They have no namespace, and belong to the Applications of all namespaces.
                     selector: namespace.map(|namespace| format!("{}={namespace}", oam::labels::APP_NAMESPACE)),
+                    is_selected: &|meta| selected.has_tracker(meta),
                     dry_run,
                 };
                 let api = |_: Option<&str>| Api::<Partial<ResourceTracker>>::all(client.clone());

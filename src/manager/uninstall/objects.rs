@@ -10,36 +10,38 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::pages::{Pages, retried};
+use super::selected::Selected;
 use super::{Log, Options, Outcome};
-use crate::api::{Partial, jobs};
+use crate::api::Partial;
+use crate::api::jobs::{self, LEASE};
 use crate::manager::leader::NAME;
 use crate::runtime::kube_client::{ApiError, call};
 
 const CONCURRENCY: usize = 16;
 
 /// The objects of a kind that are ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Selection {
-    /// Those of AppRepositories, in Kubeapps' namespace. Releases for other namespaces may share it.
-    Owned,
-    /// The Lease `portolan` and labeled ones, in Portolan's namespace.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Selection<'a> {
+    /// Those of AppRepositories, in Kubeapps' namespace. Releases for other AppRepositories may share it.
+    Owned(&'a Selected),
+    /// The Lease `portolan` and labeled ones, or those of a name, in Portolan's namespace.
     Leases,
 }
 
 /// Deletes the objects with what belongs to them, such as the pods of Jobs.
-pub(super) async fn delete<K>(client: &Client, options: &Options, log: &Log<'_>, selection: Selection) -> Outcome
+pub(super) async fn delete<K>(client: &Client, options: &Options, log: &Log<'_>, selection: Selection<'_>) -> Outcome
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
     Partial<K>: Clone + Debug + DeserializeOwned,
 {
     let kind = K::kind(&());
     let namespace = match selection {
-        Selection::Owned => &options.kubeapps_namespace,
+        Selection::Owned(_) => &options.kubeapps_namespace,
         Selection::Leases => &options.portolan_namespace,
     };
     let api: Api<Partial<K>> = Api::namespaced(client.clone(), namespace);
     let mut outcome = Outcome::default();
-    let found = match find(&api, selection, options.namespace.as_deref()).await {
+    let found = match find(&api, selection, options).await {
         Ok(found) => found,
         Err(error) => {
             outcome.fail(log, format!("failed to list {kind}s in namespace {namespace}: {error}"));
@@ -67,29 +69,35 @@ where
 
 async fn find<K>(
     api: &Api<Partial<K>>,
-    selection: Selection,
-    repositories: Option<&str>,
+    selection: Selection<'_>,
+    options: &Options,
 ) -> Result<Vec<ObjectMeta>, ApiError>
 where
     K: Resource<DynamicType = ()>,
     Partial<K>: Clone + Debug + DeserializeOwned,
 {
-    let selector = (selection == Selection::Owned).then(jobs::selector);
+    let (selector, is_ours): (_, &dyn Fn(&ObjectMeta) -> bool) = match selection {
+        Selection::Owned(selected) => (Some(jobs::selector()), &|meta| {
+            let namespace = options.namespace.as_deref();
+            namespace.is_none_or(|namespace| is_of(meta, namespace)) && selected.has_object(meta)
+        }),
+        Selection::Leases => (None, &|meta| is_lease(meta, options.lease.as_deref())),
+    };
     let mut pages = Pages::new(api, selector.as_deref());
     let mut found: Vec<ObjectMeta> = Vec::new();
     while let Some(page) = pages.next().await? {
-        let page = page.into_iter().map(|object| object.metadata);
-        found.extend(page.filter(|meta| match selection {
-            Selection::Owned => repositories.is_none_or(|namespace| is_of(meta, namespace)),
-            Selection::Leases => jobs::is_lease(meta),
-        }));
-    }
-    let is_found = |name: &str| found.iter().any(|meta| meta.name.as_deref() == Some(name));
-    if selection == Selection::Leases && !is_found(NAME) {
-        let lease = retried(|| call(api.get_opt(NAME))).await?;
-        found.extend(lease.map(|lease| lease.metadata));
+        found.extend(page.into_iter().map(|object| object.metadata).filter(is_ours));
     }
     Ok(found)
+}
+
+/// Returns true for a Lease of ours, and with a name only for those of that name. An earlier release labeled only Leases of
+/// shards.
+pub(super) fn is_lease(meta: &ObjectMeta, name: Option<&str>) -> bool {
+    let is_single = meta.name.as_deref() == Some(name.unwrap_or(NAME));
+    let label = meta.labels.as_ref().and_then(|labels| labels.get(LEASE));
+    let has_label = |name: &str| label.is_some_and(|label| label == name);
+    is_single || name.map_or_else(|| jobs::is_lease(meta), has_label)
 }
 
 /// Returns true for an object of an AppRepository in this namespace.

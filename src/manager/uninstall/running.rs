@@ -11,22 +11,22 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
+use super::objects::is_lease;
 use super::pages::{Pages, retried};
-use crate::api::jobs::is_lease;
-use crate::manager::leader::NAME;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::leader_election::{Timing, active_holder};
 
 const POLL: Duration = Duration::from_secs(1);
 
-/// Returns the holders of Leases that are renewed. Waits until a Lease is renewed or has expired.
-pub(super) async fn holders(client: &Client, namespace: &str) -> Result<Vec<String>, ApiError> {
+/// Returns the holders of Leases that are renewed, of all of ours or those of a name. Waits until a Lease is renewed or has
+/// expired.
+pub(super) async fn holders(client: &Client, namespace: &str, name: Option<&str>) -> Result<Vec<String>, ApiError> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let mut pages = Pages::new(&leases, None);
-    let mut names = vec![NAME.to_owned()];
+    let mut names = Vec::new();
     while let Some(page) = pages.next().await? {
-        let ours = page.iter().filter(|lease| is_lease(&lease.metadata));
-        names.extend(ours.map(ResourceExt::name_any).filter(|name| name != NAME));
+        let ours = page.iter().filter(|lease| is_lease(&lease.metadata, name));
+        names.extend(ours.map(ResourceExt::name_any));
     }
     let find = names.iter().map(|name| async move {
         let holder = retried(|| active_holder(client, namespace, name, Timing::default())).await?;
