@@ -11,7 +11,7 @@ use crate::catalog::{Catalog, HeldLease, LeaseGeneration};
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::{ApiError, ConnectOptions, connect};
 use crate::runtime::leader_election::{
-    Candidacy, LeaderGuard, Marks, Metrics, Timing, WriteFence, active_holder, identity,
+    Candidacy, LeaderGuard, Marks, Metrics, Timing, WriteFence, active_holder_of_any, identity,
 };
 use crate::runtime::shards::Shards;
 
@@ -22,7 +22,7 @@ pub const NAME: &str = "portolan";
 pub enum LeaderElection {
     /// The Lease is not looked at.
     Disabled,
-    /// This process runs alone. It does not start while another process holds the Lease.
+    /// This process runs alone. It does not start while another process holds the Lease, or that of a shard.
     RefuseIfHeld(LeaseOptions),
     Enabled(LeaseOptions),
 }
@@ -229,12 +229,12 @@ async fn refuse_if_held(client: &kube::Client, lease: &LeaseOptions) -> Result<(
         timing,
         ..
     } = lease;
-    let find = || active_holder(client, namespace, name, *timing);
+    let find = || active_holder_of_any(client, namespace, name, *timing);
     let what = format!("the Lease {namespace}/{name}");
     match Patience::Wait.get(&what, ApiError::is_retryable, find).await? {
         None => Ok(()),
-        Some(holder) => Err(Error(format!(
-            "{holder} holds the Lease {namespace}/{name} and would write the same objects; stop it, or use --enable-leader-election"
+        Some((lease, holder)) => Err(Error(format!(
+            "{holder} holds the Lease {namespace}/{lease} and would write the same objects; stop it, or use --enable-leader-election"
         ))),
     }
 }

@@ -127,8 +127,14 @@ async fn a_second_process_waits_for_the_lease_until_the_first_ends() {
     assert_ne!(site.holder("kubevela").await, holder);
 }
 
+#[rstest]
+#[case::a_single_leader(1, "kubevela")]
+#[case::the_leader_of_a_shard(3, "kubevela-")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_leader_election_the_start_is_refused_while_another_process_renews_the_lease() {
+async fn without_leader_election_the_start_is_refused_while_another_process_renews_the_lease(
+    #[case] shards: u32,
+    #[case] lease: &str,
+) {
     let site = Site::new().await;
     let client = site.control_plane.client().await;
     let timing = Timing {
@@ -137,6 +143,7 @@ async fn without_leader_election_the_start_is_refused_while_another_process_rene
     };
     let marks = Marks {
         lease: "kubevela".to_owned(),
+        shards,
         ..Marks::default()
     };
     let shared = (&WriteFence::default(), &Metrics::default());
@@ -144,7 +151,7 @@ async fn without_leader_election_the_start_is_refused_while_another_process_rene
     let (_, guard) = candidacy.acquire().await;
     let mut refused = site.start(&[]);
     assert_eq!(refused.exit(SOON).await.code(), Some(1));
-    let expected = format!("error: vela-core_1 holds the Lease {}/kubevela", site.namespace);
+    let expected = format!("error: vela-core_1 holds the Lease {}/{lease}", site.namespace);
     assert!(
         refused.lines().iter().any(|line| line.starts_with(&expected)),
         "{:?}",

@@ -234,7 +234,7 @@ async fn the_controller_of_kubevelas_applications_may_do_everything_unless_rules
     ];
     let admin = [
         ("cluster-admin", &["*: *"][..]),
-        ("sea:portolan:leader in vela-system", &["leases: get"][..]),
+        ("sea:portolan:leader in vela-system", &["leases: get list"][..]),
     ];
     let by_default = permissions(&["--set=oam.enabled=true"]).await;
     assert_eq!(by_default, expected(&[&others[..], &admin].concat()));

@@ -1,19 +1,54 @@
 //! Looks for a holder of a Lease without contending for it.
 
+use std::time::Duration;
+
+use futures::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use kube::{Api, Client};
-use std::time::Duration;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
 use tokio::time::{Instant, sleep};
 
-use super::Timing;
+use super::others::MAX_LEASES;
 use super::record::{Observed, holder};
+use super::{Marks, Timing};
 use crate::runtime::kube_client::{ApiError, call};
 
 /// A difference between two clocks that a working cluster does not have.
 const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(1);
 /// Longest wait for the end of a Lease.
 const MAX_WAIT: Duration = Duration::from_mins(2);
+
+/// Returns a Lease of this name or of one of its shards that another process renews, with its holder.
+///
+/// Waits like [`active_holder`].
+pub async fn active_holder_of_any(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    timing: Timing,
+) -> Result<Option<(String, String)>, ApiError> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let names = match call(leases.list(&ListParams::default().limit(MAX_LEASES))).await {
+        Ok(found) => found
+            .items
+            .iter()
+            .filter(|lease| Marks::of(lease, name).is_some())
+            .map(ResourceExt::name_any)
+            .collect(),
+        // The right came with shards; the Lease of a single leader can be read without it.
+        Err(error) if error.is_forbidden() => {
+            tracing::info!(%error, "not allowed to list leases, replicas with --shards are not detected");
+            vec![name.to_owned()]
+        }
+        Err(error) => return Err(error),
+    };
+    let find = names.into_iter().map(async |name| {
+        let holder = active_holder(client, namespace, &name, timing).await?;
+        Ok::<_, ApiError>(holder.map(|holder| (name, holder)))
+    });
+    Ok(try_join_all(find).await?.into_iter().flatten().next())
+}
 
 /// Returns the holder of a Lease if another process renews it.
 ///

@@ -31,7 +31,7 @@ pub use super::kube_client::write_fence::WriteFence;
 pub use candidacy::Candidacy;
 pub use generation::Generation;
 pub use guard::{LeaderGuard, Lost};
-pub use holder::active_holder;
+pub use holder::{active_holder, active_holder_of_any};
 pub use marks::Marks;
 pub use metrics::Metrics;
 

@@ -13,7 +13,7 @@ use super::record::{Observed, holder};
 use crate::runtime::kube_client::{ApiError, call_within};
 
 /// Far more than a namespace holds.
-const MAX_LEASES: u32 = 5_000;
+pub(super) const MAX_LEASES: u32 = 5_000;
 
 /// The Leases of the same name with another number of shards or another selector.
 #[derive(Debug)]
