@@ -22,6 +22,7 @@ use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::{ApiError, api_server_endpoint, api_server_of_pod, connect};
 use crate::runtime::leader_election;
 use crate::runtime::shards::Shards;
+use crate::runtime::watch;
 use crate::runtime::workqueue::{self, Queue};
 
 /// The metrics of the process.
@@ -42,6 +43,7 @@ impl Metrics {
     /// Registers all metrics. Those of the controller oam and of its evaluator exist only if it is enabled.
     pub fn register(registry: &mut Registry, budgets: &budget::Metrics, oam: Option<&oam::Options>) -> Self {
         budgets.register(registry);
+        watch::metrics::register(registry);
         let prerequisites = oam.map(|options| {
             let evaluator = Evaluator::new(options.evaluator.clone(), budgets.of("cue_workers", 0));
             evaluator.register(registry);

@@ -23,6 +23,7 @@ mod handles;
 mod kind_filter;
 mod manager;
 mod metadata;
+pub mod metrics;
 mod planner;
 pub(super) mod projection;
 mod store;

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::error_policy::{ErrorPolicy, Failure, Failures, Retry};
 use super::events::Events;
+use super::metrics;
 use super::store::{Change, Health, Store, Stored};
 use crate::runtime::kube_client::response_timeout::SLOW_WATCH_TIMEOUT;
 
@@ -152,6 +153,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
     fn on_failure(&self, failure: &Failure, failures: &mut Failures) -> Retry {
         let Failure { is_list, code, message } = failure;
         tracing::debug!(watch = self.description, is_list, code, error = message, "watch failed");
+        metrics::record(&self.description, self.policy, failure);
         let is_brief = failures.is_brief_denial(failure, self.store.is_healthy());
         let retry = failures.retry(self.policy, failure, is_brief);
         let is_stale = failures.record() >= STALE_LIMIT;
