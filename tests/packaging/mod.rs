@@ -76,6 +76,7 @@ const SETTINGS: [&[&str]; 16] = [
         "--set=initialRepos[1].type=oci,initialRepos[1].ociRepositories={nginx,redis}",
         "--set=initialRepos[1].namespace=default,initialRepos[1].basicAuth.user=a,initialRepos[1].basicAuth.password=b",
         "--set=initialRepos[1].filterRule.jq=.name == $var0,initialRepos[1].filterRule.variables.$var0=nginx",
+        "--set=metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,metrics.prometheusRule.runbookUrl=https://a",
         "--set=initialRepos[1].nodeSelector.zone=a,executor.mode=job,executor.allowAnnotation=true",
         "--set=database.url=postgres://db/charts,database.passwordSecret.name=postgres",
     ],
@@ -97,18 +98,21 @@ const SETTINGS: [&[&str]; 16] = [
 /// Returns CRDs in place of those of the Prometheus Operator, which are not tested here.
 fn monitoring_crds() -> impl Iterator<Item = CustomResourceDefinition> {
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    ["PodMonitor", "PrometheusRule"].into_iter().map(move |kind| {
-        let (group, plural) = ("monitoring.coreos.com", format!("{}s", kind.to_lowercase()));
-        let version = json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
-        let crd = json!({
-            "metadata": { "name": format!("{plural}.{group}") },
-            "spec": {
-                "group": group, "scope": "Namespaced", "names": { "kind": kind, "plural": plural },
-                "versions": [version],
-            }
-        });
-        serde_json::from_value(crd).unwrap()
-    })
+    ["PodMonitor", "PrometheusRule", "ServiceMonitor"]
+        .into_iter()
+        .map(move |kind| {
+            let (group, plural) = ("monitoring.coreos.com", format!("{}s", kind.to_lowercase()));
+            let version =
+                json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
+            let crd = json!({
+                "metadata": { "name": format!("{plural}.{group}") },
+                "spec": {
+                    "group": group, "scope": "Namespaced", "names": { "kind": kind, "plural": plural },
+                    "versions": [version],
+                }
+            });
+            serde_json::from_value(crd).unwrap()
+        })
 }
 
 /// Returns a helm command with administrator permissions in the shared control plane.

@@ -1,15 +1,70 @@
 //! Monitors, alerts and the dashboard as the chart renders them.
 
-use serde_json::Value;
+use rstest::rstest;
+use serde_json::{Value, json};
 
 use super::values::{pod, rendered};
+use super::{KUBE_VERSION, chart, helm};
 use crate::support::project;
 
+#[rstest]
+#[case::of_pods("PodMonitor", "podMonitor", "podMetricsEndpoints")]
+#[case::of_the_service("ServiceMonitor", "serviceMonitor", "endpoints")]
 #[tokio::test]
-async fn monitors_are_rendered_only_if_enabled() {
-    assert_eq!(rendered("PodMonitor", &[]).await, [Value::Null; 0]);
-    let enabled = rendered("PodMonitor", &["--set=metrics.podMonitor.enabled=true"]).await;
+async fn monitors_are_rendered_only_if_enabled(#[case] kind: &str, #[case] value: &str, #[case] endpoints: &str) {
+    assert_eq!(rendered(kind, &[]).await, [Value::Null; 0]);
+    let more = format!("interval=1m,metrics.{value}.labels.team=a");
+    let settings = format!("--set=metrics.port=9090,metrics.{value}.enabled=true,metrics.{value}.{more}");
+    let enabled = rendered(kind, &[&settings]).await;
     assert_eq!(enabled.len(), 1);
+    assert_eq!(enabled[0]["metadata"]["labels"]["team"], "a");
+    let expected = json!([{ "port": "metrics", "path": "/metrics", "interval": "1m" }]);
+    assert_eq!(enabled[0]["spec"][endpoints], expected);
+}
+
+#[tokio::test]
+async fn the_service_monitor_selects_a_port_of_the_service() {
+    for (settings, port) in [("", "http"), ("metrics.port=9090,", "metrics")] {
+        let settings = format!("--set={settings}metrics.serviceMonitor.enabled=true");
+        let monitor = rendered("ServiceMonitor", &[&settings]).await.remove(0);
+        let service = rendered("Service", &[&settings]).await.remove(0);
+        let labels = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+        for (key, value) in labels {
+            assert_eq!(&service["metadata"]["labels"][key], value);
+        }
+        assert_eq!(monitor["spec"]["endpoints"][0]["port"], port);
+        let ports = service["spec"]["ports"].as_array().unwrap();
+        assert!(ports.iter().any(|named| named["name"] == port), "{ports:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_monitors_of_the_same_pods_are_refused() {
+    let both = "--set=metrics.podMonitor.enabled=true,metrics.serviceMonitor.enabled=true";
+    let output = helm(&["template", "try", &chart(), KUBE_VERSION, both]).await;
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && error.contains("would be scraped twice"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn alerts_link_to_the_runbook_only_with_its_url() {
+    let urls = async |settings: &str| {
+        let rule = rendered("PrometheusRule", &[settings]).await.remove(0);
+        let groups = rule["spec"]["groups"].as_array().unwrap().clone();
+        let rules = groups.iter().flat_map(|group| group["rules"].as_array().unwrap());
+        let urls = rules.map(|rule| rule["annotations"].get("runbook_url").cloned());
+        Vec::from_iter(urls)
+    };
+    let without = urls("--set=metrics.prometheusRule.enabled=true").await;
+    assert!(without.len() > 20 && without.iter().all(Option::is_none), "{without:?}");
+    let url = "https://wiki.example.com/runbook.html";
+    let settings = format!("--set=metrics.prometheusRule.enabled=true,metrics.prometheusRule.runbookUrl={url}");
+    let with = urls(&settings).await;
+    assert_eq!(with[0], Some(format!("{url}#portolandown").into()));
+    assert!(with.iter().all(Option::is_some), "{with:?}");
 }
 
 #[tokio::test]
@@ -26,7 +81,11 @@ async fn alerts_and_the_dashboard_are_rendered_if_enabled() {
             .replace("\"portolan-catalog\"", "\"try-portolan-catalog\"")
     };
     let alerts = read("alerts.yaml").map(of_release);
-    let alerts: Option<Value> = alerts.map(|text| serde_yaml::from_str(&text).unwrap());
+    let without_links = |text: String| {
+        let lines: Vec<&str> = text.lines().filter(|line| !line.contains("runbook_url:")).collect();
+        serde_yaml::from_str::<Value>(&lines.join("\n")).unwrap()
+    };
+    let alerts: Option<Value> = alerts.map(without_links);
     assert_eq!(specs, Vec::from_iter(&alerts));
     let dashboards = rendered("ConfigMap", &["--set=metrics.dashboard.enabled=true"]).await;
     let texts = dashboards
