@@ -10,19 +10,22 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use crate::cluster::index;
+use crate::cluster::rows::Rows;
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::control_plane::{ControlPlane, tool};
 use crate::support::portolan::BINARY;
-use crate::support::postgres::database;
+use crate::support::postgres::{TestDatabase, database};
 use crate::support::process::ScratchDir;
 use crate::support::project;
 
 /// The sections whose commands are run, in this order.
-const SECTIONS: [&str; 5] = [
+const SECTIONS: [&str; 7] = [
     "Installation",
     "High availability",
     "Backup",
-    "Custom resource definitions",
+    "Upgrade",
+    "Rollback",
+    "Restore",
     "Removal of the chart",
 ];
 /// For one block of commands, on a machine that also runs the other tests.
@@ -37,6 +40,11 @@ if [ "$1" = exec ]; then
     exec "$PORTOLAN" "$@"
 fi
 exec "$REAL_KUBECTL" "$@"
+"#;
+
+/// Time that passes: it ages the last use of the catalog instead of waiting.
+const SLEEP: &str = r#"#!/bin/sh
+exec psql --quiet "$PORTOLAN_DATABASE_URL" --command "UPDATE portolan_clusters SET renewed = renewed - 1000 * $1"
 "#;
 
 /// A fenced block of a section, with its language.
@@ -75,10 +83,13 @@ fn blocks(page: &str, section: &str) -> Vec<Block> {
 
 /// Writes the programs that the commands call into a directory.
 fn write_programs(directory: &Path) {
-    let kubectl = directory.join("kubectl");
-    std::fs::write(&kubectl, KUBECTL).unwrap();
-    std::fs::set_permissions(&kubectl, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, script) in [("kubectl", KUBECTL), ("sleep", SLEEP)] {
+        let program = directory.join(name);
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
     symlink(tool("helm"), directory.join("helm")).unwrap();
+    symlink(BINARY, directory.join("portolan")).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,59 +104,170 @@ async fn the_guide_leads_from_the_installation_to_the_removal() {
 /// Runs the commands of all sections.
 async fn follow(control_plane: &ControlPlane) {
     let page = std::fs::read_to_string(project("docs/operations.md")).unwrap();
-    let database = database().await;
-    let server = ChartServer::start().await;
-    server.serve("/grafana/index.yaml", Page::new(index(&[("grafana", &["1.0.0"])])));
-    let directory = ScratchDir::new("guide");
-    write_programs(directory.path());
-    symlink(project("charts"), directory.path().join("charts")).unwrap();
-    // The file that the reader writes.
-    directory.write("url", &database.url);
-    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
-
+    let reader = Reader::new(control_plane).await;
     for section in SECTIONS {
+        match section {
+            "Rollback" => reader.simulate_newer_tables().await,
+            "Restore" => reader.lose_database().await,
+            _ => {}
+        }
         for block in blocks(&page, section) {
-            let text = block
-                .text
-                .replace("https://grafana.github.io/helm-charts", &server.url("/grafana"));
-            if block.language == "yaml" {
-                directory.write("portolan.yaml", text);
-                continue;
-            }
-            assert_eq!(block.language, "sh");
-            let mut shell = Command::new("sh");
-            shell
-                .args(["-euxc", &text])
-                .current_dir(directory.path())
-                .stdin(Stdio::null())
-                .env("PATH", &path)
-                .env("HELM_CACHE_HOME", directory.path().join("cache"))
-                .env("HELM_CONFIG_HOME", directory.path().join("config"))
-                .env("HELM_DATA_HOME", directory.path().join("data"))
-                .env("KUBECONFIG", control_plane.kubeconfig())
-                .env("REAL_KUBECTL", tool("kubectl"))
-                .env("PORTOLAN", BINARY)
-                .env("PORTOLAN_DATABASE_URL", &database.url)
-                .kill_on_drop(true);
-            let output = tokio::time::timeout(DEADLINE, shell.output()).await;
-            let Ok(output) = output else {
-                let shown = ["get", "deployments,replicasets,pods,events", "--namespace=portolan"];
-                panic!(
-                    "{section} does not end:\n{text}\n{}",
-                    control_plane.kubectl(&shown).await
-                );
-            };
-            let output = output.unwrap();
-            let [printed, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-            assert!(output.status.success(), "{section}:\n{text}\n{printed}\n{errors}");
-            if text.contains("portolan status") {
-                assert!(printed.contains("grafana"), "{printed}");
-            }
-            if text.contains("catalog export") {
-                let backup = std::fs::read_to_string(directory.path().join("backup.jsonl")).unwrap();
-                assert!(backup.contains("grafana"), "{backup}");
+            match block.language.as_str() {
+                "yaml" => drop(reader.directory.write("portolan.yaml", &block.text)),
+                language => {
+                    assert_eq!(language, "sh", "{section}");
+                    reader.run(section, &block.text).await;
+                }
             }
         }
+        match section {
+            "Upgrade" => reader.assert_image(":0.2.0").await,
+            "Rollback" => {
+                reader.assert_image(concat!(":", env!("CARGO_PKG_VERSION"))).await;
+                reader.assert_recovered(Syncs::New).await;
+            }
+            "Restore" => reader.assert_recovered(Syncs::Restored).await,
+            _ => {}
+        }
+    }
+}
+
+/// The first sync in the history of the catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Syncs {
+    /// The one of the backup.
+    Restored,
+    /// A later one.
+    New,
+}
+
+/// A person with a shell, a cluster and a database.
+struct Reader<'a> {
+    control_plane: &'a ControlPlane,
+    database: TestDatabase,
+    rows: Rows,
+    server: ChartServer,
+    directory: ScratchDir,
+}
+
+impl<'a> Reader<'a> {
+    async fn new(control_plane: &'a ControlPlane) -> Self {
+        let database = database().await;
+        let server = ChartServer::start().await;
+        server.serve("/grafana/index.yaml", Page::new(index(&[("grafana", &["1.0.0"])])));
+        let directory = ScratchDir::new("guide");
+        write_programs(directory.path());
+        symlink(project("charts"), directory.path().join("charts")).unwrap();
+        // The file that the reader writes.
+        directory.write("url", &database.url);
+        Self {
+            rows: Rows::of(&database.url).await,
+            control_plane,
+            database,
+            server,
+            directory,
+        }
+    }
+
+    /// Runs a block, which must succeed.
+    async fn run(&self, section: &str, text: &str) {
+        let text = text.replace("https://grafana.github.io/helm-charts", &self.server.url("/grafana"));
+        let output = tokio::time::timeout(DEADLINE, self.shell(&text).output()).await;
+        let Ok(output) = output else {
+            let shown = ["get", "deployments,replicasets,pods,events", "--namespace=portolan"];
+            panic!(
+                "{section} does not end:\n{text}\n{}",
+                self.control_plane.kubectl(&shown).await
+            );
+        };
+        let output = output.unwrap();
+        let [printed, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+        // The schema of a newer release has changed: the first block is for others.
+        if section == "Rollback" && text.starts_with("helm rollback") {
+            assert!(!output.status.success(), "the older release became ready: {printed}");
+            return self.assert_refused().await;
+        }
+        assert!(output.status.success(), "{section}:\n{text}\n{printed}\n{errors}");
+        if text.contains("portolan status") {
+            assert!(printed.contains("grafana"), "{printed}");
+        }
+        if text.contains("> backup.jsonl") {
+            let backup = std::fs::read_to_string(self.directory.path().join("backup.jsonl")).unwrap();
+            assert!(backup.contains("grafana"), "{backup}");
+        }
+    }
+
+    fn shell(&self, text: &str) -> Command {
+        let directory = self.directory.path();
+        let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-euxc", text])
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .env("PATH", path)
+            .env("HELM_CACHE_HOME", directory.join("cache"))
+            .env("HELM_CONFIG_HOME", directory.join("config"))
+            .env("HELM_DATA_HOME", directory.join("data"))
+            .env("KUBECONFIG", self.control_plane.kubeconfig())
+            .env("REAL_KUBECTL", tool("kubectl"))
+            .env("PORTOLAN", BINARY)
+            .env("PORTOLAN_DATABASE_URL", &self.database.url)
+            .kill_on_drop(true);
+        shell
+    }
+
+    /// Asserts the image of all pods.
+    async fn assert_image(&self, suffix: &str) {
+        let query = "jsonpath={range .items[*]}{.spec.containers[0].image}{\"\\n\"}{end}";
+        let images = ["get", "pods", "--namespace=portolan", "--output", query];
+        let images = self.control_plane.kubectl(&images).await;
+        assert!(
+            images.lines().count() >= 2 && images.lines().all(|image| image.ends_with(suffix)),
+            "{images}, not {suffix}"
+        );
+    }
+
+    /// Records a migration that this release does not know, as a newer one does.
+    async fn simulate_newer_tables(&self) {
+        let newer = "INSERT INTO portolan_migrations SELECT (jsonb_populate_record(last, '{\"version\": 9999}')).*
+            FROM portolan_migrations AS last ORDER BY version DESC LIMIT 1";
+        self.rows.execute(newer).await;
+    }
+
+    /// Asserts that this release, as the older one, refuses the tables in words.
+    async fn assert_refused(&self) {
+        let refused = self.shell("portolan catalog export").output().await.unwrap();
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert!(
+            !refused.status.success() && error.contains("schema version 9999"),
+            "{error}"
+        );
+    }
+
+    async fn lose_database(&self) {
+        self.rows
+            .execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+            .await;
+    }
+
+    /// Asserts that the repository is Ready with its charts.
+    async fn assert_recovered(&self, syncs: Syncs) {
+        let wait = "kubectl wait --for=condition=Ready apprepository/grafana --namespace portolan --timeout=5m";
+        self.run("recovery", wait).await;
+        self.rows.until_charts(&["grafana/grafana 1.0.0"]).await;
+        let first = self
+            .rows
+            .pairs("SELECT name, min(started_at) FROM portolan_syncs GROUP BY name");
+        let started = first
+            .await
+            .unwrap()
+            .pop()
+            .map(|(_, started)| started)
+            .unwrap_or_default();
+        let backup = std::fs::read_to_string(self.directory.path().join("backup.jsonl")).unwrap();
+        let is_of_backup = !started.is_empty() && backup.contains(&started);
+        assert_eq!(is_of_backup, syncs == Syncs::Restored, "the first sync: {started}");
     }
 }
 
