@@ -94,3 +94,18 @@ async fn jobs_without_what_they_need_are_refused_in_words() {
         assert!(errors.contains(words) && !errors.contains("secret@"), "{errors}");
     }
 }
+
+#[tokio::test]
+async fn proxies_with_a_password_are_refused_for_jobs() {
+    let mut start = command([
+        "run",
+        "--executor=job",
+        "--database-url=postgres://u@db/x",
+        "--job-image=i",
+    ]);
+    start.env("HTTPS_PROXY", "http://operator:hush@proxy:3128");
+    let output = run(start).await;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("HTTPS_PROXY") && !errors.contains("hush"), "{errors}");
+}

@@ -9,6 +9,7 @@ mod lifecycle;
 mod limits;
 mod restored;
 mod rights;
+mod secrets;
 mod trust;
 
 use std::path::Path;
