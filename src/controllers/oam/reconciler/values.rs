@@ -159,10 +159,12 @@ impl Pass<'_> {
                 Ok(_) => data.clone(),
                 Err(error) if error.is_conflict() => {
                     let existing = call(self.config_maps().get_opt(&name)).await.map_err(failed)?;
-                    match existing.filter(|existing| self.owns(existing.owner_references())) {
+                    match existing {
                         // Of an earlier run, or created before a crash.
-                        Some(existing) => existing.data.unwrap_or_default(),
-                        None => continue,
+                        Some(existing) if self.owns(existing.owner_references()) => existing.data.unwrap_or_default(),
+                        Some(_) => continue,
+                        // The conflict was another one, as of a quota, or the object is gone meanwhile.
+                        None => return Err(failed(error)),
                     }
                 }
                 Err(error) => return Err(failed(error)),
