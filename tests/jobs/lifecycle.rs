@@ -205,10 +205,7 @@ async fn credentials_are_copied_for_the_pods_and_follow_their_secret() {
         )
         .await;
     world.until_ready("stable").await;
-    let copy = format!("{}-apprepo-stable", world.namespace);
-    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> =
-        kube::Api::namespaced(world.client.clone(), &site.namespace);
-    assert!(secrets.get_opt(&copy).await.unwrap().is_some());
+    assert_eq!(site.copies("stable").await, 1);
 
     // No object holds the value.
     let objects = serde_json::to_string(&(site.jobs("stable").await, site.cron_job("stable").await)).unwrap();
@@ -231,5 +228,5 @@ async fn credentials_are_copied_for_the_pods_and_follow_their_secret() {
 
     world.delete("stable").await;
     world.gone("stable").await;
-    assert!(secrets.get_opt(&copy).await.unwrap().is_none(), "the copy is deleted");
+    assert_eq!(site.copies("stable").await, 0, "the copy is deleted");
 }

@@ -4,7 +4,7 @@
 mod deleting;
 mod executors;
 mod faults;
-mod kubelet;
+pub mod kubelet;
 mod lifecycle;
 mod limits;
 mod restored;
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -119,6 +119,14 @@ impl Site {
         let pods: Api<Pod> = Api::namespaced(self.world.client.clone(), &self.namespace);
         let selector = format!("apprepositories.kubeapps.com/repo-name={repository}");
         pods.list(&ListParams::default().labels(&selector)).await.unwrap().items
+    }
+
+    /// Returns the number of copies of Secrets for a repository.
+    pub async fn copies(&self, repository: &str) -> usize {
+        let secrets: Api<Secret> = Api::namespaced(self.world.client.clone(), &self.namespace);
+        let selector = format!("apprepositories.kubeapps.com/repo-name={repository}");
+        let found = secrets.list(&ListParams::default().labels(&selector)).await;
+        found.unwrap().items.len()
     }
 
     /// Waits for the CronJob of a repository.
