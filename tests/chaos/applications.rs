@@ -42,7 +42,8 @@ pub async fn drive(environment: &Environment) {
     environment.apply(KIND, "brief", spec(&labels, true)).await;
     until_components(environment, "brief", "1/1").await;
     until_owned(environment, CONFIG_MAP, "brief", &["brief"]).await;
-    environment.delete(KIND, "brief").await;
+    // In the background, components stay if no process observes the beginning of the deletion (docs/applications.md).
+    environment.delete_in_foreground(KIND, "brief").await;
     environment.until_gone(KIND, "brief").await;
     environment.until_gone(CONFIG_MAP, "brief").await;
     environment.until(KIND, "shop", "released", is_released).await;

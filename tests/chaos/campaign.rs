@@ -7,10 +7,17 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use tokio::sync::Semaphore;
 
+use super::journal::Journal;
 use super::point::{Fault, Interruption, Target};
 use super::run::{Outcome, interrupted, undisturbed};
 use super::scenario::Scenario;
 use super::state::differences;
+use crate::support::record::record;
+
+/// Runs after which the report is written.
+const REPORT_EACH: usize = 25;
+/// Has no factor in common with the number of faults of a point.
+const STRIDE: usize = 11;
 
 /// The size of a campaign.
 #[derive(Clone, Copy)]
@@ -23,53 +30,75 @@ pub struct Extent {
     pub active: usize,
     /// Runs at the same time, with those at rest.
     pub all: usize,
+    /// Results are recorded, and those of a campaign that was stopped are taken up; none for a test.
+    pub goes_on: Option<bool>,
 }
 
 /// The results of a campaign.
 pub struct Results {
     scenario: Scenario,
+    /// All interruptions, of which some may not have been run.
+    all: Vec<Interruption>,
     outcomes: Vec<(Interruption, Outcome)>,
-    /// Number of all interruptions, and of all points.
-    total: usize,
-    points: usize,
     writes_at_rest: Vec<String>,
 }
 
 /// Runs a scenario undisturbed, and once for each interruption.
 pub async fn campaign(scenario: Scenario, extent: Extent) -> Results {
     let baseline = undisturbed(scenario, extent.rest).await;
-    let all = baseline.recording.interruptions(&baseline.keys);
-    if extent.sample.is_none() {
+    let mut journal = extent.goes_on.map(|goes_on| Journal::open(scenario, goes_on));
+    let mut all = baseline.recording.interruptions(&baseline.keys);
+    if let Some(journal) = &mut journal {
         let again = undisturbed(scenario, Duration::ZERO).await;
         assert_eq!(
             differences(&baseline.end, &again.end),
             Vec::<String>::new(),
             "two undisturbed runs differ"
         );
+        all = journal.plan(all);
     }
-    let chosen = match extent.sample {
-        None => all.clone(),
-        Some(count) => sample(&all, count),
+    let mut results = Results {
+        scenario,
+        outcomes: journal.as_mut().map(Journal::outcomes).unwrap_or_default(),
+        writes_at_rest: baseline.writes_at_rest,
+        all,
     };
+    let chosen = match extent.sample {
+        None => ordered(&results.all),
+        Some(count) => sample(&results.all, count),
+    };
+    let is_left = |interruption: &Interruption| results.outcomes.iter().all(|(earlier, _)| earlier != interruption);
+    let left: Vec<_> = chosen.into_iter().filter(is_left).collect();
     let active = Semaphore::new(extent.active);
-    let runs = stream::iter(chosen).map(async |interruption| {
+    let runs = stream::iter(left).map(async |interruption| {
         let outcome = interrupted(scenario, &interruption, &baseline.end, extent.rest, &active).await;
-        print_outcome(scenario, &interruption, &outcome);
         (interruption, outcome)
     });
-    let mut outcomes: Vec<_> = runs.buffer_unordered(extent.all).collect().await;
-    outcomes.sort_by(|left, right| left.0.cmp(&right.0));
-    let points: BTreeSet<_> = all
-        .iter()
-        .map(|interruption| (&interruption.point, interruption.fault.target() as u8))
-        .collect();
-    Results {
-        scenario,
-        outcomes,
-        total: all.len(),
-        points: points.len(),
-        writes_at_rest: baseline.writes_at_rest,
+    let mut runs = std::pin::pin!(runs.buffer_unordered(extent.all));
+    while let Some((interruption, outcome)) = runs.next().await {
+        print_outcome(scenario, &interruption, &outcome);
+        if let Some(journal) = &mut journal {
+            journal.add(&interruption, &outcome);
+        }
+        results.outcomes.push((interruption, outcome));
+        if journal.is_some() && results.runs().is_multiple_of(REPORT_EACH) {
+            results.record();
+        }
     }
+    results.outcomes.sort_by(|left, right| left.0.cmp(&right.0));
+    if journal.is_some() {
+        results.record();
+    }
+    results
+}
+
+/// Returns the kills, and then the others by a stride, so that a campaign that is stopped has seen all kinds of them.
+fn ordered(all: &[Interruption]) -> Vec<Interruption> {
+    let (mut ordered, others): (Vec<_>, Vec<_>) = all.iter().cloned().partition(|one| one.fault.kills());
+    let mut others: Vec<_> = others.into_iter().enumerate().collect();
+    others.sort_by_key(|(index, _)| index % STRIDE);
+    ordered.extend(others.into_iter().map(|(_, interruption)| interruption));
+    ordered
 }
 
 /// Chooses interruptions of each kind of point by a fixed stride. Leaves out those whose retry takes a minute.
@@ -103,11 +132,7 @@ fn sample(all: &[Interruption], count: usize) -> Vec<Interruption> {
 fn print_outcome(scenario: Scenario, interruption: &Interruption, outcome: &Outcome) {
     let word = match outcome {
         Outcome { reached: false, .. } => "not reached",
-        Outcome {
-            divergences,
-            writes_at_rest,
-            ..
-        } if divergences.is_empty() && writes_at_rest.is_empty() => "same end",
+        outcome if outcome.is_same_end() => "same end",
         _ => "DIVERGENCE",
     };
     println!("{}: {interruption}: {word}", scenario.name());
@@ -142,6 +167,26 @@ impl Results {
         self.outcomes.len()
     }
 
+    /// Returns the number of points that can be interrupted.
+    fn points(&self) -> usize {
+        let points: BTreeSet<_> = self
+            .all
+            .iter()
+            .map(|interruption| (&interruption.point, interruption.fault.target() as u8))
+            .collect();
+        points.len()
+    }
+
+    /// Writes the report to docs/reliability.md.
+    fn record(&self) {
+        let name = self.scenario.name();
+        let [begin, end] = [
+            format!("<!-- interruptions of {name}: written by `make chaos` -->"),
+            format!("<!-- end of interruptions of {name} -->"),
+        ];
+        record("docs/reliability.md", [&begin, &end], &self.report());
+    }
+
     /// Fails if many interruptions did not take place, so that the campaign shows little.
     pub fn assert_reached(&self) {
         let (reached, runs) = (self.reached(), self.runs());
@@ -161,8 +206,7 @@ impl Results {
         let mut by_fault = BTreeMap::<Fault, [usize; 3]>::new();
         for (interruption, outcome) in &self.outcomes {
             let counts = by_fault.entry(interruption.fault).or_default();
-            let is_same = outcome.divergences.is_empty() && outcome.writes_at_rest.is_empty();
-            for (count, is_one) in counts.iter_mut().zip([true, outcome.reached, !is_same]) {
+            for (count, is_one) in counts.iter_mut().zip([true, outcome.reached, !outcome.is_same_end()]) {
                 *count += usize::from(is_one);
             }
         }
@@ -170,9 +214,9 @@ impl Results {
         let mut text = format!(
             "{}: {} points, {} of {} interruptions run, {} reached, {} divergences.\n\n|fault|at|interruptions|reached|divergences|\n|---|---|---:|---:|---:|\n",
             self.scenario.name(),
-            self.points,
+            self.points(),
             self.runs(),
-            self.total,
+            self.all.len(),
             self.reached(),
             divergences.len()
         );

@@ -1,6 +1,6 @@
 //! The surroundings of one run: a namespace, a database and a chart server, each behind a proxy.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,20 +9,26 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use serde_json::{Value, json};
 
 use super::point::Keys;
+use super::scenario::Scenario;
 use crate::applications::resource;
 use crate::support::chart_server::ChartServer;
-use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
-use crate::support::eventually::{SOON, eventually};
+use crate::support::control_plane::ADMIN_TOKEN;
+use crate::support::eventually::{SOON, eventually, eventually_by};
 use crate::support::fault_proxy::FaultProxy;
 use crate::support::forward::Upstream;
 use crate::support::portolan::command;
-use crate::support::postgres::{TestDatabase, database};
+use crate::support::postgres::{PASSWORD, TestDatabase, database};
 use crate::support::postgres_proxy::PostgresProxy;
 
 /// Longer than any backoff that one fault causes: a chart file is tried again after a minute.
 pub const DEADLINE: Duration = Duration::from_secs(150);
 
-const LEASE: &str = "coordination.k8s.io/v1 Lease";
+/// Time between two looks at an object. Many runs look at the same time.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+pub const LEASE: &str = "coordination.k8s.io/v1 Lease";
+/// A Lease that belongs to the scenario.
+pub const OLD_LEASE: &str = "portolan-7";
 
 pub struct Environment {
     pub namespace: String,
@@ -33,10 +39,18 @@ pub struct Environment {
     pub database: TestDatabase,
     pub commits: PostgresProxy,
     kubeconfig: PathBuf,
+    direct_kubeconfig: PathBuf,
+    /// The namespace of Jobs.
+    jobs: Option<String>,
 }
 
 impl Environment {
-    pub async fn new(control_plane: &'static ControlPlane) -> Self {
+    pub async fn new(scenario: Scenario) -> Self {
+        let control_plane = scenario.control_plane().await;
+        let jobs = match scenario {
+            Scenario::Jobs => Some(control_plane.namespace().await),
+            _ => None,
+        };
         let api = FaultProxy::in_front_of(control_plane).await;
         let server = ChartServer::start().await;
         let pages = FaultProxy::to(Upstream::new(&server.url(""), None)).await;
@@ -46,6 +60,8 @@ impl Environment {
             namespace: control_plane.namespace().await,
             client: control_plane.client().await,
             kubeconfig: control_plane.kubeconfig_for(&api.url(), ADMIN_TOKEN),
+            direct_kubeconfig: control_plane.kubeconfig(),
+            jobs,
             api,
             pages,
             server,
@@ -56,22 +72,45 @@ impl Environment {
 
     /// Returns the command that runs Portolan behind the proxies.
     pub fn command(&self, arguments: &[String]) -> Command {
+        let url = match self.jobs {
+            // Pods take the password from a Secret.
+            Some(_) => self.commits.url.replace(&format!(":{PASSWORD}@"), "@"),
+            None => self.commits.url.clone(),
+        };
+        self.run(&url, &self.kubeconfig, arguments)
+    }
+
+    /// Returns the command that runs Portolan without proxies.
+    pub fn direct_command(&self, arguments: &[String]) -> Command {
+        self.run(&self.database.url, &self.direct_kubeconfig, arguments)
+    }
+
+    fn run(&self, database_url: &str, kubeconfig: &Path, arguments: &[String]) -> Command {
         let mut command = command(["run", "--watch-namespace", &self.namespace]);
-        command.args(["--database-url", &self.commits.url]);
-        command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments);
+        command.args(["--database-url", database_url]);
+        command.arg("--kubeconfig").arg(kubeconfig).args(arguments);
         command
     }
 
     /// Returns the names under which requests of this run are recorded.
     pub fn keys(&self) -> Keys {
-        Keys::of(&self.namespace)
+        Keys::of(&self.namespace, self.jobs.as_deref())
+    }
+
+    /// Returns the namespace of CronJobs and Jobs.
+    pub fn job_namespace(&self) -> &str {
+        self.jobs.as_deref().unwrap_or(&self.namespace)
     }
 
     pub fn api_of(&self, kind: &str) -> Api<DynamicObject> {
+        self.api_in(&self.namespace, kind)
+    }
+
+    fn api_in(&self, namespace: &str, kind: &str) -> Api<DynamicObject> {
         let (client, resource) = (self.client.clone(), resource(kind));
         match kind {
             super::kubevela::TRACKER => Api::all_with(client, &resource),
-            _ => Api::namespaced_with(client, &self.namespace, &resource),
+            _ => Api::namespaced_with(client, namespace, &resource),
         }
     }
 
@@ -84,17 +123,14 @@ impl Environment {
         .await;
     }
 
+    /// Applies an object in another namespace.
+    pub async fn apply_in(&self, namespace: &str, kind: &str, name: &str, object: Value) {
+        apply(&self.api_in(namespace, kind), kind, name, object).await.unwrap();
+    }
+
     /// Applies an object once.
-    pub async fn try_apply(&self, kind: &str, name: &str, mut object: Value) -> kube::Result<()> {
-        let (version, word) = kind.split_once(' ').expect("a version and a kind");
-        object["apiVersion"] = version.into();
-        object["kind"] = word.into();
-        object["metadata"]["name"] = name.into();
-        let apply = PatchParams::apply("tests").force();
-        self.api_of(kind)
-            .patch(name, &apply, &Patch::Apply(object))
-            .await
-            .map(drop)
+    pub async fn try_apply(&self, kind: &str, name: &str, object: Value) -> kube::Result<()> {
+        apply(&self.api_of(kind), kind, name, object).await
     }
 
     /// Merges a change into an object.
@@ -113,21 +149,32 @@ impl Environment {
         self.api_of(kind).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
+    /// Deletes an object after what it owns.
+    pub async fn delete_in_foreground(&self, kind: &str, name: &str) {
+        self.api_of(kind)
+            .delete(name, &DeleteParams::foreground())
+            .await
+            .unwrap();
+    }
+
     pub async fn until_gone(&self, kind: &str, name: &str) {
         let api = self.api_of(kind);
-        eventually(DEADLINE, &format!("{kind} {name} to be gone"), async || {
-            match api.get_opt(name).await.map_err(|error| error.to_string())? {
+        eventually_by(
+            INTERVAL,
+            DEADLINE,
+            &format!("{kind} {name} to be gone"),
+            async || match api.get_opt(name).await.map_err(|error| error.to_string())? {
                 None => Ok(()),
                 Some(object) => Err(format!("{:?}", object.metadata)),
-            }
-        })
+            },
+        )
         .await;
     }
 
     /// Waits until an object fits.
     pub async fn until(&self, kind: &str, name: &str, what: &str, fits: impl Fn(&Value) -> bool) {
         let api = self.api_of(kind);
-        eventually(DEADLINE, &format!("{kind} {name}: {what}"), async || {
+        eventually_by(INTERVAL, DEADLINE, &format!("{kind} {name}: {what}"), async || {
             let object = json!(api.get(name).await.map_err(|error| error.to_string())?);
             if fits(&object) {
                 Ok(())
@@ -138,17 +185,34 @@ impl Environment {
         .await;
     }
 
-    /// Returns the objects of a kind in this namespace.
+    /// Returns the objects of a kind in the namespaces of this run.
     pub async fn list(&self, kind: &str) -> Vec<DynamicObject> {
-        let api = self.api_of(kind);
-        let what = format!("a list of {kind}");
-        let list = eventually(SOON, &what, async || api.list(&ListParams::default()).await);
-        list.await.items
+        let mut all = Vec::new();
+        for namespace in [Some(&self.namespace), self.jobs.as_ref()].into_iter().flatten() {
+            let api = self.api_in(namespace, kind);
+            let what = format!("a list of {kind}");
+            let list = eventually(SOON, &what, async || api.list(&ListParams::default()).await);
+            all.extend(list.await.items);
+        }
+        all
     }
 
     /// Deletes the leases of a process that was killed; they would expire.
     pub async fn expire_leases(&self) {
-        let (all, leases) = (ListParams::default(), self.api_of(LEASE));
-        leases.delete_collection(&DeleteParams::default(), &all).await.unwrap();
+        let others = ListParams::default().fields(&format!("metadata.name!={OLD_LEASE}"));
+        let leases = self.api_of(LEASE);
+        leases
+            .delete_collection(&DeleteParams::default(), &others)
+            .await
+            .unwrap();
     }
+}
+
+async fn apply(api: &Api<DynamicObject>, kind: &str, name: &str, mut object: Value) -> kube::Result<()> {
+    let (version, word) = kind.split_once(' ').expect("a version and a kind");
+    object["apiVersion"] = version.into();
+    object["kind"] = word.into();
+    object["metadata"]["name"] = name.into();
+    let apply = PatchParams::apply("tests").force();
+    api.patch(name, &apply, &Patch::Apply(object)).await.map(drop)
 }

@@ -3,145 +3,28 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;
-use portolan::api::crds;
+use portolan::api::{crds, oam};
 use serde_json::{Value, json};
 
 use super::environment::{DEADLINE, Environment};
 use super::run::{at_rest, start};
 use super::scenario::Scenario;
 use super::state::{differences, part_of};
-use super::{applications, repositories};
+use super::values::{Field, application_fields, kubevela_fields, kubevela_spec, repository_fields};
+use super::{applications, kubevela, repositories};
 use crate::support::eventually::eventually;
 use crate::support::tls::Authority;
 
 /// Objects that are changed at the same time.
 const CONCURRENCY: usize = 8;
 
-/// Values of a field: set, changed, invalid.
-type Field = (&'static str, [Value; 3]);
-
-fn repository_fields(pages: &str) -> Vec<Field> {
-    let page = |name: &str| json!(format!("{pages}/{name}"));
-    let ca = |name: &str| json!({ "name": name, "key": "ca.crt" });
-    vec![
-        ("auth.customCA.secretKeyRef", [ca("ca"), ca("other"), ca("absent")]),
-        (
-            "auth.header.secretKeyRef.key",
-            [json!("second"), json!("absent"), json!(1)],
-        ),
-        (
-            "auth.header.secretKeyRef.name",
-            [json!("other"), json!("absent"), json!(1)],
-        ),
-        ("description", [json!("one"), json!("two"), json!(1)]),
-        ("dockerRegistrySecrets", [json!(["one"]), json!(["two"]), json!("one")]),
-        (
-            "filterRule.jq",
-            [json!(".name == \"web\""), json!(".name == \"db\""), json!("(not jq")],
-        ),
-        (
-            "filterRule.variables",
-            [json!({ "$a": "1" }), json!({ "$a": "2" }), json!({ "$a": 1 })],
-        ),
-        ("interval", [json!("1h"), json!("2h"), json!("now and then")]),
-        ("ociRepositories", [json!(["one"]), json!(["two"]), json!("one")]),
-        ("passCredentials", [json!(true), json!(false), json!("yes")]),
-        ("resyncRequests", [json!(1), json!(2), json!("one")]),
-        ("suspend", [json!(true), json!(false), json!("yes")]),
-        (
-            "syncJobPodTemplate.metadata",
-            [
-                json!({ "labels": { "a": "b" } }),
-                json!({ "labels": { "a": "c" } }),
-                json!("text"),
-            ],
-        ),
-        (
-            "syncJobPodTemplate.spec",
-            [
-                json!({ "nodeSelector": { "a": "b" } }),
-                json!({ "nodeSelector": { "a": "c" } }),
-                json!("text"),
-            ],
-        ),
-        ("tlsInsecureSkipVerify", [json!(true), json!(false), json!("yes")]),
-        ("type", [json!("oci"), json!("helm"), json!("ftp")]),
-        ("url", [page("second"), page("absent"), json!("not a URL")]),
-    ]
-}
-
-fn application_fields() -> Vec<Field> {
-    let text = || [json!("one"), json!("two"), json!(1)];
-    let texts = || [json!(["one"]), json!(["two"]), json!("one")];
-    let people = || {
-        [
-            json!([{ "name": "one" }]),
-            json!([{ "name": "two" }]),
-            json!([{ "name": 1 }]),
-        ]
-    };
-    let kinds = |group: &str, kind: &str| json!([{ "group": group, "kind": kind }]);
-    let expression = |key: &str, operator: &str| json!([{ "key": key, "operator": operator }]);
-    let info = |value: &str| json!([{ "name": "info", "type": "Value", "value": value }]);
-    vec![
-        ("addOwnerRef", [json!(false), json!(true), json!("yes")]),
-        ("assemblyPhase", text()),
-        (
-            "componentKinds",
-            [
-                kinds("", "Secret"),
-                kinds("apps", "Deployment"),
-                kinds("example.com", "Nothing"),
-            ],
-        ),
-        ("descriptor.description", text()),
-        (
-            "descriptor.icons",
-            [
-                json!([{ "src": "one" }]),
-                json!([{ "src": "two" }]),
-                json!([{ "src": 1 }]),
-            ],
-        ),
-        ("descriptor.keywords", texts()),
-        (
-            "descriptor.links",
-            [
-                json!([{ "url": "one" }]),
-                json!([{ "url": "two" }]),
-                json!([{ "url": 1 }]),
-            ],
-        ),
-        ("descriptor.maintainers", people()),
-        ("descriptor.notes", text()),
-        ("descriptor.owners", people()),
-        ("descriptor.type", text()),
-        ("descriptor.version", text()),
-        ("info", [info("one"), info("two"), json!("one")]),
-        (
-            "selector.matchExpressions",
-            [
-                expression("app", "Exists"),
-                expression("app", "DoesNotExist"),
-                expression("app", "Near"),
-            ],
-        ),
-        (
-            "selector.matchLabels",
-            [
-                json!({ "app": "absent" }),
-                json!({ "tier": "web" }),
-                json!({ "not a key": "one" }),
-            ],
-        ),
-    ]
-}
-
 impl Scenario {
     fn fields(self, environment: &Environment) -> Vec<Field> {
         match self {
             Self::Repositories => repository_fields(&environment.pages.url()),
+            Self::KubeVela => kubevela_fields(),
             _ => application_fields(),
         }
     }
@@ -149,6 +32,7 @@ impl Scenario {
     fn kind(self) -> &'static str {
         match self {
             Self::Repositories => repositories::KIND,
+            Self::KubeVela => kubevela::KIND,
             _ => applications::KIND,
         }
     }
@@ -157,6 +41,7 @@ impl Scenario {
     fn first_spec(self, environment: &Environment, name: &str) -> Value {
         match self {
             Self::Repositories => repositories::spec(environment, "first")["spec"].clone(),
+            Self::KubeVela => kubevela_spec(name),
             _ => {
                 let kinds = json!([{ "group": "", "kind": "ConfigMap" }]);
                 let selector = json!({ "matchLabels": { "app": name } });
@@ -167,18 +52,22 @@ impl Scenario {
 
     /// Creates what the values of the fields refer to.
     async fn prepare_fields(self, environment: &Environment, names: &[String]) {
-        if self == Self::Repositories {
-            let ca = json!({ "stringData": { "ca.crt": Authority::new().ca_pem } });
-            environment.apply(repositories::SECRET, "ca", ca.clone()).await;
-            environment
-                .apply(repositories::SECRET, "other", repositories::login())
-                .await;
-            environment.edit(repositories::SECRET, "other", ca).await;
-            return;
-        }
-        for name in names {
-            let object = applications::labeled(&json!({ "app": name, "tier": "web" }));
-            environment.apply(applications::CONFIG_MAP, name, object).await;
+        match self {
+            Self::Repositories => {
+                let ca = json!({ "stringData": { "ca.crt": Authority::new().ca_pem } });
+                environment.apply(repositories::SECRET, "ca", ca.clone()).await;
+                environment
+                    .apply(repositories::SECRET, "other", repositories::login())
+                    .await;
+                environment.edit(repositories::SECRET, "other", ca).await;
+            }
+            Self::KubeVela => {}
+            _ => {
+                for name in names {
+                    let object = applications::labeled(&json!({ "app": name, "tier": "web" }));
+                    environment.apply(applications::CONFIG_MAP, name, object).await;
+                }
+            }
         }
     }
 
@@ -187,30 +76,38 @@ impl Scenario {
         let object = part_of(environment, self.kind(), name).await;
         match self {
             Self::Repositories => object,
+            Self::KubeVela => {
+                let parts = kubevela::parts_of(environment, name).await;
+                kubevela::without_versions(&json!([object, parts]))
+            }
             _ => json!([object, part_of(environment, applications::CONFIG_MAP, name).await]),
         }
     }
 }
 
-/// Returns the paths of the fields below `spec` without fields of their own.
-fn leaves(crd: &str) -> Vec<String> {
+/// Returns the paths of the fields below `spec` without fields of their own. Items of lists have the path of the list.
+fn leaves(crds: Vec<CustomResourceDefinition>, name: &str) -> Vec<String> {
     fn collect(schema: &Value, path: &str, leaves: &mut Vec<String>) {
-        let fields = schema["properties"].as_object();
-        for (name, field) in fields.into_iter().flatten() {
+        let schema = if schema["items"]["properties"].is_object() {
+            &schema["items"]
+        } else {
+            schema
+        };
+        let Some(fields) = schema["properties"].as_object() else {
+            leaves.push(path.to_owned());
+            return;
+        };
+        for (name, field) in fields {
             let path = if path.is_empty() {
                 name.clone()
             } else {
                 format!("{path}.{name}")
             };
-            if field["properties"].is_object() {
-                collect(field, &path, leaves);
-            } else {
-                leaves.push(path);
-            }
+            collect(field, &path, leaves);
         }
     }
-    let crds = crds().into_iter().map(|crd| json!(crd));
-    let mut crds = crds.filter(|found| found["metadata"]["name"] == crd);
+    let crds = crds.into_iter().map(|crd| json!(crd));
+    let mut crds = crds.filter(|found| found["metadata"]["name"] == name);
     let crd = crds.next().expect("the definition exists");
     let mut leaves = Vec::new();
     collect(
@@ -225,26 +122,29 @@ fn leaves(crd: &str) -> Vec<String> {
 fn the_campaign_has_values_for_each_field() {
     let repositories = repository_fields("http://charts.example.com");
     let of = [
-        ("apprepositories.kubeapps.com", repositories),
-        ("applications.app.k8s.io", application_fields()),
+        (crds(), "apprepositories.kubeapps.com", repositories),
+        (crds(), "applications.app.k8s.io", application_fields()),
+        (oam::crds(), "applications.core.oam.dev", kubevela_fields()),
     ];
-    for (crd, fields) in of {
-        let leaves = leaves(crd);
+    for (crds, crd, fields) in of {
+        let leaves = leaves(crds, crd);
         assert!(leaves.len() >= fields.len(), "{crd}");
+        let is_index = |part: &&str| part.parse::<usize>().is_ok();
+        let paths = fields.iter().map(|(path, _)| {
+            let names: Vec<_> = path.split('.').filter(|part| !is_index(part)).collect();
+            names.join(".")
+        });
+        let paths: Vec<String> = paths.collect();
         for leaf in leaves {
-            let has_values = |(path, _): &Field| leaf == *path || leaf.starts_with(&format!("{path}."));
-            assert_eq!(
-                fields.iter().filter(|field| has_values(field)).count(),
-                1,
-                "{crd}: {leaf}"
-            );
+            let has_values = |path: &&String| leaf == **path || leaf.starts_with(&format!("{path}."));
+            assert_eq!(paths.iter().filter(has_values).count(), 1, "{crd}: {leaf}");
         }
     }
 }
 
 /// Changes each field of its own object, side by side. Returns the number of fields and of changes, and the divergences.
 pub async fn fields(scenario: Scenario, rest: Duration) -> (usize, usize, Vec<String>) {
-    let environment = Environment::new(scenario.control_plane().await).await;
+    let environment = Environment::new(scenario).await;
     let fields = scenario.fields(&environment);
     let site = scenario.prepare(&environment).await;
     let names: Vec<String> = fields.iter().map(|(path, _)| name(path)).collect();
@@ -300,7 +200,10 @@ fn with(spec: &Value, path: &str, value: Value) -> Value {
     let (parents, last) = path.rsplit_once('.').unwrap_or(("", path));
     let mut field = &mut changed;
     for parent in parents.split('.').filter(|parent| !parent.is_empty()) {
-        field = &mut field[parent];
+        field = match parent.parse::<usize>() {
+            Ok(index) => &mut field[index],
+            Err(_) => &mut field[parent],
+        };
     }
     match value {
         Value::Null => drop(field.as_object_mut().and_then(|fields| fields.remove(last))),
@@ -328,13 +231,17 @@ async fn replace(environment: &Environment, kind: &str, name: &str, spec: Value)
 async fn until_settled(environment: &Environment, kind: &str, name: &str, needs_rest: bool) {
     environment
         .until(kind, name, "the current generation to be observed", |object| {
-            let conditions = object["status"]["conditions"].as_array();
+            let status = &object["status"];
+            let conditions = status["conditions"].as_array();
             let mut conditions = conditions.into_iter().flatten();
             let is_syncing = conditions.any(|condition| condition["reason"] == "Syncing");
-            let is_current = object["status"]["observedGeneration"] == object["metadata"]["generation"];
-            let is_at_rest =
-                repositories::is_ready(object) && (kind == repositories::KIND || applications::is_released(object));
-            is_current && !is_syncing && (!needs_rest || is_at_rest)
+            let is_current = status["observedGeneration"] == object["metadata"]["generation"];
+            let is_at_rest = || match kind {
+                repositories::KIND => repositories::is_ready(object),
+                kubevela::KIND => status["status"] == "running",
+                _ => repositories::is_ready(object) && applications::is_released(object),
+            };
+            is_current && !is_syncing && (!needs_rest || is_at_rest())
         })
         .await;
 }

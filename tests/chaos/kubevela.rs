@@ -1,8 +1,10 @@
 //! Applications (core.oam.dev): deployed, updated, and deleted.
 
+use regex::Regex;
 use serde_json::{Value, json};
 
 use super::environment::Environment;
+use super::state::objects_with;
 use crate::oam_apps::apps::{config, spec, web};
 pub use crate::oam_apps::kubelet::Kubelet;
 pub use crate::oam_apps::setup::shared as control_plane;
@@ -53,4 +55,16 @@ async fn deploy(environment: &Environment, name: &str, spec: Value) {
             is_current && status["status"] == "running"
         })
         .await;
+}
+
+/// Returns what Portolan created for an Application, but for revisions: each change leaves one.
+pub async fn parts_of(environment: &Environment, name: &str) -> Value {
+    objects_with(environment, &[CONFIG_MAP, TRACKER], ("app.oam.dev/name", name)).await
+}
+
+/// Replaces the numbers of revisions, which count changes.
+pub fn without_versions(value: &Value) -> Value {
+    let versions = Regex::new("-v[0-9]+").unwrap();
+    let text = versions.replace_all(&value.to_string(), "-vN").into_owned();
+    serde_json::from_str(&text).unwrap()
 }

@@ -13,21 +13,25 @@ mod applications;
 mod campaign;
 mod environment;
 mod fields;
+mod garbage;
+mod jobs;
+mod journal;
 mod kubevela;
 mod point;
 mod repositories;
 mod run;
 mod scenario;
 mod state;
+mod values;
 
+use std::fmt::Debug;
+use std::str::FromStr;
 use std::time::Duration;
 
 use rstest::rstest;
 
 use campaign::{Extent, campaign};
 use scenario::Scenario;
-
-use crate::support::record::record;
 
 const SHORT_REST: Duration = Duration::from_secs(10);
 const LONG_REST: Duration = Duration::from_secs(60);
@@ -36,6 +40,8 @@ const LONG_REST: Duration = Duration::from_secs(60);
 #[case::repositories(Scenario::Repositories, 2)]
 #[case::applications(Scenario::Applications, 2)]
 #[case::kubevela(Scenario::KubeVela, 1)]
+#[case::jobs(Scenario::Jobs, 1)]
+#[case::garbage(Scenario::Garbage, 1)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scenario_ends_the_same_after_a_sample_of_interruptions(#[case] scenario: Scenario, #[case] sample: usize) {
     let extent = Extent {
@@ -43,6 +49,7 @@ async fn a_scenario_ends_the_same_after_a_sample_of_interruptions(#[case] scenar
         rest: SHORT_REST,
         active: 2,
         all: 12,
+        goes_on: None,
     };
     let results = campaign(scenario, extent).await;
     println!("{}", results.report());
@@ -53,6 +60,7 @@ async fn a_scenario_ends_the_same_after_a_sample_of_interruptions(#[case] scenar
 #[rstest]
 #[case::repositories(Scenario::Repositories)]
 #[case::applications(Scenario::Applications)]
+#[case::kubevela(Scenario::KubeVela)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_field_may_be_set_changed_cleared_and_invalid(#[case] scenario: Scenario) {
     let (count, changes, divergences) = fields::fields(scenario, SHORT_REST).await;
@@ -66,23 +74,29 @@ async fn each_field_may_be_set_changed_cleared_and_invalid(#[case] scenario: Sce
 #[case::repositories(Scenario::Repositories)]
 #[case::applications(Scenario::Applications)]
 #[case::kubevela(Scenario::KubeVela)]
+#[case::jobs(Scenario::Jobs)]
+#[case::garbage(Scenario::Garbage)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes an hour: `make chaos`"]
 async fn every_interruption(#[case] scenario: Scenario) {
-    let sample = std::env::var("SAMPLE").ok().filter(|text| !text.is_empty());
+    let sample: Option<usize> = variable("SAMPLE");
     let extent = Extent {
-        sample: sample.map(|text| text.parse().expect("SAMPLE is a number")),
+        sample,
         rest: LONG_REST,
-        active: 4,
-        all: 40,
+        active: variable("ACTIVE").unwrap_or(8),
+        all: variable("ALL").unwrap_or(60),
+        goes_on: Some(variable::<u8>("RESUME").is_some()),
     };
     let results = campaign(scenario, extent).await;
-    let name = scenario.name();
-    let [begin, end] = [
-        format!("<!-- interruptions of {name}: written by `make chaos` -->"),
-        format!("<!-- end of interruptions of {name} -->"),
-    ];
-    record("docs/reliability.md", [&begin, &end], &results.report());
     assert_eq!(results.divergences(), Vec::<String>::new());
     results.assert_reached();
+}
+
+/// Returns a number from the environment.
+fn variable<N: FromStr<Err: Debug>>(name: &str) -> Option<N> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty());
+    text.map(|text| {
+        text.parse()
+            .unwrap_or_else(|error| panic!("{name} is no number: {error:?}"))
+    })
 }

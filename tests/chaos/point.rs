@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::http::Method;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::environment::Environment;
+use super::state::without_digests;
 use crate::support::fault_proxy::{ApiFault, ApiRequest};
 use crate::support::postgres_proxy::Moment;
 use crate::support::signal::Signal;
 use crate::support::watch_filter::{EventAction, WatchFilter};
 
 /// A fault of the process, of a server or of a watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum Fault {
     /// The process is killed before or after a write to the API server.
     KilledBeforeWrite,
@@ -115,7 +117,7 @@ impl fmt::Display for Fault {
 }
 
 /// The n-th occurrence of something that runs have in common.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Point {
     pub key: String,
     /// From 0.
@@ -134,7 +136,7 @@ impl Point {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Interruption {
     pub fault: Fault,
     pub point: Point,
@@ -149,23 +151,29 @@ impl fmt::Display for Interruption {
 /// Names of requests and events that are the same in each run.
 #[derive(Clone)]
 pub struct Keys {
-    namespace: String,
+    /// The namespaces of a run, and their names in each run.
+    namespaces: Vec<(String, &'static str)>,
 }
 
 impl Keys {
-    pub fn of(namespace: &str) -> Self {
+    pub fn of(namespace: &str, jobs: Option<&str>) -> Self {
+        let jobs = jobs.map(|jobs| (jobs.to_owned(), "JOBS"));
         Self {
-            namespace: namespace.to_owned(),
+            namespaces: [(namespace.to_owned(), "NS")].into_iter().chain(jobs).collect(),
         }
     }
 
     fn text(&self, text: &str) -> String {
-        text.replace(&self.namespace, "NS")
+        let mut text = text.to_owned();
+        for (namespace, name) in &self.namespaces {
+            text = text.replace(namespace, name);
+        }
+        without_digests(&text)
     }
 
     /// Returns the name of a request; none for the Lease, which is renewed at any time.
     pub fn request(&self, request: &ApiRequest) -> Option<String> {
-        if request.path.contains("/leases") {
+        if request.path.contains("/leases") && request.method != Method::DELETE {
             return None;
         }
         let watch = if request.is_watch() { " (watch)" } else { "" };
@@ -177,8 +185,14 @@ impl Keys {
         let kind = event["type"].as_str().filter(|kind| *kind != "BOOKMARK")?;
         let meta = &event["object"]["metadata"];
         let name = meta["name"].as_str()?;
-        let is_ours = meta["namespace"] == *self.namespace || name.contains(&self.namespace);
+        let is_of = |namespace: &String| meta["namespace"] == *namespace || name.contains(namespace);
+        let is_ours = self.namespaces.iter().any(|(namespace, _)| is_of(namespace));
         let plural = request.path.rsplit('/').next().unwrap_or_default();
+        // Pods of a Job end with a random text.
+        let name = match meta["generateName"].as_str().filter(|_| plural == "pods") {
+            Some(generated) => generated.trim_end_matches('-'),
+            None => name,
+        };
         is_ours.then(|| format!("{kind} {plural}/{}", self.text(name)))
     }
 }

@@ -11,7 +11,7 @@ pub const KIND: &str = "kubeapps.com/v1alpha1 AppRepository";
 pub const SECRET: &str = "v1 Secret";
 pub const KINDS: [&str; 5] = [KIND, SECRET, "v1 ConfigMap", "batch/v1 CronJob", "batch/v1 Job"];
 
-const TOKEN: &str = "Bearer fair-winds";
+pub const TOKEN: &str = "Bearer fair-winds";
 const REQUESTED_AT: &str = portolan::api::REQUESTED_AT;
 
 pub fn arguments(interruption: Option<&Interruption>) -> Vec<String> {

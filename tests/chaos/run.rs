@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -18,6 +19,7 @@ use crate::support::signal::Signal;
 /// Time without a change after which an undisturbed run has ended.
 const SETTLED: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(250);
+const LONGEST_POLL: Duration = Duration::from_secs(4);
 /// Time for the process to start or to exit.
 const START: Duration = Duration::from_secs(60);
 
@@ -31,6 +33,7 @@ pub struct Baseline {
 }
 
 /// The result of an interrupted run.
+#[derive(Clone, Deserialize, Serialize)]
 pub struct Outcome {
     pub reached: bool,
     /// The process exited at its start, and was started again.
@@ -40,9 +43,15 @@ pub struct Outcome {
     pub writes_at_rest: Vec<String>,
 }
 
+impl Outcome {
+    pub fn is_same_end(&self) -> bool {
+        self.divergences.is_empty() && self.writes_at_rest.is_empty()
+    }
+}
+
 /// Runs a scenario without an interruption, and rests for a while.
 pub async fn undisturbed(scenario: Scenario, rest: Duration) -> Baseline {
-    let environment = Environment::new(scenario.control_plane().await).await;
+    let environment = Environment::new(scenario).await;
     let events = Arc::<Mutex<Vec<String>>>::default();
     record_events(&environment, Arc::clone(&events));
     let site = scenario.prepare(&environment).await;
@@ -76,7 +85,7 @@ pub async fn interrupted(
     active: &tokio::sync::Semaphore,
 ) -> Outcome {
     let permit = active.acquire().await.expect("the semaphore is never closed");
-    let environment = Environment::new(scenario.control_plane().await).await;
+    let environment = Environment::new(scenario).await;
     let site = scenario.prepare(&environment).await;
     let signal = interruption.inject(&environment);
     let mut process = Process {
@@ -215,12 +224,15 @@ async fn settled_end(scenario: Scenario, environment: &Environment) -> Value {
 /// Waits until the end is the expected one. Returns the last differences.
 async fn until_end(scenario: Scenario, environment: &Environment, expected: &Value) -> Vec<String> {
     let deadline = Instant::now() + DEADLINE;
+    let mut poll = POLL;
     loop {
         let differences = differences(expected, &end_of(environment, scenario.kinds()).await);
         if differences.is_empty() || Instant::now() > deadline {
             return differences;
         }
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(poll).await;
+        // An end that takes a minute is not polled as often as one that takes a second.
+        poll = (poll * 2).min(LONGEST_POLL);
     }
 }
 
@@ -250,7 +262,7 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
 fn print_log(interruption: &Interruption, portolan: &Option<Portolan>) {
     let lines = portolan.as_ref().map(Portolan::lines).unwrap_or_default();
     println!("log after {interruption}:");
-    for line in &lines[lines.len().saturating_sub(25)..] {
+    for line in &lines[lines.len().saturating_sub(60)..] {
         println!("    {line}");
     }
 }

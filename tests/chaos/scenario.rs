@@ -1,9 +1,12 @@
 //! The scenarios.
 
+use std::any::Any;
+
+use tokio::sync::OnceCell;
+
 use super::environment::Environment;
-use super::kubevela::Kubelet;
 use super::point::Interruption;
-use super::{applications, kubevela, repositories};
+use super::{applications, garbage, jobs, kubevela, repositories};
 use crate::support::control_plane::{ControlPlane, control_plane};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +14,8 @@ pub enum Scenario {
     Repositories,
     Applications,
     KubeVela,
+    Jobs,
+    Garbage,
 }
 
 impl Scenario {
@@ -19,18 +24,24 @@ impl Scenario {
             Self::Repositories => "AppRepository",
             Self::Applications => "Application (app.k8s.io)",
             Self::KubeVela => "Application (core.oam.dev)",
+            Self::Jobs => "AppRepository with Jobs",
+            Self::Garbage => "garbage collection",
         }
     }
 
     /// Returns the control plane with the definitions of the scenario.
     pub async fn control_plane(self) -> &'static ControlPlane {
         let control_plane = match self {
-            Self::Repositories | Self::Applications => control_plane().await,
             Self::KubeVela => kubevela::control_plane().await,
+            _ => control_plane().await,
         };
-        for crd in portolan::api::crds() {
-            control_plane.install_crd(&crd).await;
-        }
+        static INSTALLED: OnceCell<()> = OnceCell::const_new();
+        let install = async || {
+            for crd in portolan::api::crds() {
+                control_plane.install_crd(&crd).await;
+            }
+        };
+        INSTALLED.get_or_init(install).await;
         control_plane
     }
 
@@ -39,19 +50,21 @@ impl Scenario {
             Self::Repositories => repositories::arguments(interruption),
             Self::Applications => applications::arguments(),
             Self::KubeVela => kubevela::arguments(environment),
+            Self::Jobs => jobs::arguments(environment),
+            Self::Garbage => garbage::arguments(environment),
         }
     }
 
     /// Creates what is there before the process starts. Returns what serves pods during the run.
-    pub async fn prepare(self, environment: &Environment) -> Option<Kubelet> {
+    pub async fn prepare(self, environment: &Environment) -> Option<Box<dyn Any + Send>> {
         match self {
-            Self::Repositories => {
-                repositories::prepare(environment).await;
-                None
-            }
-            Self::Applications => None,
-            Self::KubeVela => Some(kubevela::kubelet(environment)),
+            Self::Repositories => repositories::prepare(environment).await,
+            Self::Garbage => garbage::prepare(environment).await,
+            Self::Applications => {}
+            Self::KubeVela => return Some(Box::new(kubevela::kubelet(environment))),
+            Self::Jobs => return Some(Box::new(jobs::prepare(environment).await)),
         }
+        None
     }
 
     /// Acts as users, and waits for the result of each act.
@@ -60,6 +73,8 @@ impl Scenario {
             Self::Repositories => repositories::drive(environment).await,
             Self::Applications => applications::drive(environment).await,
             Self::KubeVela => kubevela::drive(environment).await,
+            Self::Jobs => jobs::drive(environment).await,
+            Self::Garbage => garbage::drive(environment).await,
         }
     }
 
@@ -69,6 +84,8 @@ impl Scenario {
             Self::Repositories => &repositories::KINDS,
             Self::Applications => &applications::KINDS,
             Self::KubeVela => &kubevela::KINDS,
+            Self::Jobs => &jobs::KINDS,
+            Self::Garbage => &garbage::KINDS,
         }
     }
 }

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::environment::Environment;
+use super::jobs::{CRON_JOB, JOB, without_attempts};
 
 /// Fields with times, generated numbers and counts of attempts.
-const INCIDENTAL: [&str; 39] = [
+const INCIDENTAL: [&str; 40] = [
     // Objects.
     "uid",
     "resourceVersion",
@@ -52,13 +54,21 @@ const INCIDENTAL: [&str; 39] = [
     "cache_key",
     // Versions of Secrets.
     "credentials",
+    "portolan.dev/source-versions",
 ];
 
 /// Digests of the URL, whose port differs between runs, and the schedule, which only some runs have.
 const OF_RUN: [&str; 3] = ["change_key", "spec_hash", "schedule"];
 
 /// Counts of changes, which differ in one run.
-const OF_CHANGES: [&str; 5] = ["generation", "observedGeneration", "added", "changed", "removed"];
+const OF_CHANGES: [&str; 6] = [
+    "generation",
+    "applicationGeneration",
+    "observedGeneration",
+    "added",
+    "changed",
+    "removed",
+];
 
 /// Removes what differs between runs.
 struct Normalizer {
@@ -72,7 +82,10 @@ impl Normalizer {
         Self {
             is_one_run,
             replaced: vec![
+                // Before the namespaces, whose names may be part of it.
+                (database(&environment.commits.url), "DATABASE"),
                 (environment.namespace.clone(), "NS"),
+                (environment.job_namespace().to_owned(), "JOBS"),
                 (host(environment.pages.url()), "PAGES"),
                 (host(environment.server.url("")), "PAGES"),
             ],
@@ -124,6 +137,24 @@ impl Normalizer {
     }
 }
 
+/// Returns the part of a URL behind the password.
+fn database(url: &str) -> String {
+    url.rsplit('@').next().unwrap_or_default().to_owned()
+}
+
+/// Replaces each word of ten and more hex digits: names of Jobs end with one, of a text with a UID.
+pub fn without_digests(text: &str) -> String {
+    const SHORTEST: usize = 10;
+    let is_digest = |word: &str| word.len() >= SHORTEST && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let words = text.split_inclusive(|character: char| !character.is_ascii_alphanumeric());
+    let plain = words.map(|word| {
+        let end = word.find(|character: char| !character.is_ascii_alphanumeric());
+        let (word, separator) = word.split_at(end.unwrap_or(word.len()));
+        format!("{}{separator}", if is_digest(word) { "DIGEST" } else { word })
+    });
+    plain.collect()
+}
+
 /// Replaces each UUID.
 fn without_uids(text: &str) -> String {
     const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
@@ -153,6 +184,7 @@ fn without_uids(text: &str) -> String {
 pub async fn end_of(environment: &Environment, kinds: &[&str]) -> Value {
     let normalizer = Normalizer::of(environment, false);
     let mut end = Map::new();
+    let mut objects = BTreeMap::<String, Vec<Value>>::new();
     for kind in kinds {
         for object in environment.list(kind).await {
             let name = object.metadata.name.clone().unwrap_or_default();
@@ -163,9 +195,28 @@ pub async fn end_of(environment: &Environment, kinds: &[&str]) -> Value {
             if *kind == super::kubevela::TRACKER && !name.contains(&environment.namespace) {
                 continue;
             }
-            let object = normalizer.value(json!(object));
-            end.insert(format!("{kind} {}", normalizer.plain(&name)), object);
+            let key = without_digests(&format!("{kind} {}", normalizer.plain(&name)));
+            let mut object = normalizer.value(json!(object));
+            if *kind == super::kubevela::TRACKER {
+                // Counts writes of Portolan: one more after a failed request.
+                object["metadata"]["generation"] = Value::Null;
+            }
+            if *kind == JOB {
+                without_attempts(&mut object);
+            }
+            if [CRON_JOB, JOB].contains(kind) {
+                object = without_digests_in(object);
+            }
+            objects.entry(key).or_default().push(object);
         }
+    }
+    for (key, objects) in objects {
+        let objects = if objects.len() == 1 {
+            objects[0].clone()
+        } else {
+            normalizer.value(Value::Array(objects))
+        };
+        end.insert(key, objects);
     }
     let tables = tables(&environment.database.url, "").await;
     for (table, rows) in tables {
@@ -190,6 +241,36 @@ pub async fn part_of(environment: &Environment, kind: &str, name: &str) -> Value
         .map(|(table, rows)| (table, normalizer.value(Value::Array(rows))))
         .collect();
     json!({ "object": object, "tables": tables })
+}
+
+/// Replaces the hash of the spec in arguments.
+fn without_digests_in(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields
+                .into_iter()
+                .map(|(name, value)| (name, without_digests_in(value)));
+            Value::Object(fields.collect())
+        }
+        Value::Array(items) => items.into_iter().map(without_digests_in).collect(),
+        Value::String(text) => without_digests(&text).into(),
+        other => other,
+    }
+}
+
+/// Returns the objects of one run with a label.
+pub async fn objects_with(environment: &Environment, kinds: &[&str], (label, value): (&str, &str)) -> Value {
+    let normalizer = Normalizer::of(environment, true);
+    let mut objects = Vec::new();
+    for kind in kinds {
+        for object in environment.list(kind).await {
+            let is_here = *kind != super::kubevela::TRACKER || object.name_any().contains(&environment.namespace);
+            if is_here && object.labels().get(label).is_some_and(|found| found == value) {
+                objects.push(json!(object));
+            }
+        }
+    }
+    normalizer.value(Value::Array(objects))
 }
 
 /// Failed syncs are recorded, and successful ones after them. Only changes belong to the end.
@@ -270,6 +351,13 @@ fn uids_are_replaced_wherever_they_are() {
     let text = "tracker-6f1d9ab8-1c1f-4a6b-8a2e-5f0c7b7b4a11-v1";
     assert_eq!(without_uids(text), "tracker-UID-v1");
     assert_eq!(without_uids("grüße-1234"), "grüße-1234");
+}
+
+#[test]
+fn digests_are_replaced_as_whole_words() {
+    assert_eq!(without_digests("sync-shop-0123456789"), "sync-shop-DIGEST");
+    assert_eq!(without_digests("--spec-hash=0123456789abcdef"), "--spec-hash=DIGEST");
+    assert_eq!(without_digests("deadbeef-0123456789x"), "deadbeef-0123456789x");
 }
 
 #[test]

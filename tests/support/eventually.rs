@@ -32,8 +32,17 @@ impl<T, E: Display> Condition for Result<T, E> {
 
 /// Checks a condition until it returns `Some` or `Ok`. After `deadline`, the test fails with the last observed state.
 /// `what` completes "waited for …".
-pub async fn eventually<C: Condition>(deadline: Duration, what: &str, mut check: impl AsyncFnMut() -> C) -> C::Value {
-    const INTERVAL: Duration = Duration::from_millis(20);
+pub async fn eventually<C: Condition>(deadline: Duration, what: &str, check: impl AsyncFnMut() -> C) -> C::Value {
+    eventually_by(Duration::from_millis(20), deadline, what, check).await
+}
+
+/// Same, with the time between checks.
+pub async fn eventually_by<C: Condition>(
+    interval: Duration,
+    deadline: Duration,
+    what: &str,
+    mut check: impl AsyncFnMut() -> C,
+) -> C::Value {
     let started = Instant::now();
     let mut last = "no result".to_owned();
     loop {
@@ -48,6 +57,6 @@ pub async fn eventually<C: Condition>(deadline: Duration, what: &str, mut check:
             started.elapsed() < deadline,
             "waited {deadline:?} for {what}; last result: {last}"
         );
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep(interval).await;
     }
 }
