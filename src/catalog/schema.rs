@@ -214,7 +214,11 @@ pub(super) fn our_tables() -> Vec<&'static str> {
 async fn refuse_newer_schema(tx: &mut Transaction, steps: &[Step]) -> Result<(), Error> {
     let found: i64 =
         on_engine!(tx.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?);
-    let supported = migrations::newest(steps);
+    check_version(found, migrations::newest(steps))
+}
+
+/// Fails if a newer release has migrated the tables.
+pub(super) const fn check_version(found: i64, supported: i64) -> Result<(), Error> {
     if found > supported {
         return Err(Error::NewerSchema { found, supported });
     }

@@ -258,6 +258,8 @@ async fn a_database_of_a_newer_release_is_refused(#[values(On::Sqlite, On::Postg
     assert!(text.contains("run that release or a newer one"), "{text}");
     assert!(text.contains("restore a backup from before the upgrade"), "{text}");
     assert_eq!(fixture.tables.count("portolan_repositories").await, 0);
+    let error = fixture.catalog.export(&mut Vec::new()).await.unwrap_err();
+    assert!(matches!(error, Error::NewerSchema { found: 9999, .. }), "{error}");
 }
 
 /// Kubeapps' API server runs the same statements at startup without our lock.

@@ -44,6 +44,8 @@ async fn run(connection: &mut Connection, statements: &'static str) -> Result<()
 
 async fn all(connection: &mut Connection, mut out: Writer<impl Write + Send>) -> Result<Transferred, Error> {
     let schema = schema::recorded_version(connection).await?;
+    // It may have columns that this release does not export.
+    schema::check_version(schema, schema::newest_version())?;
     let header = Header {
         format: FORMAT,
         schema,
