@@ -204,6 +204,9 @@ pub async fn end_of(environment: &Environment, kinds: &[&str]) -> Value {
             if *kind == JOB {
                 without_attempts(&mut object);
             }
+            if *kind == super::kubevela::TRACKER {
+                super::kubevela::without_writes(&mut object);
+            }
             if [CRON_JOB, JOB].contains(kind) {
                 object = without_digests_in(object);
             }

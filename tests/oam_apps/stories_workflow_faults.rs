@@ -1,5 +1,6 @@
 //! Faults of workflows are named where the user looks, harm nothing else, and heal.
 
+use axum::http::Method;
 use serde_json::{Value, json};
 
 use super::apps::{config, spec, web};
@@ -9,6 +10,8 @@ use super::workflows::{
     input, outcome, output, step, until_ended, until_step_says, with, with_parallel_steps, with_steps,
 };
 use super::{APPLICATION, CONFIG_MAP};
+use crate::support::eventually::SOON;
+use crate::support::fault_proxy::ApiFault;
 
 /// The first failure of a step ends it.
 const NO_RETRIES: &str = "--max-workflow-step-error-retry-times=0";
@@ -376,4 +379,21 @@ async fn values_that_are_lost_with_the_process_are_named_by_the_step_that_takes_
     site.resume(By::Vela, "shop").await;
     site.until_running("shop").await;
     assert_eq!(site.get(CONFIG_MAP, "written").await.unwrap()["data"]["color"], "blue");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_keep_their_usual_name_after_a_conflict_with_no_object() {
+    let site = Site::new().await;
+    let (proxy, kubeconfig) = site.proxy().await;
+    proxy.inject(1, ApiFault::Status(409), |request| {
+        request.method == Method::POST && request.path.ends_with("/configmaps")
+    });
+    let portolan = site.start(&kubeconfig, &[]);
+    portolan.ready(SOON).await;
+    site.declare("shop", spec(&[config("settings", "one")])).await;
+    let app = site.until_running("shop").await;
+    assert_eq!(
+        app["status"]["workflow"]["contextBackend"]["name"],
+        "workflow-shop-context"
+    );
 }
