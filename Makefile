@@ -17,6 +17,9 @@ CAMPAIGNS ?= isolation::chaos::chaos chaos::every_interruption
 # Interruptions of each kind of point in `make chaos`; all if it is empty.
 SAMPLE ?=
 
+# Not empty: `make chaos` continues the interruptions of a campaign that was stopped.
+RESUME ?=
+
 # Rounds of `make chaos`, and seconds for which each fault is kept.
 ROUNDS ?= 3
 HOLD ?= 20
@@ -45,8 +48,8 @@ test: tools ## run all tests; the first run builds the tools (ARGS= is passed to
 	cargo test --locked --features $(TEST_FEATURES) --lib --bins -- $(ARGS)
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --features $(TEST_FEATURES) --test main -- $(ARGS)
 
-chaos: tools ## inject faults and interruptions for two hours and write docs/reliability.md (ROUNDS=, HOLD=, SAMPLE=, CAMPAIGNS=)
-	ROUNDS=$(ROUNDS) HOLD=$(HOLD) SAMPLE=$(SAMPLE) cargo test --locked --features $(TEST_FEATURES) --test main -- --ignored --nocapture --test-threads 1 $(CAMPAIGNS)
+chaos: tools ## inject faults and interruptions for three hours and write docs/reliability.md (ROUNDS=, HOLD=, SAMPLE=, RESUME=, CAMPAIGNS=)
+	ROUNDS=$(ROUNDS) HOLD=$(HOLD) SAMPLE=$(SAMPLE) RESUME=$(RESUME) cargo test --locked --features $(TEST_FEATURES) --test main -- --ignored --nocapture --test-threads 1 $(CAMPAIGNS)
 
 bench: tools ## run the benchmarks (ARGS=--record writes the results to docs/performance.md and README.md)
 	cargo bench --locked --features cue --bench sync -- $(ARGS)

@@ -77,7 +77,7 @@ async fn each_field_may_be_set_changed_cleared_and_invalid(#[case] scenario: Sce
 #[case::jobs(Scenario::Jobs)]
 #[case::garbage(Scenario::Garbage)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes an hour: `make chaos`"]
+#[ignore = "takes hours: `make chaos`"]
 async fn every_interruption(#[case] scenario: Scenario) {
     let sample: Option<usize> = variable("SAMPLE");
     let extent = Extent {
