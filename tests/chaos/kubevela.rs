@@ -62,13 +62,6 @@ pub async fn parts_of(environment: &Environment, name: &str) -> Value {
     objects_with(environment, &[CONFIG_MAP, TRACKER], ("app.oam.dev/name", name)).await
 }
 
-/// Removes the number of writes of a tracker: a failed pass records each object in a write of its own.
-pub fn without_writes(tracker: &mut Value) {
-    if let Some(meta) = tracker["metadata"].as_object_mut() {
-        meta.remove("generation");
-    }
-}
-
 /// Replaces the numbers of revisions, which count changes.
 pub fn without_versions(value: &Value) -> Value {
     let versions = Regex::new("-v[0-9]+").unwrap();

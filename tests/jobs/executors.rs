@@ -1,10 +1,13 @@
+use axum::http::Method;
 use kube::ResourceExt;
 use serde_json::json;
 
 use super::Site;
 use super::kubelet::Fate;
 use crate::cluster::index;
+use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
 use crate::support::eventually::{SOON, eventually};
+use crate::support::fault_proxy::{ApiFault, FaultProxy};
 use crate::support::portolan::{command, run};
 
 const ANNOTATION: &str = "portolan.dev/executor";
@@ -74,6 +77,22 @@ async fn a_start_without_jobs_removes_those_that_are_left() {
     world.serve("stable", index(&[("web", &["2.0.0"])]));
     world.resync_and_wait("stable", "in-process").await;
     site.postgres.rows.until_charts(&["stable/web 2.0.0"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_that_are_left_are_removed_although_a_request_fails() {
+    let site = Site::new().await;
+    let portolan = site.portolan(&[]).await;
+    site.synced("stable", &[("web", &["1.0.0"])]).await;
+    drop(portolan);
+    let control_plane = control_plane().await;
+    let proxy = FaultProxy::in_front_of(control_plane).await;
+    proxy.inject(1, ApiFault::Status(500), |request| {
+        request.method == Method::DELETE && request.path.contains("/cronjobs/")
+    });
+    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+    let _portolan = site.portolan_as(&kubeconfig, &[]).await;
+    site.until_no_objects("stable").await;
 }
 
 #[tokio::test]

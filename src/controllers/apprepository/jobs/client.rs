@@ -1,7 +1,9 @@
 //! Writes CronJobs and Jobs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use backon::{ExponentialBuilder, Retryable};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Client, Resource, ResourceExt};
@@ -236,47 +238,60 @@ where
     }
 }
 
-/// Deletes CronJobs and unfinished Jobs that an earlier start with Jobs has left. Errors are only logged: without Jobs,
-/// the service account usually has no right to them, and then there are none.
+/// Deletes CronJobs and unfinished Jobs that an earlier start with Jobs has left, and retries what may succeed: they would
+/// sync beside this process. Other errors are only logged: without Jobs, the service account usually has no right to them,
+/// and then there are none.
 pub async fn remove_leftovers(client: &Client, namespace: &str) {
-    let parameters = ListParams::default().labels(&selector());
-    let remove = async {
-        let listed = |cause| JobError::new("list", "cronjobs.batch", namespace, cause);
-        let cron_jobs: Api<Partial<CronJob>> = Api::namespaced(client.clone(), namespace);
-        for cron_job in call(cron_jobs.list(&parameters)).await.map_err(listed)?.items {
-            let (name, uid) = (cron_job.name_any(), cron_job.uid().unwrap_or_default());
-            // Before the CronJob, by which the next start finds it.
-            if let Some(repository) = repository_name(&cron_job.metadata) {
-                match delete_copy(client, namespace, &repository).await {
-                    Ok(()) | Err(JobError::Forbidden { verb: "get", .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            let policy = PropagationPolicy::Background;
-            delete::<CronJob>(client, namespace, "cronjobs.batch", &name, &uid, policy).await?;
-            tracing::info!(
-                cron_job = name,
-                "deleted a CronJob, since repositories are synced by this process"
-            );
-        }
-        let listed = |cause| JobError::new("list", "jobs.batch", namespace, cause);
-        let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-        for job in call(jobs.list(&parameters)).await.map_err(listed)?.items {
-            if super::progress::JobView::of(&job).is_unfinished() {
-                let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
-                let policy = PropagationPolicy::Background;
-                delete::<Job>(client, namespace, "jobs.batch", &name, &uid, policy).await?;
-            }
-        }
-        Ok::<_, JobError>(())
-    };
-    match remove.await {
+    let backoff = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_secs(1))
+        .with_max_delay(Duration::from_secs(60))
+        .without_max_times()
+        .with_jitter();
+    let removed = (|| try_remove_leftovers(client, namespace))
+        .retry(backoff)
+        .when(JobError::is_transient)
+        .notify(|error, delay| {
+            tracing::warn!(%error, retry_in = ?delay, "failed to remove CronJobs and Jobs of an earlier --executor=job, retrying");
+        });
+    match removed.await {
         Ok(()) => {}
         Err(JobError::Forbidden { verb: "list", .. }) => {
             tracing::debug!("not allowed to list CronJobs and Jobs, none of them are removed");
         }
         Err(error) => tracing::warn!(%error, "failed to remove CronJobs and Jobs of an earlier --executor=job"),
     }
+}
+
+async fn try_remove_leftovers(client: &Client, namespace: &str) -> Result<(), JobError> {
+    let parameters = ListParams::default().labels(&selector());
+    let listed = |cause| JobError::new("list", "cronjobs.batch", namespace, cause);
+    let cron_jobs: Api<Partial<CronJob>> = Api::namespaced(client.clone(), namespace);
+    for cron_job in call(cron_jobs.list(&parameters)).await.map_err(listed)?.items {
+        let (name, uid) = (cron_job.name_any(), cron_job.uid().unwrap_or_default());
+        // Before the CronJob, by which the next start finds it.
+        if let Some(repository) = repository_name(&cron_job.metadata) {
+            match delete_copy(client, namespace, &repository).await {
+                Ok(()) | Err(JobError::Forbidden { verb: "get", .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let policy = PropagationPolicy::Background;
+        delete::<CronJob>(client, namespace, "cronjobs.batch", &name, &uid, policy).await?;
+        tracing::info!(
+            cron_job = name,
+            "deleted a CronJob, since repositories are synced by this process"
+        );
+    }
+    let listed = |cause| JobError::new("list", "jobs.batch", namespace, cause);
+    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+    for job in call(jobs.list(&parameters)).await.map_err(listed)?.items {
+        if super::progress::JobView::of(&job).is_unfinished() {
+            let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
+            let policy = PropagationPolicy::Background;
+            delete::<Job>(client, namespace, "jobs.batch", &name, &uid, policy).await?;
+        }
+    }
+    Ok(())
 }
 
 fn written(cron_job: &CronJob, desired: &str) -> Written {
