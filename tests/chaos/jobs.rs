@@ -89,6 +89,13 @@ fn is_synced(object: &Value, message: &str) -> bool {
     is_ready && status["observedGeneration"] == object["metadata"]["generation"]
 }
 
+/// Returns true for Jobs of the deleted repository: they go with their time limit, or earlier with a new process.
+pub fn is_garbage(job: &str) -> bool {
+    ["-sync-brief-", "-cleanup-brief-"]
+        .iter()
+        .any(|part| job.contains(part))
+}
+
 /// Removes what depends on the pods of a Job and on the pace of the Job controller.
 pub fn without_attempts(job: &mut Value) {
     let Some(status) = job["status"].as_object_mut() else {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::environment::Environment;
-use super::jobs::{CRON_JOB, JOB, without_attempts};
+use super::jobs::{CRON_JOB, JOB, is_garbage, without_attempts};
 
 /// Fields with times, generated numbers and counts of attempts.
 const INCIDENTAL: [&str; 40] = [
@@ -193,6 +193,9 @@ pub async fn end_of(environment: &Environment, kinds: &[&str]) -> Value {
                 continue;
             }
             if *kind == super::kubevela::TRACKER && !name.contains(&environment.namespace) {
+                continue;
+            }
+            if *kind == JOB && is_garbage(&name) {
                 continue;
             }
             let key = without_digests(&format!("{kind} {}", normalizer.plain(&name)));

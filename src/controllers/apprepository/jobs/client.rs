@@ -238,8 +238,8 @@ where
     }
 }
 
-/// Deletes CronJobs and unfinished Jobs that an earlier start with Jobs has left, and retries what may succeed: they would
-/// sync beside this process. Other errors are only logged: without Jobs, the service account usually has no right to them,
+/// Deletes CronJobs and unfinished Jobs that an earlier start with Jobs has left, and retries until they are gone: they would
+/// sync beside this process. Missing rights are only logged: without Jobs, the service account usually has none,
 /// and then there are none.
 pub async fn remove_leftovers(client: &Client, namespace: &str) {
     let backoff = ExponentialBuilder::default()
@@ -249,7 +249,7 @@ pub async fn remove_leftovers(client: &Client, namespace: &str) {
         .with_jitter();
     let removed = (|| try_remove_leftovers(client, namespace))
         .retry(backoff)
-        .when(JobError::is_transient)
+        .when(|error| !matches!(error, JobError::Forbidden { .. }))
         .notify(|error, delay| {
             tracing::warn!(%error, retry_in = ?delay, "failed to remove CronJobs and Jobs of an earlier --executor=job, retrying");
         });
