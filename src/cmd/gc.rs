@@ -31,11 +31,11 @@ const USED: [&str; 18] = [
 /// Remove what deleted repositories left behind: rows, files, Jobs, copies of Secrets, expired Leases
 ///
 /// `portolan run` does the same at its start and every --gc-interval. Use the same flags as for `portolan run`; with SQLite,
-/// stop it first. Nothing is removed without a complete list of the declared repositories, and more than half of them only
+/// stop it first, but for --dry-run. Nothing is removed without a complete list of the declared repositories, and more than half of them only
 /// with --confirm-removals.
 #[derive(Args, Debug)]
 pub struct Gc {
-    /// Print what would be removed, and remove nothing; missing tables are created and old ones upgraded as by run
+    /// Print what would be removed, and change nothing
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]

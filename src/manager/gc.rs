@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::once::LIST_TIMEOUT;
 use super::setup::{Metrics, Setup};
-use super::startup::{OpenCatalog, Patience};
+use super::startup::{Access, OpenCatalog, Patience};
 use super::{Error, Options};
 use crate::api::{AppRepository, Partial};
 use crate::budget;
@@ -37,7 +37,11 @@ pub async fn run(options: &Options, mode: Mode, shutdown: CancellationToken) -> 
     let collect = async {
         let metrics = Metrics::register(&mut Registry::default(), &budget::Metrics::default(), None);
         let shared = (Shards::all(), CancellationToken::new());
-        let setup = Setup::new(options, &metrics, Patience::Fail, false, shared).await?;
+        let access = match mode {
+            Mode::Remove => Access::Write,
+            Mode::Preview => Access::Read,
+        };
+        let setup = Setup::new(options, &metrics, Patience::Fail, access, shared).await?;
         match (setup.apprepository, setup.catalog) {
             (Some(parts), Some(database)) => collect(parts, &setup.context, database, mode).await,
             _ => Err(Error("the controller apprepository is disabled".to_owned())),

@@ -36,6 +36,7 @@ use health::Health;
 use leader::Leadership;
 pub use leader::{LeaderElection, LeaseOptions, NAME as LEASE_NAME};
 use setup::{Metrics, Setup};
+use startup::Access;
 pub use startup::{DatabaseOptions, PasswordSecret, Patience, lock};
 use work::Manager;
 
@@ -199,9 +200,12 @@ async fn set_up_and_run(
         }
         health.stand_by(false);
     }
-    let is_standby = leadership.is_candidate();
+    let access = match leadership.is_candidate() {
+        true => Access::WriteOnceLeading,
+        false => Access::Write,
+    };
     let shared = (leadership.shards().clone(), shutdown.clone());
-    let setup = Setup::new(options, metrics, Patience::Wait, is_standby, shared);
+    let setup = Setup::new(options, metrics, Patience::Wait, access, shared);
     let setup = tokio::select! {
         setup = shutdown.run_until_cancelled(setup) => match setup {
             Some(setup) => setup?,

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::setup::{Metrics, Setup};
-use super::startup::{OpenCatalog, Patience};
+use super::startup::{Access, OpenCatalog, Patience};
 use super::{Error, Options};
 use crate::api::NamespacedName;
 use crate::budget;
@@ -37,7 +37,7 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
             options,
             &metrics,
             Patience::Fail,
-            false,
+            Access::Write,
             (Shards::all(), CancellationToken::new()),
         )
         .await?;

@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
 use super::database::Identity;
-use super::startup::{self, OpenCatalog, Patience};
+use super::startup::{self, Access, OpenCatalog, Patience};
 use super::{Error, Options, SourceOptions};
 use crate::budget;
 use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
@@ -81,8 +81,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Builds the controllers for the objects in `shards`. A standby does not connect to the database. `stopping` is
-    /// canceled at shutdown.
+    /// Builds the controllers for the objects in `shards`. `stopping` is canceled at shutdown.
     ///
     /// # Errors
     /// The API server, the directory of manifests or the database cannot be used.
@@ -90,7 +89,7 @@ impl Setup {
         options: &Options,
         metrics: &Metrics,
         patience: Patience,
-        is_standby: bool,
+        access: Access,
         (shards, stopping): (Shards, CancellationToken),
     ) -> Result<Self, Error> {
         let source = connect_source(&options.source, &metrics.requests).await?;
@@ -105,7 +104,7 @@ impl Setup {
         let (mut apprepository, mut catalog, mut identity) = (None, None, None);
         if let Some(options_of) = &options.apprepository {
             let connections = &options_of.sync.budgets.metrics().of("database_connections", 0);
-            let opened = startup::open(&options.database, &context.source, connections, patience, is_standby).await?;
+            let opened = startup::open(&options.database, &context.source, connections, patience, access).await?;
             let origin = origin(&context.source, &options.cluster_id, patience).await?;
             identity = Some(Identity {
                 origin: origin.id().to_owned(),

@@ -109,11 +109,11 @@ pub fn lock(settings: &Settings) -> Result<Option<SqliteLock>, LockError> {
     settings.database.sqlite_path().map(SqliteLock::acquire).transpose()
 }
 
-/// The catalog, opened for writing.
+/// The catalog of a process.
 pub struct OpenCatalog {
     /// The catalog.
     pub catalog: Catalog,
-    /// Held as long as anything may be written.
+    /// Held as long as anything may be written to SQLite.
     pub lock: Option<SqliteLock>,
     tables: Tables,
     password: Option<(PasswordSecret, kube::Client)>,
@@ -128,13 +128,24 @@ enum Tables {
     Deferred,
 }
 
-/// Opens the catalog and takes its lock. A standby only prepares connections to Postgres.
+/// The use of the database by a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Creates or migrates the tables.
+    Write,
+    /// Same, but later: a standby only prepares connections to Postgres.
+    WriteOnceLeading,
+    /// Changes nothing, and fails without tables.
+    Read,
+}
+
+/// Opens the catalog, and takes its lock to write.
 pub(super) async fn open(
     options: &DatabaseOptions,
     source: &Source,
     metrics: &ResourceMetrics,
     patience: Patience,
-    is_standby: bool,
+    access: Access,
 ) -> Result<OpenCatalog, Error> {
     let secret = match (&options.password_secret, source) {
         (Some(secret), Source::Cluster(client)) => Some((secret.clone(), client.clone())),
@@ -148,6 +159,16 @@ pub(super) async fn open(
     };
     let mut settings = options.settings(password).map_err(Error::from_display)?;
     settings.metrics = metrics.clone();
+    if access == Access::Read {
+        let opened = Catalog::open_read_only(&settings).await;
+        return Ok(OpenCatalog {
+            catalog: opened.map_err(|error| failed_to_open(&error))?,
+            lock: None,
+            tables: Tables::Ready,
+            password: secret,
+        });
+    }
+    let is_standby = access == Access::WriteOnceLeading;
     let lazy = Catalog::open_lazy(&settings);
     let mut opened = match lazy {
         Some(catalog) if is_standby || patience == Patience::Wait => OpenCatalog {

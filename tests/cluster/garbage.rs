@@ -17,6 +17,7 @@ use crate::support::control_plane::control_plane;
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{ApiFault, FaultProxy};
 use crate::support::portolan::{command, run};
+use crate::support::postgres::database;
 
 pub struct Finished {
     pub code: Option<i32>,
@@ -132,6 +133,18 @@ async fn orphaned(world: &World, postgres: &Postgres, kept: &[&str], orphans: &[
     for name in orphans {
         world.delete_without_finalizer(name).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_preview_creates_no_tables() {
+    let (world, database) = (World::new().await, database().await);
+    let preview = finished(world.gc(&database.url, &["--dry-run"])).await;
+    assert_eq!(preview.code, Some(1), "{}", preview.stdout);
+    assert!(preview.stderr.contains("portolan run"), "{}", preview.stderr);
+    let pool = sqlx::PgPool::connect(&database.url).await.unwrap();
+    let tables = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'";
+    let count: i64 = sqlx::query_scalar(tables).fetch_one(&pool).await.unwrap();
+    assert_eq!(count, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

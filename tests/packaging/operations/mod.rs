@@ -44,7 +44,11 @@ exec "$REAL_KUBECTL" "$@"
 
 /// Time that passes: it ages the last use of the catalog instead of waiting.
 const SLEEP: &str = r#"#!/bin/sh
-exec psql --quiet "$PORTOLAN_DATABASE_URL" --command "UPDATE portolan_clusters SET renewed = renewed - 1000 * $1"
+exec psql --quiet "$PORTOLAN_DATABASE_URL" --command "DO \$\$ BEGIN
+    IF to_regclass('portolan_clusters') IS NOT NULL THEN
+        UPDATE portolan_clusters SET renewed = renewed - 1000 * $1;
+    END IF;
+END \$\$"
 "#;
 
 /// A fenced block of a section, with its language.
