@@ -303,8 +303,9 @@ fn check_cron_jobs(client: &Client, options: &Options, store: &Store<Cached<AppR
 
 fn remove_leftovers(client: &Client, options: &Options) -> Task {
     let (client, namespace) = (client.clone(), options.kubeapps_namespace.clone());
+    let repositories = options.namespace.clone();
     async move {
-        jobs::remove_leftovers(&client, &namespace).await;
+        jobs::remove_leftovers(&client, &namespace, repositories.as_deref()).await;
         futures::future::pending().await
     }
     .boxed()

@@ -38,7 +38,7 @@ impl Selected {
     }
 
     /// Returns true for an object that was created for a selected AppRepository. Objects of one that is gone belong to no
-    /// release; garbage collection removes them.
+    /// release; `portolan gc` without a selector removes them.
     pub(super) fn has_object(&self, meta: &ObjectMeta) -> bool {
         self.repositories.as_ref().is_none_or(|selected| {
             jobs::repository_of(meta).is_some_and(|(repository, _)| selected.contains(&repository))

@@ -44,8 +44,10 @@ impl Jobs {
             for step in plan(&jobs, idle, &queue, self.settings.limits) {
                 if let Err(error) = self.take(&step, &mut queue, now).await {
                     tracing::warn!(%error, job = step.job().name, retry_in = ?RETRY, "failed to suspend or release a Job");
-                    // The next release may need the slot.
-                    break;
+                    // The next release needs the slot. A release that fails is that of one Job.
+                    if let Step::Suspend(..) = step {
+                        break;
+                    }
                 }
             }
         }
@@ -53,7 +55,7 @@ impl Jobs {
 
     async fn take(&self, step: &Step, queue: &mut Queue, now: Timestamp) -> Result<(), super::client::JobError> {
         match step {
-            Step::Release(job) => self.release(&job.name).await?,
+            Step::Release(job) => self.release(&job.name, &job.uid).await?,
             Step::Suspend(job, reason) => {
                 tracing::info!(
                     job = job.name,
@@ -212,6 +214,10 @@ fn plan(
         let (job, reason) = idle.remove(at);
         slots.free(namespace(job));
         steps.push(Step::Suspend(job.clone(), reason));
+    }
+    // Without a release, as when more run than a lowered limit allows.
+    while let Some(Step::Suspend(..)) = steps.last() {
+        steps.pop();
     }
     steps
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::api::{
+    Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
@@ -154,27 +156,26 @@ impl Jobs {
     }
 
     /// Lets a suspended Job run.
-    pub(super) async fn release(&self, name: &str) -> Result<(), JobError> {
-        let namespace = &self.settings.namespace;
-        let api: Api<Partial<Job>> = Api::namespaced(self.client.clone(), namespace);
-        let patch = Patch::Merge(json!({ "spec": { "suspend": false } }));
-        match call(api.patch(name, &PatchParams::default(), &patch)).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.is_not_found() => Ok(()),
-            Err(cause) => Err(JobError::new("patch", "jobs.batch", namespace, cause)),
-        }
+    pub(super) async fn release(&self, name: &str, uid: &str) -> Result<(), JobError> {
+        let patch = json!({ "metadata": { "uid": uid }, "spec": { "suspend": false } });
+        self.patch_job(name, patch).await
     }
 
     /// Suspends a Job whose pod does not start. Its pod is deleted.
     pub(super) async fn suspend(&self, name: &str, uid: &str, reason: &NotStarted) -> Result<(), JobError> {
-        let namespace = &self.settings.namespace;
-        let api: Api<Partial<Job>> = Api::namespaced(self.client.clone(), namespace);
         let annotations = json!({ NOT_STARTED: reason.to_annotation() });
         let patch = json!({ "metadata": { "uid": uid, "annotations": annotations }, "spec": { "suspend": true } });
+        self.patch_job(name, patch).await
+    }
+
+    /// Patches a Job, unless it was deleted meanwhile.
+    async fn patch_job(&self, name: &str, patch: Value) -> Result<(), JobError> {
+        let namespace = &self.settings.namespace;
+        let api: Api<Partial<Job>> = Api::namespaced(self.client.clone(), namespace);
         match call(api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(_) => Ok(()),
-            // Deleted or replaced meanwhile.
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            // One of another UID is refused as invalid: the watch will show it.
             Err(cause) => Err(JobError::new("patch", "jobs.batch", namespace, cause)),
         }
     }
@@ -209,6 +210,9 @@ impl Jobs {
     }
 }
 
+/// Lists of what an earlier executor left, until nothing is found.
+const REMOVAL_ROUNDS: usize = 5;
+
 async fn delete<K>(
     client: &Client,
     namespace: &str,
@@ -241,13 +245,15 @@ where
 /// Deletes CronJobs and unfinished Jobs that an earlier start with Jobs has left, and retries until they are gone: they would
 /// sync beside this process. Missing rights are only logged: without Jobs, the service account usually has none,
 /// and then there are none.
-pub async fn remove_leftovers(client: &Client, namespace: &str) {
+///
+/// Those of repositories in other namespaces than `repositories` belong to another release.
+pub async fn remove_leftovers(client: &Client, namespace: &str, repositories: Option<&str>) {
     let backoff = ExponentialBuilder::default()
         .with_min_delay(Duration::from_secs(1))
         .with_max_delay(Duration::from_secs(60))
         .without_max_times()
         .with_jitter();
-    let removed = (|| try_remove_leftovers(client, namespace))
+    let removed = (|| try_remove_leftovers(client, namespace, repositories))
         .retry(backoff)
         .when(|error| !matches!(error, JobError::Forbidden { .. }))
         .notify(|error, delay| {
@@ -262,11 +268,32 @@ pub async fn remove_leftovers(client: &Client, namespace: &str) {
     }
 }
 
-async fn try_remove_leftovers(client: &Client, namespace: &str) -> Result<(), JobError> {
+async fn try_remove_leftovers(client: &Client, namespace: &str, repositories: Option<&str>) -> Result<(), JobError> {
+    // A conflict may have another reason than a replacement.
+    for _ in 0..REMOVAL_ROUNDS {
+        if !remove_listed(client, namespace, repositories).await? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Returns false if nothing was left.
+async fn remove_listed(client: &Client, namespace: &str, repositories: Option<&str>) -> Result<bool, JobError> {
+    let mut has_found = false;
+    let is_ours = |meta: &ObjectMeta| {
+        let repository = repository_name(meta);
+        let is_declared_here = repository.is_some_and(|name| repositories.is_none_or(|here| name.namespace == here));
+        is_declared_here && meta.deletion_timestamp.is_none()
+    };
     let parameters = ListParams::default().labels(&selector());
     let listed = |cause| JobError::new("list", "cronjobs.batch", namespace, cause);
     let cron_jobs: Api<Partial<CronJob>> = Api::namespaced(client.clone(), namespace);
     for cron_job in call(cron_jobs.list(&parameters)).await.map_err(listed)?.items {
+        if !is_ours(&cron_job.metadata) {
+            continue;
+        }
+        has_found = true;
         let (name, uid) = (cron_job.name_any(), cron_job.uid().unwrap_or_default());
         // Before the CronJob, by which the next start finds it.
         if let Some(repository) = repository_name(&cron_job.metadata) {
@@ -285,13 +312,14 @@ async fn try_remove_leftovers(client: &Client, namespace: &str) -> Result<(), Jo
     let listed = |cause| JobError::new("list", "jobs.batch", namespace, cause);
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
     for job in call(jobs.list(&parameters)).await.map_err(listed)?.items {
-        if super::progress::JobView::of(&job).is_unfinished() {
+        if is_ours(&job.metadata) && super::progress::JobView::of(&job).is_unfinished() {
+            has_found = true;
             let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
             let policy = PropagationPolicy::Background;
             delete::<Job>(client, namespace, "jobs.batch", &name, &uid, policy).await?;
         }
     }
-    Ok(())
+    Ok(has_found)
 }
 
 fn written(cron_job: &CronJob, desired: &str) -> Written {

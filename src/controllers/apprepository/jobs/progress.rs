@@ -76,6 +76,8 @@ impl JobView {
             .and_then(|status| status.conditions.as_ref())
             .into_iter()
             .flatten();
+        let mut suspended = conditions.clone().filter(|condition| condition.type_ == "Suspended");
+        let has_suspended_pods = suspended.any(|condition| condition.status == "True");
         Self {
             name: job.name_any(),
             uid: job.uid().unwrap_or_default(),
@@ -83,7 +85,11 @@ impl JobView {
             repository_uid: annotation(REPOSITORY_UID),
             generation: annotation(REPOSITORY_GENERATION).and_then(|text| text.parse().ok()),
             created: job.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-            started: status.and_then(|status| status.start_time.as_ref()).map(|time| time.0),
+            // Reset with this condition: until the Job controller has seen a release, the time is that of an earlier one.
+            started: status
+                .and_then(|status| status.start_time.as_ref())
+                .filter(|_| !has_suspended_pods)
+                .map(|time| time.0),
             is_suspended: job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or_default(),
             is_deleted: job.metadata.deletion_timestamp.is_some(),
             is_scheduled: job.owner_references().iter().any(|owner| owner.kind == "CronJob"),
@@ -316,7 +322,7 @@ pub fn not_started(job: &JobView, pods: &[PodView], namespace: &str, now: Timest
     }
     let mut own = pods.iter().filter(|pod| pod.job == job.name);
     let unschedulable = own.clone().find_map(|pod| pod.problem.as_ref()?.since);
-    let since = unschedulable.unwrap_or(job.started.unwrap_or(job.created));
+    let since = unschedulable.unwrap_or(job.started?);
     if Duration::try_from(now.duration_since(since)).unwrap_or_default() < START_TIMEOUT {
         return None;
     }
@@ -347,7 +353,10 @@ fn start_problem(
     now: Timestamp,
 ) -> (Option<State>, Option<Duration>) {
     let mut own = pods.iter().filter(|pod| pod.job == job.name).peekable();
-    let since_start = job.started.unwrap_or(job.created);
+    // Released, but the Job controller has not seen that.
+    let Some(since_start) = job.started else {
+        return (None, Some(GRACE));
+    };
     if own.peek().is_none() {
         let message = format!(
             "Job {namespace}/{} has no pod: look at its events by `kubectl describe job`; a quota or an admission \

@@ -165,6 +165,17 @@ fn a_job_whose_pod_does_not_start_yields_its_slot_only_to_one_that_waits() {
 }
 
 #[test]
+fn a_job_keeps_its_slot_if_its_end_releases_no_other_one() {
+    let mut jobs: Vec<_> = ["a", "b", "c", "d", "e", "f"]
+        .map(|name| job(name, name, 9, false))
+        .into();
+    jobs.push(job("g", "waiting", 5, true));
+    let steps = |idle: &[&str]| steps(&jobs, idle, &Queue::default(), LIMITS);
+    assert!(steps(&["a"]).is_empty());
+    assert_eq!(steps(&["a", "b", "c"]), ["-a", "-b", "-c", "+waiting"]);
+}
+
+#[test]
 fn a_namespace_at_its_limit_takes_only_slots_of_its_own() {
     let mut jobs = vec![
         job("a", "a1", 9, false),

@@ -209,6 +209,17 @@ fn a_job_without_a_started_pod_yields_its_slot_after_two_minutes(
     assert_eq!(cleanup, None, "a cleanup Job has no generation");
 }
 
+#[rstest]
+#[case::first_release(json!({}))]
+#[case::later_release(json!({ "startTime": CREATED, "conditions": [{ "type": "Suspended", "status": "True" }] }))]
+fn a_job_that_was_just_released_keeps_its_slot_and_has_no_problem(#[case] status: Value) {
+    let released = job("a", CREATED, status);
+    let long_after = "2026-01-01T00:10:00Z";
+    assert_eq!(yields(&released, &[], long_after), None);
+    let found = assess(&[released], &[], None, "portolan", time(long_after));
+    assert_eq!(found.progress, Progress::Running);
+}
+
 #[test]
 fn the_reason_of_a_suspended_job_is_reported_until_its_pod_runs() {
     let mut job = running("a");
