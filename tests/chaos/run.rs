@@ -148,6 +148,10 @@ impl Process<'_> {
                 () = &mut drive => true,
                 () = self.signal.given() => false,
             };
+            if has_ended {
+                // A write that nothing waits for, such as the look for orphans after a deletion.
+                let _ = tokio::time::timeout(SETTLED, self.signal.given()).await;
+            }
             if self.signal.is_given() {
                 self.restart().await;
             }
