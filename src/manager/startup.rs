@@ -135,7 +135,7 @@ pub enum Access {
     Write,
     /// Same, but later: a standby only prepares connections to Postgres.
     WriteOnceLeading,
-    /// Changes nothing, and fails without tables.
+    /// Changes nothing. Missing tables stay missing.
     Read,
 }
 

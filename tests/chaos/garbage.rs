@@ -1,5 +1,5 @@
-//! What a repository left that was deleted while no process ran: rows, a CronJob, a finished Job and a copied Secret; and
-//! the expired Lease of a shard. The next process removes them.
+//! The remains of a repository that was deleted while no process ran: rows, a CronJob, a finished Job and a copied Secret;
+//! and the expired Lease of a shard. The next process removes them.
 
 use portolan::api::jobs::{MANAGED_BY, MANAGER, REPOSITORY, REPOSITORY_NAME, REPOSITORY_NAMESPACE, REPOSITORY_UID};
 use serde_json::{Value, json};

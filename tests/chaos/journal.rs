@@ -21,7 +21,7 @@ struct Earlier {
 }
 
 impl Journal {
-    /// Opens the file of a scenario; takes up its outcomes, or begins anew.
+    /// Opens the file of a scenario, and reads its outcomes or truncates it.
     pub fn open(scenario: Scenario, goes_on: bool) -> Self {
         let path = target_dir("chaos").join(format!("{scenario:?}.jsonl"));
         let earlier = goes_on.then(|| Earlier::read(&path)).flatten();

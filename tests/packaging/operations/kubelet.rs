@@ -20,7 +20,7 @@ const LABEL: &str = "app.kubernetes.io/instance=portolan";
 /// The process of a pod.
 enum Running {
     Service(Portolan),
-    /// A process that ends by itself.
+    /// A process that exits without a signal.
     Task(Child),
 }
 

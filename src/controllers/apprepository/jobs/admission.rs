@@ -138,7 +138,7 @@ impl Queue {
     }
 }
 
-/// Returns the waiting Jobs that another one stands for. A repository has one of its CronJob, the oldest, and one that was
+/// Returns the waiting Jobs that another one supersedes. A repository has one of its CronJob, the oldest, and one that was
 /// requested, the newest: it handles all requests.
 fn superseded(jobs: &[JobView]) -> Vec<&JobView> {
     let mut kept: HashMap<_, &JobView> = HashMap::new();

@@ -297,10 +297,7 @@ async fn remove_listed(client: &Client, namespace: &str, repositories: Option<&s
         let (name, uid) = (cron_job.name_any(), cron_job.uid().unwrap_or_default());
         // Before the CronJob, by which the next start finds it.
         if let Some(repository) = repository_name(&cron_job.metadata) {
-            match delete_copy(client, namespace, &repository).await {
-                Ok(()) | Err(JobError::Forbidden { verb: "get", .. }) => {}
-                Err(error) => return Err(error),
-            }
+            delete_copy(client, namespace, &repository).await?;
         }
         let policy = PropagationPolicy::Background;
         delete::<CronJob>(client, namespace, "cronjobs.batch", &name, &uid, policy).await?;

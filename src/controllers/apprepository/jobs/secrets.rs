@@ -119,11 +119,7 @@ impl Jobs {
         if self.without_copy.lock().get(repository).is_some_and(is_known) {
             return Ok(());
         }
-        match delete_copy(&self.client, &self.settings.namespace, repository).await {
-            // Then Portolan has written none.
-            Ok(()) | Err(JobError::Forbidden { verb: "get", .. }) => {}
-            Err(error) => return Err(error),
-        }
+        delete_copy(&self.client, &self.settings.namespace, repository).await?;
         self.without_copy.lock().insert(repository.clone(), Instant::now());
         Ok(())
     }
@@ -131,24 +127,22 @@ impl Jobs {
     /// Same for a deleted repository. Asks the API server each time.
     pub(super) async fn remove_copy_of_deleted(&self, repository: &NamespacedName) -> Result<(), JobError> {
         self.without_copy.lock().remove(repository);
-        match delete_copy(&self.client, &self.settings.namespace, repository).await {
-            // Then Portolan has written none.
-            Err(JobError::Forbidden { verb: "get", .. }) => Ok(()),
-            result => result,
-        }
+        delete_copy(&self.client, &self.settings.namespace, repository).await
     }
 }
 
-/// Deletes our copy of the Secrets of a repository.
+/// Deletes our copy of the Secrets of a repository. Without the right to read Secrets there is none.
 pub(super) async fn delete_copy(client: &Client, namespace: &str, repository: &NamespacedName) -> Result<(), JobError> {
     if repository.namespace == namespace {
         return Ok(());
     }
     let name = hashed_secret(repository);
     let api: Api<Partial<Secret>> = Api::namespaced(client.clone(), namespace);
-    let live = call(api.get_metadata_opt(&name))
-        .await
-        .map_err(|cause| JobError::new("get", "secrets", namespace, cause))?;
+    let live = match call(api.get_metadata_opt(&name)).await {
+        Ok(live) => live,
+        Err(error) if error.is_forbidden() => return Ok(()),
+        Err(cause) => return Err(JobError::new("get", "secrets", namespace, cause)),
+    };
     let Some(live) = live.filter(|live| is_own_copy(live, repository)) else {
         return Ok(());
     };
