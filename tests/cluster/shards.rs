@@ -1,31 +1,22 @@
 //! Several replicas that divide the repositories among them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::Api;
 use serde_json::json;
 
 use super::rows::Postgres;
 use super::{NEVER, SOON, World, index};
-use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command, run};
+use crate::support::shard_leases::{FLAGS, MOVED, ShardLeases};
 
 /// So many that none of three shards is empty by chance.
 const REPOSITORIES: usize = 24;
 
-/// Longer than the lease duration of these tests.
-const MOVED: Duration = Duration::from_secs(60);
-
 fn start(world: &World, postgres: &Postgres, name: &str, flags: &[&str]) -> Portolan {
     let mut command = world.command(&world.kubeconfig, postgres.url(), flags);
-    command.args(["--enable-leader-election", "--namespace", &world.namespace, NEVER]);
-    command.args([
-        "--leader-election-lease-duration=8s",
-        "--leader-election-renew-deadline=6s",
-        "--leader-election-retry-period=1s",
-    ]);
+    command.args(FLAGS).args(["--namespace", &world.namespace, NEVER]);
     command.env("POD_NAME", name);
     Portolan::start(command)
 }
@@ -35,57 +26,8 @@ fn leases(world: &World) -> Api<Lease> {
 }
 
 /// Returns the replica that holds each of these shards, without those that are free.
-async fn holders(world: &World, shards: usize) -> BTreeMap<usize, String> {
-    let mut holders = BTreeMap::new();
-    for shard in 0..shards {
-        let lease = leases(world).get_opt(&format!("portolan-{shard}")).await.unwrap();
-        let holder = lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
-        if let Some((replica, _)) = holder.split_once('_') {
-            holders.insert(shard, replica.to_owned());
-        }
-    }
-    holders
-}
-
-async fn until_held(world: &World, shards: usize, by: &[&str]) -> BTreeMap<usize, String> {
-    eventually(MOVED, &format!("{shards} shards to be held by {by:?}"), async || {
-        let holders = holders(world, shards).await;
-        if holders.len() == shards && holders.values().all(|holder| by.contains(&holder.as_str())) {
-            Ok(holders)
-        } else {
-            Err(format!("{holders:?}"))
-        }
-    })
-    .await
-}
-
-/// Creates Leases of another holder, so that all replicas contend when they are released.
-async fn hold_leases(world: &World, shards: usize) {
-    for shard in 0..shards {
-        let lease = Lease {
-            metadata: ObjectMeta {
-                name: Some(format!("portolan-{shard}")),
-                ..ObjectMeta::default()
-            },
-            spec: Some(LeaseSpec {
-                holder_identity: Some("foreign".to_owned()),
-                lease_duration_seconds: Some(3600),
-                ..LeaseSpec::default()
-            }),
-        };
-        leases(world).create(&PostParams::default(), &lease).await.unwrap();
-    }
-}
-
-async fn release_leases(world: &World, shards: usize) {
-    for shard in 0..shards {
-        let released = Patch::Merge(json!({ "spec": { "holderIdentity": "" } }));
-        let name = format!("portolan-{shard}");
-        leases(world)
-            .patch(&name, &PatchParams::default(), &released)
-            .await
-            .unwrap();
-    }
+fn leases_of(world: &World, shards: usize) -> ShardLeases {
+    ShardLeases::new(&world.client, &world.namespace, "portolan", shards)
 }
 
 fn name(number: usize) -> String {
@@ -121,7 +63,8 @@ async fn until_version(world: &World, postgres: &Postgres, version: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_share_the_shards_and_take_over_only_those_of_a_lost_one() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
-    hold_leases(&world, 3).await;
+    let shards = leases_of(&world, 3);
+    shards.hold().await;
     serve(&world, "1.0.0");
     for number in 0..REPOSITORIES {
         world
@@ -140,8 +83,8 @@ async fn replicas_share_the_shards_and_take_over_only_those_of_a_lost_one() {
     }
     assert_eq!(fetches(&world), [0; REPOSITORIES]);
 
-    release_leases(&world, 3).await;
-    let before = until_held(&world, 3, &names).await;
+    shards.release().await;
+    let before = leases_of(&world, 3).until_held(&names).await;
     let owners: BTreeSet<&String> = before.values().collect();
     assert_eq!(owners.len(), 3, "each replica owns a shard: {before:?}");
     until_version(&world, &postgres, "1.0.0").await;
@@ -163,7 +106,7 @@ async fn replicas_share_the_shards_and_take_over_only_those_of_a_lost_one() {
     lost.exit(SOON).await;
     let left: Vec<&str> = replicas.keys().copied().collect();
     serve(&world, "2.0.0");
-    let after = until_held(&world, 3, &left).await;
+    let after = leases_of(&world, 3).until_held(&left).await;
     assert_eq!(
         (&after[&1], &after[&2]),
         (&before[&1], &before[&2]),
@@ -181,7 +124,7 @@ async fn deletions_while_shards_move_are_not_lost() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let mut first = start(&world, &postgres, "first", &["--shards=2"]);
     first.ready(SOON).await;
-    until_held(&world, 2, &["first"]).await;
+    leases_of(&world, 2).until_held(&["first"]).await;
     serve(&world, "1.0.0");
     for number in 0..REPOSITORIES {
         world
@@ -196,7 +139,7 @@ async fn deletions_while_shards_move_are_not_lost() {
     for number in 0..REPOSITORIES {
         world.delete(&name(number)).await;
     }
-    until_held(&world, 2, &["second"]).await;
+    leases_of(&world, 2).until_held(&["second"]).await;
     for number in 0..REPOSITORIES {
         world.gone(&name(number)).await;
     }
@@ -207,7 +150,7 @@ async fn deletions_while_shards_move_are_not_lost() {
 async fn replicas_with_another_number_of_shards_wait() {
     let (world, postgres) = (World::new().await, Postgres::new().await);
     let mut two = start(&world, &postgres, "two", &["--shards=2"]);
-    until_held(&world, 2, &["two"]).await;
+    leases_of(&world, 2).until_held(&["two"]).await;
     let three = start(&world, &postgres, "three", &["--shards=3"]);
     let one = start(&world, &postgres, "one", &[]);
     for waiting in [&three, &one] {
@@ -225,7 +168,7 @@ async fn replicas_with_another_number_of_shards_wait() {
     drop(one);
     two.signal("TERM");
     assert!(two.exit(SOON).await.success());
-    until_held(&world, 3, &["three"]).await;
+    leases_of(&world, 3).until_held(&["three"]).await;
     let lease = leases(&world).get("portolan-0").await.unwrap();
     assert_eq!(lease.metadata.labels.unwrap()["portolan.dev/shards"], "3");
 }

@@ -1,5 +1,6 @@
 //! A kubelet that runs the commands of pods as processes of this machine, and reports their ends. There is no node: the
-//! pods stay unscheduled, which the Job controller does not mind. Pods with a node selector never start.
+//! pods stay unscheduled, which the Job controller does not mind. Pods with a node selector never start, and those of other
+//! controllers are not served.
 
 use std::collections::{BTreeMap, HashSet};
 use std::process::{Output, Stdio};
@@ -64,10 +65,11 @@ impl Kubelet {
                         } else {
                             *fates.lock().unwrap()
                         };
+                        let is_of_job = pod.labels().contains_key("batch.kubernetes.io/job-name");
                         let key = (pod.uid().unwrap_or_default(), fate);
                         let is_pending =
                             pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
-                        if is_pending && pod.metadata.deletion_timestamp.is_none() && started.insert(key) {
+                        if is_of_job && is_pending && pod.metadata.deletion_timestamp.is_none() && started.insert(key) {
                             tokio::spawn(serve(client.clone(), pods.clone(), pod, fate, Arc::clone(&ends)));
                         }
                     }

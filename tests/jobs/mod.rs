@@ -45,8 +45,13 @@ impl Site {
 
     /// Creates a namespace of Jobs for the repositories of a namespace.
     pub async fn of(world: World, control_plane: &ControlPlane) -> Self {
-        let postgres = Postgres::new().await;
         let namespace = control_plane.namespace().await;
+        Self::in_namespace(world, namespace).await
+    }
+
+    /// A namespace of Jobs that exists.
+    pub async fn in_namespace(world: World, namespace: String) -> Self {
+        let postgres = Postgres::new().await;
         world
             .write_secret(&namespace, "db", json!({ "password": PASSWORD }))
             .await;

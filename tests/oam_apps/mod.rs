@@ -30,6 +30,7 @@ mod stories_requests;
 mod stories_rest;
 mod stories_rights;
 mod stories_seen;
+mod stories_shards;
 mod stories_steps;
 mod stories_takeover;
 mod stories_trackers;

@@ -92,7 +92,9 @@ pub async fn process(namespace: &str, container: Container, server: &str) -> Com
 pub fn set_pod_namespace(command: &mut Command, namespace: &str) {
     // The flag of `portolan uninstall` has another meaning.
     if command.get_args().next().is_some_and(|argument| argument == "run") {
-        command.env("PORTOLAN_NAMESPACE", namespace);
+        command
+            .env("PORTOLAN_NAMESPACE", namespace)
+            .env("PORTOLAN_LEADER_ELECTION_NAMESPACE", namespace);
     }
     command
         .env("PORTOLAN_PORTOLAN_NAMESPACE", namespace)

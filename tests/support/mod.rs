@@ -23,6 +23,7 @@ pub mod process;
 pub mod proxy;
 pub mod record;
 pub mod registry;
+pub mod shard_leases;
 pub mod signal;
 pub mod small_disk;
 pub mod tls;

@@ -43,26 +43,43 @@ impl Site {
 
     /// Merges a change of another writer.
     async fn change(&self, object: &Value, change: Value) -> Value {
+        self.try_change(object, change).await.unwrap()
+    }
+
+    async fn try_change(&self, object: &Value, change: Value) -> kube::Result<Value> {
         let name = object["metadata"]["name"].as_str().unwrap();
         let patched = self
             .api(object)
             .patch(name, &PatchParams::default(), &Patch::Merge(change))
-            .await;
-        live(patched.unwrap(), object)
+            .await?;
+        Ok(live(patched, object))
     }
 
     /// Applies a manifest as three-way merge does, and checks that nothing is left to do.
+    ///
+    /// After a conflict it is tried again with the object as it is then: controllers of the cluster write to it, too.
     async fn apply(&self, applied: &[&Value], manifest: &Value, object: &Value) -> Value {
-        let patch = three_way::patch(applied, manifest, object)
-            .unwrap()
-            .expect("there is a difference");
-        let patched = self.change(object, patch.into_body(object)).await;
+        let mut object = object.clone();
+        let patched = loop {
+            let patch = three_way::patch(applied, manifest, &object)
+                .unwrap()
+                .expect("there is a difference");
+            match self.try_change(&object, patch.into_body(&object)).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => object = self.read(&object).await,
+                patched => break patched.unwrap(),
+            }
+        };
         assert_eq!(
             three_way::patch(&[manifest], manifest, &patched),
             Ok(None),
             "{patched:#}"
         );
         patched
+    }
+
+    async fn read(&self, object: &Value) -> Value {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        live(self.api(object).get(name).await.unwrap(), object)
     }
 }
 

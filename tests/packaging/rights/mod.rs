@@ -2,8 +2,10 @@
 //! is missing, and none is granted without need.
 
 mod applications;
+mod jobs;
 mod repositories;
 mod requests;
+mod shards;
 
 use std::collections::BTreeSet;
 

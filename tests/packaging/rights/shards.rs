@@ -1,0 +1,75 @@
+//! Two replicas that divide three shards among them.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::compare;
+use crate::cluster::{SOON, World, index};
+use crate::packaging::release::{container_for, install_in, restricted_namespace};
+use crate::support::control_plane::control_plane;
+use crate::support::fault_proxy::FaultProxy;
+use crate::support::portolan::Portolan;
+use crate::support::postgres::database;
+use crate::support::process::ScratchDir;
+use crate::support::shard_leases::ShardLeases;
+
+/// So many that no shard is empty by chance.
+const REPOSITORIES: usize = 16;
+
+/// Left by more shards of earlier times.
+const EXPIRED: &str = r#"{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "portolan-7",
+    "labels": {"app.kubernetes.io/managed-by": "portolan"}}, "spec": {"holderIdentity": "old",
+    "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shards_need_exactly_the_granted_rights() {
+    let (world, namespace) = (World::new().await, restricted_namespace().await);
+    let settings = format!(
+        "--set=watchNamespace={},replicas=2,shards=3,database.existingSecret=postgres",
+        world.namespace
+    );
+    install_in(&namespace, &[&settings]).await;
+    let directory = ScratchDir::new("lease");
+    let expired = directory.write("lease.json", EXPIRED).display().to_string();
+    let apply = ["apply", "--namespace", &namespace, "-f", &expired];
+    control_plane().await.kubectl(&apply).await;
+    // The Lease of the third shard is left to be created.
+    let leases = ShardLeases::new(&world.client, &namespace, "portolan", 2);
+    leases.hold().await;
+    let proxy = FaultProxy::in_front_of(control_plane().await).await;
+    let database = database().await;
+    let names = ["one", "two"];
+    let mut replicas = Vec::new();
+    for name in names {
+        let mut command = container_for(&namespace, &proxy.url(), &database.url).await;
+        command.env("POD_NAME", name);
+        let replica = Portolan::start(command);
+        replica.ready(SOON).await;
+        replica.line_with("lease held by another replica", SOON).await;
+        replicas.push(replica);
+    }
+    leases.release().await;
+    let holders = leases.until_held(&names).await;
+    assert_eq!(holders.values().collect::<BTreeSet<_>>().len(), 2, "{holders:?}");
+
+    let login = json!({ "authorizationHeader": "Bearer token" });
+    world.write_secret(&world.namespace, "login", login).await;
+    let key = json!({ "secretKeyRef": { "name": "login", "key": "authorizationHeader" } });
+    for number in 0..REPOSITORIES {
+        let name = format!("r{number}");
+        let url = world.serve(&name, index(&[("beacon", &["1.0.0"])]));
+        let spec = json!({ "type": "helm", "url": url, "auth": { "header": key } });
+        world.declare_with(&name, json!({ "spec": spec })).await;
+    }
+    for number in 0..REPOSITORIES {
+        world.until_ready(&format!("r{number}")).await;
+    }
+    for replica in &replicas {
+        let syncs = replica.metrics().await.sum("portolan_syncs_total", &[]);
+        assert!(syncs.is_some_and(|syncs| syncs > 0.0), "{syncs:?}");
+    }
+    world.delete("r0").await;
+    world.gone("r0").await;
+    compare(&namespace, &proxy, |_| false).await;
+}
