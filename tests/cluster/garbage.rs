@@ -119,7 +119,7 @@ where
 }
 
 /// Declares repositories, syncs them, and removes the objects behind Portolan's back.
-async fn orphaned(world: &World, postgres: &Postgres, kept: &[&str], orphans: &[&str]) {
+pub async fn orphaned(world: &World, postgres: &Postgres, kept: &[&str], orphans: &[&str]) {
     let mut portolan = world.portolan(postgres.url(), &[]).await;
     for name in kept.iter().chain(orphans) {
         let url = world.serve(name, index(&[("web", &["1.0.0"])]));

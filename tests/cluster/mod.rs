@@ -17,6 +17,7 @@ pub mod rows;
 mod secrets_reading;
 mod shards;
 mod shutdown;
+mod shutdown_phases;
 mod story;
 mod takeover;
 mod tenants;

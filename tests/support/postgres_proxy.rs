@@ -151,7 +151,10 @@ async fn requests(
             None => {}
             Some(interruption) if interruption.moment == Moment::Before => {
                 interruption.signal.give();
-                std::future::pending::<()>().await;
+                // Until the client closes the connection, as does the server's side then.
+                loop {
+                    read_message(&mut from).await?;
+                }
             }
             Some(interruption) => {
                 held.send_replace(Some(interruption.signal));
