@@ -68,6 +68,11 @@ pub enum Error {
         "a newer release of Portolan has upgraded the catalog to schema version {found}, and this release knows versions up to {supported}; run that release or a newer one, or restore a backup from before the upgrade"
     )]
     NewerSchema { found: i64, supported: i64 },
+    /// Tables of an earlier release, or none, in a process that must not migrate. Nothing was written.
+    #[error(
+        "the catalog has schema version {found}, and this Job needs version {needed}: only `portolan run` upgrades it; a Job of a newer release than that of the controller can be deleted"
+    )]
+    OlderSchema { found: i64, needed: i64 },
     #[error(
         "the tables portolan_* were created by a development build of Portolan and cannot be upgraded; drop all tables whose names begin with portolan_, or name another database with --database-url. The tables repos, charts and files can stay"
     )]
@@ -119,6 +124,7 @@ impl Error {
             | Self::ReadOnly
             | Self::Schema { .. }
             | Self::NewerSchema { .. }
+            | Self::OlderSchema { .. }
             | Self::Transfer { .. }
             | Self::DevelopmentTables
             | Self::Malformed { .. }
@@ -142,6 +148,7 @@ impl Error {
             | Self::ReadOnly
             | Self::Schema { .. }
             | Self::NewerSchema { .. }
+            | Self::OlderSchema { .. }
             | Self::Transfer { .. }
             | Self::DevelopmentTables
             | Self::OtherCluster { .. }

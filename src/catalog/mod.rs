@@ -59,7 +59,9 @@ pub use icons::MissingIcon;
 pub use oci::{OciChange, OciMetadata, OciRepository, OciTag};
 use record::RecordRow;
 pub use record::{Baseline, Handled, Record, Refused, State};
-pub use settings::{DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Password, Pooler, Settings, SettingsError};
+pub use settings::{
+    DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Migrations, Password, Pooler, Settings, SettingsError,
+};
 pub use stored_bytes::{StorageLimits, StoredBytes};
 pub use sync::chart_digests::{ChartDigest, ChartDigests, DigestUpdate, UnchangedChart};
 pub use sync::commit::{CommitSummary, CompleteRecord, SyncCommit};
@@ -82,6 +84,7 @@ pub struct Catalog(Arc<Inner>);
 struct Inner {
     pools: Pools,
     writable: bool,
+    migrations: Migrations,
     limits: stored_bytes::Limits,
     rebuilt: watch::Sender<u64>,
     refused_logins: watch::Sender<u64>,
@@ -101,7 +104,7 @@ pub enum Fence<'a> {
 }
 
 impl Catalog {
-    /// Connects, runs the migrations, and creates missing tables of Kubeapps.
+    /// Connects, runs or refuses the migrations, and creates missing tables of Kubeapps.
     pub async fn open(settings: &Settings) -> Result<Self, Error> {
         let catalog = Self::connect(settings, true).await?;
         catalog.create_tables().await?;
@@ -147,6 +150,7 @@ impl Catalog {
         Self(Arc::new(Inner {
             pools,
             writable,
+            migrations: settings.migrations,
             limits: settings.limits.resolve(settings.database.sqlite_path()),
             rebuilt: watch::Sender::new(0),
             refused_logins: watch::Sender::new(0),
@@ -187,7 +191,7 @@ impl Catalog {
 
     async fn create_tables(&self) -> Result<bool, Error> {
         const OPERATION: &str = "create the tables";
-        let created = tokio::time::timeout(SHORT_DEADLINE, schema::ensure(&self.0.pools)).await;
+        let created = tokio::time::timeout(SHORT_DEADLINE, schema::ensure(&self.0.pools, self.0.migrations)).await;
         let created = created.unwrap_or_else(|_| Err(Error::timed_out(OPERATION, SHORT_DEADLINE)));
         if let Some(file) = self.0.pools.sqlite_file() {
             file.remember_log();

@@ -15,7 +15,7 @@ use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Executor, FromRow, SqlSafeStr};
 
 use super::{
-    Error,
+    Error, Migrations,
     connection::{Connection, Pools, Usage},
     engine::{Engine, Transaction, on_engine, sql},
     identity::{advisory_key, advisory_lock},
@@ -67,8 +67,8 @@ impl Present {
 ///
 /// Runs under a lock, so that several Portolans may start concurrently. Kubeapps does not take that lock, so a race with
 /// it is retried.
-pub(super) async fn ensure(pools: &Pools) -> Result<bool, Error> {
-    let attempt = || ensure_once(pools, STEPS);
+pub(super) async fn ensure(pools: &Pools, migrations: Migrations) -> Result<bool, Error> {
+    let attempt = || ensure_once(pools, STEPS, migrations);
     attempt.retry(backoff()).when(is_race).await
 }
 
@@ -86,9 +86,9 @@ fn backoff() -> ExponentialBuilder {
     builder.with_max_times(8).with_jitter()
 }
 
-async fn ensure_once(pools: &Pools, steps: &[Step]) -> Result<bool, Error> {
+async fn ensure_once(pools: &Pools, steps: &[Step], migrations: Migrations) -> Result<bool, Error> {
     let mut tx = begin(pools).await?;
-    match ensure_in(&mut tx, steps).await {
+    match ensure_in(&mut tx, steps, migrations).await {
         Ok((was_complete, has_index)) => {
             tx.commit().await?;
             if !has_index {
@@ -101,8 +101,11 @@ async fn ensure_once(pools: &Pools, steps: &[Step]) -> Result<bool, Error> {
 }
 
 /// Returns true twice if all tables existed, and if the index did.
-async fn ensure_in(tx: &mut Transaction, steps: &[Step]) -> Result<(bool, bool), Error> {
+async fn ensure_in(tx: &mut Transaction, steps: &[Step], migrations: Migrations) -> Result<(bool, bool), Error> {
     let before = Present::find(tx, steps).await?;
+    if migrations == Migrations::Refuse {
+        refuse_older_schema(tx, steps, before.migrations).await?;
+    }
     // Migrate before checking for missing tables: a pending migration may create some.
     let is_complete = before.migrations && {
         refuse_development_tables(tx).await?;
@@ -215,6 +218,19 @@ async fn refuse_newer_schema(tx: &mut Transaction, steps: &[Step]) -> Result<(),
     let found: i64 =
         on_engine!(tx.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?);
     check_version(found, migrations::newest(steps))
+}
+
+/// Refuses tables that a migration would change, and none.
+async fn refuse_older_schema(tx: &mut Transaction, steps: &[Step], has_migrations: bool) -> Result<(), Error> {
+    let found: i64 = match has_migrations {
+        true => on_engine!(tx.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?),
+        false => 0,
+    };
+    let needed = migrations::newest(steps);
+    if found < needed {
+        return Err(Error::OlderSchema { found, needed });
+    }
+    Ok(())
 }
 
 /// Fails if a newer release has migrated the tables.

@@ -40,8 +40,18 @@ pub struct Settings {
     /// Maximum number of Postgres connections. SQLite always has one writer and four readers.
     pub postgres_connections: u32,
     pub pooler: Pooler,
+    pub migrations: Migrations,
     pub limits: StorageLimits,
     pub metrics: ResourceMetrics,
+}
+
+/// What happens to tables of an earlier release.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Migrations {
+    #[default]
+    Run,
+    /// They are an error. A Job may outlive the release that created it, and must not migrate the tables of another one.
+    Refuse,
 }
 
 /// The mode of a connection pooler between Portolan and Postgres.
@@ -61,6 +71,7 @@ impl Settings {
             database,
             postgres_connections: DEFAULT_POSTGRES_CONNECTIONS,
             pooler: Pooler::default(),
+            migrations: Migrations::default(),
             limits: StorageLimits::default(),
             metrics: ResourceMetrics::unregistered(),
         }

@@ -1,6 +1,7 @@
 use clap::Args;
 
 use super::flags::database::DatabaseFlags;
+use super::flags::declared::migrations;
 use super::flags::deprecated::DeprecatedFlags;
 use super::{Error, output};
 use crate::api::NamespacedName;
@@ -64,9 +65,11 @@ impl Delete {
         self.deprecated.warn();
         let name = NamespacedName::new(&self.namespace, &self.name);
         let is_removed = (self.database)
-            .write(async |catalog| match self.uid.as_deref() {
-                Some(uid) => Ok(catalog.remove_deleted(&name, Fence::Uid(Some(uid)), uid).await?),
-                None => Ok(catalog.remove(&name, Fence::None).await?),
+            .write_with(migrations(self.uid.as_deref()), async |catalog| {
+                match self.uid.as_deref() {
+                    Some(uid) => Ok(catalog.remove_deleted(&name, Fence::Uid(Some(uid)), uid).await?),
+                    None => Ok(catalog.remove(&name, Fence::None).await?),
+                }
             })
             .await?;
         // Kubeapps repeats its cleanup jobs, so a missing repository is not an error.

@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 use super::flags::credentials::{credentials, filter};
 use super::flags::database::DatabaseFlags;
-use super::flags::declared::{DeclaredFlags, Obsolete};
+use super::flags::declared::{DeclaredFlags, Obsolete, migrations};
 use super::flags::deprecated::DeprecatedFlags;
 use super::flags::fetch::{ContentFlags, FetchFlags};
 use super::flags::parse::{CommaSeparated, Sensitive};
@@ -118,8 +118,9 @@ impl Sync {
         let settings = self.settings().await?;
         let shutdown = shutdown::on_signal().map_err(failed_to("listen for signals"))?;
         let interrupted = |state| Error::Failed(format!("interrupted before {state}"));
+        let migrations = migrations(self.declared.uid.as_deref());
         self.database
-            .write(async |catalog| {
+            .write_with(migrations, async |catalog| {
                 // A canceled sync is rolled back.
                 let synced = shutdown.run_until_cancelled(self.sync(catalog, &settings)).await;
                 let synced = synced.ok_or_else(|| interrupted("the repository was synced; nothing was written"))??;

@@ -12,7 +12,9 @@ use super::database::{self, Identity};
 use crate::api::NamespacedName;
 use crate::budget::ResourceMetrics;
 use crate::catalog::lock::{LockError, SqliteLock};
-use crate::catalog::{self, Catalog, Database, Login, Password, Pooler, Settings, SettingsError, StorageLimits};
+use crate::catalog::{
+    self, Catalog, Database, Login, Migrations, Password, Pooler, Settings, SettingsError, StorageLimits,
+};
 use crate::controllers::apprepository::origin::{SecretReadError, read_secret};
 use crate::controllers::{Source, Task};
 
@@ -95,6 +97,7 @@ impl DatabaseOptions {
             database: Database::parse(&self.url, &login)?,
             postgres_connections: self.connections,
             pooler: self.pooler,
+            migrations: Migrations::Run,
             limits: self.limits,
             metrics: ResourceMetrics::unregistered(),
         })

@@ -2,6 +2,7 @@
 //! deleted.
 
 use kube::api::{Api, ListParams};
+use portolan::api::jobs::REPOSITORY_GENERATION;
 use serde_json::{Value, json};
 
 use super::environment::Environment;
@@ -94,6 +95,17 @@ pub fn is_garbage(job: &str) -> bool {
     ["-sync-brief-", "-cleanup-brief-"]
         .iter()
         .any(|part| job.contains(part))
+}
+
+/// Leaves the Jobs of the last generation. A change ends the Jobs of earlier ones that run as far as the process knows, which
+/// depends on the events that it has seen.
+pub fn latest(jobs: Vec<Value>) -> Vec<Value> {
+    let generation = |job: &Value| {
+        let annotation = job["metadata"]["annotations"][REPOSITORY_GENERATION].as_str();
+        annotation.and_then(|generation| generation.parse::<i64>().ok())
+    };
+    let last = jobs.iter().filter_map(generation).max();
+    jobs.into_iter().filter(|job| generation(job) == last).collect()
 }
 
 /// Removes what depends on the pods of a Job and on the pace of the Job controller.

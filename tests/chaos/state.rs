@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::environment::Environment;
-use super::jobs::{CRON_JOB, JOB, is_garbage, without_attempts};
+use super::jobs::{CRON_JOB, JOB, is_garbage, latest, without_attempts};
 
 /// Fields with times, generated numbers and counts of attempts.
 const INCIDENTAL: [&str; 40] = [
@@ -215,7 +215,10 @@ pub async fn end_of(environment: &Environment, kinds: &[&str]) -> Value {
             objects.entry(key).or_default().push(object);
         }
     }
-    for (key, objects) in objects {
+    for (key, mut objects) in objects {
+        if key.starts_with(JOB) {
+            objects = latest(objects);
+        }
         let objects = if objects.len() == 1 {
             objects[0].clone()
         } else {

@@ -196,14 +196,7 @@ async fn credentials_are_copied_for_the_pods_and_follow_their_secret() {
     world.server.demand_basic("navigator", "fair-winds");
     let header = |password: &str| json!({ "authorizationHeader": format!("Basic {}", BASE64_STANDARD.encode(format!("navigator:{password}"))) });
     world.write_secret(&world.namespace, "auth", header("fair-winds")).await;
-    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
-    let auth = json!({ "header": { "secretKeyRef": { "name": "auth", "key": "authorizationHeader" } } });
-    world
-        .declare_with(
-            "stable",
-            json!({ "spec": { "type": "helm", "url": url, "auth": auth } }),
-        )
-        .await;
+    site.declare_private("stable", &[("web", &["1.0.0"])]).await;
     world.until_ready("stable").await;
     assert_eq!(site.copies("stable").await, 1);
 

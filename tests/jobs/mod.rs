@@ -194,6 +194,14 @@ impl Site {
         url
     }
 
+    /// Declares a repository whose credentials are in the Secret `auth`.
+    pub async fn declare_private(&self, repository: &str, charts: &[(&str, &[&str])]) {
+        let url = self.world.serve(repository, index(charts));
+        let auth = json!({ "header": { "secretKeyRef": { "name": "auth", "key": "authorizationHeader" } } });
+        let spec = json!({ "type": "helm", "url": url, "auth": auth });
+        self.world.declare_with(repository, json!({ "spec": spec })).await;
+    }
+
     /// Runs a tick of the schedule, as the CronJob controller does.
     pub async fn tick(&self, repository: &str, name: &str) {
         let cron_job = self.cron_job(repository).await.name_any();

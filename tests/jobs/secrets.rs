@@ -7,7 +7,6 @@ use kube::api::Api;
 use serde_json::{Value, json};
 
 use super::Site;
-use crate::cluster::index;
 use crate::support::eventually::{SOON, eventually};
 
 fn header(password: &str) -> Value {
@@ -32,14 +31,7 @@ async fn private(site: &Site) {
     world
         .write_secret(&site.namespace, &of_kubeapps, header("rotated-since"))
         .await;
-    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
-    let auth = json!({ "header": { "secretKeyRef": { "name": "auth", "key": "authorizationHeader" } } });
-    world
-        .declare_with(
-            "stable",
-            json!({ "spec": { "type": "helm", "url": url, "auth": auth } }),
-        )
-        .await;
+    site.declare_private("stable", &[("web", &["1.0.0"])]).await;
     world.until_ready("stable").await;
     assert_eq!(site.copies("stable").await, 1);
 }

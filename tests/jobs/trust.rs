@@ -59,6 +59,23 @@ async fn a_url_that_names_a_variable_never_sends_the_password() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_proxy_of_a_tenant_in_a_private_network_is_refused_by_the_job() {
+    let site = Site::new().await;
+    let flags = ["--allow-tenant-proxies", "--allow-private-networks=false"];
+    let _portolan = site.portolan(&flags).await;
+    let world = &site.world;
+    let environment = json!([{ "name": "http_proxy", "value": "http://10.1.2.3:3128" }]);
+    let spec = json!({
+        "type": "helm", "url": "http://charts.example.com/stable",
+        "syncJobPodTemplate": { "spec": { "containers": [{ "env": environment }] } },
+    });
+    world.declare_with("stable", json!({ "spec": spec })).await;
+    let object = world.until_ready_is("stable", "False", "AddressRefused").await;
+    assert!(message(&object).contains("10.1.2.3"), "{}", message(&object));
+    assert_eq!(site.jobs("stable").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cronjob_of_another_program_is_not_taken_over() {
     let site = Site::new().await;
     let world = &site.world;

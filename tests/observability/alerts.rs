@@ -1,4 +1,4 @@
-//! Alerts, their runbook and the dashboard use metrics that exist.
+//! Alerts, their runbook and the dashboard use metrics that exist, with values that occur.
 
 mod promql;
 
@@ -9,6 +9,11 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::metrics::documented;
+use crate::cluster::World;
+use crate::cluster::rows::Postgres;
+use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
+use crate::support::eventually::{SOON, eventually};
+use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
 use crate::support::project;
 use promql::{Series, labels_of_groupings, series};
 
@@ -189,4 +194,40 @@ fn each_alert_has_a_severity_texts_and_an_entry_in_the_runbook() {
             assert!(entry.contains(part), "no {part} in {entry}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_fails_or_is_forbidden_has_the_labels_that_its_alert_selects() {
+    let (world, postgres, control_plane) = (World::new().await, Postgres::new().await, control_plane().await);
+    let proxy = FaultProxy::in_front_of(control_plane).await;
+    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+    let portolan = world.portolan_with(&kubeconfig, postgres.url(), &[]).await;
+    let count = async |reason: &str| {
+        let labels = [("resource", "apprepositories.kubeapps.com"), ("reason", reason)];
+        let metrics = portolan.metrics().await;
+        metrics.sum("portolan_watch_errors_total", &labels).unwrap_or_default()
+    };
+    for (status, reason) in [(500, "other"), (403, "forbidden")] {
+        let before = count(reason).await;
+        proxy.clear_faults();
+        proxy.inject(usize::MAX, ApiFault::Status(status), |request: &ApiRequest| {
+            request.is_of("apprepositories")
+        });
+        proxy.gate.disconnect();
+        eventually(SOON, reason, async || (count(reason).await > before).then_some(())).await;
+    }
+    let alerts = alerts();
+    let alert = alerts
+        .iter()
+        .find(|alert| alert["alert"] == "PortolanWatchFailing")
+        .unwrap();
+    let expression = alert["expr"].as_str().unwrap();
+    let resources = Regex::new(r#"reason="forbidden", resource=~"([^"]+)""#).unwrap();
+    let resources = resources.captures(expression).unwrap()[1].to_owned();
+    let resources = Regex::new(&format!("^(?:{resources})$")).unwrap();
+    assert!(resources.is_match("apprepositories.kubeapps.com") && expression.contains(r#"{reason="other"}"#));
+    assert!(
+        !resources.is_match("deployments.apps"),
+        "components without the right are polled"
+    );
 }

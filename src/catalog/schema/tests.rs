@@ -52,17 +52,38 @@ const RECORDED: &str = "SELECT count(*) FROM portolan_migrations WHERE version >
 const TAGS: &str = "SELECT count(*) FROM portolan_oci_tags";
 
 #[tokio::test]
+async fn tables_of_an_earlier_release_are_left_to_the_service() {
+    let directory = tempfile::tempdir().unwrap();
+    let pools = pools(&directory).await;
+    let refused = ensure_once(&pools, STEPS, Migrations::Refuse).await.unwrap_err();
+    assert!(matches!(refused, Error::OlderSchema { found: 0, .. }), "{refused}");
+    ensure_once(&pools, STEPS, Migrations::Run).await.unwrap();
+    insert_tag(&pools).await;
+    let steps = with(&[SECOND]);
+    let refused = ensure_once(&pools, &steps, Migrations::Refuse).await.unwrap_err();
+    assert!(
+        matches!(refused, Error::OlderSchema { needed: 9001, .. }) && !refused.is_transient(),
+        "{refused}"
+    );
+    assert_eq!((number(&pools, RECORDED).await, number(&pools, TAGS).await), (0, 1));
+
+    ensure_once(&pools, &steps, Migrations::Run).await.unwrap();
+    let is_rebuilt = ensure_once(&pools, &steps, Migrations::Refuse).await.unwrap();
+    assert!(!is_rebuilt);
+}
+
+#[tokio::test]
 async fn a_second_migration_keeps_the_rows_and_runs_once() {
     let directory = tempfile::tempdir().unwrap();
     let pools = pools(&directory).await;
-    ensure_once(&pools, STEPS).await.unwrap();
+    ensure_once(&pools, STEPS, Migrations::Run).await.unwrap();
     insert_tag(&pools).await;
     let steps = with(&[SECOND]);
-    let is_rebuilt = ensure_once(&pools, &steps).await.unwrap();
+    let is_rebuilt = ensure_once(&pools, &steps, Migrations::Run).await.unwrap();
     assert!(!is_rebuilt, "no table was missing");
     assert_eq!(number(&pools, TAGS).await, 1);
     assert_eq!(number(&pools, "SELECT id FROM portolan_second").await, 1);
-    ensure_once(&pools, &steps).await.unwrap();
+    ensure_once(&pools, &steps, Migrations::Run).await.unwrap();
     assert_eq!(number(&pools, RECORDED).await, 1);
     assert_eq!(number(&pools, "SELECT count(*) FROM portolan_second").await, 1);
 }
@@ -70,11 +91,13 @@ async fn a_second_migration_keeps_the_rows_and_runs_once() {
 #[tokio::test]
 async fn concurrent_starts_migrate_once() {
     let directory = tempfile::tempdir().unwrap();
-    ensure_once(&pools(&directory).await, STEPS).await.unwrap();
+    ensure_once(&pools(&directory).await, STEPS, Migrations::Run)
+        .await
+        .unwrap();
     let steps = with(&[SECOND]);
     let start = async || {
         let pools = pools(&directory).await;
-        ensure_once(&pools, &steps).await
+        ensure_once(&pools, &steps, Migrations::Run).await
     };
     let results = futures::future::join_all((0..4).map(|_| start())).await;
     for result in results {
@@ -89,9 +112,9 @@ async fn concurrent_starts_migrate_once() {
 async fn an_older_release_refuses_the_tables_of_a_newer_one() {
     let directory = tempfile::tempdir().unwrap();
     let pools = pools(&directory).await;
-    ensure_once(&pools, &with(&[SECOND])).await.unwrap();
+    ensure_once(&pools, &with(&[SECOND]), Migrations::Run).await.unwrap();
     insert_tag(&pools).await;
-    let error = ensure_once(&pools, STEPS).await.unwrap_err();
+    let error = ensure_once(&pools, STEPS, Migrations::Run).await.unwrap_err();
     assert!(matches!(error, Error::NewerSchema { found: 9001, .. }), "{error}");
     assert_eq!(number(&pools, TAGS).await, 1, "nothing is written");
     assert_eq!(number(&pools, "SELECT count(*) FROM portolan_second").await, 1);
@@ -101,14 +124,16 @@ async fn an_older_release_refuses_the_tables_of_a_newer_one() {
 async fn a_failed_migration_leaves_the_older_schema() {
     let directory = tempfile::tempdir().unwrap();
     let pools = pools(&directory).await;
-    ensure_once(&pools, STEPS).await.unwrap();
+    ensure_once(&pools, STEPS, Migrations::Run).await.unwrap();
     insert_tag(&pools).await;
-    ensure_once(&pools, &with(&[SECOND, BROKEN])).await.unwrap_err();
+    ensure_once(&pools, &with(&[SECOND, BROKEN]), Migrations::Run)
+        .await
+        .unwrap_err();
     assert_eq!(number(&pools, TAGS).await, 1);
     assert_eq!(number(&pools, RECORDED).await, 0);
     let tables = "SELECT count(*) FROM sqlite_master WHERE name IN ('portolan_second', 'portolan_third')";
     assert_eq!(number(&pools, tables).await, 0);
-    ensure_once(&pools, STEPS).await.unwrap();
+    ensure_once(&pools, STEPS, Migrations::Run).await.unwrap();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::{
     non_empty,
     parse::{Sensitive, bytes},
 };
-use crate::catalog::{Catalog, Login, Password, Pooler, Settings, StorageLimits};
+use crate::catalog::{Catalog, Login, Migrations, Password, Pooler, Settings, StorageLimits};
 use crate::cmd::Error;
 use crate::manager::{self, DatabaseOptions};
 
@@ -98,7 +98,18 @@ impl DatabaseFlags {
 
     /// Locks and opens the catalog for `change`.
     pub async fn write<T>(&self, change: impl AsyncFnOnce(&Catalog) -> Result<T, Error>) -> Result<T, Error> {
-        let settings = self.settings()?;
+        self.write_with(Migrations::Run, change).await
+    }
+
+    pub async fn write_with<T>(
+        &self,
+        migrations: Migrations,
+        change: impl AsyncFnOnce(&Catalog) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let settings = Settings {
+            migrations,
+            ..self.settings()?
+        };
         let _lock = manager::lock(&settings)?;
         let catalog = Catalog::open(&settings).await?;
         let result = change(&catalog).await;

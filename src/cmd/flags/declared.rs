@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::catalog::Record;
+use crate::catalog::{Migrations, Record};
 use crate::controllers::apprepository::spec::{RepositorySpec, Requests};
 
 /// Without these flags, a one-shot sync keeps the identity of the stored rows.
@@ -48,6 +48,14 @@ pub enum Obsolete {
     Generation(i64),
     /// The rows are those of another AppRepository.
     Other(String),
+}
+
+/// Returns what a Job for the AppRepository with this UID, or a user's command, does with tables of an earlier release.
+pub fn migrations(uid: Option<&str>) -> Migrations {
+    match uid {
+        Some(_) => Migrations::Refuse,
+        None => Migrations::Run,
+    }
 }
 
 impl DeclaredFlags {

@@ -27,7 +27,7 @@ use crate::api::oam::{self, ResourceTracker};
 use crate::api::{AppRepository, FINALIZER, Partial};
 use finalizers::Finalizers;
 use objects::Selection;
-use selected::Selected;
+use selected::SelectedObjects;
 
 /// Settings of a removal.
 #[derive(Clone, Debug)]
@@ -141,7 +141,7 @@ pub async fn run(
         }
     }
     // Before the finalizers are removed: without them, objects that are being deleted disappear.
-    let selected = match timeout(options.timeout, Selected::find(client, options)).await {
+    let selected = match timeout(options.timeout, SelectedObjects::find(client, options)).await {
         Ok(Ok(selected)) => selected,
         Ok(Err(error)) => return Err(Error(format!("{error}; nothing was removed"))),
         Err(_) => {
@@ -211,7 +211,7 @@ impl Step {
         }
     }
 
-    async fn run(self, client: &Client, options: &Options, selected: &Selected, log: &Log<'_>) -> Outcome {
+    async fn run(self, client: &Client, options: &Options, selected: &SelectedObjects, log: &Log<'_>) -> Outcome {
         let namespace = options.namespace.as_deref();
         let dry_run = options.dry_run;
         let owned = Selection::Owned(selected);

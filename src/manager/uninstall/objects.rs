@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::pages::{Pages, retried};
-use super::selected::Selected;
+use super::selected::SelectedObjects;
 use super::{Log, Options, Outcome};
 use crate::api::Partial;
 use crate::api::jobs::{self, LEASE};
@@ -23,7 +23,7 @@ const CONCURRENCY: usize = 16;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Selection<'a> {
     /// Those of AppRepositories, in Kubeapps' namespace. Releases for other AppRepositories may share it.
-    Owned(&'a Selected),
+    Owned(&'a SelectedObjects),
     /// The Lease `portolan` and labeled ones, or those of a name, in Portolan's namespace.
     Leases,
 }

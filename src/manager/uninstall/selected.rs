@@ -15,13 +15,13 @@ use crate::api::{AppRepository, NamespacedName, Partial, jobs};
 
 /// The names of the selected objects; `None` without a selector.
 #[derive(Debug, Default)]
-pub(super) struct Selected {
+pub(super) struct SelectedObjects {
     repositories: Option<BTreeSet<NamespacedName>>,
     /// KubeVela's.
     applications: Option<BTreeSet<NamespacedName>>,
 }
 
-impl Selected {
+impl SelectedObjects {
     pub(super) async fn find(client: &Client, options: &Options) -> Result<Self, String> {
         let Some(selector) = options.label_selector.as_deref() else {
             return Ok(Self::default());

@@ -16,6 +16,7 @@ pub struct ApiError {
     /// The server's message or the chain of causes, as one printable line.
     pub message: String,
     is_transport: bool,
+    already_exists: bool,
 }
 
 impl ApiError {
@@ -25,6 +26,7 @@ impl ApiError {
             code: Some(404),
             message: message.to_owned(),
             is_transport: false,
+            already_exists: false,
         }
     }
 
@@ -35,6 +37,7 @@ impl ApiError {
             code: None,
             message,
             is_transport: true,
+            already_exists: false,
         }
     }
 
@@ -45,6 +48,7 @@ impl ApiError {
             code: Some(400),
             message,
             is_transport: false,
+            already_exists: false,
         }
     }
 
@@ -56,6 +60,13 @@ impl ApiError {
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.code == Some(409)
+    }
+
+    /// Returns true for a creation of an object whose name is taken. A conflict may have other reasons, such as one of two
+    /// updates of a quota.
+    #[must_use]
+    pub fn is_already_exists(&self) -> bool {
+        self.already_exists
     }
 
     #[must_use]
@@ -82,6 +93,7 @@ impl From<&kube::Error> for ApiError {
             code,
             message: truncate(&printable(&text), MAX_MESSAGE),
             is_transport: matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_)),
+            already_exists: matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists"),
         }
     }
 }

@@ -18,8 +18,8 @@ use crate::api::NamespacedName;
 
 /// Interval after which a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(30);
-/// Time for which a repository without a waiting Job keeps its place: a CronJob that replaces a Job deletes it first.
-const PLACE_KEPT: SignedDuration = SignedDuration::from_secs(60);
+/// Time for which the wait of a repository outlives its Job: a CronJob that replaces a Job deletes it first.
+const WAIT_KEPT: SignedDuration = SignedDuration::from_secs(60);
 
 impl Jobs {
     /// Releases Jobs whenever one is added or ends. Never returns.
@@ -42,7 +42,7 @@ impl Jobs {
             let namespace = &self.settings.namespace;
             let idle = |job: &JobView| not_started(job, &pods, namespace, now);
             for step in plan(&jobs, idle, &queue, self.settings.limits) {
-                if let Err(error) = self.take(&step, &mut queue, now).await {
+                if let Err(error) = self.execute(&step, &mut queue, now).await {
                     tracing::warn!(%error, job = step.job().name, retry_in = ?RETRY, "failed to suspend or release a Job");
                     // The next release needs the slot. A release that fails is that of one Job.
                     if let Step::Suspend(..) = step {
@@ -53,7 +53,7 @@ impl Jobs {
         }
     }
 
-    async fn take(&self, step: &Step, queue: &mut Queue, now: Timestamp) -> Result<(), super::client::JobError> {
+    async fn execute(&self, step: &Step, queue: &mut Queue, now: Timestamp) -> Result<(), super::client::JobError> {
         match step {
             Step::Release(job) => self.release(&job.name, &job.uid).await?,
             Step::Suspend(job, reason) => {
@@ -65,7 +65,7 @@ impl Jobs {
                 self.suspend(&job.name, &job.uid, reason).await?;
             }
         }
-        queue.took(step, now);
+        queue.record(step, now);
         Ok(())
     }
 }
@@ -85,22 +85,23 @@ impl Step {
     }
 }
 
-/// The places of repositories whose Jobs wait. A Job that replaces another one takes over its place.
+/// The repositories whose Jobs wait. A Job that replaces another one continues its wait.
 #[derive(Debug, Default)]
 struct Queue {
-    places: HashMap<NamespacedName, Place>,
+    waits: HashMap<NamespacedName, Wait>,
     /// By UID, whether a Job is suspended: writes that the watch has not delivered.
     written: HashMap<String, bool>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Wait {
     since: Timestamp,
+    /// When a waiting Job was last seen.
     seen: Timestamp,
 }
 
 impl Queue {
-    /// Applies the writes that the watch has not delivered, and forgets the others. Gives new Jobs a place.
+    /// Applies the writes that the watch has not delivered, and forgets the others. Records new waits.
     fn update(&mut self, jobs: &mut [JobView], now: Timestamp) {
         let is_delivered = |uid: &String, is_suspended: bool| {
             let mut same = jobs.iter().filter(|job| job.uid == *uid);
@@ -112,29 +113,28 @@ impl Queue {
             job.is_suspended = self.written.get(&job.uid).copied().unwrap_or(job.is_suspended);
             if let Some(name) = job.repository.as_ref().filter(|_| job.is_waiting()) {
                 let since = job.not_started.as_ref().map_or(job.created, |reason| reason.at);
-                let place = self.places.entry(name.clone());
-                place.or_insert(Place { since, seen: now }).seen = now;
+                let wait = self.waits.entry(name.clone());
+                wait.or_insert(Wait { since, seen: now }).seen = now;
             }
         }
-        self.places
-            .retain(|_, place| now.duration_since(place.seen) < PLACE_KEPT);
+        self.waits.retain(|_, wait| now.duration_since(wait.seen) < WAIT_KEPT);
     }
 
-    fn took(&mut self, step: &Step, now: Timestamp) {
+    fn record(&mut self, step: &Step, now: Timestamp) {
         let job = step.job();
         let is_suspended = matches!(step, Step::Suspend(..));
         self.written.insert(job.uid.clone(), is_suspended);
         if let Some(name) = &job.repository {
-            self.places.remove(name);
+            self.waits.remove(name);
             if is_suspended {
-                self.places.insert(name.clone(), Place { since: now, seen: now });
+                self.waits.insert(name.clone(), Wait { since: now, seen: now });
             }
         }
     }
 
     fn since(&self, job: &JobView) -> Timestamp {
-        let place = job.repository.as_ref().and_then(|name| self.places.get(name));
-        place.map_or(job.created, |place| place.since)
+        let wait = job.repository.as_ref().and_then(|name| self.waits.get(name));
+        wait.map_or(job.created, |wait| wait.since)
     }
 }
 

@@ -150,7 +150,7 @@ impl Jobs {
                 self.assume_job(created);
                 Ok(())
             }
-            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) if error.is_already_exists() => Ok(()),
             Err(error) => Err(failed(error)),
         }
     }

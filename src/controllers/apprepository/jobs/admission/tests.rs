@@ -77,7 +77,7 @@ fn a_write_counts_before_the_watch_delivers_it() {
     let mut jobs = seen.clone();
     queue.update(&mut jobs, before(0));
     assert_eq!(steps(&jobs, &[], &queue, limits), ["+first"]);
-    queue.took(&Step::Release(jobs[0].clone()), before(0));
+    queue.record(&Step::Release(jobs[0].clone()), before(0));
     let mut jobs = seen.clone();
     queue.update(&mut jobs, before(0));
     assert!(steps(&jobs, &[], &queue, limits).is_empty());
@@ -88,7 +88,7 @@ fn a_write_counts_before_the_watch_delivers_it() {
     let mut jobs = running.clone();
     queue.update(&mut jobs, before(0));
     assert_eq!(steps(&jobs, &["first"], &queue, limits), ["-first", "+second"]);
-    queue.took(&Step::Suspend(jobs[0].clone(), reason()), before(0));
+    queue.record(&Step::Suspend(jobs[0].clone(), reason()), before(0));
     queue.update(&mut running, before(0));
     assert_eq!(
         steps(&running, &[], &queue, limits),
@@ -116,7 +116,7 @@ fn the_repository_that_has_waited_longest_comes_first() {
 }
 
 #[test]
-fn a_job_that_replaces_a_waiting_one_keeps_its_place() {
+fn a_job_that_replaces_a_waiting_one_continues_its_wait() {
     let limits = Limits {
         total: 1,
         per_namespace: 1,
@@ -131,7 +131,7 @@ fn a_job_that_replaces_a_waiting_one_keeps_its_place() {
             .into();
         queue.update(&mut jobs, now);
         for step in plan(&jobs, |_| None, &queue, limits) {
-            queue.took(&step, now);
+            queue.record(&step, now);
             released.push(step.job().name.clone());
         }
     }
@@ -143,9 +143,9 @@ fn a_place_ends_with_its_repository() {
     let mut queue = Queue::default();
     queue.update(&mut [job("a", "a", 9, true)], before(100));
     queue.update(&mut [], before(50));
-    assert_eq!(queue.places.len(), 1);
+    assert_eq!(queue.waits.len(), 1);
     queue.update(&mut [], before(40));
-    assert!(queue.places.is_empty());
+    assert!(queue.waits.is_empty());
 }
 
 #[test]
