@@ -68,11 +68,11 @@ pub enum Error {
         "a newer release of Portolan has upgraded the catalog to schema version {found}, and this release knows versions up to {supported}; run that release or a newer one, or restore a backup from before the upgrade"
     )]
     NewerSchema { found: i64, supported: i64 },
-    /// Tables of an earlier release, or none, in a process that must not migrate. Nothing was written.
+    /// Tables of an earlier release, or missing ones, in a process that must not change them. Nothing was written.
     #[error(
-        "the catalog has schema version {found}, and this Job needs version {needed}: only `portolan run` upgrades it; a Job of a newer release than that of the controller can be deleted"
+        "the tables portolan_* are not those of this release, and a Job never changes them: start `portolan run` of this release, or delete the Job if it is of a newer one"
     )]
-    OlderSchema { found: i64, needed: i64 },
+    NotMigrated,
     #[error(
         "the tables portolan_* were created by a development build of Portolan and cannot be upgraded; drop all tables whose names begin with portolan_, or name another database with --database-url. The tables repos, charts and files can stay"
     )]
@@ -124,7 +124,7 @@ impl Error {
             | Self::ReadOnly
             | Self::Schema { .. }
             | Self::NewerSchema { .. }
-            | Self::OlderSchema { .. }
+            | Self::NotMigrated
             | Self::Transfer { .. }
             | Self::DevelopmentTables
             | Self::Malformed { .. }
@@ -148,7 +148,7 @@ impl Error {
             | Self::ReadOnly
             | Self::Schema { .. }
             | Self::NewerSchema { .. }
-            | Self::OlderSchema { .. }
+            | Self::NotMigrated
             | Self::Transfer { .. }
             | Self::DevelopmentTables
             | Self::OtherCluster { .. }

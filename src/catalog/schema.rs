@@ -104,7 +104,7 @@ async fn ensure_once(pools: &Pools, steps: &[Step], migrations: Migrations) -> R
 async fn ensure_in(tx: &mut Transaction, steps: &[Step], migrations: Migrations) -> Result<(bool, bool), Error> {
     let before = Present::find(tx, steps).await?;
     if migrations == Migrations::Refuse {
-        refuse_older_schema(tx, steps, before.migrations).await?;
+        refuse_changes(tx, steps, before).await?;
     }
     // Migrate before checking for missing tables: a pending migration may create some.
     let is_complete = before.migrations && {
@@ -220,15 +220,15 @@ async fn refuse_newer_schema(tx: &mut Transaction, steps: &[Step]) -> Result<(),
     check_version(found, migrations::newest(steps))
 }
 
-/// Refuses tables that a migration would change, and none.
-async fn refuse_older_schema(tx: &mut Transaction, steps: &[Step], has_migrations: bool) -> Result<(), Error> {
-    let found: i64 = match has_migrations {
-        true => on_engine!(tx.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?),
-        false => 0,
-    };
-    let needed = migrations::newest(steps);
-    if found < needed {
-        return Err(Error::OlderSchema { found, needed });
+/// Fails if a migration is pending, or one of our tables is missing.
+async fn refuse_changes(tx: &mut Transaction, steps: &[Step], present: Present) -> Result<(), Error> {
+    if !present.migrations || !present.ours {
+        return Err(Error::NotMigrated);
+    }
+    let found: i64 =
+        on_engine!(tx.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?);
+    if found < migrations::newest(steps) {
+        return Err(Error::NotMigrated);
     }
     Ok(())
 }

@@ -45,12 +45,12 @@ pub struct Settings {
     pub metrics: ResourceMetrics,
 }
 
-/// What happens to tables of an earlier release.
+/// Treatment of tables of an earlier release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Migrations {
     #[default]
     Run,
-    /// They are an error. A Job may outlive the release that created it, and must not migrate the tables of another one.
+    /// Fails on them. A Job may outlive the release that created it, and must not migrate the tables of another one.
     Refuse,
 }
 

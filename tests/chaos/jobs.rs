@@ -97,7 +97,7 @@ pub fn is_garbage(job: &str) -> bool {
         .any(|part| job.contains(part))
 }
 
-/// Leaves the Jobs of the last generation. A change ends the Jobs of earlier ones that run as far as the process knows, which
+/// Leaves the Jobs of the last generation, and those that have not ended. A change ends the Jobs of earlier ones that run as far as the process knows, which
 /// depends on the events that it has seen.
 pub fn latest(jobs: Vec<Value>) -> Vec<Value> {
     let generation = |job: &Value| {
@@ -105,7 +105,12 @@ pub fn latest(jobs: Vec<Value>) -> Vec<Value> {
         annotation.and_then(|generation| generation.parse::<i64>().ok())
     };
     let last = jobs.iter().filter_map(generation).max();
-    jobs.into_iter().filter(|job| generation(job) == last).collect()
+    let has_ended = |job: &Value| {
+        let mut conditions = job["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| matches!(condition["type"].as_str(), Some("Complete" | "Failed")))
+    };
+    let is_compared = |job: &Value| generation(job) == last || !has_ended(job);
+    jobs.into_iter().filter(is_compared).collect()
 }
 
 /// Removes what depends on the pods of a Job and on the pace of the Job controller.

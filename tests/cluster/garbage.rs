@@ -1,5 +1,6 @@
 //! Garbage collection in a cluster: by the controller, and by `portolan gc`.
 
+use axum::http::Method;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
@@ -253,6 +254,28 @@ async fn one_failing_collector_does_not_stop_the_others() {
     assert_eq!(names::<CronJob>(&world).await, ["gone"]);
     assert!(names::<Job>(&world).await.is_empty() && names::<Secret>(&world).await.is_empty());
     assert_eq!(postgres.rows.charts().await.unwrap(), ["kept/web 1.0.0"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_stay_without_the_right_to_delete_them() {
+    let control_plane = control_plane().await;
+    let (world, postgres) = (World::new().await, Postgres::new().await);
+    orphaned(&world, &postgres, &["kept"], &[]).await;
+    let spec =
+        json!({ "holderIdentity": "old", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z" });
+    let metadata = json!({ "name": "portolan-7", "labels": { MANAGED_BY: MANAGER } });
+    create::<Lease>(&world, json!({ "metadata": metadata, "spec": spec })).await;
+    let proxy = FaultProxy::in_front_of(control_plane).await;
+    proxy.inject(usize::MAX, ApiFault::Status(403), |request| {
+        request.method == Method::DELETE && request.path.contains("/leases/")
+    });
+    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), crate::support::control_plane::ADMIN_TOKEN);
+    let mut command = world.gc(postgres.url(), &[]);
+    command.arg("--kubeconfig").arg(kubeconfig);
+    let collected = finished(command).await;
+    assert_eq!(collected.code, Some(0), "{}", collected.stderr);
+    assert!(proxy.requests().iter().any(|request| request.method == Method::DELETE));
+    assert_eq!(names::<Lease>(&world).await, ["portolan-7"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

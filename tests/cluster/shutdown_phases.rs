@@ -141,21 +141,26 @@ async fn an_import_of_chart_files_leaves_whole_rows(#[case] hang: Hang) {
     };
     let mut portolan = stage.start("all");
     world.declare("stable", &url).await;
-    match held {
-        Some(held) => stage.until_given(&held).await,
+    let whole = match held {
+        Some(held) => {
+            stage.until_given(&held).await;
+            0
+        }
         None => {
-            eventually(SOON, "the download", async || {
-                (!world.server.requests(&path(&archives[0])).is_empty()).then_some(())
+            // The newest version is imported first.
+            eventually(SOON, "the first file, and the download of the second", async || {
+                let is_requested = !world.server.requests(&path(&archives[0])).is_empty();
+                (is_requested && rows.files().await.len() == 1).then_some(())
             })
             .await;
+            1
         }
-    }
+    };
     stage.end(&mut portolan).await;
-    for (id, file) in rows.files().await {
-        assert!(
-            file["readme"].as_str().is_some_and(|readme| !readme.is_empty()),
-            "{id}: {file:#}"
-        );
+    let files = rows.files().await;
+    assert_eq!(files.len(), whole);
+    for (id, file) in files {
+        assert_eq!(file["Readme"], "2.0.0", "{id}: {file:#}");
     }
 
     world.server.clear_faults(&path(&archives[0]));

@@ -2,8 +2,8 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::Site;
 use super::kubelet::{Fate, run};
+use super::{Site, is_finished};
 use crate::cluster::index;
 use crate::support::eventually::{SOON, eventually};
 
@@ -94,4 +94,27 @@ async fn a_failed_cleanup_job_is_finished_by_the_controller() {
         .unwrap();
     world.gone("stable").await;
     site.postgres.rows.assert_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletions_of_a_namespace_at_its_limit_take_no_slots_of_others() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&["--max-jobs-per-namespace=1"]).await;
+    let world = &site.world;
+    for name in ["busy", "brief"] {
+        site.synced(name, &[("web", &["1.0.0"])]).await;
+    }
+    site.kubelet.decide(Fate::Hold);
+    world.resync("busy", "now").await;
+    eventually(SOON, "a Job that runs", async || {
+        let mut jobs = site.jobs("busy").await.into_iter();
+        jobs.any(|job| !is_finished(&job)).then_some(())
+    })
+    .await;
+    world.delete("brief").await;
+    world.gone("brief").await;
+    site.postgres.rows.until_charts(&["busy/web 1.0.0"]).await;
+    let jobs = site.jobs("brief").await;
+    let names: Vec<String> = jobs.iter().map(ResourceExt::name_any).collect();
+    assert!(!names.iter().any(|name| name.contains("-cleanup-")), "{names:?}");
 }

@@ -2,8 +2,8 @@ use axum::http::Method;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::Site;
 use super::kubelet::Fate;
+use super::{Site, stays};
 use crate::cluster::index;
 use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
 use crate::support::eventually::{SOON, eventually};
@@ -62,6 +62,22 @@ async fn the_annotation_is_ignored_unless_the_operator_allows_it() {
         .await;
     world.until_ready("stable").await;
     assert!(site.jobs("stable").await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_selector_a_start_without_jobs_leaves_those_of_other_repositories() {
+    let site = Site::new().await;
+    let portolan = site.portolan(&[]).await;
+    for name in ["ours", "theirs"] {
+        site.synced(name, &[("web", &["1.0.0"])]).await;
+        let labels = json!({ "metadata": { "labels": { "team": name } } });
+        site.world.edit(name, labels).await;
+        site.cron_job(name).await;
+    }
+    drop(portolan);
+    let _portolan = site.portolan_with(&["--watch-label-selector=team=ours"], &[]).await;
+    site.until_no_objects("ours").await;
+    assert!(stays(async || !site.cron_job("theirs").await.name_any().is_empty()).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -49,7 +49,7 @@ impl Site {
         Self::in_namespace(world, namespace).await
     }
 
-    /// A namespace of Jobs that exists.
+    /// Uses an existing namespace for the Jobs.
     pub async fn in_namespace(world: World, namespace: String) -> Self {
         let postgres = Postgres::new().await;
         world

@@ -2,12 +2,17 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::Api;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use portolan::api::jobs::REPOSITORY_UID;
 use serde_json::{Value, json};
 
 use super::Site;
+use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
 use crate::support::eventually::{SOON, eventually};
+use crate::support::fault_proxy::{ApiFault, FaultProxy};
 
 fn header(password: &str) -> Value {
     let login = BASE64_STANDARD.encode(format!("navigator:{password}"));
@@ -63,4 +68,69 @@ async fn a_copy_ends_with_the_jobs_of_its_repository() {
     drop(portolan);
     let _portolan = site.portolan_with(&[], &[]).await;
     until_copies(&site, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_secret_ends_the_jobs_and_the_copy() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&["--watch-secrets"]).await;
+    let world = &site.world;
+    world.server.demand_basic("navigator", "fair-winds");
+    world.write_secret(&world.namespace, "auth", header("fair-winds")).await;
+    site.declare_private("stable", &[("web", &["1.0.0"])]).await;
+    world.until_ready("stable").await;
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
+    secrets.delete("auth", &DeleteParams::default()).await.unwrap();
+    world.until_ready_is("stable", "False", "SecretNotFound").await;
+    site.until_no_objects("stable").await;
+    until_copies(&site, 0).await;
+
+    world.write_secret(&world.namespace, "auth", header("fair-winds")).await;
+    world.until_ready("stable").await;
+    site.cron_job("stable").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspended_repository_has_no_jobs_while_its_secret_is_unavailable() {
+    let (site, control_plane) = (Site::new().await, control_plane().await);
+    let proxy = FaultProxy::in_front_of(control_plane).await;
+    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+    let _portolan = site.portolan_as(&kubeconfig, &["--executor=job"]).await;
+    let world = &site.world;
+    world.server.demand_basic("navigator", "fair-winds");
+    world.write_secret(&world.namespace, "auth", header("fair-winds")).await;
+    site.declare_private("stable", &[("web", &["1.0.0"])]).await;
+    world.until_ready("stable").await;
+    proxy.inject(usize::MAX, ApiFault::Status(500), |request| {
+        request.path.ends_with("/secrets/auth")
+    });
+    world.edit("stable", json!({ "spec": { "suspend": true } })).await;
+    site.until_no_objects("stable").await;
+
+    proxy.clear_faults();
+    let is_suspended = |cron_job: &CronJob| cron_job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true));
+    site.until_cron_job("stable", "the suspended CronJob", is_suspended)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_an_earlier_object_of_the_name_is_taken_over() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await;
+    private(&site).await;
+    let secrets: Api<Secret> = Api::namespaced(site.world.client.clone(), &site.namespace);
+    let ours = ListParams::default().labels("apprepositories.kubeapps.com/repo-name=stable");
+    let copy = secrets.list(&ours).await.unwrap().items.remove(0);
+    let earlier = json!({ "metadata": { "annotations": { REPOSITORY_UID: "an-old-uid" } } });
+    let name = copy.name_any();
+    let patched = secrets
+        .patch(&name, &PatchParams::default(), &Patch::Merge(earlier))
+        .await;
+    assert_eq!(patched.unwrap().annotations()[REPOSITORY_UID], "an-old-uid");
+    site.world.resync_and_wait("stable", "now").await;
+    let taken_over = secrets.get(&name).await.unwrap();
+    assert_eq!(
+        taken_over.annotations()[REPOSITORY_UID],
+        copy.annotations()[REPOSITORY_UID]
+    );
 }

@@ -52,17 +52,17 @@ const RECORDED: &str = "SELECT count(*) FROM portolan_migrations WHERE version >
 const TAGS: &str = "SELECT count(*) FROM portolan_oci_tags";
 
 #[tokio::test]
-async fn tables_of_an_earlier_release_are_left_to_the_service() {
+async fn a_job_refuses_tables_of_an_earlier_release_and_missing_ones() {
     let directory = tempfile::tempdir().unwrap();
     let pools = pools(&directory).await;
     let refused = ensure_once(&pools, STEPS, Migrations::Refuse).await.unwrap_err();
-    assert!(matches!(refused, Error::OlderSchema { found: 0, .. }), "{refused}");
+    assert!(matches!(refused, Error::NotMigrated), "{refused}");
     ensure_once(&pools, STEPS, Migrations::Run).await.unwrap();
     insert_tag(&pools).await;
     let steps = with(&[SECOND]);
     let refused = ensure_once(&pools, &steps, Migrations::Refuse).await.unwrap_err();
     assert!(
-        matches!(refused, Error::OlderSchema { needed: 9001, .. }) && !refused.is_transient(),
+        matches!(refused, Error::NotMigrated) && !refused.is_transient(),
         "{refused}"
     );
     assert_eq!((number(&pools, RECORDED).await, number(&pools, TAGS).await), (0, 1));
@@ -70,6 +70,12 @@ async fn tables_of_an_earlier_release_are_left_to_the_service() {
     ensure_once(&pools, &steps, Migrations::Run).await.unwrap();
     let is_rebuilt = ensure_once(&pools, &steps, Migrations::Refuse).await.unwrap();
     assert!(!is_rebuilt);
+    let mut tx = begin(&pools).await.unwrap();
+    run(&mut tx, "DROP TABLE portolan_second").await.unwrap();
+    tx.commit().await.unwrap();
+    let refused = ensure_once(&pools, &steps, Migrations::Refuse).await.unwrap_err();
+    assert!(matches!(refused, Error::NotMigrated), "{refused}");
+    assert_eq!(number(&pools, TAGS).await, 1, "the other tables stay");
 }
 
 #[tokio::test]

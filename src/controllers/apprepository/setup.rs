@@ -164,10 +164,11 @@ impl Parts {
                 }));
                 leader_tasks.push(Arc::clone(jobs).release_waiting().boxed());
             }
-            if context.label_selector.is_none() {
-                if self.reconciler.jobs.is_none() {
-                    leader_tasks.push(remove_leftovers(client, options));
-                }
+            let has_selector = context.label_selector.is_some();
+            if self.reconciler.jobs.is_none() {
+                leader_tasks.push(remove_leftovers(client, options, has_selector, &self.store));
+            }
+            if !has_selector {
                 leader_tasks.push(check_cron_jobs(client, options, &self.store));
             } else {
                 tracing::info!(
@@ -301,11 +302,22 @@ fn check_cron_jobs(client: &Client, options: &Options, store: &Store<Cached<AppR
     .boxed()
 }
 
-fn remove_leftovers(client: &Client, options: &Options) -> Task {
+/// With a selector, other objects than the cached ones belong to another release.
+fn remove_leftovers(
+    client: &Client,
+    options: &Options,
+    has_selector: bool,
+    store: &Store<Cached<AppRepository>>,
+) -> Task {
     let (client, namespace) = (client.clone(), options.kubeapps_namespace.clone());
-    let repositories = options.namespace.clone();
+    let (watched, store) = (options.namespace.clone(), store.clone());
     async move {
-        jobs::remove_leftovers(&client, &namespace, repositories.as_deref()).await;
+        store.wait_until_synced().await;
+        let is_ours = |name: &NamespacedName| {
+            let is_watched = watched.as_ref().is_none_or(|watched| *watched == name.namespace);
+            is_watched && (!has_selector || store.get(name).is_some())
+        };
+        jobs::remove_leftovers(&client, &namespace, is_ours).await;
         futures::future::pending().await
     }
     .boxed()

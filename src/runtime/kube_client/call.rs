@@ -16,7 +16,7 @@ pub struct ApiError {
     /// The server's message or the chain of causes, as one printable line.
     pub message: String,
     is_transport: bool,
-    already_exists: bool,
+    is_already_exists: bool,
 }
 
 impl ApiError {
@@ -26,7 +26,7 @@ impl ApiError {
             code: Some(404),
             message: message.to_owned(),
             is_transport: false,
-            already_exists: false,
+            is_already_exists: false,
         }
     }
 
@@ -37,7 +37,7 @@ impl ApiError {
             code: None,
             message,
             is_transport: true,
-            already_exists: false,
+            is_already_exists: false,
         }
     }
 
@@ -48,7 +48,7 @@ impl ApiError {
             code: Some(400),
             message,
             is_transport: false,
-            already_exists: false,
+            is_already_exists: false,
         }
     }
 
@@ -66,7 +66,7 @@ impl ApiError {
     /// updates of a quota.
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
-        self.already_exists
+        self.is_already_exists
     }
 
     #[must_use]
@@ -93,7 +93,7 @@ impl From<&kube::Error> for ApiError {
             code,
             message: truncate(&printable(&text), MAX_MESSAGE),
             is_transport: matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_)),
-            already_exists: matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists"),
+            is_already_exists: matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists"),
         }
     }
 }

@@ -13,6 +13,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions, PropagationPolicy};
+use kube::core::{ObjectList, Request};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
@@ -49,8 +50,7 @@ impl Objects {
         let ours = jobs::selector();
         match kind {
             Kind::CronJobs => {
-                let cron_jobs = if_allowed(kind, self.list::<Partial<CronJob>>(&self.namespace, &ours).await)?;
-                let cron_jobs = cron_jobs.into_iter().map(|one| one.metadata).collect();
+                let cron_jobs = if_allowed(kind, self.list_metadata::<CronJob>(&ours).await)?;
                 self.remove::<CronJob>(cron_jobs, gone, dry_run).await
             }
             Kind::Jobs => {
@@ -59,9 +59,7 @@ impl Objects {
                 self.remove::<Job>(finished.collect(), gone, dry_run).await
             }
             Kind::Secrets => {
-                let secrets = if_allowed(kind, self.list::<Partial<Secret>>(&self.namespace, &ours).await)?;
-                // Metadata only: contents are not needed.
-                let secrets = secrets.into_iter().map(|one| one.metadata).collect();
+                let secrets = if_allowed(kind, self.list_metadata::<Secret>(&ours).await)?;
                 self.remove::<Secret>(secrets, gone, dry_run).await
             }
             Kind::Leases => self.remove_leases(dry_run).await,
@@ -92,8 +90,18 @@ impl Objects {
             .iter()
             .filter(|lease| jobs::is_lease(&lease.metadata) && is_expired(lease, now))
         {
-            if dry_run || self.delete::<Lease>(&self.lease_namespace, &lease.metadata).await? {
-                removed.push(name_of(&self.lease_namespace, &lease.metadata));
+            let deleted = match dry_run {
+                true => Ok(true),
+                false => self.delete::<Lease>(&self.lease_namespace, &lease.metadata).await,
+            };
+            match deleted {
+                Ok(true) => removed.push(name_of(&self.lease_namespace, &lease.metadata)),
+                Ok(false) => {}
+                Err(error) if error.is_forbidden() => {
+                    tracing::debug!(%error, "not allowed to delete Leases, none of them are collected");
+                    break;
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(removed)
@@ -101,16 +109,26 @@ impl Objects {
 
     async fn list<K: Object>(&self, namespace: &str, selector: &str) -> Result<Vec<K>, ApiError> {
         let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
-        let mut parameters = ListParams::default().labels(selector).limit(PAGE);
-        let mut objects = Vec::new();
-        loop {
-            let page = call(api.list(&parameters)).await?;
-            objects.extend(page.items);
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters = parameters.continue_token(&token),
-                None => return Ok(objects),
+        let page = |parameters: ListParams| {
+            let api = api.clone();
+            async move { call(api.list(&parameters)).await }
+        };
+        all_pages(selector, page).await
+    }
+
+    /// Lists metadata in the namespace of Jobs: the contents of Secrets are not requested.
+    async fn list_metadata<K: Object>(&self, selector: &str) -> Result<Vec<ObjectMeta>, ApiError> {
+        let path = K::url_path(&(), Some(&self.namespace));
+        let page = |parameters: ListParams| {
+            let (client, request) = (self.client.clone(), Request::new(path.clone()));
+            async move {
+                let request = request.list_metadata(&parameters);
+                let request = request.map_err(|error| ApiError::bad_request(error.to_string()))?;
+                call(client.request::<ObjectList<Partial<K>>>(request)).await
             }
-        }
+        };
+        let objects = all_pages(selector, page).await?;
+        Ok(objects.into_iter().map(|object| object.metadata).collect())
     }
 
     /// Deletes an object as it was listed. Returns false if it has changed since.
@@ -166,6 +184,22 @@ impl Gone<'_> {
         let is_gone = !self.origin.has_uid(&key.0, Some(&key.1)).await?;
         self.known.insert(key, is_gone);
         Ok(is_gone)
+    }
+}
+
+async fn all_pages<T: Clone, F>(selector: &str, page: impl Fn(ListParams) -> F) -> Result<Vec<T>, ApiError>
+where
+    F: Future<Output = Result<ObjectList<T>, ApiError>>,
+{
+    let mut parameters = ListParams::default().labels(selector).limit(PAGE);
+    let mut objects = Vec::new();
+    loop {
+        let page = page(parameters.clone()).await?;
+        objects.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(objects),
+        }
     }
 }
 

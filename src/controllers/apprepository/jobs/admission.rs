@@ -32,6 +32,7 @@ impl Jobs {
             }
             let now = Timestamp::now();
             let mut jobs = self.all();
+            self.count(&jobs);
             queue.update(&mut jobs, now);
             for job in superseded(&jobs) {
                 if let Err(error) = self.delete_job(&job.name, &job.uid).await {
@@ -51,6 +52,12 @@ impl Jobs {
                 }
             }
         }
+    }
+
+    fn count(&self, jobs: &[JobView]) {
+        let unfinished = jobs.iter().filter(|job| job.outcome.is_none());
+        let (waiting, running): (Vec<_>, Vec<_>) = unfinished.partition(|job| job.is_suspended);
+        self.metrics.unfinished(waiting.len(), running.len());
     }
 
     async fn execute(&self, step: &Step, queue: &mut Queue, now: Timestamp) -> Result<(), super::client::JobError> {
@@ -96,7 +103,7 @@ struct Queue {
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     since: Timestamp,
-    /// When a waiting Job was last seen.
+    /// Time at which a waiting Job was last seen.
     seen: Timestamp,
 }
 

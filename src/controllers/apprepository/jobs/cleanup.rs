@@ -107,12 +107,14 @@ impl Jobs {
             }
             Some(_) => Cleanup::Wait(POLL),
             None => {
-                // They wait for no limit, so this process does what exceeds it.
-                let running = all
-                    .iter()
-                    .filter(|job| job.is_unfinished() && !job.is_suspended)
-                    .count();
-                if running >= self.settings.limits.total {
+                // They wait for no limit, so this process does what exceeds one.
+                let running = || all.iter().filter(|job| job.is_unfinished() && !job.is_suspended);
+                let is_near = |job: &&JobView| {
+                    let repository = job.repository.as_ref();
+                    repository.is_some_and(|other| other.namespace == name.namespace)
+                };
+                let limits = self.settings.limits;
+                if running().count() >= limits.total || running().filter(is_near).count() >= limits.per_namespace {
                     return Cleanup::Finish;
                 }
                 let job = self.settings.cleanup_job(name, uid, DEADLINE.as_secs());

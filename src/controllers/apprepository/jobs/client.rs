@@ -246,14 +246,14 @@ where
 /// sync beside this process. Missing rights are only logged: without Jobs, the service account usually has none,
 /// and then there are none.
 ///
-/// Those of repositories in other namespaces than `repositories` belong to another release.
-pub async fn remove_leftovers(client: &Client, namespace: &str, repositories: Option<&str>) {
+/// Those of repositories that `is_ours` excludes belong to another release.
+pub async fn remove_leftovers(client: &Client, namespace: &str, is_ours: impl Fn(&NamespacedName) -> bool) {
     let backoff = ExponentialBuilder::default()
         .with_min_delay(Duration::from_secs(1))
         .with_max_delay(Duration::from_secs(60))
         .without_max_times()
         .with_jitter();
-    let removed = (|| try_remove_leftovers(client, namespace, repositories))
+    let removed = (|| try_remove_leftovers(client, namespace, &is_ours))
         .retry(backoff)
         .when(|error| !matches!(error, JobError::Forbidden { .. }))
         .notify(|error, delay| {
@@ -268,10 +268,14 @@ pub async fn remove_leftovers(client: &Client, namespace: &str, repositories: Op
     }
 }
 
-async fn try_remove_leftovers(client: &Client, namespace: &str, repositories: Option<&str>) -> Result<(), JobError> {
+async fn try_remove_leftovers(
+    client: &Client,
+    namespace: &str,
+    is_ours: &impl Fn(&NamespacedName) -> bool,
+) -> Result<(), JobError> {
     // A conflict may have another reason than a replacement.
     for _ in 0..REMOVAL_ROUNDS {
-        if !remove_listed(client, namespace, repositories).await? {
+        if !remove_listed(client, namespace, is_ours).await? {
             break;
         }
     }
@@ -279,18 +283,20 @@ async fn try_remove_leftovers(client: &Client, namespace: &str, repositories: Op
 }
 
 /// Returns false if nothing was left.
-async fn remove_listed(client: &Client, namespace: &str, repositories: Option<&str>) -> Result<bool, JobError> {
+async fn remove_listed(
+    client: &Client,
+    namespace: &str,
+    is_ours: &impl Fn(&NamespacedName) -> bool,
+) -> Result<bool, JobError> {
     let mut has_found = false;
-    let is_ours = |meta: &ObjectMeta| {
-        let repository = repository_name(meta);
-        let is_declared_here = repository.is_some_and(|name| repositories.is_none_or(|here| name.namespace == here));
-        is_declared_here && meta.deletion_timestamp.is_none()
+    let is_left = |meta: &ObjectMeta| {
+        repository_name(meta).is_some_and(|name| is_ours(&name)) && meta.deletion_timestamp.is_none()
     };
     let parameters = ListParams::default().labels(&selector());
     let listed = |cause| JobError::new("list", "cronjobs.batch", namespace, cause);
     let cron_jobs: Api<Partial<CronJob>> = Api::namespaced(client.clone(), namespace);
     for cron_job in call(cron_jobs.list(&parameters)).await.map_err(listed)?.items {
-        if !is_ours(&cron_job.metadata) {
+        if !is_left(&cron_job.metadata) {
             continue;
         }
         has_found = true;
@@ -309,7 +315,7 @@ async fn remove_listed(client: &Client, namespace: &str, repositories: Option<&s
     let listed = |cause| JobError::new("list", "jobs.batch", namespace, cause);
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
     for job in call(jobs.list(&parameters)).await.map_err(listed)?.items {
-        if is_ours(&job.metadata) && super::progress::JobView::of(&job).is_unfinished() {
+        if is_left(&job.metadata) && super::progress::JobView::of(&job).is_unfinished() {
             has_found = true;
             let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
             let policy = PropagationPolicy::Background;

@@ -143,7 +143,17 @@ impl Reconciler {
                 return Err(blocked);
             }
         };
-        let Copied { secrets, versions } = jobs.copy_secrets(&self.origin, spec).await?;
+        let Copied { secrets, versions } = match jobs.copy_secrets(&self.origin, spec).await {
+            Ok(copied) => copied,
+            Err(error) => {
+                let blocked = Blocked::from(error);
+                // The CronJob has the credentials of an earlier spec or Secret, and may not be suspended.
+                if !blocked.is_transient || spec.suspended {
+                    jobs.end(name).await?;
+                }
+                return Err(blocked);
+            }
+        };
         let repository = Repository {
             spec,
             parts: &parts,

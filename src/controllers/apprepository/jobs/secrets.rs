@@ -75,7 +75,11 @@ impl Jobs {
             .map_err(|cause| JobError::new("get", "secrets", namespace, cause))?;
         let keys: Vec<&str> = data.keys().map(String::as_str).collect();
         let source = format!("{versions} {}", keys.join(" "));
-        let is_current = live.is_some_and(|live| live.annotations().get(SOURCE) == Some(&source));
+        // With the UID of an earlier object, garbage collection would delete it.
+        let is_current = live.is_some_and(|live| {
+            let annotation = |key| live.annotations().get(key);
+            annotation(SOURCE) == Some(&source) && annotation(REPOSITORY_UID) == Some(&spec.uid)
+        });
         if !is_current {
             self.without_copy.lock().remove(&spec.name);
             let copy = self.secret(&name, &spec.name, &spec.uid, &source, &data);

@@ -136,11 +136,6 @@ impl Jobs {
         {
             self.metrics.finished(outcome.is_success());
         }
-        if self.jobs.is_synced() {
-            let unfinished = self.all().into_iter().filter(|job| job.outcome.is_none());
-            let (waiting, running): (Vec<_>, Vec<_>) = unfinished.partition(|job| job.is_suspended);
-            self.metrics.unfinished(waiting.len(), running.len());
-        }
         self.changed.notify_one();
     }
 
@@ -155,8 +150,10 @@ impl Jobs {
 
     /// Returns the Jobs of a repository, oldest first.
     pub(super) fn of(&self, name: &NamespacedName) -> Vec<JobView> {
-        let mut all = self.all();
-        all.retain(|job| job.repository.as_ref() == Some(name));
+        let objects = self.jobs.objects(&self.settings.namespace);
+        let jobs = objects.iter().filter_map(|job| job.object());
+        let jobs = jobs.filter(|job| jobs::repository_name(job.meta()).as_ref() == Some(name));
+        let mut all: Vec<JobView> = jobs.map(|job| JobView::of(job)).collect();
         all.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
         all
     }

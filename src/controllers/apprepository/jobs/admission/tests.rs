@@ -139,7 +139,7 @@ fn a_job_that_replaces_a_waiting_one_continues_its_wait() {
 }
 
 #[test]
-fn a_place_ends_with_its_repository() {
+fn a_wait_ends_with_its_repository() {
     let mut queue = Queue::default();
     queue.update(&mut [job("a", "a", 9, true)], before(100));
     queue.update(&mut [], before(50));
