@@ -180,10 +180,10 @@ async fn a_release_with_applications_may_reconcile_them_and_use_leases() {
         assert!(!may(verb, resource, &team).await, "{verb} {resource}");
     }
     assert!(!may("delete", "pods.", &team).await);
-    for verb in ["get", "create", "update", "list"] {
+    for verb in ["get", "create", "update", "list", "delete"] {
         assert!(may(verb, "leases.coordination.k8s.io", &namespace).await, "{verb}");
     }
-    assert!(!may("delete", "leases.coordination.k8s.io", &namespace).await);
+    assert!(!may("patch", "leases.coordination.k8s.io", &namespace).await);
 }
 
 #[tokio::test]

@@ -163,7 +163,7 @@ async fn permissions_are_limited_to_the_watched_namespace_and_that_of_kubeapps()
         ("portolan in team", &with("secrets: get list watch")),
         (
             "sea:portolan:kubeapps in apps",
-            &["cronjobs: list", "secrets: get list watch"],
+            &["cronjobs: list", "events: create", "secrets: get list watch"],
         ),
     ]);
     let settings = "--set=watchNamespace=team,kubeappsNamespace=apps,watchSecrets=true";
@@ -242,7 +242,10 @@ async fn the_controller_of_kubevelas_applications_may_do_everything_unless_rules
     let rules = [&OAM[..], &["deployments: get list watch"]].concat();
     let limited = [
         ("sea:portolan:oam in everywhere", &rules[..]),
-        ("sea:portolan:leader in apps", &["leases: get create update list"][..]),
+        (
+            "sea:portolan:leader in apps",
+            &["leases: get create update list delete"][..],
+        ),
     ];
     let settings = [
         "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.namespace=apps,leaderElection.enabled=true",

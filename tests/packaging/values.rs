@@ -186,6 +186,27 @@ async fn a_network_policy_limits_outgoing_traffic_only_by_given_rules() {
 }
 
 #[tokio::test]
+async fn a_network_policy_limits_pods_of_jobs_in_kubeapps_namespace() {
+    let settings = "--set=networkPolicy.enabled=true,kubeappsNamespace=kubeapps,executor.mode=job,\
+                    database.url=postgres://db/charts,database.passwordSecret.name=postgres";
+    let egress = r#"--set-json=networkPolicy.egress=[{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]"#;
+    let policies = rendered("NetworkPolicy", &[settings, egress]).await;
+    let [controller, jobs] = &policies[..] else {
+        panic!("{policies:#?}")
+    };
+    assert_eq!(jobs["metadata"]["namespace"], "kubeapps");
+    assert_eq!(jobs["spec"]["egress"], controller["spec"]["egress"]);
+    assert_eq!(jobs["spec"]["ingress"], Value::Null);
+    let labels =
+        portolan::controllers::apprepository::jobs::names::labels(&portolan::api::NamespacedName::new("a", "b"));
+    let selector = &jobs["spec"]["podSelector"];
+    for (key, value) in selector["matchLabels"].as_object().unwrap() {
+        assert_eq!(labels.get(key).map(String::as_str), value.as_str(), "{key}");
+    }
+    assert!(labels.contains_key(selector["matchExpressions"][0]["key"].as_str().unwrap()));
+}
+
+#[tokio::test]
 async fn a_network_policy_admits_only_the_readers_of_metrics() {
     let arguments = ["template", "try", &chart(), KUBE_VERSION];
     assert!(!helm_output(&arguments).await.contains("NetworkPolicy"));

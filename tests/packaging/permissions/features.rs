@@ -6,17 +6,16 @@ use super::{KUBE_VERSION, chart, documents, expected, helm_output, permissions, 
 async fn leader_election_adds_permissions_on_leases_in_the_namespace_of_the_release() {
     let leader = expected(&[
         ("portolan in team", &with("secrets: get")),
-        ("portolan:leader in sea", &["leases: get create update list"]),
+        ("portolan:leader in sea", &["leases: get create update list delete"]),
         ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
     ]);
     for settings in [
         "--set=leaderElection.enabled=true,watchNamespace=team",
         "--set=replicas=2,database.existingSecret=postgres,watchNamespace=team",
+        "--set=shards=2,database.existingSecret=postgres,watchNamespace=team",
     ] {
         assert_eq!(permissions(&[settings]).await, leader, "{settings}");
     }
-    let all = permissions(&["--set=shards=2,database.existingSecret=postgres"]).await;
-    assert_eq!(all["portolan:leader in sea"], ["leases: get create update list delete"]);
 }
 
 #[tokio::test]

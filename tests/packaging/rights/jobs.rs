@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Grant, compare};
+use super::{Grant, compare, leave_expired_lease};
 use crate::cluster::{SOON, World, index};
 use crate::jobs::Site;
 use crate::jobs::kubelet::Fate;
@@ -16,13 +16,14 @@ use crate::support::portolan::Portolan;
 async fn jobs_need_exactly_the_granted_rights() {
     let site = Site::in_namespace(World::new().await, restricted_namespace().await).await;
     let settings = format!(
-        "--set=watchNamespace={},kubeappsNamespace={},executor.mode=job,executor.allowAnnotation=true,\
+        "--set=watchNamespace={},kubeappsNamespace={},leaderElection.enabled=true,executor.mode=job,executor.allowAnnotation=true,\
          database.passwordSecret.name=db,database.passwordSecret.key=password,database.url={}",
         site.world.namespace,
         site.namespace,
         site.database_url()
     );
     install_in(&site.namespace, &[&settings]).await;
+    leave_expired_lease(&site.namespace).await;
     let proxy = FaultProxy::in_front_of(control_plane().await).await;
     let portolan = Portolan::start(container_for(&site.namespace, &proxy.url(), &site.database_url()).await);
     portolan.ready(SOON).await;

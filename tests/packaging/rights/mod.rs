@@ -13,8 +13,10 @@ use requests::Right;
 use serde_json::Value;
 
 use super::release;
+use crate::support::control_plane::control_plane;
 use crate::support::eventually::{SOON, eventually};
 use crate::support::fault_proxy::FaultProxy;
+use crate::support::process::ScratchDir;
 
 /// Returns true for lists of what Job mode and shards leave behind. Without the right, it is not looked for.
 fn is_optional(verb: &str, resource: &str) -> bool {
@@ -99,6 +101,21 @@ fn superfluous<'a>(grants: &'a BTreeSet<Grant>, used: &BTreeSet<Right>) -> Vec<&
         lost.next().is_none()
     };
     grants.iter().filter(is_superfluous).collect()
+}
+
+/// Creates a Lease of a shard that there is no more. Its collection is reported by an event.
+async fn leave_expired_lease(namespace: &str) {
+    let lease = serde_json::json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "name": "portolan-7", "labels": { "app.kubernetes.io/managed-by": "portolan" } },
+        "spec": {
+            "holderIdentity": "old", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z",
+        },
+    });
+    let directory = ScratchDir::new("lease");
+    let file = directory.write("lease.json", lease.to_string()).display().to_string();
+    let apply = ["apply", "--namespace", namespace, "-f", &file];
+    control_plane().await.kubectl(&apply).await;
 }
 
 /// Waits until each right of the release was used, without those of `exceptions`, and asserts that no other was

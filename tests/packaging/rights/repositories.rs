@@ -7,7 +7,7 @@ use axum::http::Method;
 use portolan::controllers::apprepository::kubeapps_cronjobs::cron_job_name;
 use serde_json::json;
 
-use super::{Grant, compare};
+use super::{Grant, compare, leave_expired_lease};
 use crate::cluster::{SOON, World, adopting, index};
 use crate::packaging::release::{container_for, install_in, restricted_namespace};
 use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
@@ -30,6 +30,7 @@ async fn repositories_and_applications_need_exactly_the_granted_rights() {
         world.namespace
     );
     install_in(&namespace, &[&settings]).await;
+    leave_expired_lease(&namespace).await;
     let proxy = FaultProxy::in_front_of(control_plane().await).await;
     // The first write of each component conflicts, so that it is read.
     let conflicted = Mutex::new(HashSet::new());

@@ -4,23 +4,17 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::compare;
+use super::{compare, leave_expired_lease};
 use crate::cluster::{SOON, World, index};
 use crate::packaging::release::{container_for, install_in, restricted_namespace};
 use crate::support::control_plane::control_plane;
 use crate::support::fault_proxy::FaultProxy;
 use crate::support::portolan::Portolan;
 use crate::support::postgres::database;
-use crate::support::process::ScratchDir;
 use crate::support::shard_leases::ShardLeases;
 
 /// So many that no shard is empty by chance.
 const REPOSITORIES: usize = 16;
-
-/// Left by more shards of earlier times.
-const EXPIRED: &str = r#"{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "portolan-7",
-    "labels": {"app.kubernetes.io/managed-by": "portolan"}}, "spec": {"holderIdentity": "old",
-    "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shards_need_exactly_the_granted_rights() {
@@ -30,10 +24,7 @@ async fn shards_need_exactly_the_granted_rights() {
         world.namespace
     );
     install_in(&namespace, &[&settings]).await;
-    let directory = ScratchDir::new("lease");
-    let expired = directory.write("lease.json", EXPIRED).display().to_string();
-    let apply = ["apply", "--namespace", &namespace, "-f", &expired];
-    control_plane().await.kubectl(&apply).await;
+    leave_expired_lease(&namespace).await;
     // The Lease of the third shard is left to be created.
     let leases = ShardLeases::new(&world.client, &namespace, "portolan", 2);
     leases.hold().await;
@@ -50,7 +41,8 @@ async fn shards_need_exactly_the_granted_rights() {
         replicas.push(replica);
     }
     leases.release().await;
-    let holders = leases.until_held(&names).await;
+    let all = ShardLeases::new(&world.client, &namespace, "portolan", 3);
+    let holders = all.until_held(&names).await;
     assert_eq!(holders.values().collect::<BTreeSet<_>>().len(), 2, "{holders:?}");
 
     let login = json!({ "authorizationHeader": "Bearer token" });
