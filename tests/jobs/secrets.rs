@@ -73,7 +73,7 @@ async fn a_copy_ends_with_the_jobs_of_its_repository() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_secret_ends_the_jobs_and_the_copy() {
     let site = Site::new().await;
-    let _portolan = site.portolan(&["--watch-secrets"]).await;
+    let _portolan = site.portolan(&[]).await;
     let world = &site.world;
     world.server.demand_basic("navigator", "fair-winds");
     world.write_secret(&world.namespace, "auth", header("fair-winds")).await;
@@ -81,6 +81,7 @@ async fn a_deleted_secret_ends_the_jobs_and_the_copy() {
     world.until_ready("stable").await;
     let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
     secrets.delete("auth", &DeleteParams::default()).await.unwrap();
+    world.resync("stable", "now").await;
     world.until_ready_is("stable", "False", "SecretNotFound").await;
     site.until_no_objects("stable").await;
     until_copies(&site, 0).await;

@@ -151,7 +151,11 @@ impl Reconciler {
                 if !blocked.is_transient || spec.suspended {
                     jobs.end(name).await?;
                 }
-                return Err(blocked);
+                // Without --watch-secrets, no event follows when the Secret is there again.
+                return Err(Blocked {
+                    is_transient: true,
+                    ..blocked
+                });
             }
         };
         let repository = Repository {
