@@ -203,6 +203,10 @@ pub(super) async fn recorded_version(connection: &mut Connection) -> Result<i64,
     Ok(on_engine!(connection.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?))
 }
 
+async fn version_in(tx: &mut Transaction) -> Result<i64, Error> {
+    Ok(on_engine!(tx.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?))
+}
+
 /// Returns the version of the last migration of this release.
 pub(super) fn newest_version() -> i64 {
     migrations::newest(STEPS)
@@ -215,8 +219,7 @@ pub(super) fn our_tables() -> Vec<&'static str> {
 
 /// Refuses tables that a newer release has migrated: migrations have no way back.
 async fn refuse_newer_schema(tx: &mut Transaction, steps: &[Step]) -> Result<(), Error> {
-    let found: i64 =
-        on_engine!(tx.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?);
+    let found = version_in(tx).await?;
     check_version(found, migrations::newest(steps))
 }
 
@@ -225,9 +228,7 @@ async fn refuse_changes(tx: &mut Transaction, steps: &[Step], present: Present) 
     if !present.migrations || !present.ours {
         return Err(Error::NotMigrated);
     }
-    let found: i64 =
-        on_engine!(tx.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?);
-    if found < migrations::newest(steps) {
+    if version_in(tx).await? < migrations::newest(steps) {
         return Err(Error::NotMigrated);
     }
     Ok(())

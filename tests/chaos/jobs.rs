@@ -97,8 +97,8 @@ pub fn is_garbage(job: &str) -> bool {
         .any(|part| job.contains(part))
 }
 
-/// Leaves the Jobs of the last generation, and those that have not ended. A change ends the Jobs of earlier ones that run as far as the process knows, which
-/// depends on the events that it has seen.
+/// Returns the Jobs of the last generation, and those that have not ended. A change deletes the Jobs of earlier
+/// generations that run as far as the process knows, which depends on the events that it has seen.
 pub fn latest(jobs: Vec<Value>) -> Vec<Value> {
     let generation = |job: &Value| {
         let annotation = job["metadata"]["annotations"][REPOSITORY_GENERATION].as_str();

@@ -84,7 +84,7 @@ async fn replicas_share_the_shards_and_take_over_only_those_of_a_lost_one() {
     assert_eq!(fetches(&world), [0; REPOSITORIES]);
 
     shards.release().await;
-    let before = leases_of(&world, 3).until_held(&names).await;
+    let before = shards.until_held(&names).await;
     let owners: BTreeSet<&String> = before.values().collect();
     assert_eq!(owners.len(), 3, "each replica owns a shard: {before:?}");
     until_version(&world, &postgres, "1.0.0").await;
@@ -106,7 +106,7 @@ async fn replicas_share_the_shards_and_take_over_only_those_of_a_lost_one() {
     lost.exit(SOON).await;
     let left: Vec<&str> = replicas.keys().copied().collect();
     serve(&world, "2.0.0");
-    let after = leases_of(&world, 3).until_held(&left).await;
+    let after = shards.until_held(&left).await;
     assert_eq!(
         (&after[&1], &after[&2]),
         (&before[&1], &before[&2]),

@@ -2,8 +2,8 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
+use super::Site;
 use super::kubelet::{Fate, run};
-use super::{Site, is_finished};
 use crate::cluster::index;
 use crate::support::eventually::{SOON, eventually};
 
@@ -104,13 +104,7 @@ async fn deletions_of_a_namespace_at_its_limit_take_no_slots_of_others() {
     for name in ["busy", "brief"] {
         site.synced(name, &[("web", &["1.0.0"])]).await;
     }
-    site.kubelet.decide(Fate::Hold);
-    world.resync("busy", "now").await;
-    eventually(SOON, "a Job that runs", async || {
-        let mut jobs = site.jobs("busy").await.into_iter();
-        jobs.any(|job| !is_finished(&job)).then_some(())
-    })
-    .await;
+    site.hold("busy").await;
     world.delete("brief").await;
     world.gone("brief").await;
     site.postgres.rows.until_charts(&["busy/web 1.0.0"]).await;

@@ -2,11 +2,9 @@ use axum::http::Method;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::kubelet::Fate;
 use super::{Site, stays};
 use crate::cluster::index;
 use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
-use crate::support::eventually::{SOON, eventually};
 use crate::support::fault_proxy::{ApiFault, FaultProxy};
 use crate::support::portolan::{command, run};
 
@@ -28,13 +26,7 @@ async fn a_repository_moves_to_jobs_and_back() {
     assert_eq!(site.jobs("stable").await.len(), 1);
 
     // Back, while a Job runs: it is ended first.
-    site.kubelet.decide(Fate::Hold);
-    world.resync("stable", "held").await;
-    eventually(SOON, "a Job that runs", async || {
-        let jobs = site.jobs("stable").await;
-        if jobs.len() == 2 { Ok(()) } else { Err(jobs.len()) }
-    })
-    .await;
+    site.hold("stable").await;
     world.annotate("stable", ANNOTATION, "in-process").await;
     world.serve("stable", index(&[("web", &["3.0.0"])]));
     world.resync_and_wait("stable", "in-process").await;

@@ -4,9 +4,8 @@ use serde_json::json;
 use super::kubelet::Fate;
 use super::{Site, stays};
 use crate::cluster::{condition, index, message};
-use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
 use crate::support::eventually::{SOON, eventually};
-use crate::support::fault_proxy::{ApiFault, FaultProxy};
+use crate::support::fault_proxy::ApiFault;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_never_starts_is_reported_until_it_does() {
@@ -64,10 +63,8 @@ async fn a_missing_secret_is_named_and_the_repository_recovers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_conflict_that_creates_no_job_is_retried() {
-    let (site, control_plane) = (Site::new().await, control_plane().await);
-    let proxy = FaultProxy::in_front_of(control_plane).await;
-    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
-    let _portolan = site.portolan_as(&kubeconfig, &["--executor=job"]).await;
+    let site = Site::new().await;
+    let (proxy, _portolan) = site.portolan_behind_proxy(&[]).await;
     let world = &site.world;
     site.synced("stable", &[("web", &["1.0.0"])]).await;
     // A late event of the first Job would start a reconcile.
@@ -87,13 +84,9 @@ async fn a_conflict_that_creates_no_job_is_retried() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secret_that_the_api_server_does_not_return_delays_only_its_repository() {
-    let (site, control_plane) = (Site::new().await, control_plane().await);
-    let proxy = FaultProxy::in_front_of(control_plane).await;
+    let site = Site::new().await;
+    let (proxy, _portolan) = site.portolan_behind_proxy(&["--sync-workers=2"]).await;
     proxy.inject(1, ApiFault::Stalled, |request| request.path.ends_with("/secrets/auth"));
-    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
-    let _portolan = site
-        .portolan_as(&kubeconfig, &["--executor=job", "--sync-workers=2"])
-        .await;
     let world = &site.world;
     let login = json!({ "authorizationHeader": "Bearer x" });
     world.write_secret(&world.namespace, "auth", login).await;

@@ -23,11 +23,12 @@ use serde_json::{Value, json};
 
 use crate::cluster::rows::Postgres;
 use crate::cluster::{World, index};
-use crate::support::control_plane::{ControlPlane, control_plane};
+use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane, control_plane};
 use crate::support::eventually::{SOON, eventually};
+use crate::support::fault_proxy::FaultProxy;
 use crate::support::portolan::Portolan;
 use crate::support::postgres::PASSWORD;
-use kubelet::Kubelet;
+use kubelet::{Fate, Kubelet};
 
 /// A namespace of repositories, one of Jobs with a kubelet, and a database.
 pub struct Site {
@@ -84,6 +85,16 @@ impl Site {
         let flags = self.flags(more);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         self.world.portolan_with(kubeconfig, &self.database_url(), &flags).await
+    }
+
+    /// Starts Portolan with Jobs behind a proxy of the API server.
+    pub async fn portolan_behind_proxy(&self, more: &[&str]) -> (FaultProxy, Portolan) {
+        let control_plane = control_plane().await;
+        let proxy = FaultProxy::in_front_of(control_plane).await;
+        let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+        let flags = [&["--executor=job"], more].concat();
+        let portolan = self.portolan_as(&kubeconfig, &flags).await;
+        (proxy, portolan)
     }
 
     pub fn flags(&self, more: &[&str]) -> Vec<String> {
@@ -200,6 +211,18 @@ impl Site {
         let auth = json!({ "header": { "secretKeyRef": { "name": "auth", "key": "authorizationHeader" } } });
         let spec = json!({ "type": "helm", "url": url, "auth": auth });
         self.world.declare_with(repository, json!({ "spec": spec })).await;
+    }
+
+    /// Requests a sync whose Job runs while its pod does not start.
+    pub async fn hold(&self, repository: &str) {
+        self.kubelet.decide(Fate::Hold);
+        self.world.resync(repository, "held").await;
+        eventually(SOON, "a pod that waits", async || {
+            let pods = self.pods(repository).await;
+            let phases = pods.iter().filter_map(|pod| pod.status.as_ref()?.phase.as_deref());
+            phases.into_iter().any(|phase| phase == "Pending").then_some(())
+        })
+        .await;
     }
 
     /// Runs a tick of the schedule, as the CronJob controller does.

@@ -10,9 +10,8 @@ use portolan::api::jobs::REPOSITORY_UID;
 use serde_json::{Value, json};
 
 use super::Site;
-use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
 use crate::support::eventually::{SOON, eventually};
-use crate::support::fault_proxy::{ApiFault, FaultProxy};
+use crate::support::fault_proxy::ApiFault;
 
 fn header(password: &str) -> Value {
     let login = BASE64_STANDARD.encode(format!("navigator:{password}"));
@@ -93,10 +92,8 @@ async fn a_deleted_secret_ends_the_jobs_and_the_copy() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspended_repository_has_no_jobs_while_its_secret_is_unavailable() {
-    let (site, control_plane) = (Site::new().await, control_plane().await);
-    let proxy = FaultProxy::in_front_of(control_plane).await;
-    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
-    let _portolan = site.portolan_as(&kubeconfig, &["--executor=job"]).await;
+    let site = Site::new().await;
+    let (proxy, _portolan) = site.portolan_behind_proxy(&[]).await;
     let world = &site.world;
     world.server.demand_basic("navigator", "fair-winds");
     world.write_secret(&world.namespace, "auth", header("fair-winds")).await;

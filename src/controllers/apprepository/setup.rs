@@ -289,7 +289,7 @@ fn check_cron_jobs(client: &Client, options: &Options, store: &Store<Cached<AppR
     let (client, store, adopts) = (client.clone(), store.clone(), options.adopt_kubeapps);
     async move {
         store.wait_until_synced().await;
-        let is_watched = |name: &NamespacedName| watched.as_ref().is_none_or(|watched| *watched == name.namespace);
+        let is_watched = |name: &NamespacedName| is_watched(watched.as_deref(), name);
         let is_declared = |name: &NamespacedName| store.get(name).is_some();
         if adopts {
             let is_undeclared = |name: &NamespacedName| is_watched(name) && !is_declared(name);
@@ -300,6 +300,11 @@ fn check_cron_jobs(client: &Client, options: &Options, store: &Store<Cached<AppR
         futures::future::pending().await
     }
     .boxed()
+}
+
+/// Returns true if the watched namespace, `None` for all, is that of the repository.
+fn is_watched(watched: Option<&str>, name: &NamespacedName) -> bool {
+    watched.is_none_or(|watched| watched == name.namespace)
 }
 
 /// With a selector, other objects than the cached ones belong to another release.
@@ -314,8 +319,7 @@ fn remove_leftovers(
     async move {
         store.wait_until_synced().await;
         let is_ours = |name: &NamespacedName| {
-            let is_watched = watched.as_ref().is_none_or(|watched| *watched == name.namespace);
-            is_watched && (!has_selector || store.get(name).is_some())
+            is_watched(watched.as_deref(), name) && (!has_selector || store.get(name).is_some())
         };
         jobs::remove_leftovers(&client, &namespace, is_ours).await;
         futures::future::pending().await

@@ -5,10 +5,8 @@ use serde_json::json;
 use super::{Grant, compare, leave_expired_lease};
 use crate::cluster::{SOON, World, index};
 use crate::jobs::Site;
-use crate::jobs::kubelet::Fate;
 use crate::packaging::release::{container_for, install_in, restricted_namespace};
 use crate::support::control_plane::control_plane;
-use crate::support::eventually::eventually;
 use crate::support::fault_proxy::FaultProxy;
 use crate::support::portolan::Portolan;
 
@@ -58,13 +56,7 @@ async fn story(site: &Site) {
     };
     site.until_cron_job("harbour", "the edit to be undone", is_restored)
         .await;
-    site.kubelet.decide(Fate::Hold);
-    world.resync("harbour", "held").await;
-    eventually(SOON, "a Job that runs", async || {
-        let jobs = site.jobs("harbour").await;
-        if jobs.len() == 2 { Ok(()) } else { Err(jobs.len()) }
-    })
-    .await;
+    site.hold("harbour").await;
     world.annotate("harbour", "portolan.dev/executor", "in-process").await;
     site.until_no_objects("harbour").await;
 }

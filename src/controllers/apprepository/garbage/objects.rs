@@ -90,12 +90,13 @@ impl Objects {
             .iter()
             .filter(|lease| jobs::is_lease(&lease.metadata) && is_expired(lease, now))
         {
-            let deleted = match dry_run {
-                true => Ok(true),
-                false => self.delete::<Lease>(&self.lease_namespace, &lease.metadata).await,
-            };
-            match deleted {
-                Ok(true) => removed.push(name_of(&self.lease_namespace, &lease.metadata)),
+            let name = name_of(&self.lease_namespace, &lease.metadata);
+            if dry_run {
+                removed.push(name);
+                continue;
+            }
+            match self.delete::<Lease>(&self.lease_namespace, &lease.metadata).await {
+                Ok(true) => removed.push(name),
                 Ok(false) => {}
                 Err(error) if error.is_forbidden() => {
                     tracing::debug!(%error, "not allowed to delete Leases, none of them are collected");

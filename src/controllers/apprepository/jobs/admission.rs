@@ -256,7 +256,7 @@ impl<'a> Slots<'a> {
     }
 }
 
-fn namespace(job: &JobView) -> &str {
+pub(super) fn namespace(job: &JobView) -> &str {
     job.repository.as_ref().map_or("", |name| name.namespace.as_str())
 }
 

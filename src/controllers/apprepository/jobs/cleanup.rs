@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::admission::namespace;
 use super::client::JobError;
 use super::names;
 use super::progress::JobView;
@@ -109,10 +110,7 @@ impl Jobs {
             None => {
                 // They wait for no limit, so this process does what exceeds one.
                 let running = || all.iter().filter(|job| job.is_unfinished() && !job.is_suspended);
-                let is_near = |job: &&JobView| {
-                    let repository = job.repository.as_ref();
-                    repository.is_some_and(|other| other.namespace == name.namespace)
-                };
+                let is_near = |job: &&JobView| namespace(job) == name.namespace;
                 let limits = self.settings.limits;
                 if running().count() >= limits.total || running().filter(is_near).count() >= limits.per_namespace {
                     return Cleanup::Finish;
