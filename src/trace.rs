@@ -2,6 +2,9 @@
 //!
 //! Attributes are names of objects, kinds and results, never texts from outside, URLs or errors.
 
+#[cfg(test)]
+pub(crate) mod log_lines;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -26,7 +26,7 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::controllers::apprepository::sync::filter_process::serve_if_child;
 use crate::text::sanitize;
-use flags::{LogFlags, parse::boolean, program_name};
+use flags::{LogFlags, LogFormat, parse::boolean, program_name};
 
 /// Sync Helm chart repositories and OCI registries into the database that Kubeapps reads
 ///
@@ -103,13 +103,23 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    let log_format = cli.logging.log_format;
     match cli.execute() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let (Error::Usage(message) | Error::Failed(message)) = &error;
-            eprintln!("error: {}", sanitize(message));
+            report(&error, log_format);
             ExitCode::from(error.exit_code())
         }
+    }
+}
+
+fn report(error: &Error, log_format: LogFormat) {
+    let (Error::Usage(message) | Error::Failed(message)) = error;
+    // False before the log has started, and if its filter hides errors.
+    if log_format == LogFormat::Json && tracing::enabled!(tracing::Level::ERROR) {
+        tracing::error!("{message}");
+    } else {
+        eprintln!("error: {}", sanitize(message));
     }
 }
 

@@ -17,7 +17,7 @@ use crate::controllers::apprepository::event_handler::cleanup_key;
 use crate::controllers::apprepository::garbage::report::{Kind, Report};
 use crate::controllers::apprepository::orphans::Comparison;
 use crate::controllers::{SetupContext, Source};
-use crate::runtime::controller::{Action, Reconcile, ReconcileError};
+use crate::runtime::controller::{Action, Reconcile};
 use crate::runtime::kube_client::call;
 use crate::runtime::shards::Shards;
 use crate::runtime::workqueue::Priority;
@@ -111,9 +111,7 @@ async fn remove_repositories(comparison: &Comparison, reconciler: &impl Reconcil
             Ok(Action::Done) => removed.push(name.to_string()),
             // Declared since the list was taken.
             Ok(_) => {}
-            Err(ReconcileError::Transient { message, .. } | ReconcileError::Terminal { message, .. }) => {
-                report.failures.push((Kind::Repositories, format!("{name}: {message}")));
-            }
+            Err(error) => report.failures.push((Kind::Repositories, format!("{name}: {error}"))),
         }
     }
     report.set(Kind::Repositories, removed);

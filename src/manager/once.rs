@@ -148,9 +148,7 @@ impl Once {
                     priority: None | Some(Priority::CONTINUED),
                 }) => {}
                 Ok(Action::Done | Action::RequeueAfter { .. }) => return Ok(()),
-                Err(ReconcileError::Transient { message, .. } | ReconcileError::Terminal { message, .. }) => {
-                    return Err(message);
-                }
+                Err(error) => return Err(error.to_string()),
             }
         }
         Err("the repository kept changing during the sync".to_owned())

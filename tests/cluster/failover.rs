@@ -166,7 +166,8 @@ async fn a_leader_that_was_suspended_past_its_lease_amid_a_transaction_writes_no
     let suspended = Instant::now();
     let (commits, writes) = (first.commits(&postgres).await, first.writes());
     let second = &replicas[0];
-    second.portolan.line_with("started leading", TAKEN_OVER).await;
+    let takeover = second.portolan.line_with("started leading", TAKEN_OVER).await;
+    assert!(takeover.contains("former_holder=\"first"), "{takeover}");
     // The claim does not wait for the transaction.
     let claimed = "SELECT count(*) FROM portolan_fences WHERE holder LIKE 'second%'";
     eventually(SOON, "the claim of the second", async || {

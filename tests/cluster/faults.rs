@@ -341,10 +341,9 @@ async fn portolan_survives_a_killed_api_server(control_plane: &ControlPlane, wor
     let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
     world.declare("stable", &url).await;
     world.until_ready("stable").await;
+    portolan.forget_lines();
     control_plane.stop_api_server();
-    portolan
-        .line_with("watch of apprepositories.kubeapps.com failed, retrying", SOON)
-        .await;
+    portolan.line_with("the API server does not respond", SOON).await;
     world.serve("stable", index(&[("web", &["2.0.0"])]));
     control_plane.start_api_server().await;
     eventually(RECOVERY, "the API server to accept a resync", async || {
@@ -364,6 +363,11 @@ async fn portolan_survives_a_killed_api_server(control_plane: &ControlPlane, wor
             handled == Some("now") && condition(object, "Ready") == Some(("True", "Synced"))
         })
         .await;
+    portolan.line_with("the API server responds again", SOON).await;
+    let warnings: Vec<String> = (portolan.lines().into_iter())
+        .filter(|line| line.contains("WARN"))
+        .collect();
+    assert!(warnings.len() <= 6, "{warnings:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -45,12 +45,14 @@ async fn control_characters_of_hostile_charts_never_reach_the_terminal() {
         .execute(&["sync", "stable", &url, "helm", "--log-level=trace"])
         .await;
     assert_eq!(synced.code, Some(0), "{synced:#?}");
-    let mut all = vec![
-        synced,
-        world
-            .execute(&["sync", "broken", &broken, "helm", "--log-format=json"])
-            .await,
-    ];
+    let failed = world
+        .execute(&["sync", "broken", &broken, "helm", "--log-format=json"])
+        .await;
+    let lines: Vec<serde_json::Value> = (failed.stderr.lines())
+        .map(|line| serde_json::from_str(line).expect("the log is JSON, with the last error"))
+        .collect();
+    assert_eq!(lines.last().unwrap()["level"], "ERROR", "{lines:#?}");
+    let mut all = vec![synced, failed];
     for form in ["table", "json"] {
         for reading in [
             &["status"][..],

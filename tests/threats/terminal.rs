@@ -101,6 +101,7 @@ async fn no_text_of_a_chart_controls_the_terminal() {
     json.line_with("codes", super::SOON).await;
     for line in json.lines() {
         assert_harmless("the log in JSON", &line);
+        serde_json::from_str::<serde_json::Value>(&line).expect("the log is JSON");
     }
 }
 

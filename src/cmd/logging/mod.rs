@@ -4,6 +4,7 @@
 
 mod file;
 mod filter;
+mod json;
 #[cfg(not(feature = "otel"))]
 mod no_traces;
 #[cfg(feature = "otel")]
@@ -25,7 +26,7 @@ use tracing_subscriber::{
     filter::{FilterExt, FilterFn, filter_fn},
     fmt::{
         FormatFields, MakeWriter,
-        format::{Writer, debug_fn},
+        format::{JsonFields, Writer, debug_fn},
         writer::{BoxMakeWriter, MakeWriterExt},
     },
     layer::{Filter, SubscriberExt},
@@ -39,9 +40,10 @@ use super::flags::{LogFlags, LogFormat};
 use super::output::progress;
 use super::{Error, failed_to};
 use crate::server::LogFilter;
-use crate::text::{is_control, is_invisible, printable, sanitize};
+use crate::text::{printable, sanitize};
 use crate::trace;
 use file::LogFile;
+use json::JsonLines;
 #[cfg(not(feature = "otel"))]
 use no_traces as traces;
 pub use traces::Traces;
@@ -138,11 +140,11 @@ where
             .with_writer(writer)
             .with_filter(filter)
             .boxed(),
-        // JSON escapes ASCII control characters except DEL. The writer removes the others.
         LogFormat::Json => tracing_subscriber::fmt::layer()
-            .json()
-            .flatten_event(true)
-            .with_writer(StripControls(writer))
+            .fmt_fields(JsonFields::new())
+            .event_format(JsonLines)
+            .with_ansi(false)
+            .with_writer(writer)
             .with_filter(filter)
             .boxed(),
     }
@@ -150,15 +152,22 @@ where
 
 fn text_fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
-        let value = format!("{value:?}");
+        let value = clean_value(field.name(), &format!("{value:?}"));
         match field.name() {
-            "message" => write!(writer, "{}", sanitize(&value)),
-            // Our own text, and long.
-            "backtrace" => write!(writer, "backtrace={}", printable(&value)),
-            name => write!(writer, "{name}={}", sanitize(&value)),
+            "message" => write!(writer, "{value}"),
+            name => write!(writer, "{name}={value}"),
         }
     })
     .delimited(" ")
+}
+
+/// Makes the text of a field safe for a log.
+fn clean_value(name: &str, value: &str) -> String {
+    match name {
+        // Our own text, and long.
+        "backtrace" => printable(value),
+        _ => sanitize(value),
+    }
 }
 
 /// The standard error output, above the progress line.
@@ -171,34 +180,6 @@ impl Write for StandardError {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// Replaces or removes the characters that JSON does not escape.
-struct StripControls<W>(W);
-
-impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for StripControls<W> {
-    type Writer = StripControls<W::Writer>;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        StripControls(self.0.make_writer())
-    }
-}
-
-impl<W: Write> Write for StripControls<W> {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(line);
-        let clean: String = text
-            .chars()
-            .filter(|c| !is_invisible(*c))
-            .map(|c| if is_control(c) && c != '\n' { ' ' } else { c })
-            .collect();
-        self.0.write_all(clean.as_bytes())?;
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
     }
 }
 

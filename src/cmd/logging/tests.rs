@@ -2,6 +2,7 @@ use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 
 use super::*;
+use crate::text::{is_control, is_invisible};
 
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -70,6 +71,62 @@ fn json_lines_can_be_parsed() {
     let out: serde_json::Value = serde_json::from_str(&logged(LogFormat::Json)).unwrap();
     assert_eq!(out["level"], "INFO");
     assert_eq!(out["number"], 7);
+}
+
+#[test]
+fn a_json_line_has_each_field_of_the_event_and_of_its_spans_once() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber =
+        tracing_subscriber::registry().with(layer(LogFormat::Json, false, move || writer.clone(), wanted()));
+    tracing::subscriber::with_default(subscriber, || {
+        let _reconcile = tracing::error_span!(
+            "reconcile",
+            controller = "apprepository",
+            namespace = "team",
+            name = "stable",
+            priority = 2
+        )
+        .entered();
+        let _sync = tracing::info_span!("sync", name = "other", part = "index").entered();
+        tracing::warn!(error = %HOSTILE, name = "stable", ready = false, "failed");
+    });
+    let out = String::from_utf8(lines.0.lock().clone()).unwrap();
+    for field in [
+        "controller",
+        "namespace",
+        "name",
+        "priority",
+        "part",
+        "error",
+        "message",
+        "timestamp",
+    ] {
+        assert_eq!(out.matches(&format!("\"{field}\":")).count(), 1, "{field}: {out}");
+    }
+    let line: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (
+            &line["controller"],
+            &line["namespace"],
+            &line["name"],
+            &line["part"],
+            &line["ready"]
+        ),
+        (
+            &"apprepository".into(),
+            &"team".into(),
+            &"stable".into(),
+            &"index".into(),
+            &false.into()
+        )
+    );
+    assert_eq!(
+        (&line["level"], &line["target"]),
+        (&"WARN".into(), &module_path!().into())
+    );
+    assert_eq!(line["priority"], 2);
+    assert!(line.get("span").is_none() && line.get("spans").is_none(), "{out}");
 }
 
 #[tokio::test]

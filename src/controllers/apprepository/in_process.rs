@@ -33,7 +33,7 @@ impl Reconciler {
                 .await;
             if let Err(failure) = written {
                 // Status updates never block a sync; the update after the sync retries.
-                tracing::warn!(error = ?failure, "failed to set Reconciling condition");
+                tracing::warn!(error = %failure, "failed to set Reconciling condition");
             }
         }
         let running = match previous.as_ref().is_some_and(|previous| is_slow(&spec.url, previous)) {

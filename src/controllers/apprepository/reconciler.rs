@@ -331,6 +331,9 @@ pub(super) fn ignore_not_found(error: ApiError) -> Result<(), ReconcileError> {
 
 pub(super) fn api_error(error: &ApiError) -> ReconcileError {
     let message = format!("request to the API server failed: {error}");
+    if error.is_conflict() {
+        return ReconcileError::Conflict { message };
+    }
     ReconcileError::transient(message, Backoff::CONFLICT)
 }
 

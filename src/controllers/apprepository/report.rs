@@ -42,7 +42,7 @@ impl Reconciler {
         };
         let written = self.write_status(object, spec, record, Some(&state), Phase::Idle).await;
         if let Err(failure) = written {
-            tracing::warn!(error = ?failure, "failed to update status after database error");
+            tracing::warn!(error = %failure, "failed to update status after database error");
         }
         Err(ReconcileError::Transient {
             message: state.message,

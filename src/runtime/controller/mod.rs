@@ -15,6 +15,7 @@ mod workers;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,12 +90,21 @@ pub enum ReconcileError {
         /// Lower bound of the delay, such as `Retry-After`.
         at_least: Duration,
     },
+    /// The object has changed since it was read, which is no fault. The reconcile is repeated.
+    Conflict { message: String },
     /// Only a change of the object, of its references, or time helps. The reconciler has reported it to the user.
     Terminal {
         message: String,
         /// The time to the next reconcile, at [`Priority::LOW`]; without it, only an event causes one.
         retry_after: Option<Duration>,
     },
+}
+
+impl fmt::Display for ReconcileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Transient { message, .. } | Self::Conflict { message } | Self::Terminal { message, .. }) = self;
+        f.write_str(message)
+    }
 }
 
 impl ReconcileError {

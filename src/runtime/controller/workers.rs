@@ -13,6 +13,7 @@ use tracing::{Instrument, field};
 
 use super::metrics::ControllerMetrics;
 use super::{Action, Class, Key, Metrics, Reconcile, ReconcileError};
+use crate::runtime::kube_client::is_api_server_unreachable;
 use crate::runtime::workqueue::{Backoff, Claim, Priority, Queue};
 use crate::text::sanitize;
 use crate::trace::trace_span;
@@ -169,9 +170,15 @@ impl Pool {
     }
 
     fn failed(&self, metrics: &ControllerMetrics, claim: &Claim<Key>, failure: &ReconcileError, duration: Duration) {
-        metrics.count("error");
+        let is_conflict = matches!(failure, ReconcileError::Conflict { .. });
+        metrics.count(if is_conflict { "requeue" } else { "error" });
         let key = claim.key();
         match failure {
+            ReconcileError::Conflict { message } => {
+                self.queue
+                    .add_rate_limited(key.clone(), Backoff::CONFLICT, claim.priority());
+                tracing::debug!(error = sanitize(message), ?duration, "reconcile conflicted, retrying");
+            }
             ReconcileError::Transient {
                 message,
                 backoff,
@@ -181,12 +188,12 @@ impl Pool {
                 let retry_in = self
                     .queue
                     .add_rate_limited_after(key.clone(), *backoff, *at_least, priority);
-                tracing::warn!(
-                    error = sanitize(message),
-                    ?retry_in,
-                    ?duration,
-                    "reconcile failed, retrying"
-                );
+                let error = sanitize(message);
+                if is_api_server_unreachable() {
+                    tracing::debug!(error, ?retry_in, ?duration, "reconcile failed, retrying");
+                } else {
+                    tracing::warn!(error, ?retry_in, ?duration, "reconcile failed, retrying");
+                }
             }
             ReconcileError::Terminal { message, retry_after } => {
                 metrics.terminal_errors.inc();

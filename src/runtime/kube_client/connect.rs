@@ -7,8 +7,11 @@ use axum::http::{HeaderValue, Uri, header::USER_AGENT};
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use tower::layer::layer_fn;
+use tower::util::MapResult;
 
 use super::metrics::RequestMetrics;
+use super::outage::observe;
 use super::request_limits::{RequestLimiter, RequestLimits};
 use super::response_size::limit_responses;
 use super::response_timeout::ResponseTimeout;
@@ -50,6 +53,7 @@ pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Res
     let builder = builder
         .with_layer(&fence)
         .with_layer(&ResponseTimeout::default())
+        .with_layer(&layer_fn(|service| MapResult::new(service, observe)))
         .with_layer(requests);
     let limiter = options
         .limits

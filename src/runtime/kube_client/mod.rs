@@ -2,6 +2,7 @@ mod call;
 mod connect;
 mod fair_semaphore;
 pub mod metrics;
+mod outage;
 mod request_limits;
 pub mod response_size;
 pub mod response_timeout;
@@ -11,4 +12,5 @@ pub mod write_fence;
 
 pub use call::{ApiError, DEADLINE, call, call_within};
 pub use connect::{ConnectError, ConnectOptions, api_server_endpoint, api_server_of_pod, connect};
+pub use outage::is_api_server_unreachable;
 pub use request_limits::{RequestLimits, RequestTimeouts};

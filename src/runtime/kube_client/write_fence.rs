@@ -69,7 +69,7 @@ impl WriteFence {
 
 #[derive(Debug, thiserror::Error)]
 #[error("the request was not sent: the lease was not renewed in time")]
-struct NotLeading;
+pub(super) struct NotLeading;
 
 /// The layer of clients; without a fence it passes all requests.
 #[derive(Clone, Debug)]

@@ -15,6 +15,7 @@ use super::marks::Marks;
 use super::metrics::Metrics;
 use super::others::Others;
 use super::{LeaderGuard, Timing, WriteFence, random};
+use crate::runtime::kube_client::is_api_server_unreachable;
 
 /// The contenders for the Leases that this process does not hold.
 ///
@@ -35,7 +36,7 @@ pub struct Candidacy {
 struct Candidate {
     shard: u32,
     election: Election,
-    logged_holder: Option<String>,
+    seen_holder: Option<String>,
 }
 
 impl Candidacy {
@@ -58,7 +59,7 @@ impl Candidacy {
                     .fencing(fence.clone())
                     .reporting(metrics.clone())
                     .marked(marks.clone()),
-                logged_holder: None,
+                seen_holder: None,
             }
         };
         let mut candidates: Vec<Candidate> = (0..marks.shards).map(candidate).collect();
@@ -116,12 +117,17 @@ impl Candidacy {
                 // Of two processes that take their first Lease at the same time, at least one sees the other.
                 self.has_others = self.held == 0 && self.others.are_active().await;
                 if !self.has_others {
-                    let Candidate { shard, election, .. } = self.candidates.remove(at);
+                    let Candidate {
+                        shard,
+                        election,
+                        seen_holder,
+                    } = self.candidates.remove(at);
                     self.held += 1;
                     self.is_known.store(true, Ordering::Relaxed);
                     tracing::info!(
                         lease = election.name(),
                         identity = election.identity(),
+                        former_holder = seen_holder,
                         "started leading"
                     );
                     return Some((shard, LeaderGuard::start(election, started)));
@@ -143,10 +149,13 @@ impl Candidate {
         let lease = self.election.name();
         match attempted {
             Ok(()) | Err(LeaseError::LeftToOthers) => {}
-            Err(LeaseError::Taken(holder)) if self.logged_holder.as_ref() == Some(&holder) => {}
+            Err(LeaseError::Taken(holder)) if self.seen_holder.as_ref() == Some(&holder) => {}
             Err(LeaseError::Taken(holder)) => {
                 tracing::info!(lease, holder, "lease held by another replica, waiting");
-                self.logged_holder = Some(holder);
+                self.seen_holder = Some(holder);
+            }
+            Err(error) if is_api_server_unreachable() => {
+                tracing::debug!(lease, %error, "failed to acquire lease, retrying")
             }
             Err(error) => tracing::warn!(lease, %error, "failed to acquire lease, retrying"),
         }

@@ -174,7 +174,11 @@ async fn renew_until_lost(mut election: Election, since: Moment, stop: &Cancella
                 return Some(Lost::Taken { lease, holder });
             }
             Ok(Err(error)) => {
-                tracing::warn!(lease = election.name(), %error, "failed to renew lease, retrying");
+                // The first failure of a series is enough: the last one is the reason of a loss.
+                match last_error {
+                    None => tracing::warn!(lease = election.name(), %error, "failed to renew lease, retrying"),
+                    Some(_) => tracing::debug!(lease = election.name(), %error, "failed to renew lease, retrying"),
+                }
                 last_error = Some(error.to_string());
             }
             Err(_) => {

@@ -7,7 +7,7 @@ use kube::runtime::watcher::{self, DefaultBackoff};
 use tokio::time::Instant;
 
 use super::events::no_version;
-use crate::runtime::kube_client::ApiError;
+use crate::runtime::kube_client::{ApiError, is_api_server_unreachable};
 
 /// Polling intervals for a definition that is not installed.
 const REQUIRED_POLL: Duration = Duration::from_secs(3);
@@ -177,8 +177,12 @@ impl Failures {
             }
             self.denial_logged = Some(now);
         }
-        self.logged = Some(is_missing);
         let error = &failure.message;
+        if failure.code.is_none() && is_api_server_unreachable() {
+            tracing::debug!(error, "watch of {resource} failed, retrying");
+            return;
+        }
+        self.logged = Some(is_missing);
         if is_missing && policy == ErrorPolicy::Optional {
             tracing::info!("custom resource definition {resource} is not installed, waiting for it");
         } else if is_missing {
@@ -201,32 +205,14 @@ impl Failures {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
-    use std::sync::Arc;
-
-    use parking_lot::Mutex;
+    use tracing::Level;
 
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::trace::log_lines::LogLines;
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_is_not_allowed_is_logged_with_its_verb_once_an_hour() {
-        let log = Log::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-        let _logging = tracing::subscriber::set_default(subscriber);
+        let (log, _logging) = LogLines::start(Level::INFO);
         let denied = Failure {
             is_list: false,
             code: Some(403),
@@ -239,12 +225,11 @@ mod tests {
             failures.reset();
             tokio::time::advance(Duration::from_secs(60)).await;
         }
-        let text = String::from_utf8(log.0.lock().clone()).unwrap();
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 2, "{text}");
+        let lines = log.lines();
+        assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(
             lines[0].contains("not allowed to watch apprepositories.kubeapps.com"),
-            "{text}"
+            "{lines:?}"
         );
     }
 

@@ -1,12 +1,9 @@
 use std::path::{Path, PathBuf};
 
-use kube::api::ObjectMeta;
-
 use super::SecretReadError;
 use crate::api::NamespacedName;
-use crate::runtime::events::Event;
 use crate::runtime::manifests::{self, SecretContent, SecretFileError, directory_id};
-use crate::text::{printable, sanitize};
+use crate::text::printable;
 
 pub struct Directory {
     id: String,
@@ -33,16 +30,6 @@ impl Directory {
             Ok(Err(SecretFileError::Invalid(why))) => Err(SecretReadError::Invalid(printable(&why))),
             Ok(Err(SecretFileError::Unreadable(cause))) => Err(SecretReadError::Unavailable(printable(&cause))),
             Err(error) => Err(SecretReadError::Unavailable(error.to_string())),
-        }
-    }
-
-    pub(super) fn publish(meta: &ObjectMeta, event: &Event) {
-        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-        let note = sanitize(&event.note);
-        if event.is_warning {
-            tracing::warn!(namespace, name, reason = event.reason, "{note}");
-        } else {
-            tracing::info!(namespace, name, reason = event.reason, "{note}");
         }
     }
 }

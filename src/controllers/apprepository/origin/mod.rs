@@ -14,13 +14,14 @@ use crate::api::{AppRepositoryStatus, NamespacedName};
 use crate::runtime::events::Event;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::manifests::SecretContent;
+use crate::text::sanitize;
 
 /// Origin of rows written by one-shot commands. The orphan check ignores them.
 pub const ONE_SHOT: &str = "one-shot";
 
 pub enum Origin {
     Cluster(Box<Cluster>),
-    /// Manifests are never written; events go to the log.
+    /// Manifests are never written.
     Directory(Directory),
 }
 
@@ -93,11 +94,17 @@ impl Origin {
         }
     }
 
-    /// Publishes an event. Failures are only logged.
+    /// Logs an event, and publishes it in a cluster. Failures to publish are only logged.
     pub async fn publish(&self, meta: &ObjectMeta, event: Event) {
-        match self {
-            Self::Cluster(cluster) => cluster.publish(meta, event).await,
-            Self::Directory(_) => Directory::publish(meta, &event),
+        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+        let note = sanitize(&event.note);
+        if event.is_warning {
+            tracing::warn!(namespace, name, reason = event.reason, "{note}");
+        } else {
+            tracing::info!(namespace, name, reason = event.reason, "{note}");
+        }
+        if let Self::Cluster(cluster) = self {
+            cluster.publish(meta, event).await;
         }
     }
 

@@ -70,15 +70,14 @@ pub async fn read(client: &Client, name: &NamespacedName) -> Result<Option<Secre
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::io::{self, Write};
-    use std::sync::Arc;
 
     use kube::client::Body;
-    use parking_lot::Mutex;
     use rstest::rstest;
     use serde_json::json;
+    use tracing::Level;
 
     use super::*;
+    use crate::trace::log_lines::LogLines;
 
     fn name() -> NamespacedName {
         NamespacedName {
@@ -150,19 +149,6 @@ mod tests {
         );
     }
 
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[rstest]
     #[case(json!({ "metadata": {}, "data": { "token": ["hush"] } }).to_string())]
     #[case(json!({ "metadata": {}, "data": { "token": "hush%" } }).to_string())]
@@ -170,17 +156,11 @@ mod tests {
     #[case("hush".to_owned())]
     #[tokio::test]
     async fn a_response_that_can_t_be_decoded_is_not_logged(#[case] answer: String) {
-        let log = Log::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_writer(move || writer.clone())
-            .finish();
-        let guard = tracing::subscriber::set_default(subscriber);
+        let (log, logging) = LogLines::start(Level::TRACE);
         let error = read(&answering(200, &answer), &name()).await.err().unwrap();
         tracing::info!("the log is kept");
-        drop(guard);
-        let logged = String::from_utf8(log.0.lock().clone()).unwrap();
+        drop(logging);
+        let logged = log.text();
         assert!(
             logged.contains("the log is kept") && !logged.contains("hush"),
             "{logged}"

@@ -1,6 +1,9 @@
 //! The next step of a key after each result of a reconcile.
 
+use tracing::Level;
+
 use super::*;
+use crate::trace::log_lines::LogLines;
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_reconcile_is_retried_with_backoff_at_its_priority_until_it_succeeds() {
@@ -71,6 +74,32 @@ async fn a_retry_waits_at_least_as_long_as_its_failure_says() {
     bench.queue.add(repository(1), Priority::USER);
     sleep(60 * SECOND).await;
     assert_eq!(bench.seconds(), [0, 30, 32]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_retried_without_a_warning_and_is_no_error() {
+    let (log, _logging) = LogLines::start(Level::INFO);
+    let mut bench = Bench::start(1, &[], |turn| async move {
+        if turn == 0 {
+            Err(ReconcileError::Conflict {
+                message: "the object has been modified".to_owned(),
+            })
+        } else {
+            Ok(Action::Done)
+        }
+    });
+    bench.queue.add(repository(1), Priority::USER);
+    sleep(60 * SECOND).await;
+    assert_eq!(bench.turns().len(), 2);
+    bench.end().await;
+    let expected = counts([
+        ("reconcile_total{,result=\"requeue\"}", 1.0),
+        ("reconcile_total{,result=\"success\"}", 1.0),
+        ("reconcile_time_seconds_count{}", 2.0),
+        ("max_concurrent_reconciles{}", 1.0),
+    ]);
+    assert_eq!(bench.counted(), expected);
+    assert_eq!(log.lines(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,9 @@
 //! Reconcilers that panic.
 
-use std::io;
+use tracing::Level;
 
 use super::*;
+use crate::trace::log_lines::LogLines;
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_ends_no_worker_and_is_retried_like_an_error() {
@@ -62,35 +63,9 @@ async fn a_panic_whose_payload_panics_too_is_survived() {
     assert!(!bench.counted().contains_key("active_workers{}"));
 }
 
-/// Collects the log of this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_logged_with_its_key_and_message_at_level_error() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = || {
-        let writer = writer.clone();
-        let builder = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_max_level(tracing::Level::ERROR);
-        tracing::Dispatch::new(builder.with_writer(move || writer.clone()).finish())
-    };
-    // With a single subscriber, tracing caches the interest of the first thread that logs, which may belong to another test
-    // without a subscriber. With two, it asks both.
-    let _second = subscriber();
-    let _guard = tracing::dispatcher::set_default(&subscriber());
+    let (log, _logging) = LogLines::start(Level::ERROR);
     let mut bench = Bench::start(1, &[], |turn| async move {
         assert!(turn != 0, "index\u{1b} out of bounds");
         Err(transient())
@@ -98,12 +73,11 @@ async fn a_panic_is_logged_with_its_key_and_message_at_level_error() {
     bench.queue.add(repository(7), Priority::USER);
     sleep(5 * SECOND).await;
     bench.end().await;
-    let log = String::from_utf8(log.0.lock().clone()).unwrap();
-    let lines: Vec<_> = log.lines().collect();
-    assert_eq!(lines.len(), 1, "{log}");
+    let lines = log.lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(
         lines[0].contains("controller=repository namespace=test name=7"),
-        "{log}"
+        "{lines:?}"
     );
-    assert!(lines[0].contains("index  out of bounds"), "{log}");
+    assert!(lines[0].contains("index  out of bounds"), "{lines:?}");
 }
