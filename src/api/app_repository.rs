@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use kube::{CustomResource, ResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::lenient::{self, is_false, null_as_default};
-use super::{AppRepositoryStatus, SUSPEND};
+use super::{AppRepositoryStatus, PodTemplate, SUSPEND};
 
 /// Specification of a chart repository.
 #[expect(clippy::duplicated_attributes, reason = "several columns have the same type")]
@@ -95,7 +94,7 @@ pub struct AppRepositorySpec {
     // Accepts any object, because Kubeapps' controller stored its own image, arguments and duplicate variables here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "pod_template_schema")]
-    pub sync_job_pod_template: Option<Value>,
+    pub sync_job_pod_template: Option<PodTemplate>,
 
     /// Suspends syncs. Charts remain in the catalog.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
@@ -226,7 +225,7 @@ fn pod_template_schema(_: &mut SchemaGenerator) -> Schema {
 mod tests {
     use kube::Resource;
     use rstest::rstest;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::api::AppRepositoryStatus;
@@ -335,7 +334,7 @@ mod tests {
             })
         );
         assert_eq!(
-            read.spec.sync_job_pod_template.unwrap()["spec"]["containers"],
+            read.spec.sync_job_pod_template.unwrap().parse().unwrap()["spec"]["containers"],
             Value::Null
         );
     }

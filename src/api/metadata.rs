@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use kube::core::DeserializeGuard;
-use kube::core::error_boundary::InvalidObject;
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+
+use super::raw::Raw;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacedName {
@@ -105,7 +105,7 @@ impl<A> Metadata<A> {
     }
 }
 
-fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+pub(super) fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let meta = Option::<Metadata>::deserialize(deserializer)?;
     Ok(meta.map(|meta| meta.into_meta(Some)).unwrap_or_default())
 }
@@ -134,19 +134,7 @@ pub struct Guarded<K>(pub DeserializeGuard<K>);
 
 impl<'de, K: DeserializeOwned + Resource> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut object = Map::deserialize(deserializer)?;
-        let meta = object.insert("metadata".to_owned(), Value::Object(Map::new()));
-        let meta = metadata(meta.unwrap_or_default()).map_err(D::Error::custom)?;
-        Ok(Self(DeserializeGuard(match K::deserialize(Value::Object(object)) {
-            Ok(mut object) => {
-                *object.meta_mut() = meta;
-                Ok(object)
-            }
-            Err(error) => Err(InvalidObject {
-                error: error.to_string(),
-                metadata: meta,
-            }),
-        })))
+        Ok(Self(Raw::deserialize(deserializer)?.decode()))
     }
 }
 
@@ -201,7 +189,7 @@ impl_resource!([K: Resource] Guarded<K>, as K, metadata_only: K::metadata_api(),
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Secret;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::api::AppRepository;

@@ -14,6 +14,8 @@ pub mod jobs;
 pub(crate) mod lenient;
 mod metadata;
 pub mod oam;
+mod pod_template;
+pub mod raw;
 mod status;
 
 pub use app_repository::{AppRepository, AppRepositorySpec, Auth, AuthCustomCa, AuthHeader, FilterRule, SecretKeyRef};
@@ -25,6 +27,8 @@ pub use crd::{crds, crds_yaml};
 pub(crate) use metadata::Metadata;
 pub(crate) use metadata::impl_resource;
 pub use metadata::{Guarded, NamespacedName, Partial, is_object_name, is_older};
+pub use pod_template::PodTemplate;
+pub use raw::Raw;
 pub use status::{AppRepositoryStatus, Files, LastSync, SkippedEntry};
 
 /// Finalizer of AppRepositories, shared with Kubeapps. Charts are deleted before the object.

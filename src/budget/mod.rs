@@ -15,6 +15,7 @@
 
 mod cgroup;
 mod metrics;
+mod parsed;
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use tokio::time::timeout;
 
 pub use cgroup::{memory_left, memory_limit};
 pub use metrics::{Metrics, ResourceMetrics};
+pub use parsed::{ParsedSize, parsed_bytes};
 use shares::Shares;
 use transfer::OpenTransfers;
 pub use transfer::{Full, Transfer};

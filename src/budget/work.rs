@@ -94,7 +94,13 @@ impl Budgets {
     /// Creates a budget of memory beside that of work: a quarter more.
     #[must_use]
     pub fn quarter(&self, resource: &'static str) -> Budget {
-        let limit = self.memory.limit() / 4;
+        self.part(resource, 4)
+    }
+
+    /// Creates a budget of memory beside that of work: this part of it more.
+    #[must_use]
+    pub fn part(&self, resource: &'static str, divisor: u64) -> Budget {
+        let limit = self.memory.limit() / divisor;
         Budget::with_metrics(resource, limit, self.metrics.of(resource, limit))
     }
 

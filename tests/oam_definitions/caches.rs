@@ -2,7 +2,7 @@
 
 use kube::api::DeleteParams;
 use portolan::api::oam::DefinitionKind;
-use portolan::controllers::oam::definitions::ChangedKind;
+use portolan::controllers::oam::definitions::{ChangedKind, Loaded};
 use portolan::controllers::oam::parse::Lookup;
 
 use super::*;
@@ -40,11 +40,10 @@ async fn contents_that_change_are_reported_but_not_those_of_the_first_list() {
     )
     .await;
     until_reported(&controller, &[(ChangedKind::Policy, "west")]).await;
-    assert_eq!(
-        controller.caches.policy(&site.namespace, "west").unwrap().spec.type_,
-        "topology"
-    );
-    assert!(controller.caches.policy(&site.namespace, "first").is_some());
+    let loaded = Loaded::default();
+    let lookup = || controller.caches.lookup(&loaded);
+    assert_eq!(lookup().policy(&site.namespace, "west").unwrap().spec.type_, "topology");
+    assert!(lookup().policy(&site.namespace, "first").is_some());
 
     let labeled = json!({ "metadata": { "labels": { "a": "b" } }, "type": "topology" });
     site.apply("Policy", "first", labeled).await;
@@ -55,7 +54,7 @@ async fn contents_that_change_are_reported_but_not_those_of_the_first_list() {
         .await
         .unwrap();
     until_reported(&controller, &[(ChangedKind::Policy, "first")]).await;
-    assert!(controller.caches.policy(&site.namespace, "first").is_none());
+    assert!(lookup().policy(&site.namespace, "first").is_none());
 
     site.apply("Workflow", "deploy", json!({ "steps": [{ "type": "suspend" }] }))
         .await;
@@ -63,12 +62,8 @@ async fn contents_that_change_are_reported_but_not_those_of_the_first_list() {
     let workload = json!({ "spec": { "definitionRef": { "name": "deployments.apps" } } });
     site.apply("WorkloadDefinition", "deployments.apps", workload).await;
     until_reported(&controller, &[(COMPONENT, "deployments.apps")]).await;
-    assert!(
-        controller
-            .caches
-            .workload_definition(&site.namespace, "deployments.apps")
-            .is_some()
-    );
+    let workload = lookup().workload_definition(&site.namespace, "deployments.apps");
+    assert!(workload.is_some());
 }
 
 #[tokio::test]
@@ -81,18 +76,21 @@ async fn a_definition_and_its_revision_are_found_without_what_nobody_reads() {
     definition["metadata"] = json!({ "annotations": { last_applied: "{}", "note": "a" } });
     site.apply("ComponentDefinition", "web", definition).await;
     site.until_recorded("ComponentDefinition", "web", "web-v1").await;
-    let (caches, namespace) = (&controller.caches, &site.namespace);
-    let revisions = || caches.definition_revisions(namespace, DefinitionKind::Component, "web");
+    let (loaded, namespace) = (Loaded::default(), &site.namespace);
+    let caches = || controller.caches.lookup(&loaded);
+    let revisions = || caches().definition_revisions(namespace, DefinitionKind::Component, "web");
     eventually(SOON, "the revision to be cached", async || revisions().pop()).await;
     until_reported(&controller, &[(COMPONENT, "web"), (COMPONENT, "web")]).await;
-    let definition = caches.component_definition(namespace, "web").unwrap();
+    let definition = caches().component_definition(namespace, "web").unwrap();
     assert_eq!(definition.annotations().keys().collect::<Vec<_>>(), ["note"]);
     assert!(definition.metadata.managed_fields.is_none());
-    let revision = revisions().pop().unwrap();
+    let revision = caches()
+        .definition_revision(namespace, &revisions().pop().unwrap())
+        .unwrap();
     let recorded = revision.spec.component_definition.as_ref().unwrap();
     assert_eq!(recorded.annotations().keys().collect::<Vec<_>>(), ["note"]);
     assert!(
-        caches
+        caches()
             .definition_revisions(namespace, DefinitionKind::Trait, "web")
             .is_empty()
     );
@@ -118,6 +116,13 @@ async fn caches_of_kinds_that_are_not_installed_are_complete_and_empty() {
         .await
         .unwrap();
     assert!(controller.caches.is_synced());
-    assert!(controller.caches.component_definition(&namespace, "web").is_none());
+    let loaded = Loaded::default();
+    assert!(
+        controller
+            .caches
+            .lookup(&loaded)
+            .component_definition(&namespace, "web")
+            .is_none()
+    );
     assert_no_writes(&controller);
 }

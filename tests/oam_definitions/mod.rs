@@ -13,8 +13,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use parking_lot::Mutex;
 use portolan::api::oam::{DefinitionRevision, crds};
+use portolan::budget::{Budget, Budgets};
 use portolan::controllers::oam::definitions::{
-    CLASSES, DefinitionCaches, DefinitionChange, IsInUse, Settings, classes, enqueue_all,
+    CLASSES, DefinitionBudgets, DefinitionCaches, DefinitionChange, IsInUse, Settings, classes, enqueue_all,
 };
 use portolan::runtime::controller::{Metrics, WorkerPool};
 use portolan::runtime::workqueue::{self, ClassLimits, Queue};
@@ -169,8 +170,20 @@ impl Controller {
             ..workqueue::Settings::default()
         };
         let queue = Queue::new(queue_settings, &workqueue::Metrics::register(&mut registry));
-        let caches = DefinitionCaches::new(Some(namespace), namespace);
-        let classes = classes(&client, &caches, settings, is_in_use, &CancellationToken::new());
+        let memory = DefinitionBudgets {
+            tenants: Budget::new("test", 64 << 20),
+            shared: Budget::new("test", 64 << 20),
+            definition_namespace: namespace.into(),
+        };
+        let caches = DefinitionCaches::new(Some(namespace), memory);
+        let classes = classes(
+            &client,
+            &Budgets::default(),
+            &caches,
+            settings,
+            is_in_use,
+            &CancellationToken::new(),
+        );
         let pool = WorkerPool::new(queue.clone(), classes, Metrics::register(&mut registry));
         let changes = Arc::<Mutex<Vec<_>>>::default();
         let mut tasks = JoinSet::new();

@@ -343,9 +343,9 @@ async fn settings_become_flags_unless_they_are_defaults() {
         ),
         (
             "executor.mode=job,executor.resources.limits.cpu=2,executor.resources.limits.memory=2Gi,executor.podTemplate=none,\
-             imagePullSecrets[0].name=registry,database.url=postgres://db/charts,database.passwordSecret.name=postgres",
+             executor.podTemplateLimit=32Ki,imagePullSecrets[0].name=registry,database.url=postgres://db/charts,database.passwordSecret.name=postgres",
             "--executor=job --job-image=portolan:0.1.0 --job-pull-secrets=registry --job-pod-template=none \
-             --job-limits=cpu=2,memory=2Gi --database-secret-name=postgres --database-secret-key=password",
+             --job-pod-template-limit=32Ki --job-limits=cpu=2,memory=2Gi --database-secret-name=postgres --database-secret-key=password",
         ),
         ("gc.interval=6h", "--gc-interval=6h"),
         (

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::lenient::null_as_default;
+use crate::budget::ParsedSize;
 
 /// Maximum window of zstd, as a power of two. The largest that the format allows would take gigabytes.
 const MAX_WINDOW_LOG: u32 = 25;
@@ -105,6 +106,16 @@ impl Compressed {
         self.decode_to(limit, &mut io::sink())
     }
 
+    /// Returns the memory that the JSON takes once it is parsed. Takes little memory.
+    ///
+    /// # Errors
+    /// Same as [`Self::decode`].
+    pub fn parsed_bytes(&self, limit: usize) -> Result<u64, CompressionError> {
+        let mut size = ParsedSize::default();
+        self.decode_to(limit, &mut size)?;
+        Ok(size.bytes())
+    }
+
     fn decode_to(&self, limit: usize, json: &mut impl Write) -> Result<u64, CompressionError> {
         let format = match self.type_.as_str() {
             "gzip" => Format::Gzip,
@@ -143,6 +154,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::budget::parsed_bytes;
 
     const LIMIT: usize = 8 << 20;
 
@@ -155,6 +167,8 @@ mod tests {
         assert_eq!(compressed.type_, format.name());
         assert_eq!(compressed.decode(LIMIT).unwrap(), json);
         assert_eq!(compressed.decoded_size(LIMIT).unwrap(), json.len() as u64);
+        let text = std::str::from_utf8(json).unwrap();
+        assert_eq!(compressed.parsed_bytes(LIMIT).unwrap(), parsed_bytes(text));
     }
 
     #[rstest]

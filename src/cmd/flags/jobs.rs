@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
-use super::parse::{CommaSeparated, duration};
+use super::parse::{CommaSeparated, bytes, duration};
 use super::{count, non_empty};
 use crate::cmd::Error;
 use crate::controllers::apprepository::jobs::{self, DatabaseAccess, Executor, Limits, Resources, TemplatePolicy};
@@ -46,6 +46,9 @@ pub struct JobFlags {
     /// Part of spec.syncJobPodTemplate that Jobs use
     #[arg(long, value_name = "PART", value_enum, default_value_t)]
     pub job_pod_template: PodTemplateFlag,
+    /// Maximum size of spec.syncJobPodTemplate; larger ones are refused
+    #[arg(long, value_name = "BYTES", default_value = "64Ki", value_parser = bytes)]
+    pub job_pod_template_limit: u64,
     /// Time for which finished Jobs are kept; 0 keeps them
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     pub job_ttl: Duration,
@@ -146,6 +149,7 @@ impl JobFlags {
                 PodTemplateFlag::Limited => TemplatePolicy::Limited,
                 PodTemplateFlag::Full => TemplatePolicy::Full,
             },
+            template_limit: usize::try_from(self.job_pod_template_limit).unwrap_or(usize::MAX),
             limits: Limits {
                 total: count(self.max_jobs),
                 per_namespace: count(self.max_jobs_per_namespace),

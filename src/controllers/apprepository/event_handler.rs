@@ -6,10 +6,11 @@ use std::sync::Arc;
 use kube::api::ObjectMeta;
 use tokio::sync::Notify;
 
+use super::CachedRepository;
 use super::running_syncs::RunningSyncs;
 use super::spec::{Defaults, RepositorySpec};
 use super::state::RepositoryStates;
-use crate::api::{AppRepository, NamespacedName};
+use crate::api::NamespacedName;
 use crate::runtime::controller::Key;
 use crate::runtime::cron::CronTrigger;
 use crate::runtime::watch::{Cached, Change, Store, Stored};
@@ -26,7 +27,7 @@ pub struct EventHandler {
 }
 
 impl EventHandler {
-    pub fn on_change(&self, change: Change<Cached<AppRepository>>) {
+    pub fn on_change(&self, change: Change<Cached<CachedRepository>>) {
         match change {
             Change::Applied { old, new, is_listed } => self.applied(&new.key(), old.as_ref(), &new, is_listed),
             Change::Deleted(old) => {
@@ -52,8 +53,8 @@ impl EventHandler {
     fn applied(
         &self,
         name: &NamespacedName,
-        old: Option<&Cached<AppRepository>>,
-        new: &Cached<AppRepository>,
+        old: Option<&Cached<CachedRepository>>,
+        new: &Cached<CachedRepository>,
         is_listed: bool,
     ) {
         self.states.update(name, |state| state.approved_removal = None);
@@ -76,7 +77,7 @@ impl EventHandler {
         self.queue.add(key, priority);
     }
 
-    fn schedule(&self, name: &NamespacedName, new: &Cached<AppRepository>) {
+    fn schedule(&self, name: &NamespacedName, new: &Cached<CachedRepository>) {
         let spec = new
             .object()
             .map(|object| RepositorySpec::of(object, &self.defaults, false));
@@ -89,7 +90,7 @@ impl EventHandler {
 
 /// Returns the priority of an object in the initial list. It must not delay a user's change. Objects that changed while
 /// Portolan was down come first.
-fn initial_priority(cached: &Cached<AppRepository>) -> Priority {
+fn initial_priority(cached: &Cached<CachedRepository>) -> Priority {
     let is_observed = cached.object().map(|object| {
         let observed = object.status.as_ref().and_then(|status| status.observed_generation);
         observed == object.metadata.generation
@@ -101,7 +102,7 @@ fn initial_priority(cached: &Cached<AppRepository>) -> Priority {
 }
 
 /// Enqueues all declared repositories: for a new leader, and after catalog tables were recreated.
-pub fn enqueue_all(store: &Store<Cached<AppRepository>>, queue: &Queue<Key>) {
+pub fn enqueue_all(store: &Store<Cached<CachedRepository>>, queue: &Queue<Key>) {
     for name in store.names() {
         if let Some(seen) = store.get(&name) {
             queue.add(key(&name), initial_priority(&seen));
@@ -130,7 +131,7 @@ fn is_sync_obsolete(old: &ObjectMeta, new: &ObjectMeta) -> bool {
 }
 
 /// Returns true if the change needs a reconcile. Our own status and metadata writes are ignored to avoid a hot loop.
-fn needs_reconcile(old: &Cached<AppRepository>, new: &Cached<AppRepository>) -> bool {
+fn needs_reconcile(old: &Cached<CachedRepository>, new: &Cached<CachedRepository>) -> bool {
     match (old, new) {
         (Cached::Object(before), Cached::Object(after)) => {
             before.spec != after.spec || reconcile_inputs(&before.metadata) != reconcile_inputs(&after.metadata)
@@ -165,16 +166,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::{AppRepository, Guarded};
     use crate::runtime::workqueue::{Metrics, Settings};
 
-    fn seen(name: &str, generation: Option<i64>, observed: Option<i64>) -> Change<Cached<AppRepository>> {
+    fn seen(name: &str, generation: Option<i64>, observed: Option<i64>) -> Change<Cached<CachedRepository>> {
         let object = json!({
             "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository",
             "metadata": { "name": name, "namespace": "team", "uid": name, "generation": generation },
             "spec": { "type": if name == "odd" { json!(7) } else { json!("helm") }, "url": "https://charts.example.com" },
             "status": observed.map(|observed| json!({ "observedGeneration": observed })),
         });
-        let object: DeserializeGuard<AppRepository> = serde_json::from_value(object).unwrap();
+        let object: Guarded<AppRepository> = serde_json::from_value(object).unwrap();
+        let object = DeserializeGuard(object.0.0.map(CachedRepository::from));
         assert_eq!(object.0.is_ok(), name != "odd");
         Change::Applied {
             old: None,
@@ -227,12 +230,12 @@ mod tests {
         let Change::Applied { new: old, .. } = seen("a", Some(1), None) else {
             unreachable!()
         };
-        let mut suspended = AppRepository::clone(old.object().unwrap());
+        let mut suspended = AppRepository::clone(&**old.object().unwrap());
         suspended.metadata.generation = Some(2);
         suspended.spec.suspend = true;
         let suspend = Change::Applied {
             old: Some(old.clone()),
-            new: Cached::Object(Arc::new(suspended)),
+            new: Cached::Object(Arc::new(suspended.into())),
             is_listed: false,
         };
         assert_eq!(scheduled(suspend), 1);

@@ -2,6 +2,7 @@
 //!
 //! [`decision`], [`spec`], [`status`] and [`events`] are pure. [`sync`] and [`origin`] do the I/O.
 
+mod cached;
 pub mod chart_files;
 pub mod decision;
 pub mod event_handler;
@@ -26,6 +27,7 @@ pub mod status;
 pub mod sync;
 pub mod sync_summary;
 
+pub use cached::{CachedRepository, RepositoryCache};
 pub use options::{Options, SyncOptions};
 pub use setup::{Parts, data_url, setup};
 

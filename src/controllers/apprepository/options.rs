@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::jobs::TemplatePolicy;
 use super::running_syncs::RunningSyncs;
 use super::secrets::source::CredentialSource;
 use super::spec::Defaults;
@@ -49,6 +50,14 @@ impl Options {
     #[must_use]
     pub const fn slow_workers(&self) -> usize {
         self.workers.div_ceil(4)
+    }
+
+    /// Returns the maximum size of a pod template that is kept: only Jobs use more of it than proxies.
+    #[must_use]
+    pub fn template_limit(&self) -> usize {
+        let uses = |jobs: &&jobs::Settings| jobs.is_enabled() && jobs.template != TemplatePolicy::None;
+        let jobs = self.jobs.as_ref().filter(uses);
+        jobs.map_or(0, |jobs| jobs.template_limit)
     }
 
     #[must_use]

@@ -11,12 +11,13 @@ use std::time::Duration;
 use backon::{ExponentialBuilder, Retryable};
 use tokio::sync::watch;
 
+use super::CachedRepository;
 use super::event_handler::{cleanup_key, enqueue_all};
 use super::garbage::report::Kind;
 use super::metrics::Metrics;
 use super::origin::Origin;
 use super::state::RepositoryStates;
-use crate::api::{AppRepository, NamespacedName};
+use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog, Record};
 use crate::runtime::controller::Key;
 use crate::runtime::kube_client::ApiError;
@@ -27,7 +28,7 @@ use crate::runtime::workqueue::{Priority, Queue};
 const ALWAYS_REMOVED: usize = 5;
 
 pub struct OrphanFinder {
-    pub store: Store<Cached<AppRepository>>,
+    pub store: Store<Cached<CachedRepository>>,
     pub catalog: Catalog,
     pub queue: Queue<Key>,
     pub states: RepositoryStates,
@@ -154,7 +155,7 @@ impl OrphanFinder {
 }
 
 /// Enqueues all repositories whenever missing catalog tables were recreated. Ends with the catalog.
-pub async fn refill(mut rebuilt: watch::Receiver<u64>, store: Store<Cached<AppRepository>>, queue: Queue<Key>) {
+pub async fn refill(mut rebuilt: watch::Receiver<u64>, store: Store<Cached<CachedRepository>>, queue: Queue<Key>) {
     while rebuilt.changed().await.is_ok() {
         tracing::warn!("catalog tables were recreated, syncing all repositories");
         enqueue_all(&store, &queue);
@@ -343,7 +344,7 @@ mod tests {
         is_incomplete.store(false, Ordering::Relaxed);
         assert!(!is_removed().await, "the cache is empty");
         is_incomplete.store(true, Ordering::Relaxed);
-        let list = [Event::Init, Event::InitDone].map(Ok::<Event<DeserializeGuard<AppRepository>>, Infallible>);
+        let list = [Event::Init, Event::InitDone].map(Ok::<Event<DeserializeGuard<CachedRepository>>, Infallible>);
         run(stream::iter(list), finder.store.clone(), |_| ()).await;
         assert!(!is_removed().await, "a manifest could not be read");
         is_incomplete.store(false, Ordering::Relaxed);

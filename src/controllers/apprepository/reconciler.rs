@@ -13,6 +13,7 @@ use kube::api::ObjectMeta;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::CachedRepository;
 use super::chart_files::ImportQueue;
 use super::decision::{Decision, Identity, Mode, decide, fresh_since, identity, is_slow, until_next};
 use super::event_handler::cleanup_key;
@@ -41,7 +42,7 @@ pub(super) const STALE_CACHE_RETRY: Duration = Duration::from_secs(5);
 
 /// Reconciles `AppRepository` objects.
 pub struct Reconciler {
-    pub store: Store<Cached<AppRepository>>,
+    pub store: Store<Cached<CachedRepository>>,
     pub origin: Arc<Origin>,
     pub catalog: Catalog,
     pub syncer: Syncer,
@@ -104,7 +105,7 @@ impl Reconciler {
     }
 
     /// Returns the cached object, after a reset of the state that belongs to another one of its name.
-    pub(super) fn look_up(&self, name: &NamespacedName) -> Option<Cached<AppRepository>> {
+    pub(super) fn look_up(&self, name: &NamespacedName) -> Option<Cached<CachedRepository>> {
         let seen = self.store.get(name);
         let uid = seen.as_ref().and_then(|seen| seen.meta().uid.clone());
         self.states.update(name, |state| state.reset_unless_same(uid));
@@ -338,7 +339,7 @@ pub(super) fn api_error(error: &ApiError) -> ReconcileError {
 }
 
 /// Returns true if the object does not exist or is being deleted.
-pub(super) fn is_gone(seen: Option<&Cached<AppRepository>>) -> bool {
+pub(super) fn is_gone(seen: Option<&Cached<CachedRepository>>) -> bool {
     seen.is_none_or(|seen| seen.meta().deletion_timestamp.is_some())
 }
 

@@ -99,11 +99,7 @@ impl Reconciler {
             Ok(written) => {
                 // Otherwise the object was changed meanwhile: the watch must deliver that first.
                 if reconcile_inputs(&written) == reconcile_inputs(&current.metadata) {
-                    let assumed = AppRepository {
-                        metadata: written,
-                        spec: current.spec.clone(),
-                        status: Some(status),
-                    };
+                    let assumed = current.with_written(written, status);
                     self.store.assume(Cached::Object(Arc::new(assumed)));
                 }
                 Ok(())

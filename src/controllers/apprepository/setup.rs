@@ -23,6 +23,7 @@ use super::state::RepositoryStates;
 use super::sync::Syncer;
 use super::sync::location::FileAccess;
 use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, NAME, SLOW};
+use super::{CachedRepository, RepositoryCache};
 use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::Catalog;
 use crate::controllers::{Controller, SetupContext, Source, Task};
@@ -35,7 +36,7 @@ use crate::runtime::workqueue::{Priority, Queue};
 
 /// The parts of the controller. `portolan run --once` uses them one by one.
 pub struct Parts {
-    pub store: Store<Cached<AppRepository>>,
+    pub store: Store<Cached<CachedRepository>>,
     pub reconciler: Arc<Reconciler>,
     pub files: Arc<FilesReconciler>,
     pub garbage: GarbageCollector,
@@ -264,7 +265,7 @@ fn scope(options: &Options) -> Scope {
 fn watch_secrets(
     client: &Client,
     options: &Options,
-    store: &Store<Cached<AppRepository>>,
+    store: &Store<Cached<CachedRepository>>,
     states: RepositoryStates,
     queue: &Queue<Key>,
 ) -> Task {
@@ -284,7 +285,7 @@ fn watch_secrets(
 
 /// Logs Kubeapps' CronJobs that still exist, once. To adopt Kubeapps, it removes those of deleted repositories; the others
 /// are removed after a sync.
-fn check_cron_jobs(client: &Client, options: &Options, store: &Store<Cached<AppRepository>>) -> Task {
+fn check_cron_jobs(client: &Client, options: &Options, store: &Store<Cached<CachedRepository>>) -> Task {
     let (namespace, watched) = (options.kubeapps_namespace.clone(), options.namespace.clone());
     let (client, store, adopts) = (client.clone(), store.clone(), options.adopt_kubeapps);
     async move {
@@ -312,7 +313,7 @@ fn remove_leftovers(
     client: &Client,
     options: &Options,
     has_selector: bool,
-    store: &Store<Cached<AppRepository>>,
+    store: &Store<Cached<CachedRepository>>,
 ) -> Task {
     let (client, namespace) = (client.clone(), options.kubeapps_namespace.clone());
     let (watched, store) = (options.namespace.clone(), store.clone());
@@ -330,7 +331,7 @@ fn remove_leftovers(
 fn informer(
     context: &SetupContext,
     options: &Options,
-    store: Store<Cached<AppRepository>>,
+    store: Store<Cached<CachedRepository>>,
     event_handler: EventHandler,
     problems: &Problems,
 ) -> Task {
@@ -341,18 +342,23 @@ fn informer(
                 labels: context.label_selector.clone(),
             };
             let on_change = move |change| event_handler.on_change(change);
-            watch::informer::<AppRepository, AppRepository>(
+            let cache = RepositoryCache {
+                budget: options.sync.budgets.part("repository_cache", 16),
+                template_limit: options.template_limit(),
+            };
+            watch::raw_informer(
                 client.clone(),
                 selection,
                 ErrorPolicy::Required,
                 store,
+                move |raw| cache.convert(raw),
                 on_change,
             )
             .boxed()
         }
         Source::Directory(manifests) => {
             let problems = problems.clone();
-            let events = manifests::events(
+            let events = manifests::events::<AppRepository>(
                 manifests.clone(),
                 manifests::RESCAN_INTERVAL,
                 data_url,
@@ -373,7 +379,7 @@ pub fn data_url(manifest: &serde_json::Value) -> Option<&str> {
 /// Handles removed manifests together, like objects that vanished while a watch was disconnected: a volume that is not
 /// mounted removes all of them at once. An unreadable file may declare any repository, so the list is complete only
 /// without errors.
-fn on_manifest_change(event_handler: &EventHandler, problems: &Problems, change: Change<Cached<AppRepository>>) {
+fn on_manifest_change(event_handler: &EventHandler, problems: &Problems, change: Change<Cached<CachedRepository>>) {
     let is_list = !matches!(change, Change::Applied { .. });
     match change {
         Change::Synced { .. } => {}

@@ -1,5 +1,6 @@
 //! The validated form of an AppRepository, on which decisions and syncs work.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
-use crate::api::{self, AppRepository, NamespacedName, SecretKeyRef};
+use crate::api::{self, AppRepository, AppRepositorySpec, NamespacedName, PodTemplate, SecretKeyRef};
 use crate::http::Proxies;
 use crate::jq::Rule;
 use crate::runtime::cron::{self, Cron, Intervals};
@@ -190,8 +191,8 @@ impl RepositorySpec {
             generation: object.metadata.generation,
             // A changed flag changes the connection too.
             spec_hash: match access.are_proxies_refused {
-                true => short_digest(&(spec, "without proxies")),
-                false => short_digest(spec),
+                true => short_digest(&(hashed(spec), "without proxies")),
+                false => short_digest(&hashed(spec)),
             },
             change_key: ChangeKey::new(
                 &(&url, kind.as_str(), &spec.oci_repositories),
@@ -307,17 +308,9 @@ impl RepositoryAccess {
 }
 
 /// Returns the proxies from the environment of the first container, which ran the sync in Kubeapps. Kubeapps' chart
-/// uses lower case, its dashboard upper case. The last of several variables wins, as in a pod.
-fn proxies(template: &serde_json::Value) -> Option<Proxies> {
-    let environment = template.pointer("/spec/containers/0/env")?.as_array()?;
-    let value = |name: &str| {
-        let is_named = |variable: &&serde_json::Value| {
-            let other = variable["name"].as_str();
-            other.is_some_and(|other| other.eq_ignore_ascii_case(name))
-        };
-        let value = environment.iter().rfind(is_named)?["value"].as_str()?.trim();
-        (!value.is_empty()).then(|| value.to_owned())
-    };
+/// uses lower case, its dashboard upper case.
+fn proxies(template: &PodTemplate) -> Option<Proxies> {
+    let value = |name: &str| template.proxy(name).map(str::to_owned);
     let proxies = Proxies {
         http: value("http_proxy"),
         https: value("https_proxy"),
@@ -354,6 +347,17 @@ fn choose_interval(text: &str, defaults: &Defaults) -> (Arc<Cron>, Option<String
             Some(format!("invalid spec.interval: {error}")),
         ),
     }
+}
+
+/// Returns the spec with the digest of its template, which is all that some processes keep of it.
+fn hashed(spec: &AppRepositorySpec) -> Cow<'_, AppRepositorySpec> {
+    let Some(template) = &spec.sync_job_pod_template else {
+        return Cow::Borrowed(spec);
+    };
+    Cow::Owned(AppRepositorySpec {
+        sync_job_pod_template: Some(template.clone().reduced()),
+        ..spec.clone()
+    })
 }
 
 /// Returns 64 bits of SHA-256 over the JSON of a value, in hex. It detects edits only.

@@ -25,5 +25,5 @@ pub use start::{ApplyOnceMode, ControllerVersions, Options, Shard, setup};
 
 pub const NAME: &str = "oam";
 
-/// Maximum memory of parsed JSON, in relation to its text.
-const PARSED_RATIO: u64 = 16;
+/// Number of times that a pass holds what it parses: as it was read, and as it is recorded.
+const PASS_COPIES: u64 = 2;

@@ -1,8 +1,8 @@
 //! Limits the memory for responses of the API server.
 //!
 //! kube reads a whole response before it decodes it, and a page of a list is limited only by its number of objects:
-//! 200 objects may have 300 MiB. A response larger than [`MAX_RESPONSE`] is requested again with half the page size,
-//! down to one object. At most [`PERMITS`] responses above [`SMALL`] are read concurrently.
+//! 200 objects may have 300 MiB. A page larger than [`MAX_PAGE`] is requested again with half the page size, down to one
+//! object. At most [`PERMITS`] responses above [`SMALL`] are read concurrently.
 
 use std::sync::Arc;
 
@@ -16,20 +16,23 @@ use crate::budget::Budget;
 
 /// In bytes. etcd stores objects of up to 1.5 MiB; JSON is somewhat larger. kube briefly holds a response twice.
 const MAX_RESPONSE: usize = 16 << 20;
+/// The same for a page of several objects. Each watch may have one at the start.
+const MAX_PAGE: usize = 4 << 20;
 /// Responses up to this size need no permit.
 const SMALL: usize = 64 << 10;
 const PERMITS: u64 = 4;
 
 /// Wraps a client. Watches are not limited: they are read line by line. A request is in flight until its response is read.
 pub(super) fn limit_responses(client: Client, limiter: Option<RequestLimiter>) -> Client {
-    with_limit(client, MAX_RESPONSE, limiter)
+    with_limits(client, MAX_RESPONSE, MAX_PAGE, limiter)
 }
 
-fn with_limit(client: Client, limit: usize, limiter: Option<RequestLimiter>) -> Client {
+fn with_limits(client: Client, limit: usize, page_limit: usize, limiter: Option<RequestLimiter>) -> Client {
     let namespace = client.default_namespace().to_owned();
     let size_limit = ResponseSizeLimit {
         client,
         limit,
+        page_limit,
         permits: Budget::new("large_api_responses", PERMITS),
         limiter: limiter.map(Arc::new),
     };
@@ -44,6 +47,7 @@ fn with_limit(client: Client, limit: usize, limiter: Option<RequestLimiter>) -> 
 struct ResponseSizeLimit {
     client: Client,
     limit: usize,
+    page_limit: usize,
     permits: Budget,
     limiter: Option<Arc<RequestLimiter>>,
 }
@@ -78,7 +82,11 @@ impl ResponseSizeLimit {
         let mut response = self.client.send(request).await?;
         loop {
             let (parts, body) = response.into_parts();
-            if let Some(body) = self.read(&namespace, body).await? {
+            let limit = match &page {
+                Some(page) if page.limit > 1 => self.page_limit,
+                _ => self.limit,
+            };
+            if let Some(body) = self.read(&namespace, body, limit).await? {
                 return Ok(Response::from_parts(parts, Body::from(body)));
             }
             // The unread rest is discarded with its connection.
@@ -90,7 +98,7 @@ impl ResponseSizeLimit {
         }
     }
 
-    async fn read(&self, namespace: &str, body: Body) -> Result<Option<Vec<u8>>, Error> {
+    async fn read(&self, namespace: &str, body: Body, limit: usize) -> Result<Option<Vec<u8>>, Error> {
         let mut chunks = axum::body::Body::new(body)
             .into_data_stream()
             .map_err(into_error)
@@ -99,7 +107,7 @@ impl ResponseSizeLimit {
         let mut read = Vec::new();
         while let Some(chunk) = chunks.try_next().await? {
             let length = read.len() + chunk.len();
-            if length > self.limit {
+            if length > limit {
                 return Ok(None);
             }
             if length > SMALL && permit.is_none() {
@@ -212,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn a_page_above_the_limit_is_split_without_losing_objects() {
         let (client, requested) = server(10, 1000);
-        let names = list(with_limit(client, 4000, None), 8).await.unwrap();
+        let names = list(with_limits(client, 4000, 4000, None), 8).await.unwrap();
         assert_eq!(names, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
         let requested = requested.lock().clone();
         assert_eq!(requested[..4], ["0+8", "0+4", "0+2", "2+8"], "{requested:?}");
@@ -221,14 +229,22 @@ mod tests {
     #[tokio::test]
     async fn a_page_within_the_limit_is_requested_once() {
         let (client, requested) = server(10, 10);
-        assert_eq!(list(with_limit(client, 4000, None), 8).await.unwrap().len(), 10);
+        assert_eq!(list(with_limits(client, 4000, 4000, None), 8).await.unwrap().len(), 10);
         assert_eq!(*requested.lock(), ["0+8", "8+8"]);
+    }
+
+    #[tokio::test]
+    async fn a_single_object_may_be_larger_than_a_page() {
+        let (client, requested) = server(3, 1000);
+        let names = list(with_limits(client, 4000, 500, None), 2).await.unwrap();
+        assert_eq!(names, ["0", "1", "2"]);
+        assert_eq!(requested.lock()[..3], ["0+2", "0+1", "1+2"]);
     }
 
     #[tokio::test]
     async fn a_single_object_above_the_limit_is_an_error() {
         let (client, _) = server(1, 5000);
-        let error = list(with_limit(client, 4000, None), 8).await.unwrap_err();
+        let error = list(with_limits(client, 4000, 4000, None), 8).await.unwrap_err();
         let error = crate::runtime::kube_client::ApiError::from(error).to_string();
         assert!(error.contains("larger than 4000 bytes"), "{error}");
     }
@@ -236,7 +252,7 @@ mod tests {
     #[tokio::test]
     async fn other_responses_are_limited_too() {
         let (client, requested) = server(10, 1000);
-        let api: Api<ConfigMap> = Api::all(with_limit(client, 4000, None));
+        let api: Api<ConfigMap> = Api::all(with_limits(client, 4000, 4000, None));
         assert!(api.list(&ListParams::default()).await.is_err());
         assert_eq!(requested.lock().len(), 1);
     }
@@ -265,7 +281,7 @@ mod tests {
             let body = axum::body::Body::from_stream(chunks.map(Ok::<_, Infallible>));
             async move { Ok::<_, Infallible>(Response::new(body)) }
         });
-        let client = with_limit(Client::new(service, "default"), MAX_RESPONSE, None);
+        let client = with_limits(Client::new(service, "default"), MAX_RESPONSE, MAX_PAGE, None);
         let lists = (0..3 * PERMITS).map(|_| list(client.clone(), 8));
         for names in futures::future::join_all(lists).await {
             assert!(names.unwrap().is_empty());

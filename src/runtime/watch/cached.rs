@@ -17,17 +17,23 @@ use super::events::selected_events_of;
 use super::store::{Change, Source, Store, Stored};
 use super::watcher::{Notification, Watch};
 use super::{Selection, map};
-use crate::api::Guarded;
+use crate::api::Raw;
+use crate::budget::parsed_bytes;
 use crate::text;
 
 /// Maximum length of a decoding error, in bytes; decoders quote their input.
 const MAX_ERROR: usize = 1_024;
+/// Maximum memory of an object while it is decoded. Text of 1.3 MB may take a hundred times as much, and several kinds
+/// are decoded at the same time.
+pub const MAX_DECODED_BYTES: u64 = 16 << 20;
+/// Maximum size of labels and finalizers of an invalid object. They count toward no share.
+const MAX_META_BYTES: usize = 16 << 10;
 
 /// An object of a declared kind. An invalid one does not block the others.
 #[derive(Clone, Debug)]
 pub enum Cached<K> {
     Object(Arc<K>),
-    /// Only the metadata could be decoded. Its annotations, which may be large, are dropped.
+    /// Only the metadata could be decoded. Annotations, owners, and what else is large, are dropped.
     Invalid {
         meta: Arc<ObjectMeta>,
         error: String,
@@ -57,13 +63,27 @@ impl<K> From<DeserializeGuard<K>> for Cached<K> {
         match object {
             Ok(object) => Self::Object(Arc::new(object)),
             Err(invalid) => Self::Invalid {
-                meta: Arc::new(ObjectMeta {
-                    annotations: None,
-                    ..invalid.metadata
-                }),
+                meta: Arc::new(small(invalid.metadata)),
                 error: text::truncate(&text::printable(&invalid.error), MAX_ERROR),
             },
         }
+    }
+}
+
+/// Returns the part of the metadata that is kept of an invalid object.
+fn small(meta: ObjectMeta) -> ObjectMeta {
+    let is_small = |bytes: usize| bytes <= MAX_META_BYTES;
+    ObjectMeta {
+        annotations: None,
+        owner_references: None,
+        managed_fields: None,
+        labels: meta
+            .labels
+            .filter(|labels| is_small(labels.iter().map(|(name, value)| name.len() + value.len()).sum())),
+        finalizers: meta
+            .finalizers
+            .filter(|finalizers| is_small(finalizers.iter().map(String::len).sum())),
+        ..meta
     }
 }
 
@@ -105,53 +125,73 @@ pub async fn informer<T, K>(
     T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K: Resource<DynamicType = ()> + From<T> + Clone + Send + Sync + 'static,
 {
-    converting_informer::<T, K>(client, selection, policy, store, K::from, on_change).await;
+    let convert = |raw| decode(raw, K::from);
+    raw_informer::<T, K>(client, selection, policy, store, convert, on_change).await;
 }
 
-/// Like [`informer`], with objects that `convert` converts.
-pub async fn converting_informer<T, K>(
+/// Like [`informer`], with objects that `convert` converts from their text.
+pub async fn raw_informer<T, K>(
     client: Client,
     selection: impl Into<Selection>,
     policy: ErrorPolicy,
     store: Store<Cached<K>>,
-    convert: impl Fn(T) -> K + Clone + Send + Sync + 'static,
+    convert: impl Fn(Raw<T>) -> Cached<K> + Clone + Send + Sync + 'static,
     on_change: impl Fn(Change<Cached<K>>) + Send + Sync + 'static,
 ) where
-    T: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    T: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + 'static,
     K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
 {
     let Selection { scope, labels } = selection.into();
     inform(scope.api(client), labels, policy, store, convert, on_change).await;
 }
 
-/// Like [`converting_informer`], for a cluster-scoped kind.
+/// Like [`raw_informer`], for a cluster-scoped kind.
 pub async fn cluster_informer<T, K>(
     client: Client,
     policy: ErrorPolicy,
     store: Store<Cached<K>>,
-    convert: impl Fn(T) -> K + Clone + Send + Sync + 'static,
+    convert: impl Fn(Raw<T>) -> Cached<K> + Clone + Send + Sync + 'static,
     on_change: impl Fn(Change<Cached<K>>) + Send + Sync + 'static,
 ) where
-    T: Resource<DynamicType = (), Scope = ClusterResourceScope>,
-    T: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    T: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + 'static,
     K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
 {
     inform(Api::all(client), None, policy, store, convert, on_change).await;
 }
 
+/// Decodes an object, unless it would take more memory than [`MAX_DECODED_BYTES`], and converts it.
+#[must_use]
+pub fn decode<T, K>(raw: Raw<T>, convert: impl FnOnce(T) -> K) -> Cached<K>
+where
+    T: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let bytes = parsed_bytes(raw.text());
+    let decoded = match bytes > MAX_DECODED_BYTES {
+        true => DeserializeGuard(Err(raw.invalid(too_large(bytes, MAX_DECODED_BYTES)))),
+        false => raw.decode(),
+    };
+    DeserializeGuard(decoded.0.map(convert)).into()
+}
+
+/// Returns the error of an object that takes too much memory.
+#[must_use]
+pub fn too_large(bytes: u64, limit: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    let (bytes, limit) = (bytes.div_ceil(MIB), limit / MIB);
+    format!("takes {bytes} MiB of memory when it is decoded, more than {limit} MiB; use fewer fields and list elements")
+}
+
 async fn inform<T, K>(
-    api: Api<Guarded<T>>,
+    api: Api<Raw<T>>,
     labels: Option<String>,
     policy: ErrorPolicy,
     store: Store<Cached<K>>,
-    convert: impl Fn(T) -> K + Clone + Send + Sync + 'static,
+    convert: impl Fn(Raw<T>) -> Cached<K> + Clone + Send + Sync + 'static,
     on_change: impl Fn(Change<Cached<K>>) + Send + Sync + 'static,
 ) where
-    T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    T: Resource<DynamicType = ()> + Clone + Debug + 'static,
     K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
 {
-    let convert = move |Guarded(DeserializeGuard(object)): Guarded<T>| DeserializeGuard(object.map(&convert)).into();
     let watch = Watch {
         description: discovery::Resource::of::<T>(true).name(),
         open: Box::new(move || selected_events_of(api.clone(), labels.clone(), convert.clone())),
@@ -169,17 +209,19 @@ async fn inform<T, K>(
 }
 
 /// Applies events to `store` and calls `on_change` in order, until the events end. The source reports its errors.
-pub async fn run<K, E>(
-    events: impl Stream<Item = Result<Event<DeserializeGuard<K>>, E>>,
+pub async fn run<T, K, E>(
+    events: impl Stream<Item = Result<Event<DeserializeGuard<T>>, E>>,
     store: Store<Cached<K>>,
     mut on_change: impl FnMut(Change<Cached<K>>),
 ) where
-    K: Resource<DynamicType = ()> + Clone,
+    T: Resource,
+    K: Resource<DynamicType = ()> + From<T> + Clone,
 {
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let Ok(event) = event else { continue };
-        for change in store.apply(map(event, Cached::from)) {
+        let convert = |DeserializeGuard(object): DeserializeGuard<T>| DeserializeGuard(object.map(K::from)).into();
+        for change in store.apply(map(event, convert)) {
             warn_if_invalid(&change);
             on_change(change);
         }

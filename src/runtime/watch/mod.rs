@@ -38,7 +38,7 @@ use kube::core::{ApiResource, DynamicResourceScope};
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 
-pub use cached::{Cached, cluster_informer, converting_informer, informer, run};
+pub use cached::{Cached, MAX_DECODED_BYTES, cluster_informer, decode, informer, raw_informer, run, too_large};
 pub use compact_owner_refs::OwnerReferences;
 pub use discovery::{Resource, Served, discover};
 pub use error_policy::ErrorPolicy;

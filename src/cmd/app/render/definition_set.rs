@@ -137,6 +137,11 @@ fn decode<D: DeserializeOwned>(document: Value) -> Result<D, Error> {
     serde_json::from_value(document).map_err(|error| Error::Failed(format!("{display}: {error}")))
 }
 
+fn is_in(revision: &DefinitionRevision, namespace: &str) -> bool {
+    let in_namespace = revision.namespace().unwrap_or_default();
+    in_namespace.is_empty() || in_namespace == namespace
+}
+
 impl Lookup for DefinitionSet {
     fn component_definition(&self, namespace: &str, name: &str) -> Option<Arc<ComponentDefinition>> {
         self.components.get(namespace, name)
@@ -158,13 +163,20 @@ impl Lookup for DefinitionSet {
         self.steps.get(namespace, name)
     }
 
-    fn definition_revisions(&self, namespace: &str, kind: DefinitionKind, name: &str) -> Vec<Arc<DefinitionRevision>> {
+    fn definition_revisions(&self, namespace: &str, kind: DefinitionKind, name: &str) -> Vec<String> {
         let is_of = |revision: &&Arc<DefinitionRevision>| {
-            let in_namespace = revision.namespace().unwrap_or_default();
             let label = revision.labels().get(kind.name_label());
-            (in_namespace.is_empty() || in_namespace == namespace) && label.is_some_and(|label| label == name)
+            let is_labeled = label.is_some_and(|label| label == name);
+            is_labeled && revision.spec.definition_type == kind.type_name() && is_in(revision, namespace)
         };
-        self.revisions.iter().filter(is_of).cloned().collect()
+        let revisions = self.revisions.iter().filter(is_of);
+        revisions.map(|revision| revision.name_any()).collect()
+    }
+
+    fn definition_revision(&self, namespace: &str, name: &str) -> Option<Arc<DefinitionRevision>> {
+        let mut revisions = self.revisions.iter();
+        let found = revisions.find(|revision| revision.name_any() == name && is_in(revision, namespace));
+        found.cloned()
     }
 
     fn policy(&self, namespace: &str, name: &str) -> Option<Arc<Policy>> {

@@ -12,6 +12,7 @@ use super::ImportQueue;
 use super::import::{Batch, Importer, Worklist};
 use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{self, Catalog};
+use crate::controllers::apprepository::CachedRepository;
 use crate::controllers::apprepository::decision::has_charts;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
@@ -25,7 +26,7 @@ const BACKOFF: Backoff = Backoff {
 };
 
 pub struct FilesReconciler {
-    pub store: Store<Cached<AppRepository>>,
+    pub store: Store<Cached<CachedRepository>>,
     pub directory_mode: bool,
     pub defaults: Defaults,
     pub catalog: Catalog,
@@ -112,7 +113,7 @@ impl FilesReconciler {
         }
     }
 
-    fn object(&self, name: &NamespacedName) -> Option<Arc<AppRepository>> {
+    fn object(&self, name: &NamespacedName) -> Option<Arc<CachedRepository>> {
         match self.store.get(name)? {
             Cached::Object(object) if object.metadata.deletion_timestamp.is_none() => Some(object),
             _ => None,

@@ -62,6 +62,8 @@ pub struct Settings {
     pub concurrency_policy: &'static str,
     pub resources: Resources,
     pub template: TemplatePolicy,
+    /// Maximum size of a template, in bytes.
+    pub template_limit: usize,
     pub limits: Limits,
     pub database: DatabaseAccess,
     /// Proxies of this process.

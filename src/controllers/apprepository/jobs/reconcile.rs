@@ -12,9 +12,9 @@ use super::names;
 use super::objects::{JobSecrets, Repository, SyncRun};
 use super::progress::{Assessment, Progress, assess};
 use super::secrets::{Copied, CopyError};
-use super::template::{self, PodParts};
+use super::template::{self, PodParts, TemplatePolicy};
 use super::watch::Jobs;
-use crate::api::{AppRepository, NamespacedName};
+use crate::api::{AppRepository, NamespacedName, PodTemplate};
 use crate::catalog::{Record, State};
 use crate::controllers::apprepository::decision::{Decision, MAX_REQUEUE, Mode, decide};
 use crate::controllers::apprepository::reconciler::{Reconciler, TombstoneError};
@@ -216,9 +216,19 @@ impl Reconciler {
         let spec = seen.spec;
         // Its text becomes an argument of the pod.
         self.syncer.check_url(spec)?;
+        let refused = |message: String| Blocked::new("PodTemplateRefused", message, false);
         let template = seen.object.spec.sync_job_pod_template.as_ref();
-        let parts = template::merge(template, settings.template, &settings.resources)
-            .map_err(|refused| Blocked::new("PodTemplateRefused", refused.to_string(), false))?;
+        if let Some(template) = template.filter(|template| template.is_reduced())
+            && settings.template != TemplatePolicy::None
+        {
+            let (bytes, limit) = (template.bytes(), settings.template_limit);
+            return Err(refused(format!(
+                "spec.syncJobPodTemplate has {bytes} bytes, more than {limit} (--job-pod-template-limit); shorten it"
+            )));
+        }
+        let template = template.and_then(PodTemplate::parse);
+        let parts = template::merge(template.as_ref(), settings.template, &settings.resources)
+            .map_err(|error| refused(error.to_string()))?;
         let schedule = spec.cron.for_kubernetes().ok_or_else(|| {
             let message = format!(
                 "the schedule {} is not one of a CronJob; use five fields without L, W, # and ?, or a duration",

@@ -17,7 +17,7 @@ use super::Settings;
 use super::metrics::Metrics;
 use super::progress::{JobView, PodView};
 use crate::api::{NamespacedName, jobs};
-use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Selection, Store, converting_informer};
+use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Selection, Store, decode, raw_informer};
 
 /// Time after which a missing first list is reported.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -115,12 +115,12 @@ impl Jobs {
             scope: Scope::Namespace(self.settings.namespace.clone()),
             labels: Some(jobs::selector()),
         };
-        converting_informer(
+        raw_informer(
             self.client.clone(),
             selection,
             ErrorPolicy::Required,
             store,
-            convert,
+            move |raw| decode(raw, &convert),
             on_change,
         )
         .boxed()

@@ -17,6 +17,7 @@ pub use watch::watch;
 
 use super::origin::{Origin, SecretReadError};
 use crate::api::{AppRepository, NamespacedName, SecretKeyRef};
+use crate::controllers::apprepository::CachedRepository;
 use crate::http::credentials;
 use crate::http::secret::Secret;
 use crate::runtime::manifests::{SecretContent, is_object_name};
@@ -240,7 +241,7 @@ fn sanitized(text: &str) -> String {
 #[must_use]
 pub fn repositories_of(
     secret: &NamespacedName,
-    store: &Store<Cached<AppRepository>>,
+    store: &Store<Cached<CachedRepository>>,
     kubeapps_namespace: &str,
 ) -> Vec<NamespacedName> {
     let uses = |name: &NamespacedName, object: &AppRepository| {

@@ -7,6 +7,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
+use crate::controllers::apprepository::CachedRepository;
 use crate::controllers::apprepository::origin::Directory;
 
 /// The PEM framing; the certificate itself is not parsed.
@@ -211,7 +212,7 @@ async fn an_unreadable_directory_is_a_transient_error() {
     assert!(error.is_transient() && error.reason() == "SecretUnavailable", "{error}");
 }
 
-async fn store(objects: serde_json::Value) -> Store<Cached<AppRepository>> {
+async fn store(objects: serde_json::Value) -> Store<Cached<CachedRepository>> {
     let store = Store::default();
     let objects: Vec<AppRepository> = serde_json::from_value(objects).unwrap();
     let events = objects

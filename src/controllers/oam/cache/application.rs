@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::core::ObjectMeta;
+use kube::core::error_boundary::InvalidObject;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::types::Types;
-use crate::api::impl_resource;
 use crate::api::oam::compression::{Compressed, CompressionError, Format};
 use crate::api::oam::{Application, ApplicationStatus, DefinitionKind};
-use crate::budget::{Budget, Reservation};
-use crate::controllers::oam::PARSED_RATIO;
+use crate::api::raw::decode as decode_fields;
+use crate::api::{Raw, impl_resource};
+use crate::budget::{Budget, Reservation, parsed_bytes};
+use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::reconciler::PARSED;
+use crate::runtime::watch::MAX_DECODED_BYTES;
 use crate::text::truncate;
 
 /// Memory of an Application besides its text.
@@ -40,6 +43,7 @@ struct Inner {
     status: Option<StatusOutline>,
     types: Types,
     decoded_bytes: u64,
+    too_large: Option<u64>,
     /// `None` if it is left out.
     contents: Option<Arc<Contents>>,
 }
@@ -80,12 +84,46 @@ pub enum UnpackError {
     Json(#[from] serde_json::Error),
 }
 
+/// An Application as a pass needs it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    pub app: Application,
+    /// The memory that it would take, if that is too much: then it has no spec, and can only be deleted.
+    pub too_large: Option<u64>,
+}
+
+impl Decoded {
+    /// Decodes an Application, without its spec if that takes too much memory, and without a status that does.
+    ///
+    /// # Errors
+    /// If it is invalid.
+    pub fn of(raw: Raw<Application>) -> Result<Self, Box<InvalidObject>> {
+        let bytes = parsed_bytes(raw.text());
+        if bytes <= MAX_DECODED_BYTES {
+            let app = raw.decode().0.map_err(Box::new)?;
+            return Ok(Self { app, too_large: None });
+        }
+        let mut fields = raw.fields();
+        fields.retain(|name, value| name != "spec" && parsed_bytes(value.get()) <= MAX_DECODED_BYTES);
+        match decode_fields::<Application>(fields) {
+            Ok(mut app) => {
+                app.metadata = raw.metadata().clone();
+                Ok(Self {
+                    app,
+                    too_large: Some(bytes),
+                })
+            }
+            Err(error) => Err(Box::new(raw.invalid(error))),
+        }
+    }
+}
+
 impl CachedApplication {
     /// Converts an Application. `names` are the labels and annotations that are read without a pass.
     #[must_use]
-    pub fn new(app: &Application, names: &[&str], budget: &Budget) -> Self {
-        let text = serde_json::to_vec(app).unwrap_or_default();
-        let contents = Compressed::encode(Format::Zstd, &text).ok().and_then(|text| {
+    pub fn new(Decoded { app, too_large }: &Decoded, names: &[&str], budget: &Budget) -> Self {
+        let text = serde_json::to_string(app).unwrap_or_default();
+        let contents = Compressed::encode(Format::Zstd, text.as_bytes()).ok().and_then(|text| {
             let bytes = OBJECT_BYTES + text.data.len();
             let namespace = app.metadata.namespace.as_deref().unwrap_or_default();
             let _memory = budget.try_share(namespace, bytes as u64)?;
@@ -97,7 +135,8 @@ impl CachedApplication {
             is_parsed: app.status.as_ref().is_some_and(is_parsed),
             status: app.status.as_ref().map(StatusOutline::from),
             types: Types::of(&app.spec),
-            decoded_bytes: PARSED_RATIO * text.len() as u64,
+            decoded_bytes: PASS_COPIES * parsed_bytes(&text),
+            too_large: *too_large,
             contents,
         }))
     }
@@ -142,12 +181,15 @@ impl CachedApplication {
     ///
     /// # Errors
     /// If it can't be decoded.
-    pub fn unpack(&self) -> Result<Option<Application>, UnpackError> {
+    pub fn unpack(&self) -> Result<Option<Decoded>, UnpackError> {
         let Some(contents) = &self.0.contents else {
             return Ok(None);
         };
         let text = contents.text.decode(MAX_TEXT_BYTES)?;
-        Ok(Some(serde_json::from_slice(&text)?))
+        Ok(Some(Decoded {
+            app: serde_json::from_slice(&text)?,
+            too_large: self.0.too_large,
+        }))
     }
 }
 
@@ -194,6 +236,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::api::oam::ApplicationSpec;
 
     fn app(change: impl FnOnce(&mut Value)) -> Application {
         let mut app = json!({
@@ -213,7 +256,24 @@ mod tests {
     }
 
     fn cached(app: &Application, limit: u64) -> CachedApplication {
-        CachedApplication::new(app, &["shard"], &Budget::new("test", limit))
+        let decoded = Decoded {
+            app: app.clone(),
+            too_large: None,
+        };
+        CachedApplication::new(&decoded, &["shard"], &Budget::new("test", limit))
+    }
+
+    #[test]
+    fn an_application_that_takes_too_much_memory_has_no_spec_and_can_be_deleted() {
+        let hostile = json!({ "list": vec![json!({ "a": 0 }); 100_000] });
+        let large = app(|app| app["spec"]["components"][0]["properties"] = hostile);
+        let decoded = Decoded::of(serde_json::from_value(serde_json::to_value(large).unwrap()).unwrap()).unwrap();
+        assert!(decoded.too_large.is_some_and(|bytes| bytes > 64 << 20));
+        assert_eq!(decoded.app.spec, ApplicationSpec::default());
+        assert!(decoded.app.status.as_ref().unwrap().latest_revision.is_some());
+        let cached = CachedApplication::new(&decoded, &[], &Budget::new("test", 1 << 20));
+        assert!(cached.decoded_bytes() < 1 << 20);
+        assert_eq!(cached.unpack().unwrap(), Some(decoded));
     }
 
     #[test]
@@ -222,7 +282,7 @@ mod tests {
         let cached = cached(&original, 1 << 20);
         let contents = cached.0.contents.as_ref().unwrap();
         assert!(contents.text.data.len() < 1000 && cached.decoded_bytes() > 10_000);
-        assert_eq!(cached.unpack().unwrap(), Some(original));
+        assert_eq!(cached.unpack().unwrap().map(|decoded| decoded.app), Some(original));
         assert_eq!((cached.labels().len(), cached.annotations().len()), (1, 0));
         assert!(cached.is_parsed());
         assert!(cached.may_use(DefinitionKind::Component, "webservice"));

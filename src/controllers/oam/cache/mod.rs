@@ -9,20 +9,21 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures::FutureExt;
+use kube::core::DeserializeGuard;
 use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
 
-pub use application::{CachedApplication, StatusOutline};
+pub use application::{CachedApplication, Decoded, StatusOutline};
 pub use event_handler::{EventHandler, key};
 pub use stored::{CachedRevision, CachedTracker};
 
 use crate::api::NamespacedName;
-use crate::api::Partial;
 use crate::api::oam::{Application, ApplicationRevision, ResourceTracker, labels};
+use crate::api::{Partial, Raw};
 use crate::budget::Budget;
 use crate::controllers::Task;
 use crate::runtime::watch::{
-    Cached, Change, ErrorPolicy, Scope, Selection, Store, Stored, cluster_informer, converting_informer, informer,
+    Cached, Change, ErrorPolicy, Scope, Selection, Store, Stored, cluster_informer, informer, raw_informer,
 };
 
 /// Labels and annotations that decide whether an Application gets a pass.
@@ -86,7 +87,7 @@ impl Caches {
         let handler = Arc::new(handler);
         let on_application = Arc::clone(&handler);
         let budget = self.budget.clone();
-        let applications = converting_informer(
+        let applications = raw_informer(
             client.clone(),
             Selection {
                 scope: scope.clone(),
@@ -94,7 +95,11 @@ impl Caches {
             },
             ErrorPolicy::Optional,
             self.applications.clone(),
-            move |app: Application| CachedApplication::new(&app, READ_WITHOUT_PASS, &budget),
+            move |raw: Raw<Application>| {
+                let decoded = Decoded::of(raw);
+                let app = decoded.map(|decoded| CachedApplication::new(&decoded, READ_WITHOUT_PASS, &budget));
+                DeserializeGuard(app.map_err(|invalid| *invalid)).into()
+            },
             move |change| on_application.on_application(&change),
         );
         let members = Arc::clone(&self.members);
@@ -110,7 +115,10 @@ impl Caches {
             client.clone(),
             ErrorPolicy::Optional,
             self.trackers.clone(),
-            move |tracker| CachedTracker::new(tracker, &budget),
+            move |raw: Raw<ResourceTracker>| {
+                // Its manifests stay text, and its entries are limited.
+                DeserializeGuard(raw.decode().0.map(|tracker| CachedTracker::new(tracker, &budget))).into()
+            },
             move |change| {
                 update(&mut members.write().trackers, &change, application_of_tracker);
                 handler.on_tracker(&change);
@@ -120,7 +128,7 @@ impl Caches {
     }
 
     /// Stores an Application as we have written it, before the watch delivers it.
-    pub fn assume_application(&self, app: &Application) {
+    pub fn assume_application(&self, app: &Decoded) {
         let cached = CachedApplication::new(app, READ_WITHOUT_PASS, &self.budget);
         self.applications.assume(Cached::Object(Arc::new(cached)));
     }

@@ -4,24 +4,24 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::join_all;
-use kube::Client;
+use kube::{Client, Resource};
 
+use super::cached::{CachedDefinition, DefinitionBudgets};
 use super::event_handler::EventHandler;
-use super::kinds::{CachedKind, DefinitionChange, Shrunk};
+use super::kinds::{CachedKind, DefinitionChange};
 use super::revision_index::RevisionIndex;
-use crate::api::NamespacedName;
 use crate::api::oam::{
     ComponentDefinition, DefinitionKind, DefinitionRevision, Policy, PolicyDefinition, TraitDefinition, Workflow,
     WorkflowStepDefinition, WorkloadDefinition,
 };
+use crate::api::{NamespacedName, Raw};
 use crate::controllers::Task;
-use crate::controllers::oam::parse::Lookup;
 use crate::runtime::controller::Key;
-use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Store, Stored, informer};
+use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Store, Stored, raw_informer};
 use crate::runtime::workqueue::Queue;
 
-pub(super) type DefinitionStore<D> = Store<Cached<Shrunk<D>>>;
-pub(super) type CacheChange<D> = Change<Cached<Shrunk<D>>>;
+pub(super) type DefinitionStore<D> = Store<Cached<CachedDefinition<D>>>;
+pub(super) type CacheChange<D> = Change<Cached<CachedDefinition<D>>>;
 
 /// Definitions, their revisions, Policies and Workflows. Clones share the caches.
 ///
@@ -31,15 +31,16 @@ pub struct DefinitionCaches {
     /// The namespace to watch; all namespaces if `None`.
     pub(super) namespace: Option<Arc<str>>,
     scopes: Arc<[Scope]>,
+    budgets: DefinitionBudgets,
     pub(super) components: Cache<ComponentDefinition>,
     pub(super) traits: Cache<TraitDefinition>,
     pub(super) policies: Cache<PolicyDefinition>,
     pub(super) steps: Cache<WorkflowStepDefinition>,
     pub(super) revisions: Cache<DefinitionRevision>,
     revision_index: RevisionIndex,
-    workloads: Cache<WorkloadDefinition>,
-    external_policies: Cache<Policy>,
-    external_workflows: Cache<Workflow>,
+    pub(super) workloads: Cache<WorkloadDefinition>,
+    pub(super) external_policies: Cache<Policy>,
+    pub(super) external_workflows: Cache<Workflow>,
 }
 
 /// The objects of a kind, in a store for each scope.
@@ -51,7 +52,8 @@ pub(super) struct Cache<D: CachedKind> {
 impl DefinitionCaches {
     /// Creates empty caches of all namespaces, or of `namespace` and the definition namespace.
     #[must_use]
-    pub fn new(namespace: Option<&str>, definition_namespace: &str) -> Self {
+    pub fn new(namespace: Option<&str>, budgets: DefinitionBudgets) -> Self {
+        let definition_namespace = &*budgets.definition_namespace;
         let scopes: Arc<[Scope]> = match namespace {
             None => [Scope::All].into(),
             Some(namespace) if namespace == definition_namespace => [Scope::Namespace(namespace.to_owned())].into(),
@@ -63,6 +65,7 @@ impl DefinitionCaches {
         Self {
             namespace: namespace.map(Into::into),
             scopes,
+            budgets,
             components: Cache::new(count),
             traits: Cache::new(count),
             policies: Cache::new(count),
@@ -92,6 +95,7 @@ impl DefinitionCaches {
         let informers = Informers {
             client,
             scopes: &self.scopes,
+            budgets: &self.budgets,
             on_change: Arc::new(on_change),
         };
         let definitions = [
@@ -127,6 +131,26 @@ impl DefinitionCaches {
             && self.external_workflows.is_synced()
     }
 
+    /// Returns the names of the revisions of a definition.
+    pub(super) fn revision_names(&self, namespace: &str, kind: DefinitionKind, definition: &str) -> Vec<String> {
+        self.revision_index.names(namespace, kind, definition)
+    }
+
+    /// Converts an object as the API server sends it.
+    pub(super) fn convert<D: CachedKind>(&self, object: Raw<D>) -> Cached<CachedDefinition<D>> {
+        CachedDefinition::convert(object, &self.budgets)
+    }
+
+    /// Stores the result of our own write of an object that is in a cache.
+    pub(super) fn assume<D: CachedKind>(&self, cache: &Cache<D>, object: Raw<D>) {
+        let object = self.convert(object);
+        for store in cache.stores.iter() {
+            if store.get(&object.key()).is_some() {
+                store.assume(object.clone());
+            }
+        }
+    }
+
     pub async fn wait_until_synced(&self) {
         tokio::join!(
             self.components.wait_until_synced(),
@@ -141,42 +165,6 @@ impl DefinitionCaches {
     }
 }
 
-impl Lookup for DefinitionCaches {
-    fn component_definition(&self, namespace: &str, name: &str) -> Option<Arc<ComponentDefinition>> {
-        self.components.get(namespace, name)
-    }
-
-    fn workload_definition(&self, namespace: &str, name: &str) -> Option<Arc<WorkloadDefinition>> {
-        self.workloads.get(namespace, name)
-    }
-
-    fn trait_definition(&self, namespace: &str, name: &str) -> Option<Arc<TraitDefinition>> {
-        self.traits.get(namespace, name)
-    }
-
-    fn policy_definition(&self, namespace: &str, name: &str) -> Option<Arc<PolicyDefinition>> {
-        self.policies.get(namespace, name)
-    }
-
-    fn workflow_step_definition(&self, namespace: &str, name: &str) -> Option<Arc<WorkflowStepDefinition>> {
-        self.steps.get(namespace, name)
-    }
-
-    fn definition_revisions(&self, namespace: &str, kind: DefinitionKind, name: &str) -> Vec<Arc<DefinitionRevision>> {
-        let names = self.revision_index.names(namespace, kind, name);
-        let revisions = names.iter().filter_map(|name| self.revisions.get(namespace, name));
-        revisions.collect()
-    }
-
-    fn policy(&self, namespace: &str, name: &str) -> Option<Arc<Policy>> {
-        self.external_policies.get(namespace, name)
-    }
-
-    fn workflow(&self, namespace: &str, name: &str) -> Option<Arc<Workflow>> {
-        self.external_workflows.get(namespace, name)
-    }
-}
-
 impl<D: CachedKind> Cache<D> {
     fn new(count: usize) -> Self {
         Self {
@@ -185,10 +173,10 @@ impl<D: CachedKind> Cache<D> {
     }
 
     /// Returns an object, unless it could not be decoded.
-    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<D>> {
+    pub(super) fn find(&self, namespace: &str, name: &str) -> Option<Arc<CachedDefinition<D>>> {
         let name = NamespacedName::new(namespace, name);
         let found = self.stores.iter().find_map(|store| store.get(&name))?;
-        found.object().map(|object| Arc::clone(&object.0))
+        found.object().cloned()
     }
 
     /// Returns true if the object exists, also if it could not be decoded.
@@ -199,16 +187,6 @@ impl<D: CachedKind> Cache<D> {
 
     pub(super) fn names(&self) -> Vec<NamespacedName> {
         self.stores.iter().flat_map(Store::names).collect()
-    }
-
-    /// Stores the result of our own write of an object that is in the cache.
-    pub(super) fn assume(&self, object: D) {
-        let object = Cached::Object(Arc::new(Shrunk::from(object)));
-        for store in self.stores.iter() {
-            if store.get(&object.key()).is_some() {
-                store.assume(object.clone());
-            }
-        }
     }
 
     pub(super) fn is_synced(&self) -> bool {
@@ -223,6 +201,7 @@ impl<D: CachedKind> Cache<D> {
 struct Informers<'a> {
     client: &'a Client,
     scopes: &'a [Scope],
+    budgets: &'a DefinitionBudgets,
     on_change: Arc<dyn Fn(DefinitionChange) + Send + Sync>,
 }
 
@@ -242,8 +221,9 @@ impl Informers<'_> {
                     changed_contents(&change).into_iter().for_each(&*on_change);
                 }
             };
-            let (client, store) = (self.client.clone(), store.clone());
-            informer::<D, Shrunk<D>>(client, scope.clone(), ErrorPolicy::Optional, store, notify).boxed()
+            let (client, store, budgets) = (self.client.clone(), store.clone(), self.budgets.clone());
+            let convert = move |raw| CachedDefinition::convert(raw, &budgets);
+            raw_informer::<D, _>(client, scope.clone(), ErrorPolicy::Optional, store, convert, notify).boxed()
         });
         tasks.collect()
     }
@@ -256,13 +236,13 @@ fn changed_contents<D: CachedKind>(change: &CacheChange<D>) -> Option<Definition
         Change::Deleted(old) | Change::MissingFromList(old) => (old.object(), None),
         Change::Synced { .. } => return None,
     };
-    if let (Some(Shrunk(old)), Some(Shrunk(new))) = (old.map(Arc::as_ref), new.map(Arc::as_ref))
-        && old.has_same_spec(new)
+    if let (Some(old), Some(new)) = (old, new)
+        && old.has_same_contents(new)
     {
         return None;
     }
-    let Shrunk(object) = new.or(old)?.as_ref();
-    let (kind, name) = object.used_as()?;
+    let object = new.or(old)?;
+    let (kind, name) = object.used_as()?.clone();
     Some(DefinitionChange {
         kind,
         namespace: object.meta().namespace.clone().unwrap_or_default(),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::cached::CachedDefinition;
 use super::caches::{CacheChange, DefinitionCaches};
 use super::class;
-use super::kinds::{CachedKind, Shrunk, definition_of};
+use super::kinds::{CachedKind, ChangedKind};
 use crate::api::NamespacedName;
 use crate::api::oam::{DefinitionKind, DefinitionRevision};
 use crate::runtime::controller::Key;
@@ -49,9 +50,9 @@ impl EventHandler {
             Change::Deleted(old) | Change::MissingFromList(old) => old,
             Change::Applied { .. } | Change::Synced { .. } => return,
         };
-        let definition = old.object().and_then(|revision| definition_of(&revision.0));
-        if let Some((kind, name)) = definition {
-            self.enqueue(kind, NamespacedName::new(old.namespace(), name), Priority::LOW);
+        let definition = old.object().and_then(|revision| revision.used_as());
+        if let Some((ChangedKind::Definition(kind), name)) = definition {
+            self.enqueue(*kind, NamespacedName::new(old.namespace(), name), Priority::LOW);
         }
     }
 
@@ -73,16 +74,11 @@ impl EventHandler {
 }
 
 /// Compares all but the version. The cache already holds our own writes.
-fn has_changed<D: CachedKind>(old: &Cached<Shrunk<D>>, new: &Cached<Shrunk<D>>) -> bool {
-    let (Some(old), Some(new)) = (old.object(), new.object()) else {
-        return true;
-    };
-    let mut old = D::clone(&old.0);
-    old.meta_mut()
-        .resource_version
-        .clone_from(&new.0.meta().resource_version);
-    old.meta_mut().generation = new.0.meta().generation;
-    old != *new.0
+fn has_changed<D: CachedKind>(old: &Cached<CachedDefinition<D>>, new: &Cached<CachedDefinition<D>>) -> bool {
+    match (old.object(), new.object()) {
+        (Some(old), Some(new)) => !old.is_same(new),
+        _ => true,
+    }
 }
 
 /// Enqueues all definitions, as a new leader does.

@@ -1,15 +1,14 @@
 //! The kinds that the caches hold.
 
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use kube::Resource;
 use kube::core::{NamespaceResourceScope, ObjectMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::cached::RevisionFields;
 use super::caches::{Cache, DefinitionCaches};
-use crate::api::impl_resource;
 use crate::api::oam::{
     ComponentDefinition, Definition, DefinitionKind, DefinitionRevision, DefinitionRevisionSpec, DefinitionStatus,
     Policy, PolicyDefinition, TraitDefinition, Workflow, WorkflowStepDefinition, WorkloadDefinition, labels,
@@ -34,19 +33,10 @@ pub struct DefinitionChange {
 
 /// A kind of objects in the caches.
 pub(super) trait CachedKind:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + PartialEq
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
-    fn has_same_spec(&self, other: &Self) -> bool;
-
-    /// Returns what Applications use of this object, by kind and name.
-    fn used_as(&self) -> Option<(ChangedKind, String)>;
+    /// Returns what Applications use of an object, by kind and name.
+    fn used_as(meta: &ObjectMeta, revision: &RevisionFields) -> Option<(ChangedKind, String)>;
 
     /// Drops unused metadata.
     fn shrink(&mut self) {
@@ -54,7 +44,7 @@ pub(super) trait CachedKind:
     }
 }
 
-fn shrink(meta: &mut ObjectMeta) {
+pub(super) fn shrink(meta: &mut ObjectMeta) {
     meta.managed_fields = None;
     if let Some(annotations) = &mut meta.annotations {
         annotations.remove(labels::KUBECTL_LAST_APPLIED);
@@ -64,12 +54,8 @@ fn shrink(meta: &mut ObjectMeta) {
 macro_rules! impl_cached_kind {
     ($($kind:ty => $used_as:expr,)*) => {$(
         impl CachedKind for $kind {
-            fn has_same_spec(&self, other: &Self) -> bool {
-                self.spec == other.spec
-            }
-
-            fn used_as(&self) -> Option<(ChangedKind, String)> {
-                Some(($used_as, self.metadata.name.clone()?))
+            fn used_as(meta: &ObjectMeta, _: &RevisionFields) -> Option<(ChangedKind, String)> {
+                Some(($used_as, meta.name.clone()?))
             }
         }
     )*};
@@ -86,12 +72,8 @@ impl_cached_kind! {
 }
 
 impl CachedKind for DefinitionRevision {
-    fn has_same_spec(&self, other: &Self) -> bool {
-        self.spec == other.spec
-    }
-
-    fn used_as(&self) -> Option<(ChangedKind, String)> {
-        let (kind, definition) = definition_of(self)?;
+    fn used_as(meta: &ObjectMeta, revision: &RevisionFields) -> Option<(ChangedKind, String)> {
+        let (kind, definition) = definition_of(meta, &revision.definition_type)?;
         Some((ChangedKind::Definition(kind), definition.to_owned()))
     }
 
@@ -109,7 +91,7 @@ impl CachedKind for DefinitionRevision {
 }
 
 /// A kind of definitions that have revisions.
-pub(super) trait ReconciledKind: CachedKind + Definition + Serialize {
+pub(super) trait ReconciledKind: CachedKind + Definition + PartialEq + Serialize {
     const DEFINITION: DefinitionKind;
 
     fn version(&self) -> &str;
@@ -154,8 +136,8 @@ impl_reconciled_kind! {
     WorkflowStepDefinition: WorkflowStep, steps, workflow_step_definition;
 }
 
-/// Returns kind and name of the definition that a revision is labeled with.
-pub(super) fn definition_of(revision: &DefinitionRevision) -> Option<(DefinitionKind, &str)> {
+/// Returns kind and name of the definition that a revision of this type is labeled with.
+pub(super) fn definition_of<'a>(meta: &'a ObjectMeta, definition_type: &str) -> Option<(DefinitionKind, &'a str)> {
     let kinds = [
         DefinitionKind::Component,
         DefinitionKind::Trait,
@@ -163,21 +145,7 @@ pub(super) fn definition_of(revision: &DefinitionRevision) -> Option<(Definition
         DefinitionKind::WorkflowStep,
     ];
     let mut kinds = kinds.into_iter();
-    let kind = kinds.find(|kind| kind.type_name() == revision.spec.definition_type)?;
-    let name = revision.metadata.labels.as_ref()?.get(kind.name_label())?;
+    let kind = kinds.find(|kind| kind.type_name() == definition_type)?;
+    let name = meta.labels.as_ref()?.get(kind.name_label())?;
     Some((kind, name))
-}
-
-/// An object without unused metadata, such as managed fields. Clones share it.
-#[derive(Clone, Debug)]
-pub(super) struct Shrunk<D>(pub(super) Arc<D>);
-
-impl_resource!([D: CachedKind] Shrunk<D>, as D, metadata_only: false,
-    |this| this.0.meta(), Arc::make_mut(&mut this.0).meta_mut());
-
-impl<D: CachedKind> From<D> for Shrunk<D> {
-    fn from(mut object: D) -> Self {
-        object.shrink();
-        Self(Arc::new(object))
-    }
 }

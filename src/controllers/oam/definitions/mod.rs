@@ -1,16 +1,18 @@
 //! Definitions: their caches, and the controllers that record their revisions.
 //!
 //! ```text
-//!  informers ─► DefinitionCaches ─► parse::Lookup
+//!  informers ─► DefinitionCaches ─► LoadedLookup ─► parse::Lookup
 //!      │              ▲ assume
 //!      ├─► EventHandler ─► queue ─► DefinitionReconciler ─► DefinitionRevisions, status
 //!      └─► DefinitionChange, for the Applications that use the definition
 //! ```
 
+mod cached;
 mod caches;
 mod decide;
 mod event_handler;
 mod kinds;
+mod loaded;
 mod reconciler;
 mod record;
 mod revision_index;
@@ -23,14 +25,17 @@ use std::sync::Arc;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+pub use cached::{DefinitionBudgets, LoadError};
 pub use caches::DefinitionCaches;
 pub use event_handler::enqueue_all;
 pub use kinds::{ChangedKind, DefinitionChange};
+pub use loaded::{Loaded, LoadedLookup, Missing};
 pub use reconciler::{IsInUse, Settings};
 
 use reconciler::DefinitionReconciler;
 
 use crate::api::oam::{ComponentDefinition, DefinitionKind, PolicyDefinition, TraitDefinition, WorkflowStepDefinition};
+use crate::budget::Budgets;
 use crate::runtime::controller::{Class, Reconcile};
 
 /// The classes of keys, one for each kind of definitions.
@@ -53,6 +58,7 @@ const fn class(kind: DefinitionKind) -> &'static str {
 /// Returns the classes that record revisions of definitions. They write, so they run on the leader only.
 pub fn classes(
     client: &Client,
+    budgets: &Budgets,
     caches: &DefinitionCaches,
     settings: &Settings,
     is_in_use: &IsInUse,
@@ -62,25 +68,25 @@ pub fn classes(
         (
             DefinitionKind::Component,
             Arc::new(DefinitionReconciler::<ComponentDefinition>::new(
-                client, caches, settings, is_in_use, stopping,
+                client, budgets, caches, settings, is_in_use, stopping,
             )),
         ),
         (
             DefinitionKind::Trait,
             Arc::new(DefinitionReconciler::<TraitDefinition>::new(
-                client, caches, settings, is_in_use, stopping,
+                client, budgets, caches, settings, is_in_use, stopping,
             )),
         ),
         (
             DefinitionKind::Policy,
             Arc::new(DefinitionReconciler::<PolicyDefinition>::new(
-                client, caches, settings, is_in_use, stopping,
+                client, budgets, caches, settings, is_in_use, stopping,
             )),
         ),
         (
             DefinitionKind::WorkflowStep,
             Arc::new(DefinitionReconciler::<WorkflowStepDefinition>::new(
-                client, caches, settings, is_in_use, stopping,
+                client, budgets, caches, settings, is_in_use, stopping,
             )),
         ),
     ];

@@ -14,16 +14,17 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::cached::{CachedDefinition, LoadError};
 use super::caches::DefinitionCaches;
 use super::decide::{Decision, Naming, Recorded, decide, expendable, is_object_name, naming};
-use super::kinds::{ReconciledKind, definition_of};
+use super::kinds::{ChangedKind, ReconciledKind};
 use super::record::{is_owned_by, records, revision_of};
 use super::status;
-use crate::api::Partial;
 use crate::api::oam::{DefinitionKind, DefinitionRevision, LatestRevision};
+use crate::api::{Partial, Raw};
+use crate::budget::{Budgets, Exhausted, Reservation};
 use crate::controllers::FIELD_MANAGER;
-use crate::controllers::oam::Options;
-use crate::controllers::oam::parse::Lookup;
+use crate::controllers::oam::{Options, PASS_COPIES};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::workqueue::{Backoff, Priority};
@@ -47,6 +48,11 @@ const REVISION_NAME: &str = "definitionrevision.oam.dev/name";
 const CONTROLLER_VERSION: &str = "app.oam.dev/controller-version-require";
 /// Annotation of a ConfigMap with the schema of parameters: the revision of the definition that it doesn't describe.
 const OUTDATED_BY: &str = "portolan.dev/outdated-by";
+
+/// Memory that a reconcile takes for a definition without a reservation.
+const SMALL_BYTES: u64 = 1 << 20;
+
+type CachedRevision = CachedDefinition<DefinitionRevision>;
 
 /// Returns true if an Application names this revision. Until all Applications are known, it must return true.
 pub type IsInUse = Arc<dyn Fn(DefinitionKind, &str) -> bool + Send + Sync>;
@@ -83,6 +89,7 @@ impl Settings {
 /// Records the revisions of definitions of a kind.
 pub(super) struct DefinitionReconciler<D> {
     client: Client,
+    budgets: Budgets,
     caches: DefinitionCaches,
     settings: Settings,
     is_in_use: IsInUse,
@@ -113,11 +120,24 @@ impl<D: ReconciledKind> Reconcile for DefinitionReconciler<D> {
             if timeout(SYNC_WAIT, synced).await.is_err() {
                 return Ok(Action::requeue_after(SYNC_WAIT));
             }
-            match D::cache(&self.caches).get(&key.name.namespace, &key.name.name) {
+            let Some(cached) = D::cache(&self.caches).find(&key.name.namespace, &key.name.name) else {
+                // Deleted, or undecodable.
+                return Ok(Action::Done);
+            };
+            let memory = self.memory(&key.name.namespace, &cached).await;
+            let memory = memory.map_err(|error| ReconcileError::transient(error.to_string(), BACKOFF))?;
+            let loaded = match cached.load(&self.client, &self.budgets).await {
+                Ok(loaded) => loaded,
+                Err(LoadError::Invalid { error, .. }) => return Err(unusable(&error)),
+                Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
+            };
+            let action = match loaded {
                 Some(definition) if self.is_reconciled(&*definition) => self.apply(&definition).await,
-                // Deleted, being deleted, undecodable, or of another controller.
+                // Deleted, being deleted, or of another controller.
                 _ => Ok(Action::Done),
-            }
+            };
+            drop(memory);
+            action
         }
         .boxed()
     }
@@ -126,6 +146,7 @@ impl<D: ReconciledKind> Reconcile for DefinitionReconciler<D> {
 impl<D: ReconciledKind> DefinitionReconciler<D> {
     pub(super) fn new(
         client: &Client,
+        budgets: &Budgets,
         caches: &DefinitionCaches,
         settings: &Settings,
         is_in_use: &IsInUse,
@@ -133,6 +154,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
     ) -> Self {
         Self {
             client: client.clone(),
+            budgets: budgets.clone(),
             caches: caches.clone(),
             settings: settings.clone(),
             is_in_use: Arc::clone(is_in_use),
@@ -165,11 +187,23 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         self.delete_old(definition, &revisions, &latest).await
     }
 
+    /// Reserves memory for a definition, if it takes much.
+    async fn memory(&self, namespace: &str, cached: &CachedDefinition<D>) -> Result<Option<Reservation>, Exhausted> {
+        let bytes = PASS_COPIES * cached.decoded_bytes();
+        if bytes <= SMALL_BYTES {
+            return Ok(None);
+        }
+        self.budgets.memory(namespace, bytes).await.map(Some)
+    }
+
     /// Returns the revisions of the definition. The cache may lack the one that was just created.
-    async fn revisions(&self, definition: &D) -> Result<Vec<Arc<DefinitionRevision>>, Failure> {
+    async fn revisions(&self, definition: &D) -> Result<Vec<Arc<CachedRevision>>, Failure> {
         let (namespace, name) = (definition.namespace().unwrap_or_default(), definition.name_any());
-        let mut revisions = self.caches.definition_revisions(&namespace, D::DEFINITION, &name);
-        revisions.retain(|revision| is_owned_by(revision, definition));
+        let names = self.caches.revision_names(&namespace, D::DEFINITION, &name);
+        let found = names
+            .iter()
+            .filter_map(|name| self.caches.revisions.find(&namespace, name));
+        let mut revisions: Vec<_> = found.filter(|revision| is_owned_by(&**revision, definition)).collect();
         let latest = definition.status().and_then(|status| status.latest_revision.as_ref());
         let is_known = |name: &str| self.caches.revisions.contains(&namespace, name);
         if let Some(latest) = latest.filter(|latest| is_object_name(&latest.name) && !is_known(&latest.name)) {
@@ -179,38 +213,87 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
     }
 
     /// Reads a revision of the definition from the API server.
-    async fn read_revision(&self, definition: &D, name: &str) -> Result<Option<Arc<DefinitionRevision>>, Failure> {
-        let found = call(self.revision_api(definition).get_opt(name)).await;
+    async fn read_revision(&self, definition: &D, name: &str) -> Result<Option<Arc<CachedRevision>>, Failure> {
+        let namespace = definition.namespace().unwrap_or_default();
+        let api: Api<Raw<DefinitionRevision>> = Api::namespaced(self.client.clone(), &namespace);
+        let found = call(api.get_opt(name)).await;
         let found = found.map_err(|error| Failure::of("get", name, &error))?;
-        let owner = (D::DEFINITION, definition.name_any());
-        let found = found.filter(|found| {
-            let labeled = definition_of(found).map(|(kind, name)| (kind, name.to_owned()));
-            labeled.as_ref() == Some(&owner) && is_owned_by(found, definition)
-        });
-        Ok(found.map(Arc::new))
+        let found = found.map(|raw| self.caches.convert(raw));
+        let found = found.and_then(|found| found.object().cloned());
+        let owner = (ChangedKind::Definition(D::DEFINITION), definition.name_any());
+        Ok(found.filter(|found| found.used_as() == Some(&owner) && is_owned_by(&**found, definition)))
+    }
+
+    /// Returns true if a revision records the current contents of the definition.
+    async fn is_current(&self, definition: &D, revision: &CachedRevision) -> Result<bool, Failure> {
+        let (namespace, bytes) = (definition.namespace().unwrap_or_default(), revision.decoded_bytes());
+        let memory = match bytes > SMALL_BYTES {
+            true => Some(self.budgets.memory.try_reserve_more(&namespace, bytes).ok_or_else(|| {
+                Failure::Transient(format!(
+                    "no memory to compare DefinitionRevision {}",
+                    revision.name_any()
+                ))
+            })?),
+            false => None,
+        };
+        let loaded = revision.load(&self.client, &self.budgets).await;
+        let loaded = loaded.map_err(|error| match error {
+            LoadError::Invalid { .. } => Failure::Reported(error.to_string()),
+            LoadError::Api { .. } | LoadError::Work(_) => Failure::Transient(error.to_string()),
+        })?;
+        let is_current = records(&*loaded.ok_or(Failure::Stale)?, definition);
+        drop(memory);
+        Ok(is_current)
+    }
+
+    /// Compares the revisions that may record the current contents: one at a time is decoded.
+    async fn recorded<'r>(
+        &self,
+        definition: &D,
+        naming: &Naming,
+        revisions: &'r [Arc<CachedRevision>],
+    ) -> Result<Vec<Recorded<'r>>, Failure> {
+        let latest = definition.status().and_then(|status| status.latest_revision.as_ref());
+        let newest = revisions
+            .iter()
+            .map(|revision| revision.latest_revision().revision)
+            .max();
+        let mut recorded = Vec::new();
+        for revision in revisions {
+            let LatestRevision {
+                name, revision: number, ..
+            } = revision.latest_revision();
+            let may_record = match naming {
+                Naming::Named(named) => name == named,
+                Naming::Numbered => Some(*number) == newest || latest.is_some_and(|latest| latest.name == *name),
+            };
+            recorded.push(Recorded {
+                name,
+                number: *number,
+                is_current: may_record && self.is_current(definition, revision).await?,
+            });
+        }
+        Ok(recorded)
     }
 
     /// Returns the revision that records the definition, after it is created.
-    async fn record(&self, definition: &D, revisions: &[Arc<DefinitionRevision>]) -> Result<LatestRevision, Failure> {
+    async fn record(&self, definition: &D, revisions: &[Arc<CachedRevision>]) -> Result<LatestRevision, Failure> {
         let annotation = definition.annotations().get(REVISION_NAME).map(String::as_str);
         let naming = naming(&definition.name_any(), definition.version(), annotation)
             .map_err(|error| Failure::Reported(error.to_string()))?;
         let is_named = naming != Naming::Numbered;
         let namespace = definition.namespace().unwrap_or_default();
-        let existing = |name: &str| self.caches.revisions.get(&namespace, name);
-        let recorded: Vec<_> = revisions
-            .iter()
-            .map(|revision| recorded(revision, definition))
-            .collect();
+        let existing = |name: &str| self.caches.revisions.find(&namespace, name);
+        let recorded = self.recorded(definition, &naming, revisions).await?;
         let latest = definition.status().and_then(|status| status.latest_revision.as_ref());
         let is_taken = |name: &str| self.caches.revisions.contains(&namespace, name);
         match decide(&definition.name_any(), naming, latest, &recorded, is_taken) {
             Decision::Keep(name) => {
-                let kept = revisions.iter().find(|revision| revision.name_any() == name);
-                kept.map(|revision| latest_revision(revision)).ok_or(Failure::Stale)
+                let mut kept = revisions.iter().map(|revision| revision.latest_revision());
+                kept.find(|kept| kept.name == name).cloned().ok_or(Failure::Stale)
             }
             Decision::Create { name, number } => self.create(definition, &name, number, is_named).await,
-            Decision::Conflict(name) if existing(&name).is_some_and(|found| !is_owned_by(&found, definition)) => {
+            Decision::Conflict(name) if existing(&name).is_some_and(|found| !is_owned_by(&*found, definition)) => {
                 let message = format!("DefinitionRevision {name} of an earlier definition is not deleted yet");
                 Err(Failure::Transient(message))
             }
@@ -232,7 +315,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
             }
             // An earlier reconcile may have created it, and the cache doesn't have it yet.
             Err(error) if error.is_conflict() => match self.read_revision(definition, name).await? {
-                Some(found) if records(&found, definition) => Ok(latest_revision(&found)),
+                Some(found) if self.is_current(definition, &found).await? => Ok(found.latest_revision().clone()),
                 _ if is_named => Err(conflict(name)),
                 _ => Err(Failure::Stale),
             },
@@ -266,11 +349,11 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
 
     /// Applies a merge patch to the status. Returns what to do if the definition has changed meanwhile.
     async fn write_status(&self, definition: &D, patch: &Value) -> Result<Option<Action>, ReconcileError> {
-        let api: Api<D> = Api::namespaced(self.client.clone(), &definition.namespace().unwrap_or_default());
+        let api: Api<Raw<D>> = Api::namespaced(self.client.clone(), &definition.namespace().unwrap_or_default());
         let (name, parameters) = (definition.name_any(), PatchParams::apply(FIELD_MANAGER));
         match call(api.patch_status(&name, &parameters, &Patch::Merge(patch))).await {
             Ok(written) => {
-                D::cache(&self.caches).assume(written);
+                self.caches.assume(D::cache(&self.caches), written);
                 Ok(None)
             }
             // Its event will follow.
@@ -309,12 +392,16 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
     async fn delete_old(
         &self,
         definition: &D,
-        revisions: &[Arc<DefinitionRevision>],
+        revisions: &[Arc<CachedRevision>],
         latest: &LatestRevision,
     ) -> Result<Action, ReconcileError> {
-        let recorded: Vec<_> = revisions
-            .iter()
-            .map(|revision| recorded(revision, definition))
+        let recorded = revisions.iter().map(|revision| revision.latest_revision());
+        let recorded: Vec<_> = recorded
+            .map(|revision| Recorded {
+                name: &revision.name,
+                number: revision.revision,
+                is_current: revision.name == latest.name,
+            })
             .collect();
         let is_in_use = |name: &str| name == latest.name || (self.is_in_use)(D::DEFINITION, name);
         let expendable = expendable(&recorded, is_in_use, self.settings.revision_limit);
@@ -365,6 +452,15 @@ fn conflict(name: &str) -> Failure {
     ))
 }
 
+/// Returns the failure of a definition that can't be decoded, or takes too much memory for that.
+fn unusable(error: &str) -> ReconcileError {
+    tracing::warn!(error, "definition is not recorded");
+    ReconcileError::Terminal {
+        message: format!("the definition {error}"),
+        retry_after: None,
+    }
+}
+
 fn refused(message: &str, error: &ApiError) -> ReconcileError {
     if error.is_retryable() {
         return ReconcileError::transient(message, BACKOFF);
@@ -373,14 +469,6 @@ fn refused(message: &str, error: &ApiError) -> ReconcileError {
     ReconcileError::Terminal {
         message: message.to_owned(),
         retry_after: Some(REFUSED_RETRY),
-    }
-}
-
-fn recorded<'a, D: ReconciledKind>(revision: &'a DefinitionRevision, definition: &D) -> Recorded<'a> {
-    Recorded {
-        name: revision.metadata.name.as_deref().unwrap_or_default(),
-        number: revision.spec.revision,
-        is_current: records(revision, definition),
     }
 }
 

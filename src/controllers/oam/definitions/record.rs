@@ -87,7 +87,7 @@ fn is_zero(value: &Value) -> bool {
 }
 
 /// Returns true unless the revision belongs to an earlier definition of the same name, and will be deleted with it.
-pub(super) fn is_owned_by<D: Resource>(revision: &DefinitionRevision, definition: &D) -> bool {
+pub(super) fn is_owned_by<D: Resource>(revision: &impl ResourceExt, definition: &D) -> bool {
     let owners = revision.owner_references();
     let uid = definition.meta().uid.as_deref();
     owners.is_empty() || owners.iter().any(|owner| Some(owner.uid.as_str()) == uid)

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use parking_lot::RwLock;
 
-use super::kinds::{Shrunk, definition_of};
+use super::cached::CachedDefinition;
+use super::kinds::ChangedKind;
 use crate::api::oam::{DefinitionKind, DefinitionRevision};
 use crate::runtime::watch::{Cached, Change};
 
@@ -24,7 +25,7 @@ impl RevisionIndex {
         names.get(&key).into_iter().flatten().cloned().collect()
     }
 
-    pub(super) fn on_change(&self, change: &Change<Cached<Shrunk<DefinitionRevision>>>) {
+    pub(super) fn on_change(&self, change: &Change<Cached<CachedDefinition<DefinitionRevision>>>) {
         let (old, new) = match change {
             Change::Applied { old, new, .. } => (old.as_ref(), Some(new)),
             Change::Deleted(old) | Change::MissingFromList(old) => (Some(old), None),
@@ -45,9 +46,11 @@ impl RevisionIndex {
     }
 }
 
-fn entry(cached: &Cached<Shrunk<DefinitionRevision>>) -> Option<((String, DefinitionKind, String), String)> {
-    let Shrunk(revision) = &**cached.object()?;
-    let (kind, definition) = definition_of(revision)?;
-    let key = (revision.namespace()?, kind, definition.to_owned());
+fn entry(cached: &Cached<CachedDefinition<DefinitionRevision>>) -> Option<((String, DefinitionKind, String), String)> {
+    let revision = cached.object()?;
+    let Some((ChangedKind::Definition(kind), definition)) = revision.used_as() else {
+        return None;
+    };
+    let key = (ResourceExt::namespace(&**revision)?, *kind, definition.clone());
     Some((key, revision.name_any()))
 }

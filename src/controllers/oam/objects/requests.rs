@@ -6,9 +6,10 @@ use kube::{Client, Resource as _};
 use serde_json::Value;
 
 use super::{ObjectError, ObjectId};
+use crate::budget::parsed_bytes;
 use crate::runtime::kube_client::{ApiError, DEADLINE, call_within};
 use crate::runtime::owner_refs::path_segment;
-use crate::runtime::watch::Resource;
+use crate::runtime::watch::{MAX_DECODED_BYTES, Resource, too_large};
 
 pub(super) enum Request<'a> {
     Get,
@@ -73,8 +74,14 @@ impl Route {
         client: &Client,
         request: Request<'_>,
     ) -> Result<(Value, usize), ObjectError> {
+        let is_list = matches!(request, Request::List(_));
         let request = self.build(request).map_err(|error| invalid(error.to_string()))?;
         match call_within(DEADLINE, client.request_text(request)).await? {
+            // Anyone who may write the object decides how much memory it takes.
+            Ok(text) if !is_list && parsed_bytes(&text) > MAX_DECODED_BYTES => {
+                let error = too_large(parsed_bytes(&text), MAX_DECODED_BYTES);
+                Err(invalid(format!("object {} {error}", self.name)))
+            }
             Ok(text) => {
                 // kube would log a response that cannot be decoded, and it may be a Secret.
                 let decoded = serde_json::from_str(&text);

@@ -233,26 +233,23 @@ impl<'a> Definitions<'a> {
         definition: &str,
         name: &str,
     ) -> Option<Arc<DefinitionRevision>> {
-        let revisions = |namespace| {
-            let revisions = lookup.definition_revisions(namespace, kind, definition);
-            revisions
-                .into_iter()
-                .filter(move |revision| revision.spec.definition_type == kind.type_name())
+        let named = |namespace: &'a str| {
+            let names = lookup.definition_revisions(namespace, kind, definition);
+            names.into_iter().map(move |name| (namespace, name))
         };
-        let mut namespaces = self.namespaces.into_iter();
-        let named = namespaces.find_map(|namespace| revisions(namespace).find(|revision| revision.name_any() == name));
-        if named.is_some() || !self.auto_update {
-            return named;
+        let all = || self.namespaces.into_iter().flat_map(named);
+        let find = |(namespace, name): (&str, String)| lookup.definition_revision(namespace, &name);
+        let exact = all().find(|(_, found)| found == name);
+        if exact.is_some() || !self.auto_update {
+            return exact.and_then(find);
         }
-        let version = |revision: &Arc<DefinitionRevision>| {
-            let name_of_revision = revision.name_any();
+        let version = |name_of_revision: &str| {
             name_of_revision.strip_prefix(name)?.strip_prefix('.')?;
             semantic_version(name_of_revision.strip_prefix(definition)?.strip_prefix("-v")?)
         };
-        let all = self.namespaces.into_iter().flat_map(revisions);
-        let versions = all.filter_map(|revision| Some((version(&revision)?, revision)));
+        let versions = all().filter_map(|(namespace, name)| Some((version(&name)?, (namespace, name))));
         let newest = versions.max_by(|(one, _), (two, _)| one.cmp(two));
-        newest.map(|(_, revision)| revision)
+        newest.and_then(|(_, newest)| find(newest))
     }
 
     fn not_found(&self, kind: &'static str, name: &str) -> DefinitionError {

@@ -13,8 +13,9 @@ pub trait Lookup {
     fn policy_definition(&self, namespace: &str, name: &str) -> Option<Arc<PolicyDefinition>>;
     fn workflow_step_definition(&self, namespace: &str, name: &str) -> Option<Arc<WorkflowStepDefinition>>;
 
-    /// Returns the revisions of a definition: those labeled with its kind and name.
-    fn definition_revisions(&self, namespace: &str, kind: DefinitionKind, name: &str) -> Vec<Arc<DefinitionRevision>>;
+    /// Returns the names of the revisions of a definition: those of its kind that are labeled with its name.
+    fn definition_revisions(&self, namespace: &str, kind: DefinitionKind, name: &str) -> Vec<String>;
+    fn definition_revision(&self, namespace: &str, name: &str) -> Option<Arc<DefinitionRevision>>;
 
     fn policy(&self, namespace: &str, name: &str) -> Option<Arc<Policy>>;
     fn workflow(&self, namespace: &str, name: &str) -> Option<Arc<Workflow>>;

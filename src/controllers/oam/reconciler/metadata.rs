@@ -6,15 +6,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
-use kube::core::DeserializeGuard;
 use kube::{Api, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use super::conditions::{self, Failure};
 use super::pass::{Pass, Stop};
+use crate::api::Partial;
 use crate::api::oam::{Application, ApplicationStatus, labels};
-use crate::api::{Guarded, Partial};
 use crate::controllers::FIELD_MANAGER;
+use crate::controllers::oam::cache::Decoded;
 use crate::runtime::cron;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::three_way;
@@ -148,20 +148,24 @@ impl Pass<'_> {
     /// Reads the Application again. Returns true if its status is still the one before: another client has changed other
     /// fields, and the results of steps must not get lost.
     async fn has_only_status_of(&mut self, before: &Map<String, Value>) -> Result<bool, ApiError> {
-        let api: Api<Guarded<Application>> = Api::namespaced(self.reconciler.client.clone(), &self.name.namespace);
-        let Some(Guarded(DeserializeGuard(Ok(live)))) = call(api.get_opt(&self.name.name)).await? else {
+        let Ok(Some(live)) = self.reconciler.read_application(self.name).await else {
             return Ok(false);
         };
-        let is_same = live.metadata.uid == self.app.metadata.uid
-            && live.status.as_ref().map(fields).unwrap_or_default() == *before;
+        let Decoded { app, too_large } = live;
+        let is_same =
+            app.metadata.uid == self.app.metadata.uid && app.status.as_ref().map(fields).unwrap_or_default() == *before;
         if is_same {
-            self.app = live;
+            (self.app, self.too_large) = (app, too_large);
         }
         Ok(is_same)
     }
 
     fn assume(&self) {
-        self.reconciler.caches.assume_application(&self.app);
+        let decoded = Decoded {
+            app: self.app.clone(),
+            too_large: self.too_large,
+        };
+        self.reconciler.caches.assume_application(&decoded);
     }
 
     fn api(&self) -> Api<Partial<Application>> {

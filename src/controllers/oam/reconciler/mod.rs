@@ -8,6 +8,7 @@
 
 mod components;
 mod conditions;
+mod definitions;
 mod deletion;
 mod dispatch;
 mod events;
@@ -36,7 +37,7 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::cache::{CachedApplication, Caches};
+use super::cache::{CachedApplication, Caches, Decoded};
 use super::collect::Collector;
 use super::definitions::DefinitionCaches;
 use super::dispatch::fights::Fights;
@@ -46,9 +47,8 @@ use super::objects::{Autoscalers, Objects};
 use super::rights::AccessReviews;
 use super::start::MASTER_SHARD;
 use super::{Options, Shard};
-use crate::api::Guarded;
-use crate::api::NamespacedName;
 use crate::api::oam::{Application, labels};
+use crate::api::{NamespacedName, Raw};
 use crate::budget::Budgets;
 use crate::cue::Evaluator;
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
@@ -161,7 +161,7 @@ impl Reconciler {
 
     /// Returns an Application from the cache, or as it is now: if the cache left it out, or if a status may have been written
     /// that the cache does not have. Steps that have ended would run again.
-    async fn unpack(&self, name: &NamespacedName, cached: &CachedApplication) -> Result<Option<Application>, ApiError> {
+    async fn unpack(&self, name: &NamespacedName, cached: &CachedApplication) -> Result<Option<Decoded>, ApiError> {
         let memory = self.memories.of(name);
         let is_status_unknown = memory.lock().is_status_unknown;
         if !is_status_unknown {
@@ -171,7 +171,10 @@ impl Reconciler {
                 return Ok(unpacked);
             }
         }
-        let live = self.read_application(name).await?.filter(|app| self.is_ours(app));
+        let live = self
+            .read_application(name)
+            .await?
+            .filter(|live| self.is_ours(&live.app));
         if let Some(live) = live.as_ref().filter(|_| is_status_unknown) {
             self.caches.assume_application(live);
             memory.lock().is_status_unknown = false;
@@ -179,17 +182,11 @@ impl Reconciler {
         Ok(live)
     }
 
-    /// Reads an Application, decoded as leniently as those in the cache.
-    async fn read_application(&self, name: &NamespacedName) -> Result<Option<Application>, ApiError> {
-        let api: Api<Guarded<Application>> = Api::namespaced(self.client.clone(), &name.namespace);
-        match call(api.get_opt(&name.name)).await? {
-            Some(read) => read
-                .0
-                .0
-                .map(Some)
-                .map_err(|error| ApiError::unavailable(error.to_string())),
-            None => Ok(None),
-        }
+    /// Reads an Application, decoded as those in the cache.
+    async fn read_application(&self, name: &NamespacedName) -> Result<Option<Decoded>, ApiError> {
+        let api: Api<Raw<Application>> = Api::namespaced(self.client.clone(), &name.namespace);
+        let read = call(api.get_opt(&name.name)).await?.map(Decoded::of).transpose();
+        read.map_err(|invalid| ApiError::unavailable(invalid.error))
     }
 
     fn is_ours(&self, app: &impl ResourceExt) -> bool {

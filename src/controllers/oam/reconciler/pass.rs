@@ -18,6 +18,8 @@ use super::revision::Current;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationStatus, AppliedResource, ServiceStatus, WorkflowStatus, labels};
 use crate::budget::Reservation;
+use crate::controllers::oam::cache::Decoded;
+use crate::controllers::oam::definitions::Loaded;
 use crate::controllers::oam::objects::{ObjectId, Objects};
 use crate::controllers::oam::parse::{
     Parsed, Unsupported, unsupported_application, unsupported_clusters, unsupported_definitions, unsupported_overrides,
@@ -31,7 +33,7 @@ use crate::controllers::oam::workflow::operations::logs::LogConfig;
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
 use crate::runtime::kube_client::ApiError;
-use crate::runtime::watch::GroupKind;
+use crate::runtime::watch::{GroupKind, MAX_DECODED_BYTES, too_large};
 use crate::runtime::workqueue::{Backoff, Priority};
 
 pub(super) const BACKOFF: Backoff = Backoff {
@@ -40,6 +42,8 @@ pub(super) const BACKOFF: Backoff = Backoff {
 };
 /// Delay after objects could not be restored, if no event comes first.
 const KEEP_RETRY: Duration = Duration::from_mins(1);
+/// Delay after an Application was refused. Its change comes first.
+const REFUSED_RETRY: Duration = Duration::from_mins(10);
 /// Delay after a conflict: the cache will have the newer version.
 const STALE_RETRY: Duration = Duration::from_millis(100);
 
@@ -49,6 +53,8 @@ pub(super) struct Pass<'a> {
     pub(super) name: &'a NamespacedName,
     /// As last read or written.
     pub(super) app: Application,
+    /// The memory that it would take with its spec, if that is too much.
+    pub(super) too_large: Option<u64>,
     /// The status to write.
     pub(super) status: ApplicationStatus,
     /// With the rights of the Application.
@@ -60,6 +66,8 @@ pub(super) struct Pass<'a> {
     pub(super) decoded: Vec<Reservation>,
     /// The part of it that is left for revisions besides the latest.
     pub(super) spare_bytes: u64,
+    /// Definitions that the cache does not hold decoded.
+    pub(super) loaded: Loaded,
     pub(super) memory: Arc<Mutex<Memory>>,
     pub(super) events: Vec<Event>,
     /// The statuses of components as found in this pass, by their replica.
@@ -104,7 +112,7 @@ impl<'a> Pass<'a> {
     pub(super) fn new(
         reconciler: &'a Reconciler,
         name: &'a NamespacedName,
-        app: Application,
+        Decoded { app, too_large }: Decoded,
         memory: Option<Reservation>,
         spare_bytes: u64,
     ) -> Self {
@@ -115,11 +123,13 @@ impl<'a> Pass<'a> {
             name,
             status: app.status.clone().unwrap_or_default(),
             app,
+            too_large,
             objects: reconciler.objects.clone(),
             inventory: Inventory::default(),
             latest: Ok(None),
             decoded: memory.into_iter().collect(),
             spare_bytes,
+            loaded: Loaded::default(),
             memory: reconciler.memories.of(name),
             events: Vec::new(),
             replicas: BTreeMap::new(),
@@ -219,8 +229,20 @@ impl<'a> Pass<'a> {
         if self.app.metadata.deletion_timestamp.is_some() {
             return self.delete().await;
         }
+        if let Some(bytes) = self.too_large {
+            let message = format!("the Application {}", too_large(bytes, MAX_DECODED_BYTES));
+            return Err(Failure::new(conditions::PARSED, "FailedParse", message)
+                .in_phase(phase::RENDERING)
+                .retried_after(REFUSED_RETRY)
+                .into());
+        }
         let latest = self.latest_revision()?;
-        let parsed = self.parse(latest.as_ref());
+        let parsed = self.parse(latest.as_ref()).await;
+        let parsed = match parsed {
+            Ok(parsed) => Ok(parsed),
+            Err(Stop::Failed(failure)) => Err(failure),
+            Err(stop) => return Err(stop),
+        };
         if let Ok(parsed) = &parsed {
             let mut unsupported = unsupported_definitions(&parsed.components);
             unsupported.extend(unsupported_overrides(&parsed.overrides));

@@ -152,7 +152,7 @@ impl Pass<'_> {
     }
 
     /// Parses the Application: from live definitions, or from the latest revision if that is the version it publishes.
-    pub(super) fn parse(&self, latest: Option<&Revision>) -> Result<Parsed, Failure> {
+    pub(super) async fn parse(&self, latest: Option<&Revision>) -> Result<Parsed, Stop> {
         let _timer = self.reconciler.metrics.time(PassStage::Parse);
         let options = &self.reconciler.options;
         let failed =
@@ -172,22 +172,25 @@ impl Pass<'_> {
                     .get(labels::AUTO_UPDATE)
                     .is_some_and(|value| value == "true");
                 let (namespace, shared) = (&self.name.namespace, &options.definition_namespace);
-                let definitions = Definitions::live(&self.reconciler.definitions, namespace, shared, auto_update);
-                match (parse(&self.app, &definitions), latest) {
-                    // What runs is kept, although a definition was deleted since.
-                    (Err(_), Some(latest)) if is_record_of(&latest.object, &latest.contents, &self.app) => {
-                        let name = latest.object.name_any();
-                        parse(&self.app, &definitions.recorded_first(&name, &latest.contents))
+                self.with_definitions(|lookup| {
+                    let definitions = Definitions::live(lookup, namespace, shared, auto_update);
+                    match (parse(&self.app, &definitions), latest) {
+                        // What runs is kept, although a definition was deleted since.
+                        (Err(_), Some(latest)) if is_record_of(&latest.object, &latest.contents, &self.app) => {
+                            let name = latest.object.name_any();
+                            parse(&self.app, &definitions.recorded_first(&name, &latest.contents))
+                        }
+                        (parsed, _) => parsed,
                     }
-                    (parsed, _) => parsed,
-                }
+                })
+                .await?
             }
         };
         let parsed = parsed.map_err(|error| failed(error.to_string()))?;
         if options.is_strict {
             let violations = strict_violations(&parsed);
             if !violations.is_empty() {
-                return Err(failed(violations.join("; ")));
+                return Err(failed(violations.join("; ")).into());
             }
         }
         Ok(parsed)
@@ -210,9 +213,13 @@ impl Pass<'_> {
         let name = revision.object.name_any();
         let options = &self.reconciler.options;
         let namespaces = (&self.name.namespace, &options.definition_namespace);
-        let definitions = Definitions::live(&self.reconciler.definitions, namespaces.0, namespaces.1, false);
-        let parsed = parse(&self.app, &definitions.recorded_first(&name, &revision.contents));
-        let parsed = parsed.map_err(|error| Failure::new(conditions::PARSED, "FailedParse", error.to_string()))?;
+        let parsed = self.with_definitions(|lookup| {
+            let definitions = Definitions::live(lookup, namespaces.0, namespaces.1, false);
+            parse(&self.app, &definitions.recorded_first(&name, &revision.contents))
+        });
+        let parsed = parsed
+            .await?
+            .map_err(|error| Failure::new(conditions::PARSED, "FailedParse", error.to_string()))?;
         Ok((self.current(self.app.clone(), revision).await, parsed))
     }
 

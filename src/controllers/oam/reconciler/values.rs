@@ -13,8 +13,9 @@ use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
 use crate::api::is_object_name;
 use crate::api::oam::Application;
+use crate::budget::parsed_bytes;
 use crate::controllers::FIELD_MANAGER;
-use crate::controllers::oam::PARSED_RATIO;
+use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::workflow::operations::logs::{LOG_CONFIG, record_log_config};
 use crate::controllers::oam::workflow::{InvalidStore, Store};
 use crate::runtime::kube_client::call;
@@ -31,8 +32,9 @@ pub struct Stored {
 impl Stored {
     /// Returns the memory that it takes, with the parsed values.
     pub(super) fn bytes(&self) -> u64 {
-        let texts = self.data.iter().map(|(name, text)| name.len() + text.len());
-        PARSED_RATIO * texts.sum::<usize>() as u64
+        let texts = self.data.iter();
+        let texts = texts.map(|(name, text)| (name.len() + text.len()) as u64 + parsed_bytes(text));
+        PASS_COPIES * texts.sum::<u64>()
     }
 }
 

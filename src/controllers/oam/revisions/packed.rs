@@ -9,7 +9,8 @@ use super::encoding::{MAX_EXPANDED_BYTES, RevisionError, expand};
 use crate::api::Metadata;
 use crate::api::oam::compression::{Compressed, Format};
 use crate::api::oam::{ApplicationRevision, ApplicationRevisionSpec};
-use crate::controllers::oam::PARSED_RATIO;
+use crate::budget::parsed_bytes;
+use crate::controllers::oam::PASS_COPIES;
 
 /// Maximum size of a revision as text. The API server stores objects of up to 1.5 MiB.
 const MAX_TEXT_BYTES: usize = 16 << 20;
@@ -20,8 +21,8 @@ pub struct Packed {
     pub name: String,
     pub version: String,
     text: Compressed,
-    /// Size of the text, and of its contents if they are compressed.
-    bytes: u64,
+    /// Memory of the text once it is parsed, and of its contents if they are compressed.
+    parsed_bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -77,13 +78,13 @@ impl Packed {
         let compression = compression.filter(|compression| !compression.is_empty());
         // What can't be decompressed fails when it is expanded.
         let expanded = compression.map_or(0, |compression| {
-            compression.decoded_size(MAX_EXPANDED_BYTES).unwrap_or_default()
+            compression.parsed_bytes(MAX_EXPANDED_BYTES).unwrap_or_default()
         });
         Ok(Self {
             name,
             version: version.unwrap_or_default(),
             text: Compressed::encode(Format::Zstd, text.as_bytes())?,
-            bytes: text.len() as u64 + expanded,
+            parsed_bytes: parsed_bytes(text) + expanded,
         })
     }
 
@@ -96,7 +97,7 @@ impl Packed {
     /// Returns the memory that [`Self::unpack`] takes at most.
     #[must_use]
     pub fn unpacked_bytes(&self) -> u64 {
-        PARSED_RATIO * self.bytes
+        PASS_COPIES * self.parsed_bytes
     }
 
     /// Returns the revision without its contents, and its expanded contents.

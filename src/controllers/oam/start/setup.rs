@@ -8,7 +8,7 @@ use super::Options;
 use crate::controllers::oam::NAME;
 use crate::controllers::oam::cache::{Caches, EventHandler, key};
 use crate::controllers::oam::collect::Collector;
-use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionCaches, IsInUse};
+use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionBudgets, DefinitionCaches, IsInUse};
 use crate::controllers::oam::dispatch::fights::Fights;
 use crate::controllers::oam::functions::http::StepRequests;
 use crate::controllers::oam::metrics::Metrics;
@@ -39,7 +39,12 @@ pub fn setup(
     };
     let cache_budget = context.budgets.quarter("oam_caches");
     let caches = Caches::new(cache_budget.clone());
-    let definition_caches = DefinitionCaches::new(options.namespace.as_deref(), &options.definition_namespace);
+    let definition_budgets = DefinitionBudgets {
+        tenants: cache_budget.clone(),
+        shared: context.budgets.part("oam_definitions", 8),
+        definition_namespace: options.definition_namespace.as_str().into(),
+    };
+    let definition_caches = DefinitionCaches::new(options.namespace.as_deref(), definition_budgets);
     let handler = EventHandler {
         queue: context.queue.clone(),
         applications: caches.applications.clone(),
@@ -99,7 +104,14 @@ pub fn setup(
     if has_definitions {
         let settings = definitions::Settings::from(options);
         let is_in_use = is_revision_in_use(&caches, context.label_selector.is_some());
-        let definitions = definitions::classes(client, &definition_caches, &settings, &is_in_use, &context.stopping);
+        let definitions = definitions::classes(
+            client,
+            &context.budgets,
+            &definition_caches,
+            &settings,
+            &is_in_use,
+            &context.stopping,
+        );
         // They are few, and belong to no Application.
         let of_primary = |class: Class| Class {
             reconciler: context

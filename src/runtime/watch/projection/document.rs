@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
-use serde::de::IgnoredAny;
+use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::Object;
-use crate::api::{Metadata, impl_resource};
-use crate::budget::{Budget, Reservation};
+use crate::api::{Metadata, Raw, impl_resource};
+use crate::budget::{Budget, Reservation, parsed_bytes};
+use crate::runtime::watch::MAX_DECODED_BYTES;
 
 /// Memory of an object besides its text.
 const OBJECT_BYTES: usize = 512;
@@ -93,9 +95,11 @@ impl DocumentCache {
             labels.retain(|name, _| self.labels.contains(&name.as_str()));
         }
         let namespace = meta.namespace.as_deref().unwrap_or_default();
-        let document = match self.budget.try_share(namespace, (OBJECT_BYTES + text.len()) as u64) {
-            Some(memory) => Text::Whole { text, _memory: memory },
-            None => Text::Omitted(digest(&text)),
+        let share = |text: &str| self.budget.try_share(namespace, (OBJECT_BYTES + text.len()) as u64);
+        let document = match text.map(|text| (share(&text), text)) {
+            Ok((Some(memory), text)) => Text::Whole { text, _memory: memory },
+            Ok((None, text)) => Text::Omitted(digest(&text)),
+            Err(digest) => Text::Omitted(digest),
         };
         Object::new(meta, Document(Arc::new(document)))
     }
@@ -118,7 +122,8 @@ impl Object<Document> {
 #[derive(Clone, Debug)]
 pub(in crate::runtime::watch) struct Whole {
     meta: ObjectMeta,
-    text: Box<str>,
+    /// The digest of an object that would take too much memory to be parsed.
+    text: Result<Box<str>, [u8; 32]>,
 }
 
 impl_resource!([] Whole, as DynamicObject, metadata_only: false, |this| &this.meta, &mut this.meta);
@@ -136,14 +141,28 @@ impl Whole {
         }
         Self {
             meta: meta.unwrap_or_default(),
-            text: Value::Object(object).to_string().into_boxed_str(),
+            text: Ok(Value::Object(object).to_string().into_boxed_str()),
         }
     }
 }
 
 impl<'de> Deserialize<'de> for Whole {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Map::deserialize(deserializer).map(Self::of)
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        if parsed_bytes(text.get()) <= MAX_DECODED_BYTES {
+            let object = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+            return Ok(Self::of(object));
+        }
+        let digest = digest(text.get());
+        // As below, an object with malformed metadata is skipped.
+        let meta = Raw::<DynamicObject>::new(text).map(|raw| raw.metadata().clone());
+        Ok(Self {
+            meta: ObjectMeta {
+                annotations: None,
+                ..meta.unwrap_or_default()
+            },
+            text: Err(digest),
+        })
     }
 }
 
@@ -204,6 +223,20 @@ mod tests {
         drop(held);
         assert_eq!(cache.budget.used(), 0);
         assert!(large("greedy", "a-8", 'a').to_value("v1", "Secret").is_some());
+    }
+
+    #[test]
+    fn an_object_that_takes_too_much_memory_is_not_parsed_and_still_shows_changes() {
+        let hostile = |number: u64| {
+            let mut object = secret("7");
+            object["data"] = json!({ "number": number, "list": vec![json!({ "a": 0 }); 50_000] });
+            object
+        };
+        let omitted = object(hostile(1));
+        assert_eq!((&*omitted.name, omitted.labels.get("l")), ("a", Some("1")));
+        assert!(omitted.to_value("v1", "Secret").is_none());
+        assert_eq!(omitted, object(hostile(1)));
+        assert_ne!(omitted, object(hostile(2)));
     }
 
     #[test]

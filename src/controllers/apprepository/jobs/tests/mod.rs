@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::{AppRepository, SecretKeyRef};
+use crate::api::{AppRepository, PodTemplate, SecretKeyRef};
 use crate::controllers::apprepository::jobs::objects::{JobSecrets, Repository, SyncRun};
 use crate::controllers::apprepository::jobs::template::merge;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
@@ -32,6 +32,7 @@ fn kubeapps() -> Settings {
         concurrency_policy: "Replace",
         resources: Resources::default(),
         template: TemplatePolicy::Full,
+        template_limit: 64 << 10,
         limits: Limits {
             total: 20,
             per_namespace: 5,
@@ -107,8 +108,8 @@ struct Objects {
 
 fn objects(settings: &Settings, object: &AppRepository) -> Objects {
     let spec = RepositorySpec::of(object, &Defaults::usual(), false);
-    let template = object.spec.sync_job_pod_template.as_ref();
-    let parts = merge(template, settings.template, &settings.resources).unwrap();
+    let template = object.spec.sync_job_pod_template.as_ref().and_then(PodTemplate::parse);
+    let parts = merge(template.as_ref(), settings.template, &settings.resources).unwrap();
     let copy = |key: &SecretKeyRef| SecretKeyRef {
         name: format!("{}-apprepo-{}", spec.name.namespace, spec.name.name),
         key: key.key.clone(),

@@ -106,15 +106,19 @@ impl Lookup for Cluster {
         self.get("WorkflowStepDefinition", namespace, name)
     }
 
-    fn definition_revisions(&self, namespace: &str, kind: DefinitionKind, name: &str) -> Vec<Arc<DefinitionRevision>> {
+    fn definition_revisions(&self, namespace: &str, kind: DefinitionKind, name: &str) -> Vec<String> {
         let objects = self.0.iter().filter(|object| {
             object["kind"] == "DefinitionRevision"
                 && object["metadata"]["namespace"] == namespace
                 && object["metadata"]["labels"][kind.name_label()] == name
+                && object["spec"]["definitionType"] == kind.type_name()
         });
-        objects
-            .map(|object| Arc::new(serde_json::from_value(object.clone()).unwrap()))
-            .collect()
+        let names = objects.map(|object| object["metadata"]["name"].as_str().unwrap_or_default());
+        names.map(str::to_owned).collect()
+    }
+
+    fn definition_revision(&self, namespace: &str, name: &str) -> Option<Arc<DefinitionRevision>> {
+        self.get("DefinitionRevision", namespace, name)
     }
 
     fn policy(&self, namespace: &str, name: &str) -> Option<Arc<Policy>> {

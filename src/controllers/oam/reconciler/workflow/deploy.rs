@@ -38,7 +38,7 @@ impl Pass<'_> {
         let mut to_deploy = Vec::new();
         for index in progress.to_apply() {
             let Some(component) = placed.get(index) else { continue };
-            match self.place(current, parsed, component, &progress.inputs(index)) {
+            match self.place(current, parsed, component, &progress.inputs(index)).await? {
                 Err(message) => applied.push((index, Applied::Failed(message))),
                 Ok(component) => match self.render_or_stop(current, parsed, &component).await? {
                     Err(message) => applied.push((index, Applied::Failed(message))),
@@ -120,7 +120,7 @@ impl Pass<'_> {
             }
             for index in checks {
                 let Some(component) = placed.get(index) else { continue };
-                let check = match self.place(current, parsed, component, &progress.inputs(index)) {
+                let check = match self.place(current, parsed, component, &progress.inputs(index)).await? {
                     Ok(component) => self.check_component(current, parsed, &component).await?,
                     Err(message) => Check::Failed(message),
                 };
@@ -173,29 +173,35 @@ impl Pass<'_> {
     }
 
     /// Resolves the definitions of a component, and sets the values that it takes from others.
-    pub(super) fn place(
+    pub(super) async fn place(
         &self,
         current: &Current,
         parsed: &Parsed,
         placed: &PlacedComponent,
         inputs: &[(String, Value)],
-    ) -> Result<Placed, String> {
+    ) -> Result<Result<Placed, String>, Stop> {
         let (name, contents) = (current.name(), &current.revision.contents);
         let namespaces = (&self.name.namespace, &self.reconciler.options.definition_namespace);
-        let live = Definitions::live(&self.reconciler.definitions, namespaces.0, namespaces.1, false);
-        let component = parsed.resolve(&placed.component, &live.recorded_first(&name, contents));
-        let component = component.map_err(|error| error.to_string())?;
+        let component = self.with_definitions(|lookup| {
+            let live = Definitions::live(lookup, namespaces.0, namespaces.1, false);
+            parsed.resolve(&placed.component, &live.recorded_first(&name, contents))
+        });
+        let component = match component.await? {
+            Ok(component) => component,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
         let inputs: Vec<(&str, Value)> = inputs
             .iter()
             .map(|(path, value)| (path.as_str(), value.clone()))
             .collect();
-        Ok(Placed {
-            component: match inputs.is_empty() {
-                true => component,
-                false => with_inputs(&component, &inputs)?,
-            },
+        let component = match inputs.is_empty() {
+            true => Ok(component),
+            false => with_inputs(&component, &inputs),
+        };
+        Ok(component.map(|component| Placed {
+            component,
             place: placed.place.clone(),
-        })
+        }))
     }
 
     /// Renders a component. The inner error is that of its template.

@@ -117,12 +117,13 @@ impl Pass<'_> {
             let progress = self.check_all(current, parsed, deployments).await?;
             inputs = (0..deployments.len()).map(|index| progress.inputs(index)).collect();
         }
-        let placed = deployments.iter().zip(&inputs).map(|(deployment, inputs)| {
+        let mut placed = Vec::new();
+        for (deployment, inputs) in deployments.iter().zip(&inputs) {
             let is_complete = inputs.len() == deployment.component.inputs.len();
-            let placed = self.place(current, parsed, deployment, inputs).ok();
-            placed.filter(|_| is_complete)
-        });
-        Ok(placed.collect())
+            let one = self.place(current, parsed, deployment, inputs).await?.ok();
+            placed.push(one.filter(|_| is_complete));
+        }
+        Ok(placed)
     }
 
     /// Returns true if a step has begun and was not skipped.

@@ -1,0 +1,192 @@
+//! The pod template of an AppRepository.
+
+use std::sync::Arc;
+
+use serde::ser::{Error as _, SerializeMap};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use crate::text::hex;
+
+/// A free-form template as text, or only its proxies and its digest: parsed, it may take a hundred times its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodTemplate {
+    /// `None` if it is reduced.
+    text: Option<Arc<str>>,
+    bytes: usize,
+    digest: String,
+    proxies: Vec<(String, String)>,
+}
+
+impl PodTemplate {
+    fn of(text: &str) -> Self {
+        Self {
+            text: Some(text.into()),
+            bytes: text.len(),
+            digest: hex(&Sha256::digest(text.as_bytes())),
+            proxies: proxies(text).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the size of the text, also of one that is reduced.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the memory that it takes.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        let proxies = self.proxies.iter().map(|(name, value)| name.len() + value.len());
+        self.text.as_ref().map_or(0, |text| text.len()) + proxies.sum::<usize>()
+    }
+
+    /// Drops the text.
+    #[must_use]
+    pub fn reduced(self) -> Self {
+        Self { text: None, ..self }
+    }
+
+    /// Drops the text if it is larger than `limit`.
+    #[must_use]
+    pub fn within(self, limit: usize) -> Self {
+        match self.bytes > limit {
+            true => self.reduced(),
+            false => self,
+        }
+    }
+
+    /// Returns true if the text is dropped.
+    #[must_use]
+    pub const fn is_reduced(&self) -> bool {
+        self.text.is_none()
+    }
+
+    /// Returns the parsed template, unless it is reduced.
+    #[must_use]
+    pub fn parse(&self) -> Option<Value> {
+        serde_json::from_str(self.text.as_ref()?).ok()
+    }
+
+    /// Returns the value of an environment variable of the first container that names a proxy, in upper or lower case. The
+    /// last of several wins, as in a pod.
+    #[must_use]
+    pub fn proxy(&self, name: &str) -> Option<&str> {
+        let mut named = self.proxies.iter().rev();
+        let (_, value) = named.find(|(other, _)| other.eq_ignore_ascii_case(name))?;
+        Some(value.trim()).filter(|value| !value.is_empty())
+    }
+}
+
+/// Returns the variables of the first container that name proxies, without parsing the rest.
+fn proxies(template: &str) -> Option<Vec<(String, String)>> {
+    #[derive(Deserialize)]
+    struct Template<'a> {
+        #[serde(borrow)]
+        spec: &'a RawValue,
+    }
+
+    #[derive(Deserialize)]
+    struct Spec<'a> {
+        #[serde(borrow)]
+        containers: Vec<&'a RawValue>,
+    }
+
+    #[derive(Deserialize)]
+    struct Container<'a> {
+        #[serde(borrow)]
+        env: Vec<&'a RawValue>,
+    }
+
+    #[derive(Deserialize)]
+    struct Variable<'a> {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow, default)]
+        value: Option<&'a RawValue>,
+    }
+
+    let Template { spec } = serde_json::from_str(template).ok()?;
+    let Spec { containers } = serde_json::from_str(spec.get()).ok()?;
+    let Container { env } = serde_json::from_str(containers.first()?.get()).ok()?;
+    let text = |value: &RawValue| serde_json::from_str::<String>(value.get()).ok();
+    let proxy = |variable: &RawValue| {
+        let Variable { name, value } = serde_json::from_str(variable.get()).ok()?;
+        let is_proxy = |name: &str| {
+            let proxies = ["http_proxy", "https_proxy", "no_proxy"];
+            proxies.iter().any(|proxy| proxy.eq_ignore_ascii_case(name))
+        };
+        let name = text(name).filter(|name| is_proxy(name))?;
+        Some((name, value.and_then(text).unwrap_or_default()))
+    };
+    Some(env.into_iter().filter_map(proxy).collect())
+}
+
+impl<'de> Deserialize<'de> for PodTemplate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::of(Box::<RawValue>::deserialize(deserializer)?.get()))
+    }
+}
+
+impl Serialize for PodTemplate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let Some(text) = &self.text {
+            let text: &RawValue = serde_json::from_str(text).map_err(S::Error::custom)?;
+            return text.serialize(serializer);
+        }
+        // Of two templates that are reduced, the text shows a difference.
+        let mut digest = serializer.serialize_map(Some(1))?;
+        digest.serialize_entry("sha256", &self.digest)?;
+        digest.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn template(value: &Value) -> PodTemplate {
+        serde_json::from_str(&value.to_string()).unwrap()
+    }
+
+    #[test]
+    fn a_large_template_is_reduced_to_its_digest_and_its_proxies() {
+        let value = |filler: &str| {
+            json!({ "metadata": { "labels": { "a": filler } }, "spec": { "containers": [{ "env": [
+                { "name": "HTTPS_PROXY", "value": " http://proxy " }, { "name": "OTHER", "value": "x" },
+            ] }] } })
+        };
+        let whole = template(&value("x"));
+        assert_eq!(whole.clone().within(1000), whole);
+        assert_eq!(whole.parse(), Some(value("x")));
+        let reduced = whole.clone().within(10);
+        assert!(reduced.is_reduced() && reduced.parse().is_none());
+        assert_eq!(reduced.bytes(), whole.bytes());
+        assert!(reduced.kept_bytes() < 30);
+        for template in [&whole, &reduced] {
+            assert_eq!(template.proxy("https_proxy"), Some("http://proxy"));
+            assert_eq!(template.proxy("other"), None);
+        }
+        assert_ne!(reduced, template(&value("y")).within(10));
+        let text = |template: &PodTemplate| serde_json::to_string(template).unwrap();
+        assert_ne!(text(&reduced), text(&template(&value("y")).within(10)));
+    }
+
+    #[rstest]
+    #[case(json!({}))]
+    #[case(json!([]))]
+    #[case(json!({ "spec": null }))]
+    #[case(json!({ "spec": { "containers": null } }))]
+    #[case(json!({ "spec": { "containers": [] } }))]
+    #[case(json!({ "spec": { "containers": [{ "env": [7, { "name": 7 }, { "name": "no_proxy", "value": 7 }] }] } }))]
+    fn a_template_of_any_form_is_accepted(#[case] value: Value) {
+        let template = template(&value);
+        assert_eq!(template.proxy("no_proxy"), None);
+        assert_eq!(template.parse(), Some(value));
+    }
+}
