@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::apps::{config, objects, selecting, spec, with_policies};
 use super::site::{Site, version};
-use super::{APPLICATION, CONFIG_MAP};
+use super::{APPLICATION, CONFIG_MAP, DEPLOYMENT};
 
 const SECRET: &str = "v1 Secret";
 /// Steps that fail are tried again until the cause is gone.
@@ -127,6 +127,40 @@ async fn an_object_without_an_owner_is_taken_over_by_policy() {
     site.delete(APPLICATION, "shop").await;
     site.until_gone(APPLICATION, "shop").await;
     assert_eq!(site.get(CONFIG_MAP, "settings").await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partial_manifest_takes_over_an_object_that_exists() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[PATIENT]).await;
+    let (labels, container) = (
+        json!({ "app": "web" }),
+        json!({ "name": "web", "image": "example.com/web:1" }),
+    );
+    let template = json!({ "metadata": { "labels": labels }, "spec": { "containers": [container] } });
+    let whole = json!({ "spec": { "replicas": 1, "selector": { "matchLabels": labels }, "template": template } });
+    let foreign = site.apply(DEPLOYMENT, "web", whole).await;
+    // The API server would not create it.
+    let partial = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" }, "spec": { "replicas": 0 }
+    });
+    let components = [objects("web", &[partial])];
+    site.declare("shop", spec(&components)).await;
+    let name = format!("Deployment {}/web", site.namespace);
+    site.until_said("shop", &format!("{name} exists but not managed by any application now"))
+        .await;
+
+    let policies = [("take-over", selecting("Deployment"))];
+    site.declare("shop", with_policies(&components, &policies)).await;
+    site.until_running("shop").await;
+    let taken = site.get(DEPLOYMENT, "web").await.unwrap();
+    assert_eq!(taken["metadata"]["uid"], foreign["metadata"]["uid"]);
+    assert_eq!(taken["metadata"]["labels"][OWNER], "shop");
+    assert_eq!(taken["spec"]["replicas"], 0);
+    assert_eq!(
+        taken["spec"]["template"]["spec"]["containers"][0]["image"],
+        "example.com/web:1"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -95,7 +95,6 @@ impl Restored {
                 };
                 let manifest = manifest(self.recorded_objects().find(is_same).unwrap());
                 entry["raw"] = manifest;
-                entry["creator"] = "workflow".into();
             }
             let mut labels = tracker["labels"].clone();
             labels["app.oam.dev/uid"] = self.app["metadata"]["uid"].clone();

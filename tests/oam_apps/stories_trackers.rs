@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, PostParams};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::apps::{config, spec};
+use super::apps::{config, spec, with_policies};
 use super::golden::cases::Case;
 use super::site::{Site, condition, version};
 use super::stories_takeover::{Restored, is_write};
@@ -127,6 +127,68 @@ async fn compressed_records_of_kubevela_are_kept_and_collected(
     }
     let after = site.get(DEPLOYMENT, "database").await.unwrap();
     assert_eq!(after["metadata"]["uid"], kept["metadata"]["uid"]);
+}
+
+/// Returns the creators of the objects in the status, by their names.
+fn creators(app: &Value) -> Value {
+    let applied = app["status"]["appliedResources"].as_array().into_iter().flatten();
+    let creators = applied.map(|one| (one["name"].as_str().unwrap().to_owned(), one["creator"].clone()));
+    creators.collect::<serde_json::Map<_, _>>().into()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tracker_with_creators_is_mended_in_place_and_the_status_has_them_in_every_phase() {
+    let site = Site::new().await;
+    let template = "output: {apiVersion: \"v1\", kind: \"ConfigMap\", metadata: name: \"notes\"}";
+    let definition = json!({ "spec": { "schematic": { "cue": { "template": template } } } });
+    site.apply("core.oam.dev/v1beta1 PolicyDefinition", "notes", definition)
+        .await;
+    let mut portolan = site.portolan(&[]).await;
+    let deploy = json!({ "name": "deploy", "type": "apply-component", "properties": { "component": "settings" } });
+    let mut app = with_policies(&[config("settings", "one")], &[("notes", json!({}))]);
+    app["workflow"] = json!({ "steps": [deploy, { "name": "wait", "type": "suspend" }] });
+    site.declare("shop", app).await;
+    let expected = json!({ "settings": "workflow", "notes": "policy" });
+    let suspended = site
+        .until(APPLICATION, "shop", "suspended", |app| {
+            app["status"]["status"] == "workflowSuspending"
+        })
+        .await;
+    assert_eq!(creators(&suspended), expected);
+    let entries = async || {
+        let mut trackers = site.trackers("shop").await;
+        assert_eq!(trackers.len(), 1);
+        trackers[0]["spec"]["managedResources"].take()
+    };
+    let recorded = entries().await;
+    assert!(
+        recorded
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|entry| entry["creator"].is_null()),
+        "{recorded:#}"
+    );
+    portolan.signal("KILL");
+    portolan.exit(SOON).await;
+
+    // As an earlier version wrote it, and as KubeVela added to it.
+    let mut old = recorded.clone();
+    for entry in old.as_array_mut().unwrap() {
+        entry["creator"] = "workflow".into();
+    }
+    let again = recorded[0].clone();
+    old.as_array_mut().unwrap().push(again);
+    let tracker = setup::name(&site.trackers("shop").await[0]).to_owned();
+    site.edit(TRACKER, &tracker, json!({ "spec": { "managedResources": old } }))
+        .await;
+    let _portolan = site.portolan(&[]).await;
+    site.until(TRACKER, &tracker, "as KubeVela writes it", |tracker| {
+        tracker["spec"]["managedResources"] == recorded
+    })
+    .await;
+    let suspended = site.get(APPLICATION, "shop").await.unwrap();
+    assert_eq!(creators(&suspended), expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

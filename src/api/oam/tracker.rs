@@ -79,7 +79,7 @@ pub struct ManagedResource {
     /// Empty or `local` for the controller's own cluster.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-    /// `workflow` or `policy`.
+    /// `workflow` or `policy`, from earlier versions. Not written.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub creator: String,
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]

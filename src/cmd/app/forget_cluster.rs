@@ -9,6 +9,7 @@ use crate::api::oam::compression::Format;
 use crate::api::oam::{Application, ManagedResource, ResourceTracker};
 use crate::cmd::{Error, failed_to, output};
 use crate::controllers::FIELD_MANAGER;
+use crate::controllers::oam::compression::CrdCheck;
 use crate::controllers::oam::trackers::{LOCAL, decode, display_name, encode, remove};
 use crate::runtime::events::{Event, EventPublisher};
 use crate::runtime::kube_client::call;
@@ -67,9 +68,13 @@ async fn write(client: &Client, mut tracker: ResourceTracker, entries: Vec<Manag
     let mut formats = formats.into_iter();
     let format = formats.find(|format| format.name() == tracker.spec.compression.type_);
     let encoded = encode(entries, format).map_err(failed_to(format!("encode ResourceTracker {name}")))?;
+    let trackers: Api<ResourceTracker> = Api::all(client.clone());
+    if tracker.spec.compression.is_empty() {
+        let checked = CrdCheck::default().check(trackers.clone(), &encoded.compression).await;
+        checked.map_err(Error::Failed)?;
+    }
     tracker.spec.managed_resources = encoded.managed_resources;
     tracker.spec.compression = encoded.compression;
-    let trackers: Api<ResourceTracker> = Api::all(client.clone());
     let parameters = PostParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PostParams::default()

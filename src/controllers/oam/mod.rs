@@ -2,6 +2,7 @@
 
 mod cache;
 pub mod collect;
+pub mod compression;
 pub mod definitions;
 pub mod dispatch;
 pub mod functions;

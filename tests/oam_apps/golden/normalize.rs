@@ -35,16 +35,8 @@ const TIMES_AND_IDS: [&str; 8] = [
     "endTime",
     "resourceVersion",
 ];
-/// Fields of entries of trackers that the records hold.
-const ENTRY: [&str; 7] = [
-    "apiVersion",
-    "kind",
-    "namespace",
-    "name",
-    "cluster",
-    "component",
-    "trait",
-];
+/// Fields of entries of trackers that the records lack.
+const NOT_IN_ENTRY: [&str; 2] = ["raw", "uid"];
 /// Stands for a value that is there, but not compared.
 const ANY: &str = "*";
 
@@ -90,12 +82,12 @@ fn application(app: &Value) -> Value {
         sort(&mut service["traits"]);
     }
     sort(&mut status["services"]);
-    pruned(json!({
-        "status": status,
-        "labels": app["labels"],
-        "annotations": app["annotations"],
-        "finalizers": app["finalizers"],
-    }))
+    let metadata =
+        json!({ "labels": app["labels"], "annotations": app["annotations"], "finalizers": app["finalizers"] });
+    // The status is compared with all that is empty in it.
+    let mut app = pruned(metadata);
+    app["status"] = status;
+    app
 }
 
 /// Sorts a list by the texts of its elements, name and type first.
@@ -137,11 +129,16 @@ fn revisions(list: &Value) -> Value {
 fn tracker(tracker: &Value) -> (String, Value) {
     let mut labels = tracker["labels"].clone();
     remove_all(&mut labels, &["app.oam.dev/uid"]);
-    let entries = keyed(&tracker["managedResources"], |entry| {
+    // A list for each key: an object that is recorded twice is a difference.
+    let mut entries: Map<String, Value> = Map::new();
+    for entry in elements(&tracker["managedResources"]) {
         let mut entry = entry.clone();
-        retain(&mut entry, &ENTRY);
-        (key(&entry, &entry), pruned(entry))
-    });
+        remove(&mut entry, &NOT_IN_ENTRY);
+        let of_key = entries.entry(key(&entry, &entry)).or_insert_with(|| json!([]));
+        if let Some(of_key) = of_key.as_array_mut() {
+            of_key.push(entry);
+        }
+    }
     let normalized = json!({
         "type": tracker["type"],
         "applicationGeneration": tracker["applicationGeneration"],
@@ -176,8 +173,6 @@ fn object(object: &Value) -> (String, Value) {
     let key = key(&object, &object["metadata"]);
     remove(&mut object, &["status"]);
     remove(&mut object["metadata"], &ASSIGNED);
-    // Null in templates of pods.
-    remove_all(&mut object["spec"], &["creationTimestamp"]);
     remove(&mut object["spec"], &["clusterIP", "clusterIPs", "volumeName"]);
     for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
         remove(port, &["nodePort"]);
@@ -187,7 +182,7 @@ fn object(object: &Value) -> (String, Value) {
         .into_iter()
         .flatten()
     {
-        remove(owner, &["uid", "blockOwnerDeletion"]);
+        remove(owner, &["uid"]);
     }
     hide_hashes(&mut object["metadata"]["labels"]);
     let annotations = &mut object["metadata"]["annotations"];
@@ -196,10 +191,6 @@ fn object(object: &Value) -> (String, Value) {
     let applied = annotations[LAST_APPLIED].as_str().map(last_applied);
     hide(annotations, LAST_APPLIED);
     object["lastApplied"] = applied.into();
-    if setup::name(&object).starts_with("workflow-") {
-        // Portolan's counters of attempts, which KubeVela keeps in memory.
-        remove(&mut object["data"], &["portolan.attempts"]);
-    }
     object["metadata"] = pruned(object["metadata"].take());
     (key, object)
 }
@@ -237,12 +228,6 @@ fn hide(fields: &mut Value, key: &str) {
 fn remove(fields: &mut Value, keys: &[&str]) {
     if let Some(fields) = fields.as_object_mut() {
         fields.retain(|key, _| !keys.contains(&key.as_str()));
-    }
-}
-
-fn retain(fields: &mut Value, keys: &[&str]) {
-    if let Some(fields) = fields.as_object_mut() {
-        fields.retain(|key, _| keys.contains(&key.as_str()));
     }
 }
 

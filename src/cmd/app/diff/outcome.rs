@@ -63,7 +63,9 @@ impl Target {
             match (decision.await?, &mut becomes) {
                 (Decision::Create(_), _) if occasion == Occasion::StateKeep && self.is_applied_once(manifest) => {}
                 (Decision::Create(_), _) => return Ok(Outcome::Create),
-                (Decision::Patch(patch) | Decision::Share(patch), Some(live)) => json_patch::merge(live, &patch),
+                (Decision::Patch(patch) | Decision::Share(patch) | Decision::Record(patch), Some(live)) => {
+                    json_patch::merge(live, &patch)
+                }
                 (Decision::Replace(object), Some(live)) => merge(&recorded, &object, live)?,
                 (Decision::Recreate { object, .. }, Some(live)) => {
                     is_recreated = true;

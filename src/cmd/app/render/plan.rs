@@ -85,8 +85,7 @@ impl Plan {
 
     /// Returns true for an object that the run may apply again, although it is not rendered.
     pub fn may_apply(&self, entry: &ManagedResource) -> bool {
-        let is_of_step = entry.component.is_empty() && entry.creator != "policy";
-        is_of_step && !self.steps.is_empty()
+        entry.component.is_empty() && !self.steps.is_empty()
     }
 }
 

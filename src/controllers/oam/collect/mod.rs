@@ -104,11 +104,11 @@ impl Collector {
         failures.result().map(|()| progress)
     }
 
-    /// Deletes ApplicationRevisions.
+    /// Deletes ApplicationRevisions. Returns the names of those that remain until their finalizers are removed.
     ///
     /// # Errors
     /// If requests failed. A failed request does not stop the others.
-    pub async fn delete_revisions(&self, namespace: &str, names: &[&str]) -> Result<(), CollectError> {
+    pub async fn delete_revisions(&self, namespace: &str, names: &[&str]) -> Result<Vec<String>, CollectError> {
         let delete = async |name: &str| {
             (
                 name.to_owned(),
@@ -116,13 +116,16 @@ impl Collector {
             )
         };
         let results: Vec<_> = self.concurrently(names.iter().copied().map(delete)).await;
-        let mut failures = Failures::default();
+        let (mut held, mut failures) = (Vec::new(), Failures::default());
         for (name, result) in results {
-            if let Err(error) = result {
-                failures.push(format!("failed to delete applicationrevision {name}: {error}"));
+            match result {
+                Ok(true) => held.push(name),
+                Ok(false) => {}
+                Err(error) => failures.push(format!("failed to delete applicationrevision {name}: {error}")),
             }
         }
-        failures.result()
+        held.sort();
+        failures.result().map(|()| held)
     }
 
     /// Sends requests. Boxed, because the compiler can't tell that the lazy requests are `Send`.

@@ -47,10 +47,17 @@ pub(super) async fn remove_finalizer(client: &Client, tracker: &Tracker) -> Resu
     ignore_not_found(written.map(|_| ()))
 }
 
-pub(super) async fn delete_revision(client: &Client, namespace: &str, name: &str) -> Result<(), ApiError> {
+/// Deletes a revision. Returns true if it remains until its finalizers are removed.
+pub(super) async fn delete_revision(client: &Client, namespace: &str, name: &str) -> Result<bool, ApiError> {
     let revisions: Api<PartialObjectMeta<ApplicationRevision>> = Api::namespaced(client.clone(), namespace);
-    let deleted = call(revisions.delete(name, &DeleteParams::default())).await;
-    ignore_not_found(deleted.map(|_| ()))
+    match call(revisions.delete(name, &DeleteParams::default())).await {
+        Ok(response) => {
+            let remaining = response.left().map(|revision| revision.metadata);
+            Ok(remaining.is_some_and(|meta| meta.finalizers.is_some_and(|finalizers| !finalizers.is_empty())))
+        }
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Trackers as metadata: their objects take up to 1.5 MiB.

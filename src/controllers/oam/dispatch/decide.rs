@@ -87,6 +87,14 @@ impl<'a> ObjectPolicy<'a> {
     }
 }
 
+impl ObjectPolicy<'_> {
+    /// Returns true if an object that exists without an owner is neither created nor refused.
+    #[must_use]
+    pub fn concerns_existing(&self, settings: Settings) -> bool {
+        self.is_read_only || self.is_shared || self.can_take_over || settings.can_take_over
+    }
+}
+
 /// The settings of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -122,6 +130,8 @@ pub enum Decision {
     Patch(Value),
     /// A JSON merge patch that adds the Application to the sharers of another Application's object.
     Share(Value),
+    /// A JSON merge patch of annotations and labels, because live values that win (apply-once) are not recorded as applied.
+    Record(Value),
     /// An update with the resource version of the live object.
     Replace(Value),
     /// Delete the object with this UID, and create another one once it is gone.
@@ -209,10 +219,13 @@ impl Request<'_> {
         }
         let is_applied = label(live, RENDER_HASH) == Some(self.render_hash);
         let is_live_kept = self.policy.live_fields.iter().any(|path| path == "*");
-        if is_live_kept || (is_applied && self.occasion == Occasion::Dispatch) {
+        if is_live_kept {
             return Ok(Decision::Nothing);
         }
         let manifest = self.desired(live)?;
+        if is_applied && self.occasion == Occasion::Dispatch {
+            return self.record_live_fields(&manifest, live);
+        }
         if self.must_recreate(&manifest, live)? {
             let uid = live
                 .pointer("/metadata/uid")
@@ -237,11 +250,29 @@ impl Request<'_> {
             });
         }
         if change.is_none() {
-            return Ok(Decision::Nothing);
+            return self.record_live_fields(&manifest, live);
         }
         let object = with_bookkeeping(&manifest, self.render_hash, self.now);
         let patch = three_way::patch(&applied, &object, live)?;
         Ok(patch.map_or(Decision::Nothing, |patch| Decision::Patch(patch.into_body(live))))
+    }
+
+    /// Records the live values that win as applied, as KubeVela does: it puts them into the manifest before it applies it.
+    fn record_live_fields(&self, manifest: &Value, live: &Value) -> Result<Decision, Refusal> {
+        let Some(recorded) = last_applied(live).filter(|_| !self.policy.live_fields.is_empty()) else {
+            return Ok(Decision::Nothing);
+        };
+        let mut is_recorded = true;
+        for path in self.policy.live_fields {
+            let path = FieldPath::parse(path).map_err(Refusal::LiveFields)?;
+            is_recorded &= path.get(&recorded) == path.get(manifest);
+        }
+        if is_recorded {
+            return Ok(Decision::Nothing);
+        }
+        let object = with_bookkeeping(manifest, self.render_hash, self.now);
+        let patch = three_way::patch(&[&recorded], &object, live)?;
+        Ok(patch.map_or(Decision::Nothing, |patch| Decision::Record(patch.into_body(live))))
     }
 
     /// Checks the owner. Returns true if another Application owns the object and shares it.

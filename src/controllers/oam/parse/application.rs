@@ -284,9 +284,6 @@ fn recorded(application: &Application, spec: ApplicationSpec) -> Application {
         metadata: ObjectMeta {
             name: metadata.name,
             namespace: metadata.namespace,
-            uid: metadata.uid,
-            generation: metadata.generation,
-            creation_timestamp: metadata.creation_timestamp,
             labels: metadata.labels,
             annotations: metadata.annotations,
             ..ObjectMeta::default()

@@ -46,15 +46,17 @@ impl Pass<'_> {
         if self.has_trackers().await? {
             return Err(Stop::Stale);
         }
-        let revisions = self.reconciler.caches.revisions_of(self.name);
-        let names: Vec<String> = revisions.iter().map(|revision| revision.name_any()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let deleted = self
-            .reconciler
-            .collector
-            .delete_revisions(&self.name.namespace, &names)
-            .await;
-        deleted.map_err(|error| Failure::synced("FailedGC", error.to_string()))?;
+        let held = self.delete_revisions().await?;
+        if let Some(first) = held.first() {
+            let (namespace, count) = (&self.name.namespace, held.len());
+            let message = format!(
+                "Waiting for ApplicationRevision {first} (Namespace: {namespace}) to delete. \
+                 (At least {count} resources are deleting.)"
+            );
+            conditions::deleting(&mut self.status, &message, self.now);
+            self.look_again_in(WAIT);
+            return Ok(End::Waiting);
+        }
         let finalizers: Vec<String> = finalizers.into_iter().filter(|finalizer| !is_ours(finalizer)).collect();
         match self.patch_metadata(json!({ "finalizers": finalizers })).await {
             Ok(()) => {}
@@ -64,9 +66,26 @@ impl Pass<'_> {
         Ok(End::Gone)
     }
 
+    /// Deletes the revisions of the Application. Returns the names of those that finalizers of others hold.
+    async fn delete_revisions(&self) -> Result<Vec<String>, Stop> {
+        let revisions = self.reconciler.caches.revisions_of(self.name);
+        let names: Vec<String> = revisions.iter().map(|revision| revision.name_any()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let deleted = self
+            .reconciler
+            .collector
+            .delete_revisions(&self.name.namespace, &names)
+            .await;
+        deleted.map_err(|error| Failure::synced("FailedGC", error.to_string()).into())
+    }
+
     /// Returns the policies and components by which an Application is deleted. If its policies are invalid, those of its
-    /// revision decide: they may keep objects.
+    /// revision decide: they may keep objects. Without objects there is nothing to decide.
     fn policies_of_deletion(&self) -> Result<(Policies, Vec<Component>), Stop> {
+        let mut trackers = self.inventory.in_order().chain(&self.inventory.component_revision);
+        if trackers.next().is_none() {
+            return Ok((Policies::default(), Vec::new()));
+        }
         let is_release = self.app.annotations().contains_key(labels::PUBLISH_VERSION);
         let declared = Policies::parse(&self.app.spec.policies, false);
         // A revision that can't be read must not keep an Application whose own policies are valid.
@@ -194,7 +213,10 @@ impl Pass<'_> {
             .collector
             .delete_revisions(&self.name.namespace, &old)
             .await;
-        deleted.map_err(|error| Failure::synced("FailedGC", error.to_string()).into())
+        // Those that are held are waited for when the Application is deleted.
+        deleted
+            .map(drop)
+            .map_err(|error| Failure::synced("FailedGC", error.to_string()).into())
     }
 }
 

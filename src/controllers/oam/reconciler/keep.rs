@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::conditions::{self, Failure};
-use super::dispatch::{ApplyError, Planned, ToApply, joined};
+use super::dispatch::{ApplyError, Creator, Planned, ToApply, joined};
 use super::pass::{Pass, Stop};
 use crate::api::oam::{ManagedResource, ResourceTracker};
 use crate::controllers::FIELD_MANAGER;
@@ -104,11 +104,19 @@ impl Pass<'_> {
             component: entry.component.clone(),
             trait_: entry.trait_.clone(),
             cluster: entry.cluster.clone(),
-            creator: "workflow",
+            creator: Creator::Workflow,
         };
         let planned = self.plan_object(policies, object, Occasion::StateKeep).await?;
         match &planned.decision {
             Decision::Nothing => Ok(Kept::Unchanged),
+            Decision::Record(_) => {
+                let kept = self.restore(policies, &planned).await?;
+                Ok(match kept {
+                    // No fight: the value of the other manager stays.
+                    Kept::Later { after, .. } => Kept::Later { after, warning: None },
+                    _ => Kept::Unchanged,
+                })
+            }
             // The cache may not have the object, if its labels were removed.
             Decision::Create(_) if is_applied_once => {
                 let live = objects.get(&planned.id).await.map_err(ApplyError::Get)?;

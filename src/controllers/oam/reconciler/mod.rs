@@ -39,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cache::{CachedApplication, Caches, Decoded};
 use super::collect::Collector;
+use super::compression::CrdCheck;
 use super::definitions::DefinitionCaches;
 use super::dispatch::fights::Fights;
 use super::functions::http::StepRequests;
@@ -93,6 +94,8 @@ pub struct Reconciler {
     pub memories: Memories,
     /// The version of the cluster, as templates see it.
     pub cluster_version: OnceCell<Value>,
+    pub tracker_crd: CrdCheck,
+    pub revision_crd: CrdCheck,
 }
 
 impl Reconcile for Reconciler {

@@ -81,6 +81,8 @@ pub(super) struct Pass<'a> {
     pub(super) next: Option<Duration>,
     /// The objects that the components consist of; `None` if one of them can't be rendered.
     pub(super) declared: Option<HashSet<ResourceKey>>,
+    /// The objects that come from policies.
+    pub(super) of_policies: HashSet<ResourceKey>,
 }
 
 /// The end of a pass without a failure.
@@ -138,6 +140,7 @@ impl<'a> Pass<'a> {
             now: Timestamp::from_second(now.as_second()).unwrap_or(now),
             next: None,
             declared: Some(HashSet::new()),
+            of_policies: HashSet::new(),
         }
     }
 
@@ -261,6 +264,7 @@ impl<'a> Pass<'a> {
             parsed.replace_components(components);
         }
         self.wait_for_name(&parsed).await?;
+        self.remove_creators().await?;
         self.apply_policies(&current, &parsed).await?;
         self.run_workflow(&current, &parsed).await
     }
@@ -374,6 +378,7 @@ impl<'a> Pass<'a> {
                 return self.keep(current, parsed).await;
             }
         }
+        self.list_applied();
         Ok(End::Waiting)
     }
 
@@ -389,7 +394,7 @@ impl<'a> Pass<'a> {
         self.set_health(current, parsed).await?;
         self.dispatch_post_traits(current, parsed).await?;
         self.set_phase(parsed);
-        self.status.applied_resources = self.applied_resources(true);
+        self.list_applied();
         let kept = self.keep_state(parsed).await;
         self.collect_marked(current, parsed).await?;
         match kept {
@@ -408,18 +413,17 @@ impl<'a> Pass<'a> {
         Ok(End::Waiting)
     }
 
-    /// Returns the objects of the current version, as the status lists them.
-    pub(super) fn applied_resources(&self, has_creator: bool) -> Vec<AppliedResource> {
+    /// Lists the objects of the current version in the status.
+    pub(super) fn list_applied(&mut self) {
         let current = self.inventory.current.iter().chain(&self.inventory.root);
         let entries = current
             .flat_map(|tracker| &tracker.entries)
             .filter(|entry| !entry.deleted);
-        let resource = entries.map(|entry| AppliedResource {
+        let resources = entries.map(|entry| AppliedResource {
             cluster: entry.cluster.clone(),
-            creator: if has_creator {
-                entry.creator.clone()
-            } else {
-                String::new()
+            creator: match self.of_policies.contains(&ResourceKey::of(entry)) {
+                true => "policy".to_owned(),
+                false => "workflow".to_owned(),
             },
             api_version: entry.api_version.clone(),
             kind: entry.kind.clone(),
@@ -427,7 +431,7 @@ impl<'a> Pass<'a> {
             name: entry.name.clone(),
             uid: String::new(),
         });
-        resource.collect()
+        self.status.applied_resources = resources.collect();
     }
 }
 

@@ -2,13 +2,11 @@
 
 use super::components::RenderError;
 use super::conditions::{self, Failure, phase};
-use super::dispatch::ToApply;
+use super::dispatch::{Creator, ToApply};
 use super::health::evaluator_failure;
 use super::pass::{Pass, Stop};
 use super::revision::Current;
 use crate::controllers::oam::parse::{Parsed, ParsedPolicy};
-
-const CREATOR: &str = "policy";
 
 impl Pass<'_> {
     pub(super) async fn apply_policies(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
@@ -43,7 +41,7 @@ impl Pass<'_> {
             component: name.clone(),
             trait_: object.trait_,
             cluster: String::new(),
-            creator: CREATOR,
+            creator: Creator::Policy,
         });
         Ok(to_apply.collect())
     }

@@ -14,7 +14,9 @@ use crate::api::Guarded;
 use crate::api::oam::{ManagedResource, ResourceTracker, labels};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::cache::CachedTracker;
-use crate::controllers::oam::trackers::{Inventory, InventoryError, Tracker, TrackerType, create, encode, record};
+use crate::controllers::oam::trackers::{
+    Inventory, InventoryError, Tracker, TrackerType, create, encode, record, without_creators,
+};
 use crate::runtime::kube_client::call;
 use crate::runtime::watch::Cached;
 
@@ -87,6 +89,24 @@ impl Pass<'_> {
         self.write_tracker(type_, tracker, entries, &current.name()).await
     }
 
+    /// Removes what KubeVela would take for other objects from the trackers that are written to.
+    pub(super) async fn remove_creators(&mut self) -> Result<(), Stop> {
+        for type_ in [TrackerType::Versioned, TrackerType::Root] {
+            let tracker = match type_ {
+                TrackerType::Root => &self.inventory.root,
+                _ => &self.inventory.current,
+            };
+            let Some(tracker) = tracker.as_ref().filter(|tracker| !tracker.is_deleting()) else {
+                continue;
+            };
+            if let Some(entries) = without_creators(&tracker.entries) {
+                let object = Some(Arc::clone(&tracker.object));
+                self.write_tracker(type_, object, entries, "").await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Replaces the entries of a tracker.
     pub(super) async fn write_tracker(
         &mut self,
@@ -98,6 +118,9 @@ impl Pass<'_> {
         let failed = |message: String| Failure::synced("FailedApply", message);
         let encoded = encode(entries.clone(), self.reconciler.options.tracker_format);
         let encoded = encoded.map_err(|error| failed(error.to_string()))?;
+        let crd = &self.reconciler.tracker_crd;
+        let checked = crd.check(self.trackers(), &encoded.compression).await;
+        checked.map_err(failed)?;
         if !encoded.omitted_manifests.is_empty() {
             let count = encoded.omitted_manifests.len();
             tracing::warn!(

@@ -318,9 +318,13 @@ impl Pass<'_> {
         let failed =
             |message: String| Failure::new(conditions::REVISION, "FailedRevision", message).in_phase(phase::RENDERING);
         let spec = compress(contents, self.reconciler.options.revision_format);
+        let spec = spec.map_err(|error| failed(error.to_string()))?;
+        let crd = &self.reconciler.revision_crd;
+        let checked = crd.check(self.revisions(), &spec.compression).await;
+        checked.map_err(failed)?;
         let revision = ApplicationRevision {
             metadata: metadata(&self.app, name, hash),
-            spec: spec.map_err(|error| failed(error.to_string()))?,
+            spec,
             status: None,
         };
         let parameters = PostParams {
@@ -353,6 +357,9 @@ impl Pass<'_> {
         let failed = |message: String| Failure::new(conditions::REVISION, "FailedRevision", message);
         let spec = compress(wanted.spec, self.reconciler.options.revision_format);
         wanted.spec = spec.map_err(|error| failed(error.to_string()))?;
+        let crd = &self.reconciler.revision_crd;
+        let checked = crd.check(self.revisions(), &wanted.spec.compression).await;
+        checked.map_err(failed)?;
         let parameters = PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()

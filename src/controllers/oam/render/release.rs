@@ -10,7 +10,7 @@ use super::cache_key::{CacheKey, component_key, post_dispatch_key};
 use super::component::{self, Output, Rendered, Template, apply_trait, render_template};
 use super::context::Context;
 use super::evaluate::{Cause, Error, Evaluate, Subject};
-use super::identity::{Owner, Part, identify, set_workload_reference};
+use super::identity::{Owner, Part, identify, remove_resource_type, set_workload_reference};
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, Definition, LatestRevision, labels};
 use crate::controllers::oam::dispatch::order::Stage;
@@ -173,7 +173,8 @@ impl Release {
             .filter_map(|one| self.trait_template(one))
     }
 
-    /// Returns the objects of outputs of the last stage.
+    /// Returns the objects of outputs of the last stage. As in KubeVela, they get neither labels nor annotations of the
+    /// Application, and no type of resource.
     #[must_use]
     pub fn post_dispatch_objects(
         &self,
@@ -181,14 +182,21 @@ impl Release {
         objects: &ComponentObjects,
         outputs: &[Output],
     ) -> Vec<ReleaseObject> {
-        let owner = self.owner(&component.component.name, &objects.place);
+        let none = Map::new();
+        let owner = Owner {
+            labels: &none,
+            annotations: &none,
+            ..self.owner(&component.component.name, &objects.place)
+        };
         let Value::Object(workload) = &objects.workload else {
             return Vec::new();
         };
-        outputs
-            .iter()
-            .map(|output| self.trait_object(output, component, &owner, workload, &objects.place))
-            .collect()
+        let objects = outputs.iter().map(|output| {
+            let mut object = self.trait_object(output, component, &owner, workload, &objects.place);
+            remove_resource_type(&mut object.manifest);
+            object
+        });
+        objects.collect()
     }
 
     /// Renders a policy; one without a template has no objects.

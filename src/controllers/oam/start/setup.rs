@@ -8,6 +8,7 @@ use super::Options;
 use crate::controllers::oam::NAME;
 use crate::controllers::oam::cache::{Caches, EventHandler, key};
 use crate::controllers::oam::collect::Collector;
+use crate::controllers::oam::compression::CrdCheck;
 use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionBudgets, DefinitionCaches, IsInUse};
 use crate::controllers::oam::dispatch::fights::Fights;
 use crate::controllers::oam::functions::http::StepRequests;
@@ -93,6 +94,8 @@ pub fn setup(
         fights: Mutex::new(Fights::new(options.resync_period)),
         memories: Memories::new(context.budgets.quarter("oam_results")),
         cluster_version: OnceCell::new(),
+        tracker_crd: CrdCheck::default(),
+        revision_crd: CrdCheck::default(),
     };
     let owned = caches.applications.clone();
     let uid = move |key: &Key| Some(owned.get(&key.name)?.uid().to_owned());

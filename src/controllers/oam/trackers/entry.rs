@@ -13,7 +13,7 @@ pub fn is_local(cluster: &str) -> bool {
     matches!(cluster, "" | LOCAL)
 }
 
-/// Key of an entry within a tracker.
+/// Key of an entry within a tracker. The creator is no part of it: KubeVela records none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EntryKey<'a> {
     pub api_version: &'a str,
@@ -21,7 +21,6 @@ pub struct EntryKey<'a> {
     pub cluster: &'a str,
     pub namespace: &'a str,
     pub name: &'a str,
-    pub creator: &'a str,
 }
 
 impl<'a> EntryKey<'a> {
@@ -33,7 +32,6 @@ impl<'a> EntryKey<'a> {
             cluster: &entry.cluster,
             namespace: &entry.namespace,
             name: &entry.name,
-            creator: &entry.creator,
         }
     }
 }

@@ -21,4 +21,4 @@ pub use entry::{EntryKey, LOCAL, ResourceKey, display_name, is_local};
 pub use guard::{Refusal, check_mark};
 pub use inventory::{AppIdentity, Inventory, InventoryError, Tracker, TrackerType};
 pub use ownership::Owners;
-pub use record::{record, remove};
+pub use record::{record, remove, without_creators};

@@ -25,6 +25,24 @@ pub fn record(recorded: &[ManagedResource], objects: &[ManagedResource]) -> Opti
     is_changed.then_some(entries)
 }
 
+/// Returns the entries of a tracker without creators, which earlier versions wrote, or `None` if there are none. KubeVela
+/// takes an entry with a creator for that of another object, and records the object once more: of such a pair the last one
+/// stays, by which KubeVela keeps the object.
+#[must_use]
+pub fn without_creators(recorded: &[ManagedResource]) -> Option<Vec<ManagedResource>> {
+    if recorded.iter().all(|entry| entry.creator.is_empty()) {
+        return None;
+    }
+    let last: HashMap<_, _> = recorded.iter().map(EntryKey::of).zip(recorded).collect();
+    let mut seen = HashSet::new();
+    let first = recorded.iter().map(EntryKey::of).filter(|key| seen.insert(*key));
+    let entries = first.filter_map(|key| last.get(&key)).map(|entry| ManagedResource {
+        creator: String::new(),
+        ..(*entry).clone()
+    });
+    Some(entries.collect())
+}
+
 /// Returns the entries without those of objects that are gone, or `None` if nothing changes.
 #[must_use]
 pub fn remove(recorded: &[ManagedResource], gone: &[ManagedResource]) -> Option<Vec<ManagedResource>> {

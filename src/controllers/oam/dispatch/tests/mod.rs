@@ -77,7 +77,7 @@ pub(super) fn after(request: &Request<'_>) -> Value {
     let live = request.live.unwrap().clone();
     match decide(request).unwrap() {
         Decision::Nothing => live,
-        Decision::Patch(patch) | Decision::Share(patch) => merge(live, patch),
+        Decision::Patch(patch) | Decision::Share(patch) | Decision::Record(patch) => merge(live, patch),
         decision => panic!("unexpected {decision:?}"),
     }
 }

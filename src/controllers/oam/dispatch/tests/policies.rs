@@ -1,7 +1,7 @@
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::super::decide::{Decision, ObjectPolicy, Refusal, Request, Settings, UpdateMethod, decide};
+use super::super::decide::{Decision, ObjectPolicy, Occasion, Refusal, Request, Settings, UpdateMethod, decide};
 use super::ownership::of_other_application;
 use super::{LAST_APPLIED, after, annotation, created, live, manifest, merge, of_kind, over, refusal};
 
@@ -187,13 +187,56 @@ fn a_field_that_others_removed_stays_absent_with_apply_once() {
     let manifest = manifest();
     let live = merge(live(), json!({"spec": {"paused": null}}));
     let fields = ["spec.paused".to_owned()];
-    assert_eq!(
-        decide(&Request {
-            policy: apply_once(&fields),
-            ..over(&live, &manifest)
-        }),
-        Ok(Decision::Nothing)
+    let object = after(&Request {
+        policy: apply_once(&fields),
+        ..over(&live, &manifest)
+    });
+    assert_eq!(object["spec"], json!({"replicas": 2}));
+    assert_eq!(applied(&object)["spec"], json!({"replicas": 2}));
+}
+
+/// Returns the manifest in the annotation of an object.
+fn applied(object: &Value) -> Value {
+    serde_json::from_str(annotation(object, LAST_APPLIED).unwrap()).unwrap()
+}
+
+#[rstest]
+#[case::an_update(Occasion::Dispatch, json!({"spec": {"paused": false}}), "changed")]
+#[case::an_update_of_another_object(Occasion::Dispatch, json!({}), "hash")]
+#[case::state_keep(Occasion::StateKeep, json!({}), "hash")]
+fn the_live_value_of_apply_once_is_recorded_as_applied(
+    #[case] occasion: Occasion,
+    #[case] change: Value,
+    #[case] render_hash: &str,
+) {
+    let (manifest, live) = (
+        merge(manifest(), change),
+        merge(live(), json!({"spec": {"replicas": 9}})),
     );
+    let fields = ["spec.replicas".to_owned()];
+    let request = |live| Request {
+        policy: apply_once(&fields),
+        occasion,
+        render_hash,
+        ..over(live, &manifest)
+    };
+    let object = after(&request(&live));
+    let expected = json!({"replicas": 9, "paused": manifest["spec"]["paused"]});
+    assert_eq!(object["spec"], expected);
+    assert_eq!(applied(&object)["spec"], expected);
+    assert_eq!(decide(&request(&object)), Ok(Decision::Nothing), "once");
+}
+
+#[test]
+fn the_live_value_is_not_recorded_in_an_object_without_a_record() {
+    let manifest = merge(of_kind("v1", "ConfigMap"), json!({"data": {"key": "one"}}));
+    let live = merge(created(&manifest), json!({"data": {"key": "two"}}));
+    let fields = ["data.key".to_owned()];
+    let request = Request {
+        policy: apply_once(&fields),
+        ..over(&live, &manifest)
+    };
+    assert_eq!(decide(&request), Ok(Decision::Nothing));
 }
 
 #[test]

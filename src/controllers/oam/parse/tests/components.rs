@@ -159,6 +159,15 @@ fn a_revision_records_all_that_was_used_and_named_policies() {
         .map(|policy| policy.name.as_str())
         .collect();
     assert_eq!(names, ["quota-auto-gen-0", "once"]);
-    assert_eq!(contents.application.metadata.uid.as_deref(), Some("u1"));
     assert!(contents.application.status.is_none());
+}
+
+#[test]
+fn a_revision_records_no_uid_generation_and_creation_time_of_its_application() {
+    let contents = contents_in(&Cluster::with_definitions(), &json!({ "components": [] }));
+    let metadata = serde_json::to_value(&contents.application.metadata).unwrap();
+    assert_eq!(metadata["name"], "shop");
+    for field in ["uid", "generation", "creationTimestamp", "resourceVersion"] {
+        assert_eq!(metadata[field], Value::Null, "{field}");
+    }
 }

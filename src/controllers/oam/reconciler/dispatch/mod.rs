@@ -30,8 +30,14 @@ pub(super) struct ToApply {
     pub(super) trait_: String,
     /// Empty if no step or policy names one.
     pub(super) cluster: String,
-    /// `workflow` or `policy`.
-    pub(super) creator: &'static str,
+    pub(super) creator: Creator,
+}
+
+/// The part of an Application that an object comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Creator {
+    Workflow,
+    Policy,
 }
 
 /// An object with the decision about it.
@@ -168,7 +174,8 @@ impl Pass<'_> {
         Ok(object)
     }
 
-    /// Decides about an object by the cache: absence there is checked by the request to create it.
+    /// Decides about an object by the cache. Absence there is checked by the request to create it, unless a policy gives a
+    /// meaning to an object without the labels of an Application, which the cache does not have.
     pub(super) async fn plan_object(
         &self,
         policies: &Policies,
@@ -177,9 +184,10 @@ impl Pass<'_> {
     ) -> Result<Planned, ApplyError> {
         let id = ObjectId::of(&object.manifest);
         let objects = &self.objects;
+        let policy = ObjectPolicy::of(policies, &object.manifest, occasion);
         let live = match objects.cached(&id) {
             CachedObject::Found(live) => Some(live),
-            CachedObject::Absent if !policies.read_only.contains(&Target::of(&object.manifest)) => None,
+            CachedObject::Absent if !policy.concerns_existing(self.reconciler.options.dispatch) => None,
             _ => objects.get(&id).await.map_err(ApplyError::Get)?,
         };
         self.decide_with(policies, object, id, live.as_ref(), occasion).await
@@ -239,6 +247,9 @@ impl Pass<'_> {
     async fn record_all(&mut self, current: &Current, policies: &Policies, planned: &[&Planned]) -> Result<(), Stop> {
         let (mut root, mut versioned) = (Vec::new(), Vec::new());
         for planned in planned {
+            if planned.object.creator == Creator::Policy {
+                self.of_policies.insert(planned.id.key());
+            }
             let target = Target::of(&planned.object.manifest);
             let strategy = policies.garbage_collect.strategy(&target);
             let entry = self.entry(policies, planned, strategy == GarbageCollectStrategy::Never)?;
@@ -268,7 +279,6 @@ impl Pass<'_> {
         };
         let id = &planned.id;
         Ok(ManagedResource {
-            creator: planned.object.creator.to_owned(),
             kind: id.kind.clone(),
             namespace: id.namespace.clone(),
             name: id.name.clone(),

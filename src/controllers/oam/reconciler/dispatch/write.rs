@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::{ApplyError, Planned};
-use crate::controllers::oam::dispatch::decide::{Decision, Occasion};
+use crate::controllers::oam::dispatch::decide::Decision;
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::policies::Policies;
 use crate::controllers::oam::reconciler::pass::Pass;
@@ -28,19 +28,13 @@ impl Pass<'_> {
         async move {
             match &planned.decision {
                 Decision::Create(object) => match objects.create(object, true).await {
-                    Err(ObjectError::Api(error)) if error.is_conflict() => {
-                        let live = objects.read(&planned.id).await.map_err(ApplyError::Get)?;
-                        let (object, id) = (planned.object.clone(), planned.id.clone());
-                        let again = self.decide_with(policies, object, id, live.as_ref(), Occasion::Dispatch);
-                        let again = again.await?;
-                        match again.decision {
-                            Decision::Create(_) => Ok(()),
-                            _ => self.dry_run(policies, &again).await,
-                        }
-                    }
+                    Err(error) if is_refusal(&error) => match self.decide_again(policies, planned, error).await? {
+                        again if matches!(again.decision, Decision::Create(_)) => Ok(()),
+                        again => self.dry_run(policies, &again).await,
+                    },
                     result => result.map(drop).map_err(ApplyError::Create),
                 },
-                Decision::Patch(patch) | Decision::Share(patch) => {
+                Decision::Patch(patch) | Decision::Share(patch) | Decision::Record(patch) => {
                     let result = objects.patch(&planned.id, patch, true).await;
                     ignore_conflict(result).map_err(ApplyError::Patch)
                 }
@@ -62,21 +56,41 @@ impl Pass<'_> {
         let mut decision = planned.decision.clone();
         for _ in 0..3 {
             match self.try_write(&planned.id, &decision).await {
-                // The object has changed since, or exists although the cache does not have it.
-                Err(ApplyError::Create(ObjectError::Api(error)) | ApplyError::Patch(ObjectError::Api(error)))
-                    if error.is_conflict() || (error.is_not_found() && !matches!(decision, Decision::Create(_))) =>
-                {
-                    let live = self.objects.read(&planned.id).await.map_err(ApplyError::Get)?;
-                    let object = planned.object.clone();
-                    let again = self
-                        .decide_with(policies, object, planned.id.clone(), live.as_ref(), planned.occasion)
-                        .await?;
-                    decision = again.decision;
+                // The object exists although the cache does not have it.
+                Err(ApplyError::Create(error)) if is_refusal(&error) => {
+                    decision = self.decide_again(policies, planned, error).await?.decision;
+                }
+                // The object has changed since.
+                Err(ApplyError::Patch(ObjectError::Api(error))) if error.is_conflict() || error.is_not_found() => {
+                    decision = self.read_and_decide(policies, planned).await?.1.decision;
                 }
                 result => return result,
             }
         }
         self.try_write(&planned.id, &decision).await
+    }
+
+    /// Decides about an object whose creation is refused. The refusal stands if the object does not exist: a quota, a
+    /// webhook or the schema refuse a manifest that is only a change of an existing object.
+    async fn decide_again(
+        &self,
+        policies: &Policies,
+        planned: &Planned,
+        refusal: ObjectError,
+    ) -> Result<Planned, ApplyError> {
+        let is_taken = matches!(&refusal, ObjectError::Api(error) if error.is_conflict());
+        match self.read_and_decide(policies, planned).await? {
+            (false, _) if !is_taken => Err(ApplyError::Create(refusal)),
+            (_, again) => Ok(again),
+        }
+    }
+
+    /// Reads an object, and decides about it. Returns true if it exists.
+    async fn read_and_decide(&self, policies: &Policies, planned: &Planned) -> Result<(bool, Planned), ApplyError> {
+        let live = self.objects.read(&planned.id).await.map_err(ApplyError::Get)?;
+        let (object, id) = (planned.object.clone(), planned.id.clone());
+        let again = self.decide_with(policies, object, id, live.as_ref(), planned.occasion);
+        Ok((live.is_some(), again.await?))
     }
 
     async fn try_write(&self, id: &ObjectId, decision: &Decision) -> Result<Option<Value>, ApplyError> {
@@ -87,7 +101,7 @@ impl Pass<'_> {
                 "create",
                 objects.create(object, false).await.map_err(ApplyError::Create),
             ),
-            Decision::Patch(patch) | Decision::Share(patch) => (
+            Decision::Patch(patch) | Decision::Share(patch) | Decision::Record(patch) => (
                 "patch",
                 objects.patch(id, patch, false).await.map_err(ApplyError::Patch),
             ),
@@ -120,6 +134,11 @@ impl Pass<'_> {
             sleep(RECREATE_POLL).await;
         }
     }
+}
+
+/// Returns true if the API server, a webhook or a quota has refused to create an object.
+fn is_refusal(error: &ObjectError) -> bool {
+    matches!(error, ObjectError::Api(error) if matches!(error.code, Some(400 | 403 | 409 | 422)))
 }
 
 /// A conflict of a dry run says nothing about the object: the write reads it again.

@@ -11,7 +11,7 @@ use crate::controllers::oam::functions::config::{ConfigStore, PAGE, Page};
 use crate::controllers::oam::functions::secrets::Secrets;
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::Parsed;
-use crate::controllers::oam::reconciler::dispatch::ToApply;
+use crate::controllers::oam::reconciler::dispatch::{Creator, ToApply};
 use crate::controllers::oam::reconciler::pass::{Pass, Stop};
 use crate::controllers::oam::reconciler::revision::Current;
 use crate::controllers::oam::reconciler::rights::foreign_secrets;
@@ -146,7 +146,7 @@ impl ConfigStore for StepConfigs<'_, '_> {
             component: String::new(),
             trait_: String::new(),
             cluster: String::new(),
-            creator: super::CREATOR,
+            creator: Creator::Workflow,
         }];
         let dispatched = state
             .pass

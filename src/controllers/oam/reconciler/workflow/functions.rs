@@ -8,7 +8,7 @@ use crate::controllers::oam::functions::http::StepPermit;
 use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, Deletion, Selection};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::parse::Parsed;
-use crate::controllers::oam::reconciler::dispatch::ToApply;
+use crate::controllers::oam::reconciler::dispatch::{Creator, ToApply};
 use crate::controllers::oam::reconciler::pass::{Pass, Stop};
 use crate::controllers::oam::reconciler::revision::Current;
 use crate::controllers::oam::steps::{Answer, Call, Functions, patch_object};
@@ -137,7 +137,7 @@ impl StepFunctions<'_, '_> {
             component: String::new(),
             trait_: String::new(),
             cluster: cluster.to_owned(),
-            creator: super::CREATOR,
+            creator: Creator::Workflow,
         });
         let batches = vec![batch.collect()];
         let results = self

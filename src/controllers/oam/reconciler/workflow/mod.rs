@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::components::{Placed, RenderError, with_inputs};
 use super::conditions::{self, Failure, phase};
-use super::dispatch::ToApply;
+use super::dispatch::{Creator, ToApply};
 use super::health::{PostTraits, evaluator_failure};
 use super::new_id;
 use super::pass::{End, Pass, Stop};
@@ -34,7 +34,6 @@ pub(super) use placed::Steps;
 use placed::completed_steps;
 use runs::finished_state;
 
-const CREATOR: &str = "workflow";
 /// Delay after a template was stopped at a limit: it will probably be stopped again.
 const STOPPED_RETRY: Duration = Duration::from_mins(1);
 
@@ -220,8 +219,7 @@ impl Pass<'_> {
             };
             results.push((deployment.step, result));
         }
-        let applied = self.applied_resources(false);
-        self.status.applied_resources = applied;
+        self.list_applied();
         Ok(())
     }
 
@@ -377,7 +375,7 @@ fn batch(deployment: &Deployment, stage: Stage) -> Vec<ToApply> {
         component: deployment.component.name().to_owned(),
         trait_: object.trait_.clone(),
         cluster: deployment.component.place.cluster.clone(),
-        creator: CREATOR,
+        creator: Creator::Workflow,
     });
     to_apply.collect()
 }

@@ -122,6 +122,22 @@ fn set_annotations(object: &mut Map<String, Value>, owner: &Owner<'_>) {
     });
 }
 
+/// Removes the type of resource, and annotations if there are none.
+pub fn remove_resource_type(manifest: &mut Value) {
+    let Some(Value::Object(metadata)) = manifest.get_mut("metadata") else {
+        return;
+    };
+    if let Some(Value::Object(entries)) = metadata.get_mut("labels") {
+        entries.remove(labels::RESOURCE_TYPE);
+    }
+    if metadata
+        .get("annotations")
+        .is_some_and(|annotations| *annotations == json!({}))
+    {
+        metadata.remove("annotations");
+    }
+}
+
 /// Writes the reference to the workload into a trait's object at `path`, a dotted `workloadRefPath`.
 pub fn set_workload_reference(object: &mut Map<String, Value>, path: &str, workload: &Map<String, Value>) {
     let name = workload.get("metadata").and_then(|metadata| metadata.get("name"));

@@ -87,6 +87,22 @@ fn names_of_the_template_are_kept() {
 }
 
 #[test]
+fn an_object_of_the_last_stage_has_no_type_of_resource_and_no_annotations_but_its_own() {
+    let mut object = identified(json!({}), json!({}), json!({}), TRAIT);
+    remove_resource_type(&mut object);
+    assert_eq!(object.pointer("/metadata/labels/app.oam.dev~1resourceType"), None);
+    assert_eq!(
+        object.pointer("/metadata/labels/app.oam.dev~1component"),
+        Some(&json!("web"))
+    );
+    assert_eq!(object.pointer("/metadata/annotations"), None);
+    let value = json!({"metadata": {"annotations": {"own": "1"}}});
+    let mut object = identified(value.clone(), json!({}), json!({}), TRAIT);
+    remove_resource_type(&mut object);
+    assert_eq!(object["metadata"]["annotations"], value["metadata"]["annotations"]);
+}
+
+#[test]
 fn a_namespace_gets_no_namespace() {
     let object = identified(
         json!({"apiVersion": "v1", "kind": "Namespace"}),

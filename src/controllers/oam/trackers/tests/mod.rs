@@ -13,7 +13,7 @@ use crate::api::NamespacedName;
 use crate::api::oam::{ManagedResource, RawManifest};
 
 fn entry(kind: &str, name: &str) -> ManagedResource {
-    entry_of(&json!({ "apiVersion": "v1", "kind": kind, "namespace": "shop", "name": name, "creator": "workflow" }))
+    entry_of(&json!({ "apiVersion": "v1", "kind": kind, "namespace": "shop", "name": name }))
 }
 
 fn entry_of(fields: &Value) -> ManagedResource {

@@ -29,7 +29,7 @@ fn new_trackers_have_the_metadata_of_kubevela() {
                 },
             },
             "spec": { "type": "versioned", "applicationGeneration": 3, "managedResources": [
-                { "apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": "p", "creator": "workflow" },
+                { "apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": "p" },
             ] },
         })
     );

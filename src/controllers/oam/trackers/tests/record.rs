@@ -20,6 +20,34 @@ fn recorded_entries_are_replaced_in_place_and_nothing_is_written_without_a_chang
     assert_eq!(written, [changed, entry("Pod", "b"), entry("Pod", "c")]);
 }
 
+fn with_creator(entry: ManagedResource) -> ManagedResource {
+    ManagedResource {
+        creator: "workflow".to_owned(),
+        ..entry
+    }
+}
+
+#[test]
+fn an_entry_with_a_creator_is_rewritten_in_place_and_never_added_beside() {
+    let recorded = [with_creator(entry("Pod", "a")), with_creator(entry("Pod", "b"))];
+    let written = record(&recorded, &[entry("Pod", "a")]).unwrap();
+    assert_eq!(written, [entry("Pod", "a"), with_creator(entry("Pod", "b"))]);
+    let written = without_creators(&recorded).unwrap();
+    assert_eq!(written, [entry("Pod", "a"), entry("Pod", "b")]);
+    assert_eq!(without_creators(&written), None);
+}
+
+#[test]
+fn of_two_entries_of_an_object_the_one_that_kubevela_keeps_stays() {
+    let recorded = [
+        with_creator(with_component(entry("Pod", "a"))),
+        entry("Pod", "b"),
+        entry("Pod", "a"),
+    ];
+    let written = without_creators(&recorded).unwrap();
+    assert_eq!(written, [entry("Pod", "a"), entry("Pod", "b")]);
+}
+
 #[test]
 fn entries_of_objects_that_are_gone_are_removed() {
     let recorded = [with_manifest("a", 10), entry("ConfigMap", "b")];
