@@ -146,7 +146,7 @@ impl Decision {
     #[must_use]
     pub fn changes_replicas(&self) -> bool {
         match self {
-            Self::Patch(body) | Self::Replace(body) => body.pointer("/spec/replicas").is_some(),
+            Self::Patch(body) | Self::Record(body) | Self::Replace(body) => body.pointer("/spec/replicas").is_some(),
             _ => false,
         }
     }
@@ -271,7 +271,9 @@ impl Request<'_> {
             return Ok(Decision::Nothing);
         }
         let object = with_bookkeeping(manifest, self.render_hash, self.now);
-        let patch = three_way::patch(&[&recorded], &object, live)?;
+        let applied = self.applied(live);
+        let applied: Vec<&Value> = applied.iter().collect();
+        let patch = three_way::patch(&applied, &object, live)?;
         Ok(patch.map_or(Decision::Nothing, |patch| Decision::Record(patch.into_body(live))))
     }
 

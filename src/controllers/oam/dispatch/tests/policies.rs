@@ -228,6 +228,27 @@ fn the_live_value_of_apply_once_is_recorded_as_applied(
 }
 
 #[test]
+fn replicas_of_an_autoscaler_stay_when_live_values_are_recorded() {
+    let manifest = manifest();
+    let live = merge(live(), json!({"spec": {"replicas": 9, "paused": false}}));
+    let fields = ["spec.paused".to_owned()];
+    let request = Request {
+        policy: apply_once(&fields),
+        occasion: Occasion::Dispatch,
+        ..over(&live, &manifest)
+    };
+    assert!(
+        decide(&request).unwrap().changes_replicas(),
+        "the autoscaler is looked for"
+    );
+    let object = after(&Request {
+        is_autoscaled: true,
+        ..request
+    });
+    assert_eq!(object["spec"], json!({"replicas": 9, "paused": false}));
+}
+
+#[test]
 fn the_live_value_is_not_recorded_in_an_object_without_a_record() {
     let manifest = merge(of_kind("v1", "ConfigMap"), json!({"data": {"key": "one"}}));
     let live = merge(created(&manifest), json!({"data": {"key": "two"}}));
