@@ -16,8 +16,9 @@ use crate::budget::Budget;
 
 /// In bytes. etcd stores objects of up to 1.5 MiB; JSON is somewhat larger. kube briefly holds a response twice.
 const MAX_RESPONSE: usize = 16 << 20;
-/// The same for a page of several objects. Each watch may have one at the start.
-const MAX_PAGE: usize = 4 << 20;
+/// The same for a page of several objects. Each watch may have one at the start. Eight of the largest objects fit: each
+/// further request costs the API server as much again.
+const MAX_PAGE: usize = 12 << 20;
 /// Responses up to this size need no permit.
 const SMALL: usize = 64 << 10;
 const PERMITS: u64 = 4;
