@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::apps::{config, objects};
 use super::site::Site;
-use super::{APPLICATION, CONFIG_MAP, DEPLOYMENT};
+use super::{APPLICATION, CONFIG_MAP, DEFINITION, DEPLOYMENT};
 use crate::support::eventually::SOON;
 use crate::support::fault_proxy::{ApiFault, AtOnce};
+use crate::support::project;
 
 /// A policy by name, type and properties.
 type Policy<'a> = (&'a str, &'a str, Value);
@@ -273,4 +274,49 @@ async fn a_step_applies_as_many_components_at_the_same_time_as_it_says(
     site.declare("shop", placed(&components, &[there], &[step])).await;
     site.until_running("shop").await;
     assert!(expected.contains(&writes.most()), "{} at the same time", writes.most());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_application_that_selects_a_joined_cluster_is_left_alone_by_name() {
+    let site = Site::new().await;
+    // Secrets of clusters are in the namespace of the definitions. Tests that select all clusters use another one.
+    let _portolan = site.portolan(&["--system-definition-namespace", &site.namespace]).await;
+    let file = project("definitions/workflowsteps/deploy.yaml");
+    let deploy: Value = serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let step_definition = "core.oam.dev/v1beta1 WorkflowStepDefinition";
+    site.apply(step_definition, "deploy", json!({ "spec": deploy["spec"] }))
+        .await;
+    let template = "output: {apiVersion: \"v1\", kind: \"ConfigMap\", data: key: \"x\"}";
+    let definition = json!({ "spec": {
+        "workload": { "definition": { "apiVersion": "v1", "kind": "ConfigMap" } },
+        "schematic": { "cue": { "template": template } },
+    } });
+    site.apply(DEFINITION, "settings", definition).await;
+    let labels = json!({ "cluster.core.oam.dev/cluster-credential-type": "X509Certificate", "region": "eu" });
+    site.apply("v1 Secret", "prod-eu", json!({ "metadata": { "labels": labels } }))
+        .await;
+    let select = |component: &str, labels: Value| {
+        let component = json!({ "name": component, "type": "settings" });
+        placed(
+            &[component],
+            &[("places", "topology", json!({ "clusterLabelSelector": labels }))],
+            &[],
+        )
+    };
+    site.declare("everywhere", select("one", json!({}))).await;
+    let message = "not supported by this controller: cluster prod-eu in policy places";
+    site.until_said("everywhere", message).await;
+    site.declare(
+        "here",
+        select("two", json!({ "cluster.core.oam.dev/control-plane": "true" })),
+    )
+    .await;
+    site.until_running("here").await;
+    assert_eq!(site.get(CONFIG_MAP, "one").await, None);
+    assert_eq!(site.revisions("everywhere").await, [""; 0]);
+
+    site.delete("v1 Secret", "prod-eu").await;
+    site.declare("everywhere", select("three", json!({}))).await;
+    site.until_running("everywhere").await;
+    assert!(site.get(CONFIG_MAP, "three").await.is_some());
 }

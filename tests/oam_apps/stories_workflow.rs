@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::apps::{config, objects, web};
 use super::site::Site;
+use super::workflows::{outcome, status};
 use super::{APPLICATION, CONFIG_MAP, DEPLOYMENT, REVISION};
+use crate::support::eventually::SOON;
 
 const SECRET: &str = "v1 Secret";
 /// The word "hidden" as a Secret shows it.
@@ -126,6 +128,64 @@ async fn conditions_decide_about_steps_after_a_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gate_reads_labels_and_a_value_comes_from_what_a_call_has_returned() {
+    let site = Site::new().await;
+    let portolan = site.portolan(&[]).await;
+    site.apply(CONFIG_MAP, "settings", json!({ "data": { "region": "eu" } }))
+        .await;
+    let template = r#"
+        import (
+            "vela/builtin"
+            "vela/util"
+        )
+        log: util.#Log & {$params: data: "for \(parameter.region) \"in\" \(context.stepGroupName)"}
+        said: builtin.#Message & {$params: message: "\(parameter.env) \(context.workflowName) \(context.revision)"}
+        parameter: {env: string, region: string, size: 3}
+    "#;
+    site.define_step("say", template).await;
+    let read = json!({
+        "name": "read", "type": "read-object",
+        "properties": { "apiVersion": "v1", "kind": "ConfigMap", "name": "settings", "namespace": site.namespace },
+        "outputs": [{ "name": "region", "valueFrom": "output.value.data[\"region\"]" }],
+    });
+    let gate = |name: &str, condition: &str| {
+        json!({
+            "name": name, "type": "say", "properties": { "size": 3 }, "if": condition,
+            "inputs": [
+                { "from": "region", "parameterKey": "region" },
+                { "from": "context.appLabels[\"example.com/env\"]", "parameterKey": "env" },
+            ],
+        })
+    };
+    let open = "context.appLabels[\"example.com/env\"] == \"prod\" && context.appAnnotations.owner == \"ann\" \
+        && context.appRevisionNum == 1 && context.stepGroupName == \"gates\" && parameter.size == 3 \
+        && inputs.region == \"eu\" && status.read.succeeded && context.replicaKey == \"\"";
+    let gates = [
+        gate("open", open),
+        gate("closed", "context.appLabels[\"example.com/env\"] == \"test\""),
+    ];
+    let group = json!({ "name": "gates", "type": "step-group", "subSteps": gates });
+    let metadata = json!({
+        "labels": { "example.com/env": "prod" },
+        "annotations": { "owner": "ann", "app.oam.dev/workflowName": "release" },
+    });
+    let app = json!({ "metadata": metadata, "spec": with_steps(&[], &[read, group]) });
+    site.apply(APPLICATION, "shop", app).await;
+    let app = site.until_running("shop").await;
+    assert_eq!(outcome(&app, "open"), ["succeeded", "", "prod release "]);
+    assert_eq!(outcome(&app, "closed"), ["skipped", "Skip", ""]);
+
+    // `vela workflow logs` looks for these words.
+    let session = status(&app, "open")["id"].as_str().unwrap().to_owned();
+    let line = portolan.line_with(&format!("stepSessionID=\"{session}\""), SOON).await;
+    assert!(
+        line.contains("cue logs") && line.contains(&format!("{}/shop", site.namespace)),
+        "{line}"
+    );
+    assert!(line.contains(r#"data="for eu \"in\" gates""#), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_fails_at_its_timeout_without_an_event() {
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
@@ -140,7 +200,8 @@ async fn a_step_fails_at_its_timeout_without_an_event() {
         })
         .await;
     let step = &app["status"]["workflow"]["steps"][0];
-    assert_eq!([&step["phase"], &step["reason"]], ["failed", "Timeout"]);
+    let end = ["phase", "reason", "message"].map(|field| &step[field]);
+    assert_eq!(end, ["failed", "Timeout", "wait healthy"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

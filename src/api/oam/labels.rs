@@ -32,6 +32,8 @@ pub const WORKFLOW_STEP_DEFINITION: &str = "workflowstepdefinition.oam.dev/name"
 
 /// Annotation: version under which an Application is published; the release is then frozen.
 pub const PUBLISH_VERSION: &str = "app.oam.dev/publishVersion";
+/// Annotation: name of the workflow, which templates see.
+pub const WORKFLOW_NAME: &str = "app.oam.dev/workflowName";
 /// Annotation of a recorded object: the URL that it was loaded from.
 pub const RESOURCE_URL: &str = "app.oam.dev/resource-url";
 /// Annotation: changed definitions make a new revision.

@@ -13,8 +13,10 @@ use crate::api::oam::{Application, ResourceTracker, labels};
 use crate::api::{Guarded, NamespacedName};
 use crate::cmd::flags::OutputFormat;
 use crate::cmd::{Error, failed_to, output};
+use crate::controllers::oam::clusters::{JoinedCluster, joined_clusters};
 use crate::controllers::oam::parse::{
-    Definitions, parse, unsupported_application, unsupported_definitions, unsupported_trackers,
+    Definitions, cluster_selections, parse, unsupported_application, unsupported_clusters, unsupported_definitions,
+    unsupported_trackers,
 };
 use crate::controllers::oam::trackers::{Inventory, Tracker};
 use crate::text::truncate;
@@ -179,6 +181,8 @@ struct Support<'a> {
     /// The definitions of each namespace with Applications.
     definitions: BTreeMap<String, DefinitionSet>,
     trackers: BTreeMap<NamespacedName, Vec<Tracker>>,
+    /// Listed once an Application may select them.
+    joined: Option<Vec<JoinedCluster>>,
 }
 
 impl<'a> Support<'a> {
@@ -188,6 +192,7 @@ impl<'a> Support<'a> {
             definition_namespace,
             definitions: BTreeMap::new(),
             trackers: BTreeMap::new(),
+            joined: None,
         }
     }
 
@@ -220,13 +225,20 @@ impl<'a> Support<'a> {
             let set = DefinitionSet::of_cluster(self.client, namespaces).await?;
             self.definitions.insert(namespace.clone(), set);
         }
-        if let Some(set) = self.definitions.get(namespace) {
+        let parsed = self.definitions.get(namespace).and_then(|set| {
             let definitions = Definitions::live(set, namespace, self.definition_namespace, false);
             // An Application that cannot be parsed is an error, which the controller reports.
-            if let Ok(parsed) = parse(application, &definitions) {
-                let unsupported = unsupported_definitions(&parsed.components);
-                found.extend(unsupported.iter().map(ToString::to_string));
+            parse(application, &definitions).ok()
+        });
+        if let Some(parsed) = parsed {
+            if self.joined.is_none() && !cluster_selections(&parsed).is_empty() {
+                let joined = joined_clusters(self.client, self.definition_namespace).await;
+                self.joined = Some(joined.map_err(failed_to("list Secrets of clusters"))?);
             }
+            let joined = self.joined.as_deref().unwrap_or_default();
+            let clusters = unsupported_clusters(&parsed, joined);
+            let definitions = unsupported_definitions(&parsed.components);
+            found.extend(clusters.iter().chain(&definitions).map(ToString::to_string));
         }
         if found.is_empty() {
             found.extend(refusal(application));

@@ -1,6 +1,7 @@
 //! The controller of KubeVela's Applications.
 
 mod cache;
+pub mod clusters;
 pub mod collect;
 pub mod compression;
 pub mod definitions;

@@ -135,6 +135,45 @@ async fn outputs_come_from_an_object_that_was_read() {
 }
 
 #[tokio::test]
+async fn a_field_that_an_output_lacks_is_looked_up_in_what_the_call_has_returned() {
+    let properties = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "settings" });
+    let step = Step::of_type("read-object", properties)
+        .output("output.value.data[\"cpu\"]")
+        .output("\"is \" + output.value.kind")
+        .output("output.value.data.memory")
+        .output("output.$params.value.kind")
+        .output("output.missing");
+    let ended = step.run(|call| object(call, json!({ "data": { "cpu": "1" } }))).await;
+    let StepResult::Succeeded { outputs, .. } = ended.end else {
+        panic!("{:?}", ended.end);
+    };
+    let absent = |path: &str| {
+        Err(format!(
+            "failed to lookup value: var(path=output.$returns.{path}) not exist"
+        ))
+    };
+    let expected = [
+        Ok(json!("1")),
+        Ok(json!("is ConfigMap")),
+        absent("value.data.memory"),
+        Ok(json!("ConfigMap")),
+        absent("missing"),
+    ];
+    assert_eq!(outputs, expected);
+    // As the reference pages of KubeVela have it.
+    for type_ in ["list-config", "read-config"] {
+        let name = if type_ == "list-config" { "configs" } else { "config" };
+        let step = Step::of_type(type_, json!({ "name": "a", "template": "t", "namespace": "team" }));
+        let step = step.output(&format!("output.{name}"));
+        let ended = step.run(|_| returned(json!({ name: "found" }))).await;
+        let StepResult::Succeeded { outputs, .. } = ended.end else {
+            panic!("{:?}", ended.end);
+        };
+        assert_eq!(outputs, [Ok(json!("found"))], "{type_}");
+    }
+}
+
+#[tokio::test]
 async fn an_object_is_applied_as_it_is() {
     let value = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "c" }, "data": { "a": "b" } });
     let step = Step::of_type("apply-object", json!({ "value": value })).output("apply.$returns.value.status");

@@ -193,7 +193,7 @@ pub fn parse_supported(application: &Application, definitions: &Definitions<'_>)
     if let Ok(parsed) = &parsed {
         unsupported.extend(unsupported_definitions(&parsed.components));
         unsupported.extend(unsupported_overrides(&parsed.overrides));
-        unsupported.extend(unsupported_clusters(parsed));
+        unsupported.extend(unsupported_clusters(parsed, &[]));
     }
     let references = application.spec.components.iter();
     let references = references.filter(|component| component.type_ == REF_OBJECTS);

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use crate::api::oam::{Application, ManagedResource, ServiceStatus, WorkflowStep};
 use crate::cmd::Error;
 use crate::controllers::oam::parse::{
-    DEPLOY, Definitions, Deployments, Parsed, ParsedComponent, component_step, is_apply_component,
+    DEPLOY, Definitions, Deployments, Parsed, ParsedComponent, cluster_selections, component_step, is_apply_component,
 };
 use crate::controllers::oam::placement::{ByPlace, Place, PlacedComponent, Settings, place_service, service_key};
 
@@ -17,6 +17,8 @@ pub struct Plan {
     pub components: Vec<Planned>,
     /// Steps that make objects at run time, as `<name> (<type>)`.
     steps: Vec<String>,
+    /// Policies and steps that select clusters by labels.
+    cluster_selections: Vec<String>,
 }
 
 /// A component in one of its places.
@@ -39,6 +41,7 @@ impl Plan {
         let mut plan = Self {
             components: Vec::new(),
             steps: Vec::new(),
+            cluster_selections: cluster_selections(parsed),
         };
         let mut components = ByPlace::default();
         let mut deployments = parsed.deployments(settings);
@@ -80,7 +83,11 @@ impl Plan {
         let with_inputs = self.components.iter().filter(|planned| planned.has_inputs);
         let inputs = with_inputs.map(|planned| format!("{planned}: values of its inputs are known at run time only"));
         let steps = self.steps.iter();
-        inputs.chain(steps.map(|step| format!("objects made by step {step} at run time")))
+        let steps = steps.map(|step| format!("objects made by step {step} at run time"));
+        let clusters = self.cluster_selections.iter();
+        let clusters =
+            clusters.map(|place| format!("{place}: joined clusters are not looked up, only the local one is shown"));
+        inputs.chain(steps).chain(clusters)
     }
 
     /// Returns true for an object that the run may apply again, although it is not rendered.

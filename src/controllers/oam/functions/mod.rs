@@ -10,6 +10,7 @@
 
 pub mod config;
 pub mod http;
+pub mod logs;
 pub mod objects;
 mod params;
 pub mod secrets;

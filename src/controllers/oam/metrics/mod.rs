@@ -98,6 +98,7 @@ pub struct Metrics {
     passes: Family<ResultLabel, Counter>,
     renders: Family<ResultLabel, Counter>,
     workflows: Family<ResultLabel, Counter>,
+    step_logs: Family<ResultLabel, Counter>,
     reviews: Family<ResultLabel, Counter>,
     steps: StepMetrics,
     writes: Family<WriteLabels, Counter>,
@@ -116,6 +117,7 @@ impl Default for Metrics {
             passes: Family::default(),
             renders: Family::default(),
             workflows: Family::default(),
+            step_logs: Family::default(),
             reviews: Family::default(),
             steps: StepMetrics::default(),
             writes: Family::default(),
@@ -143,6 +145,7 @@ impl Metrics {
             (&metrics.passes, "success"),
             (&metrics.renders, "evaluated"),
             (&metrics.workflows, "succeeded"),
+            (&metrics.step_logs, "written"),
             (&metrics.reviews, "allowed"),
         ] {
             family.get_or_create(&ResultLabel { result }).inc_by(0);
@@ -160,6 +163,8 @@ impl Metrics {
         registry.register("portolan_oam_renders", help, metrics.renders.clone());
         let help = "Total number of finished workflow runs by result";
         registry.register("portolan_oam_workflows", help, metrics.workflows.clone());
+        let help = "Total number of lines that workflow steps have logged by result: written or dropped";
+        registry.register("portolan_oam_step_log_lines", help, metrics.step_logs.clone());
         let help =
             "Total number of reviews of access for users of Applications by result: cached, allowed, denied or failed";
         registry.register("portolan_oam_access_reviews", help, metrics.reviews.clone());
@@ -204,6 +209,12 @@ impl Metrics {
 
     pub(super) fn count_workflow(&self, result: &'static str) {
         self.workflows.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    /// Counts a line that a step has logged, or that was dropped.
+    pub(super) fn count_step_log(&self, is_written: bool) {
+        let result = if is_written { "written" } else { "dropped" };
+        self.step_logs.get_or_create(&ResultLabel { result }).inc();
     }
 
     pub(super) fn count_review(&self, result: &'static str) {

@@ -8,8 +8,9 @@ use super::application::Parsed;
 use super::placed::DEPLOY;
 use super::steps::{APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT};
 use super::unsupported::Unsupported;
-use crate::api::oam::AppPolicy;
-use crate::controllers::oam::placement::named_clusters;
+use crate::api::oam::{AppPolicy, WorkflowStep};
+use crate::controllers::oam::clusters::JoinedCluster;
+use crate::controllers::oam::placement::{cluster_selector, named_clusters};
 use crate::controllers::oam::policies::TOPOLOGY;
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::trackers::is_local;
@@ -26,57 +27,91 @@ const OF_CLUSTER: [&str; 7] = [
     "read-object",
 ];
 
-/// Finds clusters that policies, steps and references name and the controller does not serve.
+/// Finds clusters that policies, steps and references name or select and the controller does not serve.
 #[must_use]
-pub fn unsupported_clusters(parsed: &Parsed) -> Vec<Unsupported> {
+pub fn unsupported_clusters(parsed: &Parsed, joined: &[JoinedCluster]) -> Vec<Unsupported> {
     let mut found = BTreeSet::new();
-    let mut add = |clusters: Vec<&str>, place: String| {
-        let clusters = clusters.into_iter().map(|cluster| Unsupported::Cluster {
+    let mut add = |cluster: &str, place: &str| {
+        found.insert(Unsupported::Cluster {
             cluster: cluster.to_owned(),
-            place: place.clone(),
+            place: place.to_owned(),
         });
-        found.extend(clusters);
     };
-    for policy in parsed.all_policies.iter().filter(|policy| policy.type_ == TOPOLOGY) {
-        add(
-            of_topology(policy.properties.as_ref()),
-            format!("policy {}", policy.name),
-        );
-    }
-    let steps = parsed.workflow.steps.iter();
-    for step in steps.flat_map(|step| std::iter::once(step).chain(&step.sub_steps)) {
-        let place = format!("step {}", step.name);
-        let properties = step.properties.as_ref().unwrap_or(&Value::Null);
-        // A type may have a version.
-        let type_ = step.type_.split('@').next().unwrap_or_default();
-        if OF_CLUSTER.contains(&type_) {
-            add(named(properties), place.clone());
+    for (topology, place) in topologies(parsed) {
+        for cluster in remote_clusters(&topology, joined) {
+            add(cluster, &place);
         }
-        let policies = properties["inlinePolicies"].as_array().filter(|_| type_ == DEPLOY);
-        for policy in policies.into_iter().flatten() {
-            let policy = serde_json::from_value::<AppPolicy>(policy.clone()).unwrap_or_default();
-            if policy.type_ == TOPOLOGY {
-                add(of_topology(policy.properties.as_ref()), place.clone());
-            }
+    }
+    for step in parsed.all_steps().filter(|step| OF_CLUSTER.contains(&type_of(step))) {
+        let properties = step.properties.as_ref().unwrap_or(&Value::Null);
+        if let Some(cluster) = named(properties) {
+            add(cluster, &format!("step {}", step.name));
         }
     }
     for component in parsed.spec.components.iter().filter(|one| one.type_ == REF_OBJECTS) {
         let objects = component.properties.as_ref().map(|properties| &properties["objects"]);
         let objects = objects.and_then(Value::as_array).into_iter().flatten();
-        add(
-            objects.flat_map(named).collect(),
-            format!("component {}", component.name),
-        );
+        for cluster in objects.filter_map(named) {
+            add(cluster, &format!("component {}", component.name));
+        }
     }
     found.into_iter().collect()
 }
 
-fn of_topology(properties: Option<&Value>) -> Vec<&str> {
-    properties.map(named_clusters).unwrap_or_default()
+/// Returns the policies and steps that select clusters by labels which a joined one may have.
+#[must_use]
+pub fn cluster_selections(parsed: &Parsed) -> Vec<String> {
+    let selecting = topologies(parsed)
+        .into_iter()
+        .filter(|(topology, _)| may_select_joined(topology));
+    selecting.map(|(_, place)| place).collect()
+}
+
+/// Returns true if a topology selects clusters by labels which a joined one may have.
+#[must_use]
+pub fn may_select_joined(topology: &Value) -> bool {
+    cluster_selector(topology).is_some_and(|selector| selector.may_select_joined())
+}
+
+/// Returns the other clusters that a topology names or selects.
+#[must_use]
+pub fn remote_clusters<'a>(topology: &'a Value, joined: &'a [JoinedCluster]) -> Vec<&'a str> {
+    match cluster_selector(topology) {
+        Some(selector) => {
+            let selected = joined.iter().filter(|cluster| selector.selects(cluster));
+            selected.map(|cluster| cluster.name.as_str()).collect()
+        }
+        None => named_clusters(topology),
+    }
+}
+
+/// Returns the properties of all topologies, with the policy or step that has them.
+fn topologies(parsed: &Parsed) -> Vec<(Value, String)> {
+    let is_topology = |policy: &&AppPolicy| policy.type_ == TOPOLOGY;
+    let policies = parsed.all_policies.iter().filter(is_topology);
+    let policies = policies.map(|policy| (policy.properties.clone(), format!("policy {}", policy.name)));
+    let mut found: Vec<_> = policies.collect();
+    for step in parsed.all_steps().filter(|step| type_of(step) == DEPLOY) {
+        let inline = step.properties.as_ref().map(|properties| &properties["inlinePolicies"]);
+        for policy in inline.and_then(Value::as_array).into_iter().flatten() {
+            let policy = serde_json::from_value::<AppPolicy>(policy.clone()).unwrap_or_default();
+            if is_topology(&&policy) {
+                found.push((policy.properties, format!("step {}", step.name)));
+            }
+        }
+    }
+    let with_properties = found
+        .into_iter()
+        .filter_map(|(properties, place)| Some((properties?, place)));
+    with_properties.collect()
+}
+
+/// Returns the type of a step without its version.
+fn type_of(step: &WorkflowStep) -> &str {
+    step.type_.split('@').next().unwrap_or_default()
 }
 
 /// Returns the cluster that properties name, unless it is the controller's own.
-fn named(properties: &Value) -> Vec<&str> {
-    let cluster = properties["cluster"].as_str().filter(|cluster| !is_local(cluster));
-    cluster.into_iter().collect()
+fn named(properties: &Value) -> Option<&str> {
+    properties["cluster"].as_str().filter(|cluster| !is_local(cluster))
 }

@@ -32,7 +32,7 @@ pub use error::PlacementError;
 pub use overrides::{NamedType, override_types};
 pub use progress::{Applied, Check, DeployEnd, Progress};
 pub use services::{ServiceKey, merge_replicas, place_service, service_key};
-pub use topology::{CONTROL_PLANE, named_clusters};
+pub use topology::{cluster_selector, named_clusters};
 
 /// The place of the objects of a component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

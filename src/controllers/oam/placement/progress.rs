@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::PlacedComponent;
+use crate::controllers::oam::workflow::{InputValue, InputsTooLarge, copy_inputs};
 use crate::text;
 
 /// Cluster, namespace and replica.
@@ -96,17 +97,18 @@ impl<'a> Progress<'a> {
     }
 
     /// Returns the values of a component's inputs with the paths to set in the component.
-    #[must_use]
-    pub fn inputs(&self, index: usize) -> Vec<(String, Value)> {
+    ///
+    /// # Errors
+    /// The values are too large together.
+    pub fn inputs(&self, index: usize) -> Result<Vec<(String, Value)>, InputsTooLarge> {
         let Some(component) = self.components.get(index) else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         let inputs = component.component.inputs.iter();
-        let values = inputs.filter_map(|input| {
-            let value = self.value(component, &input.from)?;
-            Some((format!("properties.{}", input.parameter_key.trim()), value.clone()))
-        });
-        values.collect()
+        copy_inputs(inputs.filter_map(|input| {
+            let value = InputValue::Value(self.value(component, &input.from)?);
+            Some((format!("properties.{}", input.parameter_key.trim()), value))
+        }))
     }
 
     /// Returns the components to apply: those that are not healthy and wait for nothing.

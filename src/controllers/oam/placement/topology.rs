@@ -10,11 +10,9 @@ use super::properties::decode;
 use super::{PlacementError, Settings};
 use crate::api::lenient::null_as_default;
 use crate::api::oam::AppPolicy;
+use crate::controllers::oam::clusters::ClusterSelector;
 use crate::controllers::oam::policies::TOPOLOGY;
 use crate::controllers::oam::trackers::{LOCAL, is_local};
-
-/// Label of clusters, `true` for the controller's own. It is the only label of that one.
-pub const CONTROL_PLANE: &str = "cluster.core.oam.dev/control-plane";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -82,14 +80,22 @@ fn clusters(topology: &Topology) -> Result<Vec<String>, PlacementError> {
     let Some(selector) = &topology.cluster_label_selector else {
         return Ok(local());
     };
-    let selects_local = selector
-        .iter()
-        .all(|(label, value)| label == CONTROL_PLANE && value == "true");
-    match selects_local {
+    match ClusterSelector(selector.clone()).selects_local() {
         true => Ok(local()),
         false if topology.allow_empty => Ok(Vec::new()),
         false => Err(PlacementError::NoCluster),
     }
+}
+
+/// Returns the labels by which a topology selects clusters. Invalid properties select none.
+#[must_use]
+pub fn cluster_selector(properties: &Value) -> Option<ClusterSelector> {
+    if !properties["clusters"].is_null() {
+        return None;
+    }
+    let labels = properties["clusterLabelSelector"].as_object()?.iter();
+    let labels = labels.map(|(label, value)| Some((label.clone(), value.as_str()?.to_owned())));
+    labels.collect::<Option<_>>().map(ClusterSelector)
 }
 
 /// Returns the other clusters that a topology names. Invalid properties name none.

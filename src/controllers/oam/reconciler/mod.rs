@@ -6,6 +6,7 @@
 //!
 //! A pass derives everything from the objects and from what was recorded in the cluster, so it may end after any step.
 
+mod clusters;
 mod components;
 mod conditions;
 mod definitions;
@@ -43,6 +44,7 @@ use super::compression::CrdCheck;
 use super::definitions::DefinitionCaches;
 use super::dispatch::fights::Fights;
 use super::functions::http::StepRequests;
+use super::functions::logs::StepLogs;
 use super::metrics::Metrics;
 use super::objects::{Autoscalers, Objects};
 use super::rights::AccessReviews;
@@ -88,6 +90,7 @@ pub struct Reconciler {
     pub metrics: Metrics,
     pub autoscalers: Autoscalers,
     pub step_requests: StepRequests,
+    pub step_logs: StepLogs,
     pub fights: Mutex<Fights>,
     /// Canceled at shutdown.
     pub stopping: CancellationToken,

@@ -249,7 +249,8 @@ impl<'a> Pass<'a> {
         if let Ok(parsed) = &parsed {
             let mut unsupported = unsupported_definitions(&parsed.components);
             unsupported.extend(unsupported_overrides(&parsed.overrides));
-            unsupported.extend(unsupported_clusters(parsed));
+            let joined = self.selectable_clusters(parsed).await?;
+            unsupported.extend(unsupported_clusters(parsed, &joined));
             if !unsupported.is_empty() {
                 return Err(Stop::Unsupported(unsupported));
             }

@@ -28,6 +28,7 @@ pub struct Release {
     labels: Map<String, Value>,
     annotations: Map<String, Value>,
     publish_version: String,
+    workflow_name: String,
     /// The version of the cluster, as templates see it.
     cluster_version: Value,
     /// The context of all components, built with the first one.
@@ -93,13 +94,14 @@ impl Release {
         cluster_version: Value,
         settings: Settings,
     ) -> Self {
-        let publish_version = application.annotations().get(labels::PUBLISH_VERSION);
+        let annotation = |name: &str| application.annotations().get(name).cloned().unwrap_or_default();
         Self {
             name,
             revision,
             labels: fields(application.labels()),
             annotations: fields(application.annotations()),
-            publish_version: publish_version.cloned().unwrap_or_default(),
+            publish_version: annotation(labels::PUBLISH_VERSION),
+            workflow_name: annotation(labels::WORKFLOW_NAME),
             cluster_version,
             shared_context: OnceLock::new(),
             settings,
@@ -246,16 +248,21 @@ impl Release {
         }))
     }
 
-    /// Returns the context of templates of workflow steps, without the fields of one step.
+    /// Returns the context of workflow steps, without the fields of one step. As in KubeVela, those of components are there,
+    /// and empty.
     #[must_use]
-    pub fn step_context(&self) -> Map<String, Value> {
+    pub fn step_context(&self) -> Context {
         let mut context = self.context();
         context.extend(fields(&json!({
             "name": self.name.name,
             "publishVersion": self.publish_version,
-            "workflowName": self.name.name,
+            "workflowName": self.workflow_name,
+            "replicaKey": "",
+            "cluster": "",
+            "components": null,
+            "revision": "",
         })));
-        context
+        Context::new(Arc::new(context), Map::new())
     }
 
     fn policy_context(&self, name: &str) -> Context {
@@ -288,7 +295,7 @@ impl Release {
             "revision": "",
             "components": components,
             "publishVersion": self.publish_version,
-            "workflowName": self.name.name,
+            "workflowName": self.workflow_name,
             "replicaKey": "",
         })));
         context

@@ -12,6 +12,7 @@ use crate::controllers::oam::compression::CrdCheck;
 use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionBudgets, DefinitionCaches, IsInUse};
 use crate::controllers::oam::dispatch::fights::Fights;
 use crate::controllers::oam::functions::http::StepRequests;
+use crate::controllers::oam::functions::logs::StepLogs;
 use crate::controllers::oam::metrics::Metrics;
 use crate::controllers::oam::objects::{Autoscalers, Objects};
 use crate::controllers::oam::reconciler::{Memories, Reconciler};
@@ -90,6 +91,7 @@ pub fn setup(
         metrics: metrics.clone(),
         autoscalers: Autoscalers::default(),
         step_requests: StepRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
+        step_logs: StepLogs::default(),
         stopping: context.stopping.clone(),
         fights: Mutex::new(Fights::new(options.resync_period)),
         memories: Memories::new(context.budgets.quarter("oam_results")),

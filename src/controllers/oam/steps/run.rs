@@ -15,11 +15,16 @@ use super::types::{
 use super::wrap::{self, Position, Step, declaration};
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::patch::{clean_fields, without_markers};
+use crate::controllers::oam::render::source::tokens::{Kind, tokenize};
 use crate::controllers::oam::workflow::{FailureReason, StepResult, VALUES_TOO_LARGE};
 use crate::text::sanitize;
 
 /// The provider of all functions of `vela/op`, whose arguments and results are fields of the call.
 const OP: &str = "op";
+/// As KubeVela's messages begin for a field that is not there.
+const NOT_FOUND: &str = "failed to lookup value";
+/// The field of a call with its answer.
+const RETURNS: &str = "$returns";
 
 /// The fields of a request.
 const REQUEST: [&str; 4] = ["method", "url", "request", "tls_config"];
@@ -44,13 +49,14 @@ pub async fn run<V: Evaluate, F: Functions>(
     };
     let parameter = step.properties.filter(|properties| !properties.is_null());
     let parameter = parameter.map_or_else(|| "{}".to_owned(), Value::to_string);
+    let context = json!(step.context).to_string();
     let mut run = Run {
         evaluator,
         subject: format!("template of WorkflowStepDefinition {}", step.type_name),
         step: Step {
             template: &template,
             parameter: &parameter,
-            context: step.context,
+            context: &context,
             done: BTreeSet::new(),
             answers: String::new(),
         },
@@ -254,11 +260,26 @@ impl<V: Evaluate> Run<'_, V> {
         })
     }
 
-    /// Evaluates the expression of an output.
+    /// Evaluates the expression of an output. As in KubeVela, one without a value is looked up in the answers of calls.
     async fn output(&mut self, expression: &str) -> Result<Result<Value, String>, Error<V::Error>> {
         if expression.trim().is_empty() {
             return Ok(Err("valueFrom is empty".to_owned()));
         }
+        let value = self.evaluate_output(expression).await?;
+        let Err(cause) = &value else {
+            return Ok(value);
+        };
+        let is_missing = cause.starts_with(NOT_FOUND);
+        let Some(fallback) = within_returns(expression) else {
+            return Ok(value);
+        };
+        let returned = self.evaluate_output(&fallback).await?;
+        // The error of the former names what the user has written.
+        let is_better = returned.is_ok() || is_missing;
+        Ok(if is_better { returned } else { value })
+    }
+
+    async fn evaluate_output(&mut self, expression: &str) -> Result<Result<Value, String>, Error<V::Error>> {
         let source = match self.step.expression(expression) {
             Ok(source) => source,
             Err(error) => return Ok(Err(sanitize(&error.to_string()))),
@@ -267,9 +288,9 @@ impl<V: Evaluate> Run<'_, V> {
         Ok(match result {
             Ok(mut result) => self.take_output(without_markers(&wrap::value(&mut result))),
             // In KubeVela's words.
-            Err(cause) if cause.contains("undefined field") => Err(sanitize(&format!(
-                "failed to lookup value: var(path={expression}) not exist"
-            ))),
+            Err(cause) if cause.contains("undefined field") => {
+                Err(sanitize(&format!("{NOT_FOUND}: var(path={expression}) not exist")))
+            }
             Err(cause) => Err(cause),
         })
     }
@@ -306,6 +327,31 @@ impl<V: Evaluate> Run<'_, V> {
         }
         Ok(())
     }
+}
+
+/// Returns an expression with the fields of `output`, or else its own value, in the answer of a call: templates of KubeVela's
+/// former versions had them in the call itself. `None` if the expression names answers.
+fn within_returns(expression: &str) -> Option<String> {
+    let tokens = tokenize(expression).ok()?.tokens;
+    let text = |at: usize| tokens.get(at).map_or("", |token| &expression[token.start..token.end]);
+    if (0..tokens.len()).any(|at| text(at) == RETURNS) {
+        return None;
+    }
+    let is_output =
+        |at: &usize| tokens[*at].kind == Kind::Word && text(*at).ends_with("output") && text(*at + 1) == ".";
+    let mut changed = String::new();
+    let mut copied = 0;
+    for at in (0..tokens.len()).filter(is_output) {
+        let end = tokens[at].end;
+        changed.push_str(&expression[copied..end]);
+        changed.push_str(&format!(".{RETURNS}"));
+        copied = end;
+    }
+    changed.push_str(&expression[copied..]);
+    if copied == 0 {
+        changed = format!("{}.{RETURNS}", expression.trim_end());
+    }
+    Some(changed)
 }
 
 /// Returns the arguments as the function gets them: with defaults, and without markers but those of a patch.
@@ -346,7 +392,7 @@ fn returned(pending: &Pending, mut value: Value) -> Option<Value> {
     Some(match (pending.is_op, provider) {
         (true, "http") => json!({ "response": value }),
         (true, _) => value,
-        (false, _) => json!({ "$returns": value }),
+        (false, _) => json!({ RETURNS: value }),
     })
 }
 
@@ -354,5 +400,29 @@ fn failed(reason: FailureReason, message: &str) -> StepResult {
     StepResult::Failed {
         reason,
         message: sanitize(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::within_returns;
+
+    #[test]
+    fn fields_of_an_output_are_looked_up_in_its_answer() {
+        for (expression, expected) in [
+            ("output.value.data[\"cpu\"]", "output.$returns.value.data[\"cpu\"]"),
+            (
+                "strings.ToUpper(output.a + output.b)",
+                "strings.ToUpper(output.$returns.a + output.$returns.b)",
+            ),
+            ("read.output.value", "read.output.$returns.value"),
+            ("\"output.x\" + output.x", "\"output.x\" + output.$returns.x"),
+            ("configs", "configs.$returns"),
+            ("outputs.x\n", "outputs.x.$returns"),
+        ] {
+            assert_eq!(within_returns(expression).as_deref(), Some(expected));
+        }
+        assert_eq!(within_returns("output.$returns.value"), None);
+        assert_eq!(within_returns("output.x }"), None);
     }
 }

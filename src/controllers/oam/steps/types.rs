@@ -37,9 +37,7 @@ pub struct StepTemplate<'a> {
     pub source: &'a str,
     /// The properties, with the inputs of the step.
     pub properties: Option<&'a Value>,
-    /// The fields of `context`. KubeVela's are `name` and `appName` (the Application), `namespace`, `appRevision`,
-    /// `appRevisionNum`, `appLabels`, `appAnnotations`, `workflowName`, `publishVersion`, and of the step `stepName`,
-    /// `stepSessionID` (its id) and `spanID`.
+    /// The fields of `context` that the template and the outputs name.
     pub context: &'a Map<String, Value>,
     pub outputs: &'a [StepOutput],
     /// The number of times that a user or a duration has resumed the step. As many calls that suspend return.

@@ -35,7 +35,7 @@ pub struct Position {
 pub struct Step<'a> {
     pub template: &'a Template,
     pub parameter: &'a str,
-    pub context: &'a Map<String, Value>,
+    pub context: &'a str,
     pub done: BTreeSet<Position>,
     /// The declarations of answers.
     pub answers: String,
@@ -135,12 +135,11 @@ impl Step<'_> {
             }
         }
         let body = &self.template.body;
-        let context = Value::Object(self.context.clone());
         let mut text = head;
         let _ = write!(
             text,
-            "let velaRoot = {{\n{declarations}velaStep: {{\n{body}\nparameter: {}\ncontext: {context}\n{}",
-            self.parameter, self.answers
+            "let velaRoot = {{\n{declarations}velaStep: {{\n{body}\nparameter: {}\ncontext: {}\n{}",
+            self.parameter, self.context, self.answers
         );
         if !expression.is_empty() {
             let _ = writeln!(text, "\"${VALUE}\": {expression}");

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::inputs::{CONTEXT, InputsTooLarge, PARAMETER};
 use super::phase::{StepPhase, StepReason};
 use super::turn::Turn;
 use crate::api::oam::StepStatus;
@@ -9,6 +10,7 @@ use crate::api::oam::StepStatus;
 const ALWAYS: &str = "always";
 /// Name of the statuses in a condition.
 const STATUS: &str = "status";
+const INPUTS: &str = "inputs";
 
 /// The decision about a step that can run.
 pub(super) enum Verdict {
@@ -18,51 +20,47 @@ pub(super) enum Verdict {
     Ask,
 }
 
-impl<'a> Turn<'a> {
-    /// Returns the values of a step's inputs, with the paths of their parameters.
-    #[must_use]
-    pub fn inputs(&self, step: usize) -> Vec<(&'a str, Value)> {
-        let inputs = self.step(step).map(|step| step.inputs.as_slice()).unwrap_or_default();
-        let value = |from| self.value(from).cloned().unwrap_or_default();
-        inputs
-            .iter()
-            .map(|input| (input.parameter_key.as_str(), value(&input.from)))
-            .collect()
-    }
-
-    /// Returns the values that the condition of a step can name.
-    #[must_use]
-    pub fn condition_scope(&self, step: usize) -> Map<String, Value> {
-        let mut scope = self.context.as_object().cloned().unwrap_or_default();
-        let step = self.step(step);
+impl Turn<'_> {
+    /// Returns the values that the condition of a step can name. Large ones that it doesn't name are left out: the cost of
+    /// all conditions would grow with their size otherwise.
+    ///
+    /// # Errors
+    /// The inputs are too large.
+    pub fn condition_scope(&self, step: usize) -> Result<Map<String, Value>, InputsTooLarge> {
+        let condition = self.step(step).map_or("", |step| step.condition.as_str());
         let known = |(name, index): (&&str, &usize)| {
             let status = self.statuses.get(*index).filter(|status| !status.phase.is_empty())?;
             Some(((*name).to_owned(), condition_status(status)))
         };
         let names = &self.plan.names;
-        // The cost of conditions would grow with the square of the number of steps otherwise.
-        let statuses = match named_statuses(step.map_or("", |step| &step.condition)) {
+        let statuses = match named_statuses(condition) {
             Some(named) => {
                 let named = named.into_iter().filter_map(|name| names.get_key_value(name));
                 named.filter_map(known).collect()
             }
             None => names.iter().filter_map(known).collect(),
         };
-        scope.insert(STATUS.to_owned(), Value::Object(statuses));
-        let Some(step) = step else {
-            return scope;
+        let inputs = match condition.contains(INPUTS) {
+            true => self.inputs_by_origin(step)?,
+            false => Map::new(),
         };
-        let inputs = step.inputs.iter();
-        let inputs = inputs.filter_map(|input| Some((input.from.clone(), self.value(&input.from)?.clone())));
-        scope.insert("inputs".to_owned(), Value::Object(inputs.collect()));
-        let properties = step.properties.clone().unwrap_or_else(|| json!({}));
-        scope.insert("parameter".to_owned(), properties);
-        scope
+        let properties = self.step(step).and_then(|step| step.properties.clone());
+        let properties = properties.filter(|_| condition.contains(PARAMETER));
+        let scope = [
+            (STATUS, Value::Object(statuses)),
+            (INPUTS, Value::Object(inputs)),
+            (CONTEXT, Value::Object(self.context(step).named_in(condition))),
+            (PARAMETER, properties.unwrap_or_else(|| json!({}))),
+        ];
+        Ok(scope
+            .map(|(name, value)| (name.to_owned(), value))
+            .into_iter()
+            .collect())
     }
 
     /// Returns the cause if the step can't run yet.
     pub(super) fn pending_on(&mut self, step: usize) -> Option<String> {
-        let planned = self.plan.get(step)?;
+        let planned = self.plan.get(step).filter(|_| !self.gives_up)?;
         let names = planned.step.depends_on.iter();
         let dependencies = names.zip(&planned.dependencies);
         let mut fulfilled = self.fulfilled.get(step).copied().unwrap_or_default();
@@ -77,8 +75,9 @@ impl<'a> Turn<'a> {
         }
         if cause.is_none() {
             let inputs = planned.step.inputs.iter();
+            let scope = self.scope(step)?;
             for input in inputs.skip(fulfilled - planned.dependencies.len()) {
-                if self.value(&input.from).is_none() && !self.never_comes(&input.from) {
+                if scope.get(&input.from).is_none() && !self.never_comes(&input.from) {
                     cause = Some(format!("Pending on Input: {}", input.from));
                     break;
                 }
@@ -99,13 +98,11 @@ impl<'a> Turn<'a> {
 
     /// Returns true if a step can run only because an input never comes. The end of its group lets it run too.
     fn lacks_input(&self, step: usize) -> bool {
+        let (Some(scope), None) = (self.scope(step), self.group_end(step)) else {
+            return false;
+        };
         let mut inputs = self.step(step).into_iter().flat_map(|step| &step.inputs);
-        self.group_end(step).is_none() && inputs.any(|input| self.value(&input.from).is_none())
-    }
-
-    pub(super) fn value(&self, path: &str) -> Option<&Value> {
-        let context = || path.split('.').try_fold(self.context, |value, field| value.get(field));
-        self.store.get(path).or_else(context)
+        inputs.any(|input| scope.get(&input.from).is_none())
     }
 
     pub(super) fn verdict(&mut self, step: usize) -> Verdict {
@@ -113,6 +110,7 @@ impl<'a> Turn<'a> {
         match condition {
             _ if self.settings.suspend_on_failure => Verdict::Run,
             ALWAYS => Verdict::Run,
+            "" if self.gives_up && !self.plan.is_group(step) => Verdict::Skip,
             "" if self.lacks_input(step) || self.follows_failure(step) => Verdict::Skip,
             "" => Verdict::Run,
             _ => Verdict::Ask,

@@ -3,7 +3,7 @@
 //! ```text
 //!  Turn::begin(steps, mode, status, store)
 //!     loop: next_round() ── Check(step): condition_scope(step) ── record_check(step, result)
-//!                       └── Run(step): inputs(step) ── record(step, result)
+//!                       └── Run(step): context(step), inputs(step) ── record(step, result)
 //!  Turn::end() ── state, status, store, time of the next turn
 //! ```
 //!
@@ -14,6 +14,7 @@
 mod backoff;
 mod conditions;
 mod groups;
+mod inputs;
 mod interface;
 pub mod operations;
 mod phase;
@@ -28,6 +29,7 @@ mod tests;
 mod timers;
 mod turn;
 
+pub use inputs::{InputScope, InputUsage, InputValue, InputsTooLarge, copy_inputs};
 pub use interface::{FailureReason, Outcome, Settings, StepResult, Task, TooManySteps};
 pub use phase::{State, StepPhase, StepReason};
 pub use store::{InvalidStore, PathTooLong, Store, VALUES_TOO_LARGE, check_path};

@@ -68,8 +68,12 @@ impl Turn<'_> {
         }
     }
 
+    /// Fails a step. Without a message, it keeps that of its last run.
     pub(super) fn fail(&mut self, step: usize, reason: StepReason, message: &str) {
         let id = self.statuses.id(step);
+        let last = self.statuses.get(step).filter(|status| !status.is(StepPhase::Pending));
+        let last = last.map(|status| status.message.clone()).unwrap_or_default();
+        let message = if message.is_empty() { last.as_str() } else { message };
         let has_retries = self.store.attempts.count_failure(id) <= self.settings.max_retries;
         let is_definite = matches!(reason, StepReason::Timeout | StepReason::Action);
         let reason = match reason {

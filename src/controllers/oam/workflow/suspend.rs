@@ -85,7 +85,7 @@ impl Turn<'_> {
 
     /// Returns the suspension that the properties and inputs of a step ask for.
     fn suspension(&self, step: usize) -> Result<StepResult, String> {
-        let inputs = self.inputs(step);
+        let inputs = self.inputs(step).map_err(|error| error.to_string())?;
         let properties = self.step(step).and_then(|step| step.properties.as_ref());
         let text = |field: &str| {
             let input = inputs

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::Value;
 
 use super::backoff;
 use super::interface::{Outcome, Settings, Task, TooManySteps};
@@ -15,6 +14,7 @@ use super::round::{Level, Visit};
 use super::statuses::Statuses;
 use super::store::{Attempts, Store};
 use crate::api::oam::{StepStatus, WorkflowStatus, WorkflowStep};
+use crate::controllers::oam::render::context::Context;
 
 const SUSPENDED_AFTER_FAILURES: &str =
     "The workflow suspends automatically because the failed times of steps have reached the limit";
@@ -27,8 +27,8 @@ pub struct Turn<'a> {
     pub(super) now: Timestamp,
     /// False if an event has started the turn early.
     pub(super) is_due: bool,
-    /// Values that inputs can name besides outputs of steps.
-    pub(super) context: &'a Value,
+    /// Without the fields of one step.
+    pub(super) context: &'a Context,
     /// Without the steps.
     pub(super) status: WorkflowStatus,
     pub(super) statuses: Statuses,
@@ -49,6 +49,10 @@ pub struct Turn<'a> {
     /// False if nothing can run: the workflow has ended, or a user has suspended it.
     is_active: bool,
     pub(super) has_run: bool,
+    /// True if a step was visited that is no group.
+    pub(super) has_visited: bool,
+    /// True if nothing can run any more, and the steps that wait for others are skipped.
+    pub(super) gives_up: bool,
 }
 
 impl<'a> Turn<'a> {
@@ -63,7 +67,7 @@ impl<'a> Turn<'a> {
         mode: &str,
         mut status: WorkflowStatus,
         mut store: Store,
-        context: &'a Value,
+        context: &'a Context,
         settings: Settings,
         now: Timestamp,
         new_id: impl FnMut() -> String,
@@ -96,6 +100,8 @@ impl<'a> Turn<'a> {
             tasks: Vec::new(),
             is_active: false,
             has_run: false,
+            has_visited: false,
+            gives_up: false,
         };
         turn.remove_unrecorded_values();
         turn.is_active = match turn.state() {
@@ -123,12 +129,29 @@ impl<'a> Turn<'a> {
     pub fn next_round(&mut self) -> Vec<Task> {
         if self.is_active {
             self.run_level(0);
+            if self.tasks.is_empty() && self.is_blocked() {
+                self.gives_up = true;
+                self.levels = vec![Level::new(None, self.plan.top.clone())];
+                self.visits.fill(Visit::Outstanding);
+                self.run_level(0);
+            }
         }
         let mut tasks = std::mem::take(&mut self.tasks);
         tasks.sort_unstable_by_key(|task| match task {
             Task::Check(index) | Task::Run(index) => *index,
         });
         tasks
+    }
+
+    /// Returns true if the steps of a terminated workflow only wait for each other.
+    fn is_blocked(&self) -> bool {
+        let is_pending = |status: &StepStatus| status.phase.is_empty() || status.is(StepPhase::Pending);
+        self.status.terminated
+            && !(self.settings.suspend_on_failure || self.has_visited || self.gives_up)
+            && self.state() == State::Executing
+            && self
+                .leaves()
+                .all(|status| self.has_finished(status) || is_pending(status))
     }
 
     /// Ends the turn. Steps that were returned and not recorded keep their state.

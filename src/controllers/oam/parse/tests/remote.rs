@@ -1,4 +1,5 @@
 use super::*;
+use crate::controllers::oam::clusters::JoinedCluster;
 
 fn reasons(spec: &Value) -> Vec<String> {
     let mut cluster = Cluster::with_definitions();
@@ -11,7 +12,7 @@ fn reasons(spec: &Value) -> Vec<String> {
         &json!({ "type": "topology", "properties": properties }),
     );
     let parsed = parse_in(&cluster, spec).unwrap();
-    let found = unsupported_clusters(&parsed);
+    let found = unsupported_clusters(&parsed, &[]);
     found.iter().map(ToString::to_string).collect()
 }
 
@@ -68,7 +69,7 @@ fn only_steps_that_mean_clusters_name_one() {
         let mut spec = components(&[("r", "worker")]);
         let step = json!({ "name": "s", "type": type_, "properties": properties });
         spec["workflow"] = json!({ "steps": [step] });
-        let found = unsupported_clusters(&parse_in(&cluster, &spec).unwrap());
+        let found = unsupported_clusters(&parse_in(&cluster, &spec).unwrap(), &[]);
         found.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     for type_ in types {
@@ -87,4 +88,44 @@ fn invalid_properties_name_no_cluster() {
         "workflow": { "steps": [{ "name": "deploy", "type": "deploy", "properties": "text" }] },
     });
     assert_eq!(reasons(&spec), Vec::<String>::new());
+}
+
+#[test]
+fn joined_clusters_that_a_topology_selects_are_found() {
+    let cluster = |name: &str, region: &str| JoinedCluster {
+        name: name.to_owned(),
+        labels: [("region".to_owned(), region.to_owned())].into(),
+    };
+    let joined = [cluster("prod-eu", "eu"), cluster("prod-us", "us")];
+    let found = |properties: Value| {
+        let mut spec = components(&[("r", "worker")]);
+        spec["policies"] = json!([{ "name": "t", "type": "topology", "properties": properties }]);
+        let inline = json!([{ "type": "topology", "properties": properties }]);
+        spec["workflow"] = json!({ "steps": [
+            { "name": "deploy", "type": "deploy", "properties": { "inlinePolicies": inline } },
+        ] });
+        let parsed = parse_in(&Cluster::with_definitions(), &spec).unwrap();
+        let found = unsupported_clusters(&parsed, &joined);
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert!(found.is_empty() || !cluster_selections(&parsed).is_empty());
+        found
+    };
+    let of = |name: &str| ["policy t", "step deploy"].map(|place| format!("cluster {name} in {place}"));
+    assert_eq!(
+        found(json!({ "clusterLabelSelector": { "region": "eu" } })),
+        of("prod-eu")
+    );
+    assert_eq!(
+        found(json!({ "clusterLabelSelector": {} })),
+        [of("prod-eu"), of("prod-us")].concat()
+    );
+    let labels = json!({ "cluster.core.oam.dev/control-plane": "true" });
+    for properties in [
+        json!({ "clusterLabelSelector": labels }),
+        json!({ "clusterLabelSelector": { "region": "asia" }, "allowEmpty": true }),
+        json!({ "clusters": ["local"], "clusterLabelSelector": { "region": "eu" } }),
+        json!({}),
+    ] {
+        assert_eq!(found(properties), [""; 0]);
+    }
 }

@@ -112,7 +112,10 @@ fn values_of_healthy_components_become_inputs_in_the_same_place() {
     progress.record(0, Check::Healthy { outputs });
     progress.record(1, Check::Unhealthy);
     assert_eq!(progress.next_checks(), [2]);
-    assert_eq!(progress.inputs(2), [("properties.env.host".to_owned(), json!("db-1"))]);
+    assert_eq!(
+        progress.inputs(2),
+        Ok(vec![("properties.env.host".to_owned(), json!("db-1"))])
+    );
     progress.record(2, Check::Unhealthy);
     assert_eq!(to_apply(&progress, &placed), ["local/two//db", "local/one//web"]);
     let DeployEnd::Waiting(message) = progress.finish(Vec::new()) else {
@@ -188,6 +191,6 @@ fn a_long_chain_is_checked_in_order() {
 fn results_of_unknown_components_are_ignored() {
     let mut progress = Progress::new(&[]);
     progress.record(3, Check::Unhealthy);
-    assert!(progress.inputs(3).is_empty());
+    assert!(progress.inputs(3) == Ok(Vec::new()));
     assert_eq!(progress.finish(vec![(3, Applied::Unhealthy)]), DeployEnd::Succeeded);
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::controllers::oam::clusters::CONTROL_PLANE;
 
 fn places(properties: &Value, settings: &Settings<'_>) -> Result<Vec<String>, String> {
     let placed = deploy(&web(), &[policy("t", "topology", properties.clone())], settings);

@@ -24,21 +24,28 @@ impl Pass<'_> {
         parsed: &Parsed,
         params: &Value,
     ) -> Result<Answer, Stop> {
-        let settings = self.placement_settings();
-        let placed = DeployParameters::parse(params).and_then(|parameters| {
-            let placed = deployments(&parsed.spec.components, &parsed.all_policies, &parameters, &settings)?;
-            Ok((placed, parameters.parallelism.get()))
-        });
-        let (placed, parallelism) = match placed {
+        let parameters = match DeployParameters::parse(params) {
+            Ok(parameters) => parameters,
+            Err(error) => return Ok(Answer::failed(error.to_string())),
+        };
+        if let Err(message) = self.check_selected(&parameters.inline_policies).await {
+            return Ok(Answer::failed(message));
+        }
+        let (components, policies) = (&parsed.spec.components, &parsed.all_policies);
+        let placed = match deployments(components, policies, &parameters, &self.placement_settings()) {
             Ok(placed) => placed,
             Err(error) => return Ok(Answer::failed(error.to_string())),
         };
+        let parallelism = parameters.parallelism.get();
         let progress = self.check_all(current, parsed, &placed).await?;
         let mut applied = Vec::new();
         let mut to_deploy = Vec::new();
         for index in progress.to_apply() {
             let Some(component) = placed.get(index) else { continue };
-            match self.place(current, parsed, component, &progress.inputs(index)).await? {
+            match self
+                .place_with_inputs(current, parsed, component, &progress, index)
+                .await?
+            {
                 Err(message) => applied.push((index, Applied::Failed(message))),
                 Ok(component) => match self.render_or_stop(current, parsed, &component).await? {
                     Err(message) => applied.push((index, Applied::Failed(message))),
@@ -120,7 +127,10 @@ impl Pass<'_> {
             }
             for index in checks {
                 let Some(component) = placed.get(index) else { continue };
-                let check = match self.place(current, parsed, component, &progress.inputs(index)).await? {
+                let check = match self
+                    .place_with_inputs(current, parsed, component, &progress, index)
+                    .await?
+                {
                     Ok(component) => self.check_component(current, parsed, &component).await?,
                     Err(message) => Check::Failed(message),
                 };
@@ -170,6 +180,20 @@ impl Pass<'_> {
             }
         }
         true
+    }
+
+    async fn place_with_inputs(
+        &self,
+        current: &Current,
+        parsed: &Parsed,
+        placed: &PlacedComponent,
+        progress: &Progress<'_>,
+        index: usize,
+    ) -> Result<Result<Placed, String>, Stop> {
+        match progress.inputs(index) {
+            Ok(inputs) => self.place(current, parsed, placed, &inputs).await,
+            Err(error) => Ok(Err(error.to_string())),
+        }
     }
 
     /// Resolves the definitions of a component, and sets the values that it takes from others.

@@ -27,6 +27,7 @@ pub(super) struct StepFunctions<'x, 'a> {
     pub(super) current: &'x Current,
     pub(super) parsed: &'x Parsed,
     pub(super) step_name: &'x str,
+    pub(super) step_id: &'x str,
     /// Set if a call ends the pass.
     pub(super) stop: Option<Stop>,
     /// The permit for requests, from the first one to the end of the step.
@@ -63,7 +64,7 @@ impl StepFunctions<'_, '_> {
             }
             ("config", function) => self.config(function, params).await,
             ("multicluster", "deploy") => self.pass.deploy_policies(self.current, self.parsed, params).await,
-            ("multicluster", "list-clusters") => Ok(Answer::Returned(json!({ "outputs": { "clusters": [LOCAL] } }))),
+            ("multicluster", "list-clusters") => Ok(self.list_clusters().await),
             ("multicluster", "get-placements-from-topology-policies") => Ok(self.pass.placements(self.parsed, params)),
             ("util", "log") => {
                 self.log(params);
@@ -77,6 +78,20 @@ impl StepFunctions<'_, '_> {
     }
 
     fn log(&mut self, params: &Value) {
+        if !params["data"].is_null() {
+            let reconciler = self.pass.reconciler;
+            let is_written = reconciler
+                .step_logs
+                .write(self.pass.name, self.step_id, &params["data"]);
+            reconciler.metrics.count_step_log(is_written);
+            if !is_written {
+                let message = format!(
+                    "logs of step {}: lines are dropped, the namespace has written too many",
+                    self.step_name
+                );
+                self.pass.warn("FailedWorkflow", &message);
+            }
+        }
         let mut logs = self.pass.logs.get(self.step_name).cloned().unwrap_or_default();
         match logs.add(params) {
             Ok(()) => {
@@ -86,6 +101,19 @@ impl StepFunctions<'_, '_> {
                 let message = format!("logs of step {}: {error}", self.step_name);
                 self.pass.warn("FailedWorkflow", &message);
             }
+        }
+    }
+
+    /// Answers with the controller's own cluster. A step would otherwise take it for all there are.
+    async fn list_clusters(&self) -> Answer {
+        match self.pass.joined_clusters().await {
+            Err(message) => Answer::failed(message),
+            Ok(joined) => match joined.first() {
+                Some(cluster) => {
+                    Answer::failed(format!("cluster {} is not supported by this controller", cluster.name))
+                }
+                None => Answer::Returned(json!({ "outputs": { "clusters": [LOCAL] } })),
+            },
         }
     }
 

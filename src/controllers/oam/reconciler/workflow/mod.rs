@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::components::{Placed, RenderError, with_inputs};
@@ -28,7 +28,7 @@ use crate::controllers::oam::parse::{Parsed, is_apply_component, place_of};
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::trackers::is_local;
-use crate::controllers::oam::workflow::{FailureReason, State, StepResult, Task, Turn};
+use crate::controllers::oam::workflow::{FailureReason, InputUsage, State, StepResult, Task, Turn};
 use crate::cue;
 pub(super) use placed::Steps;
 use placed::completed_steps;
@@ -82,9 +82,7 @@ impl Pass<'_> {
             // Steps would run again and again if their values could not be stored.
             self.store_values(&store).await?;
         }
-        let context = json!({
-            "context": { "name": self.name.name, "namespace": self.name.namespace, "appRevision": current.name() },
-        });
+        let context = current.release.step_context();
         let settings = self.reconciler.options.workflow;
         let failed = |message: String| {
             let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", message);
@@ -182,7 +180,7 @@ impl Pass<'_> {
         end: Instant,
         results: &mut Vec<(usize, StepResult)>,
     ) -> Result<(), Stop> {
-        let mut deployments = Vec::new();
+        let (mut deployments, mut usage) = (Vec::new(), InputUsage::default());
         for step in round.iter().copied() {
             if !(results.is_empty() && deployments.is_empty()) && Instant::now() >= end {
                 break;
@@ -191,7 +189,7 @@ impl Pass<'_> {
                 results.push((step, self.run_template(current, parsed, turn, step).await?));
                 continue;
             }
-            match self.prepare(current, parsed, turn, step).await? {
+            match self.prepare(current, parsed, turn, step, &mut usage).await? {
                 Ok(deployment) => deployments.push(deployment),
                 Err(result) => results.push((step, result)),
             }
@@ -230,6 +228,7 @@ impl Pass<'_> {
         parsed: &Parsed,
         turn: &Turn<'_>,
         step: usize,
+        usage: &mut InputUsage,
     ) -> Result<Result<Deployment, StepResult>, Stop> {
         let Some(declared) = turn.step(step) else {
             return Ok(Err(execute_failure("the step is missing".to_owned())));
@@ -240,7 +239,12 @@ impl Pass<'_> {
         let Some(component) = component else {
             return Ok(Err(execute_failure(format!("component {name} not found"))));
         };
-        let component = match with_inputs(component, &turn.inputs(step)) {
+        let inputs = turn.inputs(step).map_err(|error| error.to_string());
+        let with_inputs = inputs.and_then(|inputs| {
+            usage.add(&inputs)?;
+            with_inputs(component, &inputs)
+        });
+        let component = match with_inputs {
             Ok(component) => component,
             Err(message) => {
                 return Ok(Err(StepResult::Failed {

@@ -9,7 +9,7 @@ use crate::controllers::oam::reconciler::components::{Placed, with_inputs};
 use crate::controllers::oam::reconciler::conditions::{self, Failure, phase};
 use crate::controllers::oam::reconciler::pass::{Pass, Stop};
 use crate::controllers::oam::reconciler::revision::Current;
-use crate::controllers::oam::workflow::Store;
+use crate::controllers::oam::workflow::{InputScope, InputUsage, Store, copy_inputs};
 
 /// The steps whose components are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,11 +86,17 @@ impl Pass<'_> {
             true => self.load_values().await?,
             false => Store::default(),
         };
-        let mut placed = ByPlace::default();
+        let context = current.release.step_context();
+        let (mut placed, mut usage) = (ByPlace::default(), InputUsage::default());
         for (step, deployed) in &deployments {
             let of_step = match deployed {
-                Some(deployed) if step.type_ == DEPLOY => self.place_all(current, parsed, deployed).await?,
-                Some(_) if is_apply_component(step) => vec![component_of(parsed, step, &store)],
+                Some(deployed) if step.type_ == DEPLOY => self.place_all(current, parsed, deployed, &mut usage).await?,
+                Some(_) if is_apply_component(step) => {
+                    let (status, group) = self.status_of(step);
+                    let id = status.map_or("", |status| status.id.as_str());
+                    let scope = InputScope::new(&store, &context, step, id, group);
+                    vec![component_of(parsed, step, &scope, &mut usage)]
+                }
                 Some(_) => Vec::new(),
                 None => vec![None],
             };
@@ -110,12 +116,18 @@ impl Pass<'_> {
         current: &Current,
         parsed: &Parsed,
         deployments: &[PlacedComponent],
+        usage: &mut InputUsage,
     ) -> Result<Vec<Option<Placed>>, Stop> {
         let needs_values = |one: &PlacedComponent| !one.component.inputs.is_empty();
         let mut inputs: Vec<Vec<(String, Value)>> = vec![Vec::new(); deployments.len()];
         if deployments.iter().any(needs_values) {
             let progress = self.check_all(current, parsed, deployments).await?;
-            inputs = (0..deployments.len()).map(|index| progress.inputs(index)).collect();
+            // Inputs that are too large count as unknown; the step says so.
+            let of_component = |index| {
+                let inputs = progress.inputs(index).ok().filter(|inputs| usage.add(inputs).is_ok());
+                inputs.unwrap_or_default()
+            };
+            inputs = (0..deployments.len()).map(of_component).collect();
         }
         let mut placed = Vec::new();
         for (deployment, inputs) in deployments.iter().zip(&inputs) {
@@ -128,15 +140,22 @@ impl Pass<'_> {
 
     /// Returns true if a step has begun and was not skipped.
     fn has_run(&self, step: &WorkflowStep) -> bool {
+        let (status, _) = self.status_of(step);
+        status.is_some_and(|status| !matches!(status.phase.as_str(), "" | "pending" | "skipped"))
+    }
+
+    /// Returns the status of a step, with the name of the group that it is in.
+    fn status_of(&self, step: &WorkflowStep) -> (Option<&StepStatus>, Option<&str>) {
         let workflow = self.status.workflow.as_ref();
-        let mut statuses = workflow.into_iter().flat_map(|workflow| &workflow.steps);
-        let of = |statuses: &[StepStatus]| {
-            let own = statuses.iter().find(|status| status.name == step.name);
-            own.map(|status| !matches!(status.phase.as_str(), "" | "pending" | "skipped"))
-        };
-        statuses
-            .find_map(|status| of(std::slice::from_ref(status)).or_else(|| of(&status.sub_steps)))
-            .unwrap_or_default()
+        for status in workflow.into_iter().flat_map(|workflow| &workflow.steps) {
+            if status.name == step.name {
+                return (Some(status), None);
+            }
+            if let Some(sub_step) = status.sub_steps.iter().find(|status| status.name == step.name) {
+                return (Some(sub_step), Some(status.name.as_str()));
+            }
+        }
+        (None, None)
     }
 }
 
@@ -146,15 +165,19 @@ fn with_sub_steps(step: &WorkflowStep) -> impl Iterator<Item = &WorkflowStep> {
 
 /// Returns the component of a step with the values that it takes; `None` if one can't be set. The step fails then, and the
 /// others run.
-fn component_of(parsed: &Parsed, step: &WorkflowStep, store: &Store) -> Option<Placed> {
+fn component_of(
+    parsed: &Parsed,
+    step: &WorkflowStep,
+    scope: &InputScope<'_>,
+    usage: &mut InputUsage,
+) -> Option<Placed> {
     let properties = step.properties.as_ref().unwrap_or(&Value::Null);
     let name = properties["component"].as_str().unwrap_or_default();
     let component = parsed.components.iter().find(|one| one.component.name == name)?;
-    let values: Vec<(&str, Value)> = step
-        .inputs
-        .iter()
-        .filter_map(|input| Some((input.parameter_key.as_str(), store.get(&input.from)?.clone())))
-        .collect();
+    let inputs = step.inputs.iter();
+    let values = inputs.filter_map(|input| Some((input.parameter_key.as_str(), scope.get(&input.from)?)));
+    let values = copy_inputs(values).ok()?;
+    usage.add(&values).ok()?;
     Some(Placed {
         component: with_inputs(component, &values).ok()?,
         place: place_of(step),
@@ -168,6 +191,7 @@ mod tests {
     use super::*;
     use crate::controllers::oam::parse::{OverrideDefinitions, ParsedComponent, ParsedWorkflow, Workload};
     use crate::controllers::oam::policies::Policies;
+    use crate::controllers::oam::render::context::Context;
 
     const SETTINGS: Settings<'static> = Settings {
         namespace: "team",
@@ -217,7 +241,9 @@ mod tests {
         let store = Store::with_values(values.as_object().unwrap().clone(), &Default::default());
         let placed = |component: &str, key: &str| {
             let input = json!({ "from": "tag", "parameterKey": key });
-            component_of(&parsed, &step(component, input), &store)
+            let step = step(component, input);
+            let scope = InputScope::new(&store, &Context::default(), &step, "id", None);
+            component_of(&parsed, &step, &scope, &mut InputUsage::default())
         };
         let set = placed("web", "value.properties.image").unwrap();
         assert_eq!(set.component.component.properties, Some(json!({ "image": "1" })));

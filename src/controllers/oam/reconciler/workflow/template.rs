@@ -1,6 +1,6 @@
 //! Runs steps whose types have a template.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::functions::StepFunctions;
 use super::{execute_failure, stopped};
@@ -33,7 +33,8 @@ impl Pass<'_> {
             )));
         };
         let source = definition.template().unwrap_or_default();
-        let properties = match with_inputs(step, &turn.inputs(index)) {
+        let inputs = turn.inputs(index).map_err(|error| error.to_string());
+        let properties = match inputs.and_then(|inputs| with_inputs(step, &inputs)) {
             Ok(properties) => properties,
             Err(message) => {
                 return Ok(StepResult::Failed {
@@ -42,13 +43,17 @@ impl Pass<'_> {
                 });
             }
         };
-        let context = self.step_context(current, step, turn.id(index));
+        // Labels and annotations can be large, and each evaluation gets the context.
+        let expressions = step.outputs.iter().map(|output| output.value_from.as_str());
+        let texts: Vec<&str> = std::iter::once(source).chain(expressions).collect();
+        let context = turn.context(index).named_in(&texts.join("\n"));
         let evaluator = self.evaluator();
         let mut functions = StepFunctions {
             pass: self,
             current,
             parsed,
             step_name: &step.name,
+            step_id: turn.id(index),
             stop: None,
             permit: None,
         };
@@ -72,16 +77,12 @@ impl Pass<'_> {
         let Some(step) = turn.step(index) else {
             return Ok(Err("the step is missing".to_owned()));
         };
-        let scope = turn.condition_scope(index);
+        let scope = match turn.condition_scope(index) {
+            Ok(scope) => scope,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
         let result = steps::condition(&self.evaluator(), &step.condition, &scope).await;
         result.map_err(template_stop)
-    }
-
-    fn step_context(&self, current: &Current, step: &WorkflowStep, id: &str) -> Map<String, Value> {
-        let mut context = current.release.step_context();
-        let own = [("stepName", step.name.as_str()), ("stepSessionID", id), ("spanID", id)];
-        context.extend(own.map(|(name, value)| (name.to_owned(), json!(value))));
-        context
     }
 }
 

@@ -1,8 +1,8 @@
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::{FailureReason, State};
-use super::{Run, failed, group, output, step, succeeded, waiting, when, with_input, with_output};
+use super::{Run, context, failed, group, output, step, succeeded, waiting, when, with_input, with_output};
 
 #[test]
 fn a_condition_decides_whether_a_step_runs() {
@@ -61,18 +61,22 @@ fn a_step_can_run_after_a_failure() {
 
 #[test]
 fn a_condition_names_statuses_inputs_and_the_context() {
-    let mut last = with_input(when("status", step("c", &["a-1", "b"])), "ip.v4");
+    const ALL: &str = "[status, inputs, context, parameter]";
+    let mut last = with_input(when(ALL, step("c", &["a-1", "b"])), "ip.v4");
     last.properties = Some(json!({"size": 3}));
     let mut deploy = step("b", &[]);
     deploy.properties = Some(json!({"component": "web"}));
     let mut run = Run::new([with_output(step("a-1", &[]), "ip"), deploy, last, step("d", &["c"])]);
-    run.context = json!({"context": {"name": "app"}});
+    run.context = context(json!({"name": "app", "appLabels": {"env": "prod"}}));
     run.turn(|name| match name {
         "a-1" => output(json!({"v4": "10.0.0.1"})),
         _ => failed(FailureReason::Action),
     });
     let scope = &run.scopes["c"];
-    assert_eq!(scope["context"], json!({"name": "app"}));
+    let expected = json!({
+        "name": "app", "appLabels": {"env": "prod"}, "stepName": "c", "stepSessionID": "id-2", "spanID": "id-2",
+    });
+    assert_eq!(scope["context"], expected);
     assert_eq!(scope["inputs"], json!({"ip.v4": "10.0.0.1"}));
     assert_eq!(scope["parameter"], json!({"size": 3}));
     let names: Vec<&String> = scope["status"].as_object().unwrap().keys().collect();
@@ -144,6 +148,27 @@ fn a_condition_gets_the_statuses_that_it_reads(#[case] condition: &str, #[case] 
     run.turn(|_| succeeded());
     let status = run.scopes["d"]["status"].as_object().unwrap();
     assert_eq!(Vec::from_iter(status.keys()), names);
+}
+
+#[rstest]
+#[case::label("context.appLabels.env == \"prod\"", json!({"appLabels": {"env": "prod"}}))]
+#[case::step("context.stepName == context.stepSessionID", json!({"stepName": "b", "stepSessionID": "id-1"}))]
+#[case::nothing("parameter.size == 3", json!({}))]
+fn a_condition_gets_the_fields_of_the_context_that_it_reads(#[case] condition: &str, #[case] expected: Value) {
+    let mut run = Run::new([group("g", [when(condition, step("b", &[]))])]);
+    run.context = context(json!({"name": "app", "appLabels": {"env": "prod"}, "appAnnotations": {"a": "b"}}));
+    run.turn(|_| succeeded());
+    assert_eq!(run.scopes["b"]["context"], expected);
+}
+
+#[test]
+fn a_sub_step_knows_its_group() {
+    let condition = "context.stepGroupName == \"g\"";
+    let mut run = Run::new([when(condition, group("g", [when(condition, step("a", &[]))]))]);
+    run.conditions.insert(condition, true);
+    run.turn(|_| succeeded());
+    assert_eq!(run.scopes["a"]["context"], json!({"stepGroupName": "g"}));
+    assert_eq!(run.scopes["g"]["context"], json!({}));
 }
 
 #[test]

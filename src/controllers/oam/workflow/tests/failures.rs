@@ -173,3 +173,15 @@ fn a_workflow_terminated_by_a_user_is_not_failed() {
     assert_eq!(run.state("b"), ("skipped", "Skip", ""));
     assert_eq!(run.status.phase, "terminated");
 }
+
+#[test]
+fn a_step_that_fails_without_a_message_keeps_its_last_one() {
+    let mut run = Run::new([step("a", &[])]);
+    run.turn(|_| waiting());
+    let silent = || StepResult::Failed {
+        reason: FailureReason::Action,
+        message: String::new(),
+    };
+    assert_eq!(run.turn(|_| silent()).state, State::Failed);
+    assert_eq!(run.state("a"), ("failed", "Action", "wait healthy"));
+}

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::super::{FailureReason, Settings, State, Store, Task, Turn};
 use super::{Run, START, all, failed, group, step, succeeded, suspend, waiting, when, with_input, with_timeout};
 use crate::api::oam::{StepStatus, WorkflowStatus, WorkflowStep};
+use crate::controllers::oam::render::context::Context;
 
 /// More than a turn over the largest workflow takes in a debug build.
 const MANY_SECONDS: u64 = 20;
@@ -56,7 +57,7 @@ fn the_largest_workflow_is_fast() {
 fn sub_steps_count_as_steps() {
     let steps = [group("g", numbered(2_000, |number| step(&number.to_string(), &[])))];
     let now = Timestamp::from_second(START).unwrap();
-    let (status, store, context) = (WorkflowStatus::default(), Store::default(), json!({}));
+    let (status, store, context) = (WorkflowStatus::default(), Store::default(), Context::default());
     let settings = Settings::default();
     let turn = Turn::begin(&steps, "DAG-DAG", status, store, &context, settings, now, String::new);
     assert!(turn.is_err());
@@ -177,7 +178,7 @@ fn edited_phases_do_not_stop_or_restart_a_workflow() {
 fn results_that_nobody_has_asked_for_are_ignored() {
     let steps = [step("a", &[]), when("x", step("b", &[])), group("g", [])];
     let now = Timestamp::from_second(START).unwrap();
-    let (status, store, context) = (WorkflowStatus::default(), Store::default(), json!({}));
+    let (status, store, context) = (WorkflowStatus::default(), Store::default(), Context::default());
     let settings = Settings::default();
     let mut turn = Turn::begin(&steps, "DAG-DAG", status, store, &context, settings, now, String::new).unwrap();
     turn.record(0, succeeded());
@@ -196,8 +197,11 @@ fn results_that_nobody_has_asked_for_are_ignored() {
     turn.record_check(1, Ok(false));
     assert_eq!(turn.next_round(), [Task::Run(1)]);
     assert_eq!(turn.next_round(), []);
-    assert_eq!((turn.step(9), turn.inputs(9).len(), turn.resumptions(9)), (None, 0, 0));
-    assert!(turn.condition_scope(9).contains_key("status"));
+    assert_eq!(
+        (turn.step(9), turn.inputs(9), turn.resumptions(9)),
+        (None, Ok(Vec::new()), 0)
+    );
+    assert!(turn.condition_scope(9).unwrap().contains_key("status"));
     let outcome = turn.end();
     let states: Vec<(&str, &str)> = all(&outcome.status.steps)
         .map(|step| (step.name.as_str(), step.phase.as_str()))

@@ -22,6 +22,7 @@ use serde_json::{Map, Value, json};
 
 use super::{FailureReason, Outcome, Settings, StepResult, Store, Task, TooManySteps, Turn};
 use crate::api::oam::{StepInput, StepOutput, StepStatus, WorkflowStatus, WorkflowStep};
+use crate::controllers::oam::render::context::Context;
 
 pub(super) const START: i64 = 1_700_000_000;
 
@@ -103,12 +104,16 @@ pub(super) fn failed(reason: FailureReason) -> StepResult {
     }
 }
 
+pub(super) fn context(fields: Value) -> Context {
+    Context::from(fields.as_object().unwrap().clone())
+}
+
 /// A workflow over several turns.
 pub(super) struct Run {
     pub steps: Vec<WorkflowStep>,
     pub mode: &'static str,
     pub settings: Settings,
-    pub context: Value,
+    pub context: Context,
     pub now: i64,
     pub status: WorkflowStatus,
     pub store: Store,
@@ -126,7 +131,7 @@ impl Run {
             steps: steps.into_iter().collect(),
             mode: "DAG-DAG",
             settings: Settings::default(),
-            context: json!({"name": "app"}),
+            context: context(json!({"name": "app"})),
             now: START,
             status: WorkflowStatus::default(),
             store: Store::default(),
@@ -182,7 +187,8 @@ impl Run {
                 match task {
                     Task::Check(index) => {
                         let step = turn.step(index).unwrap();
-                        self.scopes.insert(step.name.clone(), turn.condition_scope(index));
+                        self.scopes
+                            .insert(step.name.clone(), turn.condition_scope(index).unwrap());
                         let value = self.conditions.get(step.condition.as_str()).copied();
                         turn.record_check(index, value.ok_or_else(|| "undefined".to_owned()));
                     }

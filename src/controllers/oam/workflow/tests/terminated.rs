@@ -88,3 +88,61 @@ fn a_step_waits_for_an_input_that_may_come_after_another_has_failed() {
     assert_eq!(run.turn(|_| output(serde_json::json!("10.0.0.1"))).state, State::Failed);
     assert_eq!(run.state("b").0, "succeeded");
 }
+
+#[test]
+fn steps_that_wait_for_each_other_do_not_keep_a_terminated_workflow_from_its_end() {
+    let in_group = group(
+        "g",
+        [step("a", &["b"]), step("b", &["a"]), when("always", step("c", &["b"]))],
+    );
+    let mut around = group("g", [step("a", &["b"]), step("self", &["g"])]);
+    around.depends_on.push("b".to_owned());
+    let cycles: [Vec<WorkflowStep>; 4] = [
+        vec![step("a", &["b"]), step("b", &["a"]), step("last", &[])],
+        vec![step("a", &["a"]), when("always", step("c", &["a"]))],
+        vec![in_group],
+        vec![around, step("b", &["g"])],
+    ];
+    for steps in cycles {
+        for mode in ["DAG-DAG", "StepByStep-StepByStep"] {
+            let mut run = Run {
+                mode,
+                ..Run::new(steps.clone())
+            };
+            run.turn(|_| succeeded());
+            assert_eq!(run.turn(|_| succeeded()).state, State::Executing, "{steps:?}");
+            run.ran.clear();
+            terminate_run(&mut run);
+            let outcome = run.turn(|_| succeeded());
+            assert_eq!(
+                outcome.state,
+                State::Terminated,
+                "{mode} {steps:?} {:?}",
+                run.status.steps
+            );
+            assert_eq!(run.state("a").0, "skipped");
+            assert!(run.ran.iter().all(|name| name == "c"), "{:?}", run.ran);
+        }
+    }
+}
+
+#[test]
+fn a_step_that_still_runs_keeps_a_failed_workflow_executing() {
+    let mut run = Run::new([
+        step("failing", &[]),
+        step("a", &["b"]),
+        step("b", &["a"]),
+        step("slow", &[]),
+    ]);
+    let result = |name: &str| match name {
+        "failing" => failed(FailureReason::Input),
+        _ => waiting(),
+    };
+    for _ in 0..3 {
+        assert_eq!(run.turn(result).state, State::Executing);
+        assert_eq!(run.state("a").0, "pending");
+    }
+    run.turn(|_| succeeded());
+    assert_eq!(run.turn(|_| succeeded()).state, State::Failed);
+    assert_eq!(run.state("b").0, "skipped");
+}

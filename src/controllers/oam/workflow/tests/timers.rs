@@ -27,7 +27,7 @@ fn a_step_fails_at_its_timeout() {
     let outcome = run.turn_after(1_000, |_| waiting());
     assert_eq!(run.ran, [""; 0]);
     assert_eq!(outcome.state, State::Failed);
-    assert_eq!(run.state("a"), ("failed", "Timeout", ""));
+    assert_eq!(run.state("a"), ("failed", "Timeout", "wait healthy"));
     assert_eq!(run.state("b").0, "skipped");
     assert_eq!(run.store.get("x"), Some(&json!(null)));
     assert!(run.status.terminated);
@@ -76,7 +76,7 @@ fn a_timeout_counts_from_the_time_at_which_the_step_was_pending() {
     );
     assert_eq!(run.state("b").0, "pending");
     assert_eq!(run.turn(|_| succeeded()).state, State::Failed);
-    assert_eq!(run.state("b"), ("failed", "Timeout", ""), "as in KubeVela");
+    assert_eq!(run.state("b"), ("failed", "Timeout", ""), "it has not run");
 }
 
 #[rstest]
@@ -112,7 +112,7 @@ fn a_timeout_ends_a_suspension() {
     assert_eq!(outcome.retry_in, Some(Duration::from_hours(1)));
     run.now += 3_600;
     assert_eq!(run.turn(|_| succeeded()).state, State::Failed);
-    assert_eq!(run.state("a"), ("failed", "Timeout", ""));
+    assert_eq!(run.state("a"), ("failed", "Timeout", "Suspended by field suspend"));
     assert!(!run.status.suspend);
     assert_eq!(run.ran, ["b"]);
 }

@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::super::{FailureReason, InvalidStore, Settings, State, StepResult, Store, Task, Turn};
-use super::{Run, START, failed, output, step, succeeded, waiting, with_input, with_output};
+use super::{Run, START, context, failed, group, output, step, succeeded, waiting, with_input, with_output};
 use crate::api::oam::WorkflowStatus;
 
 #[test]
@@ -20,7 +20,7 @@ fn a_step_waits_for_its_inputs() {
 
 #[test]
 fn inputs_are_values_of_steps_or_of_the_context() {
-    let context = json!({"context": {"name": "app"}});
+    let context = context(json!({"name": "app"}));
     let steps = [with_input(with_input(step("a", &[]), "context.name"), "x")];
     let data = BTreeMap::from([("vars".to_owned(), "x: [1,2]\n".to_owned())]);
     let store = Store::parse(&data).unwrap();
@@ -39,11 +39,36 @@ fn inputs_are_values_of_steps_or_of_the_context() {
     assert_eq!(turn.next_round(), [Task::Run(0)]);
     assert_eq!(
         turn.inputs(0),
-        [
+        Ok(vec![
             ("value.properties.x", json!("app")),
             ("value.properties.x", json!([1, 2]))
-        ]
+        ])
     );
+}
+
+#[test]
+fn inputs_are_fields_of_the_context_and_of_the_properties() {
+    let paths = [
+        "context.appLabels[\"app.kubernetes.io/part\"]",
+        "context.stepName",
+        "context.stepGroupName",
+        "parameter.list[1].x",
+        "parameter",
+    ];
+    let mut last = step("a", &[]);
+    last.properties = Some(json!({"list": [0, {"x": "y"}]}));
+    let last = paths.into_iter().fold(last, with_input);
+    let mut run = Run::new([group("g", [last, with_input(step("b", &[]), "context.appLabels.lost")])]);
+    run.context = context(json!({"appLabels": {"app.kubernetes.io/part": "shop"}}));
+    let mut turn = run.begin().unwrap();
+    assert_eq!(turn.next_round(), [Task::Run(1)]);
+    let values = turn.inputs(1).unwrap();
+    let values: Vec<Value> = values.into_iter().map(|(_, value)| value).collect();
+    let properties = json!({"list": [0, {"x": "y"}]});
+    assert_eq!(values, [json!("shop"), json!("a"), json!("g"), json!("y"), properties]);
+    drop(turn);
+    run.turn(|_| waiting());
+    assert_eq!(run.state("b").2, "Pending on Input: context.appLabels.lost");
 }
 
 #[test]

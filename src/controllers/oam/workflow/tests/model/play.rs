@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use jiff::{Timestamp, ToSpan};
-use serde_json::Value;
 
 use super::super::{START, all, change_phase};
 use super::expect::MAX_RETRIES;
 use super::flow::{Attempt, Condition, End, Flow, Kind, Random, TIMEOUT_HOURS};
 use crate::api::oam::{StepStatus, WorkflowStatus, WorkflowStep};
+use crate::controllers::oam::render::context::Context;
 use crate::controllers::oam::workflow::{Outcome, Settings, State, Store, Task, Turn};
 
 /// Turns without news after which only a timeout changes anything.
@@ -96,7 +96,7 @@ impl Player<'_> {
             self.ids += 1;
             format!("id{}", self.ids)
         };
-        let (status, store, context) = (self.status.clone(), self.store.clone(), Value::Null);
+        let (status, store, context) = (self.status.clone(), self.store.clone(), Context::default());
         let mode = self.flow.mode();
         let turn = Turn::begin(&self.steps, &mode, status, store, &context, settings, self.now, new_id);
         let mut turn = turn.unwrap();
@@ -132,7 +132,7 @@ impl Player<'_> {
         match self.flow.nodes[step].condition {
             Condition::Constant(value) => Ok(value),
             Condition::Failed(other) => {
-                let scope = turn.condition_scope(step);
+                let scope = turn.condition_scope(step).unwrap();
                 let value = &scope["status"][Flow::name(other)]["failed"];
                 value.as_bool().ok_or_else(|| "undefined".to_owned())
             }

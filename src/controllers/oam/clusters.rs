@@ -1,0 +1,99 @@
+//! The clusters that are joined to the controller's own. It does not serve them, and says so.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+
+use crate::runtime::kube_client::{ApiError, call};
+
+/// Label of the Secrets of clusters, which are in the namespace of the definitions.
+pub const CREDENTIAL_TYPE: &str = "cluster.core.oam.dev/cluster-credential-type";
+/// Label of clusters, `true` for the controller's own. It is the only label of that one.
+pub const CONTROL_PLANE: &str = "cluster.core.oam.dev/control-plane";
+const MAX_CLUSTERS: u32 = 1_000;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinedCluster {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// The labels by which a topology selects clusters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterSelector(pub BTreeMap<String, String>);
+
+impl ClusterSelector {
+    /// Returns true if the selector matches the controller's own cluster.
+    #[must_use]
+    pub fn selects_local(&self) -> bool {
+        self.0
+            .iter()
+            .all(|(label, value)| label == CONTROL_PLANE && value == "true")
+    }
+
+    /// Returns true if a joined cluster could match.
+    #[must_use]
+    pub fn may_select_joined(&self) -> bool {
+        self.0.get(CONTROL_PLANE).is_none_or(|value| value == "false")
+    }
+
+    #[must_use]
+    pub fn selects(&self, cluster: &JoinedCluster) -> bool {
+        let mut labels = self.0.iter().filter(|(label, _)| *label != CONTROL_PLANE);
+        self.may_select_joined() && labels.all(|(label, value)| cluster.labels.get(label) == Some(value))
+    }
+}
+
+/// Lists the clusters whose Secrets are in a namespace. Reads no data of Secrets.
+///
+/// # Errors
+/// The request fails, or there are too many clusters.
+pub async fn joined_clusters(client: &Client, namespace: &str) -> Result<Vec<JoinedCluster>, ApiError> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let parameters = ListParams::default().labels(CREDENTIAL_TYPE).limit(MAX_CLUSTERS);
+    let listed = call(api.list_metadata(&parameters)).await?;
+    if listed.metadata.continue_.is_some_and(|next| !next.is_empty()) {
+        let message = format!("namespace {namespace} has more than {MAX_CLUSTERS} Secrets of clusters");
+        return Err(ApiError::bad_request(message));
+    }
+    let clusters = listed.items.into_iter().map(|secret| JoinedCluster {
+        name: secret.name_any(),
+        labels: secret.metadata.labels.unwrap_or_default(),
+    });
+    Ok(clusters.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let labels = labels.iter();
+        labels
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    /// Returns true for the local and for the joined cluster if they match.
+    fn selected(selector: &[(&str, &str)]) -> (bool, bool) {
+        let selector = ClusterSelector(labels(selector));
+        let joined = JoinedCluster {
+            name: "prod".to_owned(),
+            labels: labels(&[("region", "eu"), (CREDENTIAL_TYPE, "X509Certificate")]),
+        };
+        (selector.selects_local(), selector.selects(&joined))
+    }
+
+    #[test]
+    fn a_selector_matches_the_local_cluster_joined_ones_or_all() {
+        assert_eq!(selected(&[]), (true, true));
+        assert_eq!(selected(&[(CONTROL_PLANE, "true")]), (true, false));
+        assert_eq!(selected(&[(CONTROL_PLANE, "false")]), (false, true));
+        assert_eq!(selected(&[("region", "eu")]), (false, true));
+        assert_eq!(selected(&[("region", "us")]), (false, false));
+        assert_eq!(selected(&[("region", "eu"), (CONTROL_PLANE, "true")]), (false, false));
+        assert_eq!(selected(&[("region", "eu"), (CONTROL_PLANE, "false")]), (false, true));
+    }
+}
