@@ -4,6 +4,7 @@ use std::{io, time::Duration};
 
 use sqlx::{migrate::MigrateError, postgres::PgDatabaseError, sqlite::SqliteError};
 
+use super::Fault;
 use crate::api::NamespacedName;
 
 /// Error of a catalog call. The message never contains the password.
@@ -22,8 +23,17 @@ pub enum Error {
         "timed out after {seconds}s trying to {operation}; check that the database is reachable and not overloaded"
     )]
     TimedOut { operation: &'static str, seconds: u64 },
-    #[error("failed to {operation}: no database connection was free within {seconds}s; raise --database-connections")]
-    NoConnection { operation: &'static str, seconds: u64 },
+    /// The server has not answered anything for this time.
+    #[error(
+        "failed to {operation}: the database can't be reached: no response within {seconds}s; check that it is up and that --database-url is correct"
+    )]
+    NoResponse { operation: &'static str, seconds: u64 },
+    #[error("failed to {operation}: no database connection was free within {seconds}s; {advice}")]
+    NoConnection {
+        operation: &'static str,
+        seconds: u64,
+        advice: &'static str,
+    },
     #[error(
         "failed to {operation}: the database refuses writes, also on new connections; check that --database-url leads to the primary, and the setting default_transaction_read_only of the database and of the user"
     )]
@@ -103,6 +113,7 @@ impl Error {
             | Self::TablesRebuilt
             | Self::TimedOut { .. }
             | Self::TablesWanted
+            | Self::NoResponse { .. }
             | Self::NoConnection { .. }
             | Self::ReadOnlyServer { .. }
             | Self::ForeignFile { .. }
@@ -112,6 +123,8 @@ impl Error {
                 cause(source),
                 Cause::Unreachable
                     | Cause::Standby
+                    | Cause::TooManyConnections
+                    | Cause::Locked
                     | Cause::Busy
                     | Cause::TableMissing
                     | Cause::DiskFull
@@ -140,6 +153,7 @@ impl Error {
             Self::Fenced { .. } => "LeaseLost",
             Self::TablesRebuilt => "RebuildingCatalog",
             Self::TimedOut { .. } => "DatabaseTimeout",
+            Self::NoResponse { .. } => "DatabaseUnreachable",
             Self::NoConnection { .. } | Self::TablesWanted => "DatabaseBusy",
             Self::ReadOnlyServer { .. } => "DatabaseReadOnly",
             Self::QuotaExceeded { .. } => "QuotaExceeded",
@@ -158,7 +172,7 @@ impl Error {
             Self::Database { source, .. } => match cause(source) {
                 Cause::Unreachable | Cause::NoSuchDatabase => "DatabaseUnreachable",
                 Cause::Standby => "DatabaseReadOnly",
-                Cause::Busy => "DatabaseBusy",
+                Cause::TooManyConnections | Cause::Locked | Cause::Busy => "DatabaseBusy",
                 Cause::DiskFull => "DatabaseFull",
                 _ => "DatabaseFailed",
             },
@@ -168,7 +182,7 @@ impl Error {
     /// Returns true for a fault of the database, not of one repository.
     pub(super) fn is_outage(&self) -> bool {
         match self {
-            Self::TimedOut { .. } | Self::ReadOnlyServer { .. } => true,
+            Self::TimedOut { .. } | Self::NoResponse { .. } | Self::ReadOnlyServer { .. } => true,
             Self::Database { source, .. } => matches!(
                 cause(source),
                 Cause::Unreachable | Cause::Standby | Cause::DiskFull | Cause::ReadOnly | Cause::NoSuchDatabase
@@ -177,8 +191,31 @@ impl Error {
         }
     }
 
+    /// Returns the fault of the database that caused the error; `None` if it concerns one repository.
+    #[must_use]
+    pub fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::NoResponse { .. } | Self::NoConnection { .. } => Some(Fault::Unreachable),
+            Self::ReadOnlyServer { .. } => Some(Fault::Unwritable),
+            Self::Database { source, .. } => match cause(source) {
+                Cause::Unreachable | Cause::NoSuchDatabase | Cause::LoginFailed | Cause::TooManyConnections => {
+                    Some(Fault::Unreachable)
+                }
+                Cause::Locked => Some(Fault::Locked),
+                Cause::Standby | Cause::DiskFull | Cause::ReadOnly => Some(Fault::Unwritable),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Returns true if the server allows no more connections.
+    pub(super) fn is_connection_limit(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if cause(source) == Cause::TooManyConnections)
+    }
+
     pub(super) fn is_busy(&self) -> bool {
-        matches!(self, Self::Database { source, .. } if cause(source) == Cause::Busy)
+        matches!(self, Self::Database { source, .. } if matches!(cause(source), Cause::Busy | Cause::Locked))
     }
 
     pub(super) fn is_missing_table(&self) -> bool {
@@ -190,7 +227,7 @@ impl Error {
     pub fn is_conflict(&self) -> bool {
         match self {
             Self::Superseded { .. } | Self::StaleDigests | Self::TablesRebuilt => true,
-            Self::Database { source, .. } => cause(source) == Cause::Busy,
+            Self::Database { .. } => self.is_busy(),
             _ => false,
         }
     }
@@ -210,7 +247,7 @@ impl Error {
                 matches!(source, sqlx::Error::Database(_))
                     && !matches!(cause(source), Cause::Unreachable | Cause::Standby | Cause::Pooler)
             }
-            Self::TimedOut { .. } | Self::NoConnection { .. } => false,
+            Self::TimedOut { .. } | Self::NoResponse { .. } | Self::NoConnection { .. } => false,
             _ => true,
         }
     }
@@ -246,9 +283,16 @@ impl Error {
     pub(super) fn context(self, operation: &'static str) -> Self {
         match self {
             Self::Database { operation: "", source } => Self::Database { operation, source },
+            Self::NoResponse { operation: "", seconds } => Self::NoResponse { operation, seconds },
             Self::NoConnection {
-                operation: "", seconds, ..
-            } => Self::NoConnection { operation, seconds },
+                operation: "",
+                seconds,
+                advice,
+            } => Self::NoConnection {
+                operation,
+                seconds,
+                advice,
+            },
             other => other,
         }
     }
@@ -257,6 +301,13 @@ impl Error {
         Self::TimedOut {
             operation,
             seconds: after.as_secs(),
+        }
+    }
+
+    pub(super) const fn no_response(within: Duration) -> Self {
+        Self::NoResponse {
+            operation: "",
+            seconds: within.as_secs(),
         }
     }
 
@@ -308,7 +359,10 @@ enum Cause {
     Standby,
     /// A pooler lost a prepared statement, or refused a message.
     Pooler,
-    /// Lock timeout, deadlock, serialization failure or too many connections.
+    TooManyConnections,
+    /// Another session held a lock for longer than the lock timeout.
+    Locked,
+    /// Deadlock, serialization failure or a canceled statement.
     Busy,
     TableMissing,
     ColumnMissing,
@@ -354,8 +408,11 @@ fn postgres_cause(code: &str) -> Cause {
         "42501" => Cause::PermissionDenied,
         "3D000" => Cause::NoSuchDatabase,
         "53100" => Cause::DiskFull,
-        // query_canceled, lock_not_available, object_in_use, and a relation that was dropped while it was opened
-        "57014" | "55P03" | "55006" | "XX000" => Cause::Busy,
+        "53300" => Cause::TooManyConnections,
+        // lock_not_available
+        "55P03" => Cause::Locked,
+        // query_canceled, object_in_use, and a relation that was dropped while it was opened
+        "57014" | "55006" | "XX000" => Cause::Busy,
         // read_only_sql_transaction: still connected to the standby after a failover
         "25006" => Cause::Standby,
         // invalid_sql_statement_name, duplicate_prepared_statement, protocol_violation
@@ -383,7 +440,7 @@ fn sqlite_cause(error: &SqliteError) -> Cause {
         1 if error.message().starts_with("no such table") => Cause::TableMissing,
         1 if error.message().starts_with("no such column") => Cause::ColumnMissing,
         1 if error.message().starts_with("malformed JSON") => Cause::InvalidData,
-        5 | 6 => Cause::Busy,
+        5 | 6 => Cause::Locked,
         // SQLITE_READONLY_DBMOVED: the file was deleted, and is opened again soon
         8 if extended == 1032 => Cause::Unreachable,
         8 => Cause::ReadOnly,
@@ -409,7 +466,7 @@ fn advice(error: &sqlx::Error) -> &'static str {
         return "check sslmode and sslrootcert in --database-url, and the server's certificate";
     }
     if matches!(error, sqlx::Error::PoolTimedOut) {
-        return "check that the database is up, or raise --database-connections";
+        return "all connections to the file were in use";
     }
     match cause(error) {
         Cause::Unreachable => "check that the database is up and that --database-url is correct",
@@ -417,6 +474,10 @@ fn advice(error: &sqlx::Error) -> &'static str {
         Cause::Pooler => {
             "a pooler in transaction mode needs --database-pooler transaction here, and max_prepared_statements above 0 (PgBouncer 1.21 or later) and ignore_startup_parameters = extra_float_digits there"
         }
+        Cause::TooManyConnections => {
+            "raise max_connections of the server or CONNECTION LIMIT of the user, or stop other users of the database"
+        }
+        Cause::Locked => "another session has locked the tables or rows for long",
         Cause::Busy => "the database was busy",
         Cause::ColumnMissing => {
             "the tables are from an older release; `portolan run` or `portolan sync` upgrades them or explains the next step"
@@ -443,8 +504,9 @@ mod tests {
             ("42703", Cause::ColumnMissing),
             ("40001", Cause::Busy),
             ("40P01", Cause::Busy),
-            ("55P03", Cause::Busy),
-            ("53300", Cause::Busy),
+            ("55P03", Cause::Locked),
+            ("53300", Cause::TooManyConnections),
+            ("57014", Cause::Busy),
             ("23503", Cause::Busy),
             ("53100", Cause::DiskFull),
             ("57P01", Cause::Unreachable),

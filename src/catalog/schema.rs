@@ -63,6 +63,12 @@ impl Present {
     }
 }
 
+/// Returns the names of all tables: ours and Kubeapps'.
+pub(super) fn tables() -> Vec<&'static str> {
+    let kubeapps = ["repos", "charts", "files"];
+    kubeapps.into_iter().chain(migrations::tables(STEPS)).collect()
+}
+
 /// Creates missing tables. Returns true if there were any.
 ///
 /// Runs under a lock, so that several Portolans may start concurrently. Kubeapps does not take that lock, so a race with

@@ -7,8 +7,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::Error;
 use super::startup::{PasswordSecret, Patience, read_password};
-use crate::catalog::{self, Catalog, Claim, RENEW_INTERVAL};
+use crate::catalog::{self, Catalog, Claim, Fault, RENEW_INTERVAL};
 use crate::controllers::Task;
+use crate::text::printable;
 
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -59,12 +60,39 @@ pub(super) fn leader_tasks(catalog: &Catalog, identity: &Identity) -> Vec<Task> 
 
 /// Claims the database for the Leases that this process holds, as soon as it is reachable. Never returns.
 pub(super) async fn claim_leases(catalog: Catalog) {
+    let started = Instant::now();
+    let mut is_waiting = false;
     // A refused claim ends the process by `Catalog::fenced`.
     while let Err(error) = catalog.claim_leases().await {
         tracing::debug!(%error, "failed to claim the database, retrying");
+        if error.fault() == Some(Fault::Locked) && !is_waiting {
+            is_waiting = report_blockers(&catalog).await;
+        }
         sleep(CLAIM_RETRY).await;
     }
+    if is_waiting {
+        tracing::info!(duration = ?started.elapsed(), "transactions of the former leader have ended");
+    }
     std::future::pending().await
+}
+
+/// Logs the transactions that this leader waits for. Returns false if none was found.
+async fn report_blockers(catalog: &Catalog) -> bool {
+    let blockers = match catalog.blockers().await {
+        Ok(blockers) if blockers.sessions.is_empty() => return false,
+        Ok(blockers) => blockers,
+        Err(error) => {
+            tracing::debug!(%error, "failed to list the sessions of the database");
+            return false;
+        }
+    };
+    let sessions: Vec<String> = blockers.sessions.iter().map(ToString::to_string).collect();
+    tracing::warn!(
+        former_holder = printable(&blockers.former_holder),
+        sessions = printable(&sessions.join(", ")),
+        "waiting for transactions of the former leader, which the database ends after a minute"
+    );
+    true
 }
 
 /// Returns only if another cluster has taken over the database, which ends the process.

@@ -207,7 +207,7 @@ impl Health {
             checks.extend(self.prerequisite_checks());
         }
         if options.apprepository.is_some() {
-            checks.push(Check::new("database", move || {
+            let check = Check::new("database", move || {
                 let health = database.clone();
                 async move {
                     match health.0.catalog.get() {
@@ -216,7 +216,8 @@ impl Health {
                         None => Err("the database is not open".to_owned()),
                     }
                 }
-            }));
+            });
+            checks.push(check.with_warning());
         }
         checks.push(condition("shutdown", "the process is shutting down", move || {
             !shutdown.is_cancelled()

@@ -22,6 +22,8 @@ pub struct Check {
     name: &'static str,
     run: Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
     failing: AtomicBool,
+    has_passed: AtomicBool,
+    warns: bool,
     metrics: Option<HealthMetrics>,
 }
 
@@ -53,8 +55,17 @@ impl Check {
             name,
             run: Box::new(move || Box::pin(run())),
             failing: AtomicBool::new(false),
+            has_passed: AtomicBool::new(false),
+            warns: false,
             metrics: None,
         }
+    }
+
+    /// Logs a failure as a warning, unless the check has never passed: at the start it fails in order.
+    #[must_use]
+    pub fn with_warning(mut self) -> Self {
+        self.warns = true;
+        self
     }
 
     /// Exports the result as a metric from the first probe on.
@@ -68,13 +79,14 @@ impl Check {
         let result = timeout(TIMEOUT, (self.run)()).await;
         let result = result.unwrap_or_else(|_| Err(format!("no result within {TIMEOUT:?}")));
         let was_failing = self.failing.swap(result.is_err(), Ordering::Relaxed);
+        let had_passed = self.has_passed.fetch_or(result.is_ok(), Ordering::Relaxed);
         match &result {
             Err(reason) if !was_failing => {
-                tracing::info!(
-                    check = self.name,
-                    reason = printable(&truncate(reason, 500)),
-                    "health check failed"
-                );
+                let (check, reason) = (self.name, printable(&truncate(reason, 500)));
+                match self.warns && had_passed {
+                    true => tracing::warn!(check, reason, "health check failed"),
+                    false => tracing::info!(check, reason, "health check failed"),
+                }
             }
             Ok(()) if was_failing => tracing::info!(check = self.name, "health check passed again"),
             _ => {}
@@ -110,6 +122,11 @@ pub(super) async fn report(endpoint: &str, checks: &[Check]) -> Report {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -139,5 +156,43 @@ mod tests {
     #[tokio::test]
     async fn a_process_without_checks_is_ready() {
         assert!(report("readyz", &[]).await.is_ok);
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_check_with_a_warning_warns_once_of_each_failure_after_it_has_passed() {
+        let (log, is_up) = (Log::default(), Arc::new(AtomicBool::new(false)));
+        let (writer, checked) = (log.clone(), Arc::clone(&is_up));
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let _logging = tracing::subscriber::set_default(subscriber);
+        let check = Check::new("database", move || {
+            let result = if checked.load(Ordering::Relaxed) {
+                Ok(())
+            } else {
+                Err("down".to_owned())
+            };
+            async { result }
+        });
+        let check = check.with_warning();
+        for up in [false, false, true, false, false, true] {
+            is_up.store(up, Ordering::Relaxed);
+            assert_eq!(check.is_ok().await, up);
+        }
+        let text = String::from_utf8(log.0.lock().clone()).unwrap();
+        let levels = text.lines().filter(|line| line.contains("health check failed"));
+        let levels: Vec<bool> = levels.map(|line| line.contains("WARN")).collect();
+        assert_eq!(levels, [false, true], "{text}");
     }
 }

@@ -2,19 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use portolan::catalog::{Catalog, Error, Password, Pooler, SyncCommit};
+use portolan::catalog::{Catalog, Error, Fault, Password, Pooler, SyncCommit};
 use rstest::rstest;
 use sqlx::{Connection, Executor, PgConnection};
 
 use super::{Fixture, On, chart, record, rows, settings};
 use crate::cluster::SOON;
 use crate::support::eventually::eventually;
+use portolan::api::NamespacedName;
+use portolan::catalog::Record;
 
 const WAITING: &str = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
     WHERE NOT granted AND application_name = 'portolan' AND datname = current_database()";
 
 /// A session of another program that has locked the charts.
-async fn lock_charts(fixture: &Fixture) -> PgConnection {
+pub async fn lock_charts(fixture: &Fixture) -> PgConnection {
     let mut other = PgConnection::connect(&fixture.url).await.unwrap();
     other.execute("BEGIN").await.unwrap();
     other
@@ -24,7 +26,7 @@ async fn lock_charts(fixture: &Fixture) -> PgConnection {
     other
 }
 
-async fn until_waiting(fixture: &Fixture, count: i64) {
+pub async fn until_waiting(fixture: &Fixture, count: i64) {
     eventually(SOON, "the number of waiting sessions", async || {
         match fixture.tables.number(WAITING).await {
             waiting if waiting == count => Ok(()),
@@ -59,6 +61,57 @@ async fn a_foreign_lock_fails_a_commit_and_leaves_no_session_waiting(
     other.execute("ROLLBACK").await.unwrap();
     commit("new", "b").await.unwrap();
     assert_eq!(fixture.chart_names().await, ["b"]);
+}
+
+#[tokio::test]
+async fn the_end_of_a_lock_is_told_by_a_probe_that_does_not_wait() {
+    let fixture = Fixture::new(On::Postgres).await;
+    fixture.catalog.probe(Fault::Locked).await.unwrap();
+    let mut other = lock_charts(&fixture).await;
+    let started = Instant::now();
+    let error = fixture.catalog.probe(Fault::Locked).await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    assert_eq!(error.fault(), Some(Fault::Locked), "{error}");
+    other.execute("ROLLBACK").await.unwrap();
+    fixture.catalog.probe(Fault::Locked).await.unwrap();
+    fixture.catalog.probe(Fault::Unwritable).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_an_outage_is_told_by_a_ping_on_a_new_connection() {
+    let fixture = Fixture::new(On::Postgres).await;
+    let (gate, url) = fixture.database.as_ref().unwrap().behind_gate().await;
+    let catalog = Catalog::open(&settings(&url)).await.unwrap();
+    gate.close().await;
+    let error = catalog.probe(Fault::Unreachable).await.unwrap_err();
+    assert_eq!(error.fault(), Some(Fault::Unreachable), "{error}");
+    gate.open().await;
+    catalog.probe(Fault::Unreachable).await.unwrap();
+    gate.stall();
+    let error = catalog.probe(Fault::Unreachable).await.unwrap_err();
+    assert_eq!(error.fault(), Some(Fault::Unreachable), "{error}");
+    // The connections that were open stay silent.
+    gate.resume();
+    catalog.probe(Fault::Unreachable).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_beyond_the_connections_that_the_server_grants_wait_for_one() {
+    const LIMIT: i64 = 2;
+    let fixture = Fixture::new(On::Postgres).await;
+    let url = fixture.database.as_ref().unwrap().with_limit(LIMIT).await;
+    let catalog = Catalog::open(&settings(&url)).await.unwrap();
+    let commits = (0..12).map(|number| {
+        let name = NamespacedName::new(&format!("n{number}"), "stable");
+        let commit = SyncCommit::new(Record::new(name, "uid"), None, "x");
+        catalog.commit(commit, rows(vec![]))
+    });
+    for committed in futures::future::join_all(commits).await {
+        committed.unwrap();
+    }
+    let used = "SELECT count(*) FROM pg_stat_activity WHERE usename LIKE 'limited_%' AND datname = current_database()";
+    assert!((1..=LIMIT).contains(&fixture.tables.number(used).await));
+    catalog.close().await;
 }
 
 /// Behind a pooler the session belongs to other clients too.

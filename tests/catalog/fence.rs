@@ -3,8 +3,9 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use portolan::catalog::{Catalog, Error, HeldLease, LeaseGeneration, SyncCommit};
+use portolan::catalog::{Catalog, Error, Fault, HeldLease, LeaseGeneration, SyncCommit};
 use rstest::rstest;
+use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::timeout;
 
 use super::{Fixture, On, chart, record, repository, rows};
@@ -150,4 +151,31 @@ async fn a_leader_claims_tables_that_were_dropped(#[values(On::Sqlite, On::Postg
     assert!(matches!(write(&first).await, Err(Error::TablesRebuilt)));
     write(&first).await.unwrap();
     assert_eq!(fixture.tables.count("portolan_fences").await, 1);
+}
+
+/// A leader that was suspended between the check of the fences and its commit.
+#[tokio::test]
+async fn a_new_leader_names_the_transactions_of_the_former_one_that_it_waits_for() {
+    let fixture = Fixture::new(On::Postgres).await;
+    let first = leader(&fixture, (100, 3), "first").await;
+    write(&first).await.unwrap();
+    let mut suspended = PgConnection::connect(&fixture.url).await.unwrap();
+    suspended
+        .execute("BEGIN; SELECT holder FROM portolan_fences FOR SHARE")
+        .await
+        .unwrap();
+    let second = leader(&fixture, (100, 4), "second").await;
+    let error = second.claim_leases().await.unwrap_err();
+    assert_eq!(error.fault(), Some(Fault::Locked), "{error}");
+    assert!(second.probe(Fault::Locked).await.is_err(), "a lock on rows");
+    let blockers = second.blockers().await.unwrap();
+    assert_eq!((blockers.former_holder.as_str(), blockers.sessions.len()), ("first", 1));
+    let session = blockers.sessions[0].to_string();
+    assert!(
+        session.contains("from 127.0.0.1 (idle in transaction, for "),
+        "{session}"
+    );
+    suspended.execute("ROLLBACK").await.unwrap();
+    second.claim_leases().await.unwrap();
+    assert_eq!(second.blockers().await.unwrap().sessions, []);
 }

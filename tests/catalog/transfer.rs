@@ -199,11 +199,14 @@ async fn a_cut_or_edited_export_changes_nothing(#[values(On::Sqlite, On::Postgre
         kept.flat_map(|(_, line)| line.iter().copied()).collect::<Vec<u8>>()
     };
     let text = String::from_utf8(export.clone()).unwrap();
+    let is_repos = |line: &&[u8]| line.starts_with(b"{\"table\":{\"name\":\"repos\"");
+    let repository_row = lines.iter().position(is_repos).unwrap() + 1;
     let last_row = lines.iter().rposition(|line| line.starts_with(b"{\"row\"")).unwrap();
     for (damaged, expected) in [
         (without(lines.len() - 1), "it was cut"),
         (export[..export.len() / 2].to_vec(), "cut"),
         (without(last_row), "the digest differs"),
+        (without(repository_row), "the rows before are damaged or incomplete"),
         (
             text.replace("https://charts.example.com/", "https://charts.example.org/")
                 .into_bytes(),

@@ -2,6 +2,7 @@
 
 mod arena;
 mod chaos;
+mod database;
 mod fairness;
 mod fault;
 mod preemption;

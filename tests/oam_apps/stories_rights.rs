@@ -9,7 +9,7 @@ use super::apps::{config, objects, spec};
 use super::site::{Site, condition};
 use super::{APPLICATION, CONFIG_MAP, TRACKER};
 use crate::support::eventually::{SOON, eventually};
-use crate::support::fault_proxy::{ApiRequest, FaultProxy};
+use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
 
 const SECRET: &str = "v1 Secret";
 /// Steps that fail are tried again until the cause is gone.
@@ -250,6 +250,27 @@ async fn users_and_groups_have_rights_and_the_gate_gives_others_those_of_the_def
     site.apply(APPLICATION, "shop", app).await;
     site.until_running("shop").await;
     assert_eq!(site.get(CONFIG_MAP, "of-others").await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_whom_the_api_server_throttles_delays_no_other() {
+    let site = Site::new().await;
+    let (proxy, kubeconfig) = site.proxy().await;
+    let portolan = site.start(&kubeconfig, &[PATIENT]);
+    portolan.ready(SOON).await;
+    allow(&site, "configmaps", &ALL).await;
+    let is_impersonated = |request: &ApiRequest| !request.user.is_empty();
+    proxy.inject(usize::MAX, ApiFault::Throttled, is_impersonated);
+    declare(&site, "throttled", spec(&[config("of-throttled", "one")])).await;
+    eventually(SOON, "a request of the user", async || {
+        proxy.requests().iter().any(is_impersonated).then_some(())
+    })
+    .await;
+    site.declare("honest", spec(&[config("settings", "one")])).await;
+    site.until_running("honest").await;
+    assert_eq!(site.get(CONFIG_MAP, "of-throttled").await, None);
+    proxy.clear_faults();
+    site.until_running("throttled").await;
 }
 
 /// Returns the requests for objects, trackers, revisions and Applications.

@@ -29,6 +29,8 @@ pub struct ApiRequest {
     pub query: BTreeMap<String, String>,
     /// The `Accept` header.
     pub accept: String,
+    /// The user that is impersonated; empty for none.
+    pub user: String,
 }
 
 impl ApiRequest {
@@ -57,6 +59,8 @@ pub enum ApiFault {
     Status(u16),
     /// A 429 with `Retry-After: 1`; the request is not forwarded.
     TooManyRequests,
+    /// Same with the longest `Retry-After` that is obeyed.
+    Throttled,
     /// A watch that opens and immediately reports that its resource version is too old (410).
     WatchExpired,
     /// A watch that opens and ends in the middle of an event.
@@ -181,16 +185,16 @@ impl Shared {
 
 async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
+    let header = |name| {
+        let value = request.headers().get(name).and_then(|value| value.to_str().ok());
+        value.unwrap_or_default().to_owned()
+    };
     let recorded = ApiRequest {
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
         query: url::form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
-        accept: request
-            .headers()
-            .get(header::ACCEPT)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
-            .to_owned(),
+        accept: header("accept"),
+        user: header("impersonate-user"),
     };
     shared
         .requests
@@ -206,11 +210,8 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
             answer
         }
         Some(ApiFault::Status(code)) => error(code),
-        Some(ApiFault::TooManyRequests) => {
-            let mut refused = error(429);
-            refused.headers_mut().insert(header::RETRY_AFTER, 1.into());
-            refused
-        }
+        Some(ApiFault::TooManyRequests) => too_many_requests(1),
+        Some(ApiFault::Throttled) => too_many_requests(10),
         Some(ApiFault::WatchExpired) => expired(),
         Some(ApiFault::WatchTruncated) => torn(),
         Some(ApiFault::Refused) => close_connection(),
@@ -240,6 +241,12 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         Some(ApiFault::HalfBody) => half(forward(&shared, request).await).await,
         Some(ApiFault::Filtered(filter)) => filter.apply(recorded, forward(&shared, request).await),
     }
+}
+
+fn too_many_requests(retry_after: u64) -> Response<Body> {
+    let mut refused = error(429);
+    refused.headers_mut().insert(header::RETRY_AFTER, retry_after.into());
+    refused
 }
 
 /// Announces the complete body, and closes the connection after half of it.

@@ -14,6 +14,7 @@ pub struct Gate {
     _reservation: TcpSocket,
     target: SocketAddr,
     cuts: watch::Sender<u64>,
+    is_stalled: watch::Sender<bool>,
     accepting: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -26,6 +27,7 @@ impl Gate {
             _reservation: reservation,
             target,
             cuts: watch::Sender::new(0),
+            is_stalled: watch::Sender::new(false),
             accepting: Mutex::new(None),
         };
         gate.open().await;
@@ -39,7 +41,7 @@ impl Gate {
     /// Accepts connections (again).
     pub async fn open(&self) {
         let listener = bind(self.address).listen(1024).expect("the port is reserved");
-        let (target, cuts) = (self.target, self.cuts.clone());
+        let (target, cuts, is_stalled) = (self.target, self.cuts.clone(), self.is_stalled.clone());
         let task = tokio::spawn(async move {
             loop {
                 let Ok((client, _)) = listener.accept().await else {
@@ -47,16 +49,26 @@ impl Gate {
                     tokio::task::yield_now().await;
                     continue;
                 };
-                let mut cut = cuts.subscribe();
+                let (mut cut, stalled) = (cuts.subscribe(), is_stalled.subscribe());
                 tokio::spawn(async move {
                     tokio::select! {
                         _ = cut.changed() => (),
-                        () = pass(client, target) => (),
+                        () = pass(client, target, stalled) => (),
                     }
                 });
             }
         });
         *self.accepting.lock().expect("mutex is not poisoned") = Some(task);
+    }
+
+    /// Keeps connections open and accepts new ones, and forwards nothing on any of them, also later.
+    pub fn stall(&self) {
+        self.is_stalled.send_replace(true);
+    }
+
+    /// Forwards on new connections again.
+    pub fn resume(&self) {
+        self.is_stalled.send_replace(false);
     }
 
     /// Closes all open connections; new ones are accepted.
@@ -85,9 +97,14 @@ fn bind(address: SocketAddr) -> TcpSocket {
     socket
 }
 
-async fn pass(mut client: TcpStream, target: SocketAddr) {
-    if let Ok(mut server) = TcpStream::connect(target).await {
+async fn pass(mut client: TcpStream, target: SocketAddr, mut stalled: watch::Receiver<bool>) {
+    let Ok(mut server) = TcpStream::connect(target).await else {
+        return;
+    };
+    tokio::select! {
+        biased;
+        _ = stalled.wait_for(|stalled| *stalled) => std::future::pending().await,
         // An error here is a closed connection, which both sides notice.
-        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => (),
     }
 }

@@ -68,6 +68,25 @@ impl TestDatabase {
         self.server
     }
 
+    /// Returns the URL for a new user who owns the database, and may have this number of connections.
+    pub async fn with_limit(&self, connections: i64) -> String {
+        let user = format!("limited_{}", self.name);
+        let mut connection = PgConnection::connect(&self.url).await.expect("Postgres answers");
+        // The limit does not apply to superusers.
+        let statements = format!(
+            "CREATE ROLE {user} LOGIN PASSWORD '{PASSWORD}' CONNECTION LIMIT {connections};
+             ALTER DATABASE {} OWNER TO {user}; GRANT ALL ON SCHEMA public TO {user};
+             GRANT ALL ON ALL TABLES IN SCHEMA public TO {user}; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {user}",
+            self.name
+        );
+        connection
+            .execute(AssertSqlSafe(statements))
+            .await
+            .expect("the user is created");
+        self.url
+            .replace(&format!("{USER}:{PASSWORD}@"), &format!("{user}:{PASSWORD}@"))
+    }
+
     /// Returns a gate in front of the server, and this database's URL through it.
     pub async fn behind_gate(&self) -> (Gate, String) {
         let gate = Gate::in_front_of(self.server).await;

@@ -66,8 +66,7 @@ impl Catalog {
                     Err(error) => Err(tx.fail(error).await),
                 }
             };
-            let result = progress.within(deadline, transaction).await;
-            result.unwrap_or(Err(Error::timed_out(operation, deadline)))
+            progress.within(operation, deadline, transaction).await
         };
         let result = result.await.map_err(|error| self.classify(operation, error));
         if result.is_ok() {
@@ -117,8 +116,7 @@ impl Catalog {
                 self.0.pools.reader(Usage::Call, namespace).await?
             };
             let progress = connection.progress();
-            let result = progress.within(deadline, work(&mut connection)).await;
-            let result = result.unwrap_or(Err(Error::timed_out(operation, deadline)));
+            let result = progress.within(operation, deadline, work(&mut connection)).await;
             if result.as_ref().err().is_none_or(Error::leaves_connection_usable) {
                 connection.release();
             }

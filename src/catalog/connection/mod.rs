@@ -8,11 +8,13 @@
 //! A connection that is dropped amid a call may still run a statement, or have an open transaction. The next call would
 //! wait for the one, or write into the other.
 
+mod answers;
 mod calls;
 mod failover;
 pub mod lock;
 mod permits;
 mod pools;
+mod postgres_pool;
 pub mod sqlite_file;
 mod writable;
 
@@ -24,10 +26,12 @@ use sqlx_core::transaction::TransactionManager;
 use tokio::time::{Instant, timeout_at};
 
 use super::Error;
-use super::engine::{Engine, on_engine};
+use super::engine::Engine;
+use answers::LastAnswer;
 use permits::Permit;
 pub(super) use permits::Usage;
 pub(super) use pools::{PoolSettings, Pools};
+use postgres_pool::PostgresConnection;
 pub(super) use writable::WriteHistory;
 
 /// Above the server's `statement_timeout`, which gives the better error: for a server that is gone without a reset.
@@ -39,32 +43,40 @@ const BEGIN_WITH_TIMEOUTS: &str = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOC
 
 /// A connection of a pool, closed on drop unless [`Connection::release`] was called.
 pub(super) struct Connection {
-    inner: Engine<PoolConnection<Sqlite>, PoolConnection<Postgres>>,
+    inner: Engine<SqlitePoolConnection, PostgresConnection>,
     progress: Progress,
-    is_released: bool,
+    answers: LastAnswer,
+    has_statement: bool,
     has_session: bool,
-    _permit: Option<Permit>,
+    /// Dropped last: the next caller finds the connection in the pool.
+    permit: Option<Permit>,
 }
 
 impl Connection {
     fn new(
-        inner: Engine<PoolConnection<Sqlite>, PoolConnection<Postgres>>,
+        inner: Engine<SqlitePoolConnection, PostgresConnection>,
+        answers: LastAnswer,
         has_session: bool,
         permit: Option<Permit>,
     ) -> Self {
         Self {
             inner,
             progress: Progress::default(),
-            is_released: false,
+            answers,
+            has_statement: false,
             has_session,
-            _permit: permit,
+            permit,
         }
     }
 
+    /// Begins a statement. The one before it was answered.
     pub(super) fn executor(&mut self) -> Engine<&mut SqliteConnection, &mut PgConnection> {
         self.progress.touch();
+        if std::mem::replace(&mut self.has_statement, true) {
+            self.answers.touch();
+        }
         match &mut self.inner {
-            Engine::Sqlite(connection) => Engine::Sqlite(connection),
+            Engine::Sqlite(connection) => Engine::Sqlite(&mut connection.inner),
             Engine::Postgres(connection) => Engine::Postgres(connection),
         }
     }
@@ -77,16 +89,40 @@ impl Connection {
         self.progress.clone()
     }
 
-    /// Returns the connection to its pool.
-    pub(super) fn release(mut self) {
+    /// Returns the connection, which has answered, to its pool.
+    pub(super) fn release(self) {
+        self.answers.touch();
+        match self.inner {
+            Engine::Sqlite(connection) => connection.release(),
+            Engine::Postgres(connection) => connection.release(),
+        }
+        drop(self.permit);
+    }
+}
+
+/// Closed on drop unless it was released.
+struct SqlitePoolConnection {
+    inner: PoolConnection<Sqlite>,
+    is_released: bool,
+}
+
+impl SqlitePoolConnection {
+    const fn new(inner: PoolConnection<Sqlite>) -> Self {
+        Self {
+            inner,
+            is_released: false,
+        }
+    }
+
+    fn release(mut self) {
         self.is_released = true;
     }
 }
 
-impl Drop for Connection {
+impl Drop for SqlitePoolConnection {
     fn drop(&mut self) {
         if !self.is_released {
-            on_engine!(&mut self.inner, connection => connection.close_on_drop());
+            self.inner.close_on_drop();
         }
     }
 }
@@ -160,17 +196,25 @@ impl Progress {
         *self.0.lock() = Instant::now();
     }
 
-    /// Runs `work` as long as its statements complete, at most for `total`. Returns `None` otherwise.
-    pub(super) async fn within<T>(&self, total: Duration, work: impl Future<Output = T>) -> Option<T> {
+    /// Runs `work` as long as its statements complete, at most for `total`.
+    pub(super) async fn within<T>(
+        &self,
+        operation: &'static str,
+        total: Duration,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         let end = Instant::now() + total;
         let mut work = pin!(work);
         loop {
             let deadline = end.min(*self.0.lock() + STATEMENT_DEADLINE);
             if let Ok(result) = timeout_at(deadline, &mut work).await {
-                return Some(result);
+                return result;
             }
-            if deadline == end || *self.0.lock() + STATEMENT_DEADLINE <= deadline {
-                return None;
+            if *self.0.lock() + STATEMENT_DEADLINE <= deadline {
+                return Err(Error::no_response(STATEMENT_DEADLINE).context(operation));
+            }
+            if deadline == end {
+                return Err(Error::timed_out(operation, total));
             }
         }
     }
@@ -180,38 +224,46 @@ impl Progress {
 mod tests {
     use super::*;
 
-    async fn statements(progress: &Progress, count: u32, duration: Duration) {
+    const COMMIT: &str = "write the charts";
+    const TOTAL: Duration = Duration::from_secs(15 * 60);
+
+    async fn statements(progress: &Progress, count: u32, duration: Duration) -> Result<(), Error> {
         for _ in 0..count {
             progress.touch();
             tokio::time::sleep(duration).await;
         }
+        Ok(())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_goes_on_as_long_as_its_statements_complete() {
         let progress = Progress::default();
-        let total = Duration::from_secs(15 * 60);
         let work = statements(&progress, 20, Duration::from_secs(29));
-        assert_eq!(progress.within(total, work).await, Some(()));
+        progress.within(COMMIT, TOTAL, work).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_ends_with_a_statement_that_does_not_complete() {
         let progress = Progress::default();
         let started = Instant::now();
-        let total = Duration::from_secs(15 * 60);
         let work = statements(&progress, 1, Duration::from_secs(3600));
-        assert_eq!(progress.within(total, work).await, None);
+        let error = progress.within(COMMIT, TOTAL, work).await.unwrap_err();
         assert_eq!(started.elapsed(), STATEMENT_DEADLINE);
+        assert_eq!(error.reason(), "DatabaseUnreachable");
+        let text = error.to_string();
+        assert!(
+            text.contains("write the charts") && text.contains("no response within 60s"),
+            "{text}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_ends_after_its_total_time() {
         let progress = Progress::default();
         let started = Instant::now();
-        let total = Duration::from_secs(15 * 60);
         let work = statements(&progress, 1000, Duration::from_secs(10));
-        assert_eq!(progress.within(total, work).await, None);
-        assert_eq!(started.elapsed(), total);
+        let error = progress.within(COMMIT, TOTAL, work).await.unwrap_err();
+        assert_eq!(started.elapsed(), TOTAL);
+        assert!(error.to_string().starts_with("timed out after 900s"), "{error}");
     }
 }

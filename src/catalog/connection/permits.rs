@@ -1,17 +1,22 @@
 //! Permits for connections, shared between namespaces.
 //!
 //! Without them one namespace could hold every connection in long commits, and a deletion would wait for all of them.
+//!
+//! There are as many as `--database-connections`, or as the server grants: fewer once it refuses one, and one more after a
+//! pause while somebody waits.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::budget::ResourceMetrics;
+
+/// Pause after the server refused a connection.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// Pause between two connections that are tried afterwards.
+const TRIAL_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::catalog) enum Usage {
@@ -27,18 +32,20 @@ pub(super) struct Permits(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    limit: usize,
-    reserved: usize,
-    /// Commits of one namespace.
-    max_commits: usize,
-    /// Commits of all namespaces: the rest is for short calls, with which every reconcile begins.
-    max_all_commits: usize,
+    /// The configured number.
+    max: usize,
     state: Mutex<State>,
     metrics: ResourceMetrics,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// At most the configured number, and at least one.
+    limit: usize,
+    /// The time from which a permit more than the server granted is tried; `None` if it refused none.
+    next_trial: Option<Instant>,
+    /// The number of granted connections that was logged.
+    warned: Option<usize>,
     used: usize,
     commits: usize,
     turn: u64,
@@ -74,13 +81,54 @@ impl Permits {
     pub(super) fn new(limit: usize, metrics: ResourceMetrics) -> Self {
         metrics.set_limit(limit as u64);
         Self(Arc::new(Shared {
-            limit,
-            reserved: usize::from(limit > 1),
-            max_commits: (limit / 2).max(1),
-            max_all_commits: limit.saturating_sub(3).max(1),
-            state: Mutex::default(),
+            max: limit,
+            state: Mutex::new(State {
+                limit,
+                ..State::default()
+            }),
             metrics,
         }))
+    }
+
+    /// Returns true while there are fewer permits than configured.
+    pub(super) fn is_reduced(&self) -> bool {
+        self.0.state.lock().limit < self.0.max
+    }
+
+    pub(super) fn are_all_used(&self) -> bool {
+        let state = self.0.state.lock();
+        state.used >= state.limit
+    }
+
+    /// Lowers the number of permits to that of the `open` connections, after the server refused another one.
+    pub(super) fn refused(&self, open: usize) {
+        let mut state = self.0.state.lock();
+        state.limit = open.clamp(1, state.limit);
+        state.next_trial = Some(Instant::now() + REFUSED_PAUSE);
+        self.0.metrics.set_limit(state.limit as u64);
+        if state.limit < self.0.max && state.warned.is_none_or(|warned| state.limit < warned) {
+            state.warned = Some(state.limit);
+            tracing::warn!(
+                granted = state.limit,
+                configured = self.0.max,
+                "the database grants fewer connections than --database-connections, using as many as it grants; raise \
+                 max_connections of the server or CONNECTION LIMIT of the user, or lower the flag"
+            );
+        }
+    }
+
+    /// Raises the number of permits to that of the `open` connections.
+    pub(super) fn opened(&self, open: usize) {
+        let mut state = self.0.state.lock();
+        if state.limit < open && state.limit < self.0.max {
+            state.limit = open.min(self.0.max);
+            self.0.metrics.set_limit(state.limit as u64);
+        }
+        if state.warned.is_some_and(|warned| open > warned) {
+            state.warned = None;
+        }
+        drop(state);
+        self.0.dispatch();
     }
 
     /// Waits for a permit. Returns `None` after `timeout`.
@@ -108,13 +156,19 @@ impl Shared {
             state.waiting.retain(|waiter| !waiter.sender.is_closed());
             let waiting = state.waiting.iter().enumerate();
             let next = waiting
-                .filter(|(_, waiter)| self.can_grant(&state, waiter))
+                .filter(|(_, waiter)| state.can_grant(waiter))
                 .min_by_key(|(at, waiter)| {
                     let namespace = &waiter.namespace;
                     let turn = state.turns.get(namespace).copied();
                     (waiter.usage != Usage::Reserved, state.permits(namespace), turn, *at)
                 });
-            let Some((at, _)) = next else { return };
+            let Some((at, _)) = next else {
+                if state.waiting.is_empty() || !state.try_one_more(self.max) {
+                    return;
+                }
+                self.metrics.set_limit(state.limit as u64);
+                continue;
+            };
             let waiter = state.waiting.remove(at);
             state.used += 1;
             state.take_turn(&waiter.namespace);
@@ -132,22 +186,36 @@ impl Shared {
             });
         }
     }
-
-    fn can_grant(&self, state: &State, waiter: &Waiter) -> bool {
-        match waiter.usage {
-            Usage::Reserved => state.used < self.limit,
-            Usage::Call => state.used < self.limit - self.reserved,
-            Usage::Commit => {
-                let commits = state.held.get(&waiter.namespace).map_or(0, |held| held.commits);
-                state.used < self.limit - self.reserved
-                    && commits < self.max_commits
-                    && state.commits < self.max_all_commits
-            }
-        }
-    }
 }
 
 impl State {
+    fn can_grant(&self, waiter: &Waiter) -> bool {
+        let reserved = usize::from(self.limit > 1);
+        match waiter.usage {
+            Usage::Reserved => self.used < self.limit,
+            Usage::Call => self.used < self.limit - reserved,
+            Usage::Commit => {
+                let commits = self.held.get(&waiter.namespace).map_or(0, |held| held.commits);
+                let max_commits = (self.limit / 2).max(1);
+                // The others are for short calls, with which every reconcile begins.
+                let max_all_commits = self.limit.saturating_sub(3).max(1);
+                self.used < self.limit - reserved && commits < max_commits && self.commits < max_all_commits
+            }
+        }
+    }
+
+    /// Adds a permit if the server may grant another connection by now.
+    fn try_one_more(&mut self, max: usize) -> bool {
+        let now = Instant::now();
+        let is_due = self.next_trial.is_some_and(|next| next <= now);
+        if !is_due || self.limit >= max {
+            return false;
+        }
+        self.limit += 1;
+        self.next_trial = Some(now + TRIAL_PAUSE);
+        true
+    }
+
     fn take_turn(&mut self, namespace: &str) {
         self.turn += 1;
         self.turns.insert(namespace.to_owned(), self.turn);
@@ -274,6 +342,36 @@ mod tests {
         }
         assert!(permits.acquire(Usage::Commit, "d", SOON).now_or_never().is_none());
         take(&permits, Usage::Call, "d").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn permits_follow_what_the_server_grants() {
+        let permits = permits(10);
+        let first = take(&permits, Usage::Call, "a").await;
+        let second = take(&permits, Usage::Call, "b").await;
+        permits.refused(1);
+        drop(second);
+        assert!(permits.is_reduced() && permits.are_all_used());
+        assert!(
+            permits.acquire(Usage::Call, "b", SOON).await.is_none(),
+            "one connection"
+        );
+        drop(first);
+        // A second connection was on its way when the third one was refused.
+        permits.opened(2);
+        let _calls = (
+            take(&permits, Usage::Call, "a").await,
+            take(&permits, Usage::Reserved, "b").await,
+        );
+        assert!(permits.acquire(Usage::Reserved, "c", SOON).await.is_none());
+        tokio::time::advance(REFUSED_PAUSE).await;
+        let _third = take(&permits, Usage::Reserved, "c").await;
+        assert!(permits.acquire(Usage::Reserved, "d", SOON).now_or_never().is_none());
+        permits.opened(3);
+        tokio::time::advance(TRIAL_PAUSE).await;
+        take(&permits, Usage::Reserved, "d").await;
+        permits.refused(0);
+        assert_eq!(permits.0.state.lock().limit, 1, "at least one");
     }
 
     #[tokio::test(start_paused = true)]

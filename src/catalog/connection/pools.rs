@@ -5,20 +5,23 @@ use std::{path::Path, sync::Arc, time::Duration};
 use futures::FutureExt;
 use parking_lot::RwLock;
 use sqlx::{
-    ConnectOptions, Connection as _, Executor, PgPool, SqlitePool,
-    postgres::{PgConnectOptions, PgPoolOptions},
+    ConnectOptions, Connection as _, SqlitePool,
+    postgres::PgConnectOptions,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
+use tokio::time::Instant;
 
-use super::Connection;
+use super::answers::LastAnswer;
 use super::failover::Generation;
 use super::permits::{Permit, Permits, Usage};
+use super::postgres_pool::PostgresPool;
 use super::sqlite_file::SqliteFile;
+use super::{Connection, SqlitePoolConnection};
 use crate::budget::ResourceMetrics;
 use crate::catalog::engine::Engine;
 use crate::catalog::{Error, Password, Pooler};
 
-/// Short, because waiting blocks a worker and the backoff retries anyway.
+/// Short, because waiting blocks a worker, and the caller retries anyway.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout for the write lock of SQLite while another process writes.
@@ -33,15 +36,8 @@ const WRITER_TIMEOUT: Duration = Duration::from_secs(60);
 /// a wait for memory, which the sync holds.
 const COMMIT_QUEUE_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// Connections that were idle for this long are pinged before use, because a firewall may have dropped them. Fresher
-/// ones are not, because a ping costs as much as most statements.
-const MAX_IDLE_WITHOUT_PING: Duration = Duration::from_secs(10);
-
-const PING_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Set after connecting, since poolers refuse unknown startup parameters.
-const SESSION_TIMEOUTS: &str =
-    "SET lock_timeout = '5s'; SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '60s'";
+/// Pause until a caller asks again after the server refused another connection.
+const REFUSED_RETRY: Duration = Duration::from_millis(250);
 
 pub(in crate::catalog) struct PoolSettings<'a> {
     pub(in crate::catalog) connections: u32,
@@ -51,8 +47,9 @@ pub(in crate::catalog) struct PoolSettings<'a> {
 
 #[derive(Debug)]
 pub(in crate::catalog) struct Pools {
-    engine: Engine<SqliteDatabase, PgPool>,
+    engine: Engine<SqliteDatabase, PostgresPool>,
     permits: Permits,
+    answers: LastAnswer,
     generation: Arc<Generation>,
     pooler: Pooler,
 }
@@ -86,66 +83,29 @@ impl Pools {
             }),
             // The writer; readers have a pool of their own.
             permits: Permits::new(1, metrics.clone()),
+            answers: LastAnswer::default(),
             generation: Arc::default(),
             pooler: Pooler::Session,
         })
     }
 
-    /// Opens a Postgres database. Connects once outside the pool, whose only error for an unreachable server is a
-    /// timeout.
+    /// Opens a Postgres database, and connects to it once.
     pub(in crate::catalog) async fn postgres(
         options: &PgConnectOptions,
         settings: &PoolSettings<'_>,
     ) -> Result<Self, Error> {
-        let options = options.clone().disable_statement_logging();
-        tokio::time::timeout(ACQUIRE_TIMEOUT, options.connect())
-            .await
-            .map_err(|_| Error::timed_out("connect to the database", ACQUIRE_TIMEOUT))??
-            .close()
-            .await?;
-        Ok(Self::postgres_lazy(&options, settings))
+        let pools = Self::postgres_lazy(options, settings);
+        pools.writer(Usage::Call, "").await?.release();
+        Ok(pools)
     }
 
     pub(in crate::catalog) fn postgres_lazy(options: &PgConnectOptions, settings: &PoolSettings<'_>) -> Self {
-        let options = options.clone().disable_statement_logging();
-        let connections = settings.connections.max(1);
+        let connections = usize::try_from(settings.connections.max(1)).unwrap_or(usize::MAX);
         let (generation, pooler) = (Arc::<Generation>::default(), settings.pooler);
-        let retired = Arc::clone(&generation);
-        let pool = PgPoolOptions::new()
-            .max_connections(connections)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
-            .after_connect(move |connection, _| {
-                async move {
-                    if pooler == Pooler::Session {
-                        connection.execute(sqlx::raw_sql(SESSION_TIMEOUTS)).await?;
-                    }
-                    Ok(())
-                }
-                .boxed()
-            })
-            .test_before_acquire(false)
-            .before_acquire(move |connection, meta| {
-                let is_retired = retired.is_retired(meta.age);
-                async move {
-                    if is_retired || meta.idle_for < MAX_IDLE_WITHOUT_PING {
-                        return Ok(!is_retired);
-                    }
-                    let ping = tokio::time::timeout(PING_TIMEOUT, connection.ping()).await;
-                    Ok(matches!(ping, Ok(Ok(()))))
-                }
-                .boxed()
-            })
-            .after_release(|connection, _| {
-                let is_idle = !connection.is_in_transaction();
-                async move { Ok(is_idle) }.boxed()
-            })
-            .connect_lazy_with(options);
         Self {
-            engine: Engine::Postgres(pool),
-            permits: Permits::new(
-                usize::try_from(connections).unwrap_or(usize::MAX),
-                settings.metrics.clone(),
-            ),
+            engine: Engine::Postgres(PostgresPool::new(options, pooler, Arc::clone(&generation))),
+            permits: Permits::new(connections, settings.metrics.clone()),
+            answers: LastAnswer::default(),
             generation,
             pooler,
         }
@@ -169,35 +129,103 @@ impl Pools {
         match &self.engine {
             Engine::Sqlite(database) => {
                 let read = database.pools.read().read.clone();
-                Ok(Connection::new(Engine::Sqlite(read.acquire().await?), true, None))
+                let connection = SqlitePoolConnection::new(read.acquire().await?);
+                Ok(Connection::new(
+                    Engine::Sqlite(connection),
+                    self.answers.clone(),
+                    true,
+                    None,
+                ))
             }
             Engine::Postgres(_) => self.writer(usage, namespace).await,
         }
     }
 
     pub(in crate::catalog) async fn writer(&self, usage: Usage, namespace: &str) -> Result<Connection, Error> {
-        let permit = Some(self.permit(usage, namespace).await?);
-        Ok(match &self.engine {
+        let timeout = self.timeout(usage);
+        let deadline = Instant::now() + timeout;
+        match &self.engine {
             Engine::Sqlite(database) => {
+                let permit = self.permit(usage, namespace, timeout).await?;
                 let write = database.pools.read().write.clone().ok_or(Error::ReadOnly)?;
-                Connection::new(Engine::Sqlite(write.acquire().await?), true, permit)
+                let connection = Engine::Sqlite(SqlitePoolConnection::new(write.acquire().await?));
+                Ok(Connection::new(connection, self.answers.clone(), true, Some(permit)))
             }
-            Engine::Postgres(pool) => {
-                Connection::new(Engine::Postgres(pool.acquire().await?), self.has_session(), permit)
+            Engine::Postgres(pool) => loop {
+                let wait = deadline.saturating_duration_since(Instant::now());
+                let permit = self.permit(usage, namespace, wait).await?;
+                match pool.acquire().await {
+                    Ok(connection) => {
+                        self.permits.opened(pool.open());
+                        let (answers, connection) = (self.answers.clone(), Engine::Postgres(connection));
+                        return Ok(Connection::new(connection, answers, self.has_session(), Some(permit)));
+                    }
+                    Err(error) if error.is_connection_limit() => {
+                        self.answers.touch();
+                        self.permits.refused(pool.open());
+                        drop(permit);
+                        if Instant::now() + REFUSED_RETRY >= deadline {
+                            return Err(error);
+                        }
+                        tokio::time::sleep(REFUSED_RETRY).await;
+                    }
+                    Err(error) => return Err(error),
+                }
+            },
+        }
+    }
+
+    const fn timeout(&self, usage: Usage) -> Duration {
+        match usage {
+            Usage::Call => self.choose(WRITER_TIMEOUT, ACQUIRE_TIMEOUT),
+            Usage::Commit | Usage::Reserved => COMMIT_QUEUE_TIMEOUT,
+        }
+    }
+
+    async fn permit(&self, usage: Usage, namespace: &str, timeout: Duration) -> Result<Permit, Error> {
+        let permit = self.permits.acquire(usage, namespace, timeout).await;
+        permit.ok_or_else(|| {
+            if !self.is_sqlite() && !self.answers.is_within(timeout) {
+                return Error::no_response(timeout);
+            }
+            Error::NoConnection {
+                operation: "",
+                seconds: timeout.as_secs(),
+                advice: match &self.engine {
+                    Engine::Sqlite(_) => "another write takes long",
+                    Engine::Postgres(_) if self.permits.is_reduced() => {
+                        "the server grants fewer than --database-connections: raise its max_connections or the user's \
+                         CONNECTION LIMIT"
+                    }
+                    Engine::Postgres(_) => "raise --database-connections",
+                },
             }
         })
     }
 
-    async fn permit(&self, usage: Usage, namespace: &str) -> Result<Permit, Error> {
-        let timeout = match usage {
-            Usage::Call => self.choose(WRITER_TIMEOUT, ACQUIRE_TIMEOUT),
-            Usage::Commit | Usage::Reserved => COMMIT_QUEUE_TIMEOUT,
-        };
-        let permit = self.permits.acquire(usage, namespace, timeout).await;
-        permit.ok_or(Error::NoConnection {
-            operation: "",
-            seconds: timeout.as_secs(),
-        })
+    /// Returns true if all connections are in use.
+    pub(in crate::catalog) fn is_busy(&self) -> bool {
+        self.permits.are_all_used()
+    }
+
+    pub(in crate::catalog) fn has_answered_within(&self, age: Duration) -> bool {
+        self.answers.is_within(age)
+    }
+
+    /// Asks the server for any answer, beside the permits, which may all be in use. SQLite has no server.
+    pub(in crate::catalog) async fn ask_server(&self) -> Result<(), Error> {
+        if let Engine::Postgres(pool) = &self.engine {
+            pool.ask().await?;
+            self.answers.touch();
+        }
+        Ok(())
+    }
+
+    /// Closes idle connections to Postgres, which may be broken.
+    pub(in crate::catalog) fn drop_idle(&self) {
+        if let Engine::Postgres(pool) = &self.engine {
+            pool.drop_idle();
+        }
     }
 
     pub(in crate::catalog) fn generation(&self) -> &Generation {
@@ -205,10 +233,9 @@ impl Pools {
     }
 
     /// Connections that are opened from now on use this password.
-    pub(in crate::catalog) fn set_password(&self, Password(password): &Password) {
+    pub(in crate::catalog) fn set_password(&self, password: &Password) {
         if let Engine::Postgres(pool) = &self.engine {
-            let options = pool.connect_options().as_ref().clone();
-            pool.set_connect_options(options.password(password));
+            pool.set_password(password);
         }
     }
 

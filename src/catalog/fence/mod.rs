@@ -14,14 +14,18 @@
 //! Each transaction can store the generation, so a database that was away at the time of the claim, was restored or
 //! has a new file needs no special case.
 
+mod blockers;
+
 use std::collections::HashSet;
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use super::connection::Transaction;
-use super::engine::{Engine, on_engine};
+use super::engine::{Connection, Engine, on_engine};
 use super::{Catalog, Error};
+
+pub use blockers::{Blockers, Session};
 
 /// The generation of a Lease. A Lease that was deleted starts its transitions again, but is created later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,6 +181,17 @@ async fn stored(tx: &mut Transaction, origin: &str, leases: &[&str]) -> Result<V
             select.fetch_all(connection).await?
         }
     })
+}
+
+/// Returns the leader that last wrote with a Lease, without waiting for its locks.
+async fn stored_holder(connection: &mut Connection, lease: &HeldLease) -> Result<String, Error> {
+    const SELECT: &str = "SELECT holder FROM portolan_fences WHERE origin = $1 AND lease = $2";
+    let holder: Option<String> = on_engine!(connection.executor(), executor => sqlx::query_scalar(SELECT)
+        .bind(&lease.origin)
+        .bind(&lease.name)
+        .fetch_optional(executor)
+        .await?);
+    Ok(holder.unwrap_or_default())
 }
 
 /// Stores a generation unless a newer one was stored meanwhile. Returns false then.

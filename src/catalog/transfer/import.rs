@@ -52,6 +52,18 @@ fn refused(reason: String) -> Error {
     }
 }
 
+/// Names the file as the cause if the database refuses its rows.
+fn damaged(reader: &Reader<impl BufRead>, error: Error) -> Error {
+    if !error.is_foreign_key_violation() && !error.is_invalid_data() {
+        return error;
+    }
+    let reason = format!(
+        "the rows before are damaged or incomplete: {}; use another export",
+        error.database_message()
+    );
+    refused(reader.error(&reason))
+}
+
 async fn import(
     tx: &mut Transaction,
     reader: &mut Reader<impl BufRead + Send>,
@@ -74,7 +86,7 @@ async fn import(
         match line {
             Line::Table(header) => {
                 if let Some(batch) = &mut batch {
-                    batch.write(tx).await?;
+                    batch.write(tx).await.map_err(|error| damaged(reader, error))?;
                 }
                 batch = Some(Batch::new(&header).map_err(|reason| refused(reader.error(&reason)))?);
             }
@@ -86,7 +98,7 @@ async fn import(
                 imported.rows += 1;
                 imported.repositories += u64::from(batch.table.name == "portolan_repositories");
                 if batch.is_full() {
-                    batch.write(tx).await?;
+                    batch.write(tx).await.map_err(|error| damaged(reader, error))?;
                 }
             }
             Line::Sequence(sequence) => set_sequence(tx, &sequence).await?,
@@ -97,7 +109,7 @@ async fn import(
                     ));
                 }
                 if let Some(batch) = &mut batch {
-                    batch.write(tx).await?;
+                    batch.write(tx).await.map_err(|error| damaged(reader, error))?;
                 }
                 count_bytes(tx).await?;
                 return Ok(imported);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::api::ObjectMeta;
 
-use super::event_handler::key;
+use super::event_handler::{cleanup_key, key};
 use super::garbage::report::Kind;
 use super::jobs::{Cleanup, Executor};
 use super::reconciler::{Reconciler, STALE_CACHE_RETRY, ignore_not_found, is_gone};
@@ -64,7 +64,7 @@ impl Reconciler {
         }
         let fence = Fence::Uid(Some(&uid));
         let removed = self.remove(name, fence, Some(&uid)).await;
-        let is_removed = removed.map_err(|error| transient(&error))?;
+        let is_removed = removed.map_err(|error| self.cleanup_error(name, &error))?;
         self.metrics.gc.removed(Kind::Repositories, u64::from(is_removed));
         self.states.update(name, |state| state.approved_removal = None);
         Ok(Action::Done)
@@ -89,7 +89,7 @@ impl Reconciler {
             );
             self.publish_once(name, meta, Event::warning("CleanupFailed", note))
                 .await;
-            return Err(transient(&error));
+            return Err(self.cleanup_error(name, &error));
         }
         self.origin.remove_finalizer(meta).await.or_else(ignore_not_found)?;
         Ok(Action::Done)
@@ -142,6 +142,10 @@ impl Reconciler {
         Ok(is_removed)
     }
 
+    fn cleanup_error(&self, name: &NamespacedName, error: &catalog::Error) -> ReconcileError {
+        self.faults.reconcile_error(cleanup_key(name), error, CLEANUP_BACKOFF)
+    }
+
     /// Returns the delay of the next check while the Job that removes the charts runs.
     async fn wait_for_cleanup_job(&self, name: &NamespacedName, meta: &ObjectMeta) -> Option<Duration> {
         let (jobs, uid) = (self.jobs.as_ref()?, meta.uid.as_deref()?);
@@ -160,8 +164,4 @@ impl Reconciler {
             Cleanup::Finish => None,
         }
     }
-}
-
-fn transient(error: &catalog::Error) -> ReconcileError {
-    ReconcileError::transient(error.to_string(), CLEANUP_BACKOFF)
 }

@@ -4,6 +4,7 @@
 
 mod cached;
 pub mod chart_files;
+pub mod database_faults;
 pub mod decision;
 pub mod event_handler;
 pub mod events;

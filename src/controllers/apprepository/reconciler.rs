@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::CachedRepository;
 use super::chart_files::ImportQueue;
+use super::database_faults::DatabaseFaults;
 use super::decision::{Decision, Identity, Mode, decide, fresh_since, identity, is_slow, until_next};
 use super::event_handler::cleanup_key;
 use super::jobs::{Jobs, Seen};
@@ -45,6 +46,7 @@ pub struct Reconciler {
     pub store: Store<Cached<CachedRepository>>,
     pub origin: Arc<Origin>,
     pub catalog: Catalog,
+    pub faults: Arc<DatabaseFaults>,
     pub syncer: Syncer,
     pub defaults: Defaults,
     pub running_syncs: RunningSyncs,

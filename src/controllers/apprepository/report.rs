@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
-use super::event_handler::reconcile_inputs;
+use super::event_handler::{key, reconcile_inputs};
 use super::reconciler::{Reconciler, ignore_not_found, is_same};
 use super::spec::RepositorySpec;
 use super::status::{self, Facts, ImportProgress, Phase};
@@ -18,7 +18,7 @@ use crate::runtime::events::Event;
 use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Backoff;
 
-/// Backoff while the database fails. Short, because one fault stops all repositories.
+/// Backoff of errors of the database that concern one repository.
 const DATABASE_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(5),
     cap: Duration::from_secs(60),
@@ -44,11 +44,8 @@ impl Reconciler {
         if let Err(failure) = written {
             tracing::warn!(error = %failure, "failed to update status after database error");
         }
-        Err(ReconcileError::Transient {
-            message: state.message,
-            backoff: DATABASE_BACKOFF,
-            at_least: Duration::ZERO,
-        })
+        // A slow repository is handed over to its class by the next reconcile.
+        Err(self.faults.reconcile_error(key(&spec.name), error, DATABASE_BACKOFF))
     }
 
     /// Returns false if the CRD is not installed, or has no status subresource, as Kubeapps' CRD.

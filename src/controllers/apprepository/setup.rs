@@ -6,6 +6,7 @@ use kube::Client;
 use tokio::sync::Notify;
 
 use super::chart_files::{FilesReconciler, ImportQueue, Importer};
+use super::database_faults::DatabaseFaults;
 use super::event_handler::{EventHandler, enqueue_all, key};
 use super::garbage::GarbageCollector;
 use super::garbage::objects::Objects;
@@ -97,11 +98,13 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
     let syncs = sync_options.context(catalog.clone(), credentials, file_access, id);
     let imports = ImportQueue::new(context.queue.clone(), Arc::clone(&states), options.chart_files.mode);
     let has_imports = options.import_after_sync && options.chart_files.has_imports(catalog);
+    let faults = Arc::new(DatabaseFaults::new(catalog.clone(), context.queue.clone()));
     let files = FilesReconciler {
         store: store.clone(),
         directory_mode: origin.is_directory(),
         defaults: options.defaults.clone(),
         catalog: catalog.clone(),
+        faults: Arc::clone(&faults),
         importer: Importer::new(syncs.clone(), options.chart_files, metrics.clone()),
         imports: imports.clone(),
         stopping: context.stopping.clone(),
@@ -110,6 +113,7 @@ pub fn setup(context: &SetupContext, options: &Options, catalog: &Catalog, origi
         store: store.clone(),
         origin,
         catalog: catalog.clone(),
+        faults,
         syncer: Syncer::new(syncs, metrics.clone()),
         defaults: options.defaults.clone(),
         running_syncs: options.running.clone(),
@@ -149,7 +153,9 @@ impl Parts {
         let schedule = self.schedule;
         let schedule = schedule.run(move |name, jitter| due.add_after(key(&name), jitter, Priority::LOW));
         let preempt = preempt(options.running.clone(), context.queue.clone());
-        let shard_tasks = vec![refill.boxed(), schedule.boxed(), preempt.boxed()];
+        let faults = Arc::clone(&self.reconciler.faults);
+        let probe = async move { faults.probe().await };
+        let shard_tasks = vec![refill.boxed(), schedule.boxed(), preempt.boxed(), probe.boxed()];
         let mut leader_tasks = vec![self.garbage.run(self.listed, options.gc_interval).boxed()];
         if let Source::Cluster(client) = &context.source {
             if options.watch_secrets {

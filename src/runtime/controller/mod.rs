@@ -6,6 +6,7 @@
 //!    ▲       └───────────────────────────────────────────────────────┬───────┘
 //!    │   Done: forget   RequeueAfter, Terminal: forget, add_after     │
 //!    │   Requeue, Transient, panic: add_rate_limited                  │
+//!    │   Outage: add_after                                            │
 //!    └────────────────────────────────────────────────────────────────┘
 //! ```
 
@@ -92,6 +93,13 @@ pub enum ReconcileError {
     },
     /// The object has changed since it was read, which is no fault. The reconcile is repeated.
     Conflict { message: String },
+    /// A fault of this process, such as an unreachable database. It counts no failure of the key, which is enqueued when the
+    /// fault is over, by the reconciler.
+    Outage {
+        message: String,
+        /// The time to the next reconcile if nothing enqueues the key before.
+        at_most: Duration,
+    },
     /// Only a change of the object, of its references, or time helps. The reconciler has reported it to the user.
     Terminal {
         message: String,
@@ -102,7 +110,10 @@ pub enum ReconcileError {
 
 impl fmt::Display for ReconcileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Transient { message, .. } | Self::Conflict { message } | Self::Terminal { message, .. }) = self;
+        let (Self::Transient { message, .. }
+        | Self::Conflict { message }
+        | Self::Outage { message, .. }
+        | Self::Terminal { message, .. }) = self;
         f.write_str(message)
     }
 }

@@ -195,6 +195,14 @@ impl Pool {
                     tracing::warn!(error, ?retry_in, ?duration, "reconcile failed, retrying");
                 }
             }
+            ReconcileError::Outage { message, at_most } => {
+                self.queue.add_after(key.clone(), *at_most, claim.priority());
+                tracing::debug!(
+                    error = sanitize(message),
+                    ?duration,
+                    "reconcile failed by an outage, waiting for its end"
+                );
+            }
             ReconcileError::Terminal { message, retry_after } => {
                 metrics.terminal_errors.inc();
                 self.queue.forget(key);

@@ -3,6 +3,7 @@ mod connect;
 mod fair_semaphore;
 pub mod metrics;
 mod outage;
+mod pauses;
 mod request_limits;
 pub mod response_size;
 pub mod response_timeout;

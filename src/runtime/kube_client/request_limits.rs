@@ -8,10 +8,10 @@ use governor::clock::Clock;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use kube::client::Body;
-use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::fair_semaphore::{FairLimits, FairPermit, FairSemaphore, Requester};
+use super::pauses::{Flow, Pauses, Verb};
 use super::response_timeout::ResponseTimedOut;
 use crate::budget::ResourceMetrics;
 use crate::clock::TokioClock;
@@ -22,6 +22,8 @@ const PER_OBJECT: usize = 4;
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Retries of a request that the API server refused as too many; client-go has ten.
 const MAX_RETRIES: u32 = 10;
+/// Same for an impersonated user: the caller holds a worker, and retries with backoff.
+const MAX_RETRIES_OF_USER: u32 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
@@ -44,12 +46,10 @@ pub struct RequestTimeouts {
 
 impl RequestTimeouts {
     fn of(&self, request: &Request<Body>) -> Duration {
-        if request.method() != Method::GET {
-            self.write
-        } else if requester(request.method(), request.uri()).object.is_empty() {
-            self.list
-        } else {
-            self.get
+        match Verb::of(request) {
+            Verb::Get => self.get,
+            Verb::List => self.list,
+            Verb::Write => self.write,
         }
     }
 }
@@ -58,8 +58,7 @@ pub(super) struct RequestLimiter {
     permits: FairSemaphore,
     rate: Option<RateLimiter<NotKeyed, InMemoryState, TokioClock>>,
     timeouts: Option<RequestTimeouts>,
-    /// End of the last `Retry-After`.
-    paused_until: Mutex<Instant>,
+    pauses: Pauses,
 }
 
 impl RequestLimiter {
@@ -76,12 +75,12 @@ impl RequestLimiter {
             ),
             rate: rate.map(|quota| RateLimiter::direct_with_clock(quota, TokioClock)),
             timeouts: limits.timeouts,
-            paused_until: Mutex::new(Instant::now()),
+            pauses: Pauses::default(),
         }
     }
 
     /// Sends a request with `send`, which returns the complete response. Repeats it after a 429 with `Retry-After`. Waiting
-    /// for a permit does not count towards the time limit.
+    /// for a permit does not count towards the time limit, and no permit is held during a pause.
     pub(super) async fn limit<B, E, F>(
         &self,
         request: Request<Body>,
@@ -93,11 +92,17 @@ impl RequestLimiter {
     {
         let timeout = self.timeouts.map(|timeouts| timeouts.of(&request));
         let requester = requester(request.method(), request.uri());
+        let flow = self.pauses.flow_of(&request);
+        let max_retries = if flow.is_impersonated() {
+            MAX_RETRIES_OF_USER
+        } else {
+            MAX_RETRIES
+        };
         let mut request = request;
         let mut retries = 0;
         loop {
             let again = copy(&request);
-            let permit = self.acquire(requester.clone()).await;
+            let permit = self.acquire(&requester, flow).await;
             let response = match timeout {
                 Some(limit) => {
                     let response = tokio::time::timeout(limit, send(request)).await;
@@ -106,28 +111,29 @@ impl RequestLimiter {
                 None => send(request).await?,
             };
             drop(permit);
-            let pause = retry_after(response.status(), response.headers());
-            if let Some(pause) = pause {
-                let mut paused_until = self.paused_until.lock();
-                *paused_until = (*paused_until).max(Instant::now() + pause);
-            }
+            let Some(pause) = retry_after(response.status(), response.headers()) else {
+                return Ok(response);
+            };
+            let end = Instant::now() + pause;
+            self.pauses.add(flow, end);
             match again {
-                Some(again) if pause.is_some() && retries < MAX_RETRIES => request = again,
+                Some(again) if retries < max_retries => request = again,
                 _ => return Ok(response),
             }
+            sleep_until(end).await;
             retries += 1;
         }
     }
 
-    async fn acquire(&self, requester: Requester) -> FairPermit {
-        let permit = self.permits.acquire(requester).await;
-        loop {
-            let paused_until = *self.paused_until.lock();
-            if paused_until <= Instant::now() {
-                break;
+    async fn acquire(&self, requester: &Requester, flow: Flow) -> FairPermit {
+        let permit = loop {
+            self.pauses.wait(flow).await;
+            let permit = self.permits.acquire(requester.clone()).await;
+            // The pause may have begun during the wait for the permit, which others can use meanwhile.
+            if self.pauses.end_of(flow).is_none() {
+                break permit;
             }
-            sleep_until(paused_until).await;
-        }
+        };
         if let Some(rate) = &self.rate {
             while let Err(not_yet) = rate.check() {
                 sleep(not_yet.wait_time_from(TokioClock.now())).await;
@@ -186,6 +192,7 @@ mod tests {
 
     use axum::http::Response;
     use futures::future::join_all;
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -260,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retry_after_pauses_all_requests_and_the_refused_one_is_repeated() {
+    async fn retry_after_pauses_all_requests_of_its_verb_and_the_refused_one_is_repeated() {
         let limiter = limiter(64, None);
         let sent = Arc::<Mutex<Vec<u64>>>::default();
         let start = Instant::now();
@@ -280,6 +287,36 @@ mod tests {
         assert_eq!(first.status(), StatusCode::OK);
         limiter.limit(patch("/second"), &send).await.unwrap();
         assert_eq!(*sent.lock(), [0, 3, 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_user_delays_no_other_and_holds_no_permit() {
+        let limiter = limiter(1, None);
+        let refused = |request: &Request<Body>| {
+            let user = request.headers().get("impersonate-user");
+            user.is_some_and(|user| user == "eve")
+        };
+        let send = |request: Request<Body>| {
+            let status = if refused(&request) { 429 } else { 200 };
+            let response = Response::builder().status(status).header("Retry-After", "10");
+            async { Ok::<_, ResponseTimedOut>(response.body(()).unwrap()) }
+        };
+        let start = Instant::now();
+        let write = async |user: &str| {
+            let mut request = patch("/api/v1/namespaces/sea/pods/a");
+            if !user.is_empty() {
+                request.headers_mut().insert("impersonate-user", user.parse().unwrap());
+            }
+            (
+                limiter.limit(request, send).await.unwrap().status().as_u16(),
+                start.elapsed().as_secs(),
+            )
+        };
+        let answers = futures::join!(write("eve"), write("eve"), write("ann"), write(""));
+        assert_eq!([answers.2, answers.3], [(200, 0), (200, 0)]);
+        let given_up = 10 * u64::from(MAX_RETRIES_OF_USER);
+        assert_eq!(answers.0, (429, given_up));
+        assert_eq!(answers.1.0, 429);
     }
 
     #[tokio::test(start_paused = true)]

@@ -78,6 +78,7 @@ fn paths_are_read_like_in_the_api_server() {
             path: path.to_owned(),
             query: query.iter().map(owned).collect(),
             accept: String::new(),
+            user: String::new(),
         })?;
         let words = [Some(right.verb), Some(right.resource), right.namespace, right.name];
         Some(words.into_iter().flatten().collect::<Vec<_>>().join(" "))

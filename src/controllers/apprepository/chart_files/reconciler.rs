@@ -8,11 +8,12 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::ImportQueue;
 use super::import::{Batch, Importer, Worklist};
+use super::{ImportQueue, key};
 use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{self, Catalog};
 use crate::controllers::apprepository::CachedRepository;
+use crate::controllers::apprepository::database_faults::DatabaseFaults;
 use crate::controllers::apprepository::decision::has_charts;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
@@ -30,6 +31,7 @@ pub struct FilesReconciler {
     pub directory_mode: bool,
     pub defaults: Defaults,
     pub catalog: Catalog,
+    pub faults: Arc<DatabaseFaults>,
     pub importer: Importer,
     pub imports: ImportQueue,
     /// Canceled at shutdown; ends a running batch too.
@@ -59,7 +61,7 @@ impl FilesReconciler {
                 self.imports.reset_enqueued(name);
                 return Ok(Action::Done);
             }
-            Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
+            Err(error) => return Err(self.faults.reconcile_error(key(name), &error, BACKOFF)),
         };
         if let Some(message) = worklist.take_warning() {
             self.imports.warn(name, message);
