@@ -177,7 +177,7 @@ impl Catalog {
             Ok(())
         };
         let ping = tokio::time::timeout(PING_DEADLINE, ping).await;
-        let ping = ping.unwrap_or_else(|_| Err(Error::timed_out(OPERATION, PING_DEADLINE)));
+        let ping = ping.unwrap_or_else(|_| Err(Error::no_response(PING_DEADLINE)));
         ping.map_err(|error| self.classify(OPERATION, error))
     }
 
