@@ -36,6 +36,9 @@ const WRITER_TIMEOUT: Duration = Duration::from_secs(60);
 /// a wait for memory, which the sync holds.
 const COMMIT_QUEUE_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
+/// Timeout for any answer of the server.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Pause until a caller asks again after the server refused another connection.
 const REFUSED_RETRY: Duration = Duration::from_millis(250);
 
@@ -183,23 +186,25 @@ impl Pools {
     }
 
     async fn permit(&self, usage: Usage, namespace: &str, timeout: Duration) -> Result<Permit, Error> {
-        let permit = self.permits.acquire(usage, namespace, timeout).await;
-        permit.ok_or_else(|| {
-            if !self.is_sqlite() && !self.answers.is_within(timeout) {
-                return Error::no_response(timeout);
-            }
-            Error::NoConnection {
-                operation: "",
-                seconds: timeout.as_secs(),
-                advice: match &self.engine {
-                    Engine::Sqlite(_) => "another write takes long",
-                    Engine::Postgres(_) if self.permits.is_reduced() => {
-                        "the server grants fewer than --database-connections: raise its max_connections or the user's \
-                         CONNECTION LIMIT"
-                    }
-                    Engine::Postgres(_) => "raise --database-connections",
-                },
-            }
+        if let Some(permit) = self.permits.acquire(usage, namespace, timeout).await {
+            return Ok(permit);
+        }
+        // Without an answer for so long, the connections may be stuck. Otherwise they are busy.
+        if !self.answers.is_within(timeout) {
+            let asked = tokio::time::timeout(ASK_TIMEOUT, self.ask_server()).await;
+            asked.unwrap_or_else(|_| Err(Error::no_response(timeout)))?;
+        }
+        Err(Error::NoConnection {
+            operation: "",
+            seconds: self.timeout(usage).as_secs(),
+            advice: match &self.engine {
+                Engine::Sqlite(_) => "another write takes long",
+                Engine::Postgres(_) if self.permits.is_reduced() => {
+                    "the server grants fewer than --database-connections: raise its max_connections or the user's \
+                     CONNECTION LIMIT"
+                }
+                Engine::Postgres(_) => "raise --database-connections",
+            },
         })
     }
 
