@@ -185,16 +185,12 @@ impl Shared {
 
 async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
-    let header = |name| {
-        let value = request.headers().get(name).and_then(|value| value.to_str().ok());
-        value.unwrap_or_default().to_owned()
-    };
     let recorded = ApiRequest {
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
         query: url::form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
-        accept: header("accept"),
-        user: header("impersonate-user"),
+        accept: text_of(&request, "accept"),
+        user: text_of(&request, "impersonate-user"),
     };
     shared
         .requests
@@ -241,6 +237,11 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         Some(ApiFault::HalfBody) => half(forward(&shared, request).await).await,
         Some(ApiFault::Filtered(filter)) => filter.apply(recorded, forward(&shared, request).await),
     }
+}
+
+fn text_of(request: &Request, header: &str) -> String {
+    let value = request.headers().get(header).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default().to_owned()
 }
 
 fn too_many_requests(retry_after: u64) -> Response<Body> {

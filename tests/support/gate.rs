@@ -103,7 +103,7 @@ async fn pass(mut client: TcpStream, target: SocketAddr, mut stalled: watch::Rec
     };
     tokio::select! {
         biased;
-        _ = stalled.wait_for(|stalled| *stalled) => std::future::pending().await,
+        () = async { drop(stalled.wait_for(|stalled| *stalled).await) } => std::future::pending().await,
         // An error here is a closed connection, which both sides notice.
         _ = tokio::io::copy_bidirectional(&mut client, &mut server) => (),
     }
