@@ -23,6 +23,9 @@ pub enum Error {
     /// The process of the evaluator failed. Another attempt may succeed.
     #[error("CUE evaluator failed: {0}")]
     Crashed(String),
+    /// The caller's turn is over, and the evaluation goes on in the background.
+    #[error("waiting for a CUE evaluator")]
+    Deferred,
 }
 
 impl Error {
@@ -39,6 +42,7 @@ impl Error {
             Self::Memory(_) => "memory",
             Self::Failed { kind, .. } => kind.name(),
             Self::Crashed(_) => "crashed",
+            Self::Deferred => "deferred",
         }
     }
 

@@ -7,6 +7,9 @@
 //!                                       └── yielded, if another ◄──┴─► killed: timeout, memory, canceled
 //!                                           namespace waits
 //! ```
+//! Namespaces with slow templates together leave a process to the others ([`slow`]). A caller that others wait for ends with
+//! its [`turn`].
+//!
 //! Templates are untrusted, and an evaluation can't be interrupted: it may never end, or take gigabytes. So each process
 //! is watched and killed at a limit. It is replaced after a number of evaluations too, because the library of the
 //! evaluator never frees its errors.
@@ -14,8 +17,10 @@
 mod error;
 mod metrics;
 pub mod protocol;
+mod slow;
 #[cfg(test)]
 mod tests;
+pub mod turn;
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -34,6 +39,7 @@ pub use protocol::Kind;
 use crate::budget::{Budget, Reservation, ResourceMetrics};
 use crate::runtime::worker_process::{Framing, Program, Usage, Worker, WorkerError, WorkerProcesses};
 use metrics::Metrics;
+use slow::SlowNamespaces;
 
 /// The name of the program, and of its processes.
 pub const PROGRAM: &str = "portolan-cue";
@@ -78,6 +84,7 @@ struct Inner {
     turn: Duration,
     processes: WorkerProcesses,
     permits: Budget,
+    slow: SlowNamespaces,
     metrics: Metrics,
     next_id: AtomicU64,
 }
@@ -105,6 +112,7 @@ impl Evaluator {
             turn: options.timeout / u32::try_from(workers).unwrap_or(u32::MAX),
             processes,
             permits: Budget::with_metrics("cue_workers", workers as u64, waiting),
+            slow: SlowNamespaces::new(workers, options.timeout),
             metrics,
             next_id: AtomicU64::new(1),
         }))
@@ -154,7 +162,12 @@ impl Evaluator {
         work: impl Fn(&Self, &CancellationToken) -> Result<T, Stop> + Clone + Send + 'static,
     ) -> Result<T, Error> {
         loop {
+            let slow = self.0.slow.acquire(namespace).await;
             let permit = self.0.permits.acquire(namespace, 1).await;
+            if slow.is_none() && self.0.slow.contains(namespace) {
+                // Known since it waits.
+                continue;
+            }
             match self.attempt(namespace, permit, work.clone()).await {
                 Ok(result) => return Ok(result),
                 Err(Stop::Failed(error)) => return Err(error),
@@ -174,8 +187,12 @@ impl Evaluator {
         let _canceled_on_drop = cancel.clone().drop_guard();
         let evaluator = self.clone();
         let canceled = cancel.clone();
+        let owner = namespace.to_owned();
         let mut thread = tokio::task::spawn_blocking(move || {
+            let timer = evaluator.0.slow.time(&owner);
             let result = work(&evaluator, &canceled);
+            // Before others get the permit.
+            drop(timer);
             drop(permit);
             result
         });

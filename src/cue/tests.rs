@@ -273,6 +273,23 @@ async fn an_evaluation_that_yielded_is_done_later() {
 }
 
 #[tokio::test]
+async fn a_namespace_that_turns_out_to_be_slow_leaves_a_process_to_others() {
+    let limit = Duration::from_secs(2);
+    let fixture = Fixture::new(SCRIPT, 2, limit);
+    let hanging = (0..6).map(|_| fixture.spawn("a", "hang"));
+    let ended = futures::future::select_all(hanging);
+    let (result, _, hanging) = timeout(LONG, ended).await.unwrap();
+    assert_eq!(result.unwrap(), Err(Error::Timeout(limit)));
+    while fixture.evaluator.0.permits.used() > 1 {
+        sleep(POLL).await;
+    }
+    for _ in 0..3 {
+        assert!(timeout(limit / 2, fixture.evaluate("b", "x: 1")).await.is_ok());
+    }
+    hanging.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
 async fn the_memory_of_all_processes_is_measured() {
     let fixture = Fixture::new(SCRIPT, 1, LONG);
     assert_eq!(fixture.evaluator.resident_bytes(), 0);

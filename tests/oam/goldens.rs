@@ -53,6 +53,7 @@ impl Definitions {
             template: self.template("components", component),
             traits: &traits,
             context: &Context::from(context.as_object().unwrap().clone()),
+            output_status: None,
         };
         render(&evaluator(), &component)
             .await

@@ -91,6 +91,7 @@ impl Case {
             },
             traits: &traits,
             context: &Context::from(context.as_object().unwrap().clone()),
+            output_status: None,
         };
         let rendered = render(&evaluator(), &component)
             .await

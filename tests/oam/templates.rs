@@ -111,6 +111,50 @@ async fn a_strict_template_rejects_parameters_that_it_does_not_declare() {
     }
 }
 
+#[tokio::test]
+async fn fields_of_a_struct_that_becomes_a_text_keep_the_order_of_cue() {
+    // The text is part of a pod template: another order would restart pods at a hand-over. Recorded with CUE 0.14.
+    let template = r#"
+import "encoding/json"
+patch: metadata: annotations: text: json.Marshal({
+	name: context.name
+	nested: [{
+		if parameter.url != _|_ {
+			url: parameter.url
+		}
+		shell: parameter.shell
+		if parameter.command != _|_ {
+			command: parameter.command
+		}
+		hotReload: parameter.hotReload
+		if parameter.env != _|_ {
+			env: [for v in parameter.env {name: v}]
+		}
+	}]
+})
+parameter: {
+	url?:      string
+	shell:     *"bash" | string
+	command:   *["run"] | [...string]
+	hotReload: *true | bool
+	env?: [...string]
+}
+"#;
+    let expected = r#"{"name":"web","nested":[{"url":"u","command":["run"],"shell":"bash","hotReload":true,"env":[{"name":"a"}]}]}"#;
+    let conditional = template
+        .replace("patch: metadata", "if context.name != \"\" {patch: metadata")
+        .replace("\n})\nparameter", "\n})}\nparameter");
+    for template in [template, &conditional] {
+        let rendered = deployment()
+            .with(template, json!({"env": ["a"], "url": "u"}))
+            .render()
+            .await
+            .unwrap();
+        let annotations = &rendered["output"]["metadata"]["annotations"];
+        assert_eq!(annotations["text"], expected, "{template}");
+    }
+}
+
 /// Returns the container of the deployment after one trait.
 async fn container(template: &str, properties: Value) -> Result<Value, String> {
     let rendered = deployment().with(template, properties).render().await?;

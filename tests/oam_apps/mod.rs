@@ -32,6 +32,7 @@ mod stories_rest;
 mod stories_rights;
 mod stories_seen;
 mod stories_shards;
+mod stories_stages;
 mod stories_steps;
 mod stories_takeover;
 mod stories_trackers;

@@ -35,6 +35,22 @@ const CROWD_WORKERS: u32 = 2;
 /// Margin of the time that another namespace waits, for a busy machine.
 const MARGIN: u32 = 20;
 
+/// Counts to a million, which takes a second or two.
+const SLOW: &str = r#"
+    import "list"
+    let r = list.Range(0, 90, 1)
+    output: {
+        apiVersion: "v1"
+        kind: "ConfigMap"
+        data: count: "\(len([for a in r for b in r for c in r if a+b+c < 0 {a}]))"
+    }
+    parameter: number: int
+"#;
+const SLOW_TIMEOUT: Duration = Duration::from_secs(10);
+/// Number of namespaces with slow templates: each takes one of four workers.
+const SLOW_NAMESPACES: usize = 4;
+const SLOW_COMPONENTS: usize = 4;
+
 /// Defines a type of components in the namespace.
 pub async fn define(site: &Site, name: &str, template: &str) {
     let definition = json!({
@@ -134,10 +150,10 @@ async fn a_broken_template_is_named_and_leaves_what_was_applied() {
 }
 
 /// Runs in the shared control plane for all namespaces. The shard keeps it away from the Applications of other tests.
-fn shard(site: &Site, directory: &ScratchDir) -> Portolan {
+fn shard(site: &Site, directory: &ScratchDir, timeout: Duration) -> Portolan {
     let mut command = estate::run(directory, &site.control_plane.kubeconfig());
     command.args([
-        &format!("--cue-timeout={}s", CROWD_TIMEOUT.as_secs()),
+        &format!("--cue-timeout={}s", timeout.as_secs()),
         &format!("--cue-workers={CROWD_WORKERS}"),
         &format!("--leader-election-namespace={}", site.namespace),
         "--enable-sharding",
@@ -156,7 +172,7 @@ async fn declare_in_shard(site: &Site, shard: &str, name: &str, spec: Value) {
 async fn a_crowd_of_endless_templates_delays_another_namespace_by_its_share_of_the_evaluator_only() {
     let (hostile, friendly) = (Site::new().await, Site::new().await);
     let (directory, shard_id) = (ScratchDir::new("crowd"), &hostile.namespace);
-    let portolan = shard(&hostile, &directory);
+    let portolan = shard(&hostile, &directory, CROWD_TIMEOUT);
     portolan.ready(SOON).await;
     define(&hostile, "endless", ENDLESS).await;
     let endless = json!({ "name": "endless", "type": "endless", "properties": {} });
@@ -187,4 +203,50 @@ async fn a_crowd_of_endless_templates_delays_another_namespace_by_its_share_of_t
     println!("ran after {elapsed:?}, with {waiting} of {CROWD} endless templates still waiting");
     // Each takes a turn: without fair shares, the other namespace would have waited for all of them.
     assert!(waiting > CROWD / 2, "{waiting}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_beside_four_with_slow_templates_is_served_before_them() {
+    let friendly = Site::new().await;
+    let (directory, shard_id) = (ScratchDir::new("slow"), &friendly.namespace);
+    let portolan = shard(&friendly, &directory, SLOW_TIMEOUT);
+    portolan.ready(SOON).await;
+    let mut hostile = Vec::new();
+    for _ in 0..SLOW_NAMESPACES {
+        let site = Site::new().await;
+        define(&site, "slow", SLOW).await;
+        let components: Vec<Value> = (0..SLOW_COMPONENTS)
+            .map(|number| json!({ "name": format!("slow-{number}"), "type": "slow", "properties": { "number": number } }))
+            .collect();
+        declare_in_shard(&site, shard_id, "shop", spec(&components)).await;
+        hostile.push(site);
+    }
+    let phase = async |site: &Site| site.get(APPLICATION, "shop").await.unwrap_or_default()["status"]["status"].clone();
+    let deferred = async || {
+        let metrics = portolan.metrics().await;
+        let deferred = metrics.sum("portolan_oam_passes_total", &[("result", "evaluator")]);
+        deferred.filter(|count| *count >= SLOW_NAMESPACES as f64)
+    };
+    eventually(SOON, "passes to give their workers back", deferred).await;
+    declare_in_shard(&friendly, shard_id, "shop", spec(&[config("settings", "one")])).await;
+    friendly.until_running("shop").await;
+    for site in &hostile {
+        assert_ne!(phase(site).await, "running");
+    }
+    for site in &hostile {
+        eventually(4 * SOON, "the slow Application to run", async || {
+            (phase(site).await == "running").then_some(())
+        })
+        .await;
+    }
+    let metrics = portolan.metrics().await;
+    let evaluated = metrics
+        .sum("portolan_cue_evaluations_total", &[("result", "success")])
+        .unwrap();
+    let slow = (SLOW_NAMESPACES * SLOW_COMPONENTS) as f64;
+    // The component of the other namespace, with its health and the conditions of its step, takes a few.
+    assert!(
+        (slow..slow + 8.0).contains(&evaluated),
+        "{evaluated} evaluations, {slow} of them slow"
+    );
 }

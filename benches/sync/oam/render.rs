@@ -124,6 +124,7 @@ impl Bench {
             template: self.webservice.template(),
             traits,
             context: &Context::from(context.as_object().cloned().unwrap_or_default()),
+            output_status: None,
         };
         let evaluator = NamespaceEvaluator {
             pool: &self.evaluator,

@@ -12,9 +12,10 @@ use super::manifests::{self, Manifest, patch_parameters};
 use super::wait::{Expected, until_running};
 use super::{Place, objects};
 use crate::api::NamespacedName;
-use crate::api::oam::{ApplicationRevision, ApplicationStatus, labels};
+use crate::api::oam::{ApplicationRevision, ApplicationStatus, Condition, labels};
 use crate::cmd::flags::parse::positive_duration;
 use crate::cmd::{Error, failed_to, output};
+use crate::controllers::oam::PARSED;
 use crate::controllers::oam::revisions::expand;
 use crate::runtime::kube_client::call;
 
@@ -170,15 +171,22 @@ async fn revision(client: &Client, name: &NamespacedName) -> Result<ApplicationR
         })
 }
 
-/// Returns the state to wait for after a write. Without a change, a failure of before counts too.
+/// Returns the state to wait for after a write. Without a change, a failure of before counts too; and that of the parser is
+/// always one of the generation that the controller has seen.
 fn expected(name: &NamespacedName, written: &DynamicObject, is_changed: bool) -> Expected {
     let status: ApplicationStatus = serde_json::from_value(written.data["status"].clone()).unwrap_or_default();
     let version = written.annotations().get(labels::PUBLISH_VERSION);
+    let generation = written.metadata.generation.unwrap_or_default();
+    let is_new_generation = status.observed_generation.is_none_or(|seen| seen < generation);
+    let is_old = |condition: &Condition| !(is_new_generation && condition.type_ == PARSED);
     Expected {
         name: name.clone(),
-        generation: written.metadata.generation.unwrap_or_default(),
+        generation,
         publish_version: version.filter(|version| !version.is_empty()).cloned(),
-        conditions_before: if is_changed { status.conditions } else { Vec::new() },
+        conditions_before: match is_changed {
+            true => status.conditions.into_iter().filter(is_old).collect(),
+            false => Vec::new(),
+        },
     }
 }
 
@@ -199,6 +207,23 @@ fn check_version(version: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_that_can_still_not_be_parsed_has_failed() {
+        let parsed = json!({ "type": "Parsed", "status": "False", "message": "no such type" });
+        let workflow = json!({ "type": "Workflow", "status": "False", "message": "no rights" });
+        let written = json!({
+            "metadata": { "name": "web", "generation": 2 },
+            "status": { "observedGeneration": 1, "conditions": [parsed, workflow] },
+        });
+        let written: DynamicObject = serde_json::from_value(written).unwrap();
+        let expected = expected(&NamespacedName::new("shop", "web"), &written, true);
+        let before = expected
+            .conditions_before
+            .iter()
+            .map(|condition| condition.type_.as_str());
+        assert_eq!(before.collect::<Vec<_>>(), ["Workflow"]);
+    }
 
     #[test]
     fn versions_are_names() {

@@ -13,6 +13,8 @@ use crate::text::sanitize;
 
 const INTERVAL: Duration = Duration::from_millis(500);
 const RUNNING: &str = "running";
+/// The reason of Ready while objects of older versions are deleted.
+const DELETING: &str = "Deleting";
 /// Phases that only a change of the Application ends.
 const FAILED: [&str; 2] = ["workflowFailed", "workflowTerminated"];
 
@@ -69,7 +71,8 @@ pub async fn until_running(client: &Client, expected: &Expected, timeout: Durati
 
 impl Expected {
     fn progress(&self, status: &ApplicationStatus) -> Progress {
-        let failed = status.conditions.iter().find(|condition| condition.status == "False");
+        let is_failed = |condition: &&Condition| condition.status == "False" && condition.reason != DELETING;
+        let failed = status.conditions.iter().find(is_failed);
         if status.observed_generation.is_none_or(|seen| seen < self.generation) {
             return Progress::Pending("waiting for the controller".to_owned());
         }
@@ -155,6 +158,13 @@ mod tests {
             ..expected()
         };
         assert_eq!(known.progress(&failed), Progress::Pending("rendering".to_owned()));
+    }
+
+    #[test]
+    fn objects_that_are_still_being_deleted_are_no_failure() {
+        let deleting = json!({ "type": "Ready", "status": "False", "reason": "Deleting", "message": "Waiting for x" });
+        let status = status(json!({ "observedGeneration": 2, "status": "running", "conditions": [deleting] }));
+        assert_eq!(expected().progress(&status), Progress::Done);
     }
 
     #[test]

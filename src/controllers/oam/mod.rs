@@ -22,7 +22,7 @@ pub mod steps;
 pub mod trackers;
 pub mod workflow;
 
-pub use reconciler::{CONFIRMED, TRACKER_FINALIZER as APPLICATION_FINALIZER};
+pub use reconciler::{CONFIRMED, PARSED, TRACKER_FINALIZER as APPLICATION_FINALIZER};
 pub use start::{ApplyOnceMode, ControllerVersions, Options, Shard, setup};
 
 pub const NAME: &str = "oam";

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::evaluations::PassEvaluator;
 use super::pass::Pass;
 use super::revision::Current;
 use crate::api::oam::{Component, Trait};
@@ -12,7 +13,7 @@ use crate::controllers::oam::parse::{Parsed, ParsedComponent};
 use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::render::cache_key::CacheKey;
 use crate::controllers::oam::render::component::Rendered;
-use crate::controllers::oam::render::evaluate::{Cause, Error, NamespaceEvaluator};
+use crate::controllers::oam::render::evaluate::{Cause, Error};
 use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject, Settings};
 use crate::controllers::oam::workflow::check_path;
 use crate::cue;
@@ -76,10 +77,11 @@ impl Placed {
 }
 
 impl<'a> Pass<'a> {
-    pub(super) fn evaluator(&self) -> NamespaceEvaluator<'a> {
-        NamespaceEvaluator {
+    pub(super) fn evaluator(&self) -> PassEvaluator<'a> {
+        PassEvaluator {
             pool: &self.reconciler.evaluator,
             namespace: &self.name.namespace,
+            turn: Arc::clone(&self.turn),
         }
     }
 
@@ -99,9 +101,16 @@ impl<'a> Pass<'a> {
         placed: &Placed,
     ) -> Result<ComponentObjects, RenderError> {
         let _timer = self.reconciler.metrics.time(PassStage::Render);
-        let prepared = current.release.component(parsed, &placed.component, &placed.place);
-        let key = prepared.key();
+        let mut prepared = current.release.component(parsed, &placed.component, &placed.place);
         let evaluator = self.evaluator();
+        if let Some(alone) = prepared.workload_to_read() {
+            let key = alone.key();
+            let name = format!("{}/workload", placed.memory_name());
+            let rendered = self.remembered(&name, key, alone.render(&evaluator)).await?;
+            let live = self.live(&alone.objects(key, rendered).workload).await;
+            prepared.set_output_status(live.and_then(|mut live| Some(live.get_mut("status")?.take())));
+        }
+        let key = prepared.key();
         let render = prepared.render(&evaluator);
         let rendered = self.remembered(&placed.memory_name(), key, render).await?;
         Ok(prepared.objects(key, rendered))
@@ -143,7 +152,11 @@ impl<'a> Pass<'a> {
             return Ok(rendered);
         }
         let rendered = render.await;
-        metrics.count_render(if rendered.is_ok() { "evaluated" } else { "failed" });
+        metrics.count_render(match &rendered {
+            Ok(_) => "evaluated",
+            Err(error) if matches!(error.cause, Cause::Evaluator(cue::Error::Deferred)) => "deferred",
+            Err(_) => "failed",
+        });
         let rendered = Arc::new(rendered?);
         memories.remember_rendered(self.name, name, key, &rendered);
         Ok(rendered)

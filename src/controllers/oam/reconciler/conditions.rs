@@ -22,6 +22,7 @@ const DELETING: &str = "Deleting";
 
 /// Phases of an Application.
 pub mod phase {
+    pub const STARTING: &str = "starting";
     pub const RENDERING: &str = "rendering";
     pub const GENERATING_POLICY: &str = "generatingPolicy";
     pub const RUNNING_WORKFLOW: &str = "runningWorkflow";
@@ -87,6 +88,14 @@ pub fn fail(status: &mut ApplicationStatus, failure: &Failure, now: Timestamp) {
     if let Some(phase) = failure.phase {
         phase.clone_into(&mut status.phase);
     }
+    start(status);
+}
+
+/// Shows that the first pass has begun. Without a phase, `vela up --wait` would never end.
+pub fn start(status: &mut ApplicationStatus) {
+    if status.phase.is_empty() {
+        phase::STARTING.clone_into(&mut status.phase);
+    }
 }
 
 /// Sets a single condition to false.
@@ -134,5 +143,29 @@ fn set(status: &mut ApplicationStatus, type_: &str, value: &str, reason: &str, m
             });
             true
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_application_whose_first_pass_fails_early_is_starting() {
+        let mut status = ApplicationStatus::default();
+        fail(
+            &mut status,
+            &Failure::synced("FailedApply", "no rights"),
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(status.phase, phase::STARTING);
+        let failure = Failure::new(PARSED, "FailedParse", "no such type").in_phase(phase::RENDERING);
+        fail(&mut status, &failure, Timestamp::UNIX_EPOCH);
+        fail(
+            &mut status,
+            &Failure::synced("FailedApply", "no rights"),
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(status.phase, phase::RENDERING);
     }
 }

@@ -163,8 +163,11 @@ impl Pass<'_> {
         }
     }
 
+    /// Shows what a collection waits for.
     fn wait_for(&mut self, progress: &Progress) {
-        if let Progress::Waiting { .. } = progress {
+        if let Progress::Waiting { message } = progress {
+            conditions::deleting(&mut self.status, message, self.now);
+            self.waits_for_collection = true;
             self.look_again_in(WAIT);
         }
     }

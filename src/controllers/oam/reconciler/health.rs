@@ -10,12 +10,14 @@ use super::pass::{Pass, Stop};
 use super::revision::Current;
 use super::workflow::Steps;
 use crate::api::oam::{Definition, ServiceStatus, StatusTemplates, TraitStatus, WorkloadKind};
+use crate::controllers::oam::dispatch::order::Stage;
 use crate::controllers::oam::objects::ObjectId;
-use crate::controllers::oam::parse::{Parsed, ParsedComponent, Workload};
+use crate::controllers::oam::parse::{Parsed, ParsedComponent, ParsedTrait, Workload};
 use crate::controllers::oam::placement::{merge_replicas, place_service, service_key};
 use crate::controllers::oam::render::cache_key::health_key;
 use crate::controllers::oam::render::health::{self, Health, evaluate_health};
-use crate::controllers::oam::render::release::ComponentObjects;
+use crate::controllers::oam::render::identity::AUXILIARY_WORKLOAD;
+use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject};
 use crate::cue;
 
 /// The traits that are applied after the workload is healthy.
@@ -27,6 +29,14 @@ pub(super) enum PostTraits {
     Applied,
 }
 
+/// The traits whose statuses are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Traits {
+    All(PostTraits),
+    PreDispatch,
+}
+
+const WAITING: &str = "waiting for previous stage healthy";
 const PENDING: &str = "⏳ Waiting for component to be healthy";
 
 impl Pass<'_> {
@@ -42,7 +52,7 @@ impl Pass<'_> {
                     let service = self.service(placed, &objects, PostTraits::Unknown).await;
                     service.map_err(|error| evaluator_failure(&error))?
                 }
-                Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error).into()),
+                Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error)),
                 Err(RenderError::Template { message, .. }) => {
                     self.declared = None;
                     ServiceStatus {
@@ -108,7 +118,7 @@ impl Pass<'_> {
         post_traits: PostTraits,
     ) -> Result<ServiceStatus, cue::Error> {
         let component = &placed.component;
-        let live = self.live_context(objects).await;
+        let live = self.live_context(objects, |trait_| trait_ == AUXILIARY_WORKLOAD).await;
         let is_applied = objects.objects.iter().any(|object| object.trait_.is_empty());
         let (kind, name) = kind_and_name(&objects.workload);
         let workload = match (live.get("output"), is_applied) {
@@ -128,7 +138,7 @@ impl Pass<'_> {
             true => post_traits,
             false => PostTraits::Pending,
         };
-        let traits = self.trait_statuses(placed, objects, &live, post_traits).await?;
+        let traits = self.trait_statuses(placed, objects, Traits::All(post_traits)).await?;
         let is_healthy = workload.is_healthy && traits.iter().all(|one| one.healthy || one.pending);
         let of_trait = || {
             traits
@@ -149,6 +159,31 @@ impl Pass<'_> {
             traits,
             ..self.service_of(placed)
         })
+    }
+
+    /// Returns the status of a component that waits for the traits before its workload; none if they are healthy.
+    pub(super) async fn waiting_service(
+        &self,
+        placed: &Placed,
+        objects: &ComponentObjects,
+    ) -> Result<Option<ServiceStatus>, cue::Error> {
+        if !objects.objects.iter().any(|object| object.stage == Stage::PreDispatch) {
+            return Ok(None);
+        }
+        let traits = self.trait_statuses(placed, objects, Traits::PreDispatch).await?;
+        let Some(waiting) = traits.iter().find(|one| !one.healthy) else {
+            return Ok(None);
+        };
+        let message = match waiting.message.is_empty() {
+            true => WAITING.to_owned(),
+            false => waiting.message.clone(),
+        };
+        Ok(Some(ServiceStatus {
+            workload_definition: Some(workload_kind(&placed.component, &objects.workload)),
+            message,
+            traits,
+            ..self.service_of(placed)
+        }))
     }
 
     /// Returns true if the workload is healthy, as this pass has found it or else as the status shows it.
@@ -177,29 +212,32 @@ impl Pass<'_> {
         &self,
         placed: &Placed,
         objects: &ComponentObjects,
-        live: &Map<String, Value>,
-        post_traits: PostTraits,
+        which: Traits,
     ) -> Result<Vec<TraitStatus>, cue::Error> {
         let mut statuses = Vec::new();
         for (index, one) in placed.component.traits.iter().enumerate() {
-            let is_post = self.template_settings().is_post_dispatch(one);
+            let stage = self.template_settings().stage(one);
+            let post_traits = match which {
+                Traits::All(post_traits) => post_traits,
+                Traits::PreDispatch if stage == Stage::PreDispatch => PostTraits::Unknown,
+                Traits::PreDispatch => continue,
+            };
+            let is_post = stage == Stage::PostDispatch;
             if is_post && post_traits == PostTraits::Unknown {
                 continue;
             }
             if is_post && post_traits == PostTraits::Pending {
                 statuses.push(TraitStatus {
-                    type_: one.trait_.type_.clone(),
+                    type_: one.type_label.clone(),
                     pending: true,
                     message: PENDING.to_owned(),
                     ..TraitStatus::default()
                 });
                 continue;
             }
-            let (templates, properties) = (one.definition.status_templates(), one.trait_.properties.as_ref());
-            let part = format!("{index}/{}", one.type_label);
-            let health = self.health(&part, placed, templates, properties, objects, live).await?;
+            let health = self.trait_health(index, one, placed, objects).await?;
             statuses.push(TraitStatus {
-                type_: one.trait_.type_.clone(),
+                type_: one.type_label.clone(),
                 healthy: health.is_healthy,
                 details: health.details,
                 message: health.message,
@@ -207,6 +245,30 @@ impl Pass<'_> {
             });
         }
         Ok(statuses)
+    }
+
+    /// Computes the health of a trait, which sees its own objects only. Without a policy, it is healthy if they exist.
+    async fn trait_health(
+        &self,
+        index: usize,
+        one: &ParsedTrait,
+        placed: &Placed,
+        objects: &ComponentObjects,
+    ) -> Result<Health, cue::Error> {
+        let is_own = |trait_: &str| trait_ == one.type_label;
+        let mut live = self.live_context(objects, is_own).await;
+        live.remove("output");
+        let (templates, properties) = (one.definition.status_templates(), one.trait_.properties.as_ref());
+        let has_policy = templates.is_some_and(|templates| !templates.health_policy.is_empty());
+        let outputs = live.get("outputs").and_then(Value::as_object);
+        let exists = |object: &&ReleaseObject| outputs.is_some_and(|outputs| outputs.contains_key(&object.key));
+        let mut own = objects.objects.iter().filter(|object| is_own(&object.trait_));
+        if let Some(missing) = own.find(|object| !has_policy && !exists(object)) {
+            let (kind, name) = kind_and_name(&missing.manifest);
+            return Ok(Health::not_found(&kind, &name));
+        }
+        let part = format!("{index}/{}", one.type_label);
+        self.health(&part, placed, templates, properties, objects, &live).await
     }
 
     /// Evaluates the templates of a component, or of a trait, unless nothing has changed since.
@@ -252,14 +314,19 @@ impl Pass<'_> {
         Ok(health)
     }
 
-    /// Returns the live objects of a component, as `output` and `outputs` of the context.
-    pub(super) async fn live_context(&self, objects: &ComponentObjects) -> Map<String, Value> {
+    /// Returns the live objects of a component, as `output` and `outputs` of the context. `is_shown` chooses the traits.
+    pub(super) async fn live_context(
+        &self,
+        objects: &ComponentObjects,
+        is_shown: impl Fn(&str) -> bool,
+    ) -> Map<String, Value> {
         let mut context = Map::new();
         let mut outputs = Map::new();
         if let Some(live) = self.live(&objects.workload).await {
             context.insert("output".to_owned(), live);
         }
-        for object in objects.objects.iter().filter(|object| !object.key.is_empty()) {
+        let shown = objects.objects.iter();
+        for object in shown.filter(|object| !object.key.is_empty() && is_shown(&object.trait_)) {
             if let Some(live) = self.live(&object.manifest).await {
                 outputs.insert(object.key.clone(), live);
             }
@@ -276,7 +343,7 @@ impl Pass<'_> {
             match self.render(current, parsed, &placed).await {
                 Ok(objects) => self.declare(&objects).await,
                 Err(RenderError::Template { .. }) => self.declared = None,
-                Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error).into()),
+                Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error)),
             }
         }
         Ok(())
@@ -369,12 +436,13 @@ fn kind_and_name(object: &Value) -> (String, String) {
 }
 
 /// Shows that the evaluator is missing or failed. Nothing is applied or deleted because of it.
-pub(super) fn evaluator_failure(error: &cue::Error) -> Failure {
+pub(super) fn evaluator_failure(error: &cue::Error) -> Stop {
     match error {
+        cue::Error::Deferred => Stop::NeedsEvaluator,
         cue::Error::Missing => {
             let failure = Failure::new(conditions::PARSED, "FailedParse", error.to_string());
-            failure.in_phase(phase::RENDERING)
+            failure.in_phase(phase::RENDERING).into()
         }
-        error => Failure::new(conditions::WORKFLOW, "FailedWorkflow", error.to_string()),
+        error => Failure::new(conditions::WORKFLOW, "FailedWorkflow", error.to_string()).into(),
     }
 }

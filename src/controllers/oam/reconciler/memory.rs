@@ -7,12 +7,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::evaluations::Answers;
 use crate::api::NamespacedName;
 use crate::budget::{Budget, Reservation};
 use crate::controllers::oam::render::cache_key::CacheKey;
 use crate::controllers::oam::render::component::Rendered;
 use crate::controllers::oam::render::health::Health;
 use crate::controllers::oam::revisions::Packed;
+use crate::cue::turn::{Kept, Need, Reserve};
 
 /// Time after which the same warning is published again.
 const WARNING_INTERVAL: Duration = Duration::from_mins(10);
@@ -40,7 +42,7 @@ impl DecodedBytes {
 pub struct Memories {
     budget: Budget,
     applications: Mutex<HashMap<NamespacedName, Arc<Mutex<Memory>>>>,
-    rendered: Mutex<RenderCache>,
+    rendered: Arc<Mutex<RenderCache>>,
 }
 
 /// Results of earlier passes over one Application.
@@ -61,6 +63,10 @@ pub struct Memory {
     pub is_status_unknown: bool,
     /// Memory that the last pass lacked for revisions.
     pub missing_bytes: u64,
+    /// The evaluations of a pass that gave its worker back.
+    pub evaluations: Kept,
+    /// The answers to calls of its steps.
+    pub answers: Answers,
     warnings: HashMap<String, (String, Instant)>,
     /// Memory of all that can be forgotten.
     reserved: Option<Reservation>,
@@ -86,13 +92,14 @@ impl Memory {
         });
         let values = self.values.as_ref().map_or(0, super::values::Stored::bytes);
         let revision = self.revision.as_ref().map_or(0, |revision| revision.packed_bytes());
-        health.sum::<usize>() as u64 + values + revision
+        health.sum::<usize>() as u64 + values + revision + self.answers.bytes()
     }
 
     fn forget(&mut self) {
         self.health = HashMap::new();
         self.revision = None;
         self.values = None;
+        self.answers = Answers::default();
         self.stores_counters = true;
     }
 
@@ -110,7 +117,7 @@ impl Memories {
         Self {
             budget,
             applications: Mutex::default(),
-            rendered: Mutex::default(),
+            rendered: Arc::default(),
         }
     }
 
@@ -143,6 +150,16 @@ impl Memories {
         if memory.reserved.is_none() {
             memory.forget();
         }
+    }
+
+    /// Returns a function that reserves memory for evaluations, if need be in place of renderings of the namespace.
+    pub fn reserve(&self, namespace: &str) -> Reserve {
+        let (budget, rendered) = (self.budget.clone(), Arc::clone(&self.rendered));
+        let namespace = namespace.to_owned();
+        Arc::new(move |bytes, need| match need {
+            Need::Spare => budget.try_share(&namespace, bytes),
+            Need::Progress => rendered.lock().reserve(&budget, &namespace, bytes),
+        })
     }
 
     /// Forgets components that an Application no longer has. Names may be followed by `/` and a part.

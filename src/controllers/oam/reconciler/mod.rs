@@ -12,6 +12,7 @@ mod conditions;
 mod definitions;
 mod deletion;
 mod dispatch;
+mod evaluations;
 mod events;
 mod health;
 mod keep;
@@ -92,6 +93,8 @@ pub struct Reconciler {
     pub step_requests: StepRequests,
     pub step_logs: StepLogs,
     pub fights: Mutex<Fights>,
+    /// Enqueues an Application whose evaluation has ended.
+    pub wake: Arc<dyn Fn(&NamespacedName) + Send + Sync>,
     /// Canceled at shutdown.
     pub stopping: CancellationToken,
     pub memories: Memories,

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::Reconciler;
 use super::conditions::{self, Failure, phase};
+use super::evaluations::Answers;
 use super::memory::Memory;
 use super::record::TAKEN_RETRY;
 use super::revision::Current;
@@ -30,6 +31,7 @@ use crate::controllers::oam::revisions::Packed;
 use crate::controllers::oam::trackers::{AppIdentity, Inventory, ResourceKey};
 use crate::controllers::oam::workflow::State;
 use crate::controllers::oam::workflow::operations::logs::LogConfig;
+use crate::cue::turn::Turn;
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
 use crate::runtime::kube_client::ApiError;
@@ -69,6 +71,9 @@ pub(super) struct Pass<'a> {
     /// Definitions that the cache does not hold decoded.
     pub(super) loaded: Loaded,
     pub(super) memory: Arc<Mutex<Memory>>,
+    pub(super) turn: Arc<Turn>,
+    /// The answers to calls of steps that have not ended.
+    pub(super) answers: Answers,
     pub(super) events: Vec<Event>,
     /// The statuses of components as found in this pass, by their replica.
     pub(super) replicas: BTreeMap<ServiceKey, BTreeMap<String, ServiceStatus>>,
@@ -79,6 +84,8 @@ pub(super) struct Pass<'a> {
     pub(super) now: Timestamp,
     /// The time until the next pass, if something waits for the clock.
     pub(super) next: Option<Duration>,
+    /// True if Ready says which objects are still being deleted.
+    pub(super) waits_for_collection: bool,
     /// The objects that the components consist of; `None` if one of them can't be rendered.
     pub(super) declared: Option<HashSet<ResourceKey>>,
     /// The objects that come from policies.
@@ -102,6 +109,8 @@ pub(super) enum Stop {
     Unsupported(Vec<Unsupported>),
     /// A pass that holds memory never waits for more: the next one reserves these bytes at once.
     NeedsMemory(u64),
+    /// The worker is needed by Applications with fast templates.
+    NeedsEvaluator,
 }
 
 impl From<Failure> for Stop {
@@ -115,11 +124,13 @@ impl<'a> Pass<'a> {
         reconciler: &'a Reconciler,
         name: &'a NamespacedName,
         Decoded { app, too_large }: Decoded,
-        memory: Option<Reservation>,
+        decoded: Option<Reservation>,
         spare_bytes: u64,
     ) -> Self {
         // The API server stores whole seconds.
         let now = Timestamp::now();
+        let memory = reconciler.memories.of(name);
+        let answers = std::mem::take(&mut memory.lock().answers);
         Self {
             reconciler,
             name,
@@ -129,16 +140,19 @@ impl<'a> Pass<'a> {
             objects: reconciler.objects.clone(),
             inventory: Inventory::default(),
             latest: Ok(None),
-            decoded: memory.into_iter().collect(),
+            decoded: decoded.into_iter().collect(),
             spare_bytes,
             loaded: Loaded::default(),
-            memory: reconciler.memories.of(name),
+            turn: Arc::new(reconciler.turn(name)),
+            answers,
+            memory,
             events: Vec::new(),
             replicas: BTreeMap::new(),
             logs: BTreeMap::new(),
             written: HashMap::new(),
             now: Timestamp::from_second(now.as_second()).unwrap_or(now),
             next: None,
+            waits_for_collection: false,
             declared: Some(HashSet::new()),
             of_policies: HashSet::new(),
         }
@@ -158,6 +172,7 @@ impl<'a> Pass<'a> {
             Err(Stop::Stale) => "conflict",
             Err(Stop::Unsupported(_)) => "unsupported",
             Err(Stop::NeedsMemory(_)) => "memory",
+            Err(Stop::NeedsEvaluator) => "evaluator",
         });
         self.memory.lock().missing_bytes = match &result {
             Err(Stop::NeedsMemory(bytes)) => *bytes,
@@ -170,6 +185,12 @@ impl<'a> Pass<'a> {
             }
             Err(Stop::Stale | Stop::NeedsMemory(_)) => return Ok(Action::requeue_after(STALE_RETRY)),
             Ok(End::Waiting) => None,
+            // What steps have done is recorded: those that have ended must not run again.
+            Err(Stop::NeedsEvaluator) => {
+                conditions::start(&mut self.status);
+                self.next = Some(self.keep_evaluations());
+                None
+            }
             Err(Stop::Unsupported(found)) => {
                 self.refuse(&found);
                 self.next = None;
@@ -312,6 +333,10 @@ impl<'a> Pass<'a> {
         let texts: Vec<String> = texts.into_iter().collect();
         let message = format!("not supported by this controller: {}", texts.join(", "));
         self.status = self.app.status.clone().unwrap_or_default();
+        self.status.observed_generation = self.app.metadata.generation;
+        if self.status.phase.is_empty() {
+            phase::RENDERING.clone_into(&mut self.status.phase);
+        }
         let parsed = self
             .status
             .conditions
@@ -410,7 +435,9 @@ impl<'a> Pass<'a> {
         }
         conditions::remove(&mut self.status, conditions::SYNCED);
         self.memory.lock().succeeded_if(kept_all(&self.status));
-        self.set_true(conditions::READY, "Deployed", "Deployed successfully");
+        if !self.waits_for_collection {
+            self.set_true(conditions::READY, "Deployed", "Deployed successfully");
+        }
         Ok(End::Waiting)
     }
 

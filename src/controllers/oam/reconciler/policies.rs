@@ -18,7 +18,7 @@ impl Pass<'_> {
         for policy in &parsed.policies {
             let objects = self.render_policy(current, policy).await.map_err(|error| match error {
                 RenderError::Evaluator(error) => evaluator_failure(&error),
-                RenderError::Template { message, .. } => failed(message),
+                RenderError::Template { message, .. } => failed(message).into(),
             })?;
             batches.push(objects);
         }

@@ -16,8 +16,10 @@ use crate::api::oam::Application;
 use crate::budget::parsed_bytes;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::PASS_COPIES;
+use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::workflow::operations::logs::{LOG_CONFIG, record_log_config};
 use crate::controllers::oam::workflow::{InvalidStore, Store};
+use crate::cue;
 use crate::runtime::kube_client::call;
 
 /// The data of the ConfigMap as last read or written.
@@ -68,10 +70,13 @@ impl Pass<'_> {
             Ok(store) => Ok(store),
             Err(InvalidStore::Cue) => {
                 let text = data.get("vars").cloned().unwrap_or_default();
-                let values = self.reconciler.evaluator.evaluate(&self.name.namespace, text).await;
-                let values = values.map_err(|error| {
-                    let message = format!("values of the workflow in configmap {name}: {error}");
-                    Failure::new(conditions::WORKFLOW, "FailedWorkflow", message)
+                let values = self.evaluator().evaluate(text).await;
+                let values = values.map_err(|error| match error {
+                    cue::Error::Deferred => Stop::NeedsEvaluator,
+                    error => {
+                        let message = format!("values of the workflow in configmap {name}: {error}");
+                        Failure::new(conditions::WORKFLOW, "FailedWorkflow", message).into()
+                    }
                 })?;
                 let values: Map<String, Value> = values.as_object().cloned().unwrap_or_default();
                 Ok(Store::with_values(values, data))

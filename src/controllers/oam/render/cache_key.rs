@@ -19,6 +19,7 @@ pub fn component_key(component: &Component<'_>) -> CacheKey {
     let templates = || std::iter::once(&component.template).chain(component.traits);
     templates().for_each(|template| hash.add_template(template));
     hash.add_context(component.context.iter(), templates().map(|template| template.source));
+    hash.add_value(component.output_status);
     hash.finish()
 }
 

@@ -34,6 +34,8 @@ pub struct Component<'a> {
     pub template: Template<'a>,
     pub traits: &'a [Template<'a>],
     pub context: &'a Context,
+    /// The status of the live workload, which traits see in `context.output`.
+    pub output_status: Option<&'a Value>,
 }
 
 /// The objects of a component.
@@ -68,9 +70,15 @@ pub async fn render<V: Evaluate>(evaluator: &V, component: &Component<'_>) -> Re
         .await
         .map_err(|cause| error(Subject::Component(component.template.name.to_owned()), cause))?;
     for template in component.traits {
-        rendered = apply_trait(evaluator, rendered, *template, component.context)
-            .await
-            .map_err(|cause| error(Subject::Trait(template.name.to_owned()), cause))?;
+        rendered = apply_trait(
+            evaluator,
+            rendered,
+            *template,
+            component.context,
+            component.output_status,
+        )
+        .await
+        .map_err(|cause| error(Subject::Trait(template.name.to_owned()), cause))?;
     }
     Ok(rendered)
 }
@@ -103,6 +111,7 @@ pub async fn render_template<V: Evaluate>(
 /// Applies a trait to what is rendered so far.
 ///
 /// `output` and `outputs` of `context`, if it has them, take the place of the rendered objects in the template's context.
+/// The rendered workload is shown there with `output_status`.
 ///
 /// # Errors
 ///
@@ -112,9 +121,10 @@ pub async fn apply_trait<V: Evaluate>(
     mut rendered: Rendered,
     template: Template<'_>,
     context: &Context,
+    output_status: Option<&Value>,
 ) -> Result<Rendered, Cause<V::Error>> {
     let scan = scan(template.source, Role::Trait, template.is_strict)?;
-    let source = wrap::trait_source(&scan, properties(template), context, &rendered);
+    let source = wrap::trait_source(&scan, properties(template), context, &rendered, output_status);
     let mut result = fields(evaluate(evaluator, source).await?, "the result")?;
     reject_errors(result.get("errs"))?;
     let mut workload = match result.remove(wrap::RESULT) {

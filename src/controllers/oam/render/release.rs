@@ -10,9 +10,10 @@ use super::cache_key::{CacheKey, component_key, post_dispatch_key};
 use super::component::{self, Output, Rendered, Template, apply_trait, render_template};
 use super::context::Context;
 use super::evaluate::{Cause, Error, Evaluate, Subject};
-use super::identity::{Owner, Part, identify, remove_resource_type, set_workload_reference};
+use super::identity::{Owner, Part, component_hash, identify, remove_resource_type, set_workload_reference};
+use super::source::reads_output_status;
 use crate::api::NamespacedName;
-use crate::api::oam::{Application, Definition, LatestRevision, labels};
+use crate::api::oam::{Application, Component, Definition, LatestRevision, labels};
 use crate::controllers::oam::dispatch::order::Stage;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, ParsedPolicy, ParsedTrait, type_label};
 use crate::controllers::oam::placement::Place;
@@ -46,10 +47,19 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Returns the stage in which a trait is applied.
+    #[must_use]
+    pub fn stage(self, one: &ParsedTrait) -> Stage {
+        match self.has_stages {
+            true => stage(one),
+            false => Stage::DefaultDispatch,
+        }
+    }
+
     /// Returns true if a trait is applied after its workload is healthy.
     #[must_use]
     pub fn is_post_dispatch(self, one: &ParsedTrait) -> bool {
-        self.has_stages && stage(one) == Stage::PostDispatch
+        self.stage(one) == Stage::PostDispatch
     }
 }
 
@@ -82,6 +92,7 @@ pub struct ReleaseComponent<'a> {
     component: &'a ParsedComponent,
     traits: Vec<Template<'a>>,
     context: Context,
+    output_status: Option<Value>,
     place: &'a Place,
 }
 
@@ -125,6 +136,7 @@ impl Release {
             component,
             traits: traits.filter_map(|one| self.trait_template(one)).collect(),
             context: self.component_context(parsed, component, place),
+            output_status: None,
             place,
         }
     }
@@ -146,7 +158,7 @@ impl Release {
         let mut rendered = Rendered::clone(&objects.rendered);
         let before = rendered.outputs.len();
         for template in self.post_dispatch_templates(component) {
-            let applied = apply_trait(evaluator, rendered, template, &context).await;
+            let applied = apply_trait(evaluator, rendered, template, &context, None).await;
             rendered = applied.map_err(|cause| Error {
                 component: name.clone(),
                 subject: Subject::Trait(template.name.to_owned()),
@@ -273,7 +285,12 @@ impl Release {
         let shared = self
             .shared_context
             .get_or_init(|| Arc::new(self.context_of_components(parsed)));
-        let own = json!({ "name": component.component.name, "componentType": component.component.type_ });
+        let revision = revision_of(parsed, &component.component, place);
+        let own = json!({
+            "name": component.component.name,
+            "componentType": component.component.type_,
+            "revision": revision,
+        });
         let mut own = fields(&own);
         own.extend(place.context());
         Context::new(Arc::clone(shared), own)
@@ -292,7 +309,6 @@ impl Release {
         };
         let mut context = self.context();
         context.extend(fields(&json!({
-            "revision": "",
             "components": components,
             "publishVersion": self.publish_version,
             "workflowName": self.workflow_name,
@@ -344,7 +360,7 @@ impl Release {
                 labels[MANAGE_WORKLOAD] = json!("true");
             }
         }
-        let stage = definition.filter(|_| self.settings.has_stages).map(stage);
+        let stage = definition.map(|one| self.settings.stage(one));
         ReleaseObject {
             manifest: Value::Object(object),
             trait_: output.trait_type.clone(),
@@ -369,7 +385,26 @@ impl ReleaseComponent<'_> {
             },
             traits: &self.traits,
             context: &self.context,
+            output_status: self.output_status.as_ref(),
         }
+    }
+
+    /// Returns the component without its traits, if one of them reads the status of the live workload.
+    #[must_use]
+    pub fn workload_to_read(&self) -> Option<Self> {
+        let has_stages = self.release.settings.has_stages;
+        let reads_status = self.traits.iter().any(|template| reads_output_status(template.source));
+        (has_stages && reads_status).then(|| Self {
+            traits: Vec::new(),
+            context: self.context.clone(),
+            output_status: None,
+            ..*self
+        })
+    }
+
+    /// Lets traits see the status of the live workload.
+    pub fn set_output_status(&mut self, status: Option<Value>) {
+        self.output_status = status;
     }
 
     /// Returns the key of what the component is rendered from.
@@ -437,6 +472,23 @@ fn identified_output(output: &Output, owner: &Owner<'_>) -> Map<String, Value> {
     };
     identify(&mut object, owner, part);
     object
+}
+
+/// Returns the hash of a component as KubeVela computes it: of the component that a `deploy` step places, else of the
+/// declared one without what its step takes over.
+fn revision_of(parsed: &Parsed, component: &Component, place: &Place) -> String {
+    if !place.cluster.is_empty() {
+        return component_hash(component, &place.replica_key);
+    }
+    let mut declared = parsed.spec.components.iter();
+    let declared = declared.find(|one| one.name == component.name).unwrap_or(component);
+    let own = Component {
+        depends_on: Vec::new(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        ..declared.clone()
+    };
+    component_hash(&own, "")
 }
 
 fn stage(one: &ParsedTrait) -> Stage {

@@ -36,6 +36,7 @@ async fn rendered(
         template: template("webservice", source, None),
         traits,
         context: &Context::default(),
+        output_status: None,
     };
     render(evaluator, &component).await
 }
@@ -170,6 +171,7 @@ async fn objects_in_the_context_take_the_place_of_rendered_ones() {
         before,
         template("t", "a: context", None),
         &Context::from(context),
+        None,
     )
     .await
     .unwrap();
@@ -180,6 +182,24 @@ async fn objects_in_the_context_take_the_place_of_rendered_ones() {
     );
     assert_eq!(Value::Object(rendered.workload), json!({"kind": "Deployment"}));
     assert_eq!(rendered.outputs.len(), 1);
+}
+
+#[tokio::test]
+async fn traits_see_the_status_of_the_live_workload_beside_the_rendered_one() {
+    let evaluator = FakeEvaluator::new([Ok(json!({}))]);
+    let before = Rendered {
+        workload: Map::from_iter([("kind".to_owned(), json!("Deployment"))]),
+        outputs: Vec::new(),
+    };
+    let template = template("t", "a: context.output.status.ready", None);
+    let status = json!({ "ready": 1 });
+    let rendered = apply_trait(&evaluator, before, template, &Context::default(), Some(&status))
+        .await
+        .unwrap();
+    let source = &evaluator.sources()[0];
+    let expected = r#"context: {output: {"kind": "Deployment"} & {status: {"ready":1}}}"#;
+    assert!(source.contains(expected), "{source}");
+    assert_eq!(Value::Object(rendered.workload), json!({ "kind": "Deployment" }));
 }
 
 #[tokio::test]
@@ -208,6 +228,7 @@ async fn absent_and_null_properties_are_an_empty_parameter_of_a_component_and_no
             template: template("webservice", "output: {}", properties),
             traits: &[template("t", "", properties)],
             context: &Context::default(),
+            output_status: None,
         };
         render(&evaluator, &component).await.unwrap();
         let sources = evaluator.sources();
@@ -224,6 +245,7 @@ fn the_key_of_a_component_covers_what_its_templates_use() {
             template: template("webservice", source, Some(&properties)),
             traits,
             context: &Context::from(context.as_object().unwrap().clone()),
+            output_status: None,
         })
     };
     let source = "output: context.name";

@@ -77,6 +77,7 @@ pub fn setup(
         client: client.clone(),
         write_limit: options.max_concurrent_writes,
     };
+    let deferred = context.queue.clone();
     let reconciler = Reconciler {
         client: client.clone(),
         budgets: context.budgets.clone(),
@@ -92,6 +93,7 @@ pub fn setup(
         autoscalers: Autoscalers::default(),
         step_requests: StepRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
         step_logs: StepLogs::default(),
+        wake: Arc::new(move |name| deferred.add(key(name), Priority::LOW)),
         stopping: context.stopping.clone(),
         fights: Mutex::new(Fights::new(options.resync_period)),
         memories: Memories::new(context.budgets.quarter("oam_results")),

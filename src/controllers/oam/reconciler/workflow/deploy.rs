@@ -158,7 +158,13 @@ impl Pass<'_> {
             return Ok(Check::Unhealthy);
         }
         let outputs = &placed.component.component.outputs;
-        let values = self.outputs(outputs, &objects).await?;
+        let deployment = Deployment {
+            step: 0,
+            component: placed.clone(),
+            objects,
+        };
+        // Components that take them wait.
+        let values = self.outputs(current, &deployment, outputs).await?.unwrap_or_default();
         let values = outputs.iter().zip(values).map(|(output, value)| {
             let value = value.map_err(|error| format!("output {}: {error}", output.name))?;
             Ok((output.name.clone(), value))
@@ -237,7 +243,7 @@ impl Pass<'_> {
     ) -> Result<Result<ComponentObjects, String>, Stop> {
         match self.render(current, parsed, placed).await {
             Ok(objects) => Ok(Ok(objects)),
-            Err(RenderError::Evaluator(error)) => Err(evaluator_failure(&error).into()),
+            Err(RenderError::Evaluator(error)) => Err(evaluator_failure(&error)),
             Err(RenderError::Template { message, is_stopped }) => {
                 if is_stopped {
                     return Err(stopped(message));

@@ -36,8 +36,14 @@ pub(super) struct StepFunctions<'x, 'a> {
 
 impl Functions for StepFunctions<'_, '_> {
     async fn call(&mut self, call: &Call) -> Answer {
+        if let Some(value) = self.pass.answers.get(self.step_id, call) {
+            return Answer::Returned(value);
+        }
         match self.answer(call).await {
-            Ok(answer) => answer,
+            Ok(answer) => {
+                self.pass.answers.record(self.step_id, call, &answer);
+                answer
+            }
             Err(stop) => {
                 self.stop = Some(stop);
                 Answer::failed("the pass ends")

@@ -3,6 +3,7 @@
 mod configs;
 mod deploy;
 mod functions;
+mod outputs;
 mod placed;
 mod runs;
 mod template;
@@ -11,7 +12,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::components::{Placed, RenderError, with_inputs};
@@ -21,15 +22,13 @@ use super::health::{PostTraits, evaluator_failure};
 use super::new_id;
 use super::pass::{End, Pass, Stop};
 use super::revision::Current;
-use crate::api::oam::{ServiceStatus, StepOutput, WorkflowStatus, WorkflowStep};
+use crate::api::oam::{ServiceStatus, WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Parsed, is_apply_component, place_of};
-use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::trackers::is_local;
 use crate::controllers::oam::workflow::{FailureReason, InputUsage, State, StepResult, Task, Turn};
-use crate::cue;
 pub(super) use placed::Steps;
 use placed::completed_steps;
 use runs::finished_state;
@@ -203,12 +202,16 @@ impl Pass<'_> {
                 Ok(service) => {
                     let is_healthy = service.healthy;
                     self.set_service(&deployment.component, service);
-                    match is_healthy {
-                        true => StepResult::Succeeded {
-                            outputs: self.outputs(outputs, &deployment.objects).await?,
+                    let values = match is_healthy {
+                        true => self.outputs(current, &deployment, outputs).await?,
+                        false => None,
+                    };
+                    match values {
+                        Some(outputs) => StepResult::Succeeded {
+                            outputs,
                             message: String::new(),
                         },
-                        false => StepResult::Waiting {
+                        None => StepResult::Waiting {
                             message: "wait healthy".to_owned(),
                         },
                     }
@@ -283,9 +286,17 @@ impl Pass<'_> {
             let dispatched = self.dispatch(current, &parsed.rules, batches, parallelism).await?;
             let mut accepted = Vec::new();
             for (deployment, result) in remaining.into_iter().zip(dispatched) {
-                match result {
-                    Err(message) => results.push((deployment, Err(format!("Dispatch: {message}")))),
-                    Ok(()) => accepted.push(deployment),
+                if let Err(message) = result {
+                    results.push((deployment, Err(format!("Dispatch: {message}"))));
+                    continue;
+                }
+                let waiting = match stage {
+                    Stage::PreDispatch => self.waiting_service(&deployment.component, &deployment.objects).await,
+                    _ => Ok(None),
+                };
+                match waiting.map_err(|error| evaluator_failure(&error))? {
+                    Some(service) => results.push((deployment, Ok(service))),
+                    None => accepted.push(deployment),
                 }
             }
             remaining = accepted;
@@ -298,31 +309,6 @@ impl Pass<'_> {
             results.push((deployment, Ok(service)));
         }
         Ok(results)
-    }
-
-    /// Evaluates the outputs of a component.
-    async fn outputs(
-        &self,
-        outputs: &[StepOutput],
-        objects: &ComponentObjects,
-    ) -> Result<Vec<Result<Value, String>>, Stop> {
-        let mut values = Vec::new();
-        if outputs.is_empty() {
-            return Ok(values);
-        }
-        let mut scope = self.live_context(objects).await;
-        for output in outputs {
-            let context = objects.context.named_in(&output.value_from);
-            scope.insert("context".to_owned(), Value::Object(context));
-            values.push(
-                match self.evaluator().evaluate(expression(&output.value_from, &scope)).await {
-                    Ok(mut result) => Ok(result["value"].take()),
-                    Err(cue::Error::Failed { text, .. }) => Err(text),
-                    Err(error) => return Err(evaluator_failure(&error).into()),
-                },
-            );
-        }
-        Ok(values)
     }
 
     /// Dispatches traits of the last stage, for components whose workload is healthy.
@@ -340,7 +326,7 @@ impl Pass<'_> {
             };
             let rendered = self.render(current, parsed, &placed).await;
             let mut objects = rendered.map_err(|error| render_failure(error, failed))?;
-            let live = self.live_context(&objects).await;
+            let live = self.live_context(&objects, |_| true).await;
             let post = self.render_post_traits(current, &placed, &objects, &live).await;
             objects
                 .objects
@@ -362,10 +348,10 @@ impl Pass<'_> {
     }
 }
 
-fn render_failure(error: RenderError, failed: impl Fn(String) -> Failure) -> Failure {
+fn render_failure(error: RenderError, failed: impl Fn(String) -> Failure) -> Stop {
     match error {
         RenderError::Evaluator(error) => evaluator_failure(&error),
-        RenderError::Template { message, .. } => failed(message),
+        RenderError::Template { message, .. } => failed(message).into(),
     }
 }
 
@@ -398,13 +384,4 @@ fn execute_failure(message: String) -> StepResult {
         reason: FailureReason::Execute,
         message: crate::text::sanitize(&message),
     }
-}
-
-/// Returns the source of an expression over live objects.
-fn expression(text: &str, scope: &Map<String, Value>) -> String {
-    let fields: Vec<String> = scope.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-    format!(
-        "_vela: {{\n{}\n\"$value\": {text}\n}}\n\"value\": _vela.\"$value\"\n",
-        fields.join("\n")
-    )
 }

@@ -66,10 +66,12 @@ impl Pass<'_> {
             resumptions: turn.resumptions(index),
         };
         let end = steps::run(&evaluator, &mut functions, &template).await;
-        match functions.stop.take() {
-            Some(stop) => Err(stop),
-            None => end.map_err(template_stop),
+        if let Some(stop) = functions.stop.take() {
+            return Err(stop);
         }
+        let end = end.map_err(template_stop)?;
+        self.answers.forget(turn.id(index));
+        Ok(end)
     }
 
     /// Evaluates the condition of a step.
@@ -98,7 +100,7 @@ fn with_inputs(step: &WorkflowStep, inputs: &[(&str, Value)]) -> Result<Option<V
 
 fn template_stop(error: steps::Error<cue::Error>) -> Stop {
     match error {
-        steps::Error::Evaluator(error) => evaluator_failure(&error).into(),
+        steps::Error::Evaluator(error) => evaluator_failure(&error),
         error @ steps::Error::Stopped { .. } => stopped(error.to_string()),
     }
 }

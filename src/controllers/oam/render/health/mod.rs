@@ -68,6 +68,7 @@ pub async fn evaluate_health<V: Evaluate>(
         properties: properties.filter(|properties| !properties.is_null()),
     };
     let mut context = context.clone();
+    context.insert("parameter", properties.cloned().unwrap_or_else(|| json!({})));
     let (details, values) = match templates.details {
         Some(template) => status.details(template, &context).await?.unwrap_or_default(),
         None => Default::default(),

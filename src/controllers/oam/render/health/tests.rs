@@ -37,6 +37,27 @@ async fn details_and_health_are_handed_to_the_templates_after_them() {
 }
 
 #[tokio::test]
+async fn status_templates_see_the_parameters_in_their_context() {
+    for (properties, expected) in [(Some(json!({ "replicas": 2 })), r#"{"replicas":2}"#), (None, "{}")] {
+        let answers = ["isHealth", "message"].map(|field| Ok(json!({ (field): true })));
+        let evaluator = FakeEvaluator::new([Ok(json!({}))].into_iter().chain(answers));
+        let templates = StatusTemplates {
+            details: Some("a: context.parameter"),
+            health_policy: Some("isHealth: context.parameter.replicas == 2"),
+            custom_status: Some("message: \"\\(context.parameter.replicas)\""),
+        };
+        let health = evaluate_health(&evaluator, templates, properties.as_ref(), &Context::default()).await;
+        assert!(health.unwrap().is_healthy);
+        let expected = format!(r#"context: {{"parameter": {expected}"#);
+        let sources = evaluator.sources();
+        assert_eq!(sources.len(), 3);
+        for source in sources {
+            assert!(source.contains(&expected), "{source}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn without_templates_nothing_is_evaluated() {
     let evaluator = FakeEvaluator::default();
     let health = health(StatusTemplates::default(), &evaluator).await.unwrap();

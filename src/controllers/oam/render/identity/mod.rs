@@ -1,5 +1,6 @@
 //! Names, labels and annotations of rendered objects. Facts: `pkg/oam/labels.go` of KubeVela.
 
+mod component_hash;
 mod name_hash;
 pub mod render_hash;
 #[cfg(test)]
@@ -9,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::limits::MAX_OBJECT_DEPTH;
 use crate::api::oam::labels;
+pub use component_hash::component_hash;
 use name_hash::name_hash;
 
 /// The revision of a component, which is always empty.

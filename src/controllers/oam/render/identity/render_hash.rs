@@ -49,17 +49,17 @@ fn hash_value(value: &Value) -> u64 {
 }
 
 /// FNV-1, not the more usual FNV-1a.
-fn hash_bytes(bytes: &[u8]) -> u64 {
+pub(super) fn hash_bytes(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(OFFSET, |hash, byte| hash.wrapping_mul(PRIME) ^ u64::from(*byte))
 }
 
-fn ordered(first: u64, second: u64) -> u64 {
+pub(super) fn ordered(first: u64, second: u64) -> u64 {
     hash_bytes(&[first.to_le_bytes(), second.to_le_bytes()].concat())
 }
 
 /// Distinguishes an empty or repeated unordered collection from its parts.
-fn finish(hash: u64) -> u64 {
+pub(super) fn finish(hash: u64) -> u64 {
     hash_bytes(&hash.to_le_bytes())
 }

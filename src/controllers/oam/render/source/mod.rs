@@ -52,6 +52,8 @@ pub struct Scan {
     /// Labels of top-level fields with the attribute `@local` or `@private`.
     pub private: Vec<String>,
     pub has_markers: bool,
+    /// Returns true if the template sets the field `patch`, and reads it nowhere.
+    pub only_sets_patch: bool,
     /// Returns true if the declaration of `parameter` has become the definition [`PARAMETER`].
     pub closes_parameter: bool,
 }
@@ -131,14 +133,32 @@ pub fn scan(template: &str, role: Role, is_strict: bool) -> Result<Scan, SyntaxE
         fields: declarations.fields,
         private: declarations.private,
         has_markers,
+        only_sets_patch: only_sets_patch(template, &tokens.tokens),
         closes_parameter,
     })
+}
+
+fn only_sets_patch(template: &str, tokens: &[Token]) -> bool {
+    let text = |index: usize| tokens.get(index).map_or("", |token| &template[token.start..token.end]);
+    let is_patch = |index: &usize| text(*index) == "patch" && (*index == 0 || text(index - 1) != ".");
+    let mut uses = (0..tokens.len()).filter(is_patch).peekable();
+    uses.peek().is_some() && uses.all(|index| text(index + 1) == ":")
 }
 
 /// Returns the names that a template selects from `context`, or [`ContextNames::All`] if it can't tell.
 #[must_use]
 pub fn context_names(template: &str) -> ContextNames {
     tokenize(template).map_or(ContextNames::All, |tokens| ContextNames::of(template, &tokens.tokens))
+}
+
+/// Returns true if a template reads the status of the workload from `context`.
+#[must_use]
+pub fn reads_output_status(template: &str) -> bool {
+    const PATH: [&str; 5] = ["context", ".", "output", ".", "status"];
+    let Ok(tokens) = tokenize(template) else { return false };
+    let texts = tokens.tokens.iter().map(|token| &template[token.start..token.end]);
+    let texts: Vec<&str> = texts.collect();
+    texts.windows(PATH.len()).any(|texts| texts == PATH)
 }
 
 /// A replacement of a part of the source.

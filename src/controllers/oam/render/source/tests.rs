@@ -430,3 +430,36 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn templates_that_read_the_status_of_the_workload_are_found() {
+    for (template, expected) in [
+        ("a: context.output.status.ready", true),
+        ("if context . output.status != _|_ {a: 1}", true),
+        ("a: \"\\(context.output.status.ready)\"", true),
+        ("// context.output.status", false),
+        ("a: context.output.spec", false),
+        ("a: context.outputs.status", false),
+        ("{", false),
+    ] {
+        assert_eq!(reads_output_status(template), expected, "{template}");
+    }
+}
+
+#[test]
+fn a_template_that_reads_its_patch_is_told_from_one_that_only_sets_it() {
+    for (template, expected) in [
+        ("patch: spec: 1", true),
+        ("if parameter.x {patch: spec: 1}", true),
+        ("patch: spec: context.patch", true),
+        ("patch: a: 1\noutputs: x: patch.a", false),
+        ("patch: a: 1\nb: \"\\(patch.a)\"", false),
+        ("outputs: x: {}", false),
+    ] {
+        assert_eq!(
+            scan(template, Role::Trait, false).unwrap().only_sets_patch,
+            expected,
+            "{template}"
+        );
+    }
+}

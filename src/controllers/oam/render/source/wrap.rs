@@ -25,6 +25,9 @@ const EXPORT_ERROR: &str = "cue: marshal error: ";
 /// In the error for `+` and `*` on lists, which CUE had before 0.11.
 const OLD_ARITHMETIC: &str = "is superseded by list.";
 
+/// Errors of a patch that does not fit the workload.
+const CONFLICTS: [&str; 3] = ["conflicting values", "mismatched types", "incompatible list lengths"];
+
 /// A reference to a marker of the patch itself, which a template has at its top level.
 const PATCH_MARKER: &str = r#""$+patch""#;
 
@@ -46,10 +49,16 @@ pub fn component(scan: &Scan, properties: Option<&Value>, context: &Context) -> 
 
 /// Returns the source of a trait.
 #[must_use]
-pub fn trait_source(scan: &Scan, properties: Option<&Value>, context: &Context, rendered: &Rendered) -> String {
+pub fn trait_source(
+    scan: &Scan,
+    properties: Option<&Value>,
+    context: &Context,
+    rendered: &Rendered,
+    output_status: Option<&Value>,
+) -> String {
     let mut suffix = declaration(scan);
     suffix.push_str(&properties.map_or_else(String::new, |properties| format!("parameter: {properties}\n")));
-    suffix.push_str(&context_field(scan, context, Some(rendered)));
+    suffix.push_str(&context_field(scan, context, Some((rendered, output_status))));
     let mut source = scan.imports.clone();
     hidden(&mut source, TEMPLATE, &scan.body, &suffix);
     export(&mut source, scan, "outputs");
@@ -59,7 +68,7 @@ pub fn trait_source(scan: &Scan, properties: Option<&Value>, context: &Context, 
         export(&mut source, scan, "patch");
         export_if_present(&mut source, PATCH_MARKER, TEMPLATE, PATCH_MARKER);
     } else {
-        unify(&mut source, scan, TEMPLATE, &rendered.workload);
+        patch_in_place(&mut source, scan, &rendered.workload);
     }
     if let Some(unmarked) = &scan.unmarked {
         hidden(&mut source, UNMARKED, unmarked, &suffix);
@@ -105,6 +114,10 @@ pub fn details(scan: &Scan, properties: Option<&Value>, context: &Context) -> St
 #[must_use]
 pub fn clean_error(text: &str) -> String {
     let text = text.strip_prefix(EXPORT_ERROR).unwrap_or(text);
+    let patched = text.strip_prefix(&format!("{TEMPLATE}.patch."));
+    let text = patched
+        .filter(|text| CONFLICTS.iter().any(|conflict| text.contains(conflict)))
+        .unwrap_or(text);
     let text = text
         .replace(&format!("{UNMARKED}."), "")
         .replace(&format!("{TEMPLATE}."), "");
@@ -133,13 +146,17 @@ fn status_suffix(scan: &Scan, properties: Option<&Value>, context: &Context) -> 
 }
 
 /// Returns the parts of the context that the template names, with what is rendered so far for a trait.
-fn context_field(scan: &Scan, context: &Context, rendered: Option<&Rendered>) -> String {
+fn context_field(scan: &Scan, context: &Context, rendered: Option<(&Rendered, Option<&Value>)>) -> String {
     let named = context.iter().filter(|(name, _)| scan.context.contains(name));
     let mut fields: Vec<String> = named.map(|(name, value)| field(name, value)).collect();
-    if let Some(rendered) = rendered {
+    if let Some((rendered, status)) = rendered {
         let is_needed = |name: &str| scan.context.contains(name) && context.get(name).is_none();
         if is_needed("output") {
-            fields.push(format!("output: {}", json_object(&rendered.workload)));
+            let mut output = format!("output: {}", json_object(&rendered.workload));
+            if let Some(status) = status.filter(|_| !rendered.workload.contains_key("status")) {
+                output.push_str(&format!(" & {{status: {status}}}"));
+            }
+            fields.push(output);
         }
         if is_needed("outputs") && !rendered.outputs.is_empty() {
             let outputs = rendered.outputs_by_key();
@@ -184,6 +201,18 @@ fn export_if_present(source: &mut String, label: &str, template: &str, field: &s
     source.push_str(&format!(
         "if {template}.{field} != _|_ {{{label}: {template}.{field}}}\n"
     ));
+}
+
+/// Exports the workload unified with the patch, within the template if that reads its patch nowhere: CUE orders the fields
+/// of a struct differently if it evaluates the struct at another place, and `json.Marshal` shows the order.
+fn patch_in_place(source: &mut String, scan: &Scan, workload: &Map<String, Value>) {
+    if !scan.only_sets_patch {
+        unify(source, scan, TEMPLATE, workload);
+        return;
+    }
+    let mut base = String::new();
+    open_fields(workload, &mut base);
+    source.push_str(&format!("{TEMPLATE}: patch: {base}\n\"{RESULT}\": {TEMPLATE}.patch\n"));
 }
 
 /// Exports the workload unified with the patch.

@@ -1,0 +1,155 @@
+//! Evaluations of a pass, which gives its worker back rather than wait for long.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::Reconciler;
+use super::pass::Pass;
+use crate::api::NamespacedName;
+use crate::budget::parsed_bytes;
+use crate::controllers::oam::render::evaluate::{Evaluate, NamespaceEvaluator};
+use crate::controllers::oam::steps::{Answer, Call};
+use crate::cue;
+use crate::cue::turn::Turn;
+
+/// Delay of a pass if the end of its evaluation does not wake it earlier.
+const WAKE_LIMIT: Duration = Duration::from_secs(60);
+/// Delay of a pass that lacked the memory to keep its evaluation.
+const MEMORY_RETRY: Duration = Duration::from_secs(5);
+
+/// The evaluators, for the templates of one Application.
+#[derive(Clone)]
+pub(super) struct PassEvaluator<'a> {
+    pub(super) pool: &'a cue::Evaluator,
+    pub(super) namespace: &'a str,
+    pub(super) turn: Arc<Turn>,
+}
+
+impl Evaluate for PassEvaluator<'_> {
+    type Error = cue::Error;
+
+    async fn evaluate(&self, source: String) -> Result<Value, cue::Error> {
+        let evaluation = || {
+            let (pool, namespace, source) = (self.pool.clone(), self.namespace.to_owned(), source.clone());
+            async move { pool.evaluate(&namespace, source).await }.boxed()
+        };
+        self.turn.run(&source, evaluation).await
+    }
+
+    fn is_stopped(error: &cue::Error) -> bool {
+        NamespaceEvaluator::is_stopped(error)
+    }
+
+    fn is_invalid(error: &cue::Error) -> bool {
+        NamespaceEvaluator::is_invalid(error)
+    }
+}
+
+impl Reconciler {
+    /// Returns the turn of a pass, with what the one before has left.
+    pub(super) fn turn(&self, application: &NamespacedName) -> Turn {
+        let before = std::mem::take(&mut self.memories.of(application).lock().evaluations);
+        let (wake, name) = (Arc::clone(&self.wake), application.clone());
+        let reserve = self.memories.reserve(&application.namespace);
+        Turn::new(before, reserve, Arc::new(move || wake(&name)))
+    }
+}
+
+impl Pass<'_> {
+    /// Keeps what the pass has evaluated and called for the next one. Returns the delay of that.
+    pub(super) fn keep_evaluations(&mut self) -> Duration {
+        let kept = self.turn.end();
+        let delay = if kept.is_running() { WAKE_LIMIT } else { MEMORY_RETRY };
+        let mut memory = self.memory.lock();
+        memory.evaluations = kept;
+        memory.answers = std::mem::take(&mut self.answers);
+        delay
+    }
+}
+
+/// The answers to calls with effects, by the id of a step that has not ended: the next pass does not make them again. A
+/// restart does.
+#[derive(Default)]
+pub struct Answers(HashMap<String, HashMap<[u8; 32], Value>>);
+
+impl Answers {
+    pub(super) fn get(&self, step_id: &str, call: &Call) -> Option<Value> {
+        self.0.get(step_id)?.get(&key(call)).cloned()
+    }
+
+    pub(super) fn record(&mut self, step_id: &str, call: &Call, answer: &Answer) {
+        if let Answer::Returned(value) = answer
+            && has_effects(call)
+        {
+            let answers = self.0.entry(step_id.to_owned()).or_default();
+            answers.insert(key(call), value.clone());
+        }
+    }
+
+    /// Forgets the answers to a step that has ended, or starts again.
+    pub(super) fn forget(&mut self, step_id: &str) {
+        self.0.remove(step_id);
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let values = self.0.values().flat_map(HashMap::values);
+        values.map(|value| parsed_bytes(&value.to_string())).sum()
+    }
+}
+
+/// Returns true if a call changes something each time. To apply an object again changes nothing.
+fn has_effects(call: &Call) -> bool {
+    match call.provider.as_str() {
+        "http" | "config" => true,
+        "kube" => matches!(call.function.as_str(), "patch" | "delete"),
+        _ => false,
+    }
+}
+
+fn key(call: &Call) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in [&call.path, &call.provider, &call.function] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.update(call.params.to_string());
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn calls_with_effects_are_not_made_again_by_the_next_pass_until_their_step_has_ended() {
+        let call = |provider: &str, function: &str, path: &str| Call {
+            path: path.to_owned(),
+            provider: provider.to_owned(),
+            function: function.to_owned(),
+            params: json!({ "url": "https://example.com" }),
+        };
+        let mut answers = Answers::default();
+        let (sent, read) = (call("http", "do", "send"), call("kube", "read", "load"));
+        let answer = Answer::Returned(json!({ "statusCode": 200 }));
+        for one in [&sent, &read] {
+            answers.record("step", one, &answer);
+        }
+        assert_eq!(answers.get("step", &sent), Some(json!({ "statusCode": 200 })));
+        assert_eq!(answers.get("step", &read), None);
+        assert_eq!(answers.get("other", &sent), None);
+        assert_eq!(answers.get("step", &call("http", "do", "again")), None);
+        let failed = call("http", "do", "failed");
+        answers.record("step", &failed, &Answer::failed("no"));
+        assert_eq!(answers.get("step", &failed), None);
+        assert_eq!(answers.bytes(), parsed_bytes(r#"{"statusCode":200}"#));
+        answers.forget("step");
+        assert_eq!(answers.get("step", &sent), None);
+    }
+}

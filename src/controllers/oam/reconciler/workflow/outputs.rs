@@ -1,0 +1,120 @@
+//! Values that components provide to other steps and components.
+
+use serde_json::{Map, Value, json};
+
+use super::Deployment;
+use crate::api::oam::StepOutput;
+use crate::controllers::oam::reconciler::components::RenderError;
+use crate::controllers::oam::reconciler::health::evaluator_failure;
+use crate::controllers::oam::reconciler::pass::{Pass, Stop};
+use crate::controllers::oam::reconciler::revision::Current;
+use crate::controllers::oam::render::evaluate::Evaluate;
+use crate::controllers::oam::render::source::wrap::clean_error;
+use crate::cue;
+
+/// The label of an expression in its source.
+const VALUE: &str = "$value";
+
+impl Pass<'_> {
+    /// Evaluates the outputs of a component over its live objects; `None` if one of them may come from a trait of the last
+    /// stage that is not applied yet.
+    pub(super) async fn outputs(
+        &self,
+        current: &Current,
+        deployment: &Deployment,
+        outputs: &[StepOutput],
+    ) -> Result<Option<Vec<Result<Value, String>>>, Stop> {
+        let mut values = Vec::new();
+        if outputs.is_empty() {
+            return Ok(Some(values));
+        }
+        let objects = &deployment.objects;
+        let mut scope = self.live_context(objects, |_| true).await;
+        let is_complete = self.add_post_traits(current, deployment, &mut scope).await?;
+        for output in outputs {
+            let context = objects.context.named_in(&output.value_from);
+            scope.insert("context".to_owned(), Value::Object(context));
+            values.push(
+                match self.evaluator().evaluate(expression(&output.value_from, &scope)).await {
+                    Ok(mut result) => Ok(result["value"].take()),
+                    Err(cue::Error::Failed { .. }) if !is_complete => return Ok(None),
+                    Err(cue::Error::Failed { text, .. }) => Err(cause(&output.value_from, &text)),
+                    Err(error) => return Err(evaluator_failure(&error)),
+                },
+            );
+        }
+        Ok(Some(values))
+    }
+
+    /// Adds the live objects of traits of the last stage. Returns false if one of them does not exist yet.
+    async fn add_post_traits(
+        &self,
+        current: &Current,
+        deployment: &Deployment,
+        scope: &mut Map<String, Value>,
+    ) -> Result<bool, Stop> {
+        let placed = &deployment.component;
+        let settings = current.release.settings;
+        let mut traits = placed.component.traits.iter();
+        if !traits.any(|one| settings.is_post_dispatch(one)) {
+            return Ok(true);
+        }
+        let rendered = self
+            .render_post_traits(current, placed, &deployment.objects, scope)
+            .await;
+        let post = match rendered {
+            Ok(post) => post,
+            // The dispatch of these traits tells why.
+            Err(RenderError::Template { .. }) => return Ok(false),
+            Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error)),
+        };
+        let mut is_complete = true;
+        for object in post.iter().filter(|object| !object.key.is_empty()) {
+            let Some(live) = self.live(&object.manifest).await else {
+                is_complete = false;
+                continue;
+            };
+            let outputs = scope.entry("outputs").or_insert_with(|| json!({}));
+            outputs[&object.key] = live;
+        }
+        Ok(is_complete)
+    }
+}
+
+/// Returns the source of an expression over live objects.
+fn expression(text: &str, scope: &Map<String, Value>) -> String {
+    let fields: Vec<String> = scope.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    format!(
+        "_vela: {{\n{}\n\"{VALUE}\": {text}\n}}\n\"value\": _vela.\"{VALUE}\"\n",
+        fields.join("\n")
+    )
+}
+
+/// Returns why an expression has no value, in KubeVela's words if it names a field that does not exist.
+fn cause(expression: &str, error: &str) -> String {
+    if error.contains("undefined field") {
+        return format!("failed to lookup value: var(path={expression}) not exist");
+    }
+    let error = clean_error(error);
+    let labels = [format!("\"{VALUE}\": "), format!("{VALUE}: "), "value: ".to_owned()];
+    labels.iter().fold(error, |error, label| error.replace(label, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_outputs_name_the_expression_and_nothing_that_wraps_it() {
+        let missing = "_vela.$value: undefined field: data";
+        let expected = "failed to lookup value: var(path=outputs.record.data.key) not exist";
+        assert_eq!(cause("outputs.record.data.key", missing), expected);
+        for (error, expected) in [
+            ("_vela.$value: conflicting values 1 and 2", "conflicting values 1 and 2"),
+            ("value: incomplete value string", "incomplete value string"),
+            ("_vela.\"$value\": invalid operand 1", "invalid operand 1"),
+        ] {
+            assert_eq!(cause("output.x", error), expected);
+        }
+    }
+}
