@@ -269,6 +269,9 @@ impl<V: Evaluate> Run<'_, V> {
         let Err(cause) = &value else {
             return Ok(value);
         };
+        if cause == VALUES_TOO_LARGE {
+            return Ok(value);
+        }
         let is_missing = cause.starts_with(NOT_FOUND);
         let Some(fallback) = within_returns(expression) else {
             return Ok(value);

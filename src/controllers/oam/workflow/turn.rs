@@ -143,10 +143,11 @@ impl<'a> Turn<'a> {
         tasks
     }
 
-    /// Returns true if the steps of a terminated workflow only wait for each other.
+    /// Returns true if the steps of a workflow that a user has terminated only wait for each other.
     fn is_blocked(&self) -> bool {
         let is_pending = |status: &StepStatus| status.phase.is_empty() || status.is(StepPhase::Pending);
         self.status.terminated
+            && self.is_terminated_by_user()
             && !(self.settings.suspend_on_failure || self.has_visited || self.gives_up)
             && self.state() == State::Executing
             && self

@@ -90,7 +90,7 @@ fn a_timeout_ends_a_step_that_must_not_run_yet() {
     assert_eq!(run.ran, ["a"]);
     let outcome = run.turn_after(2_000, |_| waiting());
     assert_eq!((run.ran.len(), outcome.state), (0, State::Failed));
-    assert_eq!(run.state("a"), ("failed", "Timeout", ""));
+    assert_eq!(run.state("a"), ("failed", "Timeout", "wait healthy"));
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn a_timeout_of_a_group_fails_its_sub_steps() {
     assert_eq!(run.turn(slow).state, State::Failed);
     assert_eq!(run.state("g"), ("failed", "Timeout", ""));
     assert_eq!(run.state("done").0, "succeeded");
-    assert_eq!(run.state("slow"), ("failed", "Timeout", ""));
+    assert_eq!(run.state("slow"), ("failed", "Timeout", "wait healthy"));
     assert_eq!(run.state("b").0, "skipped", "as after any failure");
     assert_eq!(run.state("c"), ("failed", "Timeout", ""));
     assert_eq!(run.state("after").0, "succeeded");
