@@ -15,6 +15,7 @@
 
 mod cgroup;
 mod metrics;
+mod offload;
 mod parsed;
 mod shares;
 #[cfg(test)]
@@ -32,6 +33,9 @@ use tokio::time::timeout;
 
 pub use cgroup::{memory_left, memory_limit};
 pub use metrics::{Metrics, ResourceMetrics};
+#[cfg(test)]
+pub use offload::has_left_runtime;
+pub use offload::{SMALL_JSON, leave_runtime, leave_runtime_if_large, offloadable_watch, return_to_runtime};
 pub use parsed::{ParsedSize, parsed_bytes};
 use shares::Shares;
 use transfer::OpenTransfers;

@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 pub use error::Error;
 pub use protocol::Kind;
 
-use crate::budget::{Budget, Reservation, ResourceMetrics};
+use crate::budget::{Budget, Reservation, ResourceMetrics, leave_runtime_if_large};
 use crate::runtime::worker_process::{Framing, Program, Usage, Worker, WorkerError, WorkerProcesses};
 use metrics::Metrics;
 use slow::SlowNamespaces;
@@ -122,6 +122,7 @@ impl Evaluator {
     ///
     /// Dropping the future ends the evaluation.
     pub async fn evaluate(&self, namespace: &str, source: String) -> Result<Value, Error> {
+        leave_runtime_if_large(source.len()).await;
         let id = self.next_id();
         let result = match protocol::evaluation(id, source) {
             Ok(request) => {
@@ -130,6 +131,13 @@ impl Evaluator {
                     evaluator.evaluate_blocking(id, &request, cancel)
                 };
                 self.run(namespace, evaluate).await
+            }
+            Err(error) => Err(error),
+        };
+        let result = match result {
+            Ok((value, bytes)) => {
+                leave_runtime_if_large(bytes).await;
+                Ok(value)
             }
             Err(error) => Err(error),
         };
@@ -214,13 +222,16 @@ impl Evaluator {
         }
     }
 
-    fn evaluate_blocking(&self, id: u64, request: &[u8], cancel: &CancellationToken) -> Result<Value, Stop> {
+    /// Returns the result with its size as JSON.
+    fn evaluate_blocking(&self, id: u64, request: &[u8], cancel: &CancellationToken) -> Result<(Value, usize), Stop> {
         let mut worker = self.checkout()?;
         if worker.is_new() {
             self.check_version(&mut worker, cancel)?;
         }
         let response = self.call(&mut worker, request, cancel)?;
-        protocol::decode_result(id, &response).map_err(|error| self.failed(&mut worker, error))
+        let result = protocol::decode_result(id, &response);
+        let value = result.map_err(|error| self.failed(&mut worker, error))?;
+        Ok((value, response.len()))
     }
 
     fn check_version(&self, worker: &mut Worker, cancel: &CancellationToken) -> Result<(), Stop> {

@@ -213,7 +213,11 @@ async fn set_up_and_run(
         },
         error = leadership.lost() => return Err(error),
     };
-    let mut manager = Manager::new(setup.context.queue.clone(), options.drain_timeout);
+    let mut manager = Manager::new(
+        setup.context.queue.clone(),
+        setup.context.budgets.clone(),
+        options.drain_timeout,
+    );
     if let (Some(parts), Some(options)) = (setup.apprepository, &options.apprepository) {
         manager.add(parts.into_controller(&setup.context, options));
     }

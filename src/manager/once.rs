@@ -88,9 +88,14 @@ async fn sync_all(
     let classes = [apprepository::NAME, apprepository::CLEANUP].map(class);
     // Workers of a queue that is shut down end when it is empty.
     context.queue.shut_down();
-    WorkerPool::new(context.queue.clone(), classes.into(), metrics.workers)
-        .run(CancellationToken::new())
-        .await;
+    WorkerPool::new(
+        context.queue.clone(),
+        classes.into(),
+        context.budgets.clone(),
+        metrics.workers,
+    )
+    .run(CancellationToken::new())
+    .await;
     let names = parts.store.names();
     let import = |name: NamespacedName| {
         let files = Arc::clone(&parts.files);

@@ -12,6 +12,7 @@ use super::health::Health;
 use super::leader::{Event, Leadership};
 use super::setup::Metrics;
 use super::startup::{self, OpenCatalog};
+use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::controllers::{Controller, Task};
 use crate::runtime::controller::{Class, Key, WorkerPool};
@@ -20,6 +21,7 @@ use crate::runtime::workqueue::Queue;
 /// The controllers of the process over their shared work queue.
 pub(super) struct Manager {
     queue: Queue<Key>,
+    budgets: Budgets,
     classes: Vec<Class>,
     sources: Vec<Task>,
     leader_tasks: Vec<Task>,
@@ -31,9 +33,10 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    pub(super) fn new(queue: Queue<Key>, drain_timeout: Duration) -> Self {
+    pub(super) fn new(queue: Queue<Key>, budgets: Budgets, drain_timeout: Duration) -> Self {
         Self {
             queue,
+            budgets,
             classes: Vec::new(),
             sources: Vec::new(),
             leader_tasks: Vec::new(),
@@ -106,7 +109,12 @@ impl Manager {
     ) -> Result<(), Error> {
         self.start_tasks(tasks, leadership);
         let classes = std::mem::take(&mut self.classes);
-        let pool = WorkerPool::new(self.queue.clone(), classes, metrics.workers.clone());
+        let pool = WorkerPool::new(
+            self.queue.clone(),
+            classes,
+            self.budgets.clone(),
+            metrics.workers.clone(),
+        );
         let canceled = CancellationToken::new();
         let mut workers = tokio::spawn(pool.run(canceled.clone()));
         let result = loop {

@@ -13,6 +13,7 @@ use tracing::{Instrument, field};
 
 use super::metrics::ControllerMetrics;
 use super::{Action, Class, Key, Metrics, Reconcile, ReconcileError};
+use crate::budget::Budgets;
 use crate::runtime::kube_client::is_api_server_unreachable;
 use crate::runtime::workqueue::{Backoff, Claim, Priority, Queue};
 use crate::text::sanitize;
@@ -32,6 +33,8 @@ pub struct WorkerPool {
 struct Pool {
     queue: Queue<Key>,
     classes: HashMap<&'static str, ClassState>,
+    /// Threads for reconciles that leave the runtime.
+    budgets: Budgets,
     metrics: Metrics,
 }
 
@@ -46,7 +49,7 @@ impl WorkerPool {
     /// Creates a pool with the workers of all classes, at least one. The limits of the queue
     /// ([`crate::runtime::workqueue::ClassLimits`]) keep one class from taking the workers of another.
     #[must_use]
-    pub fn new(queue: Queue<Key>, classes: Vec<Class>, metrics: Metrics) -> Self {
+    pub fn new(queue: Queue<Key>, classes: Vec<Class>, budgets: Budgets, metrics: Metrics) -> Self {
         let workers = classes.iter().map(|class| class.workers).sum::<usize>().max(1);
         let classes = classes.into_iter().map(|class| {
             let metrics = metrics.of_controller(class.name);
@@ -60,6 +63,7 @@ impl WorkerPool {
             pool: Arc::new(Pool {
                 queue,
                 classes,
+                budgets,
                 metrics,
             }),
             workers,
@@ -122,6 +126,7 @@ impl Pool {
             otel.status_code = field::Empty
         );
         let reconcile = async { class.reconciler.reconcile(claim.key(), claim.priority()).await };
+        let reconcile = self.budgets.offloadable(&claim.key().name.namespace, reconcile);
         let reconcile = reconcile.instrument(span.clone());
         let result = AssertUnwindSafe(reconcile).catch_unwind().await;
         if !matches!(result, Ok(Ok(_))) {

@@ -6,13 +6,15 @@
 
 use std::sync::Arc;
 
+use axum::body::{Body as ResponseBody, Bytes, HttpBody};
 use axum::http::{HeaderMap, Method, Request, Response, Uri, Version};
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, stream};
 use kube::client::Body;
 use kube::{Client, Error};
+use tower::BoxError;
 
 use super::request_limits::{RequestLimiter, requester};
-use crate::budget::Budget;
+use crate::budget::{Budget, SMALL_JSON, leave_runtime, leave_runtime_if_large, return_to_runtime};
 
 /// In bytes. etcd stores objects of up to 1.5 MiB; JSON is somewhat larger. kube briefly holds a response twice.
 const MAX_RESPONSE: usize = 16 << 20;
@@ -67,14 +69,18 @@ struct TooLarge {
 }
 
 impl ResponseSizeLimit {
-    async fn send(self, request: Request<Body>) -> Result<Response<Body>, Error> {
+    async fn send(self, request: Request<Body>) -> Result<Response<ResponseBody>, Error> {
         if is_watch(request.uri()) {
-            return self.client.send(request).await;
+            return Ok(self.client.send(request).await?.map(leave_runtime_for_long_lines));
         }
-        match &self.limiter {
+        let response = match &self.limiter {
             Some(limiter) => limiter.limit(request, |request| self.send_and_read(request)).await,
             None => self.send_and_read(request).await,
-        }
+        }?;
+        // It is decoded next.
+        let bytes = response.body().size_hint().lower();
+        leave_runtime_if_large(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+        Ok(response.map(ResponseBody::new))
     }
 
     async fn send_and_read(&self, request: Request<Body>) -> Result<Response<Body>, Error> {
@@ -100,10 +106,7 @@ impl ResponseSizeLimit {
     }
 
     async fn read(&self, namespace: &str, body: Body, limit: usize) -> Result<Option<Vec<u8>>, Error> {
-        let mut chunks = axum::body::Body::new(body)
-            .into_data_stream()
-            .map_err(into_error)
-            .boxed();
+        let mut chunks = ResponseBody::new(body).into_data_stream().map_err(into_error).boxed();
         let mut permit = None;
         let mut read = Vec::new();
         while let Some(chunk) = chunks.try_next().await? {
@@ -118,6 +121,32 @@ impl ResponseSizeLimit {
         }
         Ok(Some(read))
     }
+}
+
+/// Leaves the runtime for the large events of a watch. Each is a line, and is decoded by the task that reads it.
+fn leave_runtime_for_long_lines<B>(body: B) -> ResponseBody
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let chunks = ResponseBody::new(body).into_data_stream();
+    let chunks = stream::unfold((chunks, 0), async |(mut chunks, unfinished)| {
+        if unfinished <= SMALL_JSON {
+            return_to_runtime();
+        }
+        let chunk = chunks.next().await?;
+        let read = chunk.as_deref().unwrap_or_default();
+        let first = unfinished + read.iter().position(|byte| *byte == b'\n').unwrap_or(read.len());
+        let unfinished = match read.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => read.len() - end - 1,
+            None => first,
+        };
+        if first > SMALL_JSON {
+            leave_runtime().await;
+        }
+        Some((chunk, (chunks, unfinished)))
+    });
+    ResponseBody::from_stream(chunks)
 }
 
 fn into_error(error: axum::Error) -> Error {
@@ -172,14 +201,15 @@ fn query(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
 mod tests {
     use std::convert::Infallible;
 
-    use futures::stream;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
     use kube::api::ListParams;
     use parking_lot::Mutex;
     use serde_json::json;
+    use tokio::task::yield_now;
 
     use super::*;
+    use crate::budget::{Budgets, has_left_runtime, offloadable_watch};
 
     /// Returns an API server with `count` ConfigMaps of `bytes` bytes, and a record of its requests.
     fn server(count: usize, bytes: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
@@ -288,5 +318,44 @@ mod tests {
             assert!(names.unwrap().is_empty());
         }
         assert_eq!(*reading.lock(), (0, PERMITS as usize));
+    }
+
+    #[tokio::test]
+    async fn a_watch_leaves_the_runtime_for_large_events_only() {
+        let chunks = [
+            "small\n".to_owned(),
+            "x".repeat(SMALL_JSON),
+            "x\ny".to_owned(),
+            "y\n".to_owned(),
+            "z\n".to_owned(),
+        ];
+        let all = chunks.concat();
+        let body = ResponseBody::from_stream(stream::iter(chunks.map(Ok::<_, Infallible>)));
+        let read = async {
+            let mut read = leave_runtime_for_long_lines(body).into_data_stream();
+            let (mut text, mut places) = (Vec::new(), Vec::new());
+            while let Some(chunk) = read.next().await {
+                text.extend(chunk.unwrap());
+                places.push(has_left_runtime());
+                yield_now().await;
+            }
+            (text, places)
+        };
+        let (text, places) = offloadable_watch(read).await;
+        assert_eq!(text, all.into_bytes());
+        // The task returns when it is polled again.
+        assert_eq!(places, [false, false, true, true, false]);
+    }
+
+    #[tokio::test]
+    async fn a_large_response_is_decoded_off_the_runtime() {
+        for (bytes, is_off) in [(SMALL_JSON / 2, false), (SMALL_JSON, true)] {
+            let (client, _) = server(1, bytes);
+            let read = async {
+                list(with_limit(client, MAX_RESPONSE, None), 8).await.unwrap();
+                has_left_runtime()
+            };
+            assert_eq!(Budgets::default().offloadable("team", read).await, is_off);
+        }
     }
 }

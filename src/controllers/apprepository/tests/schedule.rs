@@ -94,7 +94,10 @@ impl Schedule {
             reconciler: Arc::clone(self) as Arc<dyn Reconcile>,
         };
         let metrics = controller::Metrics::register(&mut registry);
-        tokio::spawn(WorkerPool::new(queue.clone(), vec![class], metrics).run(CancellationToken::new()));
+        tokio::spawn(
+            WorkerPool::new(queue.clone(), vec![class], crate::budget::Budgets::default(), metrics)
+                .run(CancellationToken::new()),
+        );
         let key = Key {
             class: crate::controllers::apprepository::NAME,
             name: NamespacedName::new("default", "stable"),
@@ -278,7 +281,9 @@ async fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_t
     let parts = setup(&context, &options, &catalog, origin, &Metrics::register(&mut registry));
     let controller = parts.into_controller(&context, &options);
     let metrics = controller::Metrics::register(&mut registry);
-    tokio::spawn(WorkerPool::new(context.queue, controller.classes, metrics).run(CancellationToken::new()));
+    tokio::spawn(
+        WorkerPool::new(context.queue, controller.classes, context.budgets, metrics).run(CancellationToken::new()),
+    );
     for source in controller.sources {
         tokio::spawn(source);
     }

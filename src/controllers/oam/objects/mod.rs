@@ -162,6 +162,18 @@ impl Objects {
         }
     }
 
+    /// Returns the size of an object in the cache, in bytes of JSON.
+    #[must_use]
+    pub fn cached_bytes(&self, id: &ObjectId) -> usize {
+        match self
+            .watches
+            .object(&id.group_kind(), &id.api_version, &id.namespace, &id.name)
+        {
+            ObjectState::Found(object) => object.projection.text().map_or(0, str::len),
+            ObjectState::Absent | ObjectState::Unknown => 0,
+        }
+    }
+
     /// Returns an object from the cache, or from the API server if the cache does not have it.
     ///
     /// # Errors

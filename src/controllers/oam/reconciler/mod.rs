@@ -53,7 +53,7 @@ use super::start::MASTER_SHARD;
 use super::{Options, Shard};
 use crate::api::oam::{Application, labels};
 use crate::api::{NamespacedName, Raw};
-use crate::budget::Budgets;
+use crate::budget::{Budgets, leave_runtime};
 use crate::cue::Evaluator;
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::EventPublisher;
@@ -154,6 +154,7 @@ impl Reconciler {
                 }
                 None => return Ok(Action::requeue_after(CACHE_WAIT)),
             }
+            leave_runtime().await;
         }
         // It may have changed, or been paused, meanwhile.
         let Some(cached) = self.ours(name) else {

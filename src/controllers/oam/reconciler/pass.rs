@@ -18,7 +18,7 @@ use super::record::TAKEN_RETRY;
 use super::revision::Current;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationStatus, AppliedResource, ServiceStatus, WorkflowStatus, labels};
-use crate::budget::Reservation;
+use crate::budget::{Reservation, leave_runtime_if_large};
 use crate::controllers::oam::cache::Decoded;
 use crate::controllers::oam::definitions::Loaded;
 use crate::controllers::oam::objects::{ObjectId, Objects};
@@ -360,6 +360,10 @@ impl<'a> Pass<'a> {
     async fn subscribe(&self) {
         let kinds = self.watch_kinds();
         self.objects.wait_until_settled(&kinds).await;
+        // They are decoded and compared with their manifests. Others may have made them much larger.
+        let entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
+        let bytes = entries.map(|entry| self.objects.cached_bytes(&ObjectId::of_entry(entry)));
+        leave_runtime_if_large(bytes.sum()).await;
     }
 
     /// Watches the kinds of all recorded objects.

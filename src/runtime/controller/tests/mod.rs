@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::budget::Budgets;
 use crate::runtime::workqueue::{self as queue, ClassLimits, Queue, Settings};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -115,7 +116,12 @@ impl Bench {
             play: Box::new(move |number| Box::pin(play(number))),
         });
         let classes = classes(workers, by_class, &puppet);
-        let controller = WorkerPool::new(queue.clone(), classes, Metrics::register(&mut registry));
+        let controller = WorkerPool::new(
+            queue.clone(),
+            classes,
+            Budgets::default(),
+            Metrics::register(&mut registry),
+        );
         Self {
             queue,
             turns,

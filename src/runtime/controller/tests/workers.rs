@@ -35,7 +35,12 @@ async fn a_key_goes_to_the_reconciler_of_its_class_and_counts_there() {
     ];
     let mut registry = Registry::default();
     let queue = Queue::new(Settings::default(), &queue::Metrics::register(&mut registry));
-    let controller = WorkerPool::new(queue.clone(), classes, Metrics::register(&mut registry));
+    let controller = WorkerPool::new(
+        queue.clone(),
+        classes,
+        Budgets::default(),
+        Metrics::register(&mut registry),
+    );
     queue.add(application(1), Priority::USER);
     queue.add(repository(2), Priority::USER);
     queue.shut_down();
@@ -63,7 +68,7 @@ async fn a_class_without_a_reconciler_is_a_terminal_error_and_ends_no_worker() {
     let mut registry = Registry::default();
     let queue = Queue::new(Settings::default(), &queue::Metrics::register(&mut registry));
     let metrics = Metrics::register(&mut registry);
-    let controller = WorkerPool::new(queue.clone(), Vec::new(), metrics.clone());
+    let controller = WorkerPool::new(queue.clone(), Vec::new(), Budgets::default(), metrics.clone());
     queue.add(repository(1), Priority::USER);
     queue.add(repository(2), Priority::USER);
     queue.shut_down();

@@ -5,17 +5,22 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use kube::runtime::watcher::{self, Event};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::error_policy::{ErrorPolicy, Failure, Failures, Retry};
 use super::events::Events;
 use super::metrics;
 use super::store::{Change, Health, Store, Stored};
+use crate::budget::{offloadable_watch, return_to_runtime};
 use crate::runtime::kube_client::response_timeout::SLOW_WATCH_TIMEOUT;
 
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which failing lists invalidate the last known state.
 const STALE_LIMIT: Duration = Duration::from_secs(30);
+/// Time for which events that have arrived together are handled before others have their turn. Each may be compared with
+/// the selectors of many Applications.
+const MAX_BUSY: Duration = Duration::from_millis(1);
 /// Delay after a panic, which is likely to recur.
 const PANIC_DELAY: Duration = Duration::from_secs(60);
 /// Time without failure after which a forbidden watch counts as allowed. The API server refuses it immediately.
@@ -54,7 +59,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
     pub(super) async fn run(&self) {
         let mut failures = Failures::default();
         loop {
-            let wait = self.process_stream(&mut failures).await;
+            let wait = offloadable_watch(self.process_stream(&mut failures)).await;
             sleep(wait).await;
         }
     }
@@ -64,6 +69,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
         let mut events = (self.open)();
         let mut is_listing = true;
         let mut watched_since = Instant::now();
+        let mut busy = Duration::ZERO;
         loop {
             let relist_at = self.relist_period.and_then(|period| watched_since.checked_add(period));
             let retry = match self.next(&mut events, is_listing, relist_at).await {
@@ -74,11 +80,20 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
                     }
                     is_listing = matches!(event, Event::Init | Event::InitApply(_));
                     match event {
-                        Event::InitDone => watched_since = Instant::now(),
+                        Event::InitDone => {
+                            watched_since = Instant::now();
+                            return_to_runtime();
+                        }
                         Event::Apply(_) | Event::Delete(_) => failures.watch_worked(),
                         Event::Init | Event::InitApply(_) => {}
                     }
+                    let began = Instant::now();
                     self.on_event(event);
+                    busy += began.elapsed();
+                    if busy > MAX_BUSY {
+                        yield_now().await;
+                        busy = Duration::ZERO;
+                    }
                     continue;
                 }
                 Some(Err(error)) => {

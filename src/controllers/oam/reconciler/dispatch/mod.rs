@@ -13,6 +13,7 @@ use super::conditions::Failure;
 use super::pass::{Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::{ManagedResource, RawManifest};
+use crate::budget::leave_runtime_if_large;
 use crate::controllers::oam::ApplyOnceMode;
 use crate::controllers::oam::dispatch::decide::{Decision, ObjectPolicy, Occasion, Refusal, Request, decide};
 use crate::controllers::oam::dispatch::order::waves;
@@ -185,6 +186,7 @@ impl Pass<'_> {
         let id = ObjectId::of(&object.manifest);
         let objects = &self.objects;
         let policy = ObjectPolicy::of(policies, &object.manifest, occasion);
+        leave_runtime_if_large(objects.cached_bytes(&id)).await;
         let live = match objects.cached(&id) {
             CachedObject::Found(live) => Some(live),
             CachedObject::Absent if !policy.concerns_existing(self.reconciler.options.dispatch) => None,

@@ -1,0 +1,232 @@
+//! Moves large work of a task off the threads of the runtime, which serve probes, leases and all tenants.
+//!
+//! ```text
+//!  offloadable(namespace, task) ── polled by the runtime ── leave_runtime() ──► polled with a CPU permit, while another
+//!                                                                               thread serves the rest of the runtime
+//! ```
+//! The size of most work is a tenant's choice: objects that are decoded, merged, compared, hashed and written. A task leaves
+//! the runtime before it begins such work. From then on, each of its polls has a permit of the namespace's share, and none is
+//! held while the task waits.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::{block_in_place, yield_now};
+
+use super::{Budget, Budgets, Reservation};
+
+/// Size of JSON up to which work on it takes about a millisecond, in bytes.
+pub const SMALL_JSON: usize = 64 << 10;
+
+/// Permits for large events of watches, of which each takes tens of milliseconds at most.
+static WATCHES: Semaphore = Semaphore::const_new(4);
+
+tokio::task_local! {
+    static PLACE: Arc<Place>;
+}
+
+#[derive(Default)]
+struct Place {
+    must_leave: AtomicBool,
+    has_left: AtomicBool,
+}
+
+/// The permits for polls off the runtime.
+enum Permits<'a> {
+    Cpu(&'a Budget, &'a str),
+    Watches,
+}
+
+/// Held during one poll.
+enum Permit {
+    Cpu(#[expect(dead_code, reason = "returned on drop")] Reservation),
+    Watch(#[expect(dead_code, reason = "returned on drop")] SemaphorePermit<'static>),
+}
+
+impl Permits<'_> {
+    async fn acquire(&self) -> Option<Permit> {
+        match self {
+            Self::Cpu(cpu, namespace) => Some(Permit::Cpu(cpu.acquire(namespace, 1).await)),
+            Self::Watches => WATCHES.acquire().await.ok().map(Permit::Watch),
+        }
+    }
+}
+
+impl Budgets {
+    /// Runs a task that may call [`leave_runtime`]. What it runs as tasks of their own is not moved.
+    pub async fn offloadable<T>(&self, namespace: &str, task: impl Future<Output = T>) -> T {
+        offloadable(&Permits::Cpu(&self.cpu, namespace), task).await
+    }
+}
+
+/// Same for a watch, which serves all namespaces and must not wait for the CPU permit of one.
+pub async fn offloadable_watch<T>(task: impl Future<Output = T>) -> T {
+    offloadable(&Permits::Watches, task).await
+}
+
+async fn offloadable<T>(permits: &Permits<'_>, task: impl Future<Output = T>) -> T {
+    let place = Arc::<Place>::default();
+    let mut task = pin!(PLACE.scope(Arc::clone(&place), task));
+    loop {
+        let permit = match place.must_leave.load(Ordering::Relaxed) {
+            true => permits.acquire().await,
+            false => None,
+        };
+        place.has_left.store(permit.is_some(), Ordering::Relaxed);
+        let poll = poll_fn(|context| {
+            let mut poll = || task.as_mut().poll(context);
+            Poll::Ready(if permit.is_some() { in_place(poll) } else { poll() })
+        });
+        if let Poll::Ready(result) = poll.await {
+            return result;
+        }
+        drop(permit);
+        woken().await;
+    }
+}
+
+/// Continues the task off the runtime's threads, to its end or until [`return_to_runtime`]. Has no effect in a task that is
+/// not offloadable.
+pub async fn leave_runtime() {
+    let Ok(place) = PLACE.try_with(Arc::clone) else {
+        return;
+    };
+    place.must_leave.store(true, Ordering::Relaxed);
+    // Another part of the task may return before this one is polled.
+    while place.must_leave.load(Ordering::Relaxed) && !place.has_left.load(Ordering::Relaxed) {
+        yield_now().await;
+    }
+}
+
+/// Same if there are more than [`SMALL_JSON`] bytes.
+pub async fn leave_runtime_if_large(bytes: usize) {
+    if bytes > SMALL_JSON {
+        leave_runtime().await;
+    }
+}
+
+/// Ends what [`leave_runtime`] has begun.
+pub fn return_to_runtime() {
+    let _ = PLACE.try_with(|place| place.must_leave.store(false, Ordering::Relaxed));
+}
+
+/// Runs work on this thread, while another takes its place in the runtime.
+fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => block_in_place(work),
+        // The runtime of a test. No thread can take the place.
+        _ => work(),
+    }
+}
+
+/// Waits for the next time that the task is polled.
+async fn woken() {
+    let mut is_woken = false;
+    poll_fn(|_| match std::mem::replace(&mut is_woken, true) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
+}
+
+#[cfg(test)]
+pub fn has_left_runtime() -> bool {
+    PLACE.with(|place| place.has_left.load(Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use futures::future::join_all;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::budget::Sizes;
+
+    const DEADLINE: Duration = Duration::from_secs(30);
+
+    fn budgets() -> Budgets {
+        Budgets::new(Sizes {
+            cpu_permits: 2,
+            ..Sizes::default()
+        })
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn the_runtime_serves_others_during_large_work() {
+        let (served, serves) = mpsc::channel();
+        let budgets = budgets();
+        let large = tokio::spawn(async move {
+            let work = async move {
+                leave_runtime_if_large(SMALL_JSON + 1).await;
+                tokio::spawn(async move { served.send(()) });
+                serves.recv_timeout(DEADLINE)
+            };
+            budgets.offloadable("team", work).await
+        });
+        assert_eq!(
+            large.await.unwrap(),
+            Ok(()),
+            "the only thread of the runtime is not held"
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_permit_is_held_for_large_work_only_and_not_while_it_waits() {
+        let budgets = budgets();
+        let used = || budgets.cpu.used();
+        let work = async {
+            leave_runtime_if_large(SMALL_JSON).await;
+            let small = used();
+            leave_runtime().await;
+            let large = used();
+            let waits = sleep(Duration::from_millis(1));
+            waits.await;
+            (small, large, used())
+        };
+        assert_eq!(budgets.offloadable("team", work).await, (0, 1, 1));
+        assert_eq!(used(), 0);
+        let waits = async {
+            leave_runtime().await;
+            std::future::pending::<()>().await;
+        };
+        let mut waits = pin!(budgets.offloadable("team", waits));
+        for _ in 0..5 {
+            assert!(futures::poll!(waits.as_mut()).is_pending());
+            assert_eq!(used(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn parts_of_one_task_leave_together() {
+        let budgets = budgets();
+        let parts = (0..3).map(|_| async {
+            leave_runtime().await;
+            has_left_runtime()
+        });
+        let left = budgets.offloadable("team", join_all(parts)).await;
+        assert_eq!(left, [true; 3]);
+        // Elsewhere, it has no effect.
+        leave_runtime().await;
+        return_to_runtime();
+    }
+
+    #[tokio::test]
+    async fn a_watch_returns_to_the_runtime_after_a_large_event() {
+        let watch = async {
+            leave_runtime().await;
+            let large = has_left_runtime();
+            return_to_runtime();
+            yield_now().await;
+            (large, has_left_runtime())
+        };
+        assert_eq!(offloadable_watch(watch).await, (true, false));
+    }
+}
