@@ -1,9 +1,11 @@
 //! The part of an Application that the controller keeps in memory.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::spec::{AppSpec, recorded_kinds};
@@ -16,6 +18,8 @@ pub struct CachedApplication {
     pub metadata: ObjectMeta,
     pub spec: Arc<AppSpec>,
     pub status: Option<StatusSnapshot>,
+    /// Size of the object as JSON without its status, in bytes.
+    pub size: usize,
 }
 
 impl From<Application> for CachedApplication {
@@ -23,6 +27,7 @@ impl From<Application> for CachedApplication {
         let name = NamespacedName::new(application.namespace().unwrap_or_default(), application.name_any());
         let spec = Arc::new(AppSpec::of(&name, &application));
         let status = application.status.as_ref().map(StatusSnapshot::of);
+        let size = json_size(&application.metadata) + json_size(&application.spec);
         let meta = application.metadata;
         Self {
             metadata: ObjectMeta {
@@ -37,8 +42,27 @@ impl From<Application> for CachedApplication {
             },
             spec,
             status,
+            size,
         }
     }
+}
+
+/// Counts the bytes of a value as JSON, without a copy of them.
+pub(super) fn json_size(value: &impl Serialize) -> usize {
+    struct Counter(usize);
+    impl Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // Neither a type of the API nor the counter can fail.
+    let _ = serde_json::to_writer(&mut counter, value);
+    counter.0
 }
 
 impl CachedApplication {

@@ -77,10 +77,14 @@ impl EventHandler {
         if known.as_ref() == Some(spec) {
             return;
         }
+        let may_be_in_cycle = |spec: &AppSpec| spec.kinds.contains(&application_kind());
+        let affects_others = may_be_in_cycle(spec) || known.as_deref().is_some_and(may_be_in_cycle);
         let spec = known.map_or_else(|| Arc::clone(spec), |known| AppSpec::with_record_of(spec, &known));
         // Before the subscription: watches may notify immediately.
         self.index.insert(Arc::clone(&spec));
-        self.enqueue_other_adopters(name);
+        if affects_others {
+            self.enqueue_other_adopters(name);
+        }
         let kinds = spec.watched_kinds().cloned().collect();
         self.watches.subscribe(name.clone(), &name.namespace, kinds);
     }

@@ -144,6 +144,8 @@ impl Index {
             .filter_map(|object| self.get(&name_of(object)))
             .filter(|other| counts(other) && other.name != spec.name)
             .collect();
+        let objects: HashMap<&str, &Arc<Object<K>>> =
+            view.objects.iter().map(|object| (&*object.uid, object)).collect();
         let mut open: Vec<&Arc<Object<K>>> = view.objects.iter().filter(|object| *object.uid == *spec.uid).collect();
         let mut leading = BTreeSet::new();
         while let Some(selected) = open.pop() {
@@ -153,8 +155,7 @@ impl Index {
             others = rest;
             let found: Vec<Arc<AppSpec>> = found;
             leading.extend(found.iter().map(|other| other.name.name.clone()));
-            let is_found = |object: &&Arc<Object<K>>| found.iter().any(|other| *other.uid == *object.uid);
-            open.extend(view.objects.iter().filter(is_found));
+            open.extend(found.iter().filter_map(|other| objects.get(other.uid.as_str())));
         }
         leading
     }

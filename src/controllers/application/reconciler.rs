@@ -18,12 +18,14 @@ use super::kinds::{self, ComponentKinds};
 use super::metrics::Metrics;
 use super::owners::apply::Ownership;
 use super::owners::finalizer::{Released, release, remove_finalizer};
-use super::owners::plan::plan;
+use super::owners::plan::{application_kind, plan};
 use super::readiness::Readiness;
 use super::report;
+use super::selector::Selection;
 use super::spec::AppSpec;
 use super::status::{Assessment, Problem, READY, assess};
 use crate::api::{Application, ApplicationCondition, NamespacedName};
+use crate::budget::leave_runtime;
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::{Event, EventPublisher};
 use crate::runtime::watch::{Cached, GroupKind, KindState, Store, WatchManager};
@@ -46,6 +48,9 @@ const MIN_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 const STALE_RETRY: Duration = Duration::from_millis(500);
 /// Pause until an API group is looked for again.
 const GROUP_RETRY: Duration = Duration::from_secs(5);
+/// Number of comparisons of an object with a requirement of a selector that takes less than a millisecond, together with
+/// the rest of the work on that many objects.
+const FEW_COMPARISONS: usize = 1_000;
 
 pub struct Reconciler {
     pub store: Store<Cached<CachedApplication>>,
@@ -167,9 +172,12 @@ impl Reconciler {
         spec: &Arc<AppSpec>,
         components: Vec<(GroupKind, KindState<Readiness>)>,
     ) -> Result<Action, ReconcileError> {
-        let mut assessment = assess(spec, &components, &self.index);
         let others = (spec.recorded_kinds.iter()).filter(|kind| !spec.component_kinds().contains(kind));
         let others = self.kind_states(spec, others);
+        if comparisons(spec, components.iter().chain(&others)) > FEW_COMPARISONS {
+            leave_runtime().await;
+        }
+        let mut assessment = assess(spec, &components, &self.index);
         assessment.problems.extend(unreleased(&others));
         let kinds: Vec<_> = components.into_iter().chain(others).collect();
         let plan = plan(spec, &kinds, &self.index, &self.kinds);
@@ -233,7 +241,7 @@ impl Reconciler {
         let now = Timestamp::now();
         // The API server stores whole seconds.
         let now = now.round(Unit::Second).unwrap_or(now);
-        let status = assessment.status(application.metadata.generation, conditions, now);
+        let status = assessment.status(application.metadata.generation, application.size, conditions, now);
         let snapshot = StatusSnapshot::of(&status);
         let ready = readiness(&snapshot.conditions).unwrap_or_default().to_owned();
         self.metrics.observe_readiness(name, &ready);
@@ -276,6 +284,7 @@ impl Reconciler {
             },
             spec: Arc::clone(&application.spec),
             status: Some(snapshot),
+            size: application.size,
         };
         self.store.assume(Cached::Object(Arc::new(written)));
         if let Some(event) = event {
@@ -283,6 +292,19 @@ impl Reconciler {
         }
         Ok(StatusUpdate::Done)
     }
+}
+
+/// Estimates the work on the objects of these kinds. An Application is compared with the selectors of all others too.
+fn comparisons<'a>(spec: &AppSpec, kinds: impl Iterator<Item = &'a (GroupKind, KindState<Readiness>)>) -> usize {
+    let requirements = spec.selection.as_ref().map_or(1, Selection::requirements);
+    let of_kind = |(kind, state): &(GroupKind, KindState<Readiness>)| match state {
+        KindState::Objects(view) if *kind == application_kind() => {
+            view.objects.len() * (requirements + view.objects.len())
+        }
+        KindState::Objects(view) => view.objects.len() * requirements,
+        _ => 0,
+    };
+    kinds.map(of_kind).sum()
 }
 
 /// Returns a problem for each kind that may still be owned but is no longer watched.

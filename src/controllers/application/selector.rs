@@ -1,12 +1,20 @@
 //! Compiled label selectors with the semantics of `metav1.LabelSelectorAsSelector`: no selector selects nothing, an
 //! empty selector everything.
 
+use std::collections::HashSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::runtime::watch::Labels;
 use crate::text::{printable, truncate};
 
 const MAX_QUOTED: usize = 64;
+
+// Each change of a component in the namespace matches the selectors of all Applications there, so their cost is limited.
+const MAX_REQUIREMENTS: usize = 100;
+const MAX_VALUES: usize = 1_000;
+/// Maximum size of all keys and values, in bytes.
+const MAX_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
@@ -22,8 +30,8 @@ pub struct Requirement {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Test {
-    In(Vec<String>),
-    NotIn(Vec<String>),
+    In(HashSet<String>),
+    NotIn(HashSet<String>),
     Exists,
     DoesNotExist,
 }
@@ -35,12 +43,13 @@ impl Selection {
         let Some(selector) = selector else {
             return Ok(Self::Nothing);
         };
+        check_size(selector)?;
         let labels = selector.match_labels.iter().flatten().map(|(key, value)| {
             check_key(key)?;
             check_value(key, value)?;
             Ok(Requirement {
                 key: key.clone(),
-                test: Test::In(vec![value.clone()]),
+                test: Test::In(HashSet::from([value.clone()])),
             })
         });
         let expressions = selector.match_expressions.iter().flatten().map(requirement);
@@ -54,12 +63,21 @@ impl Selection {
             Self::All(requirements) => requirements.iter().all(|requirement| requirement.holds(labels)),
         }
     }
+
+    /// Returns the number of requirements, at least 1.
+    #[must_use]
+    pub fn requirements(&self) -> usize {
+        match self {
+            Self::Nothing => 1,
+            Self::All(requirements) => requirements.len().max(1),
+        }
+    }
 }
 
 impl Requirement {
     fn holds(&self, labels: &Labels) -> bool {
         let value = labels.get(&self.key);
-        let is_in = |values: &[String]| value.is_some_and(|value| values.iter().any(|one| one == value));
+        let is_in = |values: &HashSet<String>| value.is_some_and(|value| values.contains(value));
         match &self.test {
             Test::In(values) => is_in(values),
             Test::NotIn(values) => !is_in(values),
@@ -69,9 +87,34 @@ impl Requirement {
     }
 }
 
+fn check_size(selector: &LabelSelector) -> Result<(), String> {
+    let labels = || selector.match_labels.iter().flatten();
+    let expressions = || selector.match_expressions.iter().flatten();
+    let listed = || expressions().flat_map(|expression| expression.values.iter().flatten());
+    let requirements = labels().count() + expressions().count();
+    if requirements > MAX_REQUIREMENTS {
+        return Err(format!(
+            "{requirements} labels and expressions, more than {MAX_REQUIREMENTS}"
+        ));
+    }
+    let values = labels().count() + listed().count();
+    if values > MAX_VALUES {
+        return Err(format!(
+            "{values} values, more than {MAX_VALUES}; select by a label that the components have in common"
+        ));
+    }
+    let bytes = labels().map(|(key, value)| key.len() + value.len()).sum::<usize>()
+        + expressions().map(|expression| expression.key.len()).sum::<usize>()
+        + listed().map(String::len).sum::<usize>();
+    if bytes > MAX_BYTES {
+        return Err(format!("{bytes} bytes of keys and values, more than {MAX_BYTES}"));
+    }
+    Ok(())
+}
+
 fn requirement(expression: &LabelSelectorRequirement) -> Result<Requirement, String> {
     let LabelSelectorRequirement { key, operator, values } = expression;
-    let values = values.clone().unwrap_or_default();
+    let values: HashSet<_> = values.iter().flatten().cloned().collect();
     check_key(key)?;
     let label = key;
     let test = match (operator.as_str(), values.is_empty()) {
@@ -188,6 +231,28 @@ mod tests {
     fn keys_and_values_are_validated_as_by_the_api_server(#[case] selector: Value, #[case] message: &str) {
         let error = selection(selector).unwrap_err();
         assert!(error.contains(message), "{error}");
+    }
+
+    #[rstest]
+    #[case::as_many_values_as_allowed(1, 1_000, 10, None)]
+    #[case::values(1, 1_001, 10, Some("1001 values, more than 1000"))]
+    #[case::values_of_several_expressions(10, 101, 10, Some("1010 values, more than 1000"))]
+    #[case::as_many_expressions_as_allowed(100, 1, 10, None)]
+    #[case::expressions(101, 1, 10, Some("101 labels and expressions, more than 100"))]
+    #[case::bytes(20, 50, 70, Some("bytes of keys and values, more than 65536"))]
+    fn a_selector_beyond_a_limit_is_rejected(
+        #[case] expressions: usize,
+        #[case] values: usize,
+        #[case] length: usize,
+        #[case] message: Option<&str>,
+    ) {
+        let values: Vec<_> = (0..values).map(|number| format!("{number:0length$}")).collect();
+        let expressions: Vec<_> = (0..expressions)
+            .map(|number| json!({ "key": format!("k{number}"), "operator": "NotIn", "values": values }))
+            .collect();
+        let error = selection(json!({ "matchExpressions": expressions })).err();
+        assert_eq!(error.is_some(), message.is_some(), "{error:?}");
+        assert!(error.unwrap_or_default().contains(message.unwrap_or_default()));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::cached::json_size;
 use super::index::{Index, is_component};
 use super::kinds::to_watch;
 use super::owners::plan::application_kind;
@@ -18,8 +19,11 @@ pub const READY: &str = "Ready";
 /// Condition type: something could not be read, evaluated or adopted.
 pub const ERROR: &str = "Error";
 
-/// Maximum size of the components in a status, in bytes. The API server stores objects of up to 1.5 MB.
+/// Maximum size of the components in a status, in bytes.
 const MAX_COMPONENTS: usize = 1024 * 1024;
+/// Maximum size of an Application whose status is written, in bytes. etcd accepts requests of 1.5 MiB; the rest is for our
+/// entry in `managedFields` and for the part of the object that has not been seen yet.
+const MAX_OBJECT: usize = 1_500_000;
 const MAX_NAMES: usize = 20;
 
 /// A problem apart from the readiness of components.
@@ -142,15 +146,17 @@ impl Assessment {
         }
     }
 
-    /// Builds the status. Unchanged conditions keep the times they have in `before`.
+    /// Builds the status of an object that has `size` bytes without it. Unchanged conditions keep the times they have in
+    /// `before`.
     #[must_use]
     pub fn status(
         &self,
         generation: Option<i64>,
+        size: usize,
         before: &[ApplicationCondition],
         now: Timestamp,
     ) -> ApplicationStatus {
-        let (components, omitted) = self.listed_components();
+        let (components, omitted) = self.listed_components(size + others(before).map(json_size).sum::<usize>());
         let mut problems: Vec<_> = self.problems.iter().map(|problem| problem.text.as_str()).collect();
         let omitted = (omitted > 0).then(|| format!("{omitted} components omitted from status: size limit reached"));
         problems.extend(omitted.as_deref());
@@ -159,12 +165,9 @@ impl Assessment {
             problems => condition(ERROR, "True", "ErrorSeen", &problems.join("; ")),
         };
         let ours = [self.readiness(), error].map(|condition| with_times(condition, before, now));
-        let others = before
-            .iter()
-            .filter(|condition| condition.type_ != READY && condition.type_ != ERROR);
         ApplicationStatus {
             observed_generation: generation,
-            conditions: ours.into_iter().chain(others.cloned()).collect(),
+            conditions: ours.into_iter().chain(others(before).cloned()).collect(),
             components,
             components_ready: Some(format!("{}/{}", self.ready, self.components.len())),
         }
@@ -188,11 +191,14 @@ impl Assessment {
         condition(READY, "False", "ComponentsNotReady", &message)
     }
 
-    fn listed_components(&self) -> (Vec<ComponentStatus>, usize) {
+    /// Returns the components that fit beside `size` bytes, and the number of the others.
+    fn listed_components(&self, size: usize) -> (Vec<ComponentStatus>, usize) {
+        /// Our conditions and the rest of the status: two messages of at most 1,024 bytes, escaped.
+        const CONDITIONS: usize = 8 * 1024;
         /// Overhead of a component in JSON: braces, keys, quotes and commas.
         const OVERHEAD: usize = 64;
         let length = |part: &Option<String>| part.as_ref().map_or(0, String::len);
-        let mut budget = MAX_COMPONENTS;
+        let mut budget = MAX_OBJECT.saturating_sub(size + CONDITIONS).min(MAX_COMPONENTS);
         let fits = |component: &&ComponentStatus| {
             let ComponentStatus {
                 name,
@@ -208,6 +214,13 @@ impl Assessment {
         let omitted = self.components.len() - listed.len();
         (listed, omitted)
     }
+}
+
+/// Returns the conditions of other writers.
+fn others(before: &[ApplicationCondition]) -> impl Iterator<Item = &ApplicationCondition> {
+    before
+        .iter()
+        .filter(|condition| condition.type_ != READY && condition.type_ != ERROR)
 }
 
 fn condition(type_: &str, status: &str, reason: &str, message: &str) -> ApplicationCondition {

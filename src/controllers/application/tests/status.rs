@@ -15,7 +15,7 @@ fn at(time: &str) -> Timestamp {
 }
 
 fn status_of(kinds: &[(GroupKind, KindState<Readiness>)]) -> ApplicationStatus {
-    assess(&app_spec(json!({})), kinds, &Index::default()).status(Some(3), &[], at(NOW))
+    assess(&app_spec(json!({})), kinds, &Index::default()).status(Some(3), 0, &[], at(NOW))
 }
 
 fn condition<'a>(status: &'a ApplicationStatus, type_: &str) -> &'a ApplicationCondition {
@@ -169,7 +169,7 @@ fn an_invalid_selector_makes_readiness_unknown_with_a_reason() {
         &[listed("", "Service", vec![object("web", ready())])],
         &Index::default(),
     )
-    .status(None, &[], at(NOW));
+    .status(None, 0, &[], at(NOW));
     assert_eq!(summary(&status, "Ready"), UNKNOWN);
     assert!(
         summary(&status, "Error").contains("operator Like"),
@@ -185,7 +185,7 @@ fn kinds_beyond_the_limit_make_readiness_unknown() {
         .map(|number| json!({ "group": "x.example", "kind": format!("K{number}") }))
         .collect();
     let status =
-        assess(&app_spec(json!({ "componentKinds": kinds })), &[], &Index::default()).status(None, &[], at(NOW));
+        assess(&app_spec(json!({ "componentKinds": kinds })), &[], &Index::default()).status(None, 0, &[], at(NOW));
     assert_eq!(summary(&status, "Ready"), UNKNOWN);
     assert!(
         summary(&status, "Error").contains("the last 1 are ignored"),
@@ -247,14 +247,14 @@ fn an_unchanged_condition_keeps_its_times_and_an_unchanged_status_its_transition
             &Index::default(),
         )
     };
-    let first = not_ready("a").status(Some(1), &[], at(NOW));
-    let same = not_ready("a").status(Some(1), &first.conditions, at(LATER));
+    let first = not_ready("a").status(Some(1), 0, &[], at(NOW));
+    let same = not_ready("a").status(Some(1), 0, &first.conditions, at(LATER));
     assert_eq!(same, first);
-    let other = not_ready("b").status(Some(1), &first.conditions, at(LATER));
+    let other = not_ready("b").status(Some(1), 0, &first.conditions, at(LATER));
     let (before, after) = (condition(&first, "Ready"), condition(&other, "Ready"));
     assert_eq!(after.last_transition_time, before.last_transition_time);
     assert_eq!(after.last_update_time.as_ref().unwrap().0, at(LATER));
-    let ready = assess(&app_spec(json!({})), &[], &Index::default()).status(Some(1), &first.conditions, at(LATER));
+    let ready = assess(&app_spec(json!({})), &[], &Index::default()).status(Some(1), 0, &first.conditions, at(LATER));
     assert_eq!(
         condition(&ready, "Ready").last_transition_time.as_ref().unwrap().0,
         at(LATER)
@@ -272,7 +272,7 @@ fn conditions_of_other_writers_are_kept() {
         }],
         ..ApplicationStatus::default()
     };
-    let status = assess(&app_spec(json!({})), &[], &Index::default()).status(None, &before.conditions, at(NOW));
+    let status = assess(&app_spec(json!({})), &[], &Index::default()).status(None, 0, &before.conditions, at(NOW));
     let types: Vec<_> = status
         .conditions
         .iter()
@@ -304,11 +304,37 @@ fn a_large_status_is_truncated_to_the_size_limit() {
 }
 
 #[test]
+fn components_are_cut_to_fit_beside_the_rest_of_the_object() {
+    let objects = (0..6_000)
+        .map(|number| object(&format!("{number:060}"), ready()))
+        .collect();
+    let assessment = assess(
+        &app_spec(json!({})),
+        &[listed("", "ConfigMap", objects)],
+        &Index::default(),
+    );
+    let other = ApplicationCondition {
+        type_: "Other".to_owned(),
+        message: Some("x".repeat(200_000)),
+        ..ApplicationCondition::default()
+    };
+    for (size, others) in [(800_000, vec![]), (1_000_000, vec![other]), (1_570_000, vec![])] {
+        let status = assessment.status(Some(3), size, &others, at(NOW));
+        let total = size + serde_json::to_string(&status).unwrap().len();
+        assert!(total <= 1_500_000 || status.components.is_empty(), "{total}");
+        assert_eq!(status.components_ready.as_deref(), Some("6000/6000"));
+        let omitted = 6_000 - status.components.len();
+        let message = format!("{omitted} components omitted from status");
+        assert!(summary(&status, "Error").contains(&message));
+    }
+}
+
+#[test]
 fn a_hostile_problem_is_cut_and_loses_control_and_invisible_characters() {
     let mut assessment = assess(&app_spec(json!({})), &[], &Index::default());
     let hostile = "\u{202e}x\u{200b}\u{1b}[31m\n".repeat(40_000);
     assessment.problems.push(Problem::minor(hostile));
-    let status = assessment.status(Some(3), &[], at(NOW));
+    let status = assessment.status(Some(3), 0, &[], at(NOW));
     let message = condition(&status, "Error").message.clone().unwrap();
     assert!(
         message.contains('x') && message.len() <= crate::text::MAX_TEXT,
