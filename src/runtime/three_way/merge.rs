@@ -2,7 +2,7 @@
 //!
 //! A live value that is equivalent to that of the manifest is kept as it is, so that the difference is empty.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -22,7 +22,8 @@ pub(super) fn merge(
         return Err(Error::TooDeep);
     }
     let applied = applied.and_then(Value::as_object);
-    let mut merged = live.clone();
+    let unnamed = live.iter().filter(|(name, _)| !new.contains_key(*name));
+    let mut merged: Map<_, _> = unnamed.map(|(name, value)| (name.clone(), value.clone())).collect();
     for (name, value) in new {
         let rule = fields.rule(name);
         let merged_value = match live.get(name) {
@@ -30,10 +31,9 @@ pub(super) fn merge(
             None => Some(without_nulls(value)),
             Some(live) => merge_value(rule, applied.and_then(|it| it.get(name)), value, live, depth)?,
         };
-        match merged_value {
-            Some(value) => merged.insert(name.clone(), value),
-            None => merged.remove(name),
-        };
+        if let Some(value) = merged_value {
+            merged.insert(name.clone(), value);
+        }
     }
     for (name, value) in applied
         .into_iter()
@@ -139,8 +139,13 @@ fn merge_atomic(
 }
 
 fn merge_set(applied: &[Value], new: &[Value], live: &[Value]) -> Vec<Value> {
-    let stays = |value: &&Value| new.contains(value) || !applied.contains(value);
-    let added = new.iter().filter(|value| !live.contains(value));
+    let set = |values: &'_ [Value]| values.iter().map(Value::to_string).collect::<HashSet<String>>();
+    let (is_applied, is_new, is_live) = (set(applied), set(new), set(live));
+    let stays = |value: &&Value| {
+        let value = value.to_string();
+        is_new.contains(&value) || !is_applied.contains(&value)
+    };
+    let added = new.iter().filter(|value| !is_live.contains(&value.to_string()));
     live.iter().filter(stays).chain(added).cloned().collect()
 }
 

@@ -9,6 +9,9 @@ use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE, RENDER_HASH, SHARED_BY};
 use crate::controllers::oam::policies::{Policies, Stage, Target};
 use crate::runtime::three_way;
 
+/// Maximum number of finalizers in a manifest. Objects usually have at most three.
+const MAX_FINALIZERS: usize = 100;
+
 /// The fields that identify an object; empty if absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity<'a> {
@@ -176,6 +179,8 @@ pub enum Refusal {
     },
     #[error("application is controlled by {0} but is not sharable")]
     NotSharable(String),
+    #[error("{kind} {name} has {count} finalizers, more than {MAX_FINALIZERS}")]
+    TooManyFinalizers { kind: String, name: String, count: usize },
     #[error("failed to evaluate recreateFields: {0}")]
     RecreateFields(String),
     #[error("failed to evaluate apply-once: {0}")]
@@ -199,6 +204,17 @@ pub fn decide(request: &Request<'_>) -> Result<Decision, Refusal> {
         return Err(Refusal::NoName {
             kind: kind.to_owned(),
             generate_name,
+        });
+    }
+    let finalizers = request
+        .manifest
+        .pointer("/metadata/finalizers")
+        .and_then(Value::as_array);
+    if let Some(count) = finalizers.map(Vec::len).filter(|count| *count > MAX_FINALIZERS) {
+        return Err(Refusal::TooManyFinalizers {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            count,
         });
     }
     match request.live {

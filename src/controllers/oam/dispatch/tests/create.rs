@@ -110,3 +110,16 @@ fn objects_of_any_shape_are_decided() {
         }
     }
 }
+
+#[test]
+fn a_manifest_with_too_many_finalizers_is_refused() {
+    let with_finalizers = |count: usize| {
+        let finalizers: Vec<_> = (0..count).map(|number| format!("a.io/{number}")).collect();
+        merge(manifest(), json!({"metadata": {"finalizers": finalizers}}))
+    };
+    assert!(decide(&request(&with_finalizers(100))).is_ok());
+    let too_many = with_finalizers(101);
+    let message = "Deployment web has 101 finalizers, more than 100";
+    assert_eq!(refusal(&request(&too_many)), message);
+    assert_eq!(refusal(&over(&live(), &too_many)), message);
+}
