@@ -27,7 +27,7 @@ async fn a_list_of_large_objects_is_read_in_small_pages() {
         .buffer_unordered(4)
         .for_each(async |_| {})
         .await;
-    let portolan = site.portolan(&[]).await;
+    let portolan = site.portolan(&[]).await.with_probes();
     let before = peak_memory(&portolan);
     site.declare("shop", shop(&[(&site.group(), "Widget")], false)).await;
     site.until_components("shop", &format!("{OBJECTS}/{OBJECTS}")).await;

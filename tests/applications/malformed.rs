@@ -99,7 +99,7 @@ async fn malformed_conditions_affect_only_their_component() {
     let site = Site::new().await;
     let group = site.group();
     let kind = site.define("Widget", "Namespaced").await;
-    let portolan = site.portolan(&[]).await;
+    let portolan = site.portolan(&[]).await.with_probes();
     site.config_map("web", &json!({ "app": "shop" })).await;
     site.declare("bystander", shop(&[("", "ConfigMap")], false)).await;
     for (name, status, ..) in statuses() {
@@ -159,7 +159,7 @@ async fn malformed_conditions_affect_only_their_component() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_status_changed_by_another_writer_is_restored() {
     let site = Site::new().await;
-    let portolan = site.portolan(&[]).await;
+    let portolan = site.portolan(&[]).await.with_probes();
     site.config_map("web", &json!({ "app": "shop" })).await;
     site.declare("shop", shop(&[("", "ConfigMap")], false)).await;
     site.until_components("shop", "1/1").await;

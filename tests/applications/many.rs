@@ -15,7 +15,7 @@ const CHANGING: usize = 500;
 async fn ten_thousand_components_are_counted_while_they_change() {
     let site = Site::new().await;
     let (proxy, kubeconfig) = site.proxy().await;
-    let portolan = site.portolan_with(&kubeconfig, &[]).await;
+    let portolan = site.portolan_with(&kubeconfig, &[]).await.with_probes();
     site.declare("bystander", shop(&[("", "Secret")], false)).await;
     site.config_maps(0..MANY - CHANGING).await;
     site.declare("shop", shop(&[("", "ConfigMap")], false)).await;
@@ -50,7 +50,7 @@ async fn ten_thousand_components_are_counted_while_they_change() {
     let memory = peak_memory(&portolan);
     drop(portolan);
     let before = count(&proxy, |request| is_status_patch(request, ""));
-    let portolan = site.portolan_with(&kubeconfig, &[]).await;
+    let portolan = site.portolan_with(&kubeconfig, &[]).await.with_probes();
     eventually(SOON, "both to be reconciled", async || {
         let metrics = portolan.metrics().await;
         let seen = metrics.sum("portolan_application_reconciles_total", &[("result", "unchanged")]);
@@ -73,7 +73,7 @@ async fn two_hundred_components_are_adopted_by_two_hundred_writes_and_a_restart_
     let site = Site::new().await;
     let (proxy, kubeconfig) = site.proxy().await;
     site.config_maps(0..200).await;
-    let portolan = site.portolan_with(&kubeconfig, &[]).await;
+    let portolan = site.portolan_with(&kubeconfig, &[]).await.with_probes();
     site.declare("shop", shop(&[("", "ConfigMap")], true)).await;
     site.until_components("shop", "200/200").await;
     let owned = async || {
@@ -97,7 +97,7 @@ async fn two_hundred_components_are_adopted_by_two_hundred_writes_and_a_restart_
     let is_patch = |request: &_| is_owner_patch(request, "configmaps");
     assert_eq!(count(&proxy, is_patch), 200);
     drop(portolan);
-    let portolan = site.portolan_with(&kubeconfig, &[]).await;
+    let portolan = site.portolan_with(&kubeconfig, &[]).await.with_probes();
     site.config_map("last", &json!({ "app": "shop" })).await;
     site.until_components("shop", "201/201").await;
     site.until_owned("v1 ConfigMap", "last", &["shop"]).await;

@@ -22,6 +22,7 @@ mod wide;
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use axum::http::Method;
 use futures::{StreamExt, stream};
@@ -89,14 +90,28 @@ impl<'a> Site<'a> {
 
     /// Starts Portolan for all namespaces. Requires a control plane that no other test uses.
     pub async fn portolan_everywhere(&self, kubeconfig: &Path, more: &[&str]) -> Portolan {
+        let portolan = Portolan::start(self.command(kubeconfig, more));
+        portolan.ready(SOON).await;
+        portolan
+    }
+
+    /// Starts Portolan with one thread that serves its probes and all tenants: a probe that is late shows that the thread
+    /// was held.
+    pub async fn portolan_with_one_thread(&self, kubeconfig: &Path, more: &[&str]) -> Portolan {
+        let mut command = self.command(kubeconfig, more);
+        command.env("TOKIO_WORKER_THREADS", "1");
+        let portolan = Portolan::start(command);
+        portolan.ready(SOON).await;
+        portolan.with_probes()
+    }
+
+    fn command(&self, kubeconfig: &Path, more: &[&str]) -> Command {
         let database = format!("sqlite://{}", self.directory.path().join("portolan.db").display());
         let mut command = command(["run", "--database-url", &database]);
         // A flag takes precedence.
         command.env("PORTOLAN_APPLICATION_KINDS", PEER_KINDS);
         command.arg("--kubeconfig").arg(kubeconfig).args(more);
-        let portolan = Portolan::start(command);
-        portolan.ready(SOON).await;
-        portolan
+        command
     }
 
     /// A proxy of the API server, and an administrator's kubeconfig for it.

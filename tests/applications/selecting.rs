@@ -56,7 +56,7 @@ async fn selectors_match_like_in_kubernetes() {
         }
         site.declare(name, spec).await;
     }
-    let _portolan = site.portolan(&[]).await;
+    let _portolan = site.portolan(&[]).await.with_probes();
     for (name, _, selected) in cases {
         let application = site.until_components(name, &format!("{0}/{0}", selected.len())).await;
         let selected: Vec<_> = selected.iter().map(|name| format!("ConfigMap/{name} Ready")).collect();
@@ -73,7 +73,7 @@ async fn selectors_match_like_in_kubernetes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_invalid_selector_selects_nothing_and_changes_no_owners(#[case] wrong: Value, #[case] words: &str) {
     let site = Site::new().await;
-    let _portolan = site.portolan(&[]).await;
+    let _portolan = site.portolan(&[]).await.with_probes();
     site.config_map("web", &json!({ "app": "shop" })).await;
     site.declare("shop", shop(CONFIG_MAPS, true)).await;
     site.until_owned("v1 ConfigMap", "web", &["shop"]).await;
@@ -119,7 +119,7 @@ async fn versions_are_stripped_from_api_groups(
     site.apply("apps/v1 Deployment", "web", super::deployment(&labels))
         .await;
     site.declare("shop", shop(kinds, false)).await;
-    let _portolan = site.portolan(&[]).await;
+    let _portolan = site.portolan(&[]).await.with_probes();
     let application = site.until_components("shop", ready).await;
     let error = if words.is_empty() {
         ("False", "NoError")

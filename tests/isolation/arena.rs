@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sqlx::{Connection, Executor, PgConnection};
 
+use super::BESIDE;
 use super::fault::Fault;
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::portolan::{BINARY, Portolan, command, command_as, run};
@@ -15,8 +16,6 @@ use crate::support::postgres::{PostgresServer, TestDatabase};
 use crate::support::small_disk::SmallDisk;
 use crate::support::world::{SOON, World, succeeded};
 
-/// Time for an honest repository or a deletion beside hostile tenants, in a debug build on a busy machine.
-const BESIDE: Duration = Duration::from_secs(30);
 /// Time until everything has recovered after a fault has gone.
 const RECOVERY: Duration = Duration::from_secs(60);
 /// Time of a call to a database that does not respond, and a margin.
@@ -385,7 +384,7 @@ async fn start(world: &World, database: &Database, clock: Option<&Path>) -> Port
     }
     let portolan = Portolan::start(command);
     portolan.ready(SOON).await;
-    portolan
+    portolan.with_probes()
 }
 
 /// Makes a program read its wall clock, and not its monotonic clock, through a file.

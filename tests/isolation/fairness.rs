@@ -35,7 +35,7 @@ async fn hanging_servers_delay_no_other_namespace(#[case] namespaces: usize, #[c
         "--fetch-timeout",
         "1h",
     ];
-    let _portolan = world.run(&forever).await;
+    let _portolan = world.run(&forever).await.with_probes();
     eventually(SOON, "the syncs of hostile repositories to hang", async || {
         let asked = servers
             .iter()

@@ -5,11 +5,19 @@ mod chaos;
 mod database;
 mod fairness;
 mod fault;
+mod finalizers;
 mod preemption;
 mod registries;
 mod retry_after;
+mod selectors;
+mod statuses;
+
+use std::time::Duration;
 
 use crate::support::world::World;
+
+/// Time for an honest repository, Application or deletion beside hostile tenants, in a debug build on a busy machine.
+const BESIDE: Duration = Duration::from_secs(30);
 
 const INDEX: &str = "apiVersion: v1\nentries:\n  web:\n  - {name: web, version: 1.0.0, urls: [web.tgz]}\n";
 

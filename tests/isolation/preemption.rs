@@ -22,7 +22,7 @@ async fn a_namespace_without_a_sync_gets_the_worker_of_a_slow_one() {
         counts.sum::<usize>()
     };
     let forever = ["--sync-workers=2", "--stall-timeout=1h", "--fetch-timeout=1h"];
-    let portolan = world.run(&forever).await;
+    let portolan = world.run(&forever).await.with_probes();
     eventually(SOON, "all workers to wait", async || {
         (requests() == WORKERS).then_some(()).ok_or(requests())
     })

@@ -34,7 +34,10 @@ async fn hanging_registries_delay_no_other_namespace() {
         );
         servers.push(server);
     }
-    let _portolan = world.run(&["--stall-timeout=1h", "--fetch-timeout=1h"]).await;
+    let _portolan = world
+        .run(&["--stall-timeout=1h", "--fetch-timeout=1h"])
+        .await
+        .with_probes();
     eventually(SOON, "all hostile registries to hang", async || {
         let asked = servers.iter().filter(|server| server.count(LIST) > 0).count();
         (asked == HOSTILE).then_some(()).ok_or(asked)

@@ -18,7 +18,7 @@ async fn neither_a_tick_nor_a_restart_comes_before_the_end_of_the_pause() {
     world.declare("held", &server.url("/held"), EVERY_SECOND);
     world.declare("other", &server.url("/other"), EVERY_SECOND);
     let flags = ["--min-interval=1s"];
-    let portolan = world.run(&flags).await;
+    let portolan = world.run(&flags).await.with_probes();
     world
         .until_status("held", "the pause", |status| status["reason"] == "TooManyRequests")
         .await;
@@ -34,7 +34,7 @@ async fn neither_a_tick_nor_a_restart_comes_before_the_end_of_the_pause() {
     ticks().await;
     assert_eq!(server.count(HELD), 1);
     drop(portolan);
-    let _portolan = world.run(&flags).await;
+    let _portolan = world.run(&flags).await.with_probes();
     ticks().await;
     assert_eq!(server.count(HELD), 1);
 

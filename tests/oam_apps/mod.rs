@@ -20,7 +20,7 @@ mod stories_bad_input;
 mod stories_crash;
 mod stories_deletion;
 mod stories_fights;
-mod stories_hostile;
+pub mod stories_hostile;
 mod stories_memory;
 mod stories_metrics;
 mod stories_operations;

@@ -16,7 +16,7 @@ const PATIENT: &str = "--max-workflow-step-error-retry-times=100000";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_that_is_not_installed_is_named_until_its_definition_appears() {
     let site = Site::new().await;
-    let _portolan = site.portolan(&[PATIENT]).await;
+    let _portolan = site.portolan(&[PATIENT]).await.with_probes();
     let version = format!("{}/v1", site.group());
     let widget = json!({ "apiVersion": version, "kind": "Widget", "metadata": { "name": "one" }, "size": 1 });
     site.declare("shop", spec(&[objects("widget", &[widget])])).await;
@@ -38,7 +38,7 @@ async fn a_kind_that_is_not_installed_is_named_until_its_definition_appears() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_of_somebody_else_is_refused_and_not_changed() {
     let site = Site::new().await;
-    let _portolan = site.portolan(&[PATIENT]).await;
+    let _portolan = site.portolan(&[PATIENT]).await.with_probes();
     let foreign = site
         .apply(CONFIG_MAP, "settings", json!({ "data": { "key": "foreign" } }))
         .await;
@@ -56,7 +56,7 @@ async fn an_object_of_somebody_else_is_refused_and_not_changed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_of_another_application_is_refused_and_survives_the_refused_one() {
     let site = Site::new().await;
-    let _portolan = site.portolan(&[PATIENT]).await;
+    let _portolan = site.portolan(&[PATIENT]).await.with_probes();
     site.declare("first", spec(&[config("settings", "first")])).await;
     site.until_running("first").await;
     site.declare("second", spec(&[config("settings", "second")])).await;
@@ -70,7 +70,7 @@ async fn an_object_of_another_application_is_refused_and_survives_the_refused_on
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tracker_that_cannot_be_decoded_stops_collection_until_it_is_repaired() {
     let site = Site::new().await;
-    let _portolan = site.portolan(&[]).await;
+    let _portolan = site.portolan(&[]).await.with_probes();
     site.declare("shop", spec(&[web("front", 0), config("settings", "one")]))
         .await;
     site.until_running("shop").await;
@@ -101,7 +101,7 @@ async fn a_tracker_that_cannot_be_decoded_stops_collection_until_it_is_repaired(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_definition_that_is_missing_is_named_until_it_appears() {
     let site = Site::new().await;
-    let _portolan = site.portolan(&[]).await;
+    let _portolan = site.portolan(&[]).await.with_probes();
     let component = json!({ "name": "settings", "type": "special", "properties": { "value": "one" } });
     site.declare("shop", spec(&[component])).await;
     let app = site.until_said("shop", "special").await;
@@ -121,7 +121,7 @@ async fn a_definition_that_is_missing_is_named_until_it_appears() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_runs_is_kept_without_its_definition_and_a_change_waits_for_it() {
     let site = Site::new().await;
-    let portolan = site.portolan(&[]).await;
+    let portolan = site.portolan(&[]).await.with_probes();
     let template = r#"
         output: {apiVersion: "v1", kind: "ConfigMap", data: key: parameter.value}
         parameter: value: string
@@ -150,7 +150,7 @@ async fn what_runs_is_kept_without_its_definition_and_a_change_waits_for_it() {
     };
     drift_is_undone().await;
     drop(portolan);
-    let _portolan = site.portolan(&[]).await;
+    let _portolan = site.portolan(&[]).await.with_probes();
     drift_is_undone().await;
     assert_eq!(site.revisions("shop").await, ["shop-v1"]);
 
@@ -168,7 +168,7 @@ async fn what_runs_is_kept_without_its_definition_and_a_change_waits_for_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_the_api_server_refuses_is_named_and_nothing_is_applied() {
     let site = Site::new().await;
-    let _portolan = site.portolan(&[PATIENT]).await;
+    let _portolan = site.portolan(&[PATIENT]).await.with_probes();
     let invalid = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "front" }, "spec": {} });
     let settings = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings" } });
     site.declare("shop", spec(&[objects("both", &[settings.clone(), invalid])]))
@@ -184,7 +184,7 @@ async fn an_object_that_the_api_server_refuses_is_named_and_nothing_is_applied()
 async fn an_application_that_is_not_supported_is_reported_once_and_left_as_it_is() {
     const WORDS: &str = "not supported by this controller: policy old of type env-binding";
     let site = Site::new().await;
-    let _portolan = site.portolan(&[]).await;
+    let _portolan = site.portolan(&[]).await.with_probes();
     let mut remote = spec(&[config("settings", "one")]);
     remote["policies"] = json!([{ "name": "old", "type": "env-binding", "properties": { "envs": [] } }]);
     site.declare("shop", remote).await;

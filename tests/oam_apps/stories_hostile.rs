@@ -12,6 +12,7 @@ use super::site::{Site, condition, says};
 use super::{APPLICATION, CONFIG_MAP, DEFINITION};
 use crate::support::eventually::{SOON, eventually};
 use crate::support::portolan::Portolan;
+use crate::support::probes::Probes;
 use crate::support::process::ScratchDir;
 
 /// Counts to 10^15 without memory.
@@ -65,6 +66,7 @@ pub async fn define(site: &Site, name: &str, template: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_templates_are_stopped_and_delay_no_other_namespace() {
     let estate = estate().await;
+    let _probes = Probes::of(&estate.portolan);
     let namespaces = [
         estate.control_plane.namespace().await,
         estate.control_plane.namespace().await,
@@ -115,7 +117,7 @@ async fn endless_templates_are_stopped_and_delay_no_other_namespace() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_template_is_named_and_leaves_what_was_applied() {
     let site = Site::new().await;
-    let _portolan = site.portolan(&[]).await;
+    let _portolan = site.portolan(&[]).await.with_probes();
     let template = |value: &str| {
         let value = format!("data: key: {value}");
         format!("output: {{apiVersion: \"v1\", kind: \"ConfigMap\", {value}}}\nparameter: {{}}\n")
@@ -149,8 +151,9 @@ async fn a_broken_template_is_named_and_leaves_what_was_applied() {
     .await;
 }
 
-/// Runs in the shared control plane for all namespaces. The shard keeps it away from the Applications of other tests.
-fn shard(site: &Site, directory: &ScratchDir, timeout: Duration) -> Portolan {
+/// Runs in the shared control plane for all namespaces, with one thread that serves its probes and all tenants: a probe that
+/// is late shows that the thread was held. The shard keeps it away from the Applications of other tests.
+pub async fn shard(site: &Site, directory: &ScratchDir, timeout: Duration) -> Portolan {
     let mut command = estate::run(directory, &site.control_plane.kubeconfig());
     command.args([
         &format!("--cue-timeout={}s", timeout.as_secs()),
@@ -159,10 +162,13 @@ fn shard(site: &Site, directory: &ScratchDir, timeout: Duration) -> Portolan {
         "--enable-sharding",
         &format!("--shard-id={}", site.namespace),
     ]);
-    Portolan::start(command)
+    command.env("TOKIO_WORKER_THREADS", "1");
+    let portolan = Portolan::start(command);
+    portolan.ready(SOON).await;
+    portolan.with_probes()
 }
 
-async fn declare_in_shard(site: &Site, shard: &str, name: &str, spec: Value) {
+pub async fn declare_in_shard(site: &Site, shard: &str, name: &str, spec: Value) {
     let labels = json!({ "controller.core.oam.dev/scheduled-shard-id": shard });
     let app = json!({ "metadata": { "labels": labels }, "spec": spec });
     site.apply(APPLICATION, name, app).await;
@@ -172,8 +178,7 @@ async fn declare_in_shard(site: &Site, shard: &str, name: &str, spec: Value) {
 async fn a_crowd_of_endless_templates_delays_another_namespace_by_its_share_of_the_evaluator_only() {
     let (hostile, friendly) = (Site::new().await, Site::new().await);
     let (directory, shard_id) = (ScratchDir::new("crowd"), &hostile.namespace);
-    let portolan = shard(&hostile, &directory, CROWD_TIMEOUT);
-    portolan.ready(SOON).await;
+    let _portolan = shard(&hostile, &directory, CROWD_TIMEOUT).await;
     define(&hostile, "endless", ENDLESS).await;
     let endless = json!({ "name": "endless", "type": "endless", "properties": {} });
     let declared = stream::iter(0..CROWD).map(|number| {
@@ -209,8 +214,7 @@ async fn a_crowd_of_endless_templates_delays_another_namespace_by_its_share_of_t
 async fn a_namespace_beside_four_with_slow_templates_is_served_before_them() {
     let friendly = Site::new().await;
     let (directory, shard_id) = (ScratchDir::new("slow"), &friendly.namespace);
-    let portolan = shard(&friendly, &directory, SLOW_TIMEOUT);
-    portolan.ready(SOON).await;
+    let portolan = shard(&friendly, &directory, SLOW_TIMEOUT).await;
     let mut hostile = Vec::new();
     for _ in 0..SLOW_NAMESPACES {
         let site = Site::new().await;

@@ -29,7 +29,7 @@ fn large(number: usize, value: &str) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_beyond_the_share_of_their_namespace_are_kept_changed_and_collected() {
     let site = Site::new().await;
-    let portolan = site.portolan(&["--memory-budget=32Mi"]).await;
+    let portolan = site.portolan(&["--memory-budget=32Mi"]).await.with_probes();
     for number in 0..APPS {
         site.declare(&format!("app-{number}"), large(number, "one")).await;
     }

@@ -184,7 +184,12 @@ impl Controller {
             is_in_use,
             &CancellationToken::new(),
         );
-        let pool = WorkerPool::new(queue.clone(), classes, Budgets::default(), Metrics::register(&mut registry));
+        let pool = WorkerPool::new(
+            queue.clone(),
+            classes,
+            Budgets::default(),
+            Metrics::register(&mut registry),
+        );
         let changes = Arc::<Mutex<Vec<_>>>::default();
         let mut tasks = JoinSet::new();
         let recorded = Arc::clone(&changes);

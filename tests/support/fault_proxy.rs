@@ -89,9 +89,24 @@ pub struct AtOnce {
 }
 
 impl AtOnce {
+    /// Counts a request until the guard is dropped, also if its client closes the connection before the answer.
+    fn count(&self) -> impl Drop + '_ {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        Counted(self)
+    }
+
     /// Returns the most requests that were processed at the same time.
     pub fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
+    }
+}
+
+struct Counted<'a>(&'a AtOnce);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -213,11 +228,8 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         Some(ApiFault::Refused) => close_connection(),
         Some(ApiFault::Stalled) => std::future::pending().await,
         Some(ApiFault::Counted(count)) => {
-            let now = count.now.fetch_add(1, Ordering::SeqCst) + 1;
-            count.most.fetch_max(now, Ordering::SeqCst);
-            let answer = forward(&shared, request).await;
-            count.now.fetch_sub(1, Ordering::SeqCst);
-            answer
+            let _counted = count.count();
+            forward(&shared, request).await
         }
         Some(ApiFault::ResponseLost) => {
             let answer = forward(&shared, request).await;

@@ -19,6 +19,7 @@ pub mod portolan;
 pub mod ports;
 pub mod postgres;
 pub mod postgres_proxy;
+pub mod probes;
 pub mod process;
 pub mod proxy;
 pub mod record;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::eventually::eventually;
 use super::ports::free_port;
+use super::probes::Probes;
 use super::process::Process;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_portolan");
@@ -71,6 +72,7 @@ pub struct Portolan {
     lines: Arc<Mutex<Vec<String>>>,
     readers: Vec<JoinHandle<()>>,
     http: String,
+    probes: Mutex<Option<Probes>>,
 }
 
 impl Portolan {
@@ -92,7 +94,20 @@ impl Portolan {
             lines,
             readers,
             http: format!("http://{address}"),
+            probes: Mutex::default(),
         }
+    }
+
+    /// Asks for its liveness probe until it gets a signal or the test ends, which then fails if an answer was late.
+    #[must_use]
+    pub fn with_probes(self) -> Self {
+        *self.probes.lock().expect("mutex is not poisoned") = Some(Probes::of(&self));
+        self
+    }
+
+    fn end_probes(&self) {
+        let probes = self.probes.lock().map(|mut probes| probes.take());
+        drop(probes);
     }
 
     /// Returns all lines printed so far.
@@ -154,6 +169,7 @@ impl Portolan {
 
     /// Sends a signal by its short name: `TERM`, `KILL`, `STOP`, …
     pub fn signal(&self, name: &str) {
+        self.end_probes();
         self.process.signal(name);
     }
 
@@ -165,6 +181,7 @@ impl Portolan {
 
     /// Waits for its exit; then `lines` contains all output.
     pub async fn exit(&mut self, deadline: Duration) -> ExitStatus {
+        self.end_probes();
         let status = self.process.wait(deadline).await;
         for reader in self.readers.drain(..) {
             reader.join().expect("readers do not panic");
@@ -175,6 +192,7 @@ impl Portolan {
 
 impl Drop for Portolan {
     fn drop(&mut self) {
+        self.end_probes();
         if std::thread::panicking() {
             eprintln!("last output of Portolan:\n{}", tail(&self.lines()));
             return;

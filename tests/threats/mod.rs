@@ -106,7 +106,7 @@ impl World {
         command.args(more);
         let portolan = Portolan::start(command);
         portolan.ready(SOON).await;
-        portolan
+        portolan.with_probes()
     }
 
     /// Runs a command and returns its output.

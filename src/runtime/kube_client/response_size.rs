@@ -352,7 +352,9 @@ mod tests {
         for (bytes, is_off) in [(SMALL_JSON / 2, false), (SMALL_JSON, true)] {
             let (client, _) = server(1, bytes);
             let read = async {
-                list(with_limit(client, MAX_RESPONSE, None), 8).await.unwrap();
+                list(with_limits(client, MAX_RESPONSE, MAX_PAGE, None), 8)
+                    .await
+                    .unwrap();
                 has_left_runtime()
             };
             assert_eq!(Budgets::default().offloadable("team", read).await, is_off);
