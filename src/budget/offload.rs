@@ -36,6 +36,14 @@ struct Place {
     has_left: AtomicBool,
 }
 
+impl Place {
+    /// Asks for the next poll to be off the runtime. Returns true if this one is.
+    fn leave(&self) -> bool {
+        self.must_leave.store(true, Ordering::Relaxed);
+        self.has_left.load(Ordering::Relaxed)
+    }
+}
+
 /// The permits for polls off the runtime.
 enum Permits<'a> {
     Cpu(&'a Budget, &'a str),
@@ -93,12 +101,8 @@ async fn offloadable<T>(permits: &Permits<'_>, task: impl Future<Output = T>) ->
 /// Continues the task off the runtime's threads, to its end or until [`return_to_runtime`]. Has no effect in a task that is
 /// not offloadable.
 pub async fn leave_runtime() {
-    let Ok(place) = PLACE.try_with(Arc::clone) else {
-        return;
-    };
-    place.must_leave.store(true, Ordering::Relaxed);
-    // Another part of the task may return before this one is polled.
-    while place.must_leave.load(Ordering::Relaxed) && !place.has_left.load(Ordering::Relaxed) {
+    // A future that one task has begun to poll may go on in another.
+    while PLACE.try_with(|place| place.leave()).is_ok_and(|has_left| !has_left) {
         yield_now().await;
     }
 }

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::Reconciler;
 use super::pass::Pass;
 use crate::api::NamespacedName;
-use crate::budget::parsed_bytes;
+use crate::budget::{leave_runtime_if_large, parsed_bytes};
 use crate::controllers::oam::render::evaluate::{Evaluate, NamespaceEvaluator};
 use crate::controllers::oam::steps::{Answer, Call};
 use crate::cue;
@@ -34,6 +34,8 @@ impl Evaluate for PassEvaluator<'_> {
     type Error = cue::Error;
 
     async fn evaluate(&self, source: String) -> Result<Value, cue::Error> {
+        // The evaluation runs as a task of its own; its result is about as large, and merged here.
+        leave_runtime_if_large(source.len()).await;
         let evaluation = || {
             let (pool, namespace, source) = (self.pool.clone(), self.namespace.to_owned(), source.clone());
             async move { pool.evaluate(&namespace, source).await }.boxed()
