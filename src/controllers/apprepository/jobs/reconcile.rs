@@ -243,8 +243,13 @@ impl Reconciler {
 
     /// Publishes an event about the parts of the template that are left out, once for each text.
     async fn publish_ignored_template(&self, settings: &Settings, seen: Seen<'_>, parts: &PodParts) {
-        let template = seen.object.spec.sync_job_pod_template.as_ref();
-        let note = ignored::note(template, settings.template, parts);
+        let template = seen
+            .object
+            .spec
+            .sync_job_pod_template
+            .as_ref()
+            .and_then(PodTemplate::parse);
+        let note = ignored::note(template.as_ref(), settings.template, parts);
         let previous = self.states.update(&seen.spec.name, |state| {
             std::mem::replace(&mut state.ignored_template, note.clone())
         });
