@@ -25,6 +25,9 @@ pub const REPOSITORY_UID: &str = "portolan.dev/repository-uid";
 /// Annotation: the generation of the AppRepository that an object was written for.
 pub const REPOSITORY_GENERATION: &str = "portolan.dev/repository-generation";
 
+/// Annotation: the seconds after a tick in which the Job of a CronJob waits, so that Jobs do not start all at once.
+pub const START_DELAY: &str = "portolan.dev/start-delay-seconds";
+
 /// Annotation: the reason why a Job was suspended again, as JSON.
 pub const NOT_STARTED: &str = "portolan.dev/not-started";
 

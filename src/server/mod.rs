@@ -5,6 +5,7 @@
 
 mod connections;
 pub mod cpu_profile;
+mod exposition;
 mod health;
 mod listen;
 mod log_filter;

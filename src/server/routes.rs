@@ -1,14 +1,15 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{RawQuery, State};
+use axum::extract::RawQuery;
 use axum::http::{StatusCode, header::CONTENT_TYPE};
 use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::get;
-use prometheus_client::{encoding::text, registry::Registry};
+use prometheus_client::registry::Registry;
 use serde::Serialize;
 
+use super::exposition::{self, Exposition};
 use super::health::{self, Check};
 use super::metrics_auth::{Authorize, Authorizer, require_permission};
 
@@ -58,24 +59,14 @@ pub fn info_routes(info: &Info) -> Router {
 
 /// Returns the route `/metrics`. With `authorize`, it requires a bearer token.
 pub fn metrics_routes(registry: Arc<Registry>, authorize: Option<Authorize>) -> Router {
-    let routes = Router::new().route("/metrics", get(metrics)).with_state(registry);
+    let routes = Router::new()
+        .route("/metrics", get(exposition::serve))
+        .with_state(Exposition::new(registry));
     match authorize {
         None => routes,
         Some(authorize) => {
             let authorizer = Arc::new(Authorizer::new(authorize));
             routes.route_layer(from_fn_with_state(authorizer, require_permission))
-        }
-    }
-}
-
-async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
-    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let mut body = String::new();
-    match text::encode(&mut body, &registry) {
-        Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], body).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "failed to encode metrics");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
 }

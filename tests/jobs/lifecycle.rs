@@ -94,7 +94,7 @@ async fn a_repository_lives_by_jobs_from_its_creation_to_its_deletion() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_spec_is_synced_by_a_job_of_its_own() {
     let site = Site::new().await;
-    let _portolan = site.portolan(&[]).await;
+    let portolan = site.portolan(&[]).await;
     let (world, rows) = (&site.world, &site.postgres.rows);
     site.synced("stable", &[("web", &["1.0.0"]), ("worker", &["1.0.0"])])
         .await;
@@ -124,9 +124,24 @@ async fn a_changed_spec_is_synced_by_a_job_of_its_own() {
         .unwrap();
     assert!(arguments.contains(&other), "{arguments:?}");
 
+    // Due at the next tick of its schedule, and not at all while it is suspended.
+    let due = async || {
+        let labels = [("name", "stable")];
+        portolan
+            .metrics()
+            .await
+            .sum("portolan_repository_next_sync_timestamp_seconds", &labels)
+    };
+    let now = jiff::Timestamp::now().as_second() as f64;
+    let next = due().await.expect("a time");
+    assert!(next > now && next <= now + 2.0 * 3600.0 + 60.0, "{now} {next}");
     world.edit("stable", json!({ "spec": { "suspend": true } })).await;
     site.until_cron_job("stable", "the suspension", |cron_job| {
         cron_job.spec.as_ref().unwrap().suspend == Some(true)
+    })
+    .await;
+    eventually(SOON, "no time of the next sync", async || {
+        due().await.is_none().then_some(())
     })
     .await;
 }

@@ -17,8 +17,8 @@ use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
 use crate::support::project;
 use promql::{Series, labels_of_groupings, series};
 
-/// Labels that Prometheus adds to each series.
-const TARGET_LABELS: [&str; 2] = ["job", "instance"];
+/// Labels that Prometheus adds to each series; the namespace in a cluster.
+const TARGET_LABELS: [&str; 3] = ["job", "instance", "namespace"];
 /// Metrics of the kubelet.
 const KUBELET: [&str; 2] = [
     "kubelet_volume_stats_available_bytes",
@@ -70,7 +70,8 @@ fn problems(expression: &str) -> Vec<String> {
         if base.is_some() && name.ends_with("_bucket") {
             labels.insert("le".to_owned());
         }
-        let unknown = matched.iter().filter(|label| !metric.labels.contains(*label));
+        let is_known = |label: &str| metric.labels.contains(label) || TARGET_LABELS.contains(&label);
+        let unknown = matched.iter().filter(|label| !is_known(label));
         problems.extend(unknown.map(|label| format!("no label {label} of {name} in {expression}")));
     }
     if all_series.is_empty() {
@@ -124,6 +125,108 @@ fn series_that_other_programs_export_too_are_joined_with_one_of_portolan() {
     );
 }
 
+/// Returns the variables of the dashboard, with their queries.
+fn variables_of_dashboard() -> Vec<(String, String)> {
+    let text = fs::read_to_string(project("charts/portolan/files/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let variables = dashboard["templating"]["list"].as_array().unwrap().clone();
+    let queried = variables.into_iter().filter(|variable| variable["type"] == "query");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    queried
+        .map(|variable| (text(&variable["name"]), text(&variable["query"]["query"])))
+        .collect()
+}
+
+#[test]
+fn each_panel_shows_the_chosen_releases_only() {
+    let names: Vec<String> = variables_of_dashboard().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["namespace", "job"]);
+    for expression in expressions_of_dashboard() {
+        // Those of other programs are joined with one of Portolan.
+        let of_portolan = series(&expression)
+            .into_iter()
+            .filter(|series| series.name.starts_with("portolan_"));
+        let of_portolan: Vec<Series> = of_portolan.collect();
+        assert!(!of_portolan.is_empty(), "{expression}");
+        for Series { name, matched } in of_portolan {
+            let is_filtered = names.iter().all(|name| matched.contains(name));
+            assert!(is_filtered, "{name} in {expression}");
+        }
+    }
+}
+
+#[test]
+fn the_dashboard_shows_the_leader_jobs_and_garbage_collection() {
+    let expressions = expressions_of_dashboard().join("\n");
+    for metric in [
+        "leader_election_master_status",
+        "portolan_jobs_unfinished",
+        "portolan_jobs_finished_total",
+        "portolan_gc_removed_total",
+        "portolan_gc_last_run_timestamp_seconds",
+        "portolan_repository_next_sync_timestamp_seconds",
+    ] {
+        assert!(expressions.contains(metric), "{metric}");
+    }
+}
+
+/// Returns the expression of an alert, and its annotations.
+fn alert(name: &str) -> (String, Value) {
+    let mut alerts = alerts().into_iter();
+    let alert = alerts.find(|alert| alert["alert"] == name).unwrap();
+    (alert["expr"].as_str().unwrap().to_owned(), alert["annotations"].clone())
+}
+
+#[test]
+fn lateness_is_measured_by_the_schedule_of_each_repository() {
+    for name in [
+        "PortolanRepositoryStale",
+        "PortolanRepositoryNeverSynced",
+        "PortolanNoSyncs",
+    ] {
+        let (expression, _) = alert(name);
+        // A suspended repository has no such series.
+        let first = &series(&expression)[0];
+        assert_eq!(first.name, "portolan_repository_next_sync_timestamp_seconds", "{name}");
+    }
+}
+
+#[test]
+fn an_alert_about_a_release_tells_it_from_others() {
+    let grouping = Regex::new(r"\b(?:sum|max|min|count) by \(([^)]*)\)").unwrap();
+    for alert in alerts() {
+        let expression = alert["expr"].as_str().unwrap();
+        let is_grouped = !expression.contains("sum(") && !expression.contains("max(") && !expression.contains("min(");
+        assert!(is_grouped, "{expression} merges releases");
+        for labels in grouping.captures_iter(expression) {
+            let labels: Vec<&str> = labels[1].split(", ").collect();
+            let is_of_release =
+                labels.contains(&"job") && (labels.contains(&"namespace") || labels.contains(&"instance"));
+            assert!(is_of_release, "{labels:?} in {expression}");
+        }
+    }
+}
+
+#[test]
+fn a_threshold_is_the_number_of_one_comparison() {
+    let alerts = alerts();
+    let with_threshold = alerts.iter().filter_map(|alert| {
+        let threshold = alert["annotations"].get("threshold")?.as_str().expect("a text");
+        Some((alert["expr"].as_str().unwrap(), threshold))
+    });
+    let with_threshold: Vec<(&str, &str)> = with_threshold.collect();
+    assert!(with_threshold.len() > 20);
+    for (expression, threshold) in with_threshold {
+        // As in the template.
+        let comparison = Regex::new(&format!("[<>] {}( |$)", regex::escape(threshold))).unwrap();
+        assert_eq!(
+            comparison.find_iter(expression).count(),
+            1,
+            "{threshold} in {expression}"
+        );
+    }
+}
+
 #[test]
 fn alerts_use_metrics_and_labels_that_exist() {
     let alerts = alerts();
@@ -141,6 +244,13 @@ fn the_dashboard_uses_metrics_and_labels_that_exist() {
     assert!(expressions.len() > 20);
     let problems: Vec<String> = expressions.iter().flat_map(|expression| problems(expression)).collect();
     assert!(problems.is_empty(), "{problems:#?}");
+    for (label, query) in variables_of_dashboard() {
+        let inner = query
+            .strip_prefix("label_values(")
+            .and_then(|query| query.strip_suffix(&format!(", {label})")));
+        let inner = inner.unwrap_or_else(|| panic!("{query}"));
+        assert_eq!(self::problems(inner), Vec::<String>::new());
+    }
 }
 
 #[test]

@@ -180,10 +180,14 @@ async fn a_release_with_applications_may_reconcile_them_and_use_leases() {
         assert!(!may(verb, resource, &team).await, "{verb} {resource}");
     }
     assert!(!may("delete", "pods.", &team).await);
-    for verb in ["get", "create", "update", "list", "delete"] {
-        assert!(may(verb, "leases.coordination.k8s.io", &namespace).await, "{verb}");
+    let leases = "leases.coordination.k8s.io";
+    assert!(may("create", leases, &namespace).await);
+    for verb in ["get", "update", "list", "delete", "patch"] {
+        assert!(!may(verb, leases, &namespace).await, "{verb}");
     }
-    assert!(!may("patch", "leases.coordination.k8s.io", &namespace).await);
+    for verb in ["get", "update"] {
+        assert!(may(verb, &format!("{leases}=portolan"), &namespace).await, "{verb}");
+    }
 }
 
 #[tokio::test]
@@ -212,10 +216,14 @@ async fn a_release_for_kubevelas_applications_has_the_rights_that_doctor_checks(
 }
 
 /// Attributes of an access review for `RESOURCE.GROUP` or `RESOURCE.GROUP/SUBRESOURCE`.
+/// `resource` is `PLURAL.GROUP`, with `/SUBRESOURCE` and `=NAME` if it has them.
 fn attributes(verb: &str, resource: &str, namespace: &str) -> serde_json::Value {
+    let (resource, name) = resource.split_once('=').unwrap_or((resource, ""));
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let (resource, group) = resource.split_once('.').unwrap();
-    json!({ "verb": verb, "resource": resource, "group": group, "subresource": subresource, "namespace": namespace })
+    json!({
+        "verb": verb, "resource": resource, "group": group, "subresource": subresource, "name": name, "namespace": namespace,
+    })
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The Helm chart, rendered and installed by the real helm and validated by a real API server.
 
+mod combinations;
 mod definitions;
 mod image;
 mod installed;
@@ -69,6 +70,7 @@ const SETTINGS: [&[&str]; 16] = [
         "--set=metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true",
         "--set=networkPolicy.enabled=true,podDisruptionBudget.maxUnavailable=50%",
         "--set-json=networkPolicy.egress=[{\"ports\":[{\"port\":443,\"protocol\":\"TCP\"}]}]",
+        "--set-json=networkPolicy.metricsFrom=[{\"podSelector\":{}}]",
     ],
     &[
         "--set=initialRepos[0].name=public,initialRepos[0].url=https://charts.example.com",

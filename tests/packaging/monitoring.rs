@@ -49,6 +49,58 @@ async fn two_monitors_of_the_same_pods_are_refused() {
     );
 }
 
+/// Returns the expression of an alert and its threshold as rendered.
+async fn alert(name: &str, settings: &str) -> (String, Value) {
+    let settings = format!("--set=metrics.prometheusRule.enabled=true,{settings}");
+    let groups = rendered("PrometheusRule", &[&settings]).await[0]["spec"]["groups"].take();
+    let mut rules = groups
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|group| group["rules"].as_array().unwrap());
+    let rule = rules.find(|rule| rule["alert"] == name).unwrap();
+    (
+        rule["expr"].as_str().unwrap().to_owned(),
+        rule["annotations"]["threshold"].clone(),
+    )
+}
+
+#[tokio::test]
+async fn thresholds_of_alerts_are_values() {
+    let late = "time() - portolan_repository_next_sync_timestamp_seconds > ";
+    let (usual, threshold) = alert("PortolanRepositoryStale", "crontab=@hourly").await;
+    assert!(
+        usual.starts_with(&format!("{late}10800 ")) && threshold == "10800",
+        "{usual} {threshold}"
+    );
+    let thresholds = "metrics.prometheusRule.thresholds";
+    let settings = format!("{thresholds}.PortolanRepositoryStale=90,{thresholds}.PortolanBudgetExhausted=0.8");
+    let (changed, threshold) = alert("PortolanRepositoryStale", &settings).await;
+    assert!(
+        changed.starts_with(&format!("{late}90 ")) && threshold == "90",
+        "{changed} {threshold}"
+    );
+    let (fraction, _) = alert("PortolanBudgetExhausted", &settings).await;
+    // The other comparison stays.
+    assert!(fraction.contains(" > 0)") && fraction.ends_with("> 0.8"), "{fraction}");
+}
+
+#[tokio::test]
+async fn the_alert_of_a_release_that_is_down_ignores_others() {
+    for (settings, matchers) in [
+        ("crontab=@hourly", ""),
+        ("metrics.podMonitor.enabled=true", r#"job="sea/try-portolan", "#),
+        (
+            "metrics.serviceMonitor.enabled=true",
+            r#"job="try-portolan", namespace="sea", "#,
+        ),
+    ] {
+        let (expression, _) = alert("PortolanDown", settings).await;
+        let expected = format!("absent(portolan_budget_limit{{{matchers}resource=\"memory\"}})");
+        assert_eq!(expression, expected, "{settings}");
+    }
+}
+
 #[tokio::test]
 async fn alerts_link_to_the_runbook_only_with_its_url() {
     let urls = async |settings: &str| {

@@ -5,6 +5,7 @@ mod features;
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan::controllers::application::kinds::{DEFAULT, PROTECTED};
+use portolan::runtime::leader_election::MAX_SHARDS;
 use serde_json::Value;
 
 use super::{KUBE_VERSION, chart, documents, helm_output};
@@ -227,14 +228,17 @@ const OAM: [&str; 12] = [
 
 #[tokio::test]
 async fn the_controller_of_kubevelas_applications_may_do_everything_unless_rules_are_given() {
-    let repositories = with("secrets: get");
+    let (repositories, read_shards) = (with("secrets: get"), read_shards("kubevela"));
     let others = [
         ("sea:portolan in everywhere", &repositories[..]),
         ("sea:portolan:kubeapps in sea", &["cronjobs: list"][..]),
     ];
     let admin = [
         ("cluster-admin", &["*: *"][..]),
-        ("sea:portolan:leader in vela-system", &["leases: get list"][..]),
+        (
+            "sea:portolan:leader in vela-system",
+            &["leases kubevela: get", &read_shards][..],
+        ),
     ];
     let by_default = permissions(&["--set=oam.enabled=true"]).await;
     assert_eq!(by_default, expected(&[&others[..], &admin].concat()));
@@ -244,7 +248,7 @@ async fn the_controller_of_kubevelas_applications_may_do_everything_unless_rules
         ("sea:portolan:oam in everywhere", &rules[..]),
         (
             "sea:portolan:leader in apps",
-            &["leases: get create update list delete"][..],
+            &["leases kubevela: get update", &read_shards, "leases: create"][..],
         ),
     ];
     let settings = [
@@ -254,6 +258,52 @@ async fn the_controller_of_kubevelas_applications_may_do_everything_unless_rules
     assert_eq!(
         permissions(&settings).await,
         expected(&[&others[..], &limited].concat())
+    );
+}
+
+/// Returns the rule by which replicas with shards are found, of before an upgrade.
+fn read_shards(lease: &str) -> String {
+    let names = (0..MAX_SHARDS).map(|shard| format!("{lease}-{shard}"));
+    format!("leases {}: get", names.collect::<Vec<_>>().join(" "))
+}
+
+#[tokio::test]
+async fn leases_are_written_by_name_and_listed_only_with_shards() {
+    let leader = async |settings: &str, role: &str| {
+        let settings = format!("--set=database.existingSecret=postgres,{settings}");
+        permissions(&[&settings]).await.remove(role)
+    };
+    let own = "portolan:leader in sea";
+    assert_eq!(leader("replicas=1", own).await, None);
+    let written = |lease: &str| {
+        vec![
+            format!("leases {lease}: get update"),
+            read_shards(lease),
+            "leases: create".to_owned(),
+        ]
+    };
+    assert_eq!(leader("replicas=2", own).await, Some(written("portolan")));
+    assert_eq!(
+        leader("replicas=2,watchLabelSelector=team=a", own).await,
+        Some(written("portolan"))
+    );
+    let named = leader("replicas=2,extraArgs={--leader-election-name=blue}", own).await;
+    assert_eq!(named, Some(written("blue")));
+    let shards = leader("replicas=2,shards=3", own).await;
+    let expected = [
+        "leases portolan-0 portolan-1 portolan-2: get update",
+        "leases: create list delete",
+    ];
+    assert_eq!(shards, Some(expected.map(str::to_owned).into()));
+    // The name of vela-core's Lease depends on flags whose defaults the chart does not know.
+    let sharded = leader(
+        "replicas=2,oam.enabled=true,oam.args={--enable-sharding}",
+        "sea:portolan:leader in vela-system",
+    )
+    .await;
+    assert_eq!(
+        sharded,
+        Some(["leases: get update", "leases: create"].map(str::to_owned).into())
     );
 }
 

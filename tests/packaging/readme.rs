@@ -15,7 +15,8 @@ Installs [Portolan](../../README.md), a controller that syncs Helm chart reposit
 database that Kubeapps reads. [docs/operations.md](../../docs/operations.md) is the guide from installation to removal.
 
 ```sh
-helm install portolan charts/portolan --namespace portolan --create-namespace --set image.repository=IMAGE
+helm install portolan charts/portolan --namespace portolan --create-namespace \\
+  --set image.repository=REGISTRY/portolan --set image.tag=TAG
 ```
 
 By default one pod works on all namespaces with SQLite on a persistent volume. Invalid and unknown values are refused.

@@ -51,6 +51,7 @@ async fn invalid_settings_are_rejected() {
         ("gc.interval=often", "/gc/interval"),
         ("keepRemovedVersions=30d", "/keepRemovedVersions"),
         ("leaderElection.leaseDuration=15", "/leaderElection/leaseDuration"),
+        ("drainTimeout=30", "/drainTimeout"),
         (
             "tracing.otlpEndpoint=http://user:password@collector:4318",
             "/tracing/otlpEndpoint",
@@ -191,7 +192,7 @@ async fn a_network_policy_limits_pods_of_jobs_in_kubeapps_namespace() {
                     database.url=postgres://db/charts,database.passwordSecret.name=postgres";
     let egress = r#"--set-json=networkPolicy.egress=[{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]"#;
     let policies = rendered("NetworkPolicy", &[settings, egress]).await;
-    let [controller, jobs] = &policies[..] else {
+    let [controller, _, jobs] = &policies[..] else {
         panic!("{policies:#?}")
     };
     assert_eq!(jobs["metadata"]["namespace"], "kubeapps");
@@ -214,7 +215,7 @@ async fn a_network_policy_admits_only_the_readers_of_metrics() {
         let only = "--show-only=templates/networkpolicy.yaml";
         let rendered =
             helm_output(&[&arguments[..], &["--set=networkPolicy.enabled=true", only], settings].concat()).await;
-        serde_yaml::from_str::<Value>(&rendered).unwrap()["spec"].clone()
+        documents(&rendered)[0]["spec"].clone()
     };
     let closed = policy(&[]).await;
     assert_eq!(closed["policyTypes"], json!(["Ingress"]));
@@ -348,6 +349,7 @@ async fn settings_become_flags_unless_they_are_defaults() {
              --job-pod-template-limit=32Ki --job-limits=cpu=2,memory=2Gi --database-secret-name=postgres --database-secret-key=password",
         ),
         ("gc.interval=6h", "--gc-interval=6h"),
+        ("drainTimeout=60s", "--drain-timeout=60s"),
         (
             "tracing.otlpEndpoint=http://collector:4318",
             "--otlp-endpoint=http://collector:4318",

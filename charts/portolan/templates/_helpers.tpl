@@ -15,8 +15,13 @@
 {{- end -}}
 
 {{- define "portolan.selectorLabels" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{- define "portolan.uninstallLabels" -}}
+app.kubernetes.io/name: {{ printf "%s-uninstall" (default .Chart.Name .Values.nameOverride | trunc 53 | trimSuffix "-") }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "portolan.labels" -}}
@@ -60,9 +65,63 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Name of the Leases. Releases with different selectors work at the same time. */}}
 {{- define "portolan.leaseName" -}}
-{{- if .Values.watchLabelSelector -}}
+{{- $flag := regexFind "--leader-election-name=[a-z0-9-]+" (join " " .Values.extraArgs) -}}
+{{- if $flag -}}
+{{- trimPrefix "--leader-election-name=" $flag -}}
+{{- else if .Values.watchLabelSelector -}}
 {{- include "portolan.fullname" . | trunc 60 | trimSuffix "-" -}}
 {{- else -}}portolan{{- end -}}
+{{- end -}}
+
+{{/* Name of vela-core's Lease. Empty if flags choose it. */}}
+{{- define "portolan.oamLeaseName" -}}
+{{- $flags := concat .Values.oam.args .Values.extraArgs | join " " -}}
+{{- if not (regexMatch "--(ignore-app-without-controller-version|enable-sharding|shard-id|leader-election-name)" $flags) -}}kubevela{{- end -}}
+{{- end -}}
+
+{{/* Rules for Leases; takes the root, and their name without the number of a shard, empty if it is not known. */}}
+{{- define "portolan.leaseRules" -}}
+{{- $name := .name -}}
+{{- $elects := include "portolan.leaderElection" .root -}}
+{{- $hasShards := gt (int .root.Values.shards) 1 -}}
+{{- $numbered := list -}}
+{{- if $name -}}
+{{- range until (ternary (int .root.Values.shards) 32 $hasShards) -}}{{- $numbered = append $numbered (printf "%s-%d" $name .) -}}{{- end -}}
+{{- end -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  {{- if $name }}
+  resourceNames: {{- ternary $numbered (list $name) $hasShards | toYaml | nindent 4 }}
+  {{- end }}
+  verbs: [get{{ if $elects }}, update{{ end }}]
+{{- if and $name (not $hasShards) }}
+# Replicas with shards, of before an upgrade without them, have ended.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: {{- toYaml $numbered | nindent 4 }}
+  verbs: [get]
+{{- end }}
+{{- if $elects }}
+# The name of an object that is created is not known to the API server's authorizer.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create{{ if $hasShards }}, list{{ if not (include "portolan.oamOnly" .root) }}, delete{{ end }}{{ end }}]
+{{- end }}
+{{- end -}}
+
+{{/* Seconds of a duration such as 1m30s. */}}
+{{- define "portolan.seconds" -}}
+{{- $units := dict "ms" 0.001 "s" 1 "m" 60 "h" 3600 -}}
+{{- $seconds := 0.0 -}}
+{{- range regexFindAll "[0-9.]+(ms|s|m|h)" (toString .) -1 -}}
+{{- $seconds = addf $seconds (mulf (regexFind "^[0-9.]+" . | float64) (regexFind "[a-z]+$" . | get $units)) -}}
+{{- end -}}
+{{- $seconds -}}
+{{- end -}}
+
+{{/* Time in which a pod ends: --drain-timeout, and the time to release what it holds. */}}
+{{- define "portolan.gracePeriod" -}}
+{{- include "portolan.seconds" .Values.drainTimeout | float64 | ceil | int | add 15 -}}
 {{- end -}}
 
 {{/* "true" if repositories may be synced by Jobs. */}}
@@ -75,37 +134,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $words := list -}}
 {{- range $name, $quantity := . -}}{{- $words = append $words (printf "%s=%s" $name ($quantity | toJson | trimAll "\"")) -}}{{- end -}}
 {{- join "," $words -}}
-{{- end -}}
-
-{{/* Refuses combinations of values that cannot work. */}}
-{{- define "portolan.validate" -}}
-{{- if and (include "portolan.sqlite" .) (not (include "portolan.oamOnly" .)) -}}
-{{- $postgres := "set database.existingSecret or database.url, because a SQLite file has one writer" -}}
-{{- if gt (int .Values.replicas) 1 -}}
-{{- printf "replicas=%d needs Postgres: %s" (int .Values.replicas) $postgres | fail -}}
-{{- end -}}
-{{- if gt (int .Values.shards) 1 -}}
-{{- printf "shards=%d needs Postgres: %s" (int .Values.shards) $postgres | fail -}}
-{{- end -}}
-{{- end -}}
-{{- if and (include "portolan.jobs" .) (not (and .Values.database.url .Values.database.passwordSecret.name)) -}}
-{{- fail "syncs as Jobs need Postgres: set database.url and database.passwordSecret, because Jobs get the password by reference" -}}
-{{- end -}}
-{{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
-{{- fail "metrics.podMonitor and metrics.serviceMonitor are both enabled, so that each pod would be scraped twice; enable one of them" -}}
-{{- end -}}
-{{- range .Values.initialRepos -}}
-{{- $namespace := include "portolan.repositoryNamespace" (list $ .) -}}
-{{- if and $.Values.watchNamespace (ne $namespace $.Values.watchNamespace) -}}
-{{- printf "initialRepos: the namespace %s of %s is not watchNamespace" $namespace .name | fail -}}
-{{- end -}}
-{{- if and .existingSecret (or .authorizationHeader .basicAuth .caCert) -}}
-{{- printf "initialRepos: %s has an existingSecret, so it needs no other credentials" .name | fail -}}
-{{- end -}}
-{{- if and .authorizationHeader .basicAuth -}}
-{{- printf "initialRepos: %s has an authorizationHeader and basicAuth; set one of them" .name | fail -}}
-{{- end -}}
-{{- end -}}
 {{- end -}}
 
 {{/* Namespace of an initial repository; takes the root and the repository. */}}
@@ -126,6 +154,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* Name of the container port that serves metrics. */}}
 {{- define "portolan.metricsPort" -}}
 {{- if .Values.metrics.port -}}metrics{{- else -}}http{{- end -}}
+{{- end -}}
+
+{{/* Matchers of the series that the chart's own monitor scrapes, with a comma behind; empty without one. */}}
+{{- define "portolan.monitoredJob" -}}
+{{- $name := include "portolan.fullname" . -}}
+{{- if .Values.metrics.podMonitor.enabled -}}
+{{- printf `job="%s/%s", ` .Release.Namespace $name -}}
+{{- else if .Values.metrics.serviceMonitor.enabled -}}
+{{- printf `job="%s", namespace="%s", ` $name .Release.Namespace -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "portolan.secretVerbs" -}}

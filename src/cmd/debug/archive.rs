@@ -20,6 +20,8 @@ pub struct Part {
     name: String,
     /// Redacted and cut.
     text: String,
+    /// The note about a part that is cut.
+    cut: Option<String>,
     error: Option<String>,
 }
 
@@ -27,14 +29,25 @@ impl Part {
     pub fn new(name: impl Into<String>, text: impl AsRef<str>) -> Self {
         // A cut secret could not be recognized.
         let mut text = redact(text.as_ref());
-        if text.len() > MAX_PART {
+        let is_cut = text.len() > MAX_PART;
+        if is_cut {
             text.truncate(text.floor_char_boundary(MAX_PART));
             text.push_str("\n(cut at 4 MiB)\n");
         }
         Self {
             name: name.into(),
             text,
+            cut: is_cut.then(|| "cut at 4 MiB".to_owned()),
             error: None,
+        }
+    }
+
+    /// Says in the index what the part lacks.
+    pub fn cut(self, note: Option<String>) -> Self {
+        let notes: Vec<String> = note.into_iter().chain(self.cut).collect();
+        Self {
+            cut: Some(notes.join(", ")).filter(|notes| !notes.is_empty()),
+            ..self
         }
     }
 
@@ -44,15 +57,17 @@ impl Part {
         Self {
             name: name.into(),
             text: format!("error: {message}\n"),
+            cut: None,
             error: Some(message),
         }
     }
 
     /// Returns a line about the part.
     pub fn summary(&self) -> String {
-        match &self.error {
-            None => format!("ok       {}", self.name),
-            Some(error) => format!("missing  {}: {error}", self.name),
+        match (&self.error, &self.cut) {
+            (None, None) => format!("ok       {}", self.name),
+            (None, Some(cut)) => format!("cut      {}: {cut}", self.name),
+            (Some(error), _) => format!("missing  {}: {error}", self.name),
         }
     }
 }
@@ -100,6 +115,15 @@ mod tests {
         let part = Part::new("a.txt", text);
         assert!(!part.text.contains("hunter2"), "{}", &part.text[padding..]);
         assert!(part.text.len() <= MAX_PART + 20);
+    }
+
+    #[test]
+    fn the_index_says_what_is_cut() {
+        let part = Part::new("a.txt", "x".repeat(MAX_PART + 1));
+        assert_eq!(part.summary(), "cut      a.txt: cut at 4 MiB");
+        let part = part.cut(Some("500 of 600 objects".to_owned()));
+        assert_eq!(part.summary(), "cut      a.txt: 500 of 600 objects, cut at 4 MiB");
+        assert_eq!(Part::new("b.txt", "").cut(None).summary(), "ok       b.txt");
     }
 
     #[test]

@@ -26,7 +26,17 @@ impl Bundle {
         let namespace = self.namespace();
         summaries.retain(|summary| namespace.is_none_or(|namespace| namespace == summary.name.namespace));
         let count = summaries.len();
+        // Those that fail come first: the rest may be cut.
+        summaries.sort_by_key(
+            |summary| match summary.record.as_ref().and_then(|record| record.state.ready) {
+                Some(false) => 0,
+                None => 1,
+                Some(true) => 2,
+            },
+        );
         summaries.truncate(MAX_REPOSITORIES);
+        let cut = (count > MAX_REPOSITORIES)
+            .then(|| format!("{MAX_REPOSITORIES} of {count} repositories, those that fail first"));
         let (mut repositories, mut syncs) = (Vec::new(), Vec::new());
         for summary in summaries {
             let entries = catalog.history(&summary.name, SYNCS).await?;
@@ -34,10 +44,10 @@ impl Bundle {
             syncs.push(json!({ "namespace": summary.name.namespace, "name": summary.name.name, "syncs": entries }));
             repositories.push(status::View::new(summary, None, now));
         }
-        let repositories = json!({ "count": count, "repositories": repositories });
+        let repositories = json!({ "count": count, "complete": cut.is_none(), "repositories": repositories });
         Ok(vec![
-            Part::new("catalog/repositories.json", format!("{repositories:#}\n")),
-            Part::new("catalog/syncs.json", format!("{:#}\n", json!(syncs))),
+            Part::new("catalog/repositories.json", format!("{repositories:#}\n")).cut(cut.clone()),
+            Part::new("catalog/syncs.json", format!("{:#}\n", json!(syncs))).cut(cut),
         ])
     }
 }

@@ -10,10 +10,13 @@ use crate::cmd::Error;
 use crate::cmd::output::redacted_url;
 use crate::runtime::kube_client::{ApiError, call};
 
-/// The maximum number of objects of a kind.
-const MAX_OBJECTS: u32 = 500;
+/// The maximum number of objects of a kind in the archive.
+const MAX_OBJECTS: usize = 500;
+/// The maximum number of objects of a kind among which those that fail are searched.
+const MAX_LISTED: usize = 10_000;
 /// The maximum number of events that are searched for those of our objects.
-const MAX_EVENTS: u32 = 2000;
+const MAX_EVENTS: usize = 2000;
+const PAGE: u32 = 500;
 
 /// The objects of a part.
 struct Kind {
@@ -22,7 +25,8 @@ struct Kind {
     version: &'static str,
     kind: &'static str,
     plural: &'static str,
-    limit: u32,
+    /// The maximum number of objects that are listed.
+    limit: usize,
     /// Returns the parts of an object that are shown; none leaves it out.
     show: fn(&DynamicObject) -> Option<Value>,
 }
@@ -34,7 +38,7 @@ const KINDS: [Kind; 6] = [
         version: "v1alpha1",
         kind: "AppRepository",
         plural: "apprepositories",
-        limit: MAX_OBJECTS,
+        limit: MAX_LISTED,
         show: |object| Some(apprepository(object)),
     },
     Kind {
@@ -43,7 +47,7 @@ const KINDS: [Kind; 6] = [
         version: "v1beta1",
         kind: "Application",
         plural: "applications",
-        limit: MAX_OBJECTS,
+        limit: MAX_LISTED,
         show: |object| Some(with_status(object)),
     },
     Kind {
@@ -52,7 +56,7 @@ const KINDS: [Kind; 6] = [
         version: "v1beta1",
         kind: "Application",
         plural: "applications",
-        limit: MAX_OBJECTS,
+        limit: MAX_LISTED,
         show: |object| Some(with_status(object)),
     },
     Kind {
@@ -61,7 +65,7 @@ const KINDS: [Kind; 6] = [
         version: "v1",
         kind: "Lease",
         plural: "leases",
-        limit: MAX_OBJECTS,
+        limit: MAX_LISTED,
         show: lease,
     },
     Kind {
@@ -79,7 +83,7 @@ const KINDS: [Kind; 6] = [
         version: "v1",
         kind: "CronJob",
         plural: "cronjobs",
-        limit: MAX_OBJECTS,
+        limit: MAX_LISTED,
         show: cronjob,
     },
 ];
@@ -104,18 +108,68 @@ impl Bundle {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
             None => Api::all_with(client.clone(), &resource),
         };
-        match call(objects.list(&ListParams::default().limit(kind.limit))).await {
-            Ok(list) => {
-                let is_complete = list.metadata.continue_.as_ref().is_none_or(String::is_empty);
-                let items: Vec<Value> = list.items.iter().filter_map(kind.show).collect();
+        match list(&objects, kind).await {
+            Ok((mut items, is_complete)) => {
+                let count = items.len();
+                // Stable, so that objects of the same state stay in the order of the API server.
+                items.sort_by_key(|item| state(&item["status"]));
+                let keep = if kind.kind == "Event" { MAX_EVENTS } else { MAX_OBJECTS };
+                items.truncate(keep);
+                let is_complete = is_complete && count <= keep;
+                let note = || {
+                    format!(
+                        "{} of at least {count} {}, those that fail first",
+                        items.len(),
+                        kind.plural
+                    )
+                };
+                let cut = (!is_complete).then(note);
                 let text = json!({ "complete": is_complete, "items": items });
-                Part::new(kind.part, format!("{text:#}\n"))
+                Part::new(kind.part, format!("{text:#}\n")).cut(cut)
             }
             Err(error) if error.is_not_found() => {
                 Part::new(kind.part, format!("{:#}\n", json!({ "installed": false })))
             }
             Err(error) => Part::failed(kind.part, failed_to_list(kind.plural, &error)),
         }
+    }
+}
+
+/// Returns the shown parts of the listed objects, and true if these are all.
+async fn list(objects: &Api<DynamicObject>, kind: &Kind) -> Result<(Vec<Value>, bool), ApiError> {
+    let (mut items, mut listed) = (Vec::new(), 0);
+    let mut parameters = ListParams::default().limit(PAGE);
+    loop {
+        let page = call(objects.list(&parameters)).await?;
+        listed += page.items.len();
+        items.extend(page.items.iter().filter_map(kind.show));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(_) if listed >= kind.limit => return Ok((items, false)),
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok((items, true)),
+        }
+    }
+}
+
+/// The state of an object. Those that fail are shown first.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Failing,
+    Unknown,
+    Ready,
+}
+
+/// Returns the state by the condition Ready, or by the phase of KubeVela's Applications.
+fn state(status: &Value) -> State {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
+    match (
+        ready.and_then(|ready| ready["status"].as_str()),
+        status["status"].as_str(),
+    ) {
+        (_, Some("running")) | (Some("True"), None) => State::Ready,
+        (_, Some(_)) | (Some("False"), None) => State::Failing,
+        _ => State::Unknown,
     }
 }
 
@@ -209,4 +263,28 @@ fn cronjob(object: &DynamicObject) -> Option<Value> {
         shown["spec"] = json!({ "schedule": spec["schedule"], "suspend": spec["suspend"] });
         shown
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_that_fail_come_first() {
+        let with_ready = |status: &str| json!({ "conditions": [{ "type": "Ready", "status": status }] });
+        let statuses = [
+            with_ready("True"),
+            json!({ "status": "running", "conditions": [{ "type": "Ready", "status": "True" }] }),
+            json!({}),
+            with_ready("Unknown"),
+            with_ready("False"),
+            json!({ "status": "workflowFailed" }),
+        ];
+        use State::{Failing, Ready, Unknown};
+        assert_eq!(
+            statuses.each_ref().map(state),
+            [Ready, Ready, Unknown, Unknown, Failing, Failing]
+        );
+        assert!(Failing < Unknown && Unknown < Ready);
+    }
 }

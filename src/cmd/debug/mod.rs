@@ -61,9 +61,9 @@ struct Bundle {
     /// Address of --listen of the running process
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     metrics_url: String,
-    /// Address of --debug-addr of the running process
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:6060")]
-    debug_url: String,
+    /// Address of --debug-addr of the running process, for arguments.txt and log-filter.txt
+    #[arg(long, value_name = "URL")]
+    debug_url: Option<String>,
     /// File with a bearer token for the metrics, if the process runs with --metrics-auth
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,

@@ -8,24 +8,29 @@ use futures::stream;
 
 use super::Bundle;
 use super::archive::Part;
+use super::settings::public_argument;
 use crate::cmd::{Error, failed_to};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+const FIRST_PROCESS: &str = "/proc/1/cmdline";
 /// The size limit of a response, in bytes. More than a part holds, because the end may be a secret that is cut.
 const MAX_RESPONSE: usize = 8 << 20;
 
 impl Bundle {
     pub(super) async fn process_parts(&self) -> Vec<Part> {
-        let files = [
+        let mut files = vec![
             ("metrics.txt", &self.metrics_url, "/metrics"),
             ("readyz.txt", &self.metrics_url, "/readyz?verbose"),
             ("livez.txt", &self.metrics_url, "/livez?verbose"),
             ("info.json", &self.metrics_url, "/info"),
-            ("arguments.txt", &self.debug_url, "/debug/pprof/cmdline"),
-            ("log-filter.txt", &self.debug_url, "/debug/log"),
         ];
+        if let Some(debug_url) = &self.debug_url {
+            files.push(("arguments.txt", debug_url, "/debug/pprof/cmdline"));
+            files.push(("log-filter.txt", debug_url, "/debug/log"));
+        }
         let client = client();
-        let requests = files.map(|(name, address, path)| {
+        let count = files.len();
+        let requests = files.into_iter().map(|(name, address, path)| {
             let client = &client;
             async move {
                 let client = client.as_ref().map_err(|error| Error::Failed(error.clone()));
@@ -40,8 +45,28 @@ impl Bundle {
                 }
             }
         });
-        stream::iter(requests).buffered(files.len()).collect().await
+        let mut parts: Vec<Part> = stream::iter(requests).buffered(count).collect().await;
+        if self.debug_url.is_none() {
+            // In the pod, the first process of the container is the one that runs.
+            let first = tokio::fs::read(FIRST_PROCESS).await.ok();
+            parts.extend(
+                first
+                    .and_then(|line| arguments(&line))
+                    .map(|text| Part::new("arguments.txt", text)),
+            );
+        }
+        parts
     }
+}
+
+/// Returns the arguments of `portolan run` without what may be secret, or nothing for another program.
+fn arguments(command_line: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(command_line);
+    let mut words = text.trim_end_matches('\0').split('\0');
+    let program = words.next()?;
+    let words: Vec<&str> = words.collect();
+    let is_ours = program.rsplit('/').next() == Some("portolan") && words.first() == Some(&"run");
+    is_ours.then(|| words.into_iter().map(|word| public_argument(word) + "\n").collect())
 }
 
 fn client() -> Result<reqwest::Client, String> {
@@ -91,4 +116,19 @@ fn cause(error: reqwest::Error) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_arguments_of_the_controller_are_shown_and_no_secret() {
+        let line = b"/usr/local/bin/portolan\0run\0--database-url=postgres://me:hunter2@db/x\0--unknown=hunter2\0";
+        let shown = "run\n--database-url=postgres://db/x\n--unknown=...\n";
+        assert_eq!(arguments(line).as_deref(), Some(shown));
+        for other in [&b"/sbin/init\0run\0"[..], b"portolan\0status\0", b"portolan\0", b""] {
+            assert_eq!(arguments(other), None);
+        }
+    }
 }

@@ -10,10 +10,8 @@ use super::non_empty;
 use super::parse::duration;
 use crate::cmd::Error;
 use crate::manager::{LEASE_NAME, LeaseOptions};
-use crate::runtime::leader_election::Timing;
+use crate::runtime::leader_election::{MAX_SHARDS, Timing};
 
-/// Each replica asks for the Lease of each shard that it does not hold, every second.
-const MAX_SHARDS: u32 = 32;
 /// A label's value has at most 63 characters, and the number of the shard is added to the name.
 const MAX_NAME: usize = 60;
 

@@ -89,7 +89,7 @@ impl Reconciler {
             SyncOutcome::Failed(failed) if failed.transient => "error",
             SyncOutcome::Failed(_) => "stalled",
         });
-        self.observe(&record);
+        self.observe(object, &spec, Some(&record));
         let changed = changed_charts(&outcome, previous.as_ref(), is_complete_sync);
         self.after_sync(name, Some(&record), changed).await;
         for event in events::sync_events(&spec, previous.as_ref(), &record, &outcome) {

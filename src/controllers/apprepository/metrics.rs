@@ -25,9 +25,10 @@ struct ResultLabel {
 
 #[derive(Clone, Copy, Debug)]
 struct Gauges {
-    charts: i64,
-    versions: i64,
+    /// Charts and versions; `None` before the first sync.
+    contents: Option<(i64, i64)>,
     last_success: Option<Timestamp>,
+    next_sync: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug)]
@@ -130,15 +131,16 @@ impl Metrics {
         self.manifest_problems.clone()
     }
 
-    pub fn observe(&self, record: &Record) {
-        let last_sync = record.last_sync.as_ref();
-        let count = |field: &str| last_sync.and_then(|last_sync| last_sync.get(field)?.as_i64());
+    /// Updates the series of a repository. `next_sync` is the time at which a sync is due to succeed.
+    pub fn observe(&self, name: &NamespacedName, record: Option<&Record>, next_sync: Option<Timestamp>) {
+        let count = |record: &Record, field: &str| record.last_sync.as_ref()?.get(field)?.as_i64();
+        let contents = |record: &Record| ["charts", "versions"].map(|field| count(record, field).unwrap_or_default());
         let gauges = Gauges {
-            charts: count("charts").unwrap_or_default(),
-            versions: count("versions").unwrap_or_default(),
-            last_success: record.last_success,
+            contents: record.map(|record| contents(record).into()),
+            last_success: record.and_then(|record| record.last_success),
+            next_sync,
         };
-        self.repositories.lock().insert(record.name.clone(), gauges);
+        self.repositories.lock().insert(name.clone(), gauges);
     }
 
     pub fn forget(&self, name: &NamespacedName) {
@@ -160,7 +162,7 @@ impl SyncTimer {
     }
 }
 
-/// Gauges of each repository, of which some have no last success.
+/// Gauges of each repository, of which some have no last success or next sync.
 #[derive(Debug)]
 struct Repositories(Arc<Mutex<HashMap<NamespacedName, Gauges>>>);
 
@@ -183,15 +185,19 @@ impl Collector for Repositories {
             }
             Ok(())
         };
-        let charts = |gauges: &Gauges| Some(gauges.charts as f64);
+        let charts = |gauges: &Gauges| gauges.contents.map(|(charts, _)| charts as f64);
         let help = "Current number of charts in the catalog";
         gauge("portolan_repository_charts", help, &charts)?;
-        let versions = |gauges: &Gauges| Some(gauges.versions as f64);
+        let versions = |gauges: &Gauges| gauges.contents.map(|(_, versions)| versions as f64);
         let help = "Current number of chart versions in the catalog";
         gauge("portolan_repository_versions", help, &versions)?;
         let help = "Unix time of the last successful sync in seconds";
         gauge("portolan_repository_last_success_timestamp_seconds", help, &|gauges| {
             gauges.last_success.map(|time| time.as_second() as f64)
+        })?;
+        let help = "Unix time at which the next successful sync is due in seconds";
+        gauge("portolan_repository_next_sync_timestamp_seconds", help, &|gauges| {
+            gauges.next_sync.map(|time| time.as_second() as f64)
         })
     }
 }
@@ -211,12 +217,14 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let name = NamespacedName::new("default", "stable");
-        metrics.observe(&Record {
+        let time = |second| Timestamp::from_second(second).unwrap();
+        let record = Record {
             name: name.clone(),
             last_sync: Some(serde_json::json!({ "charts": 3, "versions": 7 })),
-            last_success: Some(Timestamp::from_second(1_700_000_000).unwrap()),
+            last_success: Some(time(1_700_000_000)),
             ..Record::default()
-        });
+        };
+        metrics.observe(&name, Some(&record), Some(time(1_700_000_600)));
         let gauges = text(&registry);
         assert!(
             gauges.contains("portolan_repository_charts{namespace=\"default\",name=\"stable\"} 3"),
@@ -232,8 +240,29 @@ mod tests {
             ),
             "{gauges}"
         );
+        assert!(
+            gauges.contains(
+                "portolan_repository_next_sync_timestamp_seconds{namespace=\"default\",name=\"stable\"} 1700000600"
+            ),
+            "{gauges}"
+        );
         metrics.forget(&name);
         assert!(!text(&registry).contains("stable"));
+    }
+
+    #[test]
+    fn a_repository_that_was_never_synced_is_only_due() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let name = NamespacedName::new("default", "new");
+        metrics.observe(&name, None, Some(Timestamp::from_second(1_700_000_000).unwrap()));
+        let gauges = text(&registry);
+        let series: Vec<&str> = gauges.lines().filter(|line| line.contains("\"new\"")).collect();
+        let due = "portolan_repository_next_sync_timestamp_seconds{namespace=\"default\",name=\"new\"} 1700000000.0";
+        assert_eq!(series, [due]);
+        // Suspended: neither due nor stale.
+        metrics.observe(&name, None, None);
+        assert!(!text(&registry).contains("\"new\""));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::CachedRepository;
 use super::chart_files::ImportQueue;
 use super::database_faults::DatabaseFaults;
-use super::decision::{Decision, Identity, Mode, decide, fresh_since, identity, is_slow, until_next};
+use super::decision::{Decision, Identity, Mode, decide, fresh_since, identity, is_slow, next_success, until_next};
 use super::event_handler::cleanup_key;
 use super::jobs::{Jobs, Seen};
 use super::kubeapps_cronjobs::CronJobRemover;
@@ -161,10 +161,8 @@ impl Reconciler {
             Ok(own) => own,
             Err(error) => return self.report_database_error(object, &spec, None, &error).await,
         };
+        self.observe(object, &spec, record.as_ref());
         if let Some(jobs) = &self.jobs {
-            if let Some(record) = &record {
-                self.observe(record);
-            }
             let seen = Seen {
                 object,
                 spec: &spec,
@@ -184,9 +182,6 @@ impl Reconciler {
             return Ok(Action::Done);
         }
         let now = Timestamp::now();
-        if let Some(record) = &record {
-            self.observe(record);
-        }
         let decision = match decide(&spec, record.as_ref(), now) {
             Decision::Wait if cause == Cause::Forced || self.states.read(name, |state| state.force_sync) => {
                 Decision::Sync(Mode::Conditional)
@@ -226,11 +221,15 @@ impl Reconciler {
     }
 
     /// Updates the metrics of a repository that is not deleted meanwhile.
-    pub(super) fn observe(&self, record: &Record) {
-        self.metrics.observe(record);
+    pub(super) fn observe(&self, object: &AppRepository, spec: &RepositorySpec, record: Option<&Record>) {
+        let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        // A manifest has no time of creation.
+        let created = created.unwrap_or_else(Timestamp::now);
+        let next_sync = next_success(spec, record, created);
+        self.metrics.observe(&spec.name, record, next_sync);
         // Checked afterwards: a clean-up that follows drops the series itself.
-        if is_gone(self.store.get(&record.name).as_ref()) {
-            self.metrics.forget(&record.name);
+        if is_gone(self.store.get(&spec.name).as_ref()) {
+            self.metrics.forget(&spec.name);
         }
     }
 

@@ -24,6 +24,8 @@ pub struct RepositoryState {
     pub cron_jobs_removed: bool,
     /// Readiness and reason of the last reported result of a Job, so that only changes are events.
     pub job_result: Option<(bool, String)>,
+    /// The last event about parts of the template that Jobs leave out.
+    pub ignored_template: Option<String>,
     pub import: ImportState,
 }
 
@@ -55,6 +57,7 @@ mod tests {
             approved_removal: approved_removal.map(str::to_owned),
             cron_jobs_removed: true,
             job_result: Some((true, "Synced".to_owned())),
+            ignored_template: Some("labels".to_owned()),
             import: ImportState::default(),
         }
     }

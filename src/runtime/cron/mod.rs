@@ -16,7 +16,7 @@ pub use cache::Intervals;
 pub use expression::{Cron, IntervalError, parse};
 pub use trigger::CronTrigger;
 
-const MAX_JITTER: Duration = Duration::from_secs(60);
+pub const MAX_JITTER: Duration = Duration::from_secs(60);
 
 /// Parses a duration as Go writes it, such as `1h30m`. `None` if it is invalid or negative.
 #[must_use]

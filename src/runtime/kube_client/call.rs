@@ -121,10 +121,10 @@ pub async fn call<T>(request: impl Future<Output = Result<T, kube::Error>>) -> R
 }
 
 /// Same with another deadline. Returns the error of the request, which tells more than [`ApiError`].
-pub async fn call_within<T>(
+pub async fn call_within<T, E>(
     deadline: Duration,
-    request: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<Result<T, kube::Error>, ApiError> {
+    request: impl Future<Output = Result<T, E>>,
+) -> Result<Result<T, E>, ApiError> {
     let no_response = |_| ApiError::unavailable(format!("no response within {}s", deadline.as_secs()));
     tokio::time::timeout(deadline, request).await.map_err(no_response)
 }

@@ -10,7 +10,7 @@ use kube::{Client, Config};
 use tower::layer::layer_fn;
 use tower::util::MapResult;
 
-use super::metrics::RequestMetrics;
+use super::metrics::{HostMetrics, RequestMetrics};
 use super::outage::observe;
 use super::request_limits::{RequestLimiter, RequestLimits};
 use super::response_size::limit_responses;
@@ -46,6 +46,7 @@ pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Res
     config.read_timeout = Some(READ_TIMEOUT);
     let user_agent = concat!("portolan/", env!("CARGO_PKG_VERSION"));
     config.headers.push((USER_AGENT, HeaderValue::from_static(user_agent)));
+    let host = host_label(&config.cluster_url);
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| ConnectError(format!("failed to create a client for the API server: {error}")))?;
     // The fence comes last: a request may wait in all others.
@@ -54,11 +55,17 @@ pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Res
         .with_layer(&fence)
         .with_layer(&ResponseTimeout::default())
         .with_layer(&layer_fn(|service| MapResult::new(service, observe)))
-        .with_layer(requests);
+        .with_layer(&HostMetrics { requests, host });
     let limiter = options
         .limits
         .map(|limits| RequestLimiter::new(limits, requests.in_flight()));
     Ok(limit_responses(builder.build(), limiter))
+}
+
+/// Returns host and port as in client-go's label, without user information.
+fn host_label(url: &Uri) -> String {
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    authority.rsplit('@').next().unwrap_or_default().to_owned()
 }
 
 /// Returns host and port of the API server.
@@ -122,7 +129,10 @@ async fn config(options: &ConnectOptions) -> Result<Config, ConnectError> {
 mod tests {
     use std::fs;
 
+    use prometheus_client::registry::Registry;
+
     use super::*;
+    use crate::budget::ResourceMetrics;
 
     const KUBECONFIG: &str = "
 apiVersion: v1
@@ -165,6 +175,27 @@ contexts:
         .await
         .unwrap();
         assert_eq!(other.cluster_url.port_u16(), Some(1));
+    }
+
+    #[tokio::test]
+    async fn requests_are_counted_with_the_host_of_the_api_server() {
+        let mut registry = Registry::default();
+        let requests = RequestMetrics::register(&mut registry, ResourceMetrics::unregistered());
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config");
+        fs::write(&file, KUBECONFIG).unwrap();
+        let options = ConnectOptions {
+            kubeconfig: Some(file),
+            // Nothing listens there.
+            apiserver: Some(Uri::from_static("http://me:hunter2@127.0.0.1:1")),
+            ..ConnectOptions::default()
+        };
+        let client = connect(&options, &requests).await.unwrap();
+        client.apiserver_version().await.unwrap_err();
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let series = "rest_client_requests_total{code=\"<error>\",host=\"127.0.0.1:1\",method=\"GET\"} 1";
+        assert!(text.contains(series), "{text}");
     }
 
     #[tokio::test]

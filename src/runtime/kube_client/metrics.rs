@@ -45,13 +45,20 @@ impl RequestMetrics {
     }
 }
 
-impl<S> Layer<S> for RequestMetrics {
+/// Counts the requests of a client. Its layers see paths only, so the host is that of the client.
+pub struct HostMetrics<'a> {
+    pub requests: &'a RequestMetrics,
+    pub host: String,
+}
+
+impl<S> Layer<S> for HostMetrics<'_> {
     type Service = CountedService<S>;
 
     fn layer(&self, inner: S) -> CountedService<S> {
         CountedService {
             inner,
-            requests: self.clone(),
+            requests: self.requests.clone(),
+            host: self.host.clone(),
         }
     }
 }
@@ -60,6 +67,7 @@ impl<S> Layer<S> for RequestMetrics {
 pub struct CountedService<S> {
     inner: S,
     requests: RequestMetrics,
+    host: String,
 }
 
 impl<S, A, B> Service<Request<A>> for CountedService<S>
@@ -79,7 +87,7 @@ where
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let requests = self.requests.clone();
-        let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+        let host = self.host.clone();
         let method = request.method().to_string();
         let count = move |code: &str| {
             let labels = Labels {
@@ -122,8 +130,12 @@ mod tests {
         let server = tower::service_fn(|_: Request<()>| async {
             Ok::<_, Infallible>(Response::builder().status(409).body(()).unwrap())
         });
-        let request = Request::patch("https://10.0.0.1:6443/api").body(()).unwrap();
-        requests.layer(server).oneshot(request).await.unwrap();
+        let request = Request::patch("/api").body(()).unwrap();
+        let host = HostMetrics {
+            requests: &requests,
+            host: "10.0.0.1:6443".to_owned(),
+        };
+        host.layer(server).oneshot(request).await.unwrap();
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let line = "rest_client_requests_total{code=\"409\",host=\"10.0.0.1:6443\",method=\"PATCH\"} 1";

@@ -5,11 +5,10 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use tokio::time::{Instant, sleep};
 
-use super::others::MAX_LEASES;
+use super::others::of_shards;
 use super::record::{Observed, holder};
 use super::{Marks, Timing};
 use crate::runtime::kube_client::{ApiError, call};
@@ -29,20 +28,20 @@ pub async fn active_holder_of_any(
     timing: Timing,
 ) -> Result<Option<(String, String)>, ApiError> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let names = match call(leases.list(&ListParams::default().limit(MAX_LEASES))).await {
-        Ok(found) => found
-            .items
-            .iter()
-            .filter(|lease| Marks::of(lease, name).is_some())
-            .map(ResourceExt::name_any)
-            .collect(),
+    let mut names = vec![name.to_owned()];
+    match of_shards(&leases, name).await {
+        Ok(found) => names.extend(
+            found
+                .iter()
+                .filter(|lease| Marks::of(lease, name).is_some())
+                .map(ResourceExt::name_any),
+        ),
         // The right came with shards; the Lease of a single leader can be read without it.
         Err(error) if error.is_forbidden() => {
-            tracing::info!(%error, "not allowed to list leases, replicas with --shards are not detected");
-            vec![name.to_owned()]
+            tracing::info!(%error, "not allowed to read leases of shards, replicas with --shards are not detected");
         }
         Err(error) => return Err(error),
-    };
+    }
     let find = names.into_iter().map(async |name| {
         let holder = active_holder(client, namespace, &name, timing).await?;
         Ok::<_, ApiError>(holder.map(|holder| (name, holder)))

@@ -35,6 +35,9 @@ pub use holder::{active_holder, active_holder_of_any};
 pub use marks::Marks;
 pub use metrics::Metrics;
 
+/// The maximum number of shards. Each replica asks for the Lease of each shard that it does not hold, every second.
+pub const MAX_SHARDS: u32 = 32;
+
 /// Each must be longer than the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
 use tokio::time::Instant;
 
-use super::Timing;
 use super::marks::Marks;
 use super::record::{Observed, holder};
-use crate::runtime::kube_client::{ApiError, call_within};
+use super::{MAX_SHARDS, Timing};
+use crate::runtime::kube_client::{ApiError, call, call_within};
 
 /// Far more than a namespace holds.
-pub(super) const MAX_LEASES: u32 = 5_000;
+const MAX_LEASES: u32 = 5_000;
 
 /// The Leases of the same name with another number of shards or another selector.
 #[derive(Debug)]
@@ -43,12 +44,12 @@ impl Others {
         let reason = match self.find_active().await {
             Ok(None) => None,
             Ok(Some(active)) => Some(active),
-            // The right to list Leases came with shards, which an installation without shards may lack.
+            // The right came with shards, which an installation without shards may lack.
             Err(error) if !self.marks.is_division() && error.is_forbidden() => {
-                tracing::info!(%error, "not allowed to list leases, replicas with other --shards are not detected");
+                tracing::info!(%error, "not allowed to read leases of shards, replicas with --shards are not detected");
                 return false;
             }
-            Err(error) => Some(format!("failed to list leases: {error}")),
+            Err(error) => Some(format!("failed to read leases: {error}")),
         };
         match &reason {
             Some(reason) => self.log(&format!("waiting to contend for leases: {reason}")),
@@ -65,10 +66,16 @@ impl Others {
     }
 
     async fn find_active(&mut self) -> Result<Option<String>, ApiError> {
-        let found = call_within(self.timeout, self.leases.list(&ListParams::default().limit(MAX_LEASES))).await??;
+        let found = if self.marks.shards > 1 {
+            let parameters = ListParams::default().limit(MAX_LEASES);
+            call_within(self.timeout, self.leases.list(&parameters)).await??.items
+        } else {
+            // A list is not limited to names.
+            call_within(self.timeout, of_shards(&self.leases, &self.marks.lease)).await??
+        };
         let now = Instant::now();
         let mut active = None;
-        for lease in found.items {
+        for lease in found {
             let Some(marks) = Marks::of(&lease, &self.marks.lease) else {
                 continue;
             };
@@ -84,6 +91,20 @@ impl Others {
         }
         Ok(active)
     }
+}
+
+/// Returns the Leases of the shards of a Lease, by name. That of the first shard tells their number, held or not.
+pub(super) async fn of_shards(leases: &Api<Lease>, name: &str) -> Result<Vec<Lease>, ApiError> {
+    let get = |shard: u32| {
+        let (leases, name) = (leases.clone(), format!("{name}-{shard}"));
+        async move { call(leases.get_opt(&name)).await }
+    };
+    let Some(first) = get(0).await? else {
+        return Ok(Vec::new());
+    };
+    let shards = Marks::of(&first, name).map_or(1, |marks| marks.shards);
+    let others = try_join_all((1..shards.min(MAX_SHARDS)).map(get)).await?;
+    Ok(others.into_iter().flatten().chain([first]).collect())
 }
 
 fn conflict(name: &str, holder: &str, marks: &Marks) -> String {

@@ -29,6 +29,8 @@ const SECTIONS: [&str; 7] = [
     "Restore",
     "Removal of the chart",
 ];
+/// The tag of the image.
+const VERSION: &str = concat!(":", env!("CARGO_PKG_VERSION"));
 /// For one block of commands, on a machine that also runs the other tests.
 const DEADLINE: Duration = Duration::from_secs(300);
 
@@ -106,6 +108,21 @@ async fn the_guide_leads_from_the_installation_to_the_removal() {
     }
 }
 
+#[test]
+fn the_image_has_one_tag_in_all_steps_of_an_installation() {
+    let tag = VERSION.trim_start_matches(':');
+    let named = regex::Regex::new(r#"(?:IMAGE=\S+:|\btag: "?|image\.tag=)([0-9][0-9.]*[0-9])"#).unwrap();
+    for (page, count) in [("docs/operations.md", 2), ("docs/kubeapps.md", 1)] {
+        let text = std::fs::read_to_string(project(page)).unwrap();
+        let installation = text.split("\n## Upgrade\n").next().unwrap();
+        let tags: Vec<&str> = named
+            .captures_iter(installation)
+            .map(|found| found.extract::<1>().1[0])
+            .collect();
+        assert_eq!(tags, vec![tag; count], "{page}");
+    }
+}
+
 /// Runs the commands of all sections.
 async fn follow(control_plane: &ControlPlane) {
     let page = std::fs::read_to_string(project("docs/operations.md")).unwrap();
@@ -126,9 +143,10 @@ async fn follow(control_plane: &ControlPlane) {
             }
         }
         match section {
+            "Installation" => reader.assert_image(VERSION).await,
             "Upgrade" => reader.assert_image(":0.2.0").await,
             "Rollback" => {
-                reader.assert_image(concat!(":", env!("CARGO_PKG_VERSION"))).await;
+                reader.assert_image(VERSION).await;
                 reader.assert_recovered(Syncs::New).await;
             }
             "Restore" => reader.assert_recovered(Syncs::Restored).await,

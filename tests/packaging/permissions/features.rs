@@ -1,20 +1,31 @@
 //! Permissions of leader election, shards and Jobs, and those of users.
 
-use super::{KUBE_VERSION, chart, documents, expected, helm_output, permissions, rule, with};
+use super::{KUBE_VERSION, chart, documents, expected, helm_output, permissions, read_shards, rule, with};
 
 #[tokio::test]
 async fn leader_election_adds_permissions_on_leases_in_the_namespace_of_the_release() {
-    let leader = expected(&[
-        ("portolan in team", &with("secrets: get")),
-        ("portolan:leader in sea", &["leases: get create update list delete"]),
-        ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
-    ]);
-    for settings in [
-        "--set=leaderElection.enabled=true,watchNamespace=team",
-        "--set=replicas=2,database.existingSecret=postgres,watchNamespace=team",
-        "--set=shards=2,database.existingSecret=postgres,watchNamespace=team",
+    let leader = |rules: &[&str]| {
+        expected(&[
+            ("portolan in team", &with("secrets: get")),
+            ("portolan:leader in sea", rules),
+            ("sea:portolan:kubeapps in team", &["cronjobs: list"]),
+        ])
+    };
+    let read_shards = read_shards("portolan");
+    let alone = leader(&["leases portolan: get update", &read_shards, "leases: create"]);
+    let divided = leader(&["leases portolan-0 portolan-1: get update", "leases: create list delete"]);
+    for (settings, expected) in [
+        ("--set=leaderElection.enabled=true,watchNamespace=team", &alone),
+        (
+            "--set=replicas=2,database.existingSecret=postgres,watchNamespace=team",
+            &alone,
+        ),
+        (
+            "--set=shards=2,database.existingSecret=postgres,watchNamespace=team",
+            &divided,
+        ),
     ] {
-        assert_eq!(permissions(&[settings]).await, leader, "{settings}");
+        assert_eq!(permissions(&[settings]).await, *expected, "{settings}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Grant, compare, leave_expired_lease};
+use super::{Grant, compare, leave_orphan};
 use crate::cluster::{SOON, World, index};
 use crate::jobs::Site;
 use crate::packaging::release::{container_for, install_in, restricted_namespace};
@@ -21,7 +21,7 @@ async fn jobs_need_exactly_the_granted_rights() {
         site.database_url()
     );
     install_in(&site.namespace, &[&settings]).await;
-    leave_expired_lease(&site.namespace).await;
+    leave_orphan(&site.namespace, &site.world.namespace).await;
     let proxy = FaultProxy::in_front_of(control_plane().await).await;
     let portolan = Portolan::start(container_for(&site.namespace, &proxy.url(), &site.database_url()).await);
     portolan.ready(SOON).await;

@@ -220,6 +220,23 @@ pub fn until_due(spec: &RepositorySpec, since: Timestamp, now: Timestamp) -> Dur
     Duration::try_from(wait).unwrap_or_default().min(MAX_REQUEUE)
 }
 
+/// Returns the time at which a sync is due to succeed, whatever has failed since the last success: the tick after it, or the
+/// creation of the object. `None` for a suspended repository.
+#[must_use]
+pub fn next_success(spec: &RepositorySpec, record: Option<&Record>, created: Timestamp) -> Option<Timestamp> {
+    if spec.suspended {
+        return None;
+    }
+    let Some(last) = record.and_then(|record| record.last_success) else {
+        return Some(created);
+    };
+    let tick = spec.cron.next_after(last)?;
+    Some(
+        tick.checked_add(SignedDuration::try_from(spec.jitter()).ok()?)
+            .unwrap_or(tick),
+    )
+}
+
 /// Returns the time from `now` to the next reconcile of a repository that is not due: its retry or scheduled sync.
 #[must_use]
 pub fn until_next(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp) -> Duration {

@@ -354,3 +354,27 @@ fn a_partly_synced_registry_has_charts() {
     assert!(has_charts(&record(Some(false), &partial_digest("a"))) && has_charts(&record(None, &partial_digest("a"))));
     assert!(!has_charts(&record(Some(false), "a")) && !has_charts(&record(None, "")));
 }
+
+#[test]
+fn a_success_is_due_at_the_tick_after_the_last_one_whatever_failed_since() {
+    let created = at("2026-01-01T00:00:00Z");
+    let daily = spec_with(|object| object["spec"]["interval"] = "0 3 * * *".into());
+    let jitter = SignedDuration::try_from(daily.jitter()).unwrap();
+    assert_eq!(next_success(&daily, None, created), Some(created));
+    let failed = Record {
+        last_attempt: Some(at("2026-01-05T10:00:00Z")),
+        state: State {
+            ready: Some(false),
+            ..State::default()
+        },
+        ..synced(&daily)
+    };
+    for record in [synced(&daily), failed] {
+        let due = next_success(&daily, Some(&record), created);
+        assert_eq!(due, Some(at("2026-01-02T03:00:00Z") + jitter));
+    }
+    let suspended = spec_with(|object| object["spec"]["suspend"] = true.into());
+    for record in [None, Some(synced(&suspended))] {
+        assert_eq!(next_success(&suspended, record.as_ref(), created), None);
+    }
+}

@@ -25,8 +25,10 @@ impl Jobs {
     /// Releases Jobs whenever one is added or ends. Never returns.
     pub async fn release_waiting(self: Arc<Self>) {
         let mut queue = Queue::default();
+        let mut wait = RETRY;
         loop {
-            let _ = tokio::time::timeout(RETRY, self.changed.notified()).await;
+            let _ = tokio::time::timeout(wait, self.changed.notified()).await;
+            wait = RETRY;
             if !self.is_synced() {
                 continue;
             }
@@ -42,7 +44,8 @@ impl Jobs {
             let pods = self.all_pods();
             let namespace = &self.settings.namespace;
             let idle = |job: &JobView| not_started(job, &pods, namespace, now);
-            for step in plan(&jobs, idle, &queue, self.settings.limits) {
+            wait = until_next_start(&jobs, now).map_or(RETRY, |next| next.min(RETRY));
+            for step in plan(&jobs, idle, &queue, self.settings.limits, now) {
                 if let Err(error) = self.execute(&step, &mut queue, now).await {
                     tracing::warn!(%error, job = step.job().name, retry_in = ?RETRY, "failed to suspend or release a Job");
                     // The next release needs the slot. A release that fails is that of one Job.
@@ -170,11 +173,12 @@ fn plan(
     not_started: impl Fn(&JobView) -> Option<NotStarted>,
     queue: &Queue,
     limits: Limits,
+    now: Timestamp,
 ) -> Vec<Step> {
     let outdated: Vec<&str> = superseded(jobs).into_iter().map(|job| job.uid.as_str()).collect();
     let unfinished = jobs.iter().filter(|job| job.is_unfinished() && !job.is_deleted);
     let (mut waiting, running): (Vec<_>, Vec<_>) = unfinished.partition(|job| job.is_suspended);
-    waiting.retain(|job| !outdated.contains(&job.uid.as_str()));
+    waiting.retain(|job| job.not_before <= now && !outdated.contains(&job.uid.as_str()));
     waiting.sort_by_key(|job| (queue.since(job), &job.name));
     let mut slots = Slots {
         total: running.len(),
@@ -227,6 +231,13 @@ fn plan(
         steps.pop();
     }
     steps
+}
+
+/// Returns the time until the first of the Jobs that wait for their delay after a tick may run.
+fn until_next_start(jobs: &[JobView], now: Timestamp) -> Option<Duration> {
+    let delayed = jobs.iter().filter(|job| job.is_waiting() && job.not_before > now);
+    let next = delayed.map(|job| job.not_before).min()?;
+    Duration::try_from(next.duration_since(now)).ok()
 }
 
 /// The number of running Jobs.

@@ -15,6 +15,7 @@ mod cleanup;
 mod client;
 mod executor;
 mod expansion;
+mod ignored;
 pub mod metrics;
 pub mod names;
 mod objects;

@@ -8,7 +8,7 @@ use super::Settings;
 use super::expansion::escape;
 use super::names::{cleanup_job, cron_job, labels, sync_job};
 use super::template::{PodParts, Resources, TemplatePolicy};
-use crate::api::jobs::{REPOSITORY, REPOSITORY_GENERATION, REPOSITORY_UID};
+use crate::api::jobs::{REPOSITORY, REPOSITORY_GENERATION, REPOSITORY_UID, START_DELAY};
 use crate::api::{NamespacedName, SecretKeyRef};
 use crate::controllers::apprepository::spec::RepositorySpec;
 
@@ -55,6 +55,8 @@ impl Settings {
         let mut spec_of_job = self.job_spec(self.sync_pod(repository, None), self.deadline_seconds);
         // Released within the limits of unfinished Jobs; see `admission`.
         spec_of_job["suspend"] = json!(true);
+        let mut annotations = self.annotations(spec);
+        annotations.insert(START_DELAY.to_owned(), spec.jitter().as_secs().to_string());
         json!({
             "apiVersion": "batch/v1",
             "kind": "CronJob",
@@ -66,7 +68,7 @@ impl Settings {
                 "successfulJobsHistoryLimit": self.successful_history,
                 "failedJobsHistoryLimit": self.failed_history,
                 "jobTemplate": {
-                    "metadata": { "labels": self.labels(&spec.name), "annotations": self.annotations(spec) },
+                    "metadata": { "labels": self.labels(&spec.name), "annotations": annotations },
                     "spec": spec_of_job,
                 },
             },

@@ -12,9 +12,13 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use crate::api::NamespacedName;
-use crate::api::jobs::{NOT_STARTED, REPOSITORY_GENERATION, REPOSITORY_UID, repository_name};
+use crate::api::jobs::{NOT_STARTED, REPOSITORY_GENERATION, REPOSITORY_UID, START_DELAY, repository_name};
 use crate::catalog::{Record, State};
+use crate::runtime::cron::MAX_JITTER;
 use crate::text::{printable, truncate};
+
+/// The annotation of `kubectl create job --from`.
+const INSTANTIATE: &str = "cronjob.kubernetes.io/instantiate";
 
 /// Time for which a pod may be unschedulable or missing: a cluster adds nodes, a scheduler has a backlog.
 const GRACE: Duration = Duration::from_secs(60);
@@ -57,6 +61,8 @@ pub struct JobView {
     pub repository_uid: Option<String>,
     pub generation: Option<i64>,
     pub created: Timestamp,
+    /// Earliest release. Ticks are spread as in the process; a Job that a person creates from the CronJob is not.
+    pub not_before: Timestamp,
     pub started: Option<Timestamp>,
     pub is_suspended: bool,
     pub is_deleted: bool,
@@ -78,13 +84,18 @@ impl JobView {
             .flatten();
         let mut suspended = conditions.clone().filter(|condition| condition.type_ == "Suspended");
         let has_suspended_pods = suspended.any(|condition| condition.status == "True");
+        let created = job.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let is_scheduled = job.owner_references().iter().any(|owner| owner.kind == "CronJob");
+        let delay = annotation(START_DELAY).filter(|_| is_scheduled && annotation(INSTANTIATE).is_none());
+        let delay = delay.and_then(|seconds| seconds.parse().ok()).unwrap_or_default();
         Self {
             name: job.name_any(),
             uid: job.uid().unwrap_or_default(),
             repository: repository_name(&job.metadata),
             repository_uid: annotation(REPOSITORY_UID),
             generation: annotation(REPOSITORY_GENERATION).and_then(|text| text.parse().ok()),
-            created: job.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            created,
+            not_before: created + MAX_JITTER.min(Duration::from_secs(delay)),
             // Reset with this condition: until the Job controller has seen a release, the time is that of an earlier one.
             started: status
                 .and_then(|status| status.start_time.as_ref())
@@ -92,7 +103,7 @@ impl JobView {
                 .map(|time| time.0),
             is_suspended: job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or_default(),
             is_deleted: job.metadata.deletion_timestamp.is_some(),
-            is_scheduled: job.owner_references().iter().any(|owner| owner.kind == "CronJob"),
+            is_scheduled,
             not_started: annotation(NOT_STARTED).and_then(|text| serde_json::from_str(&text).ok()),
             outcome: conditions
                 .filter(|condition| condition.status == "True")

@@ -8,6 +8,7 @@ use kube::api::ObjectMeta;
 use super::Settings;
 use super::client::JobError;
 use super::executor::Executor;
+use super::ignored;
 use super::names;
 use super::objects::{JobSecrets, Repository, SyncRun};
 use super::progress::{Assessment, Progress, assess};
@@ -143,6 +144,7 @@ impl Reconciler {
                 return Err(blocked);
             }
         };
+        self.publish_ignored_template(settings, seen, &parts).await;
         let Copied { secrets, versions } = match jobs.copy_secrets(&self.origin, spec).await {
             Ok(copied) => copied,
             Err(error) => {
@@ -237,6 +239,24 @@ impl Reconciler {
             Blocked::new("InvalidSchedule", message, false)
         })?;
         Ok((parts, schedule))
+    }
+
+    /// Publishes an event about the parts of the template that are left out, once for each text.
+    async fn publish_ignored_template(&self, settings: &Settings, seen: Seen<'_>, parts: &PodParts) {
+        let template = seen
+            .object
+            .spec
+            .sync_job_pod_template
+            .as_ref()
+            .and_then(PodTemplate::parse);
+        let note = ignored::note(template.as_ref(), settings.template, parts);
+        let previous = self.states.update(&seen.spec.name, |state| {
+            std::mem::replace(&mut state.ignored_template, note.clone())
+        });
+        if let Some(note) = note.filter(|note| previous.as_ref() != Some(note)) {
+            let event = Event::warning("PodTemplateIgnored", note);
+            self.origin.publish(&seen.object.metadata, event).await;
+        }
     }
 
     async fn is_live(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<bool, Blocked> {

@@ -81,9 +81,9 @@ const IGNORED: [&str; 13] = [
     "hostname",
 ];
 const ID_FIELDS: [&str; 4] = ["runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"];
-const PROXIES: [&str; 3] = ["http_proxy", "https_proxy", "no_proxy"];
+pub(super) const PROXIES: [&str; 3] = ["http_proxy", "https_proxy", "no_proxy"];
 /// Variables that Portolan or Kubeapps sets.
-const RESERVED: [&str; 4] = [
+pub(super) const RESERVED: [&str; 4] = [
     "DB_PASSWORD",
     "AUTHORIZATION_HEADER",
     "DOCKER_CONFIG_JSON",
@@ -157,7 +157,7 @@ fn refused(field: String, reason: &'static str) -> Refused {
 }
 
 /// Returns true for values that Go clients write instead of omitting them.
-fn is_unset(value: &Value) -> bool {
+pub(super) fn is_unset(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::String(text) => text.is_empty(),
@@ -178,7 +178,7 @@ fn is_reserved_key(key: &str) -> bool {
         || matches!(key, "job-name" | "controller-uid")
 }
 
-fn texts(value: &Value) -> BTreeMap<String, String> {
+pub(super) fn texts(value: &Value) -> BTreeMap<String, String> {
     let fields = value.as_object().into_iter().flatten();
     fields
         .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))

@@ -17,6 +17,7 @@ fn job(namespace: &str, name: &str, age: i64, is_suspended: bool) -> JobView {
         repository_uid: None,
         generation: Some(1),
         created: before(age),
+        not_before: before(age),
         started: None,
         is_suspended,
         is_deleted: false,
@@ -38,7 +39,7 @@ fn of_repository(mut job: JobView, repository: &str) -> JobView {
 /// The steps as texts: `+released`, `-suspended`.
 fn steps(jobs: &[JobView], idle: &[&str], queue: &Queue, limits: Limits) -> Vec<String> {
     let not_started = |job: &JobView| idle.contains(&job.name.as_str()).then(reason);
-    let steps = plan(jobs, not_started, queue, limits);
+    let steps = plan(jobs, not_started, queue, limits, before(0));
     let text = |step: &Step| match step {
         Step::Release(job) => format!("+{}", job.name),
         Step::Suspend(job, _) => format!("-{}", job.name),
@@ -130,7 +131,7 @@ fn a_job_that_replaces_a_waiting_one_continues_its_wait() {
             .map(|name| of_repository(job("a", &format!("{name}-{tick}"), 1000 - 30 * tick, true), name))
             .into();
         queue.update(&mut jobs, now);
-        for step in plan(&jobs, |_| None, &queue, limits) {
+        for step in plan(&jobs, |_| None, &queue, limits, before(0)) {
             queue.record(&step, now);
             released.push(step.job().name.clone());
         }
@@ -240,4 +241,21 @@ fn a_repository_has_one_waiting_job_of_its_cron_job_and_one_that_was_requested()
     let mut running = of("tick-0", 40, true);
     running.is_suspended = false;
     assert!(names(&[running, of("tick-1", 30, true)]).is_empty());
+}
+
+#[test]
+fn a_job_of_a_tick_waits_for_its_delay_and_holds_nobody_up() {
+    let second = |seconds: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
+    let mut jobs = [
+        job("a", "late", 9, true),
+        job("b", "at-once", 1, true),
+        job("c", "soon", 9, true),
+    ];
+    jobs[0].not_before = second(40);
+    jobs[2].not_before = second(5);
+    assert_eq!(admitted(&jobs), ["+at-once"]);
+    assert_eq!(until_next_start(&jobs, second(0)), Some(Duration::from_secs(5)));
+    jobs[2].not_before = second(0);
+    assert_eq!(admitted(&jobs), ["+soon", "+at-once"]);
+    assert_eq!(until_next_start(&jobs[1..], second(0)), None);
 }

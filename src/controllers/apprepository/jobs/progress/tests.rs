@@ -264,3 +264,28 @@ fn the_texts_of_a_node_are_bounded_and_printable() {
     assert_eq!(condition_reason("bad reason!"), "badreason");
     assert_eq!(condition_reason("??"), "JobFailed");
 }
+
+#[rstest]
+#[case::of_a_tick(json!({ "portolan.dev/start-delay-seconds": "37" }), true, 37)]
+#[case::without_a_delay(json!({}), true, 0)]
+#[case::edited(json!({ "portolan.dev/start-delay-seconds": "86400" }), true, 60)]
+#[case::unreadable(json!({ "portolan.dev/start-delay-seconds": "soon" }), true, 0)]
+#[case::of_kubectl(json!({ "portolan.dev/start-delay-seconds": "37", "cronjob.kubernetes.io/instantiate": "manual" }), true, 0)]
+#[case::requested(json!({ "portolan.dev/start-delay-seconds": "37" }), false, 0)]
+fn a_job_of_a_tick_starts_after_its_delay(
+    #[case] annotations: Value,
+    #[case] is_scheduled: bool,
+    #[case] seconds: i64,
+) {
+    let owner = json!({ "apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "c" });
+    let owners = if is_scheduled { json!([owner]) } else { json!([]) };
+    let job: Job = serde_json::from_value(json!({
+        "metadata": {
+            "name": "j", "creationTimestamp": CREATED, "annotations": annotations, "ownerReferences": owners,
+        },
+        "spec": { "template": {}, "suspend": true },
+    }))
+    .unwrap();
+    let expected = time(CREATED) + SignedDuration::from_secs(seconds);
+    assert_eq!(JobView::of(&job).not_before, expected);
+}
