@@ -163,6 +163,9 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
     let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     if let (Some(kubevela), Command::Run(run)) = (kubevela, &mut cli.command) {
         cli.logging.debug |= kubevela.flags.log_debug || kubevela.flags.verbosity >= 2;
+        if kubevela.flags.dev_logs {
+            cli.logging.log_format = LogFormat::Text;
+        }
         run.kubevela = Some(Box::new(kubevela.with_sources(&matches)));
     }
     Ok(cli)

@@ -376,3 +376,16 @@ fn verbosity_and_log_debug_raise_the_log_level() {
     };
     assert!(debug("--log-debug") && debug("-v=2") && !debug("--v=1"));
 }
+
+#[test]
+fn dev_logs_are_text() {
+    let arguments = [
+        "portolan",
+        "--log-format=json",
+        "run",
+        "--controllers=oam",
+        "--dev-logs",
+    ];
+    assert_eq!(parse(&arguments).unwrap().logging.log_format, LogFormat::Text);
+    assert_eq!(parse(&arguments[..4]).unwrap().logging.log_format, LogFormat::Json);
+}

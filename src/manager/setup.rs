@@ -13,7 +13,7 @@ use super::{Error, Options, SourceOptions};
 use crate::budget;
 use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
 use crate::controllers::oam::start::prerequisites::Prerequisites;
-use crate::controllers::oam::start::webhooks;
+use crate::controllers::oam::start::{authentication, webhooks};
 use crate::controllers::{Controller, SetupContext, Source, application, apprepository, oam};
 use crate::cue::Evaluator;
 use crate::http::Fetcher;
@@ -128,7 +128,7 @@ impl Setup {
         if let Some((options_of, prerequisites)) = options.oam.as_ref().zip(metrics.prerequisites.as_ref()) {
             let mut options_of = options_of.clone();
             options_of.fetcher = without_api_server(&options_of.fetcher, &options.source).await?;
-            oam = set_up_oam(&context, &options_of, prerequisites, &metrics.oam);
+            oam = set_up_oam(&context, &options_of, prerequisites, &metrics.oam, patience).await?;
         }
         Ok(Self {
             context,
@@ -141,19 +141,34 @@ impl Setup {
     }
 }
 
-fn set_up_oam(
+async fn set_up_oam(
     context: &SetupContext,
     options: &oam::Options,
     prerequisites: &Prerequisites,
     metrics: &oam::metrics::Metrics,
-) -> Option<Controller> {
+    patience: Patience,
+) -> Result<Option<Controller>, Error> {
     let Source::Cluster(client) = &context.source else {
-        return None;
+        return Ok(None);
     };
-    let mut controller = oam::setup(context, options, prerequisites.evaluator(), metrics)?;
+    let needs_webhook = options.identity.is_authenticated && !options.identity.trusts_annotations;
+    if needs_webhook {
+        let find = || authentication::find_protection(client);
+        let found = patience
+            .get("the webhook of Applications", ApiError::is_retryable, find)
+            .await?;
+        found.ok_or_else(|| Error(authentication::UNPROTECTED.to_owned()))?;
+    }
+    let Some(mut controller) = oam::setup(context, options, prerequisites.evaluator(), metrics) else {
+        return Ok(None);
+    };
     controller.sources.extend(prerequisites.tasks(client));
     controller.leader_tasks.push(webhooks::warn_task(client.clone()));
-    Some(controller)
+    if needs_webhook {
+        let task = authentication::watch_task(client.clone(), metrics.clone());
+        controller.leader_tasks.push(task);
+    }
+    Ok(Some(controller))
 }
 
 /// Keeps tenants from reaching the API server from within.

@@ -21,6 +21,7 @@ mod stories_crash;
 mod stories_deletion;
 mod stories_fights;
 pub mod stories_hostile;
+mod stories_identity;
 mod stories_memory;
 mod stories_metrics;
 mod stories_operations;

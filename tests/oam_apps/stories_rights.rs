@@ -224,7 +224,11 @@ async fn an_identity_that_cannot_be_impersonated_is_named_and_nothing_is_applied
 async fn users_and_groups_have_rights_and_the_gate_gives_others_those_of_the_default_user() {
     let site = Site::new().await;
     let _portolan = site
-        .portolan(&[PATIENT, "--feature-gates=AuthenticateApplication=true"])
+        .portolan(&[
+            PATIENT,
+            "--feature-gates=AuthenticateApplication=true",
+            "--trust-identity-annotations",
+        ])
         .await;
     site.declare("others", spec(&[config("of-others", "one")])).await;
     site.until_said(

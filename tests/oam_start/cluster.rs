@@ -5,11 +5,12 @@ use std::process::Command;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{ListParams, PostParams};
+use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{SOON, executable};
+use crate::applications::resource;
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::portolan::{self, Portolan, command};
@@ -83,6 +84,10 @@ async fn missing_definitions_and_webhooks_without_endpoints_are_named_until_they
         "problem  custom resource definitions are missing: applications.core.oam.dev, ",
         "problem  webhook kubevela-vela-core-admission: no endpoints for service default/vela-core-webhook",
         "ok       rights are sufficient",
+        "warning  no webhook protects app.oam.dev/username and app.oam.dev/group",
+        "ok       nothing to check: no custom resource definition to list Applications",
+        "ok       nothing to check: no custom resource definition to list ResourceTrackers",
+        "ok       nothing to check: no custom resource definition to list ApplicationRevisions",
     ];
     assert_eq!(broken.lines.len(), starts.len(), "{:#?}", broken.lines);
     for (line, start) in broken.lines.iter().zip(starts) {
@@ -123,11 +128,67 @@ async fn missing_definitions_and_webhooks_without_endpoints_are_named_until_they
 
     let healthy = doctor(&control_plane, executable().to_str().unwrap()).await;
     assert_eq!(healthy.code, Some(0), "{:?} {}", healthy.lines, healthy.error);
+    let warnings = |doctor: &Doctor| {
+        let lines = doctor.lines.iter().filter(|line| !line.starts_with("ok "));
+        lines.cloned().collect::<Vec<_>>()
+    };
+    let found = warnings(&healthy);
     assert!(
-        healthy.lines.iter().all(|line| line.starts_with("ok ")),
-        "{:?}",
-        healthy.lines
+        matches!(found.as_slice(), [line] if line.starts_with("warning  no webhook protects")),
+        "{found:?}"
     );
+
+    drop(portolan);
+    leave_open(&client).await;
+    let open = doctor(&control_plane, executable().to_str().unwrap()).await;
+    assert_eq!(open.code, Some(0), "{:?} {}", open.lines, open.error);
+    let expected = [
+        "warning  no webhook protects",
+        "warning  1 Applications (default/shop) have the rights of the controller",
+        "warning  1 objects of this controller (Application escape (Namespace: vela-system) of shop-v1-default) are in",
+        "warning  1 ApplicationRevisions (default/shop-v1) lack the data of Secrets",
+    ];
+    let found = warnings(&open);
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (line, start) in found.iter().zip(expected) {
+        assert!(line.starts_with(start), "{line}");
+    }
+}
+
+/// Creates what doctor warns of.
+async fn leave_open(client: &Client) {
+    let create = async |kind: &str, metadata: Value, spec: Value| {
+        let resource = resource(&format!("core.oam.dev/v1beta1 {kind}"));
+        let api: Api<DynamicObject> = match kind {
+            "ResourceTracker" => Api::all_with(client.clone(), &resource),
+            _ => Api::namespaced_with(client.clone(), "default", &resource),
+        };
+        let object = json!({
+            "apiVersion": "core.oam.dev/v1beta1", "kind": kind, "metadata": metadata, "spec": spec,
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        api.create(&PostParams::default(), &object).await.unwrap();
+    };
+    create("Application", json!({ "name": "shop" }), json!({ "components": [] })).await;
+    let entry = json!({
+        "apiVersion": "core.oam.dev/v1beta1", "kind": "Application", "name": "escape", "namespace": "vela-system",
+    });
+    let labels = json!({ "app.oam.dev/name": "shop", "app.oam.dev/namespace": "default" });
+    let spec = json!({ "type": "versioned", "applicationGeneration": 1, "managedResources": [entry] });
+    create(
+        "ResourceTracker",
+        json!({ "name": "shop-v1-default", "labels": labels }),
+        spec,
+    )
+    .await;
+    let annotations = json!({ "portolan.dev/redacted-secrets": "true" });
+    let application = json!({ "spec": { "components": [] } });
+    create(
+        "ApplicationRevision",
+        json!({ "name": "shop-v1", "annotations": annotations }),
+        json!({ "application": application }),
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -7,11 +7,14 @@ use std::path::Path;
 use std::process::Command;
 
 use futures::FutureExt;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
+use kube::api::{DeleteParams, PostParams};
 use portolan::api::oam::crds;
 use portolan::runtime::leader_election::{Candidacy, Marks, Metrics, Timing, WriteFence};
 use rstest::rstest;
+use serde_json::json;
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::ControlPlane;
@@ -80,7 +83,8 @@ fn run(kubeconfig: &Path, more: &[&str]) -> Command {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_arguments_of_kubevelas_charts_reach_readiness(#[case] chart: &str) {
     let site = Site::new().await;
-    let arguments: Vec<&str> = chart.lines().collect();
+    let mut arguments: Vec<&str> = chart.lines().collect();
+    arguments.push("--trust-identity-annotations");
     let portolan = site.start(&arguments);
     portolan.ready(SOON).await;
     portolan.line_with("started leading", SOON).await;
@@ -109,6 +113,53 @@ async fn the_arguments_of_kubevelas_charts_reach_readiness(#[case] chart: &str) 
     assert_eq!(portolan.get("/info").await.unwrap(), (200, info.to_owned()));
     let metrics = portolan.metrics().await;
     assert!(metrics.sum("portolan_cue_resident_memory_bytes", &[]).is_some());
+}
+
+/// A webhook for Applications that is called for no namespace.
+fn webhook(name: &str, url: &str) -> MutatingWebhookConfiguration {
+    let webhook = json!({
+        "metadata": { "name": name },
+        "webhooks": [{
+            "name": "mutating.core.oam.dev.v1beta1.applications",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Ignore",
+            "namespaceSelector": { "matchLabels": { "tests": "none" } },
+            "clientConfig": { "url": url },
+            "rules": [{
+                "apiGroups": ["core.oam.dev"], "apiVersions": ["v1beta1"], "operations": ["CREATE", "UPDATE"],
+                "resources": ["applications"],
+            }],
+        }],
+    });
+    serde_json::from_value(webhook).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gate_of_identities_needs_a_webhook_that_answers() {
+    const GATE: &str = "--feature-gates=AuthenticateApplication=true";
+    let site = Site::new().await;
+    let mut refused = site.start(&[GATE]);
+    assert_eq!(refused.exit(SOON).await.code(), Some(1));
+    let expected = "error: feature gate AuthenticateApplication needs a mutating webhook for Applications";
+    let lines = refused.lines();
+    assert!(lines.iter().any(|line| line.starts_with(expected)), "{lines:?}");
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/mutate", listener.local_addr().unwrap());
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(site.control_plane.client().await);
+    let created = webhooks
+        .create(&PostParams::default(), &webhook(&site.namespace, &url))
+        .await;
+    created.unwrap();
+    let portolan = site.start(&[GATE]);
+    portolan.ready(SOON).await;
+    let metrics = portolan.metrics().await;
+    assert_eq!(metrics.sum("portolan_oam_identities_unprotected", &[]), Some(0.0));
+    webhooks
+        .delete(&site.namespace, &DeleteParams::default())
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -359,6 +359,14 @@ async fn settings_become_flags_unless_they_are_defaults() {
             "--leader-election-namespace=vela-system --cue-memory=128MiB",
         ),
         (
+            "oam.enabled=true,oam.identity.defaultServiceAccount=default,oam.identity.required=true,\
+             oam.identity.trustAnnotations=true,oam.identity.privilegedNamespaces={vela-system,platform},\
+             oam.identity.redactSecretsInRevisions=true",
+            "--leader-election-namespace=vela-system --default-service-account=default --require-identity \
+             --trust-identity-annotations --privileged-namespaces=vela-system,platform --redact-secrets-in-revisions \
+             --cue-memory=128MiB",
+        ),
+        (
             "oam.enabled=true,oam.definitions.namespace=vela,oam.args={--controllers=oam}",
             "--leader-election-namespace=vela --system-definition-namespace=vela --controllers=oam",
         ),

@@ -36,6 +36,8 @@ pub const PUBLISH_VERSION: &str = "app.oam.dev/publishVersion";
 pub const WORKFLOW_NAME: &str = "app.oam.dev/workflowName";
 /// Annotation of a recorded object: the URL that it was loaded from.
 pub const RESOURCE_URL: &str = "app.oam.dev/resource-url";
+/// Annotation of a Secret in a revision, and of the revision: the data of Secrets is left out.
+pub const REDACTED: &str = "portolan.dev/redacted-secrets";
 /// Annotation: changed definitions make a new revision.
 pub const AUTO_UPDATE: &str = "app.oam.dev/autoUpdate";
 /// Annotation: version of KubeVela that first reconciled the Application.

@@ -9,7 +9,7 @@ mod forget_cluster;
 mod history;
 mod list;
 mod manifests;
-mod objects;
+pub(in crate::cmd) mod objects;
 mod render;
 mod status;
 mod up;

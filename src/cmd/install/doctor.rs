@@ -1,3 +1,5 @@
+mod identity;
+
 use clap::Args;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::Client;
@@ -43,7 +45,18 @@ pub struct Doctor {
 }
 
 /// The result of a check.
-type Checked = Result<String, String>;
+type Checked = Result<Finding, String>;
+
+/// A check that found no problem.
+enum Finding {
+    Fine(String),
+    /// Open to tenants, by choice or because the controller works as KubeVela's.
+    Warning(String),
+}
+
+fn fine(text: impl Into<String>) -> Checked {
+    Ok(Finding::Fine(text.into()))
+}
 
 impl Doctor {
     pub(in crate::cmd) async fn execute(self) -> Result<(), Error> {
@@ -57,6 +70,7 @@ impl Doctor {
             problems += print(&[check_crds(&client).await])?;
             problems += print(&check_webhooks(&client).await)?;
             problems += print(&check_rights(&client).await)?;
+            problems += print(&identity::check(&client).await)?;
         }
         match problems {
             0 => Ok(()),
@@ -70,7 +84,8 @@ impl Doctor {
 fn print(checks: &[Checked]) -> Result<usize, Error> {
     for check in checks {
         let line = match check {
-            Ok(text) => format!("ok       {}", sanitize(text)),
+            Ok(Finding::Fine(text)) => format!("ok       {}", sanitize(text)),
+            Ok(Finding::Warning(text)) => format!("warning  {}", sanitize(text)),
             Err(text) => format!("problem  {}", sanitize(text)),
         };
         output::print(&(line + "\n"))?;
@@ -85,21 +100,21 @@ async fn check_evaluator(program: Option<&str>) -> Checked {
     };
     let evaluator = Evaluator::new(options, ResourceMetrics::unregistered());
     match evaluator.check().await {
-        Ok(()) => Ok("CUE evaluator answers".to_owned()),
+        Ok(()) => fine("CUE evaluator answers"),
         Err(error) => Err(error.to_string()),
     }
 }
 
 async fn check_api_server(client: &Client) -> Checked {
     match call(client.apiserver_version()).await {
-        Ok(version) => Ok(format!("API server answers, version {}", version.git_version)),
+        Ok(version) => fine(format!("API server answers, version {}", version.git_version)),
         Err(error) => Err(format!("failed to reach the API server: {error}")),
     }
 }
 
 async fn check_crds(client: &Client) -> Checked {
     match missing_crds(client).await {
-        Ok(missing) if missing.is_empty() => Ok(format!("custom resource definitions of {GROUP} are installed")),
+        Ok(missing) if missing.is_empty() => fine(format!("custom resource definitions of {GROUP} are installed")),
         Ok(missing) => Err(format!(
             "custom resource definitions are missing: {}; `portolan install-crds` installs them",
             missing.join(", ")
@@ -110,7 +125,7 @@ async fn check_crds(client: &Client) -> Checked {
 
 async fn check_webhooks(client: &Client) -> Vec<Checked> {
     match find_unserved(client).await {
-        Ok(unserved) if unserved.is_empty() => vec![Ok(format!("no webhook of {GROUP} without endpoints"))],
+        Ok(unserved) if unserved.is_empty() => vec![fine(format!("no webhook of {GROUP} without endpoints"))],
         Ok(unserved) => {
             let problems = unserved.iter().map(|webhook| {
                 let message = webhook.message();
@@ -133,7 +148,7 @@ async fn check_rights(client: &Client) -> Vec<Checked> {
         }
     }
     if problems.is_empty() {
-        problems.push(Ok("rights are sufficient".to_owned()));
+        problems.push(fine("rights are sufficient"));
     }
     problems
 }

@@ -32,8 +32,10 @@ use kubevela::KubeVela;
 ///
 /// With oam in --controllers, all flags of KubeVela's vela-core are accepted with their defaults, such as --metrics-addr,
 /// --health-addr, --leader-election-namespace, --concurrent-reconciles, --application-re-sync-period and --feature-gates; so
-/// are --cue-evaluator, --cue-workers, --cue-timeout, --cue-memory, --strict-validation, --respect-hpa, --allow-private-http
-/// and --compat-version. docs/oam.md lists them. A flag that neither of both knows is then a warning.
+/// are --cue-evaluator, --cue-workers, --cue-timeout, --cue-memory, --strict-validation, --respect-hpa, --allow-private-http,
+/// --compat-version, --default-service-account, --require-identity, --trust-identity-annotations, --privileged-namespaces and
+/// --redact-secrets-in-revisions. docs/oam.md lists them. A flag that neither of both knows is then a warning, and so is one
+/// without effect that is not at its default.
 #[derive(Args, Debug)]
 pub struct Run {
     /// Controllers to run; with --manifests or --once only apprepository runs

@@ -242,7 +242,7 @@ impl KubeVela {
         );
         tracing::info!(namespace = flags.definition_namespace, "definition namespace");
         tracing::info!(storage_driver = flags.storage_driver(), "Use storage driver");
-        for warning in self.warnings.iter().chain(&flags.unsupported()) {
+        for warning in &self.warnings {
             tracing::warn!("{warning}");
         }
     }

@@ -225,6 +225,10 @@ pub struct PolicyDefinitionSpec {
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
     pub manage_health_check: bool,
 
+    /// Empty for a policy with objects; `Application` for one that changes the application before it is parsed.
+    #[serde(deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
+    pub scope: String,
+
     /// Version as a semantic version.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub version: String,

@@ -11,11 +11,15 @@ use super::target::Target;
 use crate::api::oam::labels;
 use crate::cmd::app::{manifests, objects};
 use crate::controllers::oam::collect::{self, Subject};
+use crate::controllers::oam::dispatch::admission::check_control;
 use crate::controllers::oam::dispatch::bookkeeping::remove_record;
-use crate::controllers::oam::dispatch::decide::{Decision, ObjectPolicy, Occasion, Refusal, Request, Settings, decide};
+use crate::controllers::oam::dispatch::decide::{
+    Decision, Identity, ObjectPolicy, Occasion, Refusal, Request, Settings, decide,
+};
 use crate::controllers::oam::objects::{Autoscalers, ObjectId, Objects};
 use crate::controllers::oam::policies::{Stage, Target as Selected};
 use crate::controllers::oam::render::identity::render_hash::render_hash;
+use crate::controllers::oam::rights::{SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
 use crate::controllers::oam::trackers::{ResourceKey, display_name};
 use crate::runtime::three_way;
 use crate::text::sanitize;
@@ -49,6 +53,15 @@ impl Target {
     /// Decides about an object as a run of the workflow does, and state-keep after it. An error is the text of a refusal.
     pub async fn outcome(&self, cluster: &Cluster, id: &ObjectId, manifest: &Value) -> Result<Outcome, String> {
         let found = cluster.objects.read(id).await.map_err(|error| error.to_string())?;
+        // A user may have other rights; the API server decides about them.
+        let has_identity = [USER_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION].iter().any(|name| {
+            let annotation = self.application.annotations().get(*name);
+            annotation.is_some_and(|text| !text.trim().is_empty())
+        });
+        if !has_identity && !self.inventory.records(&id.key()) {
+            let forbidden = check_control(&self.name.namespace, &Identity::of(manifest));
+            forbidden.map_err(|error| error.to_string())?;
+        }
         let recorded = id.recorded_in(&self.inventory);
         let manifest = match recorded.last() {
             _ if self.runs => manifest,

@@ -1,54 +1,61 @@
 //! KubeVela's feature gates.
 
-/// Declares the gates: name, default, and false for those without effect.
+use super::effects::Effect;
+
+/// Declares the gates: name, default and effect.
 macro_rules! gates {
-    ($($name:ident = $default:literal, $has_effect:literal;)+) => {
+    ($($name:ident = $default:literal, $effect:ident;)+) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Gate { $($name),+ }
 
         impl Gate {
-            const ALL: &'static [(&'static str, Gate, bool, bool)] =
-                &[$((stringify!($name), Gate::$name, $default, $has_effect)),+];
+            pub(super) const ALL: &'static [(&'static str, Gate, bool, Effect)] =
+                &[$((stringify!($name), Gate::$name, $default, Effect::$effect)),+];
         }
     };
 }
 
 gates! {
-    MultiStageComponentApply = true, true;
-    PreDispatchDryRun = true, true;
-    ApplyOnce = false, true;
-    AuthenticateApplication = false, true;
-    ZstdResourceTracker = false, true;
-    GzipResourceTracker = false, true;
-    ZstdApplicationRevision = false, true;
-    GzipApplicationRevision = false, true;
-    EnableSuspendOnFailure = false, true;
-    ApplyResourceByReplace = false, true;
-    LegacyResourceOwnerValidation = false, true;
-    DisableReferObjectsFromURL = false, true;
-    ValidateDefinitionPermissions = false, true;
-    ValidateComponentWhenSharding = false, true;
-    DisableWebhookAutoSchedule = false, true;
-    DisableBootstrapClusterInfo = false, true;
-    EnablePatchStatusAtOnce = false, true;
-    EnableApplicationStatusMetrics = false, true;
-    ValidateUndeclaredParameters = false, true;
-    // Always on here; nothing is kept that they would filter.
-    InformerCacheFilterUnnecessaryFields = true, true;
-    SharedDefinitionStorageForApplicationRevision = true, true;
-    DisableWorkflowContextConfigMapCache = true, true;
-    EnableCueValidation = false, false;
-    EnableGlobalPolicies = false, false;
-    EnableApplicationScopedPolicies = false, false;
-    ValidateResourcesExist = false, false;
-    EnableBackupWorkflowRecord = false, false;
-    EnableWatchEventListener = false, false;
-    DeprecatedPolicySpec = false, false;
-    DeprecatedObjectLabelSelector = false, false;
-    LegacyObjectTypeIdentifier = false, false;
-    LegacyResourceTrackerGC = false, false;
-    LegacyComponentRevision = false, false;
+    MultiStageComponentApply = true, Implemented;
+    PreDispatchDryRun = true, Implemented;
+    ApplyOnce = false, Implemented;
+    AuthenticateApplication = false, Implemented;
+    ZstdResourceTracker = false, Implemented;
+    GzipResourceTracker = false, Implemented;
+    ZstdApplicationRevision = false, Implemented;
+    GzipApplicationRevision = false, Implemented;
+    EnableSuspendOnFailure = false, Implemented;
+    ApplyResourceByReplace = false, Implemented;
+    LegacyResourceOwnerValidation = false, Implemented;
+    DisableReferObjectsFromURL = false, Implemented;
+    EnableApplicationStatusMetrics = false, Implemented;
+    ValidateUndeclaredParameters = false, Implemented;
+    InformerCacheFilterUnnecessaryFields = true, Default;
+    SharedDefinitionStorageForApplicationRevision = true, Default;
+    DisableWorkflowContextConfigMapCache = true, Default;
+    // A pass writes the status once.
+    EnablePatchStatusAtOnce = false, NoEffect;
+    // Of webhooks.
+    ValidateDefinitionPermissions = false, Unsupported;
+    ValidateComponentWhenSharding = false, Unsupported;
+    DisableWebhookAutoSchedule = false, Unsupported;
+    ValidateResourcesExist = false, Unsupported;
+    EnableCueValidation = false, Unsupported;
+    // Of other clusters.
+    DisableBootstrapClusterInfo = false, Unsupported;
+    LegacyResourceTrackerGC = false, Unsupported;
+    EnableGlobalPolicies = false, Unsupported;
+    EnableApplicationScopedPolicies = false, Unsupported;
+    EnableBackupWorkflowRecord = false, Unsupported;
+    EnableWatchEventListener = false, Unsupported;
+    DeprecatedPolicySpec = false, Unsupported;
+    DeprecatedObjectLabelSelector = false, Unsupported;
+    LegacyObjectTypeIdentifier = false, Unsupported;
+    LegacyComponentRevision = false, Unsupported;
 }
+
+/// Older names of gates.
+const ALIASES: [(&str, &str); 1] = [("ApplyResourceByUpdate", "ApplyResourceByReplace")];
 
 /// The values of `--feature-gates`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,16 +81,19 @@ impl FeatureGates {
     fn add_gate(&mut self, entry: &str) -> Result<(), String> {
         let (name, value) = entry.split_once('=').unwrap_or((entry, ""));
         let (name, value) = (name.trim(), value.trim());
-        let (_, gate, default, has_effect) = Gate::ALL
+        let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+        let current = alias.map_or(name, |(_, current)| current);
+        let (_, gate, default, effect) = Gate::ALL
             .iter()
-            .find(|(known, ..)| *known == name)
+            .find(|(known, ..)| *known == current)
             .ok_or_else(|| format!("unknown feature gate {name} ignored"))?;
         let is_enabled = super::options::boolean(value)
             .map_err(|error| format!("feature gate {name} ignored: invalid value {value:?}: {error}"))?;
         self.changes.push((*gate, is_enabled));
-        match *has_effect || is_enabled == *default {
-            true => Ok(()),
-            false => Err(format!("feature gate {name} is not supported yet")),
+        let warning = effect.warning(&format!("feature gate {name}"));
+        match warning.filter(|_| is_enabled != *default) {
+            None => Ok(()),
+            Some(warning) => Err(warning),
         }
     }
 }

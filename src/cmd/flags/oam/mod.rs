@@ -4,6 +4,7 @@
 //! these flags are parsed before those of `portolan run`, which fails on unknown flags.
 
 mod arguments;
+mod effects;
 mod gates;
 mod options;
 #[cfg(test)]
@@ -14,4 +15,3 @@ mod words;
 pub use arguments::{Arity, Extracted, extract};
 pub use gates::{FeatureGates, Gate};
 pub use options::{Bytes, OamFlags};
-pub use words::SpecVersion;

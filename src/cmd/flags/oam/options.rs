@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::arguments::Arity;
+use super::effects::IgnoredFlag;
 use super::gates::FeatureGates;
-use super::words::{SpecVersion, parse_apply_once, parse_capabilities};
+use super::words::{check_spec_version, parse_apply_once, parse_capabilities};
 use crate::cmd::flags::parse;
 use crate::controllers::oam::ApplyOnceMode;
 
@@ -58,12 +59,6 @@ impl FlagValue for ApplyOnceMode {
     }
 }
 
-impl FlagValue for SpecVersion {
-    fn parse(text: &str) -> Result<Self, String> {
-        Self::parse(text)
-    }
-}
-
 /// A number of bytes: `512Mi` or `512MiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
@@ -105,6 +100,9 @@ macro_rules! flags {
         }
 
         impl OamFlags {
+            #[cfg(test)]
+            pub(super) const FIELDS: &'static [&'static str] = &[$(stringify!($field)),+];
+
             fn known_arity(name: &str) -> Option<Arity> {
                 match name {
                     "feature-gates" | "disable-caps" => Some(Arity::Value),
@@ -134,9 +132,6 @@ flags! {
     "leader-election-lease-duration" lease_duration: Duration = 15 * SECOND;
     "leader-election-renew-deadline" renew_deadline: Duration = 10 * SECOND;
     "leader-election-retry-period" retry_period: Duration = 2 * SECOND;
-    "use-webhook" use_webhook: bool = false;
-    "webhook-cert-dir" webhook_cert_dir: String = "/k8s-webhook-server/serving-certs".to_owned();
-    "webhook-port" webhook_port: u32 = 9443;
     "storage-driver" storage_driver: String = "Local".to_owned();
     "log-file-path" log_file_path: String = String::new();
     "log-file-max-size" log_file_max_size: u32 = 1024;
@@ -156,9 +151,7 @@ flags! {
     "concurrent-reconciles" concurrent_reconciles: u32 = 4;
     "application-revision-limit" application_revision_limit: u32 = 10;
     "definition-revision-limit" definition_revision_limit: u32 = 20;
-    "oam-spec-ver" spec_version: SpecVersion = SpecVersion::All;
     "apply-once-only" apply_once: ApplyOnceMode = ApplyOnceMode::Off;
-    "autogen-workload-definition" autogen_workload_definition: bool = true;
     "ignore-app-without-controller-version" ignore_apps_without_version: bool = false;
     "ignore-definition-without-controller-version" ignore_definitions_without_version: bool = false;
     "system-definition-namespace" definition_namespace: String = "vela-system".to_owned();
@@ -169,22 +162,20 @@ flags! {
     "allow-cross-namespace-resource" allow_cross_namespace: bool = true;
     "allow-resource-types" allow_resource_types: String = String::new();
     "ref-objects-available-scope" ref_objects_scope: String = "global".to_owned();
-    "authentication-with-user" authentication_with_user: bool = false;
     "authentication-default-user" authentication_default_user: String = "kubevela:vela-core".to_owned();
-    "authentication-group-pattern" authentication_group_pattern: String = "kubevela:*".to_owned();
-    "enable-cluster-gateway" enable_cluster_gateway: bool = false;
     "enable-sharding" enable_sharding: bool = false;
     "shard-id" shard_id: String = "master".to_owned();
-    "schedulable-shards" schedulable_shards: Vec<String> = Vec::new();
-    "sharding-slave-discovery-resync-period" shard_discovery_period: Duration = 300 * SECOND;
-    "optimize-disable-component-revision" disable_component_revision: bool = false;
-    "optimize-disable-application-revision" disable_application_revision: bool = false;
     "profiling-addr" profiling_addr: String = String::new();
     "cue-evaluator" cue_evaluator: String = String::new();
     "cue-workers" cue_workers: u32 = 2;
     "cue-timeout" cue_timeout: Duration = 10 * SECOND;
     "cue-memory" cue_memory: Bytes = Bytes(512 << 20);
     "strict-validation" strict_validation: bool = false;
+    "trust-identity-annotations" trust_identity_annotations: bool = false;
+    "default-service-account" default_service_account: String = String::new();
+    "require-identity" require_identity: bool = false;
+    "privileged-namespaces" privileged_namespaces: Vec<String> = Vec::new();
+    "redact-secrets-in-revisions" redact_secrets_in_revisions: bool = false;
     "allow-private-http" allow_private_http: bool = false;
     "respect-hpa" respect_hpa: bool = true;
     "compat-unanchored-override" compat_unanchored_override: bool = false;
@@ -197,62 +188,6 @@ const ALIASES: [(&str, &str); 2] = [
     ("pprof-addr", "profiling-addr"),
 ];
 
-/// Flags with a value that change nothing here, because there is nothing to switch.
-const ACCEPTED_VALUES: [&str; 18] = [
-    "leader-election-resource-lock",
-    "revision-limit",
-    "depend-check-wait",
-    "optimize-cached-gvks",
-    "optimize-mark-with-prob",
-    "application-revision-definition-storage-prune-duration",
-    "cluster-metrics-interval",
-    "remote-cluster-client-cache-timeout",
-    "remote-cluster-client-cache-prune-probability",
-    "cue-compatibility-cache-size",
-    "vmodule",
-    "stderrthreshold",
-    "log-dir",
-    "log-file",
-    "log-backtrace-at",
-    "cluster-gateway-url",
-    "cluster-gateway-ca-file",
-    "custom-revision-hook-url",
-];
-const ACCEPTED_BOOLEANS: [&str; 23] = [
-    "enable-asi-compatibility",
-    "optimize-list-op",
-    "optimize-resource-tracker-list-op",
-    "optimize-controller-reconcile-loop-reduction",
-    "optimize-disable-workflow-recorder",
-    "optimize-enable-in-memory-workflow-context",
-    "optimize-disable-resource-apply-double-check",
-    "optimize-enable-resource-tracker-delete-only-trigger",
-    "perf-enabled",
-    "disable-remote-cluster-client",
-    "enable-external-package-for-default-compiler",
-    "enable-external-package-watch-for-default-compiler",
-    "enable-cue-version-compatibility",
-    "enable-cluster-metrics",
-    "logtostderr",
-    "alsologtostderr",
-    "add-dir-header",
-    "one-output",
-    "skip-headers",
-    "skip-log-headers",
-    "legacy-stderr-threshold-behavior",
-    "multi-cluster-enabled",
-    "development",
-];
-/// Flags whose feature is not there yet.
-const UNSUPPORTED: [&str; 6] = [
-    "cluster-gateway-url",
-    "cluster-gateway-ca-file",
-    "custom-revision-hook-url",
-    "enable-cluster-metrics",
-    "enable-external-package-watch-for-default-compiler",
-    "enable-cue-version-compatibility",
-];
-
 impl OamFlags {
     /// Returns true for `--flag` if it has an effect here. None of these flags is secret.
     pub fn is_known(argument: &str) -> bool {
@@ -262,21 +197,22 @@ impl OamFlags {
 
     /// Returns the form of a flag, `None` if it is unknown.
     pub fn arity(name: &str) -> Option<Arity> {
-        let accepted = || {
-            let has_value = ACCEPTED_VALUES.contains(&name).then_some(Arity::Value);
-            has_value.or_else(|| ACCEPTED_BOOLEANS.contains(&name).then_some(Arity::Boolean))
-        };
-        Self::known_arity(canonical(name)).or_else(accepted)
+        let ignored = || IgnoredFlag::find(name).map(|flag| flag.form.arity());
+        Self::known_arity(canonical(name)).or_else(ignored)
     }
 
     /// Sets a known flag and returns warnings.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Result<Vec<String>, String> {
-        match canonical(name) {
+        let name = canonical(name);
+        if name == "oam-spec-ver" {
+            check_spec_version(value)?;
+        }
+        if let Some(flag) = IgnoredFlag::find(name) {
+            return Ok(flag.check(value)?.into_iter().collect());
+        }
+        match name {
             "feature-gates" => return Ok(self.feature_gates.add(value)),
             "disable-caps" => self.disabled_capabilities = parse_capabilities(value)?,
-            name if UNSUPPORTED.contains(&name) && !["", "false"].contains(&value) => {
-                return Ok(vec![format!("--{name} is not supported yet and ignored")]);
-            }
             name => self.set_known(name, value)?,
         }
         Ok(Vec::new())

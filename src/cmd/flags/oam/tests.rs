@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::controllers::oam::rights::IdentityOptions;
 use crate::controllers::oam::{ApplyOnceMode, Shard, workflow};
 use crate::http::{self, Fetcher, Limits};
 
-use super::{Arity, Bytes, Extracted, Gate, OamFlags, SpecVersion, extract};
+use super::effects::{Effect, Form, IGNORED};
+use super::{Arity, Bytes, Extracted, Gate, OamFlags, extract};
 
 /// Some flags of `portolan run`.
 fn own(name: &str) -> Option<Arity> {
@@ -49,11 +51,8 @@ fn defaults_are_those_of_kubevela() {
     );
     assert_eq!(flags.definition_namespace, "vela-system");
     assert_eq!(flags.authentication_default_user, "kubevela:vela-core");
-    assert_eq!(
-        (flags.spec_version, flags.apply_once),
-        (SpecVersion::All, ApplyOnceMode::Off)
-    );
-    assert!(flags.allow_cross_namespace && flags.autogen_workload_definition);
+    assert_eq!(flags.apply_once, ApplyOnceMode::Off);
+    assert!(flags.allow_cross_namespace);
 }
 
 /// The arguments that the chart of v1.3 renders.
@@ -65,30 +64,54 @@ const CHART_1_9: &str = include_str!("../../../../tests/oam_start/chart-1.9.txt"
 /// Those of the newest chart, with sharding and authentication.
 const CHART_NEWEST: &str = include_str!("../../../../tests/oam_start/chart-newest.txt");
 
+/// What all charts set, and this controller does not have.
+const NO_WEBHOOKS_NOR_CLUSTERS: [&str; 3] = ["use-webhook", "webhook-cert-dir", "enable-cluster-gateway"];
+
 #[rstest]
-#[case(CHART_1_3)]
-#[case(CHART_1_9)]
-#[case(CHART_NEWEST)]
-fn the_arguments_of_kubevelas_charts_are_accepted(#[case] chart: &str) {
+#[case(CHART_1_3, &[], &[])]
+#[case(CHART_1_9, &[], &[
+    "--optimize-cached-gvks has no effect on this controller",
+    "--optimize-resource-tracker-list-op has no effect: this controller always works as with the default",
+    "--optimize-controller-reconcile-loop-reduction has no effect on this controller",
+    "--optimize-disable-component-revision has no effect on this controller",
+    "--optimize-disable-workflow-recorder has no effect on this controller",
+    "--optimize-enable-in-memory-workflow-context has no effect on this controller",
+    "--optimize-disable-resource-apply-double-check has no effect on this controller",
+    "--optimize-enable-resource-tracker-delete-only-trigger has no effect: this controller always works as with the default",
+])]
+#[case(
+    CHART_NEWEST,
+    &["enable-external-package-for-default-compiler", "authentication-with-user", "schedulable-shards"],
+    &[]
+)]
+fn the_arguments_of_kubevelas_charts_are_accepted(
+    #[case] chart: &str,
+    #[case] unsupported: &[&str],
+    #[case] without_effect: &[&str],
+) {
     let arguments: Vec<&str> = chart.lines().collect();
     let extracted = parse(&arguments).unwrap();
-    assert_eq!(extracted.warnings, [""; 0]);
+    let unsupported = NO_WEBHOOKS_NOR_CLUSTERS.iter().chain(unsupported);
+    let unsupported = unsupported.map(|name| format!("--{name} is not supported yet and ignored"));
+    let expected: BTreeSet<String> = unsupported
+        .chain(without_effect.iter().map(|text| (*text).to_owned()))
+        .collect();
+    assert_eq!(extracted.warnings.into_iter().collect::<BTreeSet<_>>(), expected);
     let shared = ["--metrics-addr", "--enable-leader-election", "--kube-api-qps"];
     let shared = arguments
         .iter()
         .filter(|argument| shared.iter().any(|flag| argument.starts_with(flag)));
     assert_eq!(extracted.remaining, shared.copied().collect::<Vec<_>>());
-    assert!(extracted.flags.use_webhook && extracted.flags.enable_leader_election);
+    assert!(extracted.flags.enable_leader_election);
 }
 
 #[test]
 fn values_of_the_charts_are_set() {
-    let chart = |text: &'static str| flags(&text.lines().collect::<Vec<_>>());
+    let chart = |text: &'static str| parse(&text.lines().collect::<Vec<_>>()).unwrap().flags;
     let old = chart(CHART_1_3);
     assert_eq!(old.disabled_capabilities, ["rollout"]);
     let new = chart(CHART_NEWEST);
     assert_eq!((new.kube_api_qps, new.kube_api_burst), (400.0, 600));
-    assert_eq!(new.schedulable_shards, ["shard-0", "shard-1"]);
     let gates = &new.feature_gates;
     assert!(gates.is_enabled(Gate::ZstdResourceTracker) && gates.is_enabled(Gate::AuthenticateApplication));
     assert!(gates.is_enabled(Gate::MultiStageComponentApply) && !gates.is_enabled(Gate::ApplyOnce));
@@ -119,7 +142,7 @@ fn gates_have_defaults_and_the_last_value_counts() {
 )]
 #[case(
     "--feature-gates=EnableGlobalPolicies=true",
-    "feature gate EnableGlobalPolicies is not supported yet"
+    "feature gate EnableGlobalPolicies is not supported yet and ignored"
 )]
 #[case(
     "--enable-cluster-metrics",
@@ -152,7 +175,8 @@ fn arguments_of_portolan_remain() {
     let arguments = [
         "--controllers",
         "oam",
-        "--use-webhook",
+        "--cue-workers",
+        "1",
         "--kube-api-qps=9",
         "--",
         "--new",
@@ -170,7 +194,7 @@ fn arguments_of_portolan_remain() {
 #[case(&["-v=2"][..])]
 #[case(&["-v", "2"])]
 #[case(&["--v", "2"])]
-#[case(&["--v=2", "--logtostderr", "--log_dir=/tmp", "--skip-headers=true", "--vmodule=a=1"])]
+#[case(&["--v=2", "--logtostderr", "--log_dir=", "--skip-headers=false"])]
 fn flags_of_klog_are_accepted(#[case] arguments: &[&str]) {
     assert_eq!(flags(arguments).verbosity, 2);
 }
@@ -312,8 +336,9 @@ fn flags_and_gates_become_options() {
     assert_eq!(options.namespace.as_deref(), Some("here"));
     assert_ne!(options.admission.resource_types, ResourceTypes::All);
     let identity = IdentityOptions {
-        is_required: true,
+        is_authenticated: true,
         default_user: "guest".to_owned(),
+        ..IdentityOptions::default()
     };
     assert_eq!(
         (options.identity, options.reference_scope),
@@ -326,6 +351,7 @@ fn flags_and_gates_become_options() {
 #[case(&["--cue-timeout=0s"], "--cue-timeout")]
 #[case(&["--allow-resource-types=none"], "--allow-resource-types")]
 #[case(&["--ref-objects-available-scope=none"], "--ref-objects-available-scope")]
+#[case(&["--default-service-account=a:b"], "--default-service-account")]
 fn options_that_make_no_sense_are_errors(#[case] arguments: &[&str], #[case] flag: &str) {
     let error = flags(arguments).to_options(None, fetcher()).unwrap_err();
     assert!(error.starts_with(&format!("invalid value for {flag}: ")), "{error}");
@@ -342,9 +368,104 @@ fn the_lease_has_kubevelas_name(#[case] arguments: &[&str], #[case] name: &str) 
     assert_eq!(flags(arguments).lease_name(), name);
 }
 
+/// Returns a value other than the default.
+fn other_value(form: Form, default: Option<&str>) -> &'static str {
+    match form {
+        Form::Boolean if default == Some("true") => "false",
+        Form::Boolean => "true",
+        Form::Number => "17",
+        Form::Duration => "17m",
+        Form::Text => "other",
+    }
+}
+
 #[test]
-fn flags_without_support_are_named_once_they_are_set() {
-    assert_eq!(flags(&["--enable-cluster-gateway"]).unsupported(), [""; 0]);
-    let warnings = flags(&["--use-webhook=true", "--apply-once-only=on"]).unsupported();
-    assert_eq!(warnings, ["--use-webhook is not supported yet and ignored"]);
+fn each_flag_without_effect_warns_by_name_once_it_has_another_value_than_the_default() {
+    for flag in IGNORED {
+        let value = match flag.name {
+            "oam-spec-ver" => "minimal",
+            _ => other_value(flag.form, flag.default),
+        };
+        let extracted = parse(&[&format!("--{}={value}", flag.name)]).unwrap();
+        let warnings = extracted.warnings;
+        assert!(
+            matches!(warnings.as_slice(), [warning] if warning.starts_with(&format!("--{} ", flag.name))),
+            "{}: {warnings:?}",
+            flag.name
+        );
+        if let Some(default) = flag.default {
+            let extracted = parse(&[&format!("--{}={default}", flag.name)]).unwrap();
+            assert_eq!(extracted.warnings, [""; 0], "{}", flag.name);
+        }
+    }
+}
+
+#[test]
+fn each_gate_without_effect_warns_by_name_once_it_has_another_value_than_the_default() {
+    for (name, _, default, effect) in Gate::ALL {
+        let warnings = |value: bool| parse(&[&format!("--feature-gates={name}={value}")]).unwrap().warnings;
+        assert_eq!(warnings(*default), [""; 0], "{name}");
+        match effect {
+            Effect::Implemented => assert_eq!(warnings(!default), [""; 0], "{name}"),
+            _ => {
+                let warnings = warnings(!default);
+                let start = format!("feature gate {name} ");
+                assert!(
+                    warnings.len() == 1 && warnings[0].starts_with(&start),
+                    "{name}: {warnings:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Returns the source of everything that reads flags.
+fn readers() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cmd");
+    let files = ["flags/oam/to_options.rs", "run/process.rs", "run/options.rs", "mod.rs"];
+    files
+        .map(|file| std::fs::read_to_string(root.join(file)).unwrap())
+        .concat()
+}
+
+#[test]
+fn each_implemented_flag_and_gate_is_read() {
+    let readers = readers();
+    for field in OamFlags::FIELDS {
+        assert!(readers.contains(&format!(".{field}")), "nothing reads the flag {field}");
+    }
+    for (name, _, _, effect) in Gate::ALL {
+        let is_read = readers.contains(&format!("Gate::{name}"));
+        assert_eq!(is_read, *effect == Effect::Implemented, "{name}");
+    }
+}
+
+#[test]
+fn an_older_name_of_a_gate_counts() {
+    let gates = flags(&["--feature-gates=ApplyResourceByUpdate=true"]).feature_gates;
+    assert!(gates.is_enabled(Gate::ApplyResourceByReplace));
+}
+
+#[test]
+fn flags_of_identities_become_options() {
+    let options = flags(&[
+        "--default-service-account=tenant",
+        "--require-identity",
+        "--trust-identity-annotations",
+        "--privileged-namespaces=vela-system,platform",
+        "--redact-secrets-in-revisions",
+        "--feature-gates=DisableReferObjectsFromURL=true",
+    ]);
+    let options = options.to_options(None, fetcher()).unwrap();
+    assert_eq!(
+        options.identity,
+        IdentityOptions {
+            trusts_annotations: true,
+            default_service_account: Some("tenant".to_owned()),
+            is_required: true,
+            privileged_namespaces: ["vela-system", "platform"].map(str::to_owned).into(),
+            ..IdentityOptions::default()
+        }
+    );
+    assert!(options.redacts_secrets && !options.allows_urls);
 }

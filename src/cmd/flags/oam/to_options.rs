@@ -15,6 +15,7 @@ use crate::controllers::oam::{ApplyOnceMode, ControllerVersions, Options, Shard,
 use crate::cue;
 use crate::http::Fetcher;
 use crate::runtime::kube_client::RequestTimeouts;
+use crate::runtime::manifests::is_object_name;
 
 /// The version of KubeVela whose behavior the controller has.
 const COMPAT_VERSION: &str = "v1.11.0-alpha.1";
@@ -91,9 +92,15 @@ impl OamFlags {
             has_stages: is_enabled(Gate::MultiStageComponentApply),
             has_dry_run: is_enabled(Gate::PreDispatchDryRun),
             identity: IdentityOptions {
-                is_required: is_enabled(Gate::AuthenticateApplication),
+                is_authenticated: is_enabled(Gate::AuthenticateApplication),
                 default_user: self.authentication_default_user.clone(),
+                trusts_annotations: self.trust_identity_annotations,
+                default_service_account: self.default_service_account()?,
+                is_required: self.require_identity,
+                privileged_namespaces: self.privileged_namespaces.iter().cloned().collect(),
             },
+            allows_urls: !is_enabled(Gate::DisableReferObjectsFromURL),
+            redacts_secrets: self.redact_secrets_in_revisions,
             reference_scope: self.reference_scope()?,
             has_application_metrics: is_enabled(Gate::EnableApplicationStatusMetrics),
             evaluator: self.evaluator()?,
@@ -106,6 +113,14 @@ impl OamFlags {
     pub fn evaluators_memory(&self) -> u64 {
         let Bytes(memory) = self.cue_memory;
         memory.saturating_mul(u64::from(self.cue_workers))
+    }
+
+    fn default_service_account(&self) -> Result<Option<String>, String> {
+        match self.default_service_account.trim() {
+            "" => Ok(None),
+            name if is_object_name(name) => Ok(Some(name.to_owned())),
+            _ => Err("invalid value for --default-service-account: must be the name of a ServiceAccount".to_owned()),
+        }
     }
 
     fn reference_scope(&self) -> Result<Scope, String> {
@@ -173,24 +188,6 @@ impl OamFlags {
             name = format!("{name}-{}", self.shard_id);
         }
         name
-    }
-
-    /// Returns warnings about flags that are set and not supported yet.
-    #[must_use]
-    pub fn unsupported(&self) -> Vec<String> {
-        let flags = [
-            ("--use-webhook", self.use_webhook),
-            ("--authentication-with-user", self.authentication_with_user),
-            (
-                "--optimize-disable-application-revision",
-                self.disable_application_revision,
-            ),
-            ("--optimize-disable-component-revision", self.disable_component_revision),
-        ];
-        let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
-        flags
-            .map(|(flag, _)| format!("{flag} is not supported yet and ignored"))
-            .collect()
     }
 }
 

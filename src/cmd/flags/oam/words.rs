@@ -11,24 +11,12 @@ pub(super) fn parse_apply_once(text: &str) -> Result<ApplyOnceMode, String> {
     }
 }
 
-/// The controllers of `--oam-spec-ver`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SpecVersion {
-    /// All controllers.
-    #[default]
-    All,
-    /// Applications and definitions.
-    Minimal,
-}
-
-impl SpecVersion {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "all" | "v0.3" => Ok(Self::All),
-            "minimal" => Ok(Self::Minimal),
-            "v0.2" => Err("ApplicationConfigurations are not supported; use v0.3 or minimal".to_owned()),
-            _ => Err("expected all, minimal or v0.3".to_owned()),
-        }
+/// Checks `--oam-spec-ver`. All versions that are supported run the same controllers.
+pub(super) fn check_spec_version(text: &str) -> Result<(), String> {
+    match text {
+        "all" | "v0.3" | "minimal" => Ok(()),
+        "v0.2" => Err("ApplicationConfigurations are not supported; use v0.3 or minimal".to_owned()),
+        _ => Err("expected all, minimal or v0.3".to_owned()),
     }
 }
 

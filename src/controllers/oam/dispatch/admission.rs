@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::decide::Identity;
+use crate::controllers::oam::rights::SERVICE_ACCOUNT_ANNOTATION;
 
 /// The kinds of `--allow-resource-types`: `whitelist:Kind.version.group,…` or `blacklist:…`. The core group is left out:
 /// `ConfigMap.v1`.
@@ -47,6 +48,9 @@ impl ResourceTypes {
 /// Kinds in which this controller records what Applications consist of.
 const RECORDS: [&str; 2] = ["ResourceTracker", "ApplicationRevision"];
 
+/// Groups whose objects make this program act: with its own rights, or with those of the namespace that they are in.
+const CONTROL_GROUPS: [&str; 3] = ["core.oam.dev", "kubeapps.com", "app.k8s.io"];
+
 /// The settings of admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
@@ -65,6 +69,16 @@ pub enum Forbidden {
     /// It decides what this controller deletes and restores for any Application.
     #[error("forbidden resource: {kind} {name} is a record of this controller")]
     Record { kind: String, name: String },
+    /// In its namespace, it may get privileges that the Application does not have.
+    #[error(
+        "forbidden resource: {kind} {namespace}/{name} is outside the namespace of application and controls this program; \
+         set the annotation {SERVICE_ACCOUNT_ANNOTATION}, or add the namespace of the application to --privileged-namespaces"
+    )]
+    Control {
+        kind: String,
+        namespace: String,
+        name: String,
+    },
     #[error("forbidden resource: type ({kind}) of resource {namespace}/{name} is not allowed")]
     Type {
         kind: String,
@@ -107,6 +121,29 @@ impl Admission {
             None => Ok(()),
         }
     }
+}
+
+/// Checks that an Application in `namespace`, which has no identity, creates no object by which this program would act in
+/// another namespace.
+///
+/// # Errors
+/// The object is forbidden.
+pub fn check_control(namespace: &str, object: &Identity<'_>) -> Result<(), Forbidden> {
+    match controls_elsewhere(namespace, object.api_version, object.namespace) {
+        false => Ok(()),
+        true => Err(Forbidden::Control {
+            kind: object.kind.to_owned(),
+            namespace: object.namespace.to_owned(),
+            name: object.name.to_owned(),
+        }),
+    }
+}
+
+/// Returns true for an object in another namespace than `namespace` by which this program would act.
+#[must_use]
+pub fn controls_elsewhere(namespace: &str, api_version: &str, object_namespace: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    CONTROL_GROUPS.contains(&group) && object_namespace != namespace
 }
 
 fn is_record(object: &Identity<'_>) -> bool {

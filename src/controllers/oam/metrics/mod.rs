@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -104,6 +104,7 @@ pub struct Metrics {
     writes: Family<WriteLabels, Counter>,
     kinds: Arc<parking_lot::Mutex<std::collections::BTreeSet<String>>>,
     restored: Counter,
+    unprotected: Gauge,
     objects: Arc<OnceLock<Objects>>,
     /// Set once this replica leads.
     applications: Arc<OnceLock<Store<Cached<CachedApplication>>>>,
@@ -123,6 +124,7 @@ impl Default for Metrics {
             writes: Family::default(),
             kinds: Arc::default(),
             restored: Counter::default(),
+            unprotected: Gauge::default(),
             objects: Arc::default(),
             applications: Arc::default(),
         }
@@ -173,6 +175,8 @@ impl Metrics {
         registry.register("portolan_oam_writes", help, metrics.writes.clone());
         let help = "Total number of managed objects that were changed by others and restored";
         registry.register("portolan_oam_restored_objects", help, metrics.restored.clone());
+        let help = "1 while feature gate AuthenticateApplication is on and no webhook protects identities, else 0";
+        registry.register("portolan_oam_identities_unprotected", help, metrics.unprotected.clone());
         registry.register_collector(Box::new(WatchCollector(metrics.clone())));
         if has_application_status {
             registry.register_collector(Box::new(ApplicationCollector(metrics.clone())));
@@ -231,6 +235,10 @@ impl Metrics {
         let is_known = kinds.contains(kind) || kinds.len() < MAX_KINDS && kinds.insert(kind.to_owned());
         let kind = if is_known { kind } else { "other" }.to_owned();
         self.writes.get_or_create(&WriteLabels { verb, kind }).inc();
+    }
+
+    pub(super) fn set_identities_unprotected(&self, is_unprotected: bool) {
+        self.unprotected.set(is_unprotected.into());
     }
 
     pub(super) fn count_restored(&self) {

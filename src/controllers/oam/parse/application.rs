@@ -49,9 +49,11 @@ pub struct Parsed {
     pub workflow: ParsedWorkflow,
     /// Policies that are rendered by a PolicyDefinition.
     pub policies: Vec<ParsedPolicy>,
+    /// Policies that are skipped, because their definition has a scope.
+    pub skipped_policies: Vec<ParsedPolicy>,
     /// Rules of the built-in policies.
     pub rules: Policies,
-    /// All policies, with those that the workflow names.
+    /// All other policies, with those that the workflow names.
     pub all_policies: Vec<AppPolicy>,
     pub external_policies: BTreeMap<String, Policy>,
     pub overrides: OverrideDefinitions,
@@ -110,12 +112,25 @@ pub fn parse(application: &Application, definitions: &Definitions<'_>) -> Result
     versions.map_err(|cause| ParseError::Components { is_frozen, cause })?;
     // Policies that only the workflow names don't decide about objects.
     let is_addon = application.labels().contains_key(labels::ADDON_NAME);
-    let rules = Policies::parse(&spec.policies, is_addon).map_err(PoliciesError::from)?;
+    let is_skipped = |policy: &&AppPolicy| {
+        policies
+            .skipped
+            .iter()
+            .any(|skipped| skipped.policy.name == policy.name)
+    };
+    let own: Vec<AppPolicy> = spec
+        .policies
+        .iter()
+        .filter(|policy| !is_skipped(policy))
+        .cloned()
+        .collect();
+    let rules = Policies::parse(&own, is_addon).map_err(PoliciesError::from)?;
     Ok(Parsed {
         spec,
         components,
         workflow,
         policies: policies.rendered,
+        skipped_policies: policies.skipped,
         rules,
         all_policies: policies.all,
         external_policies: policies.external,
@@ -251,7 +266,7 @@ impl Parsed {
                 insert(&mut contents.trait_definitions, &*trait_.definition);
             }
         }
-        for policy in &self.policies {
+        for policy in self.policies.iter().chain(&self.skipped_policies) {
             insert(&mut contents.policy_definitions, &*policy.definition);
         }
         for definition in self.workflow.definitions.values() {

@@ -19,7 +19,10 @@ pub struct ParsedPolicy {
 }
 
 pub(super) struct ParsedPolicies {
+    /// Without those that are skipped.
     pub all: Vec<AppPolicy>,
+    /// Those that would change the application before it is parsed.
+    pub skipped: Vec<ParsedPolicy>,
     pub rendered: Vec<ParsedPolicy>,
     pub external: BTreeMap<String, Policy>,
     pub overrides: OverrideDefinitions,
@@ -65,6 +68,7 @@ pub(super) fn parse_policies(
         properties: policy.spec.properties.clone(),
         ..AppPolicy::default()
     }));
+    let skipped = split_scoped(&mut all, definitions);
     // Those of the workflow are checked too.
     Policies::parse(&all, false)?;
     let rendered = all.iter().filter(|policy| !is_built_in(&policy.type_)).map(|policy| {
@@ -82,9 +86,30 @@ pub(super) fn parse_policies(
     Ok(ParsedPolicies {
         overrides: parse_overrides(&all, definitions)?,
         all,
+        skipped,
         rendered,
         external,
     })
+}
+
+/// Splits off the policies whose definition has a scope. KubeVela applies them only with a feature gate.
+fn split_scoped(policies: &mut Vec<AppPolicy>, definitions: &Definitions<'_>) -> Vec<ParsedPolicy> {
+    let scoped = |policy: &AppPolicy| {
+        let definition = (!is_built_in(&policy.type_)).then(|| definitions.policy(&policy.type_))?;
+        definition.ok().filter(|definition| !definition.spec.scope.is_empty())
+    };
+    let mut skipped = Vec::new();
+    policies.retain(|policy| match scoped(policy) {
+        Some(definition) => {
+            skipped.push(ParsedPolicy {
+                policy: policy.clone(),
+                definition,
+            });
+            false
+        }
+        None => true,
+    });
+    skipped
 }
 
 /// Returns the key of an external policy in a revision.

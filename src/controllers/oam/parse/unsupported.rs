@@ -7,11 +7,11 @@ use super::application::ParsedComponent;
 use super::definitions::Workload;
 use super::overrides::OverrideDefinitions;
 use crate::api::oam::{Application, ComponentDefinition, Definition};
-use crate::controllers::oam::policies::{DEBUG, ENV_BINDING};
+use crate::controllers::oam::policies::ENV_BINDING;
 use crate::controllers::oam::trackers::{Inventory, is_local};
 
 /// Types of policies that are not supported.
-const POLICIES: [&str; 2] = [ENV_BINDING, DEBUG];
+const POLICIES: [&str; 1] = [ENV_BINDING];
 
 /// A part of an application that is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

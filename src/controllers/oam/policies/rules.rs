@@ -71,6 +71,12 @@ impl GarbageCollect {
         }
     }
 
+    /// Returns true if a rule decides when an object is collected.
+    #[must_use]
+    pub fn has_strategy(&self, target: &Target<'_>) -> bool {
+        self.rule(target).is_some_and(|rule| !rule.strategy.is_empty())
+    }
+
     /// Returns true if an object stays, and no longer belongs to the application.
     #[must_use]
     pub fn is_orphaned(&self, target: &Target<'_>) -> bool {

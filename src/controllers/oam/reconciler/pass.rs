@@ -281,6 +281,7 @@ impl<'a> Pass<'a> {
         let mut parsed = parsed?;
         let components = self.resolve_references(latest.as_ref(), &mut parsed).await?;
         self.set_true(conditions::PARSED, "Parsed", "Parsed successfully");
+        self.warn_of_policies_without_effect(&parsed);
         let (current, mut parsed) = self.revise(latest, parsed).await?;
         if let Some(components) = components {
             parsed.replace_components(components);

@@ -6,9 +6,27 @@ use super::dispatch::{Creator, ToApply};
 use super::health::evaluator_failure;
 use super::pass::{Pass, Stop};
 use super::revision::Current;
+use crate::api::oam::AppPolicy;
 use crate::controllers::oam::parse::{Parsed, ParsedPolicy};
+use crate::controllers::oam::policies::DEBUG;
 
 impl Pass<'_> {
+    /// Names the policies that change nothing.
+    pub(super) fn warn_of_policies_without_effect(&mut self, parsed: &Parsed) {
+        let skipped = parsed.skipped_policies.iter().map(|skipped| {
+            let AppPolicy { name, type_, .. } = &skipped.policy;
+            let scope = &skipped.definition.spec.scope;
+            format!(
+                "policy {name} is skipped: PolicyDefinition {type_} has the scope {scope}, which is not supported yet"
+            )
+        });
+        let debug = parsed.all_policies.iter().filter(|policy| policy.type_ == DEBUG);
+        let debug = debug.map(|policy| format!("policy {} has no effect: values of debug are not kept", policy.name));
+        for note in skipped.chain(debug).collect::<Vec<_>>() {
+            self.warn("PolicySkipped", &note);
+        }
+    }
+
     pub(super) async fn apply_policies(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
         let failed = |message: String| {
             let failure = Failure::new(conditions::POLICY, "FailedApply", format!("ApplyPolices: {message}"));

@@ -15,7 +15,7 @@ use crate::api::oam::{Component, labels};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::references::{
-    FetchObjects, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, References, Scope,
+    FetchObjects, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, References, Scope, complete, redacted,
 };
 use crate::controllers::oam::revisions::{Candidate, is_release_of, is_unchanged};
 use crate::runtime::manifests::document;
@@ -40,11 +40,21 @@ impl Pass<'_> {
         if references.is_empty() {
             return Ok(None);
         }
-        parsed.referred_objects = match latest.filter(|latest| self.keeps_objects(latest, parsed)) {
-            Some(latest) => latest.contents.referred_objects.clone(),
-            None => references.fetch(&Fetch(self)).await.map_err(failed)?,
+        // What a published version has recorded needs no request.
+        let is_published = latest.is_some_and(|latest| is_release_of(&latest.object, &self.app));
+        if references.has_urls() && !is_published && !self.reconciler.options.allows_urls {
+            return Err(failed(ReferenceError::UrlsDisabled).into());
+        }
+        let objects = match latest.filter(|latest| self.keeps_objects(latest, parsed)) {
+            Some(latest) => complete(&latest.contents.referred_objects, &Fetch(self)).await,
+            None => references.fetch(&Fetch(self)).await,
         };
-        let resolved = references.resolve(&parsed.spec.components, &parsed.referred_objects);
+        let objects = objects.map_err(failed)?;
+        let resolved = references.resolve(&parsed.spec.components, &objects);
+        parsed.referred_objects = match self.reconciler.options.redacts_secrets {
+            true => redacted(objects),
+            false => objects,
+        };
         Ok(Some(resolved.map_err(failed)?))
     }
 
@@ -140,11 +150,14 @@ impl FetchObjects for Fetch<'_, '_> {
         match &request.selector {
             ObjectSelector::Name(name) => {
                 id.name.clone_from(name);
-                Ok(objects.read(&id).await.map_err(text)?.into_iter().collect())
+                let found = objects.read(&id).await.map_err(text)?;
+                found.iter().try_for_each(|live| self.0.check_record(live))?;
+                Ok(found.into_iter().collect())
             }
             ObjectSelector::Labels(labels) => {
                 let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-                objects.list(&id, &labels.join(",")).await.map_err(text)
+                let listed = objects.list(&id, &labels.join(",")).await.map_err(text)?;
+                Ok(self.0.without_records(listed))
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::budget::Reservation;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Definitions, Parsed, parse, strict_violations};
+use crate::controllers::oam::references::has_redacted;
 use crate::controllers::oam::render::release::Release;
 use crate::controllers::oam::revisions::{
     Candidate, Packed, Recorded, RevisionError, can_match, compress, expand, hash, is_record_of, is_release_of,
@@ -317,13 +318,14 @@ impl Pass<'_> {
     ) -> Result<Revision, Stop> {
         let failed =
             |message: String| Failure::new(conditions::REVISION, "FailedRevision", message).in_phase(phase::RENDERING);
+        let is_redacted = has_redacted(&contents.referred_objects);
         let spec = compress(contents, self.reconciler.options.revision_format);
         let spec = spec.map_err(|error| failed(error.to_string()))?;
         let crd = &self.reconciler.revision_crd;
         let checked = crd.check(self.revisions(), &spec.compression).await;
         checked.map_err(failed)?;
         let revision = ApplicationRevision {
-            metadata: metadata(&self.app, name, hash),
+            metadata: metadata(&self.app, name, hash, is_redacted),
             spec,
             status: None,
         };

@@ -9,6 +9,7 @@
 //! Pure but for [`FetchObjects`]. A published version is deployed from what its revision records.
 
 mod objects;
+mod redact;
 mod request;
 mod select;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+pub use redact::{complete, has_redacted, redacted};
 pub use select::References;
 
 /// Type of components that refer to existing objects.
@@ -120,4 +122,6 @@ pub enum ReferenceError {
     Load { url: String, cause: String },
     #[error("component {0} refers to no existing object")]
     NoObjects(String),
+    #[error("referring objects from url is disabled (feature gate DisableReferObjectsFromURL)")]
+    UrlsDisabled,
 }

@@ -66,6 +66,11 @@ impl References {
         self.components.values().flat_map(|sources| &sources.requests)
     }
 
+    #[must_use]
+    pub fn has_urls(&self) -> bool {
+        self.components.values().any(|sources| !sources.urls.is_empty())
+    }
+
     fn urls(&self) -> BTreeSet<&String> {
         self.components.values().flat_map(|sources| &sources.urls).collect()
     }
@@ -143,7 +148,10 @@ async fn load_one(url: &str, source: &impl FetchObjects) -> Result<Vec<Value>, R
     objects.ok_or_else(|| failed("an object has no apiVersion, kind or name, or its annotations are no map"))
 }
 
-async fn fetch_one(request: &ObjectRequest, source: &impl FetchObjects) -> Result<Vec<Value>, ReferenceError> {
+pub(super) async fn fetch_one(
+    request: &ObjectRequest,
+    source: &impl FetchObjects,
+) -> Result<Vec<Value>, ReferenceError> {
     let failed = |cause: &str| ReferenceError::Fetch {
         object: request.display_name(),
         cause: text::sanitize(cause),

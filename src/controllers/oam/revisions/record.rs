@@ -6,15 +6,21 @@ use kube::{Resource, ResourceExt};
 
 use super::compare::have_same_specs;
 use crate::api::oam::{Application, ApplicationRevision, ApplicationRevisionSpec, labels};
+use crate::controllers::oam::references::has_redacted;
 
-/// Returns the metadata of a revision: labels and annotations of the application, and the application as owner.
+/// Returns the metadata of a revision: labels and annotations of the application, and the application as owner. One without
+/// the data of Secrets is marked.
 #[must_use]
-pub fn metadata(application: &Application, name: &str, hash: &str) -> ObjectMeta {
+pub fn metadata(application: &Application, name: &str, hash: &str, is_redacted: bool) -> ObjectMeta {
     let mut revision_labels = application.labels().clone();
     revision_labels.insert(labels::APP_NAME.to_owned(), application.name_any());
     revision_labels.insert(labels::APP_REVISION_HASH.to_owned(), hash.to_owned());
     let mut annotations = application.annotations().clone();
     annotations.remove(labels::LAST_APPLIED);
+    annotations.remove(labels::REDACTED);
+    if is_redacted {
+        annotations.insert(labels::REDACTED.to_owned(), "true".to_owned());
+    }
     ObjectMeta {
         name: Some(name.to_owned()),
         namespace: application.namespace(),
@@ -44,7 +50,9 @@ pub fn refreshed(
     new: &ApplicationRevisionSpec,
 ) -> Option<ApplicationRevision> {
     let hash = recorded.labels().get(labels::APP_REVISION_HASH);
-    let wanted = metadata(application, &recorded.name_any(), hash.map_or("", String::as_str));
+    let hash = hash.map_or("", String::as_str);
+    let is_redacted = has_redacted(&new.referred_objects);
+    let wanted = metadata(application, &recorded.name_any(), hash, is_redacted);
     let is_same_metadata = Some(recorded.labels()) == wanted.labels.as_ref()
         && *recorded.annotations() == wanted.annotations.clone().unwrap_or_default();
     let are_same_traits = have_same_specs(&contents.trait_definitions, &new.trait_definitions);

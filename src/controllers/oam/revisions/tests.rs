@@ -349,7 +349,12 @@ fn application(labels: &Value, annotations: &Value) -> Application {
 #[test]
 fn revisions_are_labeled_and_owned_as_at_kubevela() {
     let annotations = json!({ "team": "a", labels::LAST_APPLIED: "{}" });
-    let metadata = metadata(&application(&json!({ "tier": "web" }), &annotations), "shop-v1", "p01");
+    let metadata = metadata(
+        &application(&json!({ "tier": "web" }), &annotations),
+        "shop-v1",
+        "p01",
+        false,
+    );
     assert_eq!(
         serde_json::to_value(metadata).unwrap(),
         json!({
@@ -365,7 +370,7 @@ fn revisions_are_labeled_and_owned_as_at_kubevela() {
 fn the_current_revision_follows_traits_and_labels_but_not_components() {
     let app = application(&json!({}), &json!({}));
     let recorded = ApplicationRevision {
-        metadata: metadata(&app, "shop-v1", OF_KUBEVELA),
+        metadata: metadata(&app, "shop-v1", OF_KUBEVELA, false),
         spec: plain("nginx"),
         status: None,
     };

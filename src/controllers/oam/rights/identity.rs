@@ -1,6 +1,6 @@
 //! The user that annotations of an Application name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::runtime::manifests::is_object_name;
 
@@ -13,21 +13,42 @@ const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 const MAX_NAME: usize = 1_024;
 const MAX_GROUPS: usize = 64;
 
-/// The settings for Applications whose annotations name no user.
+/// The settings of identities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityOptions {
-    /// The gate `AuthenticateApplication`.
-    pub is_required: bool,
-    /// Of `--authentication-default-user`; used if an identity is required.
+    /// The gate `AuthenticateApplication`: a webhook writes and protects the annotations.
+    pub is_authenticated: bool,
+    /// `--authentication-default-user`: the user of Applications that name none, with the gate.
     pub default_user: String,
+    /// `--trust-identity-annotations`: the annotations count although no webhook protects them.
+    pub trusts_annotations: bool,
+    /// `--default-service-account`: the ServiceAccount in their namespace of Applications that name no identity.
+    pub default_service_account: Option<String>,
+    /// `--require-identity`: Applications without an identity are refused.
+    pub is_required: bool,
+    /// `--privileged-namespaces`: their Applications may use Secrets of all namespaces and create objects of this
+    /// controller anywhere.
+    pub privileged_namespaces: BTreeSet<String>,
 }
 
 impl Default for IdentityOptions {
     fn default() -> Self {
         Self {
-            is_required: false,
+            is_authenticated: false,
             default_user: "kubevela:vela-core".to_owned(),
+            trusts_annotations: false,
+            default_service_account: None,
+            is_required: false,
+            privileged_namespaces: BTreeSet::new(),
         }
+    }
+}
+
+impl IdentityOptions {
+    /// Returns true if Applications have rights of their own, while nothing keeps their authors from naming any user.
+    fn is_annotation_open(&self) -> bool {
+        let is_isolated = self.is_required || self.default_service_account.is_some();
+        is_isolated && !self.is_authenticated && !self.trusts_annotations
     }
 }
 
@@ -52,6 +73,17 @@ pub enum IdentityError {
     #[error("annotation {SERVICE_ACCOUNT_ANNOTATION} is not the name of a ServiceAccount")]
     ServiceAccount,
     #[error(
+        "annotations {USER_ANNOTATION} and {GROUP_ANNOTATION} do not count with --default-service-account or \
+         --require-identity, because nothing protects them; name a ServiceAccount of the namespace in annotation \
+         {SERVICE_ACCOUNT_ANNOTATION}"
+    )]
+    Unprotected,
+    #[error(
+        "the application names no identity, which --require-identity demands; set annotation \
+         {SERVICE_ACCOUNT_ANNOTATION} to a ServiceAccount of its namespace"
+    )]
+    Missing,
+    #[error(
         "annotation {GROUP_ANNOTATION} has more than {MAX_GROUPS} groups, or one that is longer than {MAX_NAME} bytes or \
          contains control characters"
     )]
@@ -68,20 +100,29 @@ pub fn identity(
     options: &IdentityOptions,
 ) -> Result<Option<Identity>, IdentityError> {
     let text = |name: &str| annotations.get(name).map_or("", |text| text.trim());
-    let user = match (text(USER_ANNOTATION), text(SERVICE_ACCOUNT_ANNOTATION)) {
-        ("", "") if options.is_required => options.default_user.clone(),
-        ("", "") => String::new(),
+    if options.is_annotation_open()
+        && [USER_ANNOTATION, GROUP_ANNOTATION]
+            .iter()
+            .any(|name| !text(name).is_empty())
+    {
+        return Err(IdentityError::Unprotected);
+    }
+    let account = match text(SERVICE_ACCOUNT_ANNOTATION) {
+        "" => options.default_service_account.as_deref().unwrap_or_default(),
+        account => account,
+    };
+    let user = match (text(USER_ANNOTATION), account) {
+        ("", "") if options.is_authenticated => options.default_user.clone(),
+        ("", "") if options.is_required => return Err(IdentityError::Missing),
+        // Groups without a user can't be impersonated; KubeVela ignores them, too.
+        ("", "") => return Ok(None),
         ("", account) if is_object_name(account) => format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{account}"),
         ("", _) => return Err(IdentityError::ServiceAccount),
-        (user, _) if is_foreign_account(user, namespace) && !options.is_required => {
+        (user, _) if is_foreign_account(user, namespace) && !options.is_authenticated => {
             return Err(IdentityError::OtherAccount);
         }
         (user, _) => user.to_owned(),
     };
-    // Groups without a user can't be impersonated; KubeVela ignores them, too.
-    if user.is_empty() {
-        return Ok(None);
-    }
     let groups = text(GROUP_ANNOTATION).split(',').map(str::trim);
     let groups = groups.filter(|group| !group.is_empty()).map(str::to_owned);
     Ok(Some(Identity::new(user, groups.collect())?.in_namespace(namespace)))
@@ -160,33 +201,41 @@ mod tests {
 
     use super::*;
 
-    fn found(annotations: &[(&str, &str)], is_required: bool) -> Result<Option<(String, Vec<String>)>, IdentityError> {
+    type Found = Result<Option<(String, Vec<String>)>, IdentityError>;
+
+    fn found(annotations: &[(&str, &str)], is_authenticated: bool) -> Found {
+        found_with(
+            annotations,
+            &IdentityOptions {
+                is_authenticated,
+                ..IdentityOptions::default()
+            },
+        )
+    }
+
+    fn found_with(annotations: &[(&str, &str)], options: &IdentityOptions) -> Found {
         let annotations = annotations
             .iter()
             .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
-        let options = IdentityOptions {
-            is_required,
-            ..IdentityOptions::default()
-        };
-        let identity = identity(&annotations.collect(), "ns", &options)?;
+        let identity = identity(&annotations.collect(), "ns", options)?;
         Ok(identity.map(|identity| (identity.user, identity.groups)))
     }
 
-    fn user(name: &str, groups: &[&str]) -> Result<Option<(String, Vec<String>)>, IdentityError> {
+    fn user(name: &str, groups: &[&str]) -> Found {
         let groups = groups.iter().map(|group| (*group).to_owned());
         Ok(Some((name.to_owned(), groups.collect())))
     }
 
     #[rstest]
-    fn a_user_wins_over_a_service_account_with_and_without_the_gate(#[values(false, true)] is_required: bool) {
+    fn a_user_wins_over_a_service_account_with_and_without_the_gate(#[values(false, true)] is_authenticated: bool) {
         let annotations = [
             (USER_ANNOTATION, "alice"),
             (SERVICE_ACCOUNT_ANNOTATION, "deployer"),
             (GROUP_ANNOTATION, "a, b,,"),
         ];
-        assert_eq!(found(&annotations, is_required), user("alice", &["a", "b"]));
+        assert_eq!(found(&annotations, is_authenticated), user("alice", &["a", "b"]));
         let account = user("system:serviceaccount:ns:deployer", &["a", "b"]);
-        assert_eq!(found(&annotations[1..], is_required), account);
+        assert_eq!(found(&annotations[1..], is_authenticated), account);
     }
 
     #[test]
@@ -219,6 +268,62 @@ mod tests {
         assert_eq!(found(&foreign, true), user(foreign[0].1, &[]));
         let own = [(USER_ANNOTATION, "system:serviceaccount:ns:deployer")];
         assert_eq!(found(&own, false), user(own[0].1, &[]));
+    }
+
+    #[rstest]
+    fn an_application_without_an_identity_gets_the_default_service_account(
+        #[values(false, true)] is_authenticated: bool,
+        #[values(false, true)] is_required: bool,
+    ) {
+        let options = IdentityOptions {
+            default_service_account: Some("tenant".to_owned()),
+            is_authenticated,
+            is_required,
+            ..IdentityOptions::default()
+        };
+        assert_eq!(found_with(&[], &options), user("system:serviceaccount:ns:tenant", &[]));
+        let named = [(SERVICE_ACCOUNT_ANNOTATION, "deployer")];
+        assert_eq!(
+            found_with(&named, &options),
+            user("system:serviceaccount:ns:deployer", &[])
+        );
+    }
+
+    #[test]
+    fn a_required_identity_that_is_missing_is_an_error() {
+        let options = IdentityOptions {
+            is_required: true,
+            ..IdentityOptions::default()
+        };
+        assert_eq!(found_with(&[], &options), Err(IdentityError::Missing));
+        let named = [(SERVICE_ACCOUNT_ANNOTATION, "deployer")];
+        assert_eq!(
+            found_with(&named, &options),
+            user("system:serviceaccount:ns:deployer", &[])
+        );
+    }
+
+    #[rstest]
+    #[case(&[(USER_ANNOTATION, "admin")])]
+    #[case(&[(SERVICE_ACCOUNT_ANNOTATION, "deployer"), (GROUP_ANNOTATION, "system:masters")])]
+    fn a_tenant_cannot_leave_the_default_service_account_by_an_unprotected_annotation(
+        #[case] annotations: &[(&str, &str)],
+        #[values(None, Some("tenant"))] default: Option<&str>,
+    ) {
+        let options = IdentityOptions {
+            default_service_account: default.map(str::to_owned),
+            is_required: true,
+            ..IdentityOptions::default()
+        };
+        assert_eq!(found_with(annotations, &options), Err(IdentityError::Unprotected));
+        for (is_authenticated, trusts_annotations) in [(true, false), (false, true)] {
+            let options = IdentityOptions {
+                is_authenticated,
+                trusts_annotations,
+                ..options.clone()
+            };
+            assert!(found_with(annotations, &options).is_ok());
+        }
     }
 
     #[test]

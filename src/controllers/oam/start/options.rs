@@ -59,6 +59,10 @@ pub struct Options {
     pub identity: IdentityOptions,
     /// The existing objects that Applications may refer to.
     pub reference_scope: references::Scope,
+    /// Components may refer to manifests at URLs; not with the gate `DisableReferObjectsFromURL`.
+    pub allows_urls: bool,
+    /// Leaves the data of Secrets that components refer to out of revisions.
+    pub redacts_secrets: bool,
     /// Exports KubeVela's gauges of Applications (gate `EnableApplicationStatusMetrics`).
     pub has_application_metrics: bool,
     pub evaluator: cue::Options,

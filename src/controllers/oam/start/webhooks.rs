@@ -20,7 +20,7 @@ use crate::runtime::events::{Event, EventPublisher};
 use crate::runtime::kube_client::{ApiError, call};
 
 /// Larger clusters have a few dozens.
-const MAX_CONFIGURATIONS: u32 = 500;
+pub(super) const MAX_CONFIGURATIONS: u32 = 500;
 const MAX_SLICES: u32 = 100;
 /// Pause between two attempts.
 const RETRY: Duration = Duration::from_secs(30);
@@ -106,10 +106,7 @@ async fn warn(client: &Client) -> Result<(), ApiError> {
 
 /// Returns the webhook configurations for the group that refuse writes because their Service has no ready endpoint.
 pub async fn find_unserved(client: &Client) -> Result<Vec<Unserved>, ApiError> {
-    let mut services = Services {
-        client,
-        are_ready: BTreeMap::new(),
-    };
+    let mut services = Services::new(client);
     let mut unserved = Vec::new();
     for (kind, meta, references) in configurations(client).await? {
         for reference in references {
@@ -182,15 +179,23 @@ fn required_service(
         .flatten()
 }
 
-struct Services<'a> {
+/// The Services of webhooks.
+pub(super) struct Services<'a> {
     client: &'a Client,
     /// By namespace and name. Several webhooks of a configuration share a Service.
     are_ready: BTreeMap<(String, String), bool>,
 }
 
-impl Services<'_> {
+impl<'a> Services<'a> {
+    pub(super) fn new(client: &'a Client) -> Self {
+        Self {
+            client,
+            are_ready: BTreeMap::new(),
+        }
+    }
+
     /// Returns true if an EndpointSlice of the Service has a ready endpoint.
-    async fn is_ready(&mut self, service: &ServiceReference) -> Result<bool, ApiError> {
+    pub(super) async fn is_ready(&mut self, service: &ServiceReference) -> Result<bool, ApiError> {
         let key = (service.namespace.clone(), service.name.clone());
         if let Some(is_ready) = self.are_ready.get(&key) {
             return Ok(*is_ready);

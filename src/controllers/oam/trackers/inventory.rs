@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use super::encoding::{DecodeError, decode};
+use super::entry::ResourceKey;
 use super::names;
 use crate::api::NamespacedName;
 use crate::api::oam::{ManagedResource, ResourceTracker, labels};
@@ -161,6 +162,18 @@ impl Inventory {
         let wanted = wanted_name(app);
         let mut deleting = self.history.iter().filter(|tracker| tracker.is_deleting());
         deleting.find(|tracker| self.current.is_none() && tracker.name() == wanted)
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.in_order().chain(&self.component_revision).next().is_none()
+    }
+
+    /// Returns true if a tracker records the object, in any version of its group.
+    #[must_use]
+    pub fn records(&self, key: &ResourceKey) -> bool {
+        let mut entries = self.in_order().flat_map(|tracker| &tracker.entries);
+        entries.any(|entry| entry.name == key.name && ResourceKey::of(entry) == *key)
     }
 
     /// Iterates over the trackers of objects, oldest first. The last record of an object owns it.

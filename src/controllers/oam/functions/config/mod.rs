@@ -51,8 +51,9 @@ pub trait ConfigStore: Secrets {
     /// changed is recorded too, or garbage collection would delete it with the tracker of the last generation.
     fn apply(&self, secret: &Secret) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Deletes the Secret with this UID. One that is gone is no error.
-    fn delete(&self, namespace: &str, name: &str, uid: &str) -> impl Future<Output = Result<(), ApiError>> + Send;
+    /// Deletes the Secret, which was read before. One that is gone, or has another UID, is no error.
+    fn delete(&self, namespace: &str, name: &str, secret: &Secret)
+    -> impl Future<Output = Result<(), ApiError>> + Send;
 
     /// Returns the namespace of templates that are named without one.
     fn default_namespace(&self) -> &str;
@@ -172,8 +173,7 @@ async fn try_delete(params: &Value, store: &impl ConfigStore) -> Result<Value, S
             "the config {name} has further objects, which this controller does not delete; use vela config delete"
         ));
     }
-    let uid = secret.metadata.uid.unwrap_or_default();
-    let deleted = store.delete(&namespace, &name, &uid).await;
+    let deleted = store.delete(&namespace, &name, &secret).await;
     deleted.map_err(|error| api_message("delete", &name, &namespace, &error))?;
     Ok(json!({}))
 }

@@ -88,12 +88,12 @@ impl ConfigStore for FakeStore {
         Ok(())
     }
 
-    async fn delete(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ApiError> {
+    async fn delete(&self, namespace: &str, name: &str, secret: &Secret) -> Result<(), ApiError> {
         self.failure()?;
         let key = (namespace.to_owned(), name.to_owned());
         assert_eq!(
-            self.secrets.lock().remove(&key).unwrap().metadata.uid.as_deref(),
-            Some(uid)
+            self.secrets.lock().remove(&key).unwrap().metadata.uid,
+            secret.metadata.uid
         );
         Ok(())
     }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Selection;
+use crate::controllers::oam::dispatch::bookkeeping::remove_record;
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::steps::Answer;
 
@@ -47,13 +48,32 @@ pub fn deleted(value: &Value, result: Result<(), ObjectError>) -> Answer {
     }
 }
 
-/// Answers `#Patch`.
+/// Answers `#Patch` with the object as it is now.
 #[must_use]
-pub fn patched(id: &ObjectId, result: Result<Value, ObjectError>) -> Answer {
-    match result {
-        Ok(object) => Answer::Returned(json!({ "result": without_managed_fields(object) })),
-        Err(error) => Answer::failed(format!("failed to patch {} {}: {error}", id.kind, id.name)),
+pub fn patched(live: Option<Value>) -> Answer {
+    Answer::Returned(json!({ "result": live.map(without_managed_fields) }))
+}
+
+/// Returns a live object as a manifest: without what the API server sets, and without the record of the last write.
+#[must_use]
+pub fn desired(mut live: Value) -> Value {
+    const SERVER_FIELDS: [&str; 6] = [
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "generation",
+        "resourceVersion",
+        "uid",
+    ];
+    remove_record(&mut live);
+    let mut manifest = without_managed_fields(live);
+    if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|name, _| !SERVER_FIELDS.contains(&name.as_str()));
     }
+    if let Some(object) = manifest.as_object_mut() {
+        Map::remove(object, "status");
+    }
+    manifest
 }
 
 /// Returns the identity of the object as its value, so that templates find no other field.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::params::{decode, required};
 use crate::controllers::oam::objects::ObjectId;
 use crate::text::{sanitize, truncate};
-pub use answer::{deleted, listed, patched, read_result};
+pub use answer::{deleted, desired, listed, patched, read_result};
 pub use items::Items;
 
 /// The namespace of an object without one, as in KubeVela: not that of the Application. Ignored for kinds without namespaces.
@@ -140,6 +140,9 @@ pub fn patch(params: &Value) -> Result<ObjectId, String> {
     let params = Params::of(params)?;
     let id = object(params.value)?;
     match params.patch {
+        Some(patch) if patch.contains_key("status") => {
+            Err("$params.patch.status is not supported: the status of an object belongs to its controller".to_owned())
+        }
         Some(_) => Ok(id),
         None => Err("$params.patch is required".to_owned()),
     }

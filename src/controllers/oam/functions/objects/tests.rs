@@ -171,8 +171,7 @@ fn an_api_server_without_an_answer_is_not_taken_for_a_missing_object() {
         let answers = [
             read_result(&id(), Err(error.clone())),
             listed(&list(&json!({"value": value()})).unwrap(), Err(error.clone())),
-            deleted(&value(), Err(error.clone())),
-            patched(&id(), Err(error)),
+            deleted(&value(), Err(error)),
         ];
         assert!(
             answers.iter().all(|answer| matches!(answer, Answer::Failed { .. })),
@@ -205,5 +204,33 @@ fn a_deletion_of_an_object_that_is_gone_succeeds_and_a_refused_one_has_an_error(
 
 #[test]
 fn a_patched_object_is_the_result() {
-    assert_eq!(returned(patched(&id(), Ok(value()))), json!({"result": value()}));
+    assert_eq!(returned(patched(Some(value()))), json!({"result": value()}));
+}
+
+#[test]
+fn a_patch_of_the_status_is_an_error() {
+    let params = json!({"value": value(), "patch": {"status": {"phase": "Ready"}}});
+    let error = patch(&params).unwrap_err();
+    assert!(error.starts_with("$params.patch.status is not supported"), "{error}");
+}
+
+#[test]
+fn a_live_object_is_applied_without_what_the_api_server_sets() {
+    let live = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "value"}, "status": {"phase": "Ready"},
+        "metadata": {
+            "name": "settings", "namespace": "team", "uid": "u", "resourceVersion": "7", "generation": 2,
+            "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{}], "finalizers": ["example.com/kept"],
+            "labels": {"app.oam.dev/name": "shop", "oam.dev/render-hash": "1"},
+            "annotations": {"app.oam.dev/last-applied-configuration": "{}"},
+        },
+    });
+    let manifest = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "value"},
+        "metadata": {
+            "name": "settings", "namespace": "team", "finalizers": ["example.com/kept"],
+            "labels": {"app.oam.dev/name": "shop"},
+        },
+    });
+    assert_eq!(desired(live), manifest);
 }

@@ -12,9 +12,10 @@ use serde_json::Value;
 use super::conditions::Failure;
 use super::pass::{Pass, Stop};
 use super::revision::Current;
-use crate::api::oam::{ManagedResource, RawManifest};
+use crate::api::oam::{ManagedResource, RawManifest, labels};
 use crate::budget::leave_runtime_if_large;
 use crate::controllers::oam::ApplyOnceMode;
+use crate::controllers::oam::dispatch::bookkeeping::label;
 use crate::controllers::oam::dispatch::decide::{Decision, ObjectPolicy, Occasion, Refusal, Request, decide};
 use crate::controllers::oam::dispatch::order::waves;
 use crate::controllers::oam::metrics::PassStage;
@@ -47,6 +48,8 @@ pub(super) struct Planned {
     pub(super) object: ToApply,
     pub(super) occasion: Occasion,
     pub(super) decision: Decision,
+    /// The object belongs to nobody so far.
+    pub(super) is_taken_over: bool,
 }
 
 /// The reason why an object can't be applied.
@@ -64,6 +67,9 @@ pub(super) enum ApplyError {
     Deleting { kind: String, name: String },
     #[error("{0}")]
     Refused(Refusal),
+    /// It belongs to another Application, whatever policies say.
+    #[error("forbidden resource: {0}")]
+    Record(String),
 }
 
 impl Pass<'_> {
@@ -124,9 +130,7 @@ impl Pass<'_> {
             .filter_map(|object| object.as_ref().err().cloned())
             .collect();
         let objects: Vec<ToApply> = objects.into_iter().filter_map(Result::ok).collect();
-        let manifests = objects.iter().map(|object| &object.manifest);
-        let admitted = options.admission.check(&self.name.namespace, manifests);
-        admitted.map_err(|error| error.to_string())?;
+        self.check_admission(objects.iter().map(|object| &object.manifest))?;
         let planned = objects
             .into_iter()
             .map(|object| self.plan_object(policies, object, Occasion::Dispatch).boxed());
@@ -203,6 +207,9 @@ impl Pass<'_> {
         live: Option<&Value>,
         occasion: Occasion,
     ) -> Result<Planned, ApplyError> {
+        if let Some(live) = live {
+            self.check_record(live).map_err(ApplyError::Record)?;
+        }
         let hash = render_hash(&object.manifest);
         let recorded = id.recorded_in(&self.inventory);
         let decide_if = |is_autoscaled| {
@@ -227,6 +234,7 @@ impl Pass<'_> {
             decision = decide_if(true).map_err(ApplyError::Refused)?;
         }
         Ok(Planned {
+            is_taken_over: live.is_some_and(|live| label(live, labels::APP_NAME).is_none_or(str::is_empty)),
             id,
             object,
             occasion,
@@ -254,7 +262,8 @@ impl Pass<'_> {
             }
             let target = Target::of(&planned.object.manifest);
             let strategy = policies.garbage_collect.strategy(&target);
-            let entry = self.entry(policies, planned, strategy == GarbageCollectStrategy::Never)?;
+            let is_kept = strategy == GarbageCollectStrategy::Never || self.is_released_at_end(policies, planned);
+            let entry = self.entry(policies, planned, is_kept)?;
             match strategy {
                 GarbageCollectStrategy::OnAppUpdate => versioned.push(entry),
                 GarbageCollectStrategy::Never | GarbageCollectStrategy::OnAppDelete => root.push(entry),
@@ -267,6 +276,20 @@ impl Pass<'_> {
             self.record(TrackerType::Versioned, current, &versioned).await?;
         }
         Ok(())
+    }
+
+    /// Returns true for a Namespace or a CustomResourceDefinition that was taken over, unless a rule of garbage collection
+    /// names it. With it, objects would be deleted that the Application never had.
+    fn is_released_at_end(&self, policies: &Policies, planned: &Planned) -> bool {
+        if !holds_others(&planned.id)
+            || policies
+                .garbage_collect
+                .has_strategy(&Target::of(&planned.object.manifest))
+        {
+            return false;
+        }
+        let mut entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
+        planned.is_taken_over || entries.any(|entry| planned.id.is_of(entry) && entry.skip_gc)
     }
 
     fn entry(&self, policies: &Policies, planned: &Planned, skip_gc: bool) -> Result<ManagedResource, Failure> {
@@ -293,6 +316,12 @@ impl Pass<'_> {
             ..ManagedResource::default()
         })
     }
+}
+
+/// Returns true for kinds whose deletion deletes objects of others.
+fn holds_others(id: &ObjectId) -> bool {
+    let group = id.api_version.split_once('/').map_or("", |(group, _)| group);
+    [("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition")].contains(&(group, id.kind.as_str()))
 }
 
 /// Returns the namespaces that a batch creates: objects in them can't be checked before.

@@ -1,14 +1,18 @@
 //! The user with whose rights a pass reads and writes the objects of an Application.
 
+mod ownership;
 mod reads;
 
 use std::collections::BTreeSet;
 
 use futures::FutureExt;
 use kube::ResourceExt;
+use serde_json::Value;
 
 use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
+use crate::controllers::oam::dispatch::admission::check_control;
+use crate::controllers::oam::dispatch::decide::Identity as ManifestIdentity;
 use crate::controllers::oam::objects::{CacheScope, ObjectId};
 use crate::controllers::oam::rights::{Identity, ResourceAccess, identity, impersonating};
 use crate::controllers::oam::trackers::ResourceKey;
@@ -23,7 +27,11 @@ impl Pass<'_> {
     pub(super) async fn take_identity(&mut self) -> Result<(), Stop> {
         let options = &self.reconciler.options.identity;
         let client = &self.reconciler.client;
-        let named = identity(self.app.annotations(), &self.name.namespace, options);
+        let named = match identity(self.app.annotations(), &self.name.namespace, options) {
+            // Nothing is left that needs rights.
+            Err(_) if self.app.metadata.deletion_timestamp.is_some() && self.inventory.is_empty() => Ok(None),
+            named => named,
+        };
         let user = named.and_then(|identity| {
             let with_client = |identity| Ok((impersonating(client, &identity)?, identity));
             identity.map(with_client).transpose()
@@ -31,6 +39,28 @@ impl Pass<'_> {
         if let Some((client, identity)) = user.map_err(|error| self.identity_failure(error.to_string()))? {
             let readable = self.readable(&identity).await;
             self.objects = self.reconciler.objects.as_user(client, readable);
+        }
+        Ok(())
+    }
+
+    /// Checks objects before they are created or changed. Those that a tracker records already are kept as they are.
+    pub(super) fn check_admission<'m>(
+        &self,
+        manifests: impl IntoIterator<Item = &'m Value> + Clone,
+    ) -> Result<(), String> {
+        let admission = &self.reconciler.options.admission;
+        let namespace = &self.name.namespace;
+        let admitted = admission.check(namespace, manifests.clone());
+        admitted.map_err(|error| error.to_string())?;
+        if self.objects.has_user() || self.is_privileged() {
+            return Ok(());
+        }
+        for manifest in manifests {
+            if let Err(forbidden) = check_control(namespace, &ManifestIdentity::of(manifest))
+                && !self.inventory.records(&ObjectId::of(manifest).key())
+            {
+                return Err(forbidden.to_string());
+            }
         }
         Ok(())
     }

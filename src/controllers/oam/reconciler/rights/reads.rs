@@ -12,8 +12,8 @@ use crate::controllers::oam::rights::SERVICE_ACCOUNT_ANNOTATION;
 const SECRET: &str = "Secret";
 
 impl Pass<'_> {
-    /// Checks that the Application may read an object, or list objects of its kind and namespace. Applications in the
-    /// namespace of the definitions, which belongs to the administrators, may read Secrets of all namespaces.
+    /// Checks that the Application may read an object, or list objects of its kind and namespace. [`Self::check_record`]
+    /// checks what was read.
     pub(in crate::controllers::oam::reconciler) async fn check_read(&self, id: &ObjectId) -> Result<(), String> {
         let own = &self.name.namespace;
         if self.objects.has_user() {
@@ -37,8 +37,33 @@ impl Pass<'_> {
         }
     }
 
+    /// Returns true if the rights of a user, or an administrator, decide what the Application may use.
     pub(in crate::controllers::oam::reconciler) fn sees_all_secrets(&self) -> bool {
-        self.objects.has_user() || self.name.namespace == self.reconciler.options.definition_namespace
+        self.objects.has_user() || self.is_privileged()
+    }
+
+    pub(in crate::controllers::oam::reconciler) fn is_privileged(&self) -> bool {
+        let namespaces = &self.reconciler.options.identity.privileged_namespaces;
+        namespaces.contains(&self.name.namespace)
+    }
+
+    /// Checks that an object is no record of another Application: values of its steps may hold data of Secrets.
+    pub(in crate::controllers::oam::reconciler) fn check_record(&self, live: &Value) -> Result<(), String> {
+        match self.objects.has_user() || !is_record_of_other(live, self.app.metadata.uid.as_deref()) {
+            true => Ok(()),
+            false => Err(format!(
+                "{} {}/{} is a record of another application",
+                text(live, "/kind"),
+                text(live, "/metadata/namespace"),
+                text(live, "/metadata/name")
+            )),
+        }
+    }
+
+    /// Removes the records of other Applications from a list.
+    pub(in crate::controllers::oam::reconciler) fn without_records(&self, mut listed: Vec<Value>) -> Vec<Value> {
+        listed.retain(|object| self.check_record(object).is_ok());
+        listed
     }
 
     /// Removes the data of a Secret in another namespace, which policies let the Application record without writing it. The
@@ -66,6 +91,63 @@ pub(in crate::controllers::oam::reconciler) fn foreign_secrets(namespace: &str) 
     )
 }
 
+/// Returns true for the values of a workflow, or a revision, that an Application or a WorkflowRun other than that with `uid`
+/// owns.
+fn is_record_of_other(live: &Value, uid: Option<&str>) -> bool {
+    let kind = (text(live, "/apiVersion"), text(live, "/kind"));
+    let is_kind =
+        kind == ("v1", "ConfigMap") || (kind.0.starts_with("core.oam.dev/") && kind.1 == "ApplicationRevision");
+    let owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let is_other = |owner: &Value| {
+        let is_workflow = ["Application", "WorkflowRun"].contains(&text(owner, "/kind"));
+        let is_oam = text(owner, "/apiVersion").starts_with("core.oam.dev/");
+        is_workflow && is_oam && owner["uid"].as_str() != uid
+    };
+    is_kind && owners.is_some_and(|owners| owners.iter().any(is_other))
+}
+
+fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
 fn is_record(id: &ObjectId, kind: &str) -> bool {
     id.kind == kind && id.api_version.starts_with("core.oam.dev/")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn owned(api_version: &str, kind: &str, owner: (&str, &str, &str)) -> Value {
+        let owner = json!({ "apiVersion": owner.0, "kind": owner.1, "name": "shop", "uid": owner.2 });
+        let metadata = json!({ "name": "workflow-shop-context", "namespace": "team", "ownerReferences": [owner] });
+        json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata })
+    }
+
+    #[rstest]
+    #[case::values_of_another("v1", "ConfigMap", ("core.oam.dev/v1beta1", "Application", "other"), true)]
+    #[case::of_a_run("v1", "ConfigMap", ("core.oam.dev/v1alpha1", "WorkflowRun", "other"), true)]
+    #[case::revision("core.oam.dev/v1beta1", "ApplicationRevision", ("core.oam.dev/v1beta1", "Application", "other"), true)]
+    #[case::own_values("v1", "ConfigMap", ("core.oam.dev/v1beta1", "Application", "own"), false)]
+    #[case::of_another_controller("v1", "ConfigMap", ("example.com/v1", "Application", "other"), false)]
+    #[case::another_kind("v1", "Service", ("core.oam.dev/v1beta1", "Application", "other"), false)]
+    fn records_belong_to_the_application_that_owns_them(
+        #[case] api_version: &str,
+        #[case] kind: &str,
+        #[case] owner: (&str, &str, &str),
+        #[case] is_of_other: bool,
+    ) {
+        assert_eq!(
+            is_record_of_other(&owned(api_version, kind, owner), Some("own")),
+            is_of_other
+        );
+    }
+
+    #[test]
+    fn an_object_without_owners_is_no_record() {
+        let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings" } });
+        assert!(!is_record_of_other(&object, Some("own")));
+    }
 }

@@ -95,8 +95,8 @@ impl<'x, 'a> StepConfigs<'x, 'a> {
         }
     }
 
-    /// Records a Secret of the Application as deleted, or else it would be restored.
-    async fn record_deleted(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
+    /// Records a Secret of the Application as deleted, or else it would be restored. One of another Application is refused.
+    async fn record_deleted(&self, namespace: &str, name: &str, secret: &Secret) -> Result<(), ApiError> {
         let id = ObjectId {
             api_version: "v1".to_owned(),
             kind: "Secret".to_owned(),
@@ -104,6 +104,8 @@ impl<'x, 'a> StepConfigs<'x, 'a> {
             name: name.to_owned(),
         };
         let mut state = self.state.lock().await;
+        let metadata = json!({ "metadata": { "labels": secret.metadata.labels } });
+        state.pass.check_owner(&id, &metadata).map_err(ApiError::bad_request)?;
         let recorded = state.pass.record_deleted(self.current, &[id]).await;
         recorded.map_err(|stop| {
             state.stop = Some(stop);
@@ -161,12 +163,12 @@ impl ConfigStore for StepConfigs<'_, '_> {
         }
     }
 
-    async fn delete(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ApiError> {
+    async fn delete(&self, namespace: &str, name: &str, secret: &Secret) -> Result<(), ApiError> {
         let api = self.secrets.of(namespace)?;
-        self.record_deleted(namespace, name).await?;
+        self.record_deleted(namespace, name, secret).await?;
         let parameters = DeleteParams {
             preconditions: Some(Preconditions {
-                uid: Some(uid.to_owned()),
+                uid: secret.metadata.uid.clone(),
                 resource_version: None,
             }),
             ..DeleteParams::default()

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::oam::{ManagedResource, labels};
+use crate::controllers::oam::dispatch::bookkeeping::label;
 use crate::controllers::oam::functions::config;
 use crate::controllers::oam::functions::http::StepPermit;
 use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, Deletion, Selection};
@@ -60,7 +61,7 @@ impl StepFunctions<'_, '_> {
             ("kube", "apply-in-parallel") => self.apply_all(params).await,
             ("kube", "read") => Ok(self.read(params).await),
             ("kube", "list") => Ok(self.list(params).await),
-            ("kube", "patch") => Ok(self.patch(params).await),
+            ("kube", "patch") => self.patch(params).await,
             ("kube", "delete") => self.delete(params).await,
             ("http", "do") => {
                 let (reconciler, name) = (self.pass.reconciler, self.pass.name);
@@ -166,10 +167,12 @@ impl StepFunctions<'_, '_> {
     /// Applies objects as objects of the Application.
     async fn dispatch(&mut self, params: &Value, objects: Vec<Value>) -> Result<Result<(), String>, Stop> {
         let cluster = params["cluster"].as_str().unwrap_or_default();
+        // A patched object stays that of its component.
+        let of = |manifest: &Value, name: &str| label(manifest, name).unwrap_or_default().to_owned();
         let batch = objects.into_iter().map(|manifest| ToApply {
+            component: of(&manifest, labels::COMPONENT),
+            trait_: of(&manifest, labels::TRAIT_TYPE),
             manifest,
-            component: String::new(),
-            trait_: String::new(),
             cluster: cluster.to_owned(),
             creator: Creator::Workflow,
         });
@@ -190,6 +193,11 @@ impl StepFunctions<'_, '_> {
             return Answer::failed(message);
         }
         let read = self.pass.objects.read(&id).await;
+        if let Ok(Some(live)) = &read
+            && let Err(message) = self.pass.check_record(live)
+        {
+            return Answer::failed(message);
+        }
         objects::read_result(&id, read)
     }
 
@@ -202,48 +210,34 @@ impl StepFunctions<'_, '_> {
             return Answer::failed(message);
         }
         let listed = self.pass.objects.list(&selection.target(), &selection.selector()).await;
-        objects::listed(&selection, listed)
+        objects::listed(&selection, listed.map(|listed| self.pass.without_records(listed)))
     }
 
-    async fn patch(&mut self, params: &Value) -> Answer {
-        let id = match objects::patch(params) {
-            Ok(id) => id,
-            Err(message) => return Answer::failed(message),
-        };
-        if let Err(message) = self.pass.check_read(&id).await {
-            return Answer::failed(message);
-        }
-        let objects = &self.pass.objects;
-        let live = match objects.read(&id).await {
-            Ok(Some(live)) => live,
-            Ok(None) => return Answer::failed(format!("{} {} not found", id.kind, id.name)),
-            Err(error) => return Answer::failed(format!("failed to read {} {}: {error}", id.kind, id.name)),
-        };
-        if let Err(message) = self.check_owner(&live) {
-            return Answer::failed(message);
-        }
-        let changed = match patch_object(live.clone(), params) {
+    /// Applies an object as it is, with the changes, as an object of the Application: it is recorded, and its state is kept.
+    /// One of nobody or of another Application is refused, unless a policy adopts it.
+    async fn patch(&mut self, params: &Value) -> Result<Answer, Stop> {
+        let changed = match self.patched(params).await {
             Ok(changed) => changed,
-            Err(message) => return Answer::failed(message),
+            Err(message) => return Ok(Answer::failed(message)),
         };
-        let is_admitted = self
-            .pass
-            .reconciler
-            .options
-            .admission
-            .check(&self.pass.name.namespace, [&changed]);
-        if let Err(error) = is_admitted {
-            return Answer::failed(error.to_string());
-        }
-        // An object that has the values is not written again: a step runs until it has succeeded.
-        let result = match changed == live {
-            true => Ok(live),
-            false => {
-                self.pass.reconciler.metrics.count_write("update", &id.kind);
-                objects.replace(&changed, false).await
-            }
+        Ok(match self.dispatch(params, vec![changed.clone()]).await? {
+            Ok(()) => objects::patched(self.pass.live(&changed).await),
+            Err(message) => Answer::failed(message),
+        })
+    }
+
+    /// Returns the live object with the changes, as the Application applies it.
+    async fn patched(&self, params: &Value) -> Result<Value, String> {
+        let id = objects::patch(params)?;
+        self.pass.check_read(&id).await?;
+        let live = match self.pass.objects.read(&id).await {
+            Ok(Some(live)) => live,
+            Ok(None) => return Err(format!("{} {} not found", id.kind, id.name)),
+            Err(error) => return Err(format!("failed to read {} {}: {error}", id.kind, id.name)),
         };
-        objects::patched(&id, result)
+        self.pass.check_record(&live)?;
+        let changed = patch_object(objects::desired(live), params)?;
+        manifest(self.pass, params, changed)
     }
 
     async fn delete(&mut self, params: &Value) -> Result<Answer, Stop> {
@@ -272,7 +266,7 @@ impl StepFunctions<'_, '_> {
 
     /// Deletes objects. Those of the Application are recorded as deleted first, or else they would be restored.
     async fn delete_all(&mut self, mut ids: Vec<ObjectId>) -> Result<Result<(), ObjectError>, Stop> {
-        let (objects, namespace) = (self.pass.objects.clone(), &self.pass.name.namespace);
+        let objects = self.pass.objects.clone();
         for id in &mut ids {
             if objects.is_namespaced(id).await == Ok(false) {
                 id.namespace.clear();
@@ -283,19 +277,23 @@ impl StepFunctions<'_, '_> {
             json!({ "apiVersion": id.api_version, "kind": id.kind, "metadata": metadata })
         });
         let to_delete: Vec<Value> = to_delete.collect();
-        if let Err(error) = self.pass.reconciler.options.admission.check(namespace, &to_delete) {
-            return Ok(Err(ApiError::bad_request(error.to_string()).into()));
+        if let Err(message) = self.pass.check_admission(&to_delete) {
+            return Ok(Err(ApiError::bad_request(message).into()));
+        }
+        let mut found = Vec::new();
+        for id in &ids {
+            match objects.read(id).await {
+                Ok(Some(live)) => found.push((id, live)),
+                Ok(None) => {}
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        let are_own = found.iter().try_for_each(|(id, live)| self.pass.check_owner(id, live));
+        if let Err(message) = are_own {
+            return Ok(Err(ApiError::bad_request(message).into()));
         }
         self.pass.record_deleted(self.current, &ids).await?;
-        for id in &ids {
-            let live = match objects.read(id).await {
-                Ok(Some(live)) => live,
-                Ok(None) => continue,
-                Err(error) => return Ok(Err(error)),
-            };
-            if let Err(message) = self.check_owner(&live) {
-                return Ok(Err(ApiError::bad_request(message).into()));
-            }
+        for (id, live) in found {
             let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
             self.pass.reconciler.metrics.count_write("delete", &id.kind);
             if let Err(error) = objects.delete(id, uid).await {
@@ -303,17 +301,6 @@ impl StepFunctions<'_, '_> {
             }
         }
         Ok(Ok(()))
-    }
-
-    /// Checks that an object does not belong to another Application.
-    fn check_owner(&self, live: &Value) -> Result<(), String> {
-        let label = |name: &str| live["metadata"]["labels"][name].as_str().unwrap_or_default();
-        let (name, namespace) = (label(labels::APP_NAME), label(labels::APP_NAMESPACE));
-        let own = self.pass.name;
-        match name.is_empty() || (name == own.name && (namespace.is_empty() || namespace == own.namespace)) {
-            true => Ok(()),
-            false => Err(format!("the object belongs to application {namespace}/{name}")),
-        }
     }
 
     async fn config(&mut self, function: &str, params: &Value) -> Result<Answer, Stop> {

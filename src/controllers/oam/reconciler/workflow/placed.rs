@@ -223,6 +223,7 @@ mod tests {
             external_policies: Default::default(),
             overrides: OverrideDefinitions::default(),
             referred_objects: Vec::new(),
+            skipped_policies: Vec::new(),
             spec,
         }
     }

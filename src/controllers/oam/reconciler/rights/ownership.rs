@@ -1,0 +1,35 @@
+//! Objects that a step may delete.
+
+use serde_json::Value;
+
+use crate::api::oam::labels;
+use crate::controllers::oam::dispatch::bookkeeping::label;
+use crate::controllers::oam::objects::ObjectId;
+use crate::controllers::oam::reconciler::pass::Pass;
+
+impl Pass<'_> {
+    /// Checks that an object does not belong to another Application. Without a user, whose rights the API server checks, an
+    /// object outside the namespace of the Application must be one that it applied.
+    pub(in crate::controllers::oam::reconciler) fn check_owner(
+        &self,
+        id: &ObjectId,
+        live: &Value,
+    ) -> Result<(), String> {
+        self.check_record(live)?;
+        let name = label(live, labels::APP_NAME).unwrap_or_default();
+        let namespace = label(live, labels::APP_NAMESPACE).unwrap_or_default();
+        let own = self.name;
+        let is_own = name == own.name && (namespace.is_empty() || namespace == own.namespace);
+        if !name.is_empty() && !is_own {
+            return Err(format!("the object belongs to application {namespace}/{name}"));
+        }
+        let is_inside = id.namespace == own.namespace;
+        if is_inside || self.objects.has_user() || (is_own && self.inventory.records(&id.key())) {
+            return Ok(());
+        }
+        Err(format!(
+            "{} {}/{} is outside the namespace of application, which has not applied it",
+            id.kind, id.namespace, id.name
+        ))
+    }
+}

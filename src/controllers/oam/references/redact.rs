@@ -1,0 +1,125 @@
+//! Secrets whose data a revision leaves out. They are read again when the revision is deployed.
+
+use serde_json::{Map, Value, json};
+
+use super::objects::source;
+use super::select::fetch_one;
+use super::{FetchObjects, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError};
+use crate::api::oam::labels::{KUBECTL_LAST_APPLIED, REDACTED};
+
+/// Removes the data of existing Secrets. Those of manifests at URLs stay: they were public before.
+#[must_use]
+pub fn redacted(mut objects: Vec<Value>) -> Vec<Value> {
+    for object in &mut objects {
+        let is_secret = object["apiVersion"] == "v1" && object["kind"] == "Secret";
+        if !is_secret || source(object).is_some() {
+            continue;
+        }
+        let Some(fields) = object.as_object_mut() else {
+            continue;
+        };
+        for field in ["data", "stringData"] {
+            Map::remove(fields, field);
+        }
+        let annotations = &mut object["metadata"]["annotations"];
+        if !annotations.is_object() {
+            *annotations = json!({});
+        }
+        if let Some(annotations) = annotations.as_object_mut() {
+            // kubectl has the data there, too.
+            annotations.remove(KUBECTL_LAST_APPLIED);
+            annotations.insert(REDACTED.to_owned(), "true".into());
+        }
+    }
+    objects
+}
+
+/// Returns true if the data of an object was left out.
+#[must_use]
+pub fn has_redacted(objects: &[Value]) -> bool {
+    objects.iter().any(is_redacted)
+}
+
+fn is_redacted(object: &Value) -> bool {
+    object["metadata"]["annotations"][REDACTED] == "true"
+}
+
+/// Reads the Secrets whose data was left out.
+///
+/// # Errors
+/// If one is missing, or the request fails.
+pub async fn complete(objects: &[Value], source: &impl FetchObjects) -> Result<Vec<Value>, ReferenceError> {
+    let mut complete = Vec::new();
+    for object in objects {
+        match is_redacted(object) {
+            false => complete.push(object.clone()),
+            true => complete.extend(fetch_one(&request(object), source).await?),
+        }
+    }
+    Ok(complete)
+}
+
+fn request(object: &Value) -> ObjectRequest {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    ObjectRequest {
+        kind: ObjectKind {
+            api_version: "v1".to_owned(),
+            kind: "Secret".to_owned(),
+        },
+        namespace: text("namespace"),
+        selector: ObjectSelector::Name(text("name")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(annotations: Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": { "key": "c2VjcmV0" },
+            "metadata": { "name": "token", "namespace": "team", "annotations": annotations },
+        })
+    }
+
+    /// Has one Secret.
+    struct Cluster(Option<Value>);
+
+    impl FetchObjects for Cluster {
+        async fn fetch(&self, request: &ObjectRequest) -> Result<Vec<Value>, String> {
+            assert_eq!(
+                (request.namespace.as_str(), request.kind.kind.as_str()),
+                ("team", "Secret")
+            );
+            Ok(self.0.iter().cloned().collect())
+        }
+
+        async fn load(&self, url: &str) -> Result<Vec<Value>, String> {
+            Err(url.to_owned())
+        }
+    }
+
+    #[tokio::test]
+    async fn data_of_secrets_is_left_out_and_read_again() {
+        let kubectl = json!({ "kubectl.kubernetes.io/last-applied-configuration": "c2VjcmV0" });
+        let map =
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" }, "data": { "key": "b" } });
+        let objects = vec![map, secret(kubectl), secret(json!(null))];
+        let recorded = redacted(objects.clone());
+        assert_eq!(recorded[0], objects[0]);
+        assert!(has_redacted(&recorded) && !has_redacted(&objects));
+        assert!(!json!(recorded).to_string().contains("c2VjcmV0"), "{recorded:#?}");
+
+        let live = secret(json!({ "kept": "yes" }));
+        let deployed = complete(&recorded, &Cluster(Some(live.clone()))).await.unwrap();
+        assert_eq!(deployed, [objects[0].clone(), live.clone(), live]);
+        let error = complete(&recorded, &Cluster(None)).await.unwrap_err().to_string();
+        assert_eq!(error, "failed to load ref object Secret team/token: not found");
+    }
+
+    #[test]
+    fn secrets_of_manifests_at_urls_stay() {
+        let objects = vec![secret(json!({ "app.oam.dev/resource-url": "https://example.com" }))];
+        assert_eq!(redacted(objects.clone()), objects);
+    }
+}

@@ -1,0 +1,151 @@
+//! The webhook that writes and protects the identities of Applications. Without it, the feature gate
+//! `AuthenticateApplication` lets authors of Applications choose any user.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations};
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use url::Url;
+
+use super::webhooks::{MAX_CONFIGURATIONS, Services};
+use crate::api::oam::GROUP;
+use crate::controllers::Task;
+use crate::controllers::oam::metrics::Metrics;
+use crate::runtime::kube_client::{ApiError, call};
+
+const RESOURCE: &str = "applications";
+/// Time between two checks.
+const PERIOD: Duration = Duration::from_mins(1);
+/// Time for a connection to the URL of a webhook.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The error of a start with the gate and without a webhook.
+pub const UNPROTECTED: &str = "feature gate AuthenticateApplication needs a mutating webhook for Applications with endpoints, \
+     which writes and protects the annotations app.oam.dev/username and app.oam.dev/group; install one, or accept what \
+     authors of Applications write there with --trust-identity-annotations";
+
+/// Returns the name of a webhook configuration that is called for all writes to Applications, and answers.
+///
+/// # Errors
+/// Webhooks or their endpoints can't be listed.
+pub async fn find_protection(client: &Client) -> Result<Option<String>, ApiError> {
+    let parameters = ListParams::default().limit(MAX_CONFIGURATIONS);
+    let configurations = call(Api::<MutatingWebhookConfiguration>::all(client.clone()).list(&parameters)).await?;
+    let mut services = Services::new(client);
+    for configuration in configurations {
+        for webhook in configuration
+            .webhooks
+            .iter()
+            .flatten()
+            .filter(|webhook| is_called(webhook))
+        {
+            if is_served(webhook, &mut services).await? {
+                return Ok(Some(configuration.name_any()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn is_called(webhook: &MutatingWebhook) -> bool {
+    let rules = || webhook.rules.iter().flatten();
+    ["CREATE", "UPDATE"]
+        .iter()
+        .all(|operation| rules().any(|rule| covers(rule, operation)))
+}
+
+fn covers(rule: &RuleWithOperations, operation: &str) -> bool {
+    let names =
+        |list: &Option<Vec<String>>, name: &str| list.iter().flatten().any(|entry| entry == "*" || entry == name);
+    names(&rule.api_groups, GROUP) && names(&rule.resources, RESOURCE) && names(&rule.operations, operation)
+}
+
+async fn is_served(webhook: &MutatingWebhook, services: &mut Services<'_>) -> Result<bool, ApiError> {
+    match (&webhook.client_config.service, &webhook.client_config.url) {
+        (Some(service), _) => services.is_ready(service).await,
+        (None, Some(url)) => Ok(accepts_connections(url).await),
+        (None, None) => Ok(false),
+    }
+}
+
+async fn accepts_connections(url: &str) -> bool {
+    let Ok(url) = Url::parse(url) else { return false };
+    let Some((host, port)) = url.host_str().zip(url.port_or_known_default()) else {
+        return false;
+    };
+    let address = (host.trim_matches(['[', ']']), port);
+    matches!(timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await, Ok(Ok(_)))
+}
+
+/// Returns a task that warns, and sets a metric, while no webhook protects identities.
+#[must_use]
+pub fn watch_task(client: Client, metrics: Metrics) -> Task {
+    async move {
+        let mut was_protected = true;
+        loop {
+            match find_protection(&client).await {
+                Ok(found) => {
+                    let is_protected = found.is_some();
+                    metrics.set_identities_unprotected(!is_protected);
+                    match (was_protected, is_protected) {
+                        (true, false) => tracing::warn!("{UNPROTECTED}"),
+                        (false, true) => tracing::info!("a webhook protects identities again"),
+                        _ => {}
+                    }
+                    was_protected = is_protected;
+                }
+                Err(error) => tracing::warn!(%error, "failed to look for the webhook that protects identities"),
+            }
+            sleep(PERIOD).await;
+        }
+    }
+    .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn rule(groups: &[&str], resources: &[&str], operations: &[&str]) -> Value {
+        json!({ "apiGroups": groups, "apiVersions": ["v1beta1"], "resources": resources, "operations": operations })
+    }
+
+    #[rstest]
+    #[case::kubevelas(&[rule(&["core.oam.dev"], &["applications"], &["CREATE", "UPDATE"])], true)]
+    #[case::of_everything(&[rule(&["*"], &["*"], &["*"])], true)]
+    #[case::in_two_rules(
+        &[rule(&["core.oam.dev"], &["applications"], &["CREATE"]), rule(&["core.oam.dev"], &["applications"], &["UPDATE"])],
+        true
+    )]
+    #[case::without_updates(&[rule(&["core.oam.dev"], &["applications"], &["CREATE"])], false)]
+    #[case::of_definitions(&[rule(&["core.oam.dev"], &["componentdefinitions"], &["*"])], false)]
+    #[case::of_another_group(&[rule(&["app.k8s.io"], &["applications"], &["*"])], false)]
+    #[case::without_rules(&[], false)]
+    fn a_webhook_that_protects_is_called_for_all_writes_to_applications(
+        #[case] rules: &[Value],
+        #[case] expected: bool,
+    ) {
+        let webhook = json!({
+            "name": "w", "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": {}, "rules": rules,
+        });
+        assert_eq!(is_called(&serde_json::from_value(webhook).unwrap()), expected);
+    }
+
+    #[tokio::test]
+    async fn a_url_counts_if_something_listens_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/mutate", listener.local_addr().unwrap());
+        assert!(accepts_connections(&url).await);
+        drop(listener);
+        assert!(!accepts_connections(&url).await);
+        assert!(!accepts_connections("https:///x").await);
+    }
+}
