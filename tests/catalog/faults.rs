@@ -102,7 +102,7 @@ async fn calls_beyond_the_connections_that_the_server_grants_wait_for_one() {
     let url = fixture.database.as_ref().unwrap().with_limit(LIMIT).await;
     let catalog = Catalog::open(&settings(&url)).await.unwrap();
     let commits = (0..12).map(|number| {
-        let name = NamespacedName::new(&format!("n{number}"), "stable");
+        let name = NamespacedName::new(format!("n{number}"), "stable");
         let commit = SyncCommit::new(Record::new(name, "uid"), None, "x");
         catalog.commit(commit, rows(vec![]))
     });

@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn name(number: usize) -> NamespacedName {
-        NamespacedName::new("sea", &format!("r{number}"))
+        NamespacedName::new("sea", format!("r{number}"))
     }
 
     fn locked() -> catalog::Error {

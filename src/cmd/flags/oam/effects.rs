@@ -13,7 +13,7 @@ pub enum Effect {
     /// The controller always works as with the default.
     Default,
     /// There is nothing that it could change.
-    NoEffect,
+    Ignored,
     /// Its feature is not there yet.
     Unsupported,
 }
@@ -26,7 +26,7 @@ impl Effect {
             Self::Default => Some(format!(
                 "{name} has no effect: this controller always works as with the default"
             )),
-            Self::NoEffect => Some(format!("{name} has no effect on this controller")),
+            Self::Ignored => Some(format!("{name} has no effect on this controller")),
             Self::Unsupported => Some(format!("{name} is not supported yet and ignored")),
         }
     }
@@ -120,12 +120,12 @@ const fn unknown(name: &'static str, form: Form, effect: Effect) -> IgnoredFlag 
     }
 }
 
-use Effect::{Default as AlwaysDefault, NoEffect, Unsupported};
+use Effect::{Default as AlwaysDefault, Ignored, Unsupported};
 use Form::{Boolean, Duration as Time, Number, Text};
 
 /// In the order of KubeVela's documentation.
 pub(super) const IGNORED: &[IgnoredFlag] = &[
-    flag("leader-election-resource-lock", Text, "leases", NoEffect),
+    flag("leader-election-resource-lock", Text, "leases", Ignored),
     flag("use-webhook", Boolean, "false", Unsupported),
     flag(
         "webhook-cert-dir",
@@ -150,7 +150,7 @@ pub(super) const IGNORED: &[IgnoredFlag] = &[
     unknown("multi-cluster-enabled", Boolean, Unsupported),
     flag("custom-revision-hook-url", Text, "", Unsupported),
     flag("optimize-disable-application-revision", Boolean, "false", Unsupported),
-    flag("optimize-disable-component-revision", Boolean, "false", NoEffect),
+    flag("optimize-disable-component-revision", Boolean, "false", Ignored),
     flag(
         "enable-external-package-for-default-compiler",
         Boolean,
@@ -165,27 +165,27 @@ pub(super) const IGNORED: &[IgnoredFlag] = &[
     ),
     flag("enable-cue-version-compatibility", Boolean, "false", Unsupported),
     flag("cue-compatibility-cache-size", Number, "2000", Unsupported),
-    flag("oam-spec-ver", Text, "v0.3", NoEffect),
-    flag("revision-limit", Number, "50", NoEffect),
-    flag("depend-check-wait", Time, "30s", NoEffect),
-    flag("enable-asi-compatibility", Boolean, "false", NoEffect),
-    flag("optimize-cached-gvks", Text, "", NoEffect),
+    flag("oam-spec-ver", Text, "v0.3", Ignored),
+    flag("revision-limit", Number, "50", Ignored),
+    flag("depend-check-wait", Time, "30s", Ignored),
+    flag("enable-asi-compatibility", Boolean, "false", Ignored),
+    flag("optimize-cached-gvks", Text, "", Ignored),
     flag("optimize-list-op", Boolean, "true", AlwaysDefault),
     flag("optimize-resource-tracker-list-op", Boolean, "true", AlwaysDefault),
     flag(
         "optimize-controller-reconcile-loop-reduction",
         Boolean,
         "false",
-        NoEffect,
+        Ignored,
     ),
-    flag("optimize-mark-with-prob", Number, "0.1", NoEffect),
-    flag("optimize-disable-workflow-recorder", Boolean, "false", NoEffect),
-    flag("optimize-enable-in-memory-workflow-context", Boolean, "false", NoEffect),
+    flag("optimize-mark-with-prob", Number, "0.1", Ignored),
+    flag("optimize-disable-workflow-recorder", Boolean, "false", Ignored),
+    flag("optimize-enable-in-memory-workflow-context", Boolean, "false", Ignored),
     flag(
         "optimize-disable-resource-apply-double-check",
         Boolean,
         "false",
-        NoEffect,
+        Ignored,
     ),
     flag(
         "optimize-enable-resource-tracker-delete-only-trigger",
@@ -197,20 +197,20 @@ pub(super) const IGNORED: &[IgnoredFlag] = &[
         "application-revision-definition-storage-prune-duration",
         Time,
         "5m",
-        NoEffect,
+        Ignored,
     ),
-    flag("perf-enabled", Boolean, "false", NoEffect),
-    flag("development", Boolean, "false", NoEffect),
-    flag("vmodule", Text, "", NoEffect),
-    flag("stderrthreshold", Text, "2", NoEffect),
-    flag("log-dir", Text, "", NoEffect),
-    flag("log-file", Text, "", NoEffect),
-    flag("log-backtrace-at", Text, ":0", NoEffect),
+    flag("perf-enabled", Boolean, "false", Ignored),
+    flag("development", Boolean, "false", Ignored),
+    flag("vmodule", Text, "", Ignored),
+    flag("stderrthreshold", Text, "2", Ignored),
+    flag("log-dir", Text, "", Ignored),
+    flag("log-file", Text, "", Ignored),
+    flag("log-backtrace-at", Text, ":0", Ignored),
     flag("logtostderr", Boolean, "true", AlwaysDefault),
-    flag("alsologtostderr", Boolean, "false", NoEffect),
-    flag("add-dir-header", Boolean, "false", NoEffect),
-    flag("one-output", Boolean, "false", NoEffect),
-    flag("skip-headers", Boolean, "false", NoEffect),
-    flag("skip-log-headers", Boolean, "false", NoEffect),
-    unknown("legacy-stderr-threshold-behavior", Boolean, NoEffect),
+    flag("alsologtostderr", Boolean, "false", Ignored),
+    flag("add-dir-header", Boolean, "false", Ignored),
+    flag("one-output", Boolean, "false", Ignored),
+    flag("skip-headers", Boolean, "false", Ignored),
+    flag("skip-log-headers", Boolean, "false", Ignored),
+    unknown("legacy-stderr-threshold-behavior", Boolean, Ignored),
 ];

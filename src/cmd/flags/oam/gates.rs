@@ -34,7 +34,7 @@ gates! {
     SharedDefinitionStorageForApplicationRevision = true, Default;
     DisableWorkflowContextConfigMapCache = true, Default;
     // A pass writes the status once.
-    EnablePatchStatusAtOnce = false, NoEffect;
+    EnablePatchStatusAtOnce = false, Ignored;
     // Of webhooks.
     ValidateDefinitionPermissions = false, Unsupported;
     ValidateComponentWhenSharding = false, Unsupported;

@@ -200,7 +200,7 @@ fn revisions_are_those_of_kubevela() {
         assert_eq!(first, (name.clone(), 1), "{}", case.name);
         assert_eq!(case.status["latestRevision"]["name"], name, "{}", case.name);
 
-        let metadata = revisions::metadata(&case.application, &name, &hash);
+        let metadata = revisions::metadata(&case.application, &name, &hash, false);
         let mut expected = case.revisions[0].clone();
         assert_eq!(metadata.name.as_deref(), expected["name"].as_str(), "{}", case.name);
         expected["labels"][labels::APP_REVISION_HASH] = hash.clone().into();
