@@ -13,7 +13,7 @@ const PROBE_DEADLINE: Duration = Duration::from_secs(1);
 /// Less than [`PROBE_DEADLINE`], after which the session would go on waiting.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '500ms'";
 
-/// A fault of the database, not of one repository. Its end is told by a probe.
+/// A fault of the database, not of one repository. A probe finds its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
     /// No server, or no connection to it. Probed by a ping.

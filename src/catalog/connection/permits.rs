@@ -3,7 +3,7 @@
 //! Without them one namespace could hold every connection in long commits, and a deletion would wait for all of them.
 //!
 //! There are as many as `--database-connections`, or as the server grants: fewer once it refuses one, and one more after a
-//! pause while somebody waits.
+//! pause while a call waits.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

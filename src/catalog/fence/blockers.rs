@@ -59,7 +59,7 @@ async fn find(
     connection: &mut crate::catalog::engine::Connection,
     lease: Option<&HeldLease>,
 ) -> Result<Blockers, Error> {
-    // Those that wait themselves, as our own writes do, block nobody.
+    // Sessions that wait themselves, as our own writes do, are no cause.
     const SESSIONS: &str = "SELECT pid, coalesce(host(client_addr), '') AS address, coalesce(state, '') AS state,
             coalesce(extract(epoch FROM clock_timestamp() - xact_start), 0)::bigint AS seconds
         FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND pid IN

@@ -122,7 +122,7 @@ mod tests {
     };
 
     fn faults() -> DatabaseFaults {
-        let database = Database::parse("postgres://nobody@127.0.0.1:1/none", &Login::default()).unwrap();
+        let database = Database::parse("postgres://portolan@127.0.0.1:1/none", &Login::default()).unwrap();
         let catalog = Catalog::open_lazy(&Settings::new(database)).unwrap();
         let metrics = Metrics::register(&mut Registry::default());
         DatabaseFaults::new(catalog, Queue::new(workqueue::Settings::default(), &metrics))

@@ -64,7 +64,7 @@ const CHART_1_9: &str = include_str!("../../../../tests/oam_start/chart-1.9.txt"
 /// Those of the newest chart, with sharding and authentication.
 const CHART_NEWEST: &str = include_str!("../../../../tests/oam_start/chart-newest.txt");
 
-/// What all charts set, and this controller does not have.
+/// Flags that all charts set, and that have no effect here.
 const NO_WEBHOOKS_NOR_CLUSTERS: [&str; 3] = ["use-webhook", "webhook-cert-dir", "enable-cluster-gateway"];
 
 #[rstest]

@@ -1,4 +1,4 @@
-//! What tenants may do with the rights of the controller, or with those of others.
+//! Checks of the rights that tenants may use: those of the controller, and those of others.
 
 use std::fmt::Debug;
 use std::sync::Arc;

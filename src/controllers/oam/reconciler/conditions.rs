@@ -1,9 +1,12 @@
-//! Conditions and phases of the status, and the failures that they show.
+//! Conditions and phases of the status, the failures that they show, and events: news only.
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::api::oam::{ApplicationStatus, Condition};
+use super::pass::Pass;
+use crate::api::oam::{Application, ApplicationStatus, Condition};
+use crate::runtime::events::Event;
 use crate::text::sanitize;
 
 pub const PARSED: &str = "Parsed";
@@ -143,6 +146,30 @@ fn set(status: &mut ApplicationStatus, type_: &str, value: &str, reason: &str, m
             });
             true
         }
+    }
+}
+
+impl Pass<'_> {
+    /// Publishes a normal event after the status.
+    pub(super) fn announce(&mut self, reason: &str, note: &str) {
+        self.events.push(Event::normal(reason, note));
+    }
+
+    /// Publishes a warning after the status, unless it was published before.
+    pub(super) fn warn(&mut self, reason: &str, note: &str) {
+        if self.memory.lock().is_due(reason, note) {
+            self.events.push(Event::warning(reason, note));
+        }
+    }
+
+    pub(super) async fn publish_events(&mut self) {
+        let events = std::mem::take(&mut self.events);
+        let publisher = &self.reconciler.events;
+        let metadata = &self.app.metadata;
+        let published = events
+            .into_iter()
+            .map(|event| publisher.publish::<Application>(metadata, "Reconcile", event));
+        join_all(published).await;
     }
 }
 

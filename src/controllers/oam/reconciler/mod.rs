@@ -13,7 +13,6 @@ mod definitions;
 mod deletion;
 mod dispatch;
 mod evaluations;
-mod events;
 mod health;
 mod keep;
 mod memory;

@@ -48,7 +48,7 @@ pub(super) struct Planned {
     pub(super) object: ToApply,
     pub(super) occasion: Occasion,
     pub(super) decision: Decision,
-    /// The object belongs to nobody so far.
+    /// The object exists, and belongs to no Application so far.
     pub(super) is_taken_over: bool,
 }
 

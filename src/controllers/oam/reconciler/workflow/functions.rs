@@ -214,7 +214,7 @@ impl StepFunctions<'_, '_> {
     }
 
     /// Applies an object as it is, with the changes, as an object of the Application: it is recorded, and its state is kept.
-    /// One of nobody or of another Application is refused, unless a policy adopts it.
+    /// An object of no or another Application is refused, unless a policy adopts it.
     async fn patch(&mut self, params: &Value) -> Result<Answer, Stop> {
         let changed = match self.patched(params).await {
             Ok(changed) => changed,
