@@ -10,12 +10,14 @@ use super::environment::Environment;
 use super::jobs::{CRON_JOB, JOB, is_garbage, latest, without_attempts};
 
 /// Fields with times, generated numbers and counts of attempts.
-const INCIDENTAL: [&str; 40] = [
+const INCIDENTAL: [&str; 41] = [
     // Objects.
     "uid",
     "resourceVersion",
     "creationTimestamp",
     "managedFields",
+    // Of the hash of the namespace, which is another one in each run.
+    "portolan.dev/start-delay-seconds",
     "lastTransitionTime",
     "lastUpdateTime",
     "lastSyncTime",

@@ -68,12 +68,11 @@ async fn applications_that_are_not_supported_are_listed_before_any_controller_ru
 
     let table = site.app(&["list", "--unsupported"]).await.ok();
     let namespace = &site.namespace;
-    assert!(!table.contains("plain") && !table.contains("steps"), "{table}");
+    assert!(!table.contains("plain") && !table.contains("debug"), "{table}");
     assert_line(
         &table,
         &format!("{namespace} chart component redis with an import of vela packages"),
     );
-    assert_line(&table, &format!("{namespace} debug policy look of type debug"));
     let tracker = format!("remote-v1-{namespace}");
     assert_line(
         &table,

@@ -5,7 +5,7 @@ use std::process::Command;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -139,6 +139,10 @@ async fn missing_definitions_and_webhooks_without_endpoints_are_named_until_they
     );
 
     drop(portolan);
+    // It would refuse the Application.
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let deletion = webhooks.delete("kubevela-vela-core-admission", &DeleteParams::default());
+    deletion.await.unwrap();
     leave_open(&client).await;
     let open = doctor(&control_plane, executable().to_str().unwrap()).await;
     assert_eq!(open.code, Some(0), "{:?} {}", open.lines, open.error);

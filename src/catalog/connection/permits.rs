@@ -44,8 +44,8 @@ struct State {
     limit: usize,
     /// The time from which a permit more than the server granted is tried; `None` if it refused none.
     next_trial: Option<Instant>,
-    /// The number of granted connections that was logged.
-    warned: Option<usize>,
+    /// A refusal was logged, and the configured number was not reached since.
+    has_warned: bool,
     used: usize,
     commits: usize,
     turn: u64,
@@ -106,8 +106,7 @@ impl Permits {
         state.limit = open.clamp(1, state.limit);
         state.next_trial = Some(Instant::now() + REFUSED_PAUSE);
         self.0.metrics.set_limit(state.limit as u64);
-        if state.limit < self.0.max && state.warned.is_none_or(|warned| state.limit < warned) {
-            state.warned = Some(state.limit);
+        if state.limit < self.0.max && !std::mem::replace(&mut state.has_warned, true) {
             tracing::warn!(
                 granted = state.limit,
                 configured = self.0.max,
@@ -124,8 +123,8 @@ impl Permits {
             state.limit = open.min(self.0.max);
             self.0.metrics.set_limit(state.limit as u64);
         }
-        if state.warned.is_some_and(|warned| open > warned) {
-            state.warned = None;
+        if state.limit == self.0.max {
+            state.has_warned = false;
         }
         drop(state);
         self.0.dispatch();

@@ -163,7 +163,11 @@ async fn a_field_that_an_output_lacks_is_looked_up_in_what_the_call_has_returned
     // As the reference pages of KubeVela have it.
     for type_ in ["list-config", "read-config"] {
         let name = if type_ == "list-config" { "configs" } else { "config" };
-        let step = Step::of_type(type_, json!({ "name": "a", "template": "t", "namespace": "team" }));
+        let properties = match type_ {
+            "list-config" => json!({ "template": "t", "namespace": "team" }),
+            _ => json!({ "name": "a", "namespace": "team" }),
+        };
+        let step = Step::of_type(type_, properties);
         let step = step.output(&format!("output.{name}"));
         let ended = step.run(|_| returned(json!({ name: "found" }))).await;
         let StepResult::Succeeded { outputs, .. } = ended.end else {
