@@ -141,8 +141,11 @@ async fn missing_definitions_and_webhooks_without_endpoints_are_named_until_they
     drop(portolan);
     // It would refuse the Application.
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let deletion = webhooks.delete("kubevela-vela-core-admission", &DeleteParams::default());
-    deletion.await.unwrap();
+    let parameters = DeleteParams::default();
+    webhooks
+        .delete("kubevela-vela-core-admission", &parameters)
+        .await
+        .unwrap();
     leave_open(&client).await;
     let open = doctor(&control_plane, executable().to_str().unwrap()).await;
     assert_eq!(open.code, Some(0), "{:?} {}", open.lines, open.error);
