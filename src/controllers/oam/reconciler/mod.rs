@@ -6,7 +6,6 @@
 //!
 //! A pass derives everything from the objects and from what was recorded in the cluster, so it may end after any step.
 
-mod clusters;
 mod components;
 mod conditions;
 mod definitions;

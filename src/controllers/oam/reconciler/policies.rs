@@ -1,4 +1,5 @@
-//! Policies with a template: rendered and applied before the workflow.
+//! Policies with a template, rendered and applied before the workflow, and the clusters that policies select: only the
+//! controller's own is served.
 
 use super::components::RenderError;
 use super::conditions::{self, Failure, phase};
@@ -7,8 +8,9 @@ use super::health::evaluator_failure;
 use super::pass::{Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::AppPolicy;
-use crate::controllers::oam::parse::{Parsed, ParsedPolicy};
-use crate::controllers::oam::policies::DEBUG;
+use crate::controllers::oam::clusters::{JoinedCluster, joined_clusters};
+use crate::controllers::oam::parse::{Parsed, ParsedPolicy, cluster_selections, may_select_joined, remote_clusters};
+use crate::controllers::oam::policies::{DEBUG, TOPOLOGY};
 
 impl Pass<'_> {
     /// Names the policies that change nothing.
@@ -62,5 +64,40 @@ impl Pass<'_> {
             creator: Creator::Policy,
         });
         Ok(to_apply.collect())
+    }
+
+    /// Returns the joined clusters, if a policy or step may select them.
+    pub(super) async fn selectable_clusters(&self, parsed: &Parsed) -> Result<Vec<JoinedCluster>, Failure> {
+        let Some(place) = cluster_selections(parsed).into_iter().next() else {
+            return Ok(Vec::new());
+        };
+        self.joined_clusters().await.map_err(|error| {
+            let failure = Failure::new(conditions::PARSED, "FailedParse", format!("{place}: {error}"));
+            failure.in_phase(phase::RENDERING)
+        })
+    }
+
+    /// Returns an error if policies that a step computes select a joined cluster.
+    pub(super) async fn check_selected(&self, policies: &[AppPolicy]) -> Result<(), String> {
+        let topologies = policies.iter().filter(|policy| policy.type_ == TOPOLOGY);
+        let topologies = topologies.filter_map(|policy| policy.properties.as_ref());
+        let selecting: Vec<_> = topologies.filter(|topology| may_select_joined(topology)).collect();
+        if selecting.is_empty() {
+            return Ok(());
+        }
+        let joined = self.joined_clusters().await?;
+        let mut selected = selecting
+            .into_iter()
+            .flat_map(|topology| remote_clusters(topology, &joined));
+        match selected.next() {
+            Some(cluster) => Err(format!("cluster {cluster} is not supported by this controller")),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn joined_clusters(&self) -> Result<Vec<JoinedCluster>, String> {
+        let namespace = &self.reconciler.options.definition_namespace;
+        let joined = joined_clusters(&self.reconciler.client, namespace).await;
+        joined.map_err(|error| format!("failed to look for joined clusters in namespace {namespace}: {error}"))
     }
 }

@@ -60,7 +60,7 @@ impl Turn<'_> {
 
     /// Returns the cause if the step can't run yet.
     pub(super) fn pending_on(&mut self, step: usize) -> Option<String> {
-        let planned = self.plan.get(step).filter(|_| !self.gives_up)?;
+        let planned = self.plan.get(step)?;
         let names = planned.step.depends_on.iter();
         let dependencies = names.zip(&planned.dependencies);
         let mut fulfilled = self.fulfilled.get(step).copied().unwrap_or_default();
@@ -110,7 +110,6 @@ impl Turn<'_> {
         match condition {
             _ if self.settings.suspend_on_failure => Verdict::Run,
             ALWAYS => Verdict::Run,
-            "" if self.gives_up && !self.plan.is_group(step) => Verdict::Skip,
             "" if self.lacks_input(step) || self.follows_failure(step) => Verdict::Skip,
             "" => Verdict::Run,
             _ => Verdict::Ask,

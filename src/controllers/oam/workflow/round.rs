@@ -245,7 +245,6 @@ impl Turn<'_> {
 
     fn visit(&mut self, step: usize) {
         let timeout = self.timeout(step);
-        self.has_visited |= !self.plan.is_group(step);
         self.statuses.begin(&self.plan, step);
         if let Some(GroupEnd::Skipped { .. }) = self.group_end(step) {
             self.leave(step, String::new());

@@ -49,10 +49,6 @@ pub struct Turn<'a> {
     /// False if nothing can run: the workflow has ended, or a user has suspended it.
     is_active: bool,
     pub(super) has_run: bool,
-    /// True if a step was visited that is no group.
-    pub(super) has_visited: bool,
-    /// True if nothing can run any more, and the steps that wait for others are skipped.
-    pub(super) gives_up: bool,
 }
 
 impl<'a> Turn<'a> {
@@ -100,8 +96,6 @@ impl<'a> Turn<'a> {
             tasks: Vec::new(),
             is_active: false,
             has_run: false,
-            has_visited: false,
-            gives_up: false,
         };
         turn.remove_unrecorded_values();
         turn.is_active = match turn.state() {
@@ -129,30 +123,12 @@ impl<'a> Turn<'a> {
     pub fn next_round(&mut self) -> Vec<Task> {
         if self.is_active {
             self.run_level(0);
-            if self.tasks.is_empty() && self.is_blocked() {
-                self.gives_up = true;
-                self.levels = vec![Level::new(None, self.plan.top.clone())];
-                self.visits.fill(Visit::Outstanding);
-                self.run_level(0);
-            }
         }
         let mut tasks = std::mem::take(&mut self.tasks);
         tasks.sort_unstable_by_key(|task| match task {
             Task::Check(index) | Task::Run(index) => *index,
         });
         tasks
-    }
-
-    /// Returns true if the steps of a workflow that a user has terminated only wait for each other.
-    fn is_blocked(&self) -> bool {
-        let is_pending = |status: &StepStatus| status.phase.is_empty() || status.is(StepPhase::Pending);
-        self.status.terminated
-            && self.is_terminated_by_user()
-            && !(self.settings.suspend_on_failure || self.has_visited || self.gives_up)
-            && self.state() == State::Executing
-            && self
-                .leaves()
-                .all(|status| self.has_finished(status) || is_pending(status))
     }
 
     /// Ends the turn. Steps that were returned and not recorded keep their state.
