@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::environment::{DEADLINE, Environment};
 use super::point::{Interruption, Keys, Recording, record_events};
 use super::scenario::Scenario;
-use super::state::{differences, end_of};
+use super::state::{differences, end_of, has_orphans};
 use crate::support::portolan::Portolan;
 use crate::support::signal::Signal;
 
@@ -216,7 +216,8 @@ async fn until_exit(portolan: &Portolan) {
 async fn settled_end(scenario: Scenario, environment: &Environment) -> Value {
     let (mut end, mut since) = (Value::Null, Instant::now());
     let deadline = Instant::now() + DEADLINE;
-    while since.elapsed() < SETTLED {
+    // The garbage collector of a busy control plane may be slow.
+    while since.elapsed() < SETTLED || has_orphans(&end, scenario.kinds()) {
         assert!(Instant::now() < deadline, "the run does not end: {end:#}");
         let now = end_of(environment, scenario.kinds()).await;
         if now != end {

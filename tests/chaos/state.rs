@@ -239,6 +239,22 @@ pub async fn end_of(environment: &Environment, kinds: &[&str]) -> Value {
     Value::Object(end)
 }
 
+/// Returns true if an object belongs to one of these kinds that is gone: Kubernetes' garbage collector deletes it soon.
+pub fn has_orphans(end: &Value, kinds: &[&str]) -> bool {
+    let objects = end.as_object().expect("an end has objects");
+    let owners = |object: &Value| {
+        object["metadata"]["ownerReferences"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    objects.values().flat_map(owners).any(|owner| {
+        let kind = format!("{} {}", text(&owner["apiVersion"]), text(&owner["kind"]));
+        kinds.contains(&kind.as_str()) && !objects.contains_key(&format!("{kind} {}", text(&owner["name"])))
+    })
+}
+
 /// Returns the objects and rows of one AppRepository, or of one Application.
 pub async fn part_of(environment: &Environment, kind: &str, name: &str) -> Value {
     let normalizer = Normalizer::of(environment, true);
@@ -361,6 +377,17 @@ fn uids_are_replaced_wherever_they_are() {
     let text = "tracker-6f1d9ab8-1c1f-4a6b-8a2e-5f0c7b7b4a11-v1";
     assert_eq!(without_uids(text), "tracker-UID-v1");
     assert_eq!(without_uids("grüße-1234"), "grüße-1234");
+}
+
+#[test]
+fn an_object_whose_owner_is_gone_is_an_orphan() {
+    let owner = json!({ "apiVersion": "core.oam.dev/v1beta1", "kind": "Application", "name": "brief" });
+    let mut end = json!({ "v1 ConfigMap c": { "metadata": { "ownerReferences": [owner] } } });
+    let kinds = ["v1 ConfigMap", "core.oam.dev/v1beta1 Application"];
+    assert!(has_orphans(&end, &kinds));
+    assert!(!has_orphans(&end, &kinds[..1]), "owners of other kinds are not known");
+    end["core.oam.dev/v1beta1 Application brief"] = json!({});
+    assert!(!has_orphans(&end, &kinds));
 }
 
 #[test]
