@@ -1,5 +1,5 @@
-//! A database with fewer connections than expected, and one whose tables another session locks: it delays all, and nobody
-//! for longer than it lasts.
+//! A database that grants fewer connections than configured, and tables that another session locks: repositories wait for
+//! the end of the lock, and no longer.
 
 use std::time::Duration;
 

@@ -142,7 +142,7 @@ fn each_panel_shows_the_chosen_releases_only() {
     let names: Vec<String> = variables_of_dashboard().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["namespace", "job"]);
     for expression in expressions_of_dashboard() {
-        // Those of other programs are joined with one of Portolan.
+        // Metrics of other programs are joined with a metric of Portolan.
         let of_portolan = series(&expression)
             .into_iter()
             .filter(|series| series.name.starts_with("portolan_"));

@@ -16,7 +16,7 @@ const OUTAGE: u32 = 3;
 const FIRST_INTERVAL: Duration = Duration::from_secs(15);
 const MAX_INTERVAL: Duration = Duration::from_secs(300);
 
-/// One for the process, as the metrics of watches: watches start deep within each controller.
+/// Static, as the metrics of watches: watches start deep within each controller.
 static OF_PROCESS: Outage = Outage::new();
 
 /// Returns true while the API server does not respond. Errors that follow from it belong in the debug log.
