@@ -7,11 +7,13 @@ use serde_json::Value;
 
 /// Longest shown value.
 const MAX_SHOWN: usize = 400;
-/// The words around KubeVela's messages of failed functions, which CUE adds (docs: messages of failed steps).
+/// The words around KubeVela's messages of failed functions, which CUE adds.
 const AROUND_FUNCTION: [&str; 2] = [
     "function call error for : ",
     " (value: cue/format: unsupported node type <nil>)",
 ];
+/// The row of the table of differences in docs/oam.md that names them.
+pub const AROUND_FUNCTION_ROW: &str = "messages of failed steps";
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {

@@ -26,6 +26,7 @@ use crate::support::corpus;
 use capture::Capture;
 use cases::Case;
 use compare::{Difference, differences};
+use exceptions::EXCEPTIONS;
 
 /// Time from the creation of all cases until a phase.
 const PHASE_DEADLINE: Duration = Duration::from_secs(120);
@@ -90,9 +91,9 @@ impl Run<'_> {
     }
 
     async fn check(&self, case: &Case) -> Result<(), String> {
-        let refused = exceptions::REFUSED.iter().find(|(name, _)| *name == case.name);
+        let refused = exceptions::REFUSED.iter().find(|(name, ..)| *name == case.name);
         match refused {
-            Some((_, words)) => self.until_parsed_is_false(case, words).await,
+            Some((_, words, _)) => self.until_parsed_is_false(case, words).await,
             None => self.check_record(case).await,
         }
     }
@@ -140,7 +141,7 @@ impl Run<'_> {
             let found = self.capture(case).await.map_err(|error| error.to_string())?;
             let found = differences(expected, &found);
             // An exception is not needed before its difference is there.
-            let left = exceptions::undocumented(exceptions::EXCEPTIONS, &case.name, found);
+            let left = exceptions::undocumented(EXCEPTIONS, &case.name, found);
             let error = match left {
                 Ok(left) if left.is_empty() => return Ok(()),
                 Ok(left) => shown(&left),
