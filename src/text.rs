@@ -1,5 +1,6 @@
-//! Sanitizing and truncating untrusted text; hexadecimal encoding.
+//! Sanitizing and truncating untrusted text; hexadecimal encoding, and JSON as Go writes it.
 
+use serde_json::Value;
 use url::Url;
 
 /// Truncates `text` to at most `limit` bytes, including an ellipsis.
@@ -38,6 +39,25 @@ pub fn from_hex<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
         *byte = digit(0)? << 4 | digit(1)?;
     }
     Some(bytes)
+}
+
+/// Encodes JSON as Go's encoder does, which escapes HTML. Hashes of KubeVela are over such texts.
+#[must_use]
+pub fn go_json(value: &Value) -> String {
+    let text = value.to_string();
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            // They stand in strings only.
+            '<' => escaped.push_str("\\u003c"),
+            '>' => escaped.push_str("\\u003e"),
+            '&' => escaped.push_str("\\u0026"),
+            '\u{2028}' => escaped.push_str("\\u2028"),
+            '\u{2029}' => escaped.push_str("\\u2029"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
 }
 
 /// Longest text from outside that leaves this process, in bytes.
@@ -104,7 +124,15 @@ pub fn public_url(url: &Url) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn json_is_encoded_as_go_does() {
+        let value = json!({ "b": "<a>&\u{2028}\u{2029}\"é", "a": 1 });
+        assert_eq!(go_json(&value), r#"{"a":1,"b":"\u003ca\u003e\u0026\u2028\u2029\"é"}"#);
+    }
 
     #[test]
     fn truncation_respects_the_limit_and_character_boundaries() {

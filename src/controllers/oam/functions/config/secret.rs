@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::MAX_PROPERTIES;
 use super::template::Template;
 use crate::controllers::oam::functions::secrets::value;
+use crate::text::go_json;
 
 /// The label of configs, and of the ConfigMaps of their templates.
 pub const CATALOG_LABEL: &str = "config.oam.dev/catalog";
@@ -37,7 +38,7 @@ pub(super) fn build(
     template: Option<&Template>,
     mut secret: Secret,
 ) -> Result<Secret, String> {
-    let encoded = go_json(properties);
+    let encoded = go_json(&Value::Object(properties.clone()));
     if encoded.len() > MAX_PROPERTIES {
         return Err(format!("$params.config is larger than {MAX_PROPERTIES} bytes"));
     }
@@ -129,34 +130,4 @@ fn annotation<'a>(secret: &'a Secret, name: &str) -> Option<&'a str> {
 fn type_of(secret: &Secret) -> &str {
     let type_ = secret.type_.as_deref();
     type_.filter(|type_| !type_.is_empty()).unwrap_or(DEFAULT_TYPE)
-}
-
-/// Returns the text that Go writes, so that a config of KubeVela is not written again: its encoder escapes HTML.
-fn go_json(properties: &Map<String, Value>) -> String {
-    let text = Value::Object(properties.clone()).to_string();
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            // They stand in strings only.
-            '<' => escaped.push_str("\\u003c"),
-            '>' => escaped.push_str("\\u003e"),
-            '&' => escaped.push_str("\\u0026"),
-            '\u{2028}' => escaped.push_str("\\u2028"),
-            '\u{2029}' => escaped.push_str("\\u2029"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn properties_are_encoded_as_go_does() {
-        let properties = json!({"b": "<a>&\u{2028}\"", "a": 1});
-        let text = go_json(properties.as_object().unwrap());
-        assert_eq!(text, r#"{"a":1,"b":"\u003ca\u003e\u0026\u2028\""}"#);
-    }
 }

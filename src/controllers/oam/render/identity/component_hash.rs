@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::render_hash::{finish, hash_bytes, ordered};
 use crate::api::oam::{Component, StepInput, StepOutput, Trait};
+use crate::text::go_json;
 
 /// Returns the hash of a component for a replica, as hexadecimal digits.
 #[must_use]
@@ -50,7 +51,7 @@ fn output(output: &StepOutput) -> u64 {
 /// A pointer to JSON as text, which Go keeps as bytes.
 fn raw(value: Option<&Value>) -> u64 {
     let Some(value) = value else { return nothing() };
-    let bytes = value.to_string().into_bytes();
+    let bytes = go_json(value).into_bytes();
     let bytes = list(bytes.into_iter().map(|byte| hash_bytes(&[byte])));
     structure("RawExtension", &[("Raw", bytes), ("Object", nothing())])
 }
