@@ -65,7 +65,12 @@ pub(super) fn with_bookkeeping(manifest: &Value, hash: &str, now: Timestamp) -> 
 fn is_last_applied_kept(manifest: &Value) -> bool {
     let Identity { api_version, kind, .. } = Identity::of(manifest);
     let has_data = api_version == "v1" && ["Secret", "ConfigMap"].contains(&kind);
-    !has_data && !annotation(manifest, LAST_APPLIED).is_some_and(|value| OFF.contains(&value))
+    !has_data && record_opt_out(manifest).is_none()
+}
+
+/// Returns the annotation that switches the record of the last write off.
+pub fn record_opt_out(object: &Value) -> Option<&str> {
+    annotation(object, LAST_APPLIED).filter(|value| OFF.contains(value))
 }
 
 /// Returns the manifest that was applied last, by the annotation of the live object.

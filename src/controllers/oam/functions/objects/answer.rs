@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::Selection;
-use crate::controllers::oam::dispatch::bookkeeping::remove_record;
+use crate::api::oam::labels::LAST_APPLIED;
+use crate::controllers::oam::dispatch::bookkeeping::{record_opt_out, remove_record};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::steps::Answer;
 
@@ -54,7 +55,8 @@ pub fn patched(live: Option<Value>) -> Answer {
     Answer::Returned(json!({ "result": live.map(without_managed_fields) }))
 }
 
-/// Returns a live object as a manifest: without what the API server sets, and without the record of the last write.
+/// Returns a live object as a manifest: without what the API server sets, and without the record of the last write, unless
+/// it is switched off.
 #[must_use]
 pub fn desired(mut live: Value) -> Value {
     const SERVER_FIELDS: [&str; 6] = [
@@ -65,7 +67,11 @@ pub fn desired(mut live: Value) -> Value {
         "resourceVersion",
         "uid",
     ];
+    let opt_out = record_opt_out(&live).map(str::to_owned);
     remove_record(&mut live);
+    if let Some(opt_out) = opt_out {
+        live["metadata"]["annotations"][LAST_APPLIED] = opt_out.into();
+    }
     let mut manifest = without_managed_fields(live);
     if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|name, _| !SERVER_FIELDS.contains(&name.as_str()));

@@ -233,4 +233,7 @@ fn a_live_object_is_applied_without_what_the_api_server_sets() {
         },
     });
     assert_eq!(desired(live), manifest);
+    let mut without_record = manifest;
+    without_record["metadata"]["annotations"] = json!({"app.oam.dev/last-applied-configuration": "-"});
+    assert_eq!(desired(without_record.clone()), without_record);
 }
