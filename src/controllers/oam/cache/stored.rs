@@ -53,6 +53,7 @@ impl CachedRevision {
             labels: Some(labels.map(pair).collect()),
             annotations: Some(annotations.map(pair).collect()),
             owner_references: Some(owners.collect()),
+            deletion_timestamp: meta.deletion_timestamp.clone(),
             ..ObjectMeta::default()
         })
     }

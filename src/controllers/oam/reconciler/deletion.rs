@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
-use kube::ResourceExt;
 use kube::api::ListParams;
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 
 use super::conditions::{self, Failure, phase};
@@ -68,15 +68,28 @@ impl Pass<'_> {
 
     /// Deletes the revisions of the Application. Returns the names of those that finalizers of others hold.
     async fn delete_revisions(&self) -> Result<Vec<String>, Stop> {
-        let revisions = self.reconciler.caches.revisions_of(self.name);
-        let names: Vec<String> = revisions.iter().map(|revision| revision.name_any()).collect();
+        let (names, mut held) = self.revision_names();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let deleted = self
             .reconciler
             .collector
             .delete_revisions(&self.name.namespace, &names)
             .await;
-        deleted.map_err(|error| Failure::synced("FailedGC", error.to_string()).into())
+        held.extend(deleted.map_err(|error| Failure::synced("FailedGC", error.to_string()))?);
+        held.sort();
+        Ok(held)
+    }
+
+    /// Returns the names of the revisions, those that are being deleted apart.
+    fn revision_names(&self) -> (Vec<String>, Vec<String>) {
+        let (mut names, mut deleting) = (Vec::new(), Vec::new());
+        for revision in self.reconciler.caches.revisions_of(self.name) {
+            match revision.meta().deletion_timestamp {
+                None => names.push(revision.name_any()),
+                Some(_) => deleting.push(revision.name_any()),
+            }
+        }
+        (names, deleting)
     }
 
     /// Returns the policies and components by which an Application is deleted. If its policies are invalid, those of its
@@ -199,8 +212,7 @@ impl Pass<'_> {
     }
 
     async fn delete_old_revisions(&self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
-        let revisions = self.reconciler.caches.revisions_of(self.name);
-        let names: Vec<String> = revisions.iter().map(|revision| revision.name_any()).collect();
+        let (names, _) = self.revision_names();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let current = current.name();
         let mut used = in_use(self.status.latest_revision.as_ref(), &self.inventory);
