@@ -53,7 +53,7 @@ pub struct Parsed {
     pub skipped_policies: Vec<ParsedPolicy>,
     /// Rules of the built-in policies.
     pub rules: Policies,
-    /// All other policies, with those that the workflow names.
+    /// All policies, with those that the workflow names.
     pub all_policies: Vec<AppPolicy>,
     pub external_policies: BTreeMap<String, Policy>,
     pub overrides: OverrideDefinitions,
@@ -112,18 +112,7 @@ pub fn parse(application: &Application, definitions: &Definitions<'_>) -> Result
     versions.map_err(|cause| ParseError::Components { is_frozen, cause })?;
     // Policies that only the workflow names don't decide about objects.
     let is_addon = application.labels().contains_key(labels::ADDON_NAME);
-    let is_skipped = |policy: &&AppPolicy| {
-        policies
-            .skipped
-            .iter()
-            .any(|skipped| skipped.policy.name == policy.name)
-    };
-    let own: Vec<AppPolicy> = spec
-        .policies
-        .iter()
-        .filter(|policy| !is_skipped(policy))
-        .cloned()
-        .collect();
+    let own = policies::without_skipped(&spec.policies, &policies.skipped);
     let rules = Policies::parse(&own, is_addon).map_err(PoliciesError::from)?;
     Ok(Parsed {
         spec,

@@ -1,6 +1,6 @@
 //! Policies of an application, and those that its workflow names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -19,9 +19,8 @@ pub struct ParsedPolicy {
 }
 
 pub(super) struct ParsedPolicies {
-    /// Without those that are skipped.
     pub all: Vec<AppPolicy>,
-    /// Those that would change the application before it is parsed.
+    /// Those of `all` that would change the application before it is parsed.
     pub skipped: Vec<ParsedPolicy>,
     pub rendered: Vec<ParsedPolicy>,
     pub external: BTreeMap<String, Policy>,
@@ -68,10 +67,12 @@ pub(super) fn parse_policies(
         properties: policy.spec.properties.clone(),
         ..AppPolicy::default()
     }));
-    let skipped = split_scoped(&mut all, definitions);
+    let skipped = scoped(&all, definitions);
+    let with_effect = without_skipped(&all, &skipped);
     // Those of the workflow are checked too.
-    Policies::parse(&all, false)?;
-    let rendered = all.iter().filter(|policy| !is_built_in(&policy.type_)).map(|policy| {
+    Policies::parse(&with_effect, false)?;
+    let rendered = with_effect.iter().filter(|policy| !is_built_in(&policy.type_));
+    let rendered = rendered.map(|policy| {
         let definition = definitions.policy(&policy.type_);
         let definition = definition.map_err(|cause| PoliciesError::Definition {
             name: policy.name.clone(),
@@ -92,24 +93,26 @@ pub(super) fn parse_policies(
     })
 }
 
-/// Splits off the policies whose definition has a scope. KubeVela applies them only with a feature gate.
-fn split_scoped(policies: &mut Vec<AppPolicy>, definitions: &Definitions<'_>) -> Vec<ParsedPolicy> {
-    let scoped = |policy: &AppPolicy| {
-        let definition = (!is_built_in(&policy.type_)).then(|| definitions.policy(&policy.type_))?;
-        definition.ok().filter(|definition| !definition.spec.scope.is_empty())
-    };
-    let mut skipped = Vec::new();
-    policies.retain(|policy| match scoped(policy) {
-        Some(definition) => {
-            skipped.push(ParsedPolicy {
-                policy: policy.clone(),
-                definition,
-            });
-            false
-        }
-        None => true,
+/// Finds the policies whose definition has a scope. KubeVela applies them only with a feature gate.
+fn scoped(policies: &[AppPolicy], definitions: &Definitions<'_>) -> Vec<ParsedPolicy> {
+    let policies = policies.iter().filter(|policy| !is_built_in(&policy.type_));
+    let scoped = policies.filter_map(|policy| {
+        let definition = definitions.policy(&policy.type_).ok()?;
+        let is_scoped = !definition.spec.scope.is_empty();
+        is_scoped.then(|| ParsedPolicy {
+            policy: policy.clone(),
+            definition,
+        })
     });
-    skipped
+    scoped.collect()
+}
+
+/// Returns the policies of types that are not skipped. Another policy may have the name of one that is.
+pub(super) fn without_skipped(policies: &[AppPolicy], skipped: &[ParsedPolicy]) -> Vec<AppPolicy> {
+    let skipped: HashSet<&str> = skipped.iter().map(|one| one.policy.type_.as_str()).collect();
+    let policies = policies.iter();
+    let policies = policies.filter(|policy| !skipped.contains(policy.type_.as_str()));
+    policies.cloned().collect()
 }
 
 /// Returns the key of an external policy in a revision.

@@ -16,6 +16,32 @@ fn policies_of_other_types_are_rendered_by_their_definition() {
 }
 
 #[test]
+fn a_policy_whose_definition_has_a_scope_is_skipped_alone_and_known_to_steps() {
+    let mut cluster = Cluster::with_definitions();
+    let mut definition = template("output: {}");
+    definition["spec"]["scope"] = "Application".into();
+    cluster.add("PolicyDefinition", "vela-system", "labeled", &definition);
+    let rules = json!({ "rules": [{ "selector": { "resourceTypes": ["Pod"] }, "strategy": "never" }] });
+    let spec = json!({
+        "components": [],
+        "policies": [
+            { "name": "same", "type": "labeled" },
+            { "name": "same", "type": "garbage-collect", "properties": rules },
+            { "name": "scoped", "type": "labeled" },
+        ],
+        "workflow": { "steps": [{ "name": "s", "type": "deploy", "properties": { "policies": ["scoped"] } }] },
+    });
+    let parsed = parse_in(&cluster, &spec).unwrap();
+    let pod = Target {
+        kind: "Pod",
+        ..Target::default()
+    };
+    assert!(parsed.rules.garbage_collect.has_strategy(&pod));
+    assert_eq!((parsed.skipped_policies.len(), parsed.policies.len()), (2, 0));
+    assert!(parsed.all_policies.iter().any(|policy| policy.name == "scoped"));
+}
+
+#[test]
 fn policies_that_a_deploy_step_names_are_found_by_namespace() {
     let mut cluster = Cluster::with_definitions();
     cluster.add(
