@@ -42,6 +42,7 @@ impl Definitions {
             source: source.unwrap_or_else(|| panic!("no definition {name}")),
             properties: part.get("properties"),
             is_strict: false,
+            has_status: true,
         }
     }
 

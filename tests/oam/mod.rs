@@ -78,6 +78,7 @@ impl Case {
                 source,
                 properties: Some(properties),
                 is_strict: self.is_strict,
+                has_status: true,
             })
             .collect();
         let context = json!({"name": "web", "appName": "shop", "namespace": "default"});
@@ -88,6 +89,7 @@ impl Case {
                 source: &self.template,
                 properties: Some(&self.properties),
                 is_strict: self.is_strict,
+                has_status: true,
             },
             traits: &traits,
             context: &Context::from(context.as_object().unwrap().clone()),

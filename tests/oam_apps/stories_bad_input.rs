@@ -200,9 +200,10 @@ async fn an_application_that_is_not_supported_is_reported_once_and_left_as_it_is
     site.until_running("other").await;
 
     let app = site.get(APPLICATION, "shop").await.unwrap();
-    assert_eq!(app["status"]["conditions"].as_array().unwrap().len(), 1, "{app:#}");
+    assert_eq!(app["status"]["conditions"].as_array().unwrap().len(), 2, "{app:#}");
     assert_eq!(condition(&app, "Parsed")["status"], "False");
-    // Without a phase, `vela up --wait` would wait for ever.
+    assert_eq!(condition(&app, "Ready")["status"], "False");
+    // Without a phase, `vela up --wait` would not end.
     assert_eq!(app["status"]["status"], "rendering");
     assert_eq!(app["status"]["observedGeneration"], app["metadata"]["generation"]);
     assert_eq!(app["status"].as_object().unwrap().len(), 3, "{app:#}");
@@ -221,4 +222,31 @@ async fn an_application_that_is_not_supported_is_reported_once_and_left_as_it_is
         }
     })
     .await;
+
+    let mut changed = spec(&[config("other", "two")]);
+    changed["policies"] = json!([{ "name": "old", "type": "env-binding", "properties": { "envs": [] } }]);
+    site.declare("other", changed).await;
+    let app = site.until_said("other", WORDS).await;
+    assert_eq!(app["status"]["status"], "rendering");
+    assert_eq!(condition(&app, "Ready")["status"], "False");
+    assert_eq!(site.get(CONFIG_MAP, "other").await.unwrap()["data"]["key"], "one");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_without_effect_are_named_by_one_event() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await.with_probes();
+    for value in ["one", "two", "three"] {
+        let mut shop = spec(&[config("settings", value)]);
+        shop["policies"] = json!(["one", "two"].map(|name| json!({ "name": name, "type": "debug" })));
+        site.declare("shop", shop).await;
+        site.until_running("shop").await;
+    }
+    let events: Api<Event> = Api::namespaced(site.control_plane.client().await, &site.namespace);
+    let events = events.list(&ListParams::default()).await.unwrap().items.into_iter();
+    let notes = events.filter(|event| event.reason.as_deref() == Some("PolicySkipped"));
+    let notes: Vec<_> = notes.filter_map(|event| event.note).collect();
+    let note = "policy one has no effect: values of debug are not kept; \
+                policy two has no effect: values of debug are not kept";
+    assert_eq!(notes, [note]);
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::apps::{config, spec, web};
+use super::apps::{config, spec, web, with_policies};
 use super::site::Site;
 use super::{CONFIG_MAP, DEPLOYMENT};
 use crate::support::eventually::{SOON, eventually};
@@ -64,6 +64,38 @@ async fn replicas_that_an_autoscaler_sets_are_kept() {
     assert_eq!(updated["spec"]["replicas"], 5);
     let app = site.until_running("shop").await;
     assert_eq!(app["status"]["services"][0]["message"], "Ready:5/5");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_that_others_set_by_a_policy_do_not_delay_the_repair_of_other_fields() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&["--application-re-sync-period=1h"]).await;
+    let rule = json!({
+        "selector": { "resourceTypes": ["Deployment"] },
+        "strategy": { "path": ["spec.replicas"] },
+    });
+    let once = json!({ "enable": true, "rules": [rule] });
+    site.declare("shop", with_policies(&[web("front", 1)], &[("apply-once", once)]))
+        .await;
+    site.until_running("shop").await;
+    for replicas in 2..2 + MAX_RESTORES {
+        site.edit(DEPLOYMENT, "front", json!({ "spec": { "replicas": replicas } }))
+            .await;
+        let recorded = format!("\"replicas\":{replicas}");
+        site.until(DEPLOYMENT, "front", "with recorded replicas", |object| {
+            let applied = object["metadata"]["annotations"]["app.oam.dev/last-applied-configuration"].as_str();
+            applied.is_some_and(|applied| applied.contains(&recorded))
+        })
+        .await;
+    }
+    let drift = json!({ "metadata": { "labels": { COMPONENT: "other" } } });
+    let changed = Instant::now();
+    site.edit(DEPLOYMENT, "front", drift).await;
+    site.until(DEPLOYMENT, "front", "with its label", |object| {
+        object["metadata"]["labels"][COMPONENT] == "front"
+    })
+    .await;
+    assert!(changed.elapsed() < CALM, "{:?}", changed.elapsed());
 }
 
 /// A controller that wants another value of a ConfigMap, until it is dropped.

@@ -280,7 +280,9 @@ async fn a_step_applies_as_many_components_at_the_same_time_as_it_says(
 async fn an_application_that_selects_a_joined_cluster_is_left_alone_by_name() {
     let site = Site::new().await;
     // Secrets of clusters are in the namespace of the definitions. Tests that select all clusters use another one.
-    let _portolan = site.portolan(&["--system-definition-namespace", &site.namespace]).await;
+    let (proxy, kubeconfig) = site.proxy().await;
+    let portolan = site.start(&kubeconfig, &["--system-definition-namespace", &site.namespace]);
+    portolan.ready(SOON).await;
     let file = project("definitions/workflowsteps/deploy.yaml");
     let deploy: Value = serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let step_definition = "core.oam.dev/v1beta1 WorkflowStepDefinition";
@@ -319,4 +321,21 @@ async fn an_application_that_selects_a_joined_cluster_is_left_alone_by_name() {
     site.declare("everywhere", select("three", json!({}))).await;
     site.until_running("everywhere").await;
     assert!(site.get(CONFIG_MAP, "three").await.is_some());
+
+    // What is deployed is kept without a look at other clusters.
+    proxy.inject(usize::MAX, ApiFault::Status(500), |request| request.is_of("secrets"));
+    let lists = || {
+        proxy
+            .requests()
+            .iter()
+            .filter(|request| request.is_of("secrets"))
+            .count()
+    };
+    let before = lists();
+    site.edit(CONFIG_MAP, "three", json!({ "data": { "key": "other" } }))
+        .await;
+    site.until(CONFIG_MAP, "three", "restored", |object| object["data"]["key"] == "x")
+        .await;
+    site.until_running("everywhere").await;
+    assert_eq!(lists(), before);
 }

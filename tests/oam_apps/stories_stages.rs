@@ -150,7 +150,16 @@ async fn status_templates_see_parameters_and_traits_their_own_objects_which_must
         define_trait(&site, name, "", &template, message("context.outputs.own.data.text")).await;
     }
     let once = json!([{ "name": "once", "type": "apply-once", "properties": { "enable": true } }]);
-    let components = [record("web", "one", &["first", "second"]), record("plain", "one", &[])];
+    let extra =
+        format!("{RECORD}outputs: extra: {{apiVersion: \"v1\", kind: \"ConfigMap\", metadata: name: \"extra\"}}");
+    define(&site, "pair", &extra).await;
+    let mut pair = record("pair", "one", &[]);
+    pair["type"] = "pair".into();
+    let components = [
+        record("web", "one", &["first", "second"]),
+        record("plain", "one", &[]),
+        pair,
+    ];
     site.declare("shop", json!({ "components": components, "policies": once }))
         .await;
     let app = site.until_running("shop").await;
@@ -174,6 +183,14 @@ async fn status_templates_see_parameters_and_traits_their_own_objects_which_must
     assert_eq!(web(&app)["traits"][0]["healthy"], true);
     assert_eq!(web(&app)["traits"][1]["healthy"], false);
     assert_eq!(messages(&app), ["of first", "ConfigMap web-second not found"]);
+
+    site.delete(CONFIG_MAP, "extra").await;
+    site.until(APPLICATION, "shop", "without an object of a component", |app| {
+        let services = app["status"]["services"].as_array().unwrap().iter();
+        let mut pairs = services.filter(|service| service["name"] == "pair");
+        pairs.any(|pair| pair["healthy"] == false && pair["message"] == "ConfigMap extra not found")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

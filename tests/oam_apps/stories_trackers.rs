@@ -182,13 +182,15 @@ async fn a_tracker_with_creators_is_mended_in_place_and_the_status_has_them_in_e
     let tracker = setup::name(&site.trackers("shop").await[0]).to_owned();
     site.edit(TRACKER, &tracker, json!({ "spec": { "managedResources": old } }))
         .await;
+    let without = json!({ "status": { "appliedResources": null } });
+    site.edit_status(APPLICATION, "shop", without).await;
     let _portolan = site.portolan(&[]).await;
     site.until(TRACKER, &tracker, "as KubeVela writes it", |tracker| {
         tracker["spec"]["managedResources"] == recorded
     })
     .await;
-    let suspended = site.get(APPLICATION, "shop").await.unwrap();
-    assert_eq!(creators(&suspended), expected);
+    site.until(APPLICATION, "shop", "with creators", |app| creators(app) == expected)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -158,7 +158,7 @@ async fn a_gate_reads_labels_and_a_value_comes_from_what_a_call_has_returned() {
         })
     };
     let open = "context.appLabels[\"example.com/env\"] == \"prod\" && context.appAnnotations.owner == \"ann\" \
-        && context.appRevisionNum == 1 && context.stepGroupName == \"gates\" && parameter.size == 3 \
+        && context.appRevisionNum == 1 && context.clusterVersion.gitVersion == \"\" && context.stepGroupName == \"gates\" && parameter.size == 3 \
         && inputs.region == \"eu\" && status.read.succeeded && context.replicaKey == \"\"";
     let gates = [
         gate("open", open),

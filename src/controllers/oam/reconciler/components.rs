@@ -107,13 +107,19 @@ impl<'a> Pass<'a> {
             let key = alone.key();
             let name = format!("{}/workload", placed.memory_name());
             let rendered = self.remembered(&name, key, alone.render(&evaluator)).await?;
-            let live = self.live(&alone.objects(key, rendered).workload).await;
-            prepared.set_output_status(live.and_then(|mut live| Some(live.get_mut("status")?.take())));
+            let status = self.live_status(&alone.objects(key, rendered).workload).await;
+            prepared.set_output_status(status);
         }
         let key = prepared.key();
         let render = prepared.render(&evaluator);
         let rendered = self.remembered(&placed.memory_name(), key, render).await?;
         Ok(prepared.objects(key, rendered))
+    }
+
+    /// Returns the status of the live workload.
+    pub(super) async fn live_status(&self, workload: &Value) -> Option<Value> {
+        let mut live = self.live(workload).await?;
+        Some(live.get_mut("status")?.take())
     }
 
     /// Renders the traits of the last stage, which see the live objects.

@@ -1,11 +1,14 @@
 //! Conditions and phases of the status, the failures that they show, and events: news only.
 
+use std::collections::BTreeSet;
+
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::pass::Pass;
 use crate::api::oam::{Application, ApplicationStatus, Condition};
+use crate::controllers::oam::parse::Unsupported;
 use crate::runtime::events::Event;
 use crate::text::sanitize;
 
@@ -94,6 +97,22 @@ pub fn fail(status: &mut ApplicationStatus, failure: &Failure, now: Timestamp) {
     start(status);
 }
 
+/// Shows that a generation is not supported. Returns true if that is news.
+pub fn refuse(status: &mut ApplicationStatus, generation: Option<i64>, found: &[Unsupported], now: Timestamp) -> bool {
+    let texts: BTreeSet<String> = found.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = texts.into_iter().collect();
+    let message = format!("not supported by this controller: {}", texts.join(", "));
+    let failure = Failure::new(PARSED, "FailedParse", message).in_phase(phase::RENDERING);
+    let mut known = status.conditions.iter();
+    let is_known = known.any(|one| one.type_ == PARSED && one.status == "False" && one.message == failure.message);
+    match status.observed_generation == generation && !status.phase.is_empty() {
+        true => fail_condition(status, PARSED, &failure.message, now),
+        false => fail(status, &failure, now),
+    }
+    status.observed_generation = generation;
+    !is_known
+}
+
 /// Shows that the first pass has begun. Without a phase, `vela up --wait` would never end.
 pub fn start(status: &mut ApplicationStatus) {
     if status.phase.is_empty() {
@@ -163,7 +182,13 @@ impl Pass<'_> {
     }
 
     pub(super) async fn publish_events(&mut self) {
-        let events = std::mem::take(&mut self.events);
+        let mut events = std::mem::take(&mut self.events);
+        for (reason, note) in std::mem::take(&mut self.notices) {
+            // A pass that ended earlier has published none.
+            if self.memory.lock().is_news(reason, &note) {
+                events.push(Event::warning(reason, note));
+            }
+        }
         let publisher = &self.reconciler.events;
         let metadata = &self.app.metadata;
         let published = events
@@ -176,6 +201,42 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_generation_that_is_not_supported_does_not_seem_to_run() {
+        let now = Timestamp::UNIX_EPOCH;
+        let found = [Unsupported::Policy {
+            name: "old".to_owned(),
+            type_: "env-binding".to_owned(),
+        }];
+        let mut status = ApplicationStatus {
+            phase: phase::RUNNING.to_owned(),
+            observed_generation: Some(1),
+            ..ApplicationStatus::default()
+        };
+        succeed(&mut status, READY, now);
+        let shown = |status: &ApplicationStatus| {
+            let conditions = status.conditions.iter();
+            let conditions = conditions.map(|one| (one.type_.clone(), one.status.clone()));
+            (status.phase.clone(), conditions.collect::<Vec<_>>())
+        };
+        let is = |type_: &str, value: &str| (type_.to_owned(), value.to_owned());
+
+        // Another controller runs what this one does not support.
+        let mut elsewhere = status.clone();
+        assert!(refuse(&mut elsewhere, Some(1), &found, now));
+        let expected = vec![is(READY, "True"), is(PARSED, "False")];
+        assert_eq!(shown(&elsewhere), (phase::RUNNING.to_owned(), expected));
+
+        let refused = (
+            phase::RENDERING.to_owned(),
+            vec![is(READY, "False"), is(PARSED, "False")],
+        );
+        assert!(refuse(&mut status, Some(2), &found, now));
+        assert_eq!((shown(&status), status.observed_generation), (refused.clone(), Some(2)));
+        assert!(!refuse(&mut status, Some(2), &found, now));
+        assert_eq!(shown(&status), refused);
+    }
 
     #[test]
     fn an_application_whose_first_pass_fails_early_is_starting() {

@@ -36,6 +36,14 @@ enum Traits {
     PreDispatch,
 }
 
+/// The live objects of a component.
+struct Live<'o> {
+    /// As templates see them, by `output` and `outputs`.
+    context: Map<String, Value>,
+    /// The first of `outputs` that does not exist.
+    missing: Option<&'o ReleaseObject>,
+}
+
 const WAITING: &str = "waiting for previous stage healthy";
 const PENDING: &str = "⏳ Waiting for component to be healthy";
 
@@ -118,17 +126,17 @@ impl Pass<'_> {
         post_traits: PostTraits,
     ) -> Result<ServiceStatus, cue::Error> {
         let component = &placed.component;
-        let live = self.live_context(objects, |trait_| trait_ == AUXILIARY_WORKLOAD).await;
+        let Live { context: live, missing } = self.live_objects(objects, |trait_| trait_ == AUXILIARY_WORKLOAD).await;
         let is_applied = objects.objects.iter().any(|object| object.trait_.is_empty());
-        let (kind, name) = kind_and_name(&objects.workload);
-        let workload = match (live.get("output"), is_applied) {
-            (None, true) => Health::not_found(&kind, &name),
+        let workload = match (live.get("output"), missing) {
+            (None, _) if is_applied => not_found(&objects.workload),
+            (_, Some(missing)) => not_found(&missing.manifest),
             // A trait creates the workload.
-            (None, false) => Health {
+            (None, None) => Health {
                 is_healthy: true,
                 ..Health::default()
             },
-            (Some(_), _) => {
+            (Some(_), None) => {
                 let properties = component.component.properties.as_ref();
                 let templates = component.definition.status_templates();
                 self.health("", placed, templates, properties, objects, &live).await?
@@ -247,7 +255,7 @@ impl Pass<'_> {
         Ok(statuses)
     }
 
-    /// Computes the health of a trait, which sees its own objects only. Without a policy, it is healthy if they exist.
+    /// Computes the health of a trait, which sees its own objects only. They must exist.
     async fn trait_health(
         &self,
         index: usize,
@@ -256,17 +264,15 @@ impl Pass<'_> {
         objects: &ComponentObjects,
     ) -> Result<Health, cue::Error> {
         let is_own = |trait_: &str| trait_ == one.type_label;
-        let mut live = self.live_context(objects, is_own).await;
+        let Live {
+            context: mut live,
+            missing,
+        } = self.live_objects(objects, is_own).await;
+        if let Some(missing) = missing {
+            return Ok(not_found(&missing.manifest));
+        }
         live.remove("output");
         let (templates, properties) = (one.definition.status_templates(), one.trait_.properties.as_ref());
-        let has_policy = templates.is_some_and(|templates| !templates.health_policy.is_empty());
-        let outputs = live.get("outputs").and_then(Value::as_object);
-        let exists = |object: &&ReleaseObject| outputs.is_some_and(|outputs| outputs.contains_key(&object.key));
-        let mut own = objects.objects.iter().filter(|object| is_own(&object.trait_));
-        if let Some(missing) = own.find(|object| !has_policy && !exists(object)) {
-            let (kind, name) = kind_and_name(&missing.manifest);
-            return Ok(Health::not_found(&kind, &name));
-        }
         let part = format!("{index}/{}", one.type_label);
         self.health(&part, placed, templates, properties, objects, &live).await
     }
@@ -314,27 +320,29 @@ impl Pass<'_> {
         Ok(health)
     }
 
-    /// Returns the live objects of a component, as `output` and `outputs` of the context. `is_shown` chooses the traits.
-    pub(super) async fn live_context(
-        &self,
-        objects: &ComponentObjects,
-        is_shown: impl Fn(&str) -> bool,
-    ) -> Map<String, Value> {
+    /// Returns the live objects of a component, as `output` and `outputs` of the context.
+    pub(super) async fn live_context(&self, objects: &ComponentObjects) -> Map<String, Value> {
+        self.live_objects(objects, |_| true).await.context
+    }
+
+    /// Returns the live objects of a component. `is_shown` chooses the traits.
+    async fn live_objects<'o>(&self, objects: &'o ComponentObjects, is_shown: impl Fn(&str) -> bool) -> Live<'o> {
         let mut context = Map::new();
-        let mut outputs = Map::new();
+        let (mut outputs, mut missing) = (Map::new(), None);
         if let Some(live) = self.live(&objects.workload).await {
             context.insert("output".to_owned(), live);
         }
         let shown = objects.objects.iter();
         for object in shown.filter(|object| !object.key.is_empty() && is_shown(&object.trait_)) {
-            if let Some(live) = self.live(&object.manifest).await {
-                outputs.insert(object.key.clone(), live);
+            match self.live(&object.manifest).await {
+                Some(live) => drop(outputs.insert(object.key.clone(), live)),
+                None => missing = missing.or(Some(object)),
             }
         }
         if !outputs.is_empty() {
             context.insert("outputs".to_owned(), outputs.into());
         }
-        context
+        Live { context, missing }
     }
 
     /// Finds the objects that all components consist of.
@@ -430,9 +438,9 @@ fn text(template: &str) -> Option<&str> {
     (!template.is_empty()).then_some(template)
 }
 
-fn kind_and_name(object: &Value) -> (String, String) {
+fn not_found(object: &Value) -> Health {
     let id = ObjectId::of(object);
-    (id.kind, id.name)
+    Health::not_found(&id.kind, &id.name)
 }
 
 /// Shows that the evaluator is missing or failed. Nothing is applied or deleted because of it.

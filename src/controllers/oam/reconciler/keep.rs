@@ -22,7 +22,7 @@ use crate::controllers::oam::policies::{Policies, Stage, Target};
 use crate::controllers::oam::trackers::{ResourceKey, TrackerType, remove};
 
 /// The result of keeping one object.
-enum Kept {
+enum Outcome {
     Unchanged,
     Restored,
     /// Fought over; restored at this time.
@@ -49,15 +49,15 @@ impl Pass<'_> {
         let (mut errors, mut gone) = (Vec::new(), Vec::new());
         for result in results {
             match result {
-                Ok(Kept::Unchanged) => {}
-                Ok(Kept::Restored) => self.reconciler.metrics.count_restored(),
-                Ok(Kept::Later { after, warning }) => {
+                Ok(Outcome::Unchanged) => {}
+                Ok(Outcome::Restored) => self.reconciler.metrics.count_restored(),
+                Ok(Outcome::Later { after, warning }) => {
                     self.look_again_in(after);
                     if let Some(warning) = warning {
                         self.warn("FailedStateKeep", &warning);
                     }
                 }
-                Ok(Kept::Gone(entry)) => gone.push(*entry),
+                Ok(Outcome::Gone(entry)) => gone.push(*entry),
                 Err(error) => errors.push(error),
             }
         }
@@ -82,19 +82,19 @@ impl Pass<'_> {
             .collect()
     }
 
-    async fn keep_object(&self, policies: &Policies, entry: ManagedResource) -> Result<Kept, ApplyError> {
+    async fn keep_object(&self, policies: &Policies, entry: ManagedResource) -> Result<Outcome, ApplyError> {
         let id = ObjectId::of_entry(&entry);
         let objects = &self.objects;
         if entry.deleted {
             return self.delete_again(&id).await;
         }
         let Some(manifest) = entry.raw.as_ref().and_then(|raw| raw.parse().ok()) else {
-            return Ok(Kept::Unchanged);
+            return Ok(Outcome::Unchanged);
         };
         if self.reconciler.options.apply_once == ApplyOnceMode::On {
             let live = objects.get(&id).await.map_err(ApplyError::Get)?;
             if live.is_some() {
-                return Ok(Kept::Unchanged);
+                return Ok(Outcome::Unchanged);
             }
         }
         let strategy = policies.apply_once.strategy(&Target::of(&manifest));
@@ -108,30 +108,32 @@ impl Pass<'_> {
         };
         let planned = self.plan_object(policies, object, Occasion::StateKeep).await?;
         match &planned.decision {
-            Decision::Nothing => Ok(Kept::Unchanged),
+            Decision::Nothing => Ok(Outcome::Unchanged),
             Decision::Record(_) => {
-                let kept = self.restore(policies, &planned).await?;
+                // It must not use up the restores of other fields.
+                let key = format!("{} recorded", planned.id);
+                let kept = self.restore(policies, &planned, &key).await?;
                 Ok(match kept {
                     // No fight: the value of the other manager stays.
-                    Kept::Later { after, .. } => Kept::Later { after, warning: None },
-                    _ => Kept::Unchanged,
+                    Outcome::Later { after, .. } => Outcome::Later { after, warning: None },
+                    _ => Outcome::Unchanged,
                 })
             }
             // The cache may not have the object, if its labels were removed.
             Decision::Create(_) if is_applied_once => {
                 let live = objects.get(&planned.id).await.map_err(ApplyError::Get)?;
                 Ok(if live.is_none() {
-                    Kept::Gone(Box::new(entry))
+                    Outcome::Gone(Box::new(entry))
                 } else {
-                    Kept::Unchanged
+                    Outcome::Unchanged
                 })
             }
-            _ => self.restore(policies, &planned).await,
+            _ => self.restore(policies, &planned, &planned.id.to_string()).await,
         }
     }
 
     /// Deletes an object that the workflow has deleted, if it is still that of the Application.
-    async fn delete_again(&self, id: &ObjectId) -> Result<Kept, ApplyError> {
+    async fn delete_again(&self, id: &ObjectId) -> Result<Outcome, ApplyError> {
         let objects = &self.objects;
         let live = match objects.cached(id) {
             // Without the label of an Application, it is not ours.
@@ -150,20 +152,21 @@ impl Pass<'_> {
             let deleted = objects.delete(id, uid).await;
             deleted.map_err(ApplyError::Delete)?;
         }
-        Ok(Kept::Unchanged)
+        Ok(Outcome::Unchanged)
     }
 
     /// Restores an object, unless it is fought over: changed or deleted again each time.
-    async fn restore(&self, policies: &Policies, planned: &Planned) -> Result<Kept, ApplyError> {
+    /// Writes are counted under `key`.
+    async fn restore(&self, policies: &Policies, planned: &Planned, key: &str) -> Result<Outcome, ApplyError> {
         let now = Timestamp::now();
-        let restore = self.reconciler.fights.lock().restore(&planned.id.to_string(), now);
+        let restore = self.reconciler.fights.lock().restore(key, now);
         match restore {
             Restore::Now => {
                 let written = self.write(policies, planned).await;
                 if written.is_err() {
-                    self.reconciler.fights.lock().take_back(&planned.id.to_string());
+                    self.reconciler.fights.lock().take_back(key);
                 }
-                written.map(|_| Kept::Restored)
+                written.map(|_| Outcome::Restored)
             }
             Restore::At { time, is_new } => {
                 let after = time.duration_since(now).try_into().unwrap_or_default();
@@ -171,7 +174,7 @@ impl Pass<'_> {
                     true => Some(self.fight_warning(&planned.id).await?),
                     false => None,
                 };
-                Ok(Kept::Later { after, warning })
+                Ok(Outcome::Later { after, warning })
             }
         }
     }

@@ -19,6 +19,9 @@ use crate::cue::turn::{Kept, Need, Reserve};
 /// Time after which the same warning is published again.
 const WARNING_INTERVAL: Duration = Duration::from_mins(10);
 
+/// Warnings of one reason that are published within [`WARNING_INTERVAL`]. The status shows what exceeds it.
+const MAX_WARNINGS: usize = 10;
+
 /// Memory of an entry besides its texts.
 const ENTRY_BYTES: usize = 256;
 
@@ -67,7 +70,10 @@ pub struct Memory {
     pub evaluations: Kept,
     /// The answers to calls of its steps.
     pub answers: Answers,
-    warnings: HashMap<String, (String, Instant)>,
+    /// By reason, with the times at which they were published.
+    warnings: HashMap<String, Vec<(String, Instant)>>,
+    /// Notices by reason.
+    notices: HashMap<&'static str, String>,
     /// Memory of all that can be forgotten.
     reserved: Option<Reservation>,
 }
@@ -76,12 +82,23 @@ impl Memory {
     /// Returns true if a warning is new, or was last published a while ago.
     pub fn is_due(&mut self, reason: &str, note: &str) -> bool {
         let now = Instant::now();
-        let last = self.warnings.get(reason);
-        if last.is_some_and(|(text, time)| text == note && now.duration_since(*time) < WARNING_INTERVAL) {
+        let warnings = self.warnings.entry(reason.to_owned()).or_default();
+        warnings.retain(|(_, time)| now.duration_since(*time) < WARNING_INTERVAL);
+        if warnings.len() >= MAX_WARNINGS || warnings.iter().any(|(text, _)| text == note) {
             return false;
         }
-        self.warnings.insert(reason.to_owned(), (note.to_owned(), now));
+        warnings.push((note.to_owned(), now));
         true
+    }
+
+    /// Returns true if a notice differs from the last one of its reason. Unlike warnings, it is not forgotten after a
+    /// success: it is about a spec that is deployed all the same.
+    pub fn is_news(&mut self, reason: &'static str, note: &str) -> bool {
+        let is_known = self.notices.get(reason).is_some_and(|known| known == note);
+        if !is_known {
+            self.notices.insert(reason, note.to_owned());
+        }
+        !is_known && !note.is_empty()
     }
 
     /// Returns the memory of what can be forgotten.
@@ -454,5 +471,30 @@ mod tests {
         assert!(memory.is_due("FailedApply", "b"));
         memory.succeeded_if(true);
         assert!(memory.is_due("FailedApply", "b"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn warnings_of_one_reason_are_published_once_each_up_to_a_limit() {
+        let mut memory = Memory::default();
+        let mut due = || {
+            let steps = (0..2 * MAX_WARNINGS).map(|step| format!("logs of step {step}"));
+            steps.filter(|note| memory.is_due("FailedWorkflow", note)).count()
+        };
+        assert_eq!((due(), due()), (MAX_WARNINGS, 0));
+        tokio::time::advance(WARNING_INTERVAL).await;
+        assert_eq!((due(), due()), (MAX_WARNINGS, 0));
+        assert!(memory.is_due("FailedApply", "a"));
+    }
+
+    #[test]
+    fn a_notice_is_news_when_it_changes() {
+        let mut memory = Memory::default();
+        assert!(!memory.is_news("PolicySkipped", ""));
+        assert!(memory.is_news("PolicySkipped", "a"));
+        memory.succeeded_if(true);
+        assert!(!memory.is_news("PolicySkipped", "a"));
+        assert!(memory.is_news("PolicySkipped", "a, b"));
+        assert!(!memory.is_news("PolicySkipped", ""));
+        assert!(memory.is_news("PolicySkipped", "a, b"));
     }
 }

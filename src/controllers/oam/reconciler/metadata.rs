@@ -83,16 +83,17 @@ impl Pass<'_> {
     /// Returns the longest time between two passes: that of the Application, or of the process.
     pub(super) fn resync_period(&mut self) -> Duration {
         let default = self.reconciler.options.resync_period;
-        match requested_interval(self.app.annotations()) {
-            None => default,
-            Some(Ok(interval)) => interval,
+        let (interval, notice) = match requested_interval(self.app.annotations()) {
+            None => (default, String::new()),
+            Some(Ok(interval)) => (interval, String::new()),
             Some(Err(text)) => {
                 let text = truncate(text, MAX_TEXT);
-                let warning = format!("annotation {RECONCILE_INTERVAL} is not a duration such as 30s: {text:?}");
-                self.warn("InvalidInterval", &warning);
-                default
+                let notice = format!("annotation {RECONCILE_INTERVAL} is not a duration such as 30s: {text:?}");
+                (default, notice)
             }
-        }
+        };
+        self.notices.insert("InvalidInterval", notice);
+        interval
     }
 
     /// Merges a change into the metadata, if the Application still has its version.

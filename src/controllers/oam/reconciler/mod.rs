@@ -38,6 +38,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::cache::{CachedApplication, Caches, Decoded};
+use super::clusters::JoinedClusters;
 use super::collect::Collector;
 use super::compression::CrdCheck;
 use super::definitions::DefinitionCaches;
@@ -46,6 +47,7 @@ use super::functions::http::StepRequests;
 use super::functions::logs::StepLogs;
 use super::metrics::Metrics;
 use super::objects::{Autoscalers, Objects};
+use super::render::release::unknown_version;
 use super::rights::AccessReviews;
 use super::start::MASTER_SHARD;
 use super::{Options, Shard};
@@ -88,6 +90,7 @@ pub struct Reconciler {
     pub events: EventPublisher,
     pub metrics: Metrics,
     pub autoscalers: Autoscalers,
+    pub clusters: JoinedClusters,
     pub step_requests: StepRequests,
     pub step_logs: StepLogs,
     pub fights: Mutex<Fights>,
@@ -241,7 +244,6 @@ impl Reconciler {
                 "platform": version.platform,
             }))
         });
-        let unknown = || serde_json::json!({ "major": "", "minor": 0, "gitVersion": "", "platform": "" });
-        version.await.map_or_else(|_| unknown(), Value::clone)
+        version.await.map_or_else(|_| unknown_version(), Value::clone)
     }
 }

@@ -23,8 +23,7 @@ use crate::controllers::oam::cache::Decoded;
 use crate::controllers::oam::definitions::Loaded;
 use crate::controllers::oam::objects::{ObjectId, Objects};
 use crate::controllers::oam::parse::{
-    Parsed, Unsupported, unsupported_application, unsupported_clusters, unsupported_definitions, unsupported_overrides,
-    unsupported_trackers,
+    Parsed, Unsupported, unsupported_application, unsupported_definitions, unsupported_overrides, unsupported_trackers,
 };
 use crate::controllers::oam::placement::ServiceKey;
 use crate::controllers::oam::revisions::Packed;
@@ -75,6 +74,8 @@ pub(super) struct Pass<'a> {
     /// The answers to calls of steps that have not ended.
     pub(super) answers: Answers,
     pub(super) events: Vec<Event>,
+    /// Warnings about a spec that is deployed all the same, by reason; empty if there is none.
+    pub(super) notices: BTreeMap<&'static str, String>,
     /// The statuses of components as found in this pass, by their replica.
     pub(super) replicas: BTreeMap<ServiceKey, BTreeMap<String, ServiceStatus>>,
     /// The logs that steps declare, by the name of the step.
@@ -147,6 +148,7 @@ impl<'a> Pass<'a> {
             answers,
             memory,
             events: Vec::new(),
+            notices: BTreeMap::new(),
             replicas: BTreeMap::new(),
             logs: BTreeMap::new(),
             written: HashMap::new(),
@@ -270,8 +272,10 @@ impl<'a> Pass<'a> {
         if let Ok(parsed) = &parsed {
             let mut unsupported = unsupported_definitions(&parsed.components);
             unsupported.extend(unsupported_overrides(&parsed.overrides));
-            let joined = self.selectable_clusters(parsed).await?;
-            unsupported.extend(unsupported_clusters(parsed, &joined));
+            // What is deployed goes on while clusters are joined, or unknown.
+            if !self.is_deployed() {
+                unsupported.extend(self.unsupported_clusters(parsed).await?);
+            }
             if !unsupported.is_empty() {
                 return Err(Stop::Unsupported(unsupported));
             }
@@ -281,7 +285,7 @@ impl<'a> Pass<'a> {
         let mut parsed = parsed?;
         let components = self.resolve_references(latest.as_ref(), &mut parsed).await?;
         self.set_true(conditions::PARSED, "Parsed", "Parsed successfully");
-        self.warn_of_policies_without_effect(&parsed);
+        self.notice_policies_without_effect(&parsed);
         let (current, mut parsed) = self.revise(latest, parsed).await?;
         if let Some(components) = components {
             parsed.replace_components(components);
@@ -328,26 +332,19 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Says that the Application is left alone. Everything else in its status stays.
+    /// Says that the Application is left alone. Everything else in its status stays, unless it is that of another
+    /// generation, which would seem to run.
     fn refuse(&mut self, found: &[Unsupported]) {
-        let texts: BTreeSet<String> = found.iter().map(ToString::to_string).collect();
-        let texts: Vec<String> = texts.into_iter().collect();
-        let message = format!("not supported by this controller: {}", texts.join(", "));
         self.status = self.app.status.clone().unwrap_or_default();
-        self.status.observed_generation = self.app.metadata.generation;
-        if self.status.phase.is_empty() {
-            phase::RENDERING.clone_into(&mut self.status.phase);
+        if conditions::refuse(&mut self.status, self.app.metadata.generation, found, self.now) {
+            let parsed = self
+                .status
+                .conditions
+                .iter()
+                .find(|one| one.type_ == conditions::PARSED);
+            let message = parsed.map_or("", |parsed| parsed.message.as_str());
+            self.events.push(Event::warning("FailedParse", message));
         }
-        let parsed = self
-            .status
-            .conditions
-            .iter()
-            .find(|one| one.type_ == conditions::PARSED);
-        if parsed.is_some_and(|parsed| parsed.status == "False" && parsed.message == message) {
-            return;
-        }
-        conditions::fail_condition(&mut self.status, conditions::PARSED, &message, self.now);
-        self.events.push(Event::warning("FailedParse", &message));
     }
 
     /// Sets a condition to true, and announces it if it was not.

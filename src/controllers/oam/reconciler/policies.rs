@@ -1,6 +1,8 @@
 //! Policies with a template, rendered and applied before the workflow, and the clusters that policies select: only the
 //! controller's own is served.
 
+use std::collections::BTreeSet;
+
 use super::components::RenderError;
 use super::conditions::{self, Failure, phase};
 use super::dispatch::{Creator, ToApply};
@@ -8,13 +10,15 @@ use super::health::evaluator_failure;
 use super::pass::{Pass, Stop};
 use super::revision::Current;
 use crate::api::oam::AppPolicy;
-use crate::controllers::oam::clusters::{JoinedCluster, joined_clusters};
-use crate::controllers::oam::parse::{Parsed, ParsedPolicy, cluster_selections, may_select_joined, remote_clusters};
+use crate::controllers::oam::parse::{
+    Parsed, ParsedPolicy, Unsupported, cluster_selections, may_select_joined, remote_clusters, unsupported_clusters,
+};
 use crate::controllers::oam::policies::{DEBUG, TOPOLOGY};
+use crate::text::sanitize;
 
 impl Pass<'_> {
     /// Names the policies that change nothing.
-    pub(super) fn warn_of_policies_without_effect(&mut self, parsed: &Parsed) {
+    pub(super) fn notice_policies_without_effect(&mut self, parsed: &Parsed) {
         let skipped = parsed.skipped_policies.iter().map(|skipped| {
             let AppPolicy { name, type_, .. } = &skipped.policy;
             let scope = &skipped.definition.spec.scope;
@@ -24,9 +28,9 @@ impl Pass<'_> {
         });
         let debug = parsed.all_policies.iter().filter(|policy| policy.type_ == DEBUG);
         let debug = debug.map(|policy| format!("policy {} has no effect: values of debug are not kept", policy.name));
-        for note in skipped.chain(debug).collect::<Vec<_>>() {
-            self.warn("PolicySkipped", &note);
-        }
+        let notes: BTreeSet<String> = skipped.chain(debug).collect();
+        let notes: Vec<String> = notes.into_iter().collect();
+        self.notices.insert("PolicySkipped", sanitize(&notes.join("; ")));
     }
 
     pub(super) async fn apply_policies(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
@@ -66,15 +70,30 @@ impl Pass<'_> {
         Ok(to_apply.collect())
     }
 
-    /// Returns the joined clusters, if a policy or step may select them.
-    pub(super) async fn selectable_clusters(&self, parsed: &Parsed) -> Result<Vec<JoinedCluster>, Failure> {
-        let Some(place) = cluster_selections(parsed).into_iter().next() else {
-            return Ok(Vec::new());
+    /// Finds clusters that policies and steps name or select and the controller does not serve.
+    pub(super) async fn unsupported_clusters(&self, parsed: &Parsed) -> Result<Vec<Unsupported>, Failure> {
+        let named = unsupported_clusters(parsed, &[]);
+        let Some(place) = cluster_selections(parsed)
+            .into_iter()
+            .next()
+            .filter(|_| named.is_empty())
+        else {
+            return Ok(named);
         };
-        self.joined_clusters().await.map_err(|error| {
+        let failed = |error: String| {
             let failure = Failure::new(conditions::PARSED, "FailedParse", format!("{place}: {error}"));
             failure.in_phase(phase::RENDERING)
-        })
+        };
+        let clusters = &self.reconciler.clusters;
+        let selected = unsupported_clusters(parsed, &clusters.list().await.map_err(failed)?);
+        if selected.is_empty() {
+            return Ok(selected);
+        }
+        // A cluster that is gone must not refuse an Application until its next change.
+        Ok(unsupported_clusters(
+            parsed,
+            &clusters.list_again().await.map_err(failed)?,
+        ))
     }
 
     /// Returns an error if policies that a step computes select a joined cluster.
@@ -85,7 +104,7 @@ impl Pass<'_> {
         if selecting.is_empty() {
             return Ok(());
         }
-        let joined = self.joined_clusters().await?;
+        let joined = self.reconciler.clusters.list().await?;
         let mut selected = selecting
             .into_iter()
             .flat_map(|topology| remote_clusters(topology, &joined));
@@ -93,11 +112,5 @@ impl Pass<'_> {
             Some(cluster) => Err(format!("cluster {cluster} is not supported by this controller")),
             None => Ok(()),
         }
-    }
-
-    pub(super) async fn joined_clusters(&self) -> Result<Vec<JoinedCluster>, String> {
-        let namespace = &self.reconciler.options.definition_namespace;
-        let joined = joined_clusters(&self.reconciler.client, namespace).await;
-        joined.map_err(|error| format!("failed to look for joined clusters in namespace {namespace}: {error}"))
     }
 }

@@ -25,6 +25,8 @@ pub struct Template<'a> {
     pub properties: Option<&'a Value>,
     /// Rejects properties that the template does not declare.
     pub is_strict: bool,
+    /// Shows the status of the live workload.
+    pub has_status: bool,
 }
 
 /// A component, its traits in order, and the context of their templates.
@@ -34,7 +36,7 @@ pub struct Component<'a> {
     pub template: Template<'a>,
     pub traits: &'a [Template<'a>],
     pub context: &'a Context,
-    /// The status of the live workload, which traits see in `context.output`.
+    /// The status of the live workload, which traits of the default stage see in `context.output`.
     pub output_status: Option<&'a Value>,
 }
 
@@ -75,7 +77,7 @@ pub async fn render<V: Evaluate>(evaluator: &V, component: &Component<'_>) -> Re
             rendered,
             *template,
             component.context,
-            component.output_status,
+            component.output_status.filter(|_| template.has_status),
         )
         .await
         .map_err(|cause| error(Subject::Trait(template.name.to_owned()), cause))?;

@@ -84,6 +84,10 @@ pub struct ComponentObjects {
     pub objects: Vec<ReleaseObject>,
     pub context: Context,
     pub place: Place,
+    /// True if traits see the status of the live workload.
+    pub reads_status: bool,
+    /// That status, when they were rendered.
+    pub output_status: Option<Value>,
 }
 
 /// A component with the templates of its traits, without those of the last stage.
@@ -231,6 +235,7 @@ impl Release {
             source,
             properties: policy.properties.as_ref(),
             is_strict: self.settings.is_strict,
+            has_status: false,
         };
         let rendered = render_template(evaluator, template, &self.policy_context(&policy.name)).await?;
         let place = Place::default();
@@ -271,6 +276,7 @@ impl Release {
             "workflowName": self.workflow_name,
             "replicaKey": "",
             "cluster": "",
+            "clusterVersion": unknown_version(),
             "components": null,
             "revision": "",
         })));
@@ -337,6 +343,7 @@ impl Release {
             source: one.definition.template()?,
             properties: one.trait_.properties.as_ref(),
             is_strict: self.settings.is_strict,
+            has_status: self.settings.has_stages && self.settings.stage(one) == Stage::DefaultDispatch,
         })
     }
 
@@ -382,6 +389,7 @@ impl ReleaseComponent<'_> {
                 source: definition.template().unwrap_or_default(),
                 properties: component.properties.as_ref(),
                 is_strict: self.release.settings.is_strict,
+                has_status: false,
             },
             traits: &self.traits,
             context: &self.context,
@@ -392,14 +400,17 @@ impl ReleaseComponent<'_> {
     /// Returns the component without its traits, if one of them reads the status of the live workload.
     #[must_use]
     pub fn workload_to_read(&self) -> Option<Self> {
-        let has_stages = self.release.settings.has_stages;
-        let reads_status = self.traits.iter().any(|template| reads_output_status(template.source));
-        (has_stages && reads_status).then(|| Self {
+        self.reads_status().then(|| Self {
             traits: Vec::new(),
             context: self.context.clone(),
             output_status: None,
             ..*self
         })
+    }
+
+    fn reads_status(&self) -> bool {
+        let mut traits = self.traits.iter().filter(|template| template.has_status);
+        traits.any(|template| reads_output_status(template.source))
     }
 
     /// Lets traits see the status of the live workload.
@@ -441,6 +452,8 @@ impl ReleaseComponent<'_> {
             workload: Value::Object(workload),
             rendered,
             objects,
+            reads_status: self.reads_status(),
+            output_status: self.output_status,
             context: self.context,
             place: place.clone(),
         }
@@ -489,6 +502,12 @@ fn revision_of(parsed: &Parsed, component: &Component, place: &Place) -> String 
         ..declared.clone()
     };
     component_hash(&own, "")
+}
+
+/// Returns a version of a cluster with empty fields.
+#[must_use]
+pub fn unknown_version() -> Value {
+    json!({ "major": "", "minor": 0, "gitVersion": "", "platform": "" })
 }
 
 fn stage(one: &ParsedTrait) -> Stage {

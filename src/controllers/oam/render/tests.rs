@@ -23,6 +23,7 @@ fn template<'a>(name: &'a str, source: &'a str, properties: Option<&'a Value>) -
         source,
         properties,
         is_strict: false,
+        has_status: true,
     }
 }
 
@@ -235,6 +236,29 @@ async fn absent_and_null_properties_are_an_empty_parameter_of_a_component_and_no
         assert!(sources[0].contains("parameter: _\nparameter: {}\n"));
         assert!(!sources[1].contains("parameter"));
     }
+}
+
+#[tokio::test]
+async fn only_traits_of_the_default_stage_see_the_status_of_the_workload() {
+    let evaluator = FakeEvaluator::new([Ok(json!({ "output": {} })), Ok(json!({})), Ok(json!({}))]);
+    let source = "a: context.output.status.ready";
+    let before = Template {
+        has_status: false,
+        ..template("before", source, None)
+    };
+    let component = Component {
+        name: "web",
+        template: template("webservice", "output: {}", None),
+        traits: &[before, template("t", source, None)],
+        context: &Context::default(),
+        output_status: Some(&json!({ "ready": "of-the-live-one" })),
+    };
+    render(&evaluator, &component).await.unwrap();
+    let has_seen = evaluator
+        .sources()
+        .into_iter()
+        .map(|source| source.contains("of-the-live-one"));
+    assert_eq!(has_seen.collect::<Vec<_>>(), [false, false, true]);
 }
 
 #[test]

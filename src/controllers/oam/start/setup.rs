@@ -7,6 +7,7 @@ use tokio::sync::OnceCell;
 use super::Options;
 use crate::controllers::oam::NAME;
 use crate::controllers::oam::cache::{Caches, EventHandler, key};
+use crate::controllers::oam::clusters::JoinedClusters;
 use crate::controllers::oam::collect::Collector;
 use crate::controllers::oam::compression::CrdCheck;
 use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionBudgets, DefinitionCaches, IsInUse};
@@ -91,6 +92,7 @@ pub fn setup(
         events: EventPublisher::new(client.clone(), EVENT_SOURCE),
         metrics: metrics.clone(),
         autoscalers: Autoscalers::default(),
+        clusters: JoinedClusters::new(client.clone(), options.definition_namespace.clone()),
         step_requests: StepRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
         step_logs: StepLogs::default(),
         wake: Arc::new(move |name| deferred.add(key(name), Priority::LOW)),

@@ -145,9 +145,9 @@ impl Pass<'_> {
             Ok(objects) => objects,
             Err(message) => return Ok(Check::Failed(message)),
         };
-        // References stay the same when their objects change.
-        let has_references = placed.component.component.type_ == REF_OBJECTS;
-        if !self.are_recorded(&objects, has_references).await {
+        // References stay the same when their objects change, and traits when they see another status.
+        let with_manifests = objects.reads_status || placed.component.component.type_ == REF_OBJECTS;
+        if !self.are_recorded(&objects, with_manifests).await {
             return Ok(Check::Unhealthy);
         }
         let service = self.service(placed, &objects, PostTraits::Unknown).await;

@@ -113,7 +113,7 @@ impl StepFunctions<'_, '_> {
 
     /// Answers with the controller's own cluster. A step would otherwise take it for all there are.
     async fn list_clusters(&self) -> Answer {
-        match self.pass.joined_clusters().await {
+        match self.pass.reconciler.clusters.list().await {
             Err(message) => Answer::failed(message),
             Ok(joined) => match joined.first() {
                 Some(cluster) => {

@@ -36,6 +36,9 @@ use runs::finished_state;
 /// Delay after a template was stopped at a limit: it will probably be stopped again.
 const STOPPED_RETRY: Duration = Duration::from_mins(1);
 
+/// The message of a component whose traits are applied once more.
+const OTHER_STATUS: &str = "waiting for traits to see the status of the workload";
+
 /// A component that a step deploys.
 struct Deployment {
     step: usize,
@@ -62,7 +65,13 @@ impl Pass<'_> {
         let workflow = self.status.workflow.clone().unwrap_or_default();
         let state = match finished_state(&workflow) {
             Some(state) => state,
-            None => self.turn(current, parsed, &steps, workflow).await?,
+            None => {
+                let unsupported = self.unsupported_clusters(parsed).await?;
+                if !unsupported.is_empty() {
+                    return Err(Stop::Unsupported(unsupported));
+                }
+                self.turn(current, parsed, &steps, workflow).await?
+            }
         };
         drop(timer);
         self.finish(state, current, parsed).await
@@ -305,10 +314,20 @@ impl Pass<'_> {
             let service = self
                 .service(&deployment.component, &deployment.objects, PostTraits::Unknown)
                 .await;
-            let service = service.map_err(|error| evaluator_failure(&error))?;
+            let mut service = service.map_err(|error| evaluator_failure(&error))?;
+            // Nothing would render the traits again after the last step.
+            if service.healthy && self.has_other_status(&deployment.objects).await {
+                service.healthy = false;
+                OTHER_STATUS.clone_into(&mut service.message);
+            }
             results.push((deployment, Ok(service)));
         }
         Ok(results)
+    }
+
+    /// Returns true if the workload has another status than the one that its traits have seen.
+    async fn has_other_status(&self, objects: &ComponentObjects) -> bool {
+        objects.reads_status && self.live_status(&objects.workload).await != objects.output_status
     }
 
     /// Dispatches traits of the last stage, for components whose workload is healthy.
@@ -326,7 +345,7 @@ impl Pass<'_> {
             };
             let rendered = self.render(current, parsed, &placed).await;
             let mut objects = rendered.map_err(|error| render_failure(error, failed))?;
-            let live = self.live_context(&objects, |_| true).await;
+            let live = self.live_context(&objects).await;
             let post = self.render_post_traits(current, &placed, &objects, &live).await;
             objects
                 .objects

@@ -29,7 +29,7 @@ impl Pass<'_> {
             return Ok(Some(values));
         }
         let objects = &deployment.objects;
-        let mut scope = self.live_context(objects, |_| true).await;
+        let mut scope = self.live_context(objects).await;
         let is_complete = self.add_post_traits(current, deployment, &mut scope).await?;
         for output in outputs {
             let context = objects.context.named_in(&output.value_from);

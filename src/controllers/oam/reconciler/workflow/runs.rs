@@ -51,6 +51,12 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// Returns true if the workflow has finished for this generation.
+    pub(in crate::controllers::oam::reconciler) fn is_deployed(&self) -> bool {
+        let is_observed = self.status.observed_generation == self.app.metadata.generation;
+        is_observed && self.status.workflow.as_ref().and_then(finished_state).is_some()
+    }
+
     /// Returns true if the workflow has finished, and the time of its restart has come.
     pub(in crate::controllers::oam::reconciler) fn is_restart_due(&self) -> bool {
         self.scheduled_restart().is_some_and(|time| time <= self.now)

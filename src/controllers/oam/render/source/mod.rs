@@ -22,7 +22,7 @@ pub use fields::without_field;
 pub use tokens::SyntaxError;
 
 use declarations::Parser;
-use tokens::{Kind, Token, tokenize};
+use tokens::{Kind, Token, Tokens, tokenize};
 
 /// The name of the definition that declares `parameter` in a strict template: a definition is closed at all levels.
 pub const PARAMETER: &str = "#velaParameter";
@@ -151,14 +151,18 @@ pub fn context_names(template: &str) -> ContextNames {
     tokenize(template).map_or(ContextNames::All, |tokens| ContextNames::of(template, &tokens.tokens))
 }
 
-/// Returns true if a template reads the status of the workload from `context`.
+/// Returns true if a template may read the status of the workload from `context`, however it spells that.
 #[must_use]
 pub fn reads_output_status(template: &str) -> bool {
-    const PATH: [&str; 5] = ["context", ".", "output", ".", "status"];
-    let Ok(tokens) = tokenize(template) else { return false };
-    let texts = tokens.tokens.iter().map(|token| &template[token.start..token.end]);
-    let texts: Vec<&str> = texts.collect();
-    texts.windows(PATH.len()).any(|texts| texts == PATH)
+    let Ok(Tokens { tokens, .. }) = tokenize(template) else {
+        return false;
+    };
+    let is_status = |token: &Token| match token.kind {
+        Kind::Word => &template[token.start..token.end] == "status",
+        Kind::Text => template[token.start..token.end].contains("status"),
+        _ => false,
+    };
+    ContextNames::of(template, &tokens).contains("output") && tokens.iter().any(is_status)
 }
 
 /// A replacement of a part of the source.
