@@ -148,19 +148,24 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use futures::future::join_all;
-    use tokio::time::sleep;
+    use futures::future::{join, join_all};
+    use rstest::rstest;
+    use tokio::time::{sleep, timeout};
 
     use super::*;
     use crate::budget::Sizes;
 
     const DEADLINE: Duration = Duration::from_secs(30);
 
-    fn budgets() -> Budgets {
+    fn budgets_with(cpu_permits: u64) -> Budgets {
         Budgets::new(Sizes {
-            cpu_permits: 2,
+            cpu_permits,
             ..Sizes::default()
         })
+    }
+
+    fn budgets() -> Budgets {
+        budgets_with(2)
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -205,6 +210,37 @@ mod tests {
         for _ in 0..5 {
             assert!(futures::poll!(waits.as_mut()).is_pending());
             assert_eq!(used(), 0);
+        }
+    }
+
+    /// Each namespace has one permit, which its task needs for a poll and for its work.
+    #[rstest]
+    #[case::after_it_has_left(false)]
+    #[case::while_a_part_of_it_leaves(true)]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn work_of_a_task_off_the_runtime_ends_without_a_spare_permit(#[case] is_concurrent: bool) {
+        for namespaces in [&["a"][..], &["a", "b"]] {
+            let budgets = budgets_with(namespaces.len() as u64);
+            let tasks = namespaces.iter().map(|namespace| {
+                let (budgets, leaver) = (&budgets, async {
+                    yield_now().await;
+                    leave_runtime().await;
+                });
+                let task = async move {
+                    if is_concurrent {
+                        let (result, ()) = join(budgets.compute(namespace, || 7), leaver).await;
+                        return result;
+                    }
+                    leaver.await;
+                    budgets.compute(namespace, || 7).await
+                };
+                budgets.offloadable(namespace, task)
+            });
+            let results = timeout(DEADLINE, join_all(tasks))
+                .await
+                .expect("no task waits for itself");
+            assert!(results.iter().all(|result| matches!(result, Ok(7))), "{results:?}");
+            assert_eq!(budgets.cpu.used(), 0);
         }
     }
 

@@ -4,6 +4,8 @@ use std::num::NonZeroUsize;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use futures::FutureExt;
+
 use super::metrics::Metrics;
 use super::{Budget, Exhausted, Reservation};
 
@@ -119,19 +121,26 @@ impl Budgets {
     /// Reserves a CPU permit for `namespace`, and runs `work` on a blocking thread.
     ///
     /// The thread owns the permit and what `work` captures: if the caller is canceled, they are returned when `work` has
-    /// really ended.
+    /// really ended. A task of its own takes the permit: one that has left the runtime is polled with a permit only, and
+    /// would wait for another while it has this one.
     pub async fn compute<T: Send + 'static>(
         &self,
         namespace: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, WorkError> {
-        let permit = self.cpu.reserve(namespace, 1, WAIT).await?;
-        let thread = tokio::task::spawn_blocking(move || {
-            let result = work();
-            drop(permit);
-            result
-        });
-        thread.await.map_err(|_| WorkError::Panicked)
+        let (cpu, namespace) = (self.cpu.clone(), namespace.to_owned());
+        let run = async move {
+            let permit = cpu.reserve(&namespace, 1, WAIT).await?;
+            let thread = tokio::task::spawn_blocking(move || {
+                let result = work();
+                drop(permit);
+                result
+            });
+            thread.await.map_err(|_| WorkError::Panicked)
+        };
+        let (run, result) = run.remote_handle();
+        tokio::spawn(run);
+        result.await
     }
 
     /// Reserves memory, and runs `work` as [`Self::compute`] does. Returns its result with the memory, which the caller

@@ -17,7 +17,7 @@ use super::permits::{Permit, Permits, Usage};
 use super::postgres_pool::PostgresPool;
 use super::sqlite_file::SqliteFile;
 use super::{Connection, SqlitePoolConnection};
-use crate::budget::ResourceMetrics;
+use crate::budget::{ResourceMetrics, return_to_runtime};
 use crate::catalog::engine::Engine;
 use crate::catalog::{Error, Password, Pooler};
 
@@ -131,6 +131,7 @@ impl Pools {
     pub(in crate::catalog) async fn reader(&self, usage: Usage, namespace: &str) -> Result<Connection, Error> {
         match &self.engine {
             Engine::Sqlite(database) => {
+                return_to_runtime();
                 let read = database.pools.read().read.clone();
                 let connection = SqlitePoolConnection::new(read.acquire().await?);
                 Ok(Connection::new(
@@ -144,7 +145,10 @@ impl Pools {
         }
     }
 
+    /// Returns a connection for any statements. A task that has left the runtime for large work returns to it: each
+    /// statement would wait for a CPU permit while others wait for the connection and its locks.
     pub(in crate::catalog) async fn writer(&self, usage: Usage, namespace: &str) -> Result<Connection, Error> {
+        return_to_runtime();
         let timeout = self.timeout(usage);
         let deadline = Instant::now() + timeout;
         match &self.engine {
@@ -320,4 +324,37 @@ fn sqlite_pool(connections: u32) -> SqlitePoolOptions {
         // Connections to a file do not need renewal.
         .idle_timeout(None)
         .max_lifetime(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures::poll;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::budget::{Budgets, Sizes, leave_runtime};
+    use crate::catalog::{Catalog, Database, Login, Settings};
+
+    #[tokio::test]
+    async fn a_transaction_after_large_work_waits_for_no_cpu_permit() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", directory.path().join("catalog.db").display());
+        let settings = Settings::new(Database::parse(&url, &Login::default()).unwrap());
+        let catalog = Catalog::open(&settings).await.unwrap();
+        let budgets = Budgets::new(Sizes {
+            cpu_permits: 1,
+            ..Sizes::default()
+        });
+        let write = async {
+            leave_runtime().await;
+            // It gets the permit after this poll, and keeps it.
+            let mut other = pin!(budgets.cpu.acquire("other", 1));
+            assert!(poll!(&mut other).is_pending());
+            catalog.write_test_row().await
+        };
+        let written = timeout(Duration::from_secs(30), budgets.offloadable("team", write)).await;
+        written.expect("it needs no permit").unwrap();
+    }
 }

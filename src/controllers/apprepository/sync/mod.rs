@@ -36,7 +36,7 @@ use super::running_syncs::Attempt;
 use super::secrets::source::CredentialSource;
 use super::spec::{Kind, RepositorySpec};
 use crate::api::NamespacedName;
-use crate::budget::{Budgets, Full, Reservation};
+use crate::budget::{Budgets, Full, Reservation, return_to_runtime};
 use crate::catalog::{self, Baseline, Catalog, DigestUpdate, OciRemovals, Record, Refused, RetainedPart};
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
@@ -218,6 +218,8 @@ impl Run<'_> {
 
     async fn session(&mut self) -> Result<Fetcher, SyncError> {
         let (mut access, secret_versions) = self.syncer.context.credentials.access(&self.request.spec).await?;
+        // A large Secret, or a large object, was decoded before. What follows computes on threads of its own.
+        return_to_runtime();
         self.secret_versions = secret_versions;
         access.tracker = self.attempt.requests.clone();
         // Validators of a response to other credentials do not apply.
