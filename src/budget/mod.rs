@@ -36,7 +36,7 @@ pub use metrics::{Metrics, ResourceMetrics};
 #[cfg(test)]
 pub use offload::has_left_runtime;
 pub use offload::{SMALL_JSON, leave_runtime, leave_runtime_if_large, offloadable_watch, return_to_runtime};
-pub use parsed::{ParsedSize, parsed_bytes};
+pub use parsed::{ParsedSize, parsed_bytes, parsed_size};
 use shares::Shares;
 use transfer::OpenTransfers;
 pub use transfer::{Full, Transfer};
@@ -238,7 +238,7 @@ impl Drop for PlaceInQueue<'_> {
     }
 }
 
-/// A part of a budget, returned on drop. It only shrinks.
+/// A part of a budget, returned on drop. It grows only by another one.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Budget,
@@ -250,6 +250,11 @@ impl Reservation {
     #[must_use]
     pub const fn amount(&self) -> u64 {
         self.amount
+    }
+
+    /// Adds what another one of the same budget and namespace holds.
+    pub fn absorb(&mut self, mut other: Self) {
+        self.amount += std::mem::take(&mut other.amount);
     }
 
     pub fn shrink(&mut self, amount: u64) {

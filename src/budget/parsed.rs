@@ -2,6 +2,8 @@
 
 use std::io;
 
+use serde_json::Value;
+
 /// A map of any size, and at most a struct: the first node of a B-tree, with the overhead of its allocation.
 const OBJECT: u64 = 648;
 /// Entries that a node has at least once it was split.
@@ -87,10 +89,19 @@ pub fn parsed_bytes(json: &str) -> u64 {
     size.bytes()
 }
 
+/// Returns the memory that a value takes, without a copy of it.
+#[must_use]
+pub fn parsed_size(value: &Value) -> u64 {
+    let mut size = ParsedSize::default();
+    // Neither a value nor the counter fails.
+    let _ = serde_json::to_writer(&mut size, value);
+    size.bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -141,5 +152,6 @@ mod tests {
             io::Write::write_all(&mut size, &[*byte]).unwrap();
         }
         assert_eq!(size.bytes(), parsed_bytes(&text));
+        assert_eq!(size.bytes(), parsed_size(&serde_json::from_str(&text).unwrap()));
     }
 }

@@ -18,11 +18,11 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
 use super::Error;
-use crate::budget::{Reservation, parsed_bytes};
+use crate::budget::{Reservation, leave_runtime_if_large, parsed_size};
 
 /// Time of all evaluations of an attempt, with their waits for a process.
 pub const TURN: Duration = Duration::from_secs(2);
@@ -67,6 +67,11 @@ pub struct Kept(HashMap<Key, Evaluation>);
 enum Evaluation {
     Running(Background),
     Done(Outcome, Option<Reservation>),
+}
+
+/// Returns the memory that the value of an evaluation takes.
+fn kept_bytes(memory: Option<&Reservation>) -> usize {
+    memory.map_or(0, |memory| usize::try_from(memory.amount()).unwrap_or(usize::MAX))
 }
 
 /// An evaluation that goes on in the background.
@@ -120,6 +125,7 @@ impl Turn {
         let key: Key = Sha256::digest(source.as_bytes()).into();
         match self.take(&key) {
             Some(Evaluation::Done(outcome, memory)) => {
+                leave_runtime_if_large(kept_bytes(memory.as_ref())).await;
                 self.keep(key, Evaluation::Done(outcome.clone(), memory));
                 outcome
             }
@@ -175,7 +181,10 @@ impl Turn {
         let task = tokio::spawn(async move {
             let outcome = evaluation.await;
             drop(memory);
-            *result.lock() = Some(done(outcome, &reserve, Need::Progress));
+            // Its size is counted, which takes long for a large one.
+            let kept = spawn_blocking(move || done(outcome, &reserve, Need::Progress)).await;
+            // One that could not be kept is evaluated again.
+            *result.lock() = Some(kept.unwrap_or_default());
             wake();
         });
         let task = task.abort_handle();
@@ -187,7 +196,7 @@ impl Turn {
 fn done(outcome: Outcome, reserve: &Reserve, need: Need) -> Option<Evaluation> {
     match &outcome {
         Ok(value) => {
-            let memory = reserve(parsed_bytes(&value.to_string()), need)?;
+            let memory = reserve(parsed_size(value), need)?;
             Some(Evaluation::Done(outcome, Some(memory)))
         }
         Err(_) => is_final(&outcome).then_some(Evaluation::Done(outcome, None)),
@@ -211,7 +220,7 @@ mod tests {
     use tokio::time::{advance, sleep};
 
     use super::*;
-    use crate::budget::Budget;
+    use crate::budget::{Budget, Budgets, SMALL_JSON, has_left_runtime};
 
     /// Attempts of one task, each evaluation of which takes the number of milliseconds that it has as text.
     struct Task {
@@ -289,6 +298,33 @@ mod tests {
         assert_eq!(task.attempt(&sources).await, Ok(4));
         assert_eq!(*task.evaluated.lock(), sources);
         assert_eq!(task.budget.used(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_result_of_the_attempt_before_is_copied_off_the_runtime() {
+        let value = json!("x".repeat(SMALL_JSON));
+        let attempt = async |before: Kept| {
+            let budget = Budget::new("test", 1 << 20);
+            let turn = Turn::new(
+                before,
+                Arc::new(move |bytes, _| budget.try_share("team", bytes)),
+                Arc::new(|| {}),
+            );
+            let result = value.clone();
+            let evaluation = move || {
+                async move {
+                    sleep(KEPT_FROM).await;
+                    Ok(result)
+                }
+                .boxed()
+            };
+            let read = async { (turn.run("source", evaluation).await, has_left_runtime()) };
+            let (outcome, is_off) = Budgets::default().offloadable("team", read).await;
+            assert_eq!(outcome, Ok(value.clone()));
+            (turn.end(), is_off)
+        };
+        let (kept, _) = attempt(Kept::default()).await;
+        assert!(attempt(kept).await.1);
     }
 
     #[tokio::test(start_paused = true)]

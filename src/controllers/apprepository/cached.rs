@@ -6,21 +6,26 @@ use std::sync::Arc;
 
 use kube::core::error_boundary::InvalidObject;
 use kube::core::{DeserializeGuard, ObjectMeta};
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 
-use crate::api::{AppRepository, AppRepositoryStatus, PodTemplate, Raw, impl_resource};
+use crate::api::{AppRepository, AppRepositoryStatus, NamespacedName, PodTemplate, Raw, impl_resource};
 use crate::budget::{Budget, Reservation, parsed_bytes};
-use crate::runtime::watch::{Cached, MAX_DECODED_BYTES, too_large};
+use crate::runtime::watch::{Cached, MAX_DECODED_BYTES, Store, too_large};
 
-/// Memory of a usual repository, which counts toward no share: their number is bounded by other means.
-const USUAL_BYTES: u64 = 20 << 10;
+/// Memory of a usual repository, with about 2 KiB of text. It counts toward no share, or namespaces with many usual
+/// repositories would have too little; what one takes above it counts.
+const USUAL_BYTES: u64 = 8 << 10;
 
-/// An AppRepository with the memory that it takes. Clones share the memory.
+/// An AppRepository with the memory that it takes beyond [`USUAL_BYTES`].
 #[derive(Clone, Debug)]
 pub struct CachedRepository {
     object: AppRepository,
-    memory: Option<Arc<Reservation>>,
+    memory: Option<Memory>,
 }
+
+/// Memory of an object. Its versions share it: while one replaces another, the object does not count twice.
+type Memory = Arc<Mutex<Reservation>>;
 
 impl_resource!([] CachedRepository, as AppRepository, metadata_only: false, |this| &this.object.metadata,
     &mut this.object.metadata);
@@ -58,6 +63,7 @@ impl CachedRepository {
 /// Converts AppRepositories of tenants.
 #[derive(Clone, Debug)]
 pub struct RepositoryCache {
+    pub store: Store<Cached<CachedRepository>>,
     pub budget: Budget,
     /// Maximum size of a pod template that is kept as text.
     pub template_limit: usize,
@@ -85,20 +91,45 @@ impl RepositoryCache {
         object.spec.sync_job_pod_template = template;
         let metadata = serde_json::to_string(&object.metadata).unwrap_or_default();
         let bytes = bytes + of_template + parsed_bytes(&metadata);
-        if bytes <= USUAL_BYTES {
+        let counted = bytes.saturating_sub(USUAL_BYTES);
+        if counted == 0 {
             return DeserializeGuard(Ok(object.into()));
         }
-        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-        DeserializeGuard(match self.budget.try_share(namespace, bytes) {
+        DeserializeGuard(match self.memory(&object.metadata, counted) {
             Some(memory) => Ok(CachedRepository {
                 object,
-                memory: Some(Arc::new(memory)),
+                memory: Some(memory),
             }),
             None => Err(InvalidObject {
                 error: over_share(bytes),
                 metadata: object.metadata,
             }),
         })
+    }
+
+    /// Returns the memory of an object, if its namespace has that much left besides what it holds for the stored version.
+    fn memory(&self, meta: &ObjectMeta, bytes: u64) -> Option<Memory> {
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        let Some(memory) = self.stored_memory(meta) else {
+            let memory = self.budget.try_share(namespace, bytes)?;
+            return Some(Arc::new(Mutex::new(memory)));
+        };
+        {
+            let mut held = memory.lock();
+            match bytes.checked_sub(held.amount()) {
+                Some(more) => held.absorb(self.budget.try_share(namespace, more)?),
+                None => held.shrink(bytes),
+            }
+        }
+        Some(memory)
+    }
+
+    fn stored_memory(&self, meta: &ObjectMeta) -> Option<Memory> {
+        let stored = self.store.get(&NamespacedName::of(meta)?)?;
+        let stored = stored
+            .object()
+            .filter(|stored| stored.object.metadata.uid == meta.uid)?;
+        stored.memory.clone()
     }
 }
 
@@ -130,12 +161,14 @@ fn decoded_bytes(raw: &Raw<AppRepository>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
 
     use super::*;
 
     fn cache(limit: u64, template_limit: usize) -> RepositoryCache {
         RepositoryCache {
+            store: Store::default(),
             budget: Budget::new("test", limit),
             template_limit,
         }
@@ -190,7 +223,7 @@ mod tests {
                 .unwrap()
                 .is_reduced()
         );
-        assert!((60 << 10..100 << 10).contains(&cache.budget.used()));
+        assert!((50 << 10..100 << 10).contains(&cache.budget.used()));
         let reduced = cache.convert(raw("team", template(70 << 10)));
         assert!(
             reduced
@@ -222,6 +255,57 @@ mod tests {
             "usual objects always fit"
         );
         assert!(cache.convert(raw("other", large())).object().is_some());
+    }
+
+    #[test]
+    fn a_new_version_of_an_object_near_the_share_counts_in_place_of_the_one_before() {
+        const LIMIT: u64 = 256 << 10;
+        let cache = cache(LIMIT, 0);
+        let version = |bytes: u64| {
+            let text = "x".repeat(usize::try_from(bytes).unwrap());
+            let converted = cache.convert(raw("team", json!({ "description": text })));
+            // The new one is converted while the one before is stored.
+            cache.store.apply(Event::Apply(converted.clone()));
+            (converted.object().is_some(), cache.budget.used())
+        };
+        let (is_object, first) = version(LIMIT * 2 / 5);
+        assert!(is_object && (LIMIT / 3..LIMIT / 2).contains(&first), "{first}");
+        assert_eq!(version(LIMIT * 2 / 5), (true, first));
+        assert_eq!(version(LIMIT * 2 / 5 + 1024), (true, first + 1024));
+        assert_eq!(version(LIMIT / 5), (true, first - LIMIT / 5 - 1));
+        assert!(!version(LIMIT).0, "it is beyond the share alone");
+        assert_eq!(cache.budget.used(), 0);
+    }
+
+    #[test]
+    fn what_many_objects_take_counts_beyond_that_of_usual_ones() {
+        let conditions = ["Ready", "Reconciling", "Stalled"].map(|name| {
+            json!({
+                "type": name, "status": "True", "reason": "Synced", "message": "120 charts with 2400 versions",
+                "lastTransitionTime": "2026-05-01T12:00:00Z", "observedGeneration": 3,
+            })
+        });
+        let usual = json!({
+            "metadata": {
+                "name": "bitnami", "namespace": "team", "uid": "0ac3c0f6-9d7d-4b3e-8f0e-2d7a5b8a2f11",
+                "resourceVersion": "123456", "generation": 3, "creationTimestamp": "2026-05-01T12:00:00Z",
+                "labels": { "app.kubernetes.io/managed-by": "Helm" }, "finalizers": [crate::api::FINALIZER],
+            },
+            "spec": {
+                "type": "helm", "url": "https://charts.example.com/bitnami", "description": "Charts of the platform team",
+                "auth": { "header": { "secretKeyRef": { "name": "apprepo-bitnami", "key": "authorizationHeader" } } },
+            },
+            "status": { "observedGeneration": 3, "charts": 120, "versions": 2400, "conditions": conditions },
+        });
+        let cache = cache(1 << 20, 0);
+        let is_kept = |object: &Value| cache.convert(serde_json::from_str(&object.to_string()).unwrap());
+        assert!(is_kept(&usual).object().is_some());
+        assert_eq!(cache.budget.used(), 0, "usual ones are free");
+        let mut larger = usual;
+        larger["metadata"]["annotations"] = json!({ "a": "x".repeat(10 << 10) });
+        let held: Vec<_> = (0..3).map(|_| is_kept(&larger)).collect();
+        assert!(held.iter().all(|cached| cached.object().is_some()));
+        assert!(cache.budget.used() > 3 * (8 << 10), "{}", cache.budget.used());
     }
 
     #[test]

@@ -349,6 +349,7 @@ fn informer(
             };
             let on_change = move |change| event_handler.on_change(change);
             let cache = RepositoryCache {
+                store: store.clone(),
                 budget: options.sync.budgets.part("repository_cache", 16),
                 template_limit: options.template_limit(),
             };

@@ -26,8 +26,8 @@ const MAX_ERROR: usize = 1_024;
 /// Maximum memory of an object while it is decoded. Text of 1.3 MB may take a hundred times as much, and several kinds
 /// are decoded at the same time.
 pub const MAX_DECODED_BYTES: u64 = 16 << 20;
-/// Maximum size of labels and finalizers of an invalid object. They count toward no share.
-const MAX_META_BYTES: usize = 16 << 10;
+/// Maximum size of the labels, and of the finalizers, of an invalid object. They count toward no share.
+const MAX_META_BYTES: usize = 1 << 10;
 
 /// An object of a declared kind. An invalid one does not block the others.
 #[derive(Clone, Debug)]

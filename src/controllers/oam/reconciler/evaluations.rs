@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::Reconciler;
 use super::pass::Pass;
 use crate::api::NamespacedName;
-use crate::budget::{leave_runtime_if_large, parsed_bytes};
+use crate::budget::{leave_runtime_if_large, parsed_size};
 use crate::controllers::oam::render::evaluate::{Evaluate, NamespaceEvaluator};
 use crate::controllers::oam::steps::{Answer, Call};
 use crate::cue;
@@ -34,7 +34,7 @@ impl Evaluate for PassEvaluator<'_> {
     type Error = cue::Error;
 
     async fn evaluate(&self, source: String) -> Result<Value, cue::Error> {
-        // The evaluation runs as a task of its own; its result is about as large, and merged here.
+        // The text is hashed and copied here; before a large result is, the turn and the pool leave the runtime too.
         leave_runtime_if_large(source.len()).await;
         let evaluation = || {
             let (pool, namespace, source) = (self.pool.clone(), self.namespace.to_owned(), source.clone());
@@ -100,7 +100,7 @@ impl Answers {
 
     pub(super) fn bytes(&self) -> u64 {
         let values = self.0.values().flat_map(HashMap::values);
-        values.map(|value| parsed_bytes(&value.to_string())).sum()
+        values.map(parsed_size).sum()
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
         let failed = call("http", "do", "failed");
         answers.record("step", &failed, &Answer::failed("no"));
         assert_eq!(answers.get("step", &failed), None);
-        assert_eq!(answers.bytes(), parsed_bytes(r#"{"statusCode":200}"#));
+        assert_eq!(answers.bytes(), parsed_size(&json!({ "statusCode": 200 })));
         answers.forget("step");
         assert_eq!(answers.get("step", &sent), None);
     }
