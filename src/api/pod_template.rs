@@ -17,8 +17,12 @@ pub struct PodTemplate {
     text: Option<Arc<str>>,
     bytes: usize,
     digest: String,
-    proxies: Vec<(String, String)>,
+    /// The values of [`PROXIES`].
+    proxies: [Option<String>; 3],
 }
+
+/// The variables that name proxies, in any case.
+const PROXIES: [&str; 3] = ["http_proxy", "https_proxy", "no_proxy"];
 
 impl PodTemplate {
     fn of(text: &str) -> Self {
@@ -39,7 +43,7 @@ impl PodTemplate {
     /// Returns the memory that it takes.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        let proxies = self.proxies.iter().map(|(name, value)| name.len() + value.len());
+        let proxies = self.proxies.iter().flatten().map(String::len);
         self.text.as_ref().map_or(0, |text| text.len()) + proxies.sum::<usize>()
     }
 
@@ -74,14 +78,18 @@ impl PodTemplate {
     /// last of several wins, as in a pod.
     #[must_use]
     pub fn proxy(&self, name: &str) -> Option<&str> {
-        let mut named = self.proxies.iter().rev();
-        let (_, value) = named.find(|(other, _)| other.eq_ignore_ascii_case(name))?;
+        let value = self.proxies.get(position(name)?)?.as_ref()?;
         Some(value.trim()).filter(|value| !value.is_empty())
     }
 }
 
+/// Returns the place of a variable in [`PROXIES`].
+fn position(name: &str) -> Option<usize> {
+    PROXIES.iter().position(|proxy| proxy.eq_ignore_ascii_case(name))
+}
+
 /// Returns the variables of the first container that name proxies, without parsing the rest.
-fn proxies(template: &str) -> Option<Vec<(String, String)>> {
+fn proxies(template: &str) -> Option<[Option<String>; 3]> {
     #[derive(Deserialize)]
     struct Template<'a> {
         #[serde(borrow)]
@@ -114,14 +122,15 @@ fn proxies(template: &str) -> Option<Vec<(String, String)>> {
     let text = |value: &RawValue| serde_json::from_str::<String>(value.get()).ok();
     let proxy = |variable: &RawValue| {
         let Variable { name, value } = serde_json::from_str(variable.get()).ok()?;
-        let is_proxy = |name: &str| {
-            let proxies = ["http_proxy", "https_proxy", "no_proxy"];
-            proxies.iter().any(|proxy| proxy.eq_ignore_ascii_case(name))
-        };
-        let name = text(name).filter(|name| is_proxy(name))?;
-        Some((name, value.and_then(text).unwrap_or_default()))
+        Some((position(&text(name)?)?, value.and_then(text).unwrap_or_default()))
     };
-    Some(env.into_iter().filter_map(proxy).collect())
+    let mut proxies = [const { None }; 3];
+    for (at, value) in env.into_iter().filter_map(proxy) {
+        if let Some(proxy) = proxies.get_mut(at) {
+            *proxy = Some(value);
+        }
+    }
+    Some(proxies)
 }
 
 impl<'de> Deserialize<'de> for PodTemplate {
@@ -175,6 +184,22 @@ mod tests {
         assert_ne!(reduced, template(&value("y")).within(10));
         let text = |template: &PodTemplate| serde_json::to_string(template).unwrap();
         assert_ne!(text(&reduced), text(&template(&value("y")).within(10)));
+    }
+
+    #[test]
+    fn of_many_variables_that_name_one_proxy_the_last_is_kept() {
+        let variable = |number: usize| {
+            let name = if number.is_multiple_of(2) {
+                "no_proxy"
+            } else {
+                "NO_PROXY"
+            };
+            json!({ "name": name, "value": number.to_string() })
+        };
+        let variables: Vec<_> = (0..65_000).map(variable).collect();
+        let reduced = template(&json!({ "spec": { "containers": [{ "env": variables }] } })).reduced();
+        assert_eq!(reduced.proxy("no_proxy"), Some("64999"));
+        assert!(reduced.kept_bytes() < 1024, "{}", reduced.kept_bytes());
     }
 
     #[rstest]
