@@ -1,5 +1,8 @@
-//! Sanitizing and truncating untrusted text; hexadecimal encoding, and JSON as Go writes it.
+//! Sanitizing and truncating untrusted text; hexadecimal encoding; JSON as Go writes it, and its size.
 
+use std::io::{self, Write};
+
+use serde::Serialize;
 use serde_json::Value;
 use url::Url;
 
@@ -12,6 +15,28 @@ pub fn truncate(text: &str, limit: usize) -> String {
     }
     let end = text.floor_char_boundary(limit.saturating_sub(ELLIPSIS.len()));
     format!("{}{ELLIPSIS}", &text[..end])
+}
+
+/// Counts the bytes of a value as JSON, without a copy of them.
+#[must_use]
+pub fn json_size(value: &impl Serialize) -> usize {
+    struct Counter(usize);
+
+    impl Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut counter = Counter(0);
+    // Neither a value nor a type of the API fails, nor does the counter.
+    let _ = serde_json::to_writer(&mut counter, value);
+    counter.0
 }
 
 /// Encodes bytes in lower case hexadecimal.

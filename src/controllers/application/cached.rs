@@ -1,15 +1,14 @@
 //! The part of an Application that the controller keeps in memory.
 
-use std::io::{self, Write};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
-use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::spec::{AppSpec, recorded_kinds};
-use crate::api::{Application, ApplicationCondition, ApplicationStatus, NamespacedName};
+use crate::api::{Application, ApplicationCondition, ApplicationStatus, NamespacedName, Raw};
+use crate::runtime::watch::{Cached, decode};
 
 /// An Application without descriptions, annotations and the components in its status, which may be most of it.
 #[derive(Clone, Debug, Resource)]
@@ -22,13 +21,12 @@ pub struct CachedApplication {
     pub size: usize,
 }
 
-impl From<Application> for CachedApplication {
-    fn from(application: Application) -> Self {
+impl CachedApplication {
+    fn of(application: &Application, size: usize) -> Self {
         let name = NamespacedName::new(application.namespace().unwrap_or_default(), application.name_any());
-        let spec = Arc::new(AppSpec::of(&name, &application));
+        let spec = Arc::new(AppSpec::of(&name, application));
         let status = application.status.as_ref().map(StatusSnapshot::of);
-        let size = json_size(&application.metadata) + json_size(&application.spec);
-        let meta = application.metadata;
+        let meta = application.metadata.clone();
         Self {
             metadata: ObjectMeta {
                 name: meta.name,
@@ -47,25 +45,16 @@ impl From<Application> for CachedApplication {
     }
 }
 
-/// Counts the bytes of a value as JSON, without a copy of them.
-pub(super) fn json_size(value: &impl Serialize) -> usize {
-    struct Counter(usize);
-    impl Write for Counter {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut counter = Counter(0);
-    // Neither a type of the API nor the counter can fail.
-    let _ = serde_json::to_writer(&mut counter, value);
-    counter.0
-}
-
 impl CachedApplication {
+    /// Converts an object as the API server sends it.
+    #[must_use]
+    pub fn convert(raw: Raw<Application>) -> Cached<Self> {
+        // Decoded, it lacks the `managedFields`, which may be most of it.
+        let status = raw.fields().get("status").map_or(0, |status| status.get().len());
+        let size = raw.text().len() - status;
+        decode(raw, |application| Self::of(&application, size))
+    }
+
     /// Returns the Application after a write of its metadata.
     #[must_use]
     pub fn with_written(&self, written: ObjectMeta) -> Self {
@@ -113,13 +102,16 @@ impl PartialEq for StatusSnapshot {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::ComponentStatus;
+    use crate::controllers::application::status::Assessment;
 
     fn cached(generation: i64, annotations: &Value, component: &str) -> CachedApplication {
-        let application: Application = serde_json::from_value(json!({
+        let application = json!({
             "metadata": {
                 "name": "shop", "namespace": "team", "uid": "u", "resourceVersion": "7", "generation": generation,
                 "annotations": annotations, "labels": { "a": "b" },
@@ -129,9 +121,42 @@ mod tests {
                 "conditions": [{ "type": "Ready", "status": "True" }],
                 "components": [{ "name": "web", "kind": "Pod", "status": component }],
             },
-        }))
-        .unwrap();
-        application.into()
+        });
+        convert(&application)
+    }
+
+    fn convert(application: &Value) -> CachedApplication {
+        let cached = CachedApplication::convert(serde_json::from_str(&application.to_string()).unwrap());
+        CachedApplication::clone(cached.object().unwrap())
+    }
+
+    #[test]
+    fn a_status_fits_beside_fields_of_the_metadata_that_are_not_kept() {
+        let fields: serde_json::Map<_, _> = (0..20_000).map(|at| (format!("f:label-{at:014}"), json!({}))).collect();
+        let mut application = json!({
+            "metadata": { "name": "shop", "namespace": "team", "uid": "u", "managedFields": [
+                { "manager": "m", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields },
+            ] },
+            "spec": { "selector": {} },
+            "status": { "componentsReady": "1/2" },
+        });
+        let whole = |application: &Value| application.to_string().len();
+        assert!(whole(&application) > 500_000, "{}", whole(&application));
+        let components = (0..20_000).map(|at| ComponentStatus {
+            name: Some(format!("component-{at}")),
+            kind: Some("ConfigMap".to_owned()),
+            status: Some("Ready".to_owned()),
+            ..ComponentStatus::default()
+        });
+        let assessment = Assessment {
+            components: components.collect(),
+            ..Assessment::default()
+        };
+        let size = convert(&application).size;
+        let status = assessment.status(Some(1), size, &[], Timestamp::UNIX_EPOCH);
+        assert!(status.components.len() < 20_000, "all would fit");
+        application["status"] = serde_json::to_value(&status).unwrap();
+        assert!(whole(&application) < 3 << 19, "{}", whole(&application));
     }
 
     #[test]

@@ -146,18 +146,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::Application;
 
     fn application(version: &str, generation: i64, ready: &str, annotations: &Value) -> CachedApplication {
-        let application: Application = serde_json::from_value(json!({
+        let application = json!({
             "metadata": {
                 "name": "shop", "namespace": "team", "uid": "u", "resourceVersion": version,
                 "generation": generation, "annotations": annotations,
             },
             "status": { "componentsReady": ready },
-        }))
-        .unwrap();
-        application.into()
+        });
+        let cached = CachedApplication::convert(serde_json::from_str(&application.to_string()).unwrap());
+        CachedApplication::clone(cached.object().unwrap())
     }
 
     #[rstest]

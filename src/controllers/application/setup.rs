@@ -13,13 +13,12 @@ use super::owners::apply::Ownership;
 use super::owners::finalizer::Adoptions;
 use super::reconciler::{Reconciler, WriteThrottle};
 use super::{NAME, components};
-use crate::api::Application;
 use crate::controllers::{Controller, FIELD_MANAGER, SetupContext, Source};
 use crate::runtime::controller::Class;
 use crate::runtime::events::EventPublisher;
 use crate::runtime::shards::MissingObjects;
 use crate::runtime::watch::{
-    ErrorPolicy, MAX_WATCHES, Scope, Selection, Settings, Store, Stored, WatchManager, informer,
+    ErrorPolicy, MAX_WATCHES, Scope, Selection, Settings, Store, Stored, WatchManager, raw_informer,
 };
 use crate::runtime::workqueue::{ClassLimits, Priority};
 
@@ -77,11 +76,12 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         labels: context.label_selector.clone(),
     };
     let on_change = move |change| event_handler.on_change(change);
-    let informer = informer::<Application, CachedApplication>(
+    let informer = raw_informer(
         client.clone(),
         selection,
         ErrorPolicy::Optional,
         store.clone(),
+        CachedApplication::convert,
         on_change,
     );
     let (cached, owned, queue) = (store.clone(), store.clone(), context.queue.clone());

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::cached::json_size;
 use super::index::{Index, is_component};
 use super::kinds::to_watch;
 use super::owners::plan::application_kind;
@@ -13,7 +12,7 @@ use super::readiness::{ComponentState, Readiness};
 use super::spec::{AppSpec, MAX_KINDS};
 use crate::api::{ApplicationCondition, ApplicationStatus, ComponentStatus};
 use crate::runtime::watch::{GroupKind, KindState, View};
-use crate::text::sanitize;
+use crate::text::{json_size, sanitize};
 
 pub const READY: &str = "Ready";
 /// Condition type: something could not be read, evaluated or adopted.

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::pages::{Pages, retried};
 use super::{Log, Options, Outcome};
-use crate::api::{Application, Guarded, NamespacedName, Partial};
+use crate::api::{Application, NamespacedName, Partial, Raw};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::application::cached::CachedApplication;
 use crate::controllers::application::owners::finalizer::{
@@ -141,7 +141,7 @@ impl Finalizers<'_> {
 
 /// Removes our finalizer from Applications of app.k8s.io. Those that are being deleted release their components before.
 pub(super) async fn remove_adoptions(client: &Client, options: &Options, log: &Log<'_>) -> Outcome {
-    let api: Api<Guarded<Application>> = match options.namespace.as_deref() {
+    let api: Api<Raw<Application>> = match options.namespace.as_deref() {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
@@ -156,12 +156,14 @@ pub(super) async fn remove_adoptions(client: &Client, options: &Options, log: &L
                 return outcome;
             }
         };
-        // An object that can't be decoded has never adopted anything.
-        let applications = page.into_iter().filter_map(|Guarded(object)| object.0.ok());
-        let applications = applications.map(CachedApplication::from);
-        for application in applications.filter(|application| has_finalizer(&application.metadata)) {
+        for cached in page.into_iter().map(CachedApplication::convert) {
+            // An object that can't be decoded has never adopted anything.
+            let application = cached
+                .object()
+                .filter(|application| has_finalizer(&application.metadata));
+            let Some(application) = application else { continue };
             // One that a tenant makes fail must not stop the others.
-            match remove_adoption(client, &application, options.dry_run).await {
+            match remove_adoption(client, application, options.dry_run).await {
                 Ok(()) => outcome.done += 1,
                 Err(error) => {
                     let name = &application.spec.name;

@@ -1,8 +1,8 @@
 //! The items of a list, within limits.
 
-use std::io::{self, Write};
-
 use serde_json::Value;
+
+use crate::text::json_size;
 
 const MAX_ITEMS: usize = 1_000;
 /// Of the items as JSON.
@@ -32,10 +32,7 @@ impl Items {
     /// # Errors
     /// The list would exceed a limit.
     pub fn push(&mut self, value: Value) -> Result<(), String> {
-        let mut counter = Counter(0);
-        // A value is always serializable, and the counter never fails.
-        let _ = serde_json::to_writer(&mut counter, &value);
-        self.bytes = self.bytes.saturating_add(counter.0);
+        self.bytes = self.bytes.saturating_add(json_size(&value));
         if self.values.len() >= MAX_ITEMS || self.bytes > MAX_BYTES {
             return Err(format!(
                 "the list has more than {MAX_ITEMS} {} or {MAX_BYTES} bytes; select fewer by namespace or labels",
@@ -49,19 +46,6 @@ impl Items {
     #[must_use]
     pub fn into_values(self) -> Vec<Value> {
         self.values
-    }
-}
-
-struct Counter(usize);
-
-impl Write for Counter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
