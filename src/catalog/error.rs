@@ -195,7 +195,7 @@ impl Error {
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         match self {
-            Self::NoResponse { .. } | Self::NoConnection { .. } => Some(Fault::Unreachable),
+            Self::NoResponse { .. } => Some(Fault::Unreachable),
             Self::ReadOnlyServer { .. } => Some(Fault::Unwritable),
             Self::Database { source, .. } => match cause(source) {
                 Cause::Unreachable | Cause::NoSuchDatabase | Cause::LoginFailed | Cause::TooManyConnections => {
@@ -207,6 +207,12 @@ impl Error {
             },
             _ => None,
         }
+    }
+
+    /// Returns true if all connections of this process are in use, while the server answers.
+    #[must_use]
+    pub const fn is_busy_pool(&self) -> bool {
+        matches!(self, Self::NoConnection { .. })
     }
 
     /// Returns true if the server allows no more connections.

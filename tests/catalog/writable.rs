@@ -77,6 +77,25 @@ async fn a_server_is_unreachable_at_once_and_writable_again_afterwards(#[case] s
     .await;
 }
 
+#[rstest]
+#[case::with_an_open_connection(false)]
+#[case::without(true)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_distant_server_without_recent_writes_is_writable(#[case] has_to_connect: bool) {
+    let fixture = Fixture::new(On::Postgres).await;
+    let (gate, url) = fixture.database.as_ref().unwrap().behind_gate().await;
+    let catalog = Catalog::open(&settings(&url)).await.unwrap();
+    gate.delay(Duration::from_millis(60));
+    let check = async || timeout(PROBE_TIMEOUT, catalog.check_writable()).await.unwrap();
+    if has_to_connect {
+        gate.disconnect();
+        // To connect may take longer than one probe.
+        eventually(SOON, "the database to be writable", check).await;
+    } else {
+        assert_eq!(check().await, Ok(()));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_are_all_in_use_are_no_failure() {
     let mut fixture = Fixture::new(On::Postgres).await;

@@ -1,8 +1,11 @@
 //! A TCP proxy in front of a server, which can close its connections and refuse new ones.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
+use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -15,6 +18,7 @@ pub struct Gate {
     target: SocketAddr,
     cuts: watch::Sender<u64>,
     is_stalled: watch::Sender<bool>,
+    delay: watch::Sender<Duration>,
     accepting: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -28,6 +32,7 @@ impl Gate {
             target,
             cuts: watch::Sender::new(0),
             is_stalled: watch::Sender::new(false),
+            delay: watch::Sender::new(Duration::ZERO),
             accepting: Mutex::new(None),
         };
         gate.open().await;
@@ -42,6 +47,7 @@ impl Gate {
     pub async fn open(&self) {
         let listener = bind(self.address).listen(1024).expect("the port is reserved");
         let (target, cuts, is_stalled) = (self.target, self.cuts.clone(), self.is_stalled.clone());
+        let delay = self.delay.clone();
         let task = tokio::spawn(async move {
             loop {
                 let Ok((client, _)) = listener.accept().await else {
@@ -49,11 +55,11 @@ impl Gate {
                     tokio::task::yield_now().await;
                     continue;
                 };
-                let (mut cut, stalled) = (cuts.subscribe(), is_stalled.subscribe());
+                let (mut cut, stalled, delay) = (cuts.subscribe(), is_stalled.subscribe(), delay.subscribe());
                 tokio::spawn(async move {
                     tokio::select! {
                         _ = cut.changed() => (),
-                        () = pass(client, target, stalled) => (),
+                        () = pass(client, target, stalled, &delay) => (),
                     }
                 });
             }
@@ -64,6 +70,11 @@ impl Gate {
     /// Keeps connections open and accepts new ones, and forwards nothing on any of them, also later.
     pub fn stall(&self) {
         self.is_stalled.send_replace(true);
+    }
+
+    /// Forwards each packet after this time from now on, also on open connections: the server is far away.
+    pub fn delay(&self, time: Duration) {
+        self.delay.send_replace(time);
     }
 
     /// Forwards on new connections again.
@@ -97,14 +108,39 @@ fn bind(address: SocketAddr) -> TcpSocket {
     socket
 }
 
-async fn pass(mut client: TcpStream, target: SocketAddr, mut stalled: watch::Receiver<bool>) {
+async fn pass(
+    mut client: TcpStream,
+    target: SocketAddr,
+    mut stalled: watch::Receiver<bool>,
+    delay: &watch::Receiver<Duration>,
+) {
     let Ok(mut server) = TcpStream::connect(target).await else {
         return;
     };
+    let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
     tokio::select! {
         biased;
         () = async { drop(stalled.wait_for(|stalled| *stalled).await) } => std::future::pending().await,
         // An error here is a closed connection, which both sides notice.
-        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => (),
+        _ = async { tokio::try_join!(forward(from_client, to_server, delay), forward(from_server, to_client, delay)) } => (),
+    }
+}
+
+async fn forward(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    delay: &watch::Receiver<Duration>,
+) -> io::Result<()> {
+    let mut packet = vec![0; 64 << 10];
+    loop {
+        let length = from.read(&mut packet).await?;
+        let time = *delay.borrow();
+        if !time.is_zero() {
+            tokio::time::sleep(time).await;
+        }
+        if length == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&packet[..length]).await?;
     }
 }

@@ -1,9 +1,13 @@
 //! The readiness of the database: true while its server answers and writes succeed.
 
+use std::future::ready;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::{Either, RemoteHandle, select};
 use parking_lot::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Usage;
 use crate::api::NamespacedName;
@@ -14,17 +18,30 @@ use crate::catalog::{Catalog, Error, SHORT_DEADLINE};
 const MAX_AGE: Duration = Duration::from_secs(60);
 /// Age up to which an answer shows that the server can be reached, and interval of tests: anyone may ask for readiness.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Of a test through the pool, and of the question beside it. Together below the kubelet's default probe timeout of one
-/// second.
-const DEADLINE: Duration = Duration::from_millis(350);
+/// Time of a test through the pool, and of the question beside it: below the kubelet's default probe timeout of one second.
+/// A distant server needs most of it for either.
+const DEADLINE: Duration = Duration::from_millis(700);
+/// Time after which the server is asked beside the test.
+const HEAD_START: Duration = Duration::from_millis(100);
 
 /// Times of writes by this process.
 #[derive(Debug, Default)]
 pub(in crate::catalog) struct WriteHistory {
     /// `None` after a failed call.
     last_success: Mutex<Option<Instant>>,
-    /// The last test. Locked during the test, so that concurrent requests share it.
-    last_test: tokio::sync::Mutex<Option<(Instant, Result<(), String>)>>,
+    /// Locked during a test, so that concurrent requests share it.
+    tests: tokio::sync::Mutex<Tests>,
+}
+
+/// Canceled when it is dropped.
+type Test = RemoteHandle<Result<(), String>>;
+
+#[derive(Debug, Default)]
+struct Tests {
+    last: Option<(Instant, Result<(), String>)>,
+    /// A test that took longer than its time. The next one continues with it: a distant server answers each statement, and
+    /// not all of them in time.
+    unfinished: Option<Test>,
 }
 
 impl WriteHistory {
@@ -52,26 +69,26 @@ impl Catalog {
         if is_proven() {
             return Ok(());
         }
-        let mut last_test = writes.last_test.lock().await;
+        let mut tests = writes.tests.lock().await;
         if is_proven() {
             return Ok(());
         }
-        if let Some((at, result)) = &*last_test
+        if let Some((at, result)) = &tests.last
             && at.elapsed() < INTERVAL
         {
             return result.clone();
         }
         let result = match self.0.pools.is_sqlite() {
             true => self.test_sqlite().await,
-            false => self.test_postgres(writes.is_fresh()).await,
+            false => self.test_postgres(&mut tests.unfinished).await,
         };
-        *last_test = Some((Instant::now(), result.clone()));
+        tests.last = Some((Instant::now(), result.clone()));
         result
     }
 
     /// SQLite has one writer, and a sync may hold it for long.
     async fn test_sqlite(&self) -> Result<(), String> {
-        match timeout(2 * DEADLINE, self.write_test_row()).await {
+        match timeout(DEADLINE, self.write_test_row()).await {
             Ok(Err(error)) if !error.is_busy() && !matches!(error, Error::NoConnection { .. }) => {
                 Err(error.to_string())
             }
@@ -79,32 +96,60 @@ impl Catalog {
         }
     }
 
-    /// Asks on a connection of the pool. If that fails, a new connection tells whether the server can be reached.
-    async fn test_postgres(&self, is_write_fresh: bool) -> Result<(), String> {
-        let test = async {
-            if is_write_fresh {
-                self.ping().await
-            } else {
-                self.write_test_row().await
-            }
+    /// Asks on a connection of the pool, and soon beside it on a new one. Any answer shows that the server can be reached.
+    async fn test_postgres(&self, unfinished: &mut Option<Test>) -> Result<(), String> {
+        let is_write_fresh = self.0.writes.is_fresh();
+        let start = Instant::now();
+        let mut running = unfinished.take().unwrap_or_else(|| self.start_test(is_write_fresh));
+        let question = pin!(async {
+            sleep(HEAD_START).await;
+            timeout_at(start + DEADLINE, self.0.pools.ask_server()).await
+        });
+        let test = timeout_at(start + DEADLINE, &mut running);
+        let (tested, question) = match select(pin!(test), question).await {
+            Either::Left((tested, question)) => (tested, question.left_future()),
+            Either::Right((asked, test)) => (test.await, ready(asked).right_future()),
         };
-        let tested = timeout(DEADLINE, test).await;
         if matches!(tested, Ok(Ok(()))) {
             return Ok(());
         }
         let is_busy = self.0.pools.is_busy();
-        let asked = timeout(DEADLINE, self.0.pools.ask_server()).await;
+        if self.0.pools.has_answered_within(start.elapsed()) {
+            return tested.unwrap_or_else(|_| {
+                *unfinished = Some(running);
+                Ok(())
+            });
+        }
+        let asked = question.await;
         let unreachable = |reason: String| {
             self.0.writes.failed();
             format!("the database can't be reached: {reason}")
         };
         match (asked, tested) {
-            (Err(_), _) => Err(unreachable(format!("no response within {DEADLINE:?}"))),
+            (Err(_), tested) => {
+                // It may still be connecting.
+                *unfinished = tested.is_err().then_some(running);
+                Err(unreachable(format!("no response within {DEADLINE:?}")))
+            }
             (Ok(Err(error)), _) => Err(unreachable(error.database_message())),
             (Ok(Ok(())), _) if is_write_fresh || is_busy => Ok(()),
-            (Ok(Ok(())), Ok(Err(error))) => Err(error.to_string()),
-            (Ok(Ok(())), _) => Err(format!("no response to a write within {DEADLINE:?}")),
+            (Ok(Ok(())), Ok(tested)) => tested,
+            (Ok(Ok(())), Err(_)) => Err(format!("no response to a write within {DEADLINE:?}")),
         }
+    }
+
+    fn start_test(&self, is_write_fresh: bool) -> Test {
+        let catalog = self.clone();
+        let test = async move {
+            let tested = match is_write_fresh {
+                true => catalog.ping().await,
+                false => catalog.write_test_row().await,
+            };
+            tested.map_err(|error| error.to_string())
+        };
+        let (test, running) = test.remote_handle();
+        tokio::spawn(test);
+        running
     }
 
     /// Writes a row and removes it in the same transaction. No repository has an empty name.

@@ -4,14 +4,15 @@
 //!  reconcile ─► fault ─► set of its keys ◄─ probe, each second ─► over: enqueue all, spread over some seconds
 //! ```
 //!
-//! A fault says nothing about a repository, so it does not grow its backoff.
+//! A fault says nothing about a repository, so it does not grow its backoff. One that fails again after its end is an
+//! exception: the probe does not see everything, such as a lock on some rows.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::catalog::{self, Catalog, Fault};
 use crate::runtime::controller::{Key, ReconcileError};
@@ -22,13 +23,59 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 const SPREAD: Duration = Duration::from_secs(3);
 /// Longest time to the next reconcile, in case that a probe fails for another reason than the reconcile.
 const AT_MOST: Duration = Duration::from_secs(5 * 60);
+/// Time after its end in which the same fault concerns the repository.
+const RELAPSE: Duration = Duration::from_secs(30);
 
 pub struct DatabaseFaults {
     catalog: Catalog,
     queue: Queue<Key>,
-    /// Each key at most once for each fault.
-    waiting: Mutex<BTreeMap<Fault, HashSet<Key>>>,
+    state: Mutex<State>,
     added: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Each key at most once for each fault.
+    waiting: BTreeMap<Fault, HashSet<Key>>,
+    /// Keys whose fault is over, and the time until which it concerns the repository if it occurs again.
+    resumed: HashMap<Key, (Fault, Instant)>,
+}
+
+impl State {
+    /// Returns the fault that others wait for as well; `None` if the error concerns one repository.
+    fn fault(&self, error: &catalog::Error) -> Option<Fault> {
+        // Those that have failed held the connections.
+        let of_others = || self.waiting.keys().next().copied().filter(|_| error.is_busy_pool());
+        error.fault().or_else(of_others)
+    }
+
+    /// Returns true if the key failed by this fault again, soon after the end or the last failure.
+    fn is_relapse(&mut self, key: &Key, fault: Fault, backoff: Backoff) -> bool {
+        let now = Instant::now();
+        let resumed = self.resumed.get_mut(key);
+        let Some((_, until)) = resumed.filter(|(before, until)| *before == fault && now < *until) else {
+            return false;
+        };
+        *until = now + backoff.cap + RELAPSE;
+        true
+    }
+
+    /// Returns true if the key is the first that waits for the end of a fault.
+    fn wait(&mut self, key: Key, fault: Fault) -> bool {
+        let keys = self.waiting.entry(fault).or_default();
+        keys.insert(key) && keys.len() == 1
+    }
+
+    /// Returns the keys that waited for the end of a fault.
+    fn resume(&mut self, fault: Fault) -> HashSet<Key> {
+        let now = Instant::now();
+        self.resumed.retain(|_, (_, until)| now < *until);
+        let keys = self.waiting.remove(&fault).unwrap_or_default();
+        let until = now + RELAPSE;
+        self.resumed
+            .extend(keys.iter().map(|key| (key.clone(), (fault, until))));
+        keys
+    }
 }
 
 impl DatabaseFaults {
@@ -37,21 +84,20 @@ impl DatabaseFaults {
         Self {
             catalog,
             queue,
-            waiting: Mutex::default(),
+            state: Mutex::default(),
             added: Notify::new(),
         }
     }
 
     /// Returns the error of a reconcile: after a fault of the database the key is enqueued once it is over, after another
-    /// error with `backoff`.
+    /// error, and after the same fault once more, with `backoff`.
     pub(super) fn reconcile_error(&self, key: Key, error: &catalog::Error, backoff: Backoff) -> ReconcileError {
-        let Some(fault) = error.fault() else {
-            return ReconcileError::transient(error.to_string(), backoff);
-        };
         let is_first = {
-            let mut waiting = self.waiting.lock();
-            let keys = waiting.entry(fault).or_default();
-            keys.insert(key) && keys.len() == 1
+            let mut state = self.state.lock();
+            match state.fault(error) {
+                Some(fault) if !state.is_relapse(&key, fault, backoff) => state.wait(key, fault),
+                _ => return ReconcileError::transient(error.to_string(), backoff),
+            }
         };
         if is_first {
             tracing::warn!(%error, "the database failed, repositories wait until it is usable");
@@ -73,7 +119,7 @@ impl DatabaseFaults {
         F: Future<Output = Result<(), catalog::Error>>,
     {
         loop {
-            let faults: Vec<Fault> = self.waiting.lock().keys().copied().collect();
+            let faults: Vec<Fault> = self.state.lock().waiting.keys().copied().collect();
             if faults.is_empty() {
                 self.added.notified().await;
                 continue;
@@ -92,7 +138,7 @@ impl DatabaseFaults {
     }
 
     fn resume(&self, fault: Fault) {
-        let keys = self.waiting.lock().remove(&fault).unwrap_or_default();
+        let keys = self.state.lock().resume(fault);
         tracing::info!(keys = keys.len(), "the database is usable again, retrying");
         let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
         for (number, key) in (0..).zip(keys) {
@@ -108,13 +154,14 @@ mod tests {
 
     use futures::FutureExt;
     use prometheus_client::registry::Registry;
-    use tokio::time::Instant;
+    use tracing::Level;
 
     use super::*;
     use crate::api::NamespacedName;
     use crate::catalog::{Database, Login, Settings};
     use crate::controllers::apprepository::event_handler::key;
     use crate::runtime::workqueue::{self, Metrics};
+    use crate::trace::log_lines::LogLines;
 
     const BACKOFF: Backoff = Backoff {
         base: Duration::from_secs(5),
@@ -178,6 +225,58 @@ mod tests {
         let error = catalog::Error::TablesRebuilt;
         let failed = faults.reconcile_error(key(&name(0)), &error, BACKOFF);
         assert_eq!(failed, ReconcileError::transient(error.to_string(), BACKOFF));
-        assert!(faults.waiting.lock().is_empty());
+        assert!(faults.state.lock().waiting.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fault_that_the_probe_does_not_see_grows_the_backoff_of_its_repository() {
+        let (log, _logging) = LogLines::start(Level::WARN);
+        let faults = faults();
+        let start = Instant::now();
+        let mut attempts = 0;
+        let work = async {
+            let mut priority = Priority::CONTINUED;
+            faults.queue.add(key(&name(0)), priority);
+            loop {
+                let claim = faults.queue.get().await.unwrap();
+                attempts += 1;
+                priority = claim.priority();
+                // The lock timeout of a statement.
+                sleep(Duration::from_secs(5)).await;
+                match faults.reconcile_error(claim.key().clone(), &locked(), BACKOFF) {
+                    ReconcileError::Transient { backoff, .. } => {
+                        faults.queue.add_rate_limited(claim.key().clone(), backoff, priority);
+                    }
+                    error => assert!(matches!(error, ReconcileError::Outage { .. }), "{error:?}"),
+                }
+                if start.elapsed() >= Duration::from_secs(120) {
+                    break;
+                }
+            }
+        };
+        tokio::select! {
+            () = faults.probe_with(|_| async { Ok(()) }) => unreachable!("it never returns"),
+            () = work => {}
+        }
+        assert!(attempts <= 7, "six within two minutes, and the last: {attempts}");
+        let warnings = log.lines();
+        assert!(
+            matches!(&warnings[..], [warning] if warning.contains("the database failed")),
+            "{warnings:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_busy_pool_is_a_fault_only_while_others_wait_for_one() {
+        let faults = faults();
+        let busy = catalog::Error::NoConnection {
+            operation: "write",
+            seconds: 10,
+            advice: "raise --database-connections",
+        };
+        let failed = |number| faults.reconcile_error(key(&name(number)), &busy, BACKOFF);
+        assert!(matches!(failed(0), ReconcileError::Transient { .. }));
+        faults.reconcile_error(key(&name(1)), &locked(), BACKOFF);
+        assert!(matches!(failed(0), ReconcileError::Outage { .. }));
     }
 }
