@@ -157,7 +157,11 @@ async fn set_up_oam(
         let found = patience
             .get("the webhook of Applications", ApiError::is_retryable, find)
             .await?;
-        found.ok_or_else(|| Error(authentication::UNPROTECTED.to_owned()))?;
+        let webhook = found.ok_or_else(|| Error(authentication::UNPROTECTED.to_owned()))?;
+        tracing::info!(
+            webhook,
+            "this webhook has to write and protect the identities of Applications"
+        );
     }
     let Some(mut controller) = oam::setup(context, options, prerequisites.evaluator(), metrics) else {
         return Ok(None);

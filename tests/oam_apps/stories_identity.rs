@@ -114,9 +114,22 @@ async fn an_application_without_an_identity_creates_no_application_in_another_na
     .await;
     site.until_running("attacker").await;
     // What is recorded already stays, and a new version of it is no escape.
-    site.declare("parent", spec(&[kept, config("more", "one")])).await;
+    site.declare("parent", spec(&[kept.clone(), config("more", "one")]))
+        .await;
     site.until_running("parent").await;
     assert!(get(&site, APPLICATION, &other, "kept").await.is_some());
+    // Once it is gone, the record gives no right to create it.
+    let gone = api(&site, APPLICATION, &other).await;
+    gone.delete("kept", &DeleteParams::default()).await.unwrap();
+    eventually(SOON, "the Application to be gone", async || {
+        let live = get(&site, APPLICATION, &other, "kept").await;
+        live.is_none().then_some(())
+    })
+    .await;
+    site.declare("parent", spec(&[kept, config("more", "two")])).await;
+    let words = format!("forbidden resource: Application {other}/kept is outside the namespace of application");
+    site.until_said("parent", &words).await;
+    assert_eq!(get(&site, APPLICATION, &other, "kept").await, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

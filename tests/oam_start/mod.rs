@@ -10,7 +10,7 @@ use futures::FutureExt;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use portolan::api::oam::crds;
 use portolan::runtime::leader_election::{Candidacy, Marks, Metrics, Timing, WriteFence};
 use rstest::rstest;
@@ -115,16 +115,15 @@ async fn the_arguments_of_kubevelas_charts_reach_readiness(#[case] chart: &str) 
     assert!(metrics.sum("portolan_cue_resident_memory_bytes", &[]).is_some());
 }
 
-/// A webhook for Applications that is called for no namespace.
-fn webhook(name: &str, url: &str) -> MutatingWebhookConfiguration {
+/// A webhook for Applications. No test here writes one while it exists.
+fn webhook(name: &str, url: &str, failure_policy: &str) -> MutatingWebhookConfiguration {
     let webhook = json!({
         "metadata": { "name": name },
         "webhooks": [{
             "name": "mutating.core.oam.dev.v1beta1.applications",
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
-            "failurePolicy": "Ignore",
-            "namespaceSelector": { "matchLabels": { "tests": "none" } },
+            "failurePolicy": failure_policy,
             "clientConfig": { "url": url },
             "rules": [{
                 "apiGroups": ["core.oam.dev"], "apiVersions": ["v1beta1"], "operations": ["CREATE", "UPDATE"],
@@ -139,21 +138,34 @@ fn webhook(name: &str, url: &str) -> MutatingWebhookConfiguration {
 async fn the_gate_of_identities_needs_a_webhook_that_answers() {
     const GATE: &str = "--feature-gates=AuthenticateApplication=true";
     let site = Site::new().await;
-    let mut refused = site.start(&[GATE]);
-    assert_eq!(refused.exit(SOON).await.code(), Some(1));
-    let expected = "error: feature gate AuthenticateApplication needs a mutating webhook for Applications";
-    let lines = refused.lines();
-    assert!(lines.iter().any(|line| line.starts_with(expected)), "{lines:?}");
+    let is_refused = async || {
+        let mut refused = site.start(&[GATE]);
+        assert_eq!(refused.exit(SOON).await.code(), Some(1));
+        let expected = "error: feature gate AuthenticateApplication needs a mutating webhook for Applications";
+        let lines = refused.lines();
+        assert!(lines.iter().any(|line| line.starts_with(expected)), "{lines:?}");
+    };
+    is_refused().await;
 
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/mutate", listener.local_addr().unwrap());
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(site.control_plane.client().await);
     let created = webhooks
-        .create(&PostParams::default(), &webhook(&site.namespace, &url))
+        .create(&PostParams::default(), &webhook(&site.namespace, &url, "Ignore"))
         .await;
     created.unwrap();
+    is_refused().await;
+    let fails =
+        json!({ "webhooks": [{ "name": "mutating.core.oam.dev.v1beta1.applications", "failurePolicy": "Fail" }] });
+    let patched = webhooks
+        .patch(&site.namespace, &PatchParams::default(), &Patch::Strategic(fails))
+        .await;
+    patched.unwrap();
     let portolan = site.start(&[GATE]);
     portolan.ready(SOON).await;
+    portolan
+        .line_with("this webhook has to write and protect the identities", SOON)
+        .await;
     let metrics = portolan.metrics().await;
     assert_eq!(metrics.sum("portolan_oam_identities_unprotected", &[]), Some(0.0));
     webhooks

@@ -22,7 +22,7 @@ pub enum Decision {
 }
 
 /// Returns true if the Application owns or shares an object. Other objects of that name are not its own.
-pub(super) fn is_managed(live: &Value, app: &NamespacedName) -> bool {
+pub fn is_managed(live: &Value, app: &NamespacedName) -> bool {
     is_owner(live, app) || sharers(live).any(|sharer| sharer == *app)
 }
 

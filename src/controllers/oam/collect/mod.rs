@@ -27,7 +27,7 @@ use super::policies::{GarbageCollect, SelectedResources};
 use super::trackers::{AppIdentity, Inventory, ResourceKey, Tracker, check_mark};
 use crate::api::oam::{ManagedResource, labels};
 use candidates::{Candidate, State};
-pub use decide::{Decision, decide};
+pub use decide::{Decision, decide, is_managed};
 pub use failures::CollectError;
 use failures::Failures;
 

@@ -3,6 +3,7 @@
 use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
 use super::record::SMALL_BYTES;
+use crate::budget::WorkError;
 use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::definitions::{LoadError, Missing};
 use crate::controllers::oam::parse::Lookup;
@@ -42,8 +43,9 @@ impl Pass<'_> {
             .load(missing, memory, &self.reconciler.client, budgets)
             .await;
         loaded.map_err(|error| match error {
-            LoadError::Work(_) => Stop::NeedsMemory(total),
-            LoadError::Invalid { .. } | LoadError::Api { .. } => {
+            LoadError::Work(WorkError::Exhausted(_)) => Stop::NeedsMemory(total),
+            // The same text would panic again.
+            LoadError::Work(WorkError::Panicked) | LoadError::Invalid { .. } | LoadError::Api { .. } => {
                 let failure = Failure::new(conditions::PARSED, "FailedParse", error.to_string());
                 failure.in_phase(phase::RENDERING).into()
             }

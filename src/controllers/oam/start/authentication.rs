@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use tokio::net::TcpStream;
@@ -18,6 +19,9 @@ use crate::controllers::oam::metrics::Metrics;
 use crate::runtime::kube_client::{ApiError, call};
 
 const RESOURCE: &str = "applications";
+const VERSION: &str = "v1beta1";
+/// The policy of failures that refuses writes, and the default.
+const FAIL: &str = "Fail";
 /// Time between two checks.
 const PERIOD: Duration = Duration::from_mins(1);
 /// Time for a connection to the URL of a webhook.
@@ -25,10 +29,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The error of a start with the gate and without a webhook.
 pub const UNPROTECTED: &str = "feature gate AuthenticateApplication needs a mutating webhook for Applications with endpoints, \
-     which writes and protects the annotations app.oam.dev/username and app.oam.dev/group; install one, or accept what \
-     authors of Applications write there with --trust-identity-annotations";
+     which writes and protects the annotations app.oam.dev/username and app.oam.dev/group; install one that names \
+     core.oam.dev and applications, has failurePolicy Fail and neither selectors nor matchConditions, or accept what authors \
+     of Applications write there with --trust-identity-annotations";
 
-/// Returns the name of a webhook configuration that is called for all writes to Applications, and answers.
+/// Returns the configuration and the name of a webhook that is called for all writes to Applications, and answers.
 ///
 /// # Errors
 /// Webhooks or their endpoints can't be listed.
@@ -44,24 +49,42 @@ pub async fn find_protection(client: &Client) -> Result<Option<String>, ApiError
             .filter(|webhook| is_called(webhook))
         {
             if is_served(webhook, &mut services).await? {
-                return Ok(Some(configuration.name_any()));
+                return Ok(Some(format!("{}/{}", configuration.name_any(), webhook.name)));
             }
         }
     }
     Ok(None)
 }
 
+/// Returns true if the API server calls a webhook that is meant for Applications at all their writes, and refuses those that it
+/// can't call it for. One for objects of all kinds, as policy engines have, does something else.
 fn is_called(webhook: &MutatingWebhook) -> bool {
+    let is_always_called = [&webhook.namespace_selector, &webhook.object_selector]
+        .into_iter()
+        .flatten()
+        .all(selects_all)
+        && webhook.match_conditions.iter().flatten().next().is_none();
     let rules = || webhook.rules.iter().flatten();
-    ["CREATE", "UPDATE"]
-        .iter()
-        .all(|operation| rules().any(|rule| covers(rule, operation)))
+    is_always_called
+        && webhook.failure_policy.as_deref().unwrap_or(FAIL) == FAIL
+        && ["CREATE", "UPDATE"]
+            .iter()
+            .all(|operation| rules().any(|rule| covers(rule, operation)))
+}
+
+fn selects_all(selector: &LabelSelector) -> bool {
+    selector.match_labels.iter().flatten().next().is_none()
+        && selector.match_expressions.iter().flatten().next().is_none()
 }
 
 fn covers(rule: &RuleWithOperations, operation: &str) -> bool {
-    let names =
-        |list: &Option<Vec<String>>, name: &str| list.iter().flatten().any(|entry| entry == "*" || entry == name);
-    names(&rule.api_groups, GROUP) && names(&rule.resources, RESOURCE) && names(&rule.operations, operation)
+    let names = |list: &Option<Vec<String>>, name: &str| list.iter().flatten().any(|entry| entry == name);
+    let includes = |list: &Option<Vec<String>>, name: &str| names(list, "*") || names(list, name);
+    names(&rule.api_groups, GROUP)
+        && names(&rule.resources, RESOURCE)
+        && includes(&rule.api_versions, VERSION)
+        && includes(&rule.operations, operation)
+        && rule.scope.as_deref() != Some("Cluster")
 }
 
 async fn is_served(webhook: &MutatingWebhook, services: &mut Services<'_>) -> Result<bool, ApiError> {
@@ -120,7 +143,10 @@ mod tests {
 
     #[rstest]
     #[case::kubevelas(&[rule(&["core.oam.dev"], &["applications"], &["CREATE", "UPDATE"])], true)]
-    #[case::of_everything(&[rule(&["*"], &["*"], &["*"])], true)]
+    #[case::of_everything(&[rule(&["*"], &["*"], &["*"])], false)]
+    #[case::of_all_resources_of_the_group(&[rule(&["core.oam.dev"], &["*"], &["*"])], false)]
+    #[case::of_all_groups(&[rule(&["*"], &["applications"], &["*"])], false)]
+    #[case::for_all_operations(&[rule(&["core.oam.dev"], &["applications"], &["*"])], true)]
     #[case::in_two_rules(
         &[rule(&["core.oam.dev"], &["applications"], &["CREATE"]), rule(&["core.oam.dev"], &["applications"], &["UPDATE"])],
         true
@@ -136,6 +162,39 @@ mod tests {
         let webhook = json!({
             "name": "w", "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": {}, "rules": rules,
         });
+        assert_eq!(is_called(&serde_json::from_value(webhook).unwrap()), expected);
+    }
+
+    /// KubeVela's chart renders `Ignore`, and turns it to `Fail` after the installation.
+    #[rstest]
+    #[case::as_kubevelas(json!({ "failurePolicy": "Fail", "namespaceSelector": {}, "objectSelector": {} }), true)]
+    #[case::by_default(json!({}), true)]
+    #[case::that_may_fail(json!({ "failurePolicy": "Ignore" }), false)]
+    #[case::in_some_namespaces(json!({ "namespaceSelector": { "matchLabels": { "a": "b" } } }), false)]
+    #[case::for_some_objects(
+        json!({ "objectSelector": { "matchExpressions": [{ "key": "a", "operator": "Exists" }] } }),
+        false
+    )]
+    #[case::on_conditions(json!({ "matchConditions": [{ "name": "c", "expression": "true" }] }), false)]
+    #[case::of_another_version(
+        json!({ "rules": [{ "apiGroups": ["core.oam.dev"], "apiVersions": ["v1alpha2"], "resources": ["applications"],
+            "operations": ["*"] }] }),
+        false
+    )]
+    #[case::for_cluster_scoped_objects(
+        json!({ "rules": [{ "apiGroups": ["core.oam.dev"], "apiVersions": ["*"], "resources": ["applications"],
+            "operations": ["*"], "scope": "Cluster" }] }),
+        false
+    )]
+    fn a_webhook_that_protects_lets_no_application_pass(#[case] settings: Value, #[case] expected: bool) {
+        let mut webhook = json!({
+            "name": "w", "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": {},
+            "rules": [rule(&["core.oam.dev"], &["applications"], &["CREATE", "UPDATE"])],
+        });
+        webhook
+            .as_object_mut()
+            .unwrap()
+            .extend(settings.as_object().unwrap().clone());
         assert_eq!(is_called(&serde_json::from_value(webhook).unwrap()), expected);
     }
 

@@ -15,6 +15,7 @@ use super::revision::Current;
 use crate::api::oam::{ManagedResource, RawManifest, labels};
 use crate::budget::leave_runtime_if_large;
 use crate::controllers::oam::ApplyOnceMode;
+use crate::controllers::oam::dispatch::admission::Forbidden;
 use crate::controllers::oam::dispatch::bookkeeping::label;
 use crate::controllers::oam::dispatch::decide::{Decision, ObjectPolicy, Occasion, Refusal, Request, decide};
 use crate::controllers::oam::dispatch::order::waves;
@@ -70,6 +71,8 @@ pub(super) enum ApplyError {
     /// It belongs to another Application, whatever policies say.
     #[error("forbidden resource: {0}")]
     Record(String),
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
 }
 
 impl Pass<'_> {
@@ -210,6 +213,7 @@ impl Pass<'_> {
         if let Some(live) = live {
             self.check_record(live).map_err(ApplyError::Record)?;
         }
+        self.check_control(&object.manifest, live)?;
         let hash = render_hash(&object.manifest);
         let recorded = id.recorded_in(&self.inventory);
         let decide_if = |is_autoscaled| {

@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use super::conditions::{self, Failure, phase};
 use super::pass::{Pass, Stop};
-use crate::controllers::oam::dispatch::admission::check_control;
+use crate::controllers::oam::collect::is_managed;
+use crate::controllers::oam::dispatch::admission::{Forbidden, check_control};
 use crate::controllers::oam::dispatch::decide::Identity as ManifestIdentity;
 use crate::controllers::oam::objects::{CacheScope, ObjectId};
 use crate::controllers::oam::rights::{Identity, ResourceAccess, identity, impersonating};
@@ -43,7 +44,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Checks objects before they are created or changed. Those that a tracker records already are kept as they are.
+    /// Checks objects before they are created or changed. Of those that a tracker records, [`Self::check_control`] decides
+    /// by what exists.
     pub(super) fn check_admission<'m>(
         &self,
         manifests: impl IntoIterator<Item = &'m Value> + Clone,
@@ -52,17 +54,24 @@ impl Pass<'_> {
         let namespace = &self.name.namespace;
         let admitted = admission.check(namespace, manifests.clone());
         admitted.map_err(|error| error.to_string())?;
-        if self.objects.has_user() || self.is_privileged() {
-            return Ok(());
-        }
         for manifest in manifests {
-            if let Err(forbidden) = check_control(namespace, &ManifestIdentity::of(manifest))
+            if let Err(forbidden) = self.check_control(manifest, None)
                 && !self.inventory.records(&ObjectId::of(manifest).key())
             {
                 return Err(forbidden.to_string());
             }
         }
         Ok(())
+    }
+
+    /// Checks that an object does not control this program in another namespace, unless the Application has it already. A
+    /// record alone does not prove that: it is written before the object, which its user may have been refused.
+    pub(super) fn check_control(&self, manifest: &Value, live: Option<&Value>) -> Result<(), Forbidden> {
+        let has_it = live.is_some_and(|live| is_managed(live, self.name));
+        if has_it || self.objects.has_user() || self.is_privileged() {
+            return Ok(());
+        }
+        check_control(&self.name.namespace, &ManifestIdentity::of(manifest))
     }
 
     fn identity_failure(&self, message: String) -> Failure {
