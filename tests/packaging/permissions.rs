@@ -289,6 +289,8 @@ async fn leases_are_written_by_name_and_listed_only_with_shards() {
     );
     let named = leader("replicas=2,extraArgs={--leader-election-name=blue}", own).await;
     assert_eq!(named, Some(written("blue")));
+    let in_two_words = leader("replicas=2,extraArgs={--leader-election-name,blue.green}", own).await;
+    assert_eq!(in_two_words, Some(written("blue.green")));
     let shards = leader("replicas=2,shards=3", own).await;
     let expected = [
         "leases portolan-0 portolan-1 portolan-2: get update",

@@ -65,9 +65,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Name of the Leases. Releases with different selectors work at the same time. */}}
 {{- define "portolan.leaseName" -}}
-{{- $flag := regexFind "--leader-election-name=[a-z0-9-]+" (join " " .Values.extraArgs) -}}
+{{- $flag := regexFind "--leader-election-name[= ][a-z0-9.-]+" (join " " .Values.extraArgs) -}}
 {{- if $flag -}}
-{{- trimPrefix "--leader-election-name=" $flag -}}
+{{- regexReplaceAll "^--leader-election-name." $flag "" -}}
 {{- else if .Values.watchLabelSelector -}}
 {{- include "portolan.fullname" . | trunc 60 | trimSuffix "-" -}}
 {{- else -}}portolan{{- end -}}

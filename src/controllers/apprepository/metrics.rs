@@ -28,7 +28,14 @@ struct Gauges {
     /// Charts and versions; `None` before the first sync.
     contents: Option<(i64, i64)>,
     last_success: Option<Timestamp>,
-    next_sync: Option<Timestamp>,
+    due: Due,
+}
+
+/// The times at which a sync is due to succeed, and to run; `None` while it is suspended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Due {
+    pub success: Option<Timestamp>,
+    pub attempt: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug)]
@@ -131,14 +138,14 @@ impl Metrics {
         self.manifest_problems.clone()
     }
 
-    /// Updates the series of a repository. `next_sync` is the time at which a sync is due to succeed.
-    pub fn observe(&self, name: &NamespacedName, record: Option<&Record>, next_sync: Option<Timestamp>) {
+    /// Updates the series of a repository.
+    pub fn observe(&self, name: &NamespacedName, record: Option<&Record>, due: Due) {
         let count = |record: &Record, field: &str| record.last_sync.as_ref()?.get(field)?.as_i64();
         let contents = |record: &Record| ["charts", "versions"].map(|field| count(record, field).unwrap_or_default());
         let gauges = Gauges {
             contents: record.map(|record| contents(record).into()),
             last_success: record.and_then(|record| record.last_success),
-            next_sync,
+            due,
         };
         self.repositories.lock().insert(name.clone(), gauges);
     }
@@ -197,7 +204,11 @@ impl Collector for Repositories {
         })?;
         let help = "Unix time at which the next successful sync is due in seconds";
         gauge("portolan_repository_next_sync_timestamp_seconds", help, &|gauges| {
-            gauges.next_sync.map(|time| time.as_second() as f64)
+            gauges.due.success.map(|time| time.as_second() as f64)
+        })?;
+        let help = "Unix time at which the next sync is due in seconds, whatever its result";
+        gauge("portolan_repository_next_attempt_timestamp_seconds", help, &|gauges| {
+            gauges.due.attempt.map(|time| time.as_second() as f64)
         })
     }
 }
@@ -224,7 +235,11 @@ mod tests {
             last_success: Some(time(1_700_000_000)),
             ..Record::default()
         };
-        metrics.observe(&name, Some(&record), Some(time(1_700_000_600)));
+        let due = Due {
+            success: Some(time(1_700_000_600)),
+            attempt: Some(time(1_700_000_700)),
+        };
+        metrics.observe(&name, Some(&record), due);
         let gauges = text(&registry);
         assert!(
             gauges.contains("portolan_repository_charts{namespace=\"default\",name=\"stable\"} 3"),
@@ -246,6 +261,12 @@ mod tests {
             ),
             "{gauges}"
         );
+        assert!(
+            gauges.contains(
+                "portolan_repository_next_attempt_timestamp_seconds{namespace=\"default\",name=\"stable\"} 1700000700"
+            ),
+            "{gauges}"
+        );
         metrics.forget(&name);
         assert!(!text(&registry).contains("stable"));
     }
@@ -255,13 +276,17 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let name = NamespacedName::new("default", "new");
-        metrics.observe(&name, None, Some(Timestamp::from_second(1_700_000_000).unwrap()));
+        let due = Due {
+            success: Some(Timestamp::from_second(1_700_000_000).unwrap()),
+            attempt: None,
+        };
+        metrics.observe(&name, None, due);
         let gauges = text(&registry);
         let series: Vec<&str> = gauges.lines().filter(|line| line.contains("\"new\"")).collect();
         let due = "portolan_repository_next_sync_timestamp_seconds{namespace=\"default\",name=\"new\"} 1700000000.0";
         assert_eq!(series, [due]);
         // Suspended: neither due nor stale.
-        metrics.observe(&name, None, None);
+        metrics.observe(&name, None, Due::default());
         assert!(!text(&registry).contains("\"new\""));
     }
 

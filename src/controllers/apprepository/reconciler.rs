@@ -16,11 +16,13 @@ use tokio_util::sync::CancellationToken;
 use super::CachedRepository;
 use super::chart_files::ImportQueue;
 use super::database_faults::DatabaseFaults;
-use super::decision::{Decision, Identity, Mode, decide, fresh_since, identity, is_slow, next_success, until_next};
+use super::decision::{
+    Decision, Identity, Mode, decide, fresh_since, identity, is_slow, next_attempt, next_success, until_next,
+};
 use super::event_handler::cleanup_key;
 use super::jobs::{Jobs, Seen};
 use super::kubeapps_cronjobs::CronJobRemover;
-use super::metrics::Metrics;
+use super::metrics::{Due, Metrics};
 use super::origin::Origin;
 use super::running_syncs::RunningSyncs;
 use super::spec::{ChangeKey, Defaults, RepositorySpec};
@@ -224,9 +226,13 @@ impl Reconciler {
     pub(super) fn observe(&self, object: &AppRepository, spec: &RepositorySpec, record: Option<&Record>) {
         let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
         // A manifest has no time of creation.
-        let created = created.unwrap_or_else(Timestamp::now);
-        let next_sync = next_success(spec, record, created);
-        self.metrics.observe(&spec.name, record, next_sync);
+        let now = Timestamp::now();
+        let created = created.unwrap_or(now);
+        let due = Due {
+            success: next_success(spec, record, created),
+            attempt: next_attempt(spec, record, created, now),
+        };
+        self.metrics.observe(&spec.name, record, due);
         // Checked afterwards: a clean-up that follows drops the series itself.
         if is_gone(self.store.get(&spec.name).as_ref()) {
             self.metrics.forget(&spec.name);

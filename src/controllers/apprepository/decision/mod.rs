@@ -230,11 +230,32 @@ pub fn next_success(spec: &RepositorySpec, record: Option<&Record>, created: Tim
     let Some(last) = record.and_then(|record| record.last_success) else {
         return Some(created);
     };
+    tick_after(spec, last)
+}
+
+/// Returns the time at which a sync is due to run, whatever its result: the retry, the tick after the last attempt, or the
+/// creation of the object. `None` for a suspended repository.
+#[must_use]
+pub fn next_attempt(
+    spec: &RepositorySpec,
+    record: Option<&Record>,
+    created: Timestamp,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    if spec.suspended {
+        return None;
+    }
+    let Some((record, last)) = record.and_then(|record| Some((record, record.last_attempt?))) else {
+        return Some(created);
+    };
+    next_retry(record, now).or_else(|| tick_after(spec, last))
+}
+
+/// Returns the time of the first scheduled sync after another one.
+fn tick_after(spec: &RepositorySpec, last: Timestamp) -> Option<Timestamp> {
     let tick = spec.cron.next_after(last)?;
-    Some(
-        tick.checked_add(SignedDuration::try_from(spec.jitter()).ok()?)
-            .unwrap_or(tick),
-    )
+    let jitter = SignedDuration::try_from(spec.jitter()).ok()?;
+    Some(tick.checked_add(jitter).unwrap_or(tick))
 }
 
 /// Returns the time from `now` to the next reconcile of a repository that is not due: its retry or scheduled sync.

@@ -356,6 +356,30 @@ fn a_partly_synced_registry_has_charts() {
 }
 
 #[test]
+fn an_attempt_is_due_at_the_retry_or_the_tick_after_the_last_one() {
+    let (created, now) = (at("2026-01-01T00:00:00Z"), at("2026-01-05T10:00:01Z"));
+    let daily = spec_with(|object| object["spec"]["interval"] = "0 3 * * *".into());
+    let jitter = SignedDuration::try_from(daily.jitter()).unwrap();
+    assert_eq!(next_attempt(&daily, None, created, now), Some(created));
+    let failed = |stalled| Record {
+        last_attempt: Some(at("2026-01-05T10:00:00Z")),
+        state: State {
+            ready: Some(false),
+            stalled,
+            failures: 1,
+            ..State::default()
+        },
+        ..synced(&daily)
+    };
+    let due = next_attempt(&daily, Some(&failed(true)), created, now);
+    assert_eq!(due, Some(at("2026-01-06T03:00:00Z") + jitter), "stalled");
+    let due = next_attempt(&daily, Some(&failed(false)), created, now).unwrap();
+    assert!(due < at("2026-01-05T10:01:00Z"), "{due}");
+    let suspended = spec_with(|object| object["spec"]["suspend"] = true.into());
+    assert_eq!(next_attempt(&suspended, None, created, now), None);
+}
+
+#[test]
 fn a_success_is_due_at_the_tick_after_the_last_one_whatever_failed_since() {
     let created = at("2026-01-01T00:00:00Z");
     let daily = spec_with(|object| object["spec"]["interval"] = "0 3 * * *".into());
