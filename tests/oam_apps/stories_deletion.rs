@@ -1,10 +1,13 @@
 //! Deletions that have nothing to do, and deletions that wait.
 
+use axum::http::Method;
 use serde_json::{Value, json};
 
 use super::apps::{config, spec, with_policies};
 use super::site::{Site, condition};
 use super::{APPLICATION, CONFIG_MAP, REVISION};
+use crate::support::eventually::{SOON, eventually};
+use crate::support::fault_proxy::ApiRequest;
 
 /// The policy lacks its properties.
 fn invalid(components: &[Value]) -> Value {
@@ -49,7 +52,9 @@ async fn an_application_with_invalid_policies_goes_at_once_unless_objects_are_re
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_application_stays_until_its_revisions_are_gone() {
     let site = Site::new().await;
-    let _portolan = site.portolan(&[]).await;
+    let (proxy, kubeconfig) = site.proxy().await;
+    let portolan = site.start(&kubeconfig, &[]);
+    portolan.ready(SOON).await;
     site.declare("shop", spec(&[config("settings", "one")])).await;
     site.until_running("shop").await;
     let held = json!({ "metadata": { "finalizers": ["example.com/hold"] } });
@@ -67,6 +72,37 @@ async fn an_application_stays_until_its_revisions_are_gone() {
     );
     assert_eq!(site.get(CONFIG_MAP, "settings").await, None);
     assert_eq!(site.trackers("shop").await, Vec::<Value>::new());
+
+    let passes = async || {
+        let metrics = portolan.metrics().await;
+        metrics.sum("portolan_oam_passes_total", &[]).unwrap_or_default()
+    };
+    let more_passes = async |note: &str| {
+        let before = passes().await;
+        site.edit(
+            APPLICATION,
+            "shop",
+            json!({ "metadata": { "annotations": { "note": note } } }),
+        )
+        .await;
+        eventually(SOON, "another pass", async || match passes().await {
+            passes if passes > before => Ok(()),
+            passes => Err(passes),
+        })
+        .await;
+    };
+    let deletions = || {
+        let requests = proxy.requests();
+        let of_revision = |request: &&ApiRequest| {
+            request.method == Method::DELETE && request.path.ends_with("/applicationrevisions/shop-v1")
+        };
+        requests.iter().filter(of_revision).count()
+    };
+    // The cache has the revision as it is by then.
+    more_passes("one").await;
+    let before = deletions();
+    more_passes("two").await;
+    assert_eq!(deletions(), before, "it is being deleted already");
 
     site.edit(REVISION, "shop-v1", json!({ "metadata": { "finalizers": null } }))
         .await;
