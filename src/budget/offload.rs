@@ -221,6 +221,17 @@ mod tests {
     async fn work_of_a_task_off_the_runtime_ends_without_a_spare_permit(#[case] is_concurrent: bool) {
         for namespaces in [&["a"][..], &["a", "b"]] {
             let budgets = budgets_with(namespaces.len() as u64);
+            // While another namespace has all permits, the parts that work wait for one before the others leave.
+            let mut held = Vec::new();
+            while is_concurrent && held.len() < namespaces.len() {
+                held.push(budgets.cpu.acquire("other", 1).await);
+            }
+            let release = async {
+                for _ in 0..10 {
+                    yield_now().await;
+                }
+                drop(held);
+            };
             let tasks = namespaces.iter().map(|namespace| {
                 let (budgets, leaver) = (&budgets, async {
                     yield_now().await;
@@ -236,9 +247,8 @@ mod tests {
                 };
                 budgets.offloadable(namespace, task)
             });
-            let results = timeout(DEADLINE, join_all(tasks))
-                .await
-                .expect("no task waits for itself");
+            let ended = timeout(DEADLINE, join(join_all(tasks), release)).await;
+            let (results, ()) = ended.expect("no task waits for itself");
             assert!(results.iter().all(|result| matches!(result, Ok(7))), "{results:?}");
             assert_eq!(budgets.cpu.used(), 0);
         }
