@@ -17,9 +17,11 @@ use crate::support::small_disk::SmallDisk;
 use crate::support::world::{SOON, World, succeeded};
 
 /// Time until everything has recovered after a fault has gone.
-const RECOVERY: Duration = Duration::from_secs(60);
+pub const RECOVERY: Duration = Duration::from_secs(60);
 /// Time of a call to a database that does not respond, and a margin.
 const CALL_TIMEOUT: Duration = Duration::from_secs(90);
+/// Value of `CONNECTION LIMIT`.
+pub const UNLIMITED: i64 = -1;
 const INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,8 @@ impl Engine {
 
 pub enum Database {
     Sqlite(SmallDisk),
-    Postgres(Box<PostgresServer>, TestDatabase),
+    /// With the URL for Portolan, whose connections can be limited.
+    Postgres(Box<PostgresServer>, TestDatabase, String),
 }
 
 /// The newest version of each chart, by namespace, repository and chart.
@@ -75,7 +78,8 @@ impl Arena {
             Engine::Postgres => {
                 let server = PostgresServer::start().await;
                 let database = server.database().await;
-                Database::Postgres(Box::new(server), database)
+                let url = database.with_limit(UNLIMITED).await;
+                Database::Postgres(Box::new(server), database, url)
             }
         };
         let clock = clock.then(|| world.directory.write("clock", "+0\n"));
@@ -234,7 +238,7 @@ impl Arena {
 
     /// Connects to the Postgres server.
     pub async fn session(&self) -> PgConnection {
-        let Database::Postgres(_, database) = &self.database else {
+        let Database::Postgres(_, database, _) = &self.database else {
             panic!("the database is SQLite")
         };
         PgConnection::connect(&database.url).await.unwrap()
@@ -336,7 +340,7 @@ impl Arena {
 }
 
 /// Asks for `/livez` until the response is not 200, which it returns.
-async fn until_not_alive(address: String) -> String {
+pub async fn until_not_alive(address: String) -> String {
     let client = reqwest::Client::builder()
         .no_proxy()
         .tls_certs_only([])
@@ -351,10 +355,11 @@ async fn until_not_alive(address: String) -> String {
     }
 }
 
+/// Returns the URL for commands that read the catalog.
 fn url(database: &Database) -> String {
     match database {
         Database::Sqlite(disk) => format!("sqlite://{}", disk.path("portolan.db").display()),
-        Database::Postgres(_, database) => database.url.clone(),
+        Database::Postgres(_, database, _) => database.url.clone(),
     }
 }
 
@@ -376,7 +381,11 @@ async fn start(world: &World, database: &Database, clock: Option<&Path>) -> Port
         database,
         &["run", "--manifests", &world.manifests(), "--memory-budget=256Mi"],
     );
-    command.args(["--database-url", &url(database), "--min-interval=1s", "--icons"]);
+    let url = match database {
+        Database::Postgres(_, _, url) => url.clone(),
+        Database::Sqlite(_) => url(database),
+    };
+    command.args(["--database-url", &url, "--min-interval=1s", "--icons"]);
     // A debug build decodes a large index twice in half a minute; rows are compared here anyway.
     command.args(["--verify-delta=false", "--chart-files=latest", "--drain-timeout=2s"]);
     if let Some(clock) = clock {

@@ -6,7 +6,9 @@ use std::time::Duration;
 use rstest::rstest;
 
 use super::arena::{Arena, Engine, Round};
+use super::cluster::Cluster;
 use super::fault::Fault;
+use super::objects::ObjectFault;
 use crate::support::portolan::peak_memory;
 use crate::support::record::record;
 
@@ -58,7 +60,13 @@ async fn everything_recovers_after_a_fault_of_sqlite(#[values(Fault::FullDisk, F
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_recovers_after_a_fault_of_postgres(
-    #[values(Fault::LockedCharts, Fault::StoppedBackends, Fault::StoppedPostgres)] fault: Fault,
+    #[values(
+        Fault::LockedCharts,
+        Fault::StoppedBackends,
+        Fault::StoppedPostgres,
+        Fault::OneConnection
+    )]
+    fault: Fault,
 ) {
     once(Engine::Postgres, fault).await;
 }
@@ -97,7 +105,14 @@ struct Counts {
 }
 
 impl Counts {
-    fn row(&self, fault: Fault, engine: Engine) -> String {
+    fn add(&mut self, fault: &str, round: Result<Round, String>) {
+        match round {
+            Ok(round) => self.rounds.push(round),
+            Err(error) => self.errors.push(format!("{fault}: {error}")),
+        }
+    }
+
+    fn row(&self, fault: &str, process: &str) -> String {
         let slowest = |durations: &mut dyn Iterator<Item = Duration>| {
             durations
                 .max()
@@ -106,7 +121,7 @@ impl Counts {
         format!(
             "|{}|{}|{}|{}|{}|{}|{}|\n",
             words(fault),
-            engine.name(),
+            process,
             self.rounds.len() + self.errors.len(),
             slowest(&mut self.rounds.iter().filter_map(|round| round.ready)),
             slowest(&mut self.rounds.iter().filter_map(|round| round.deleted)),
@@ -117,9 +132,9 @@ impl Counts {
 }
 
 /// Returns `HangingServers` as `hanging servers`.
-fn words(fault: Fault) -> String {
+fn words(fault: &str) -> String {
     let mut words = String::new();
-    for character in format!("{fault:?}").chars() {
+    for character in fault.chars() {
         if character.is_uppercase() && !words.is_empty() {
             words.push(' ');
         }
@@ -137,34 +152,72 @@ fn number(variable: &str, default: u64) -> u64 {
     }
 }
 
+/// The faults of one process.
+#[derive(Default)]
+struct Campaign {
+    table: String,
+    errors: Vec<String>,
+    peak: u64,
+}
+
+impl Campaign {
+    fn end(process: &str, faults: &[String], counts: Vec<Counts>, peak: u64) -> Self {
+        let mut campaign = Self {
+            peak,
+            ..Self::default()
+        };
+        for (fault, counts) in faults.iter().zip(counts) {
+            let row = counts.row(fault, process);
+            print!("{row}");
+            campaign.table.push_str(&row);
+            campaign.errors.extend(counts.errors);
+        }
+        campaign
+    }
+}
+
+async fn on_engine(engine: Engine, rounds: u64, hold: Duration) -> Campaign {
+    let faults = Fault::of(engine);
+    let names: Vec<String> = faults.iter().map(|fault| format!("{fault:?}")).collect();
+    let mut arena = Arena::new(engine, RESIDENTS, true).await;
+    let mut counts: Vec<Counts> = faults.iter().map(|_| Counts::default()).collect();
+    let mut peak = 0;
+    for _ in 0..rounds {
+        for ((fault, name), counts) in faults.iter().zip(&names).zip(&mut counts) {
+            counts.add(name, arena.round(*fault, hold).await);
+            peak = peak.max(peak_memory(&arena.portolan));
+        }
+    }
+    Campaign::end(engine.name(), &names, counts, peak)
+}
+
+async fn in_cluster(rounds: u64, hold: Duration) -> Campaign {
+    let names = ObjectFault::ALL.map(|fault| format!("{fault:?}"));
+    let mut cluster = Cluster::new().await;
+    cluster.declare("resident", "0").await;
+    let mut counts = ObjectFault::ALL.map(|_| Counts::default());
+    for _ in 0..rounds {
+        for ((fault, name), counts) in ObjectFault::ALL.iter().zip(&names).zip(&mut counts) {
+            counts.add(name, cluster.round(*fault, hold).await);
+        }
+    }
+    let peak = peak_memory(&cluster.portolan);
+    Campaign::end("cluster", &names, counts.into(), peak)
+}
+
 /// Writes docs/reliability.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes half an hour: `make chaos`"]
+#[ignore = "takes an hour: `make chaos`"]
 async fn chaos() {
     let (rounds, hold) = (number("ROUNDS", 3), Duration::from_secs(number("HOLD", 20)));
-    let (mut table, mut errors, mut memory) = (String::new(), Vec::new(), Vec::new());
-    for engine in [Engine::Sqlite, Engine::Postgres] {
-        let faults = Fault::of(engine);
-        let mut arena = Arena::new(engine, RESIDENTS, true).await;
-        let mut counts: Vec<Counts> = faults.iter().map(|_| Counts::default()).collect();
-        let mut peak = 0;
-        for _ in 0..rounds {
-            for (fault, counts) in faults.iter().zip(&mut counts) {
-                match arena.round(*fault, hold).await {
-                    Ok(round) => counts.rounds.push(round),
-                    Err(error) => counts.errors.push(format!("{fault:?} on {engine:?}: {error}")),
-                }
-                peak = peak.max(peak_memory(&arena.portolan));
-            }
-        }
-        for (fault, counts) in faults.iter().zip(counts) {
-            let row = counts.row(*fault, engine);
-            print!("{row}");
-            table.push_str(&row);
-            errors.extend(counts.errors);
-        }
-        memory.push(format!("{peak} MiB with {}", engine.name()));
-    }
+    let sqlite = on_engine(Engine::Sqlite, rounds, hold).await;
+    let postgres = on_engine(Engine::Postgres, rounds, hold).await;
+    let cluster = in_cluster(rounds, hold).await;
+    let table = [&sqlite, &postgres, &cluster].map(|campaign| campaign.table.as_str());
+    let (table, errors) = (
+        table.concat(),
+        [sqlite.errors, postgres.errors, cluster.errors].concat(),
+    );
     let mut text = format!(
         "{} faults, {} divergences. ",
         u64::from(table.lines().count() as u32) * rounds,
@@ -172,11 +225,13 @@ async fn chaos() {
     );
     let _ = writeln!(
         text,
-        "Each was kept for at least {} s. Peak memory of the process: {}.\n",
+        "Each was kept for at least {} s. Peak memory of the process: {} MiB with SQLite, {} MiB with Postgres, {} MiB in a cluster.\n",
         hold.as_secs(),
-        memory.join(", ")
+        sqlite.peak,
+        postgres.peak,
+        cluster.peak
     );
-    text.push_str("|fault|database|rounds|Ready beside it, s|deleted beside it, s|recovered, s|divergences|\n|---|---|---:|---:|---:|---:|---:|\n");
+    text.push_str("|fault|process|rounds|Ready beside it, s|deleted beside it, s|recovered, s|divergences|\n|---|---|---:|---:|---:|---:|---:|\n");
     text.push_str(&table);
     record("docs/reliability.md", MARKS, &text);
     assert!(errors.is_empty(), "{}", errors.join("\n"));

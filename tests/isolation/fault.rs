@@ -9,7 +9,7 @@ use serde_json::json;
 use sqlx::{Executor, PgConnection};
 
 use super::INDEX;
-use super::arena::{Arena, Database, Engine, roll_back};
+use super::arena::{Arena, Database, Engine, UNLIMITED, roll_back};
 use crate::support::archives::{Chart, index};
 use crate::support::chart_server::{ChartServer, Fault as ServerFault, Page};
 use crate::support::eventually::eventually;
@@ -58,6 +58,8 @@ pub enum Fault {
     LockedCharts,
     StoppedBackends,
     StoppedPostgres,
+    /// One connection, after the end of all others.
+    OneConnection,
     FullDisk,
     DeletedDatabase,
 }
@@ -94,7 +96,12 @@ impl Fault {
         ];
         let database: &[Self] = match engine {
             Engine::Sqlite => &[Self::FullDisk, Self::DeletedDatabase],
-            Engine::Postgres => &[Self::LockedCharts, Self::StoppedBackends, Self::StoppedPostgres],
+            Engine::Postgres => &[
+                Self::LockedCharts,
+                Self::StoppedBackends,
+                Self::StoppedPostgres,
+                Self::OneConnection,
+            ],
         };
         [&tenants[..], database].concat()
     }
@@ -183,9 +190,10 @@ impl Fault {
                 signal("STOP", &backends);
                 Injected::Processes(backends)
             }
-            Self::StoppedPostgres | Self::FullDisk | Self::DeletedDatabase => {
+            Self::StoppedPostgres | Self::OneConnection | Self::FullDisk | Self::DeletedDatabase => {
                 match &arena.database {
-                    Database::Postgres(server, _) => server.stop(),
+                    Database::Postgres(_, database, _) if self == Self::OneConnection => database.limit(1).await,
+                    Database::Postgres(server, ..) => server.stop(),
                     Database::Sqlite(disk) if self == Self::FullDisk => disk.fill(),
                     Database::Sqlite(disk) => disk.remove("portolan.db"),
                 }
@@ -212,7 +220,8 @@ impl Fault {
             Injected::Nothing => {}
         }
         match (self, &arena.database) {
-            (Self::StoppedPostgres, Database::Postgres(server, _)) => server.start_again().await,
+            (Self::StoppedPostgres, Database::Postgres(server, ..)) => server.start_again().await,
+            (Self::OneConnection, Database::Postgres(_, database, _)) => database.limit(UNLIMITED).await,
             (Self::FullDisk, Database::Sqlite(disk)) => disk.free(),
             (Self::ClockBack | Self::ClockForward, _) => set_clock(arena, "+0").await,
             (Self::IndexAmongManifests, _) => {

@@ -20,7 +20,7 @@ const KEYS: usize = 8_000;
 /// Repetitions of a value.
 const LENGTH: usize = 20;
 
-fn with_finalizers(name: &str, count: usize) -> Value {
+pub fn with_finalizers(name: &str, count: usize) -> Value {
     let finalizers: Vec<_> = (0..count).map(|number| format!("a.io/{number}")).collect();
     let metadata = json!({ "name": name, "finalizers": finalizers });
     objects(

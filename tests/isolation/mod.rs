@@ -2,10 +2,13 @@
 
 mod arena;
 mod chaos;
+mod cluster;
 mod database;
 mod fairness;
 mod fault;
 mod finalizers;
+mod objects;
+mod parsed_objects;
 mod preemption;
 mod registries;
 mod retry_after;

@@ -20,7 +20,7 @@ fn application(namespace: &str, selector: &Value) -> Value {
     })
 }
 
-fn not_in(values: usize) -> Value {
+pub fn not_in(values: usize) -> Value {
     let values: Vec<_> = (0..values).map(|number| number.to_string()).collect();
     json!({ "matchExpressions": [{ "key": "app", "operator": "NotIn", "values": values }] })
 }

@@ -54,11 +54,12 @@ async fn a_repository_lives_by_jobs_from_its_creation_to_its_deletion() {
     rows.until_charts(&["stable/web 2.0.0"]).await;
     let before = site.jobs("stable").await.len();
     assert_eq!(before, 3);
-    let finished = portolan
-        .metrics()
-        .await
-        .sum("portolan_jobs_finished_total", &[("result", "success")]);
-    assert!(finished.is_some_and(|finished| finished >= 1.0), "{finished:?}");
+    eventually(SOON, "a finished Job to be counted", async || {
+        let labels = [("result", "success")];
+        let finished = portolan.metrics().await.sum("portolan_jobs_finished_total", &labels);
+        finished.filter(|finished| *finished >= 1.0).map(drop)
+    })
+    .await;
     drop(portolan);
     let _portolan = site.portolan(&[]).await;
     assert!(

@@ -37,7 +37,7 @@ const CROWD_WORKERS: u32 = 2;
 const MARGIN: u32 = 20;
 
 /// Counts to a million, which takes a second or two.
-const SLOW: &str = r#"
+pub const SLOW: &str = r#"
     import "list"
     let r = list.Range(0, 90, 1)
     output: {

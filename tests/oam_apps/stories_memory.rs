@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::apps::{objects, spec};
 use super::site::Site;
-use super::{APPLICATION, CONFIG_MAP};
+use super::{APPLICATION, CONFIG_MAP, DEFINITION};
 
 const APPS: usize = 8;
 /// Size of a ConfigMap: all together exceed the share of a namespace, which is an eighth of the memory budget.
@@ -15,10 +15,15 @@ fn config_map(number: usize) -> String {
     format!("large-{number}")
 }
 
-/// Returns an Application with a ConfigMap of digits that hardly compress.
-fn large(number: usize, value: &str) -> Value {
+/// Returns digits that hardly compress.
+fn digits(number: usize) -> String {
     let digit = |index: usize| (index + number).wrapping_mul(2_654_435_761) >> 7 & 0xffff_ffff;
-    let text: String = (0..BYTES / 8).map(|index| format!("{:08x}", digit(index))).collect();
+    (0..BYTES / 8).map(|index| format!("{:08x}", digit(index))).collect()
+}
+
+/// Returns an Application with a large ConfigMap.
+fn large(number: usize, value: &str) -> Value {
+    let text = digits(number);
     let name = config_map(number);
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": { "key": value, "text": text },
@@ -58,5 +63,32 @@ async fn objects_beyond_the_share_of_their_namespace_are_kept_changed_and_collec
     }
     for number in 0..APPS {
         site.until_gone(CONFIG_MAP, &config_map(number)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_beyond_the_share_of_their_namespace_are_read_when_they_are_used() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&["--memory-budget=32Mi"]).await;
+    let template =
+        "output: {apiVersion: \"v1\", kind: \"ConfigMap\", data: key: parameter.value}\nparameter: {value: string}\n";
+    for number in 0..APPS {
+        let definition = json!({ "spec": {
+            "workload": { "type": "autodetects.core.oam.dev" },
+            "schematic": { "cue": { "template": template } },
+            // Kept as text, as long as there is a share.
+            "extension": { "list": vec![json!({ "a": 0 }); 500], "text": digits(number) },
+        } });
+        site.apply(DEFINITION, &format!("large-{number}"), definition).await;
+    }
+    for number in 0..APPS {
+        let type_ = format!("large-{number}");
+        let component = json!({ "name": config_map(number), "type": type_, "properties": { "value": "one" } });
+        site.declare(&format!("app-{number}"), spec(&[component])).await;
+    }
+    for number in 0..APPS {
+        site.until_running(&format!("app-{number}")).await;
+        let object = site.get(CONFIG_MAP, &config_map(number)).await.unwrap();
+        assert_eq!(object["data"]["key"], "one");
     }
 }

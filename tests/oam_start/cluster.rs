@@ -174,7 +174,12 @@ async fn leave_open(client: &Client) {
             "apiVersion": "core.oam.dev/v1beta1", "kind": kind, "metadata": metadata, "spec": spec,
         });
         let object: DynamicObject = serde_json::from_value(object).unwrap();
-        api.create(&PostParams::default(), &object).await.unwrap();
+        // The API server calls a webhook for a while after its deletion.
+        eventually(SOON, &format!("{kind} to be created"), async || {
+            let created = api.create(&PostParams::default(), &object).await;
+            created.map(drop).map_err(|error| error.to_string())
+        })
+        .await;
     };
     create("Application", json!({ "name": "shop" }), json!({ "components": [] })).await;
     let entry = json!({

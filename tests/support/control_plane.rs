@@ -52,6 +52,8 @@ pub async fn control_plane() -> &'static ControlPlane {
 pub struct ControlPlane {
     number: usize,
     port: u16,
+    /// More flags of the API server.
+    flags: &'static [&'static str],
     etcd_url: String,
     authority: Authority,
     api_server: Mutex<Option<Process>>,
@@ -63,11 +65,16 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts a separate control plane, for tests that stop the API server or install other CRDs.
     pub async fn start() -> Self {
-        Self::start_with("*").await
+        Self::start_with("*", &[]).await
+    }
+
+    /// Starts one for many objects of the largest size, of which the cache of the API server would take gigabytes.
+    pub async fn start_for_large_objects() -> Self {
+        Self::start_with("*", &["--watch-cache=false"]).await
     }
 
     /// Starts one whose controller manager runs these controllers: `*` means all, a leading `-` excludes one.
-    pub async fn start_with(controllers: &str) -> Self {
+    pub async fn start_with(controllers: &str, flags: &'static [&'static str]) -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let directory = ScratchDir::new("control-plane");
@@ -82,7 +89,7 @@ impl ControlPlane {
 
         let (etcd_url, etcd) = start_etcd(number, &directory);
         let port = free_port();
-        let api_server = start_api_server(number, &directory, port, &etcd_url);
+        let api_server = start_api_server(number, &directory, (port, flags), &etcd_url);
         let kubeconfig = kubeconfig_text(&format!("https://127.0.0.1:{port}"), &authority.ca_pem, ADMIN_TOKEN);
         let controller_manager = start_controller_manager(
             number,
@@ -93,6 +100,7 @@ impl ControlPlane {
         let control_plane = Self {
             number,
             port,
+            flags,
             etcd_url,
             authority,
             api_server: Mutex::new(Some(api_server)),
@@ -216,7 +224,7 @@ impl ControlPlane {
 
     /// Starts the API server again and waits until it is ready.
     pub async fn start_api_server(&self) {
-        let process = start_api_server(self.number, &self.directory, self.port, &self.etcd_url);
+        let process = start_api_server(self.number, &self.directory, (self.port, self.flags), &self.etcd_url);
         *self.api_server.lock().expect("mutex is not poisoned") = Some(process);
         self.wait_until_ready().await;
     }
@@ -325,8 +333,13 @@ fn start_etcd(number: usize, directory: &ScratchDir) -> (String, Process) {
     (client, process)
 }
 
-fn start_api_server(number: usize, directory: &ScratchDir, port: u16, etcd_url: &str) -> Process {
-    let arguments = [
+fn start_api_server(
+    number: usize,
+    directory: &ScratchDir,
+    (port, flags): (u16, &[&str]),
+    etcd_url: &str,
+) -> Process {
+    let mut arguments = vec![
         format!("--etcd-servers={etcd_url}"),
         format!("--secure-port={port}"),
         "--bind-address=127.0.0.1".to_owned(),
@@ -342,6 +355,7 @@ fn start_api_server(number: usize, directory: &ScratchDir, port: u16, etcd_url: 
         "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
     ];
+    arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
     start(number, directory, "kube-apiserver", &arguments)
 }
 

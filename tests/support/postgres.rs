@@ -87,6 +87,20 @@ impl TestDatabase {
             .replace(&format!("{USER}:{PASSWORD}@"), &format!("{user}:{PASSWORD}@"))
     }
 
+    /// Changes the number of connections of that user, and ends those that are open.
+    pub async fn limit(&self, connections: i64) {
+        let user = format!("limited_{}", self.name);
+        let mut connection = PgConnection::connect(&self.url).await.expect("Postgres answers");
+        let statements = format!(
+            "ALTER ROLE {user} CONNECTION LIMIT {connections};
+             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'"
+        );
+        connection
+            .execute(AssertSqlSafe(statements))
+            .await
+            .expect("the limit is changed");
+    }
+
     /// Returns a gate in front of the server, and this database's URL through it.
     pub async fn behind_gate(&self) -> (Gate, String) {
         let gate = Gate::in_front_of(self.server).await;
