@@ -333,12 +333,7 @@ fn start_etcd(number: usize, directory: &ScratchDir) -> (String, Process) {
     (client, process)
 }
 
-fn start_api_server(
-    number: usize,
-    directory: &ScratchDir,
-    (port, flags): (u16, &[&str]),
-    etcd_url: &str,
-) -> Process {
+fn start_api_server(number: usize, directory: &ScratchDir, (port, flags): (u16, &[&str]), etcd_url: &str) -> Process {
     let mut arguments = vec![
         format!("--etcd-servers={etcd_url}"),
         format!("--secure-port={port}"),
