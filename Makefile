@@ -12,7 +12,7 @@ FUZZ_TIME ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard fuzz/seeds/*))
 
 # Tests of `make chaos`; those of one scenario of interruptions are `chaos::every_interruption::case_1` and so on.
-CAMPAIGNS ?= isolation::chaos::chaos chaos::every_interruption
+CAMPAIGNS ?= isolation::chaos::chaos isolation::parsed_objects chaos::every_interruption
 
 # Interruptions of each kind of point in `make chaos`; all if it is empty.
 SAMPLE ?=

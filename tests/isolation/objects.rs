@@ -15,6 +15,8 @@ use crate::support::fault_proxy::{ApiFault, ApiRequest};
 const POLICY: &str = "core.oam.dev/v1alpha1 Policy";
 /// Objects of a hostile namespace.
 pub const OBJECTS: usize = 8;
+/// Elements of a list of 1.3 MB, about as large as the API server allows.
+pub const LARGEST: usize = 165_000;
 /// ConfigMaps that the hostile Applications select.
 const CONFIG_MAPS: usize = 1_000;
 /// Size of a spec that leaves no room for as many components.
@@ -52,8 +54,8 @@ impl ObjectFault {
 
     pub async fn inject(self, cluster: &Cluster) {
         match self {
-            Self::PodTemplates => cluster.attack(REPOSITORY, 0, OBJECTS, |_| pod_template()).await,
-            Self::LargePolicies => cluster.attack(POLICY, 0, OBJECTS, |_| policy()).await,
+            Self::PodTemplates => cluster.attack(REPOSITORY, 0, OBJECTS, |_| pod_template(LARGEST)).await,
+            Self::LargePolicies => cluster.attack(POLICY, 0, OBJECTS, |_| policy(LARGEST)).await,
             Self::Selectors => {
                 config_maps(cluster).await;
                 let values = |number: usize| if number.is_multiple_of(2) { 100_000 } else { 1_000 };
@@ -91,20 +93,20 @@ impl ObjectFault {
     }
 }
 
-/// Takes 1.3 MB as text, and 115 MB parsed.
-pub fn parsed_large() -> Value {
-    json!({ "list": vec![json!({ "a": 0 }); 165_000] })
+/// Returns an object with a list of this length. Each element takes 8 bytes as text, and some 700 parsed.
+pub fn large(length: usize) -> Value {
+    json!({ "list": vec![json!({ "a": 0 }); length] })
 }
 
-pub fn pod_template() -> Value {
+pub fn pod_template(length: usize) -> Value {
     json!({ "spec": {
         "type": "helm", "url": "https://charts.example.com", "suspend": true,
-        "syncJobPodTemplate": { "spec": parsed_large() },
+        "syncJobPodTemplate": { "spec": large(length) },
     } })
 }
 
-pub fn policy() -> Value {
-    json!({ "type": "topology", "properties": parsed_large() })
+pub fn policy(length: usize) -> Value {
+    json!({ "type": "topology", "properties": large(length) })
 }
 
 fn selecting(selector: &Value, description: usize) -> Value {

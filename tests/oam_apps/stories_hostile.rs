@@ -50,7 +50,7 @@ pub const SLOW: &str = r#"
 const SLOW_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of namespaces with slow templates: each takes one of four workers.
 const SLOW_NAMESPACES: usize = 4;
-const SLOW_COMPONENTS: usize = 4;
+const SLOW_COMPONENTS: usize = 2;
 
 /// Defines a type of components in the namespace.
 pub async fn define(site: &Site, name: &str, template: &str) {
