@@ -88,6 +88,7 @@ impl Part {
             source: &self.source,
             properties: Some(&self.properties),
             is_strict: false,
+            has_status: false,
         }
     }
 }
