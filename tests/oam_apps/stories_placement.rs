@@ -269,9 +269,11 @@ async fn a_step_applies_as_many_components_at_the_same_time_as_it_says(
         .map(|index| config(&format!("settings-{index}"), "one"))
         .collect();
     let there = ("there", "topology", json!({ "namespace": other.namespace }));
+    // Otherwise the next pass creates again what its cache does not have yet.
+    let once = ("once", "apply-once", json!({ "enable": true }));
     let mut step = deploy("release", &["there"]);
     step["properties"]["parallelism"] = parallelism.into();
-    site.declare("shop", placed(&components, &[there], &[step])).await;
+    site.declare("shop", placed(&components, &[there, once], &[step])).await;
     site.until_running("shop").await;
     assert!(expected.contains(&writes.most()), "{} at the same time", writes.most());
 }
