@@ -183,7 +183,7 @@ impl Turn {
             drop(memory);
             // Its size is counted, which takes long for a large one.
             let kept = spawn_blocking(move || done(outcome, &reserve, Need::Progress)).await;
-            // One that could not be kept is evaluated again.
+            // Without room for the result, the template is evaluated again.
             *result.lock() = Some(kept.unwrap_or_default());
             wake();
         });

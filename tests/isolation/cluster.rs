@@ -24,7 +24,6 @@ use crate::support::portolan::{Portolan, command};
 use crate::support::process::ScratchDir;
 
 pub const REPOSITORY: &str = "kubeapps.com/v1alpha1 AppRepository";
-const TRACKER: &str = "core.oam.dev/v1beta1 ResourceTracker";
 /// Namespaces of hostile tenants: as many as Portolan has workers for reconciles.
 const HOSTILE: usize = 4;
 /// The API server takes seconds to write an object of 1.3 MB.
@@ -211,7 +210,7 @@ impl Cluster {
 
     pub fn api(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
         match kind {
-            TRACKER => Api::all_with(self.client.clone(), &resource(kind)),
+            oam_apps::TRACKER => Api::all_with(self.client.clone(), &resource(kind)),
             _ => Api::namespaced_with(self.client.clone(), namespace, &resource(kind)),
         }
     }

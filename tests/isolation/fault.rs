@@ -58,7 +58,7 @@ pub enum Fault {
     LockedCharts,
     StoppedBackends,
     StoppedPostgres,
-    /// One connection, after the end of all others.
+    /// A server that ends all connections and grants one.
     OneConnection,
     FullDisk,
     DeletedDatabase,

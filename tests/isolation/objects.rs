@@ -12,7 +12,7 @@ use crate::oam_apps::stories_hostile::SLOW;
 use crate::support::eventually::{SOON, eventually};
 use crate::support::fault_proxy::{ApiFault, ApiRequest};
 
-const POLICY: &str = "core.oam.dev/v1alpha1 Policy";
+pub const POLICY: &str = "core.oam.dev/v1alpha1 Policy";
 /// Objects of a hostile namespace.
 pub const OBJECTS: usize = 8;
 /// Elements of a list of 1.3 MB, about as large as the API server allows.

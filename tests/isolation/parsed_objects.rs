@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::BESIDE;
 use super::cluster::{Cluster, REPOSITORY};
-use super::objects::{LARGEST, OBJECTS, large, pod_template, policy};
+use super::objects::{LARGEST, OBJECTS, POLICY, large, pod_template, policy};
+use crate::applications;
+use crate::oam_apps::{APPLICATION, DEFINITION, TRACKER};
 use crate::support::portolan::{Portolan, peak_memory};
 
-const APPLICATION: &str = "core.oam.dev/v1beta1 Application";
-const TRACKER: &str = "core.oam.dev/v1beta1 ResourceTracker";
 /// Elements of a list of 330 KB, which takes 29 MiB once it is parsed: more than the limit of an object.
 const ELEMENTS: usize = 42_000;
 /// Half of the container for which the budget of [`Cluster`] is meant.
@@ -25,12 +25,12 @@ fn kinds(length: usize) -> [(&'static str, Value); 13] {
     let components = json!([{ "name": "a", "type": "webservice", "properties": large(length) }]);
     [
         (
-            "app.k8s.io/v1beta1 Application",
+            applications::APPLICATION,
             json!({ "spec": { "componentKinds": vec![json!({ "group": "", "kind": "a" }); length / 3] } }),
         ),
-        ("core.oam.dev/v1alpha1 Policy", policy(length)),
+        (POLICY, policy(length)),
         (
-            "core.oam.dev/v1beta1 ComponentDefinition",
+            DEFINITION,
             definition(length, &json!({ "workload": { "type": "autodetects.core.oam.dev" } })),
         ),
         (

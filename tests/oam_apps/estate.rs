@@ -35,7 +35,7 @@ pub async fn estate() -> &'static Estate {
 
 impl Estate {
     async fn start() -> Self {
-        let control_plane = ControlPlane::start_with(CONTROLLERS, &[]).await;
+        let control_plane = ControlPlane::start_with(CONTROLLERS).await;
         setup::install(&control_plane).await;
         let directory = ScratchDir::new("estate");
         let portolan = Portolan::start(run(&directory, &control_plane.kubeconfig()));

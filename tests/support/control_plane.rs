@@ -65,16 +65,20 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts a separate control plane, for tests that stop the API server or install other CRDs.
     pub async fn start() -> Self {
-        Self::start_with("*", &[]).await
+        Self::start_with("*").await
     }
 
     /// Starts one for many objects of the largest size, of which the cache of the API server would take gigabytes.
     pub async fn start_for_large_objects() -> Self {
-        Self::start_with("*", &["--watch-cache=false"]).await
+        Self::start_with_flags("*", &["--watch-cache=false"]).await
     }
 
     /// Starts one whose controller manager runs these controllers: `*` means all, a leading `-` excludes one.
-    pub async fn start_with(controllers: &str, flags: &'static [&'static str]) -> Self {
+    pub async fn start_with(controllers: &str) -> Self {
+        Self::start_with_flags(controllers, &[]).await
+    }
+
+    async fn start_with_flags(controllers: &str, flags: &'static [&'static str]) -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let directory = ScratchDir::new("control-plane");

@@ -54,7 +54,7 @@ struct Bench {
 
 impl Bench {
     async fn run(size: Size) -> Vec<Row> {
-        let control_plane = ControlPlane::start_with(CONTROLLERS, &[]).await;
+        let control_plane = ControlPlane::start_with(CONTROLLERS).await;
         for crd in portolan::api::crds() {
             control_plane.install_crd(&crd).await;
         }

@@ -54,7 +54,7 @@ struct Bench {
 
 impl Bench {
     async fn new(applications: usize) -> Self {
-        let control_plane = ControlPlane::start_with(fleet::CONTROLLERS, &[]).await;
+        let control_plane = ControlPlane::start_with(fleet::CONTROLLERS).await;
         let fleet = Fleet::new(&control_plane, applications).await;
         Self {
             watch: StatusWatch::new(fleet.applications(), fleet::phase),

@@ -54,7 +54,7 @@ pub async fn run() -> Vec<Row> {
 
 impl Bench {
     async fn new() -> Self {
-        let control_plane = ControlPlane::start_with(CONTROLLERS, &[]).await;
+        let control_plane = ControlPlane::start_with(CONTROLLERS).await;
         let resting = Fleet::new(&control_plane, RESTING).await;
         let client = control_plane.client().await;
         let rollout = Rollout::start(client.clone(), HELD);

@@ -78,9 +78,10 @@ impl Catalog {
         {
             return result.clone();
         }
-        let result = match self.0.pools.is_sqlite() {
-            true => self.test_sqlite().await,
-            false => self.test_postgres(&mut tests.unfinished).await,
+        let result = if self.0.pools.is_sqlite() {
+            self.test_sqlite().await
+        } else {
+            self.test_postgres(&mut tests.unfinished).await
         };
         tests.last = Some((Instant::now(), result.clone()));
         result
@@ -141,9 +142,10 @@ impl Catalog {
     fn start_test(&self, is_write_fresh: bool) -> Test {
         let catalog = self.clone();
         let test = async move {
-            let tested = match is_write_fresh {
-                true => catalog.ping().await,
-                false => catalog.write_test_row().await,
+            let tested = if is_write_fresh {
+                catalog.ping().await
+            } else {
+                catalog.write_test_row().await
             };
             tested.map_err(|error| error.to_string())
         };

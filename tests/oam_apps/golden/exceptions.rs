@@ -56,10 +56,11 @@ pub fn undocumented(exceptions: &[Exception], case: &str, found: Vec<Difference>
             unneeded.push(format!("{}: {}", exception.path, exception.row));
         }
     }
-    // One with another value is left.
-    match unneeded.is_empty() || !left.is_empty() {
-        true => Ok(left),
-        false => Err(format!("exceptions without a difference: {}", unneeded.join("; "))),
+    // A difference with another value than the exception's is left.
+    if unneeded.is_empty() || !left.is_empty() {
+        Ok(left)
+    } else {
+        Err(format!("exceptions without a difference: {}", unneeded.join("; ")))
     }
 }
 

@@ -20,7 +20,7 @@ pub struct ParsedPolicy {
 
 pub(super) struct ParsedPolicies {
     pub all: Vec<AppPolicy>,
-    /// Those of `all` that would change the application before it is parsed.
+    /// Policies of `all` that would change the application before it is parsed.
     pub skipped: Vec<ParsedPolicy>,
     pub rendered: Vec<ParsedPolicy>,
     pub external: BTreeMap<String, Policy>,

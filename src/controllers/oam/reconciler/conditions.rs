@@ -105,9 +105,10 @@ pub fn refuse(status: &mut ApplicationStatus, generation: Option<i64>, found: &[
     let failure = Failure::new(PARSED, "FailedParse", message).in_phase(phase::RENDERING);
     let mut known = status.conditions.iter();
     let is_known = known.any(|one| one.type_ == PARSED && one.status == "False" && one.message == failure.message);
-    match status.observed_generation == generation && !status.phase.is_empty() {
-        true => fail_condition(status, PARSED, &failure.message, now),
-        false => fail(status, &failure, now),
+    if status.observed_generation == generation && !status.phase.is_empty() {
+        fail_condition(status, PARSED, &failure.message, now);
+    } else {
+        fail(status, &failure, now);
     }
     status.observed_generation = generation;
     !is_known
