@@ -18,6 +18,7 @@ pub struct Metrics {
     used: Family<ResourceLabel, Gauge>,
     limit: Family<ResourceLabel, Gauge>,
     wait: Family<ResourceLabel, Histogram, fn() -> Histogram>,
+    polls: Histogram,
 }
 
 impl Default for Metrics {
@@ -27,6 +28,7 @@ impl Default for Metrics {
             limit: Family::default(),
             // 1 ms to 262 s, close to the deadline of a wait.
             wait: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 10))),
+            polls: Histogram::new([0.001, 0.01, 0.1, 1.0]),
         }
     }
 }
@@ -39,6 +41,13 @@ impl Metrics {
         registry.register("portolan_budget_limit", help, self.limit.clone());
         let help = "Duration of waiting for a shared resource in seconds";
         registry.register("portolan_budget_wait_seconds", help, self.wait.clone());
+        let help = "Duration for which a reconcile held a thread that serves probes and all tenants, in seconds";
+        registry.register("portolan_runtime_poll_seconds", help, self.polls.clone());
+    }
+
+    /// Observes how long a task held a thread of the runtime.
+    pub(super) fn observe_poll(&self, held: Duration) {
+        self.polls.observe(held.as_secs_f64());
     }
 
     #[must_use]

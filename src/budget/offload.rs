@@ -13,12 +13,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
+use std::time::Instant;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{block_in_place, yield_now};
 
-use super::{Budget, Budgets, Reservation};
+use super::{Budgets, Reservation};
 
 /// Size of JSON up to which work on it takes about a millisecond, in bytes.
 pub const SMALL_JSON: usize = 64 << 10;
@@ -46,7 +47,7 @@ impl Place {
 
 /// The permits for polls off the runtime.
 enum Permits<'a> {
-    Cpu(&'a Budget, &'a str),
+    Cpu(&'a Budgets, &'a str),
     Watches,
 }
 
@@ -59,16 +60,27 @@ enum Permit {
 impl Permits<'_> {
     async fn acquire(&self) -> Option<Permit> {
         match self {
-            Self::Cpu(cpu, namespace) => Some(Permit::Cpu(cpu.acquire(namespace, 1).await)),
+            Self::Cpu(budgets, namespace) => Some(Permit::Cpu(budgets.cpu.acquire(namespace, 1).await)),
             Self::Watches => WATCHES.acquire().await.ok().map(Permit::Watch),
         }
+    }
+
+    /// Polls on a thread of the runtime.
+    fn on_runtime<T>(&self, poll: impl FnOnce() -> T) -> T {
+        let Self::Cpu(budgets, _) = self else {
+            return poll();
+        };
+        let started = Instant::now();
+        let polled = poll();
+        budgets.metrics().observe_poll(started.elapsed());
+        polled
     }
 }
 
 impl Budgets {
     /// Runs a task that may call [`leave_runtime`]. What it runs as tasks of their own is not moved.
     pub async fn offloadable<T>(&self, namespace: &str, task: impl Future<Output = T>) -> T {
-        offloadable(&Permits::Cpu(&self.cpu, namespace), task).await
+        offloadable(&Permits::Cpu(self, namespace), task).await
     }
 }
 
@@ -87,8 +99,12 @@ async fn offloadable<T>(permits: &Permits<'_>, task: impl Future<Output = T>) ->
         };
         place.has_left.store(permit.is_some(), Ordering::Relaxed);
         let poll = poll_fn(|context| {
-            let mut poll = || task.as_mut().poll(context);
-            Poll::Ready(if permit.is_some() { in_place(poll) } else { poll() })
+            let poll = || task.as_mut().poll(context);
+            Poll::Ready(if permit.is_some() {
+                in_place(poll)
+            } else {
+                permits.on_runtime(poll)
+            })
         });
         if let Poll::Ready(result) = poll.await {
             return result;
@@ -149,6 +165,8 @@ mod tests {
     use std::time::Duration;
 
     use futures::future::{join, join_all};
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
     use rstest::rstest;
     use tokio::time::{sleep, timeout};
 
@@ -252,6 +270,16 @@ mod tests {
             assert!(results.iter().all(|result| matches!(result, Ok(7))), "{results:?}");
             assert_eq!(budgets.cpu.used(), 0);
         }
+    }
+
+    #[tokio::test]
+    async fn polls_on_the_runtime_are_observed() {
+        let budgets = budgets();
+        budgets.offloadable("team", leave_runtime()).await;
+        let (mut registry, mut text) = (Registry::default(), String::new());
+        budgets.metrics().register(&mut registry);
+        encode(&mut text, &registry).unwrap();
+        assert!(text.contains("portolan_runtime_poll_seconds_count 1\n"), "{text}");
     }
 
     #[tokio::test]

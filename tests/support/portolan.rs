@@ -163,6 +163,14 @@ impl Portolan {
         Metrics::parse(&self.get("/metrics").await.expect("Portolan answers").1)
     }
 
+    /// Returns the number of polls of reconciles on threads of the runtime, and of those that took more than 10 ms.
+    pub async fn polls(&self) -> (f64, f64) {
+        let metrics = self.metrics().await;
+        let sum = |name, labels| metrics.sum(name, labels).unwrap_or_default();
+        let all = sum("portolan_runtime_poll_seconds_count", &[]);
+        (all, all - sum("portolan_runtime_poll_seconds_bucket", &[("le", "0.01")]))
+    }
+
     pub fn id(&self) -> u32 {
         self.process.id()
     }
