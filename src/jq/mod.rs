@@ -59,6 +59,8 @@ pub struct Limits {
     pub variable_bytes: usize,
     /// Interpreter steps per chart.
     pub steps: u64,
+    /// CPU time of all charts of a sync together.
+    pub cpu_seconds: u64,
 }
 
 impl Default for Limits {
@@ -70,6 +72,7 @@ impl Default for Limits {
             variable_bytes: 64 * 1024,
             // Forty per version of a chart with 25,000 versions.
             steps: 1_000_000,
+            cpu_seconds: 10,
         }
     }
 }

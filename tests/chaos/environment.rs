@@ -13,7 +13,7 @@ use super::scenario::Scenario;
 use crate::applications::resource;
 use crate::support::chart_server::ChartServer;
 use crate::support::control_plane::ADMIN_TOKEN;
-use crate::support::eventually::{SOON, eventually, eventually_by};
+use crate::support::eventually::{SOON, eventually};
 use crate::support::fault_proxy::FaultProxy;
 use crate::support::forward::Upstream;
 use crate::support::portolan::command;
@@ -22,9 +22,6 @@ use crate::support::postgres_proxy::PostgresProxy;
 
 /// Longer than any backoff that one fault causes: a chart file is tried again after a minute.
 pub const DEADLINE: Duration = Duration::from_secs(150);
-
-/// Time between two looks at an object. Many runs look at the same time.
-const INTERVAL: Duration = Duration::from_millis(100);
 
 pub const LEASE: &str = "coordination.k8s.io/v1 Lease";
 /// A Lease that belongs to the scenario.
@@ -159,22 +156,19 @@ impl Environment {
 
     pub async fn until_gone(&self, kind: &str, name: &str) {
         let api = self.api_of(kind);
-        eventually_by(
-            INTERVAL,
-            DEADLINE,
-            &format!("{kind} {name} to be gone"),
-            async || match api.get_opt(name).await.map_err(|error| error.to_string())? {
+        eventually(DEADLINE, &format!("{kind} {name} to be gone"), async || {
+            match api.get_opt(name).await.map_err(|error| error.to_string())? {
                 None => Ok(()),
                 Some(object) => Err(format!("{:?}", object.metadata)),
-            },
-        )
+            }
+        })
         .await;
     }
 
     /// Waits until an object fits.
     pub async fn until(&self, kind: &str, name: &str, what: &str, fits: impl Fn(&Value) -> bool) {
         let api = self.api_of(kind);
-        eventually_by(INTERVAL, DEADLINE, &format!("{kind} {name}: {what}"), async || {
+        eventually(DEADLINE, &format!("{kind} {name}: {what}"), async || {
             let object = json!(api.get(name).await.map_err(|error| error.to_string())?);
             if fits(&object) {
                 Ok(())

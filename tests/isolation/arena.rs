@@ -11,6 +11,7 @@ use sqlx::{Connection, Executor, PgConnection};
 use super::BESIDE;
 use super::fault::Fault;
 use crate::support::chart_server::{ChartServer, Page};
+use crate::support::eventually::try_eventually;
 use crate::support::portolan::{BINARY, Portolan, command, command_as, run};
 use crate::support::postgres::{PostgresServer, TestDatabase};
 use crate::support::small_disk::SmallDisk;
@@ -246,11 +247,7 @@ impl Arena {
 
     /// Waits until the charts of a repository are as declared, and returns how long that took.
     async fn until_stored(&self, name: &str, deadline: Duration) -> Result<Duration, String> {
-        let prefix = format!("honest-{name}/");
-        self.until(deadline, name, |charts| {
-            charts.iter().filter(|chart| chart.0.starts_with(&prefix)).collect()
-        })
-        .await
+        self.until(deadline, name, |charts| charts_of(name, charts)).await
     }
 
     /// Same for all repositories; those of hostile tenants have to be gone.
@@ -267,19 +264,14 @@ impl Arena {
     ) -> Result<Duration, String> {
         let started = Instant::now();
         let expected = part(&self.expected);
-        loop {
-            let stored = self.stored().await;
-            match &stored {
-                Ok(stored) if part(stored) == expected => return Ok(started.elapsed()),
-                _ if started.elapsed() < deadline => tokio::time::sleep(INTERVAL).await,
-                stored => {
-                    let stored = stored.as_ref().map(&part);
-                    return Err(format!(
-                        "waited {deadline:?} for {what}: expected {expected:?}, stored {stored:?}"
-                    ));
-                }
+        let stored = try_eventually(deadline, what, async || match self.stored().await {
+            Ok(stored) if part(&stored) == expected => Ok(()),
+            stored => {
+                let stored = stored.as_ref().map(&part);
+                Err(format!("expected {expected:?}, stored {stored:?}"))
             }
-        }
+        });
+        stored.await.map(|()| started.elapsed())
     }
 
     /// Reads the catalog as users do.
@@ -298,29 +290,19 @@ impl Arena {
     /// Waits for two scheduled syncs, of which one began after the call.
     async fn until_ticked(&self) -> Result<(), String> {
         let ticks = || self.world.server.count("/ticking/index.yaml");
-        let (before, started) = (ticks(), Instant::now());
-        while ticks() < before + 2 {
-            if started.elapsed() > BESIDE {
-                return Err(format!("no scheduled sync within {BESIDE:?}"));
-            }
-            tokio::time::sleep(INTERVAL).await;
-        }
-        Ok(())
+        let expected = ticks() + 2;
+        let ticked = async || (ticks() >= expected).then_some(());
+        try_eventually(BESIDE, "two scheduled syncs", ticked).await
     }
 
     /// Waits until the fault has had an effect on a repository, or none: a full disk may have room in its files.
     async fn until_failed_or_stored(&self, name: &str, before: f64) -> Result<(), String> {
-        let started = Instant::now();
-        while self.failures().await <= before {
-            if self.until_stored(name, Duration::ZERO).await.is_ok() {
-                return Ok(());
-            }
-            if started.elapsed() > CALL_TIMEOUT {
-                return Err("no sync failed".to_owned());
-            }
-            tokio::time::sleep(INTERVAL).await;
-        }
-        Ok(())
+        let has_failed_or_stored = async || {
+            let is_stored = |stored| charts_of(name, &stored) == charts_of(name, &self.expected);
+            let is_over = self.failures().await > before || self.stored().await.is_ok_and(is_stored);
+            is_over.then_some(())
+        };
+        try_eventually(CALL_TIMEOUT, "a sync that fails", has_failed_or_stored).await
     }
 
     async fn failures(&self) -> f64 {
@@ -337,6 +319,12 @@ impl Arena {
             Err(error) => Err(format!("/readyz: {error}")),
         }
     }
+}
+
+/// Returns the charts of an honest repository.
+fn charts_of<'a>(name: &str, charts: &'a Charts) -> BTreeMap<&'a String, &'a String> {
+    let prefix = format!("honest-{name}/");
+    charts.iter().filter(|chart| chart.0.starts_with(&prefix)).collect()
 }
 
 /// Asks for `/livez` until the response is not 200, which it returns.

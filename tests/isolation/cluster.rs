@@ -18,7 +18,7 @@ use crate::oam_apps::{self, setup};
 use crate::support::chart_server::{ChartServer, Page};
 use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
 use crate::support::cue;
-use crate::support::eventually::{SOON, eventually};
+use crate::support::eventually::{SOON, eventually, try_eventually};
 use crate::support::fault_proxy::FaultProxy;
 use crate::support::portolan::{Portolan, command};
 use crate::support::process::ScratchDir;
@@ -30,7 +30,6 @@ const HOSTILE: usize = 4;
 const WRITES: Duration = Duration::from_secs(180);
 /// The budget of a container of 512 MiB, of which evaluators may take 256.
 const BUDGET: &str = "85Mi";
-const INTERVAL: Duration = Duration::from_millis(50);
 
 pub struct Cluster {
     pub control_plane: ControlPlane,
@@ -151,7 +150,8 @@ impl Cluster {
 
     /// Waits until all three controllers have served what the honest tenant declared, and returns how long that took.
     pub async fn until_served(&self, name: &str, value: &str, deadline: Duration) -> Result<Duration, String> {
-        self.until(deadline, async || {
+        let started = Instant::now();
+        let served = try_eventually(deadline, "what is declared to be served", async || {
             let (repository, application) = (
                 self.get(REPOSITORY, name).await?,
                 self.get(applications::APPLICATION, name).await?,
@@ -166,12 +166,13 @@ impl Cluster {
                 && object["data"]["key"] == value;
             let statuses = || json!([repository["status"], application["status"], app["status"]]).to_string();
             is_served.then_some(()).ok_or_else(statuses)
-        })
-        .await
+        });
+        served.await.map(|()| started.elapsed())
     }
 
     async fn until_gone(&self, name: &str, deadline: Duration) -> Result<Duration, String> {
-        self.until(deadline, async || {
+        let started = Instant::now();
+        let gone = try_eventually(deadline, "what is deleted to be gone", async || {
             for kind in [
                 REPOSITORY,
                 applications::APPLICATION,
@@ -183,23 +184,8 @@ impl Cluster {
                 }
             }
             Ok(())
-        })
-        .await
-    }
-
-    async fn until(
-        &self,
-        deadline: Duration,
-        mut check: impl AsyncFnMut() -> Result<(), String>,
-    ) -> Result<Duration, String> {
-        let started = Instant::now();
-        while let Err(state) = check().await {
-            if started.elapsed() > deadline {
-                return Err(format!("waited {deadline:?}: {state}"));
-            }
-            tokio::time::sleep(INTERVAL).await;
-        }
-        Ok(started.elapsed())
+        });
+        gone.await.map(|()| started.elapsed())
     }
 
     /// Returns an object of the honest tenant, or null.

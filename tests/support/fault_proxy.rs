@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -19,6 +20,9 @@ use super::forward::Upstream;
 use super::gate::Gate;
 use super::signal::Signal;
 use super::watch_filter::WatchFilter;
+
+/// The longest `Retry-After` that is obeyed.
+pub const THROTTLED_FOR: Duration = Duration::from_secs(10);
 
 /// A recorded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +63,7 @@ pub enum ApiFault {
     Status(u16),
     /// A 429 with `Retry-After: 1`; the request is not forwarded.
     TooManyRequests,
-    /// Same with the longest `Retry-After` that is obeyed.
+    /// Same with `Retry-After` of `THROTTLED_FOR`.
     Throttled,
     /// A watch that opens and immediately reports that its resource version is too old (410).
     WatchExpired,
@@ -222,7 +226,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         }
         Some(ApiFault::Status(code)) => error(code),
         Some(ApiFault::TooManyRequests) => too_many_requests(1),
-        Some(ApiFault::Throttled) => too_many_requests(10),
+        Some(ApiFault::Throttled) => too_many_requests(THROTTLED_FOR.as_secs()),
         Some(ApiFault::WatchExpired) => expired(),
         Some(ApiFault::WatchTruncated) => torn(),
         Some(ApiFault::Refused) => close_connection(),

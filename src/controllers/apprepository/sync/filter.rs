@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::filter_process::{CPU_TIME, FilterProcesses};
+use super::filter_process::FilterProcesses;
 use crate::jq::{self, FilterError, Rule};
 use crate::runtime::worker_process::{Worker, WorkerError};
 use crate::text::{printable, truncate};
@@ -81,7 +81,7 @@ impl Filter {
                 return FilterError::Process(error.to_string());
             }
             WorkerError::Cpu => {
-                let seconds = CPU_TIME.as_secs();
+                let seconds = self.processes.limits.cpu_seconds;
                 format!("it takes more than {seconds} seconds of CPU time for all charts together")
             }
             WorkerError::Memory => format!("it takes more than {} bytes of memory", self.processes.memory),

@@ -10,8 +10,6 @@ use crate::runtime::worker_process::{Framing, Limits, Program, Usage, WorkerProc
 
 /// Not a subcommand, so that help does not list it.
 const ARGUMENT: &str = "__filter";
-/// CPU time of all charts of a sync together.
-pub(super) const CPU_TIME: Duration = Duration::from_secs(10);
 const STACK: usize = 8 * 1024 * 1024;
 /// Memory of the child's program besides stack and values.
 const PROGRAM: u64 = 4 * 1024 * 1024;
@@ -43,7 +41,11 @@ impl FilterProcesses {
         let program = Program {
             paths: vec![path],
             name: "portolan-worker",
-            arguments: vec![ARGUMENT.into(), memory.to_string().into()],
+            arguments: vec![
+                ARGUMENT.into(),
+                memory.to_string().into(),
+                limits.cpu_seconds.to_string().into(),
+            ],
             environment: ENVIRONMENT.map(|(name, value)| (name, value.to_owned())).into(),
             framing: Framing::LengthPrefix,
             max_response: MAX_RESPONSE,
@@ -68,13 +70,14 @@ pub fn serve_if_child(arguments: impl IntoIterator<Item = OsString>) -> Option<E
         memory: arguments.next()?.to_str()?.parse().ok()?,
         stack: STACK,
     };
+    let cpu_time = Duration::from_secs(arguments.next()?.to_str()?.parse().ok()?);
     // Panics are answers; their messages would fill the pipe, which the parent reads only at the end.
     std::panic::set_hook(Box::new(|_| {}));
     let mut evaluator = Evaluator::default();
     let answer = move |request: Vec<u8>| {
         if jq::is_load_request(&request) {
             // If it fails, the deadline of the parent remains.
-            let _ = limit_cpu(CPU_TIME);
+            let _ = limit_cpu(cpu_time);
         }
         evaluator.answer(request)
     };
