@@ -168,7 +168,10 @@ impl Portolan {
         let metrics = self.metrics().await;
         let sum = |name, labels| metrics.sum(name, labels).unwrap_or_default();
         let all = sum("portolan_runtime_poll_seconds_count", &[]);
-        (all, all - sum("portolan_runtime_poll_seconds_bucket", &[("le", "0.01")]))
+        (
+            all,
+            all - sum("portolan_runtime_poll_seconds_bucket", &[("le", "0.01")]),
+        )
     }
 
     pub fn id(&self) -> u32 {
