@@ -187,6 +187,8 @@ impl PostgresServer {
             // No data is needed after the tests.
             "fsync=off",
             "full_page_writes=off",
+            // It would visit the databases of all tests in turn, several in a second.
+            "autovacuum=off",
         ];
         command.args(settings.iter().flat_map(|setting| ["-c", setting]));
         let process = Process::spawn(&mut command, "QUIT"); // ends at once, and leaves no shared memory behind
