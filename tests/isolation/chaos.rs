@@ -71,9 +71,6 @@ async fn everything_recovers_after_a_fault_of_postgres(
     once(Engine::Postgres, fault).await;
 }
 
-/// Around the counts in docs/reliability.md.
-const MARKS: [&str; 2] = ["<!-- counts: written by `make chaos` -->", "<!-- end of counts -->"];
-
 /// With a margin for busy machines.
 const DRAIN: Duration = Duration::from_secs(2 + 2 + 4);
 
@@ -112,16 +109,15 @@ impl Counts {
         }
     }
 
-    fn row(&self, fault: &str, process: &str) -> String {
+    fn row(&self, fault: &str) -> String {
         let slowest = |durations: &mut dyn Iterator<Item = Duration>| {
             durations
                 .max()
                 .map_or_else(String::new, |slowest| format!("{:.1}", slowest.as_secs_f64()))
         };
         format!(
-            "|{}|{}|{}|{}|{}|{}|{}|\n",
+            "|{}|{}|{}|{}|{}|{}|\n",
             words(fault),
-            process,
             self.rounds.len() + self.errors.len(),
             slowest(&mut self.rounds.iter().filter_map(|round| round.ready)),
             slowest(&mut self.rounds.iter().filter_map(|round| round.deleted)),
@@ -161,13 +157,13 @@ struct Campaign {
 }
 
 impl Campaign {
-    fn end(process: &str, faults: &[String], counts: Vec<Counts>, peak: u64) -> Self {
+    fn end(faults: &[String], counts: Vec<Counts>, peak: u64) -> Self {
         let mut campaign = Self {
             peak,
             ..Self::default()
         };
         for (fault, counts) in faults.iter().zip(counts) {
-            let row = counts.row(fault, process);
+            let row = counts.row(fault);
             print!("{row}");
             campaign.table.push_str(&row);
             campaign.errors.extend(counts.errors);
@@ -188,7 +184,7 @@ async fn on_engine(engine: Engine, rounds: u64, hold: Duration) -> Campaign {
             peak = peak.max(peak_memory(&arena.portolan));
         }
     }
-    Campaign::end(engine.name(), &names, counts, peak)
+    Campaign::end(&names, counts, peak)
 }
 
 async fn in_cluster(rounds: u64, hold: Duration) -> Campaign {
@@ -202,37 +198,46 @@ async fn in_cluster(rounds: u64, hold: Duration) -> Campaign {
         }
     }
     let peak = peak_memory(&cluster.portolan);
-    Campaign::end("cluster", &names, counts.into(), peak)
+    Campaign::end(&names, counts.into(), peak)
 }
 
-/// Writes docs/reliability.md.
+#[derive(Clone, Copy, Debug)]
+enum Process {
+    Engine(Engine),
+    Cluster,
+}
+
+/// Writes the table of one process in docs/reliability.md.
+#[rstest]
+#[case::sqlite(Process::Engine(Engine::Sqlite))]
+#[case::postgres(Process::Engine(Engine::Postgres))]
+#[case::cluster(Process::Cluster)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes an hour: `make chaos`"]
-async fn chaos() {
+async fn chaos(#[case] process: Process) {
     let (rounds, hold) = (number("ROUNDS", 3), Duration::from_secs(number("HOLD", 20)));
-    let sqlite = on_engine(Engine::Sqlite, rounds, hold).await;
-    let postgres = on_engine(Engine::Postgres, rounds, hold).await;
-    let cluster = in_cluster(rounds, hold).await;
-    let table = [&sqlite, &postgres, &cluster].map(|campaign| campaign.table.as_str());
-    let (table, errors) = (
-        table.concat(),
-        [sqlite.errors, postgres.errors, cluster.errors].concat(),
-    );
+    let (name, campaign) = match process {
+        Process::Engine(engine) => (engine.name(), on_engine(engine, rounds, hold).await),
+        Process::Cluster => ("a cluster", in_cluster(rounds, hold).await),
+    };
+    let Campaign { table, errors, peak } = campaign;
     let mut text = format!(
-        "{} faults, {} divergences. ",
+        "With {name}: {} faults, {} divergences. ",
         u64::from(table.lines().count() as u32) * rounds,
         errors.len()
     );
+    let seconds = hold.as_secs();
     let _ = writeln!(
         text,
-        "Each was kept for at least {} s. Peak memory of the process: {} MiB with SQLite, {} MiB with Postgres, {} MiB in a cluster.\n",
-        hold.as_secs(),
-        sqlite.peak,
-        postgres.peak,
-        cluster.peak
+        "Each was kept for at least {seconds} s. Peak memory: {peak} MiB.\n"
     );
-    text.push_str("|fault|process|rounds|Ready beside it, s|deleted beside it, s|recovered, s|divergences|\n|---|---|---:|---:|---:|---:|---:|\n");
+    text.push_str("|fault|rounds|Ready beside it, s|deleted beside it, s|recovered, s|divergences|\n");
+    text.push_str("|---|---:|---:|---:|---:|---:|\n");
     text.push_str(&table);
-    record("docs/reliability.md", MARKS, &text);
+    let marks = [
+        format!("<!-- faults with {name}: written by `make chaos` -->"),
+        format!("<!-- end of faults with {name} -->"),
+    ];
+    record("docs/reliability.md", marks.each_ref().map(String::as_str), &text);
     assert!(errors.is_empty(), "{}", errors.join("\n"));
 }

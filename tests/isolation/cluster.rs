@@ -32,7 +32,7 @@ const WRITES: Duration = Duration::from_secs(180);
 const BUDGET: &str = "85Mi";
 
 pub struct Cluster {
-    pub control_plane: ControlPlane,
+    _control_plane: ControlPlane,
     pub proxy: FaultProxy,
     pub hostile: Vec<String>,
     pub portolan: Portolan,
@@ -64,7 +64,7 @@ impl Cluster {
         Self {
             client: control_plane.client().await,
             honest: control_plane.namespace().await,
-            control_plane,
+            _control_plane: control_plane,
             proxy,
             hostile,
             portolan,
@@ -139,12 +139,17 @@ impl Cluster {
         self.apply(applications::APPLICATION, name, application).await;
     }
 
-    async fn apply(&self, kind: &str, name: &str, mut object: Value) {
+    async fn apply(&self, kind: &str, name: &str, object: Value) {
+        self.apply_in(&self.honest, kind, name, object).await;
+    }
+
+    /// Applies an object, which may exist from an earlier round.
+    async fn apply_in(&self, namespace: &str, kind: &str, name: &str, mut object: Value) {
         let (version, word) = kind.split_once(' ').unwrap();
         (object["apiVersion"], object["kind"]) = (version.into(), word.into());
         object["metadata"]["name"] = name.into();
         let apply = PatchParams::apply("tests").force();
-        let api = self.api(kind, &self.honest);
+        let api = self.api(kind, namespace);
         api.patch(name, &apply, &Patch::Apply(object)).await.unwrap();
     }
 
@@ -261,17 +266,17 @@ impl Cluster {
     /// Allows the default ServiceAccount of a hostile namespace everything there.
     pub async fn allow(&self, namespace: usize) {
         let namespace = &self.hostile[namespace];
-        let account = format!("--serviceaccount={namespace}:default");
-        let namespace = format!("--namespace={namespace}");
-        let binding = [
-            "create",
-            "rolebinding",
+        let binding = json!({
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "default", "namespace": namespace }],
+        });
+        self.apply_in(
+            namespace,
+            "rbac.authorization.k8s.io/v1 RoleBinding",
             "hostile",
-            "--clusterrole=admin",
-            &account,
-            &namespace,
-        ];
-        self.control_plane.kubectl(&binding).await;
+            binding,
+        )
+        .await;
     }
 }
 
