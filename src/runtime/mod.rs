@@ -3,6 +3,7 @@
 pub mod controller;
 pub mod cron;
 pub mod events;
+pub mod jitter;
 pub mod kube_client;
 pub mod leader_election;
 pub mod manifests;

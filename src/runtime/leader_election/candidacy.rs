@@ -3,7 +3,6 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
@@ -14,7 +13,8 @@ use super::guard::Moment;
 use super::marks::Marks;
 use super::metrics::Metrics;
 use super::others::Others;
-use super::{LeaderGuard, Timing, WriteFence, random};
+use super::{LeaderGuard, Timing, WriteFence};
+use crate::runtime::jitter::jitter;
 use crate::runtime::kube_client::is_api_server_unreachable;
 
 /// The contenders for the Leases that this process does not hold.
@@ -102,7 +102,8 @@ impl Candidacy {
                 return acquired;
             }
             // Twice as often as the holder renews: a released Lease is taken within the period.
-            sleep(jittered(self.timing.retry_period / 2)).await;
+            // Contenders do not send requests together.
+            sleep(jitter(self.timing.retry_period / 2, 0.8..1.0)).await;
         }
     }
 
@@ -160,10 +161,4 @@ impl Candidate {
             Err(error) => tracing::warn!(lease, %error, "failed to acquire lease, retrying"),
         }
     }
-}
-
-/// Shortens a period by up to a fifth, so that contenders do not send requests together.
-fn jittered(period: Duration) -> Duration {
-    let thousandth = u32::try_from(random() % 200).unwrap_or_default();
-    period - period / 1000 * thousandth
 }

@@ -24,9 +24,9 @@ mod metrics;
 mod others;
 mod record;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
+use super::jitter::random;
 pub use super::kube_client::write_fence::WriteFence;
 pub use candidacy::Candidacy;
 pub use generation::Generation;
@@ -64,8 +64,4 @@ impl Default for Timing {
 #[must_use]
 pub fn identity(name: &str) -> String {
     format!("{name}_{:016x}", random())
-}
-
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }

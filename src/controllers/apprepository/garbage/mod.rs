@@ -11,7 +11,6 @@ pub mod metrics;
 pub mod objects;
 pub mod report;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog};
 use crate::controllers::FIELD_MANAGER;
 use crate::runtime::events::{Event, EventPublisher};
+use crate::runtime::jitter::jitter;
 use crate::runtime::kube_client::ApiError;
 use metrics::Metrics;
 use objects::{Names, Objects};
@@ -67,7 +67,8 @@ impl GarbageCollector {
             let comparison = self.orphans.compare_until_done().await;
             if Instant::now() >= next {
                 self.collect(&comparison).await;
-                next = Instant::now() + jittered(interval);
+                // Collections of several installations are spread.
+                next = Instant::now() + jitter(interval, 0.9..1.1);
             }
         }
     }
@@ -178,26 +179,5 @@ impl GarbageCollector {
         let event = Event::normal("GarbageCollected", format!("removed {report}"));
         let events = EventPublisher::new(objects.client.clone(), FIELD_MANAGER);
         events.publish::<Namespace>(&meta, "GarbageCollection", event).await;
-    }
-}
-
-/// Spreads the collections of several installations: up to a tenth more or less.
-fn jittered(interval: Duration) -> Duration {
-    let random = RandomState::new().build_hasher().finish() % 2000;
-    let share = u32::try_from(9000 + random).unwrap_or(10_000);
-    interval / 10_000 * share
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn intervals_differ_by_up_to_a_tenth() {
-        let hour = Duration::from_secs(3600);
-        for _ in 0..100 {
-            let interval = jittered(hour);
-            assert!(interval >= hour.mul_f64(0.9) && interval <= hour.mul_f64(1.1));
-        }
     }
 }

@@ -33,6 +33,7 @@ use crate::controllers::oam::workflow::operations::logs::LogConfig;
 use crate::cue::turn::Turn;
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
+use crate::runtime::jitter::jitter;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::{GroupKind, MAX_DECODED_BYTES, too_large};
 use crate::runtime::workqueue::{Backoff, Priority};
@@ -225,7 +226,8 @@ impl<'a> Pass<'a> {
         self.publish_events().await;
         match failure {
             None => {
-                let resync = jittered(resync);
+                // Passes of Applications that started together are spread.
+                let resync = jitter(resync, 0.9..1.1);
                 let delay = self.next.map_or(resync, |next| next.min(resync));
                 Ok(Action::RequeueAfter {
                     delay,
@@ -467,15 +469,4 @@ impl<'a> Pass<'a> {
 
 fn kept_all(status: &ApplicationStatus) -> bool {
     status.conditions.iter().all(|condition| condition.status == "True")
-}
-
-/// Spreads the passes of Applications that started together.
-fn jittered(period: Duration) -> Duration {
-    let mut byte = [0];
-    // Without randomness, passes take place together.
-    if getrandom::fill(&mut byte).is_err() {
-        return period;
-    }
-    let share = 0.9 + 0.2 * f64::from(byte[0]) / 255.0;
-    period.mul_f64(share)
 }

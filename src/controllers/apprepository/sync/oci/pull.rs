@@ -1,6 +1,5 @@
 //! Pulls the manifest and Chart.yaml of new versions.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use crate::catalog::{self, OciChange, OciTag};
 use crate::controllers::apprepository::sync::Run;
 use crate::helm::index::{self, DecodeLimits};
 use crate::oci::{OciError, Registry};
+use crate::runtime::jitter::jitter_of;
 use crate::runtime::workqueue::Backoff;
 
 /// Maximum number of manifests per sync. The next sync follows immediately, so that the newest versions of a large
@@ -264,7 +264,7 @@ impl Run<'_> {
         let tag = OciTag {
             problem: Some(problem),
             tries: tries.saturating_add(1),
-            next_try: Some(self.request.started + jittered(PERMANENT_BACKOFF.delay(tries), &name)),
+            next_try: Some(self.request.started + spread(&name, PERMANENT_BACKOFF.delay(tries))),
             ..OciTag::default()
         };
         OciChange {
@@ -282,7 +282,7 @@ impl Run<'_> {
         let known = known.unwrap_or_default();
         let tag = OciTag {
             tries: known.tries.saturating_add(1),
-            next_try: Some(self.request.started + jittered(retry.delay(known.tries), &name)),
+            next_try: Some(self.request.started + spread(&name, retry.delay(known.tries))),
             ..known
         };
         (listing.repositories[at].delayed).insert(name.clone(), error.to_string());
@@ -295,13 +295,9 @@ impl Run<'_> {
     }
 }
 
-/// Adds up to a quarter to a pause, so that tags that failed together are retried at different times.
-fn jittered(pause: Duration, tag: &str) -> Duration {
-    let mut hasher = DefaultHasher::new();
-    tag.hash(&mut hasher);
-    // In thousandths.
-    let share = u32::try_from(hasher.finish() % 250).unwrap_or_default();
-    pause.saturating_add(pause / 1000 * share)
+/// Spreads the retries of tags that failed together.
+fn spread(tag: &str, pause: Duration) -> Duration {
+    jitter_of(tag, pause, 1.0..1.25)
 }
 
 /// Returns a change to a tag that was pulled. Without a problem it is a chart; `metadata` of `None` keeps the stored one. A
@@ -322,18 +318,4 @@ fn usable(config: &[u8], limits: &DecodeLimits) -> Result<String, String> {
         return Err(format!("metadata has {bytes} bytes, limit is {METADATA_BYTES}"));
     }
     Ok(metadata)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn jitter_adds_at_most_a_quarter() {
-        let hour = Duration::from_hours(1);
-        let pauses = (0..100).map(|number| jittered(hour, &format!("1.{number}.0")));
-        let pauses: std::collections::BTreeSet<Duration> = pauses.collect();
-        assert!(pauses.len() > 50);
-        assert!(pauses.iter().all(|pause| (hour..hour + hour / 4).contains(pause)));
-    }
 }
