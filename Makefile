@@ -4,10 +4,10 @@ DATABASE_URL ?= sqlite://target/portolan.db
 MANIFESTS ?= examples
 IMAGE ?= portolan:dev
 # Cargo features of the image.
-IMAGE_FEATURES = cue,otel
-# Cargo features of `make lint`; `cue` adds portolan-cue, which needs Go, and `otel` traces.
+IMAGE_FEATURES = otel
+# Cargo features of `make lint`.
 FEATURES ?=
-TEST_FEATURES ?= cue,otel
+TEST_FEATURES ?= otel
 FUZZ_TIME ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard fuzz/seeds/*))
 
@@ -31,7 +31,7 @@ TEST_THREADS ?= 8
 TMPDIR ?= $(shell tests/tmpdir.sh)
 export TMPDIR
 
-.PHONY: help run check test chaos bench fuzz fmt lint loc tools image image-push image-digests sbom crds
+.PHONY: help run check test chaos bench fuzz fmt lint evaluator loc tools image image-push image-digests sbom crds
 
 help: ## list targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -44,6 +44,7 @@ check: lint ## check formatting, lints and unit tests within a minute; real inde
 	PORTOLAN_CORPUS= cargo test --locked --lib -- $(ARGS)
 
 test: tools ## run all tests; the first run builds the tools (ARGS= is passed to the test binaries, TEST_THREADS=)
+	@! command -v go >/dev/null || (cd evaluator && go vet ./... && go test ./...)
 	cargo test --locked --features $(TEST_FEATURES) --doc
 	cargo test --locked --features $(TEST_FEATURES) --lib --bins -- $(ARGS)
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --features $(TEST_FEATURES) --test main -- $(ARGS)
@@ -52,7 +53,7 @@ chaos: tools ## inject faults and interruptions for three hours and write docs/r
 	ROUNDS=$(ROUNDS) HOLD=$(HOLD) SAMPLE=$(SAMPLE) RESUME=$(RESUME) cargo test --locked --features $(TEST_FEATURES) --test main -- --ignored --nocapture --test-threads 1 $(CAMPAIGNS)
 
 bench: tools ## run the benchmarks (ARGS=--record writes the results to docs/performance.md and README.md)
-	cargo bench --locked --features cue --bench sync -- $(ARGS)
+	cargo bench --locked --bench sync -- $(ARGS)
 
 fuzz: ## run each fuzz target for FUZZ_TIME seconds; needs cargo-fuzz and nightly Rust (FUZZ_TARGETS=)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }
@@ -66,14 +67,20 @@ fuzz: ## run each fuzz target for FUZZ_TIME seconds; needs cargo-fuzz and nightl
 fmt: ## format the code
 	cargo fmt
 
-lint: ## check formatting and run clippy (FEATURES=cue adds portolan-cue, as CI does)
+lint: ## check formatting and run clippy (FEATURES=otel adds traces, as CI does)
 	cargo fmt --check
 	cargo clippy --locked --all-targets --features "$(FEATURES)" -- -D warnings
+
+evaluator: ## build the CUE evaluator beside the binaries of Cargo; needs Go
+	tests/tools.sh evaluator
+	@mkdir -p target/debug target/release
+	cp target/tools/portolan-cue target/debug/
+	cp target/tools/portolan-cue target/release/
 
 loc: ## count lines of production code, doc comments and other comments in src/
 	@find src -name '*.rs' ! -path '*/tests/*' ! -name 'tests.rs' ! -name '*_tests.rs' | xargs awk -f tests/loc.awk
 
-tools: ## install the control plane, Helm, registry and Postgres for the tests in target/tools
+tools: ## install the control plane, evaluator, Helm, registry and Postgres for the tests in target/tools
 	@tests/tools.sh
 
 image: ## build the container image (IMAGE=)
@@ -91,9 +98,12 @@ image-digests: ## pin the base images of the Dockerfile to the digests of their 
 		echo "$$tag@$$digest"; \
 	done
 
-sbom: ## write the crates of the image to target/portolan.cdx.json (CycloneDX)
+GO_MODULES = {{with .Module}}{{if .Version}}{{.Path}} {{.Version}} golang|{{end}}{{end}}
+
+sbom: ## write the crates and Go modules of the image to target/portolan.cdx.json (CycloneDX)
 	@mkdir -p target
-	@cargo tree --locked --features $(IMAGE_FEATURES) --edges no-dev --prefix none --no-dedupe --format '{p}|{l}' \
+	@{ cargo tree --locked --features $(IMAGE_FEATURES) --edges no-dev --prefix none --no-dedupe --format '{p}|{l}'; \
+		cd evaluator && go list -deps -f '$(GO_MODULES)' . ; } | grep . \
 		| sort -u | awk -f tests/packaging/sbom.awk > target/portolan.cdx.json
 	@echo target/portolan.cdx.json
 

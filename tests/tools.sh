@@ -1,10 +1,11 @@
 #!/bin/sh
 # Installs the tools of the integration tests in target/tools. Each tool is built once.
 #
-#   tests/tools.sh [control-plane] [helm] [registry] [postgres] [faketime]      (default: all five)
+#   tests/tools.sh [control-plane] [evaluator] [helm] [registry] [postgres] [faketime]      (default: all six)
 #   tests/tools.sh cargo-deny                             (for .ci/run; exits 1 on failure)
 #
 # KUBEBUILDER_ASSETS  directory with etcd, kube-apiserver, kube-controller-manager and kubectl, used instead of a build
+# PORTOLAN_CUE_EVALUATOR  CUE evaluator, used instead of a build
 # HELM                Helm 3 binary, used instead of a build; so is `helm` in PATH if it is version 3
 # REGISTRY            distribution registry 3 binary, used instead of a build
 set -eu
@@ -40,6 +41,16 @@ control_plane() {
         -ldflags "-s -w -X $info.gitVersion=$version -X $info.gitMajor=1 -X $info.gitMinor=$minor" .)
     for name in etcd kube-apiserver kube-controller-manager kubectl; do ln -sf kube "$tools/$name"; done
     echo "$stamp" >"$tools/kube.stamp"
+}
+
+evaluator() {
+    if [ -n "${PORTOLAN_CUE_EVALUATOR:-}" ]; then return; fi
+    stamp=$(cat "$root"/evaluator/go.* "$root"/evaluator/*.go | cksum)
+    if [ "$(cat "$tools/portolan-cue.stamp" 2>/dev/null)" = "$stamp" ] && [ -x "$tools/portolan-cue" ]; then return; fi
+    need_go "the CUE evaluator" PORTOLAN_CUE_EVALUATOR
+    say "building portolan-cue (about a minute)"
+    (cd "$root/evaluator" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$tools/portolan-cue" .)
+    echo "$stamp" >"$tools/portolan-cue.stamp"
 }
 
 is_helm_3() { case $("$1" version --template '{{.Version}}' 2>/dev/null) in v3.*) true ;; *) false ;; esac; }
@@ -123,15 +134,16 @@ cargo_deny() {
     ln -sf bin/cargo-deny "$tools/cargo-deny"
 }
 
-[ $# -gt 0 ] || set -- control-plane helm registry postgres faketime
+[ $# -gt 0 ] || set -- control-plane evaluator helm registry postgres faketime
 for part; do
     case $part in
     control-plane) control_plane ;;
+    evaluator) evaluator ;;
     helm) helm ;;
     registry) registry ;;
     postgres) postgres ;;
     faketime) faketime ;;
     cargo-deny) cargo_deny ;;
-    *) fail "unknown tool $part; expected control-plane, helm, registry, postgres, faketime or cargo-deny" ;;
+    *) fail "unknown tool $part; expected control-plane, evaluator, helm, registry, postgres, faketime or cargo-deny" ;;
     esac
 done

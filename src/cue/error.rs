@@ -9,7 +9,9 @@ const MIB: u64 = 1024 * 1024;
 /// The reason why a text has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    #[error("no CUE evaluator: build with --features cue or set --cue-evaluator")]
+    #[error(
+        "no CUE evaluator: put portolan-cue beside portolan or into PATH (make evaluator builds it), or set --cue-evaluator"
+    )]
     Missing,
     /// The evaluation was stopped.
     #[error("more than {0:?}")]

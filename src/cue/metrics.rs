@@ -23,6 +23,7 @@ struct CauseLabel {
 pub(super) struct Metrics {
     evaluations: Family<ResultLabel, Counter>,
     restarts: Family<CauseLabel, Counter>,
+    pub(super) rewritten: Counter,
 }
 
 impl Metrics {
@@ -51,6 +52,8 @@ impl Evaluator {
         metrics.restarts.get_or_create(&CauseLabel { cause }).inc_by(0);
         let help = "Total number of CUE evaluations, by result";
         registry.register("portolan_cue_evaluations", help, metrics.evaluations.clone());
+        let help = "Total number of evaluated CUE texts for older versions of CUE, which were rewritten";
+        registry.register("portolan_cue_rewritten", help, metrics.rewritten.clone());
         let help = "Total number of CUE evaluator processes that were replaced, by cause";
         registry.register("portolan_cue_restarts", help, metrics.restarts.clone());
         registry.register_collector(Box::new(ProcessMemory(self.clone())));

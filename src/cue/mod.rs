@@ -1,4 +1,4 @@
-//! Evaluates CUE in processes of the program `portolan-cue` (src/bin/portolan-cue.rs), or of another that speaks its
+//! Evaluates CUE in processes of the program `portolan-cue` (evaluator/), or of another that speaks its
 //! [`protocol`].
 //!
 //! ```text
@@ -11,8 +11,7 @@
 //! its [`turn`].
 //!
 //! Templates are untrusted, and an evaluation can't be interrupted: it may never end, or take gigabytes. So each process
-//! is watched and killed at a limit. It is replaced after a number of evaluations too, because the library of the
-//! evaluator never frees its errors.
+//! is watched and killed at a limit. It is replaced after a number of evaluations too, whatever they leave behind.
 
 mod error;
 mod metrics;
@@ -43,9 +42,7 @@ use slow::SlowNamespaces;
 
 /// The name of the program, and of its processes.
 pub const PROGRAM: &str = "portolan-cue";
-/// Failed evaluations of one process, each of which leaks about half a MiB.
-const MAX_FAILURES: u32 = 300;
-/// Bounds what else may leak.
+/// Bounds what may leak.
 const MAX_EVALUATIONS: u32 = 20_000;
 /// Interval between looks for waiting namespaces.
 const POLL: Duration = Duration::from_millis(50);
@@ -230,8 +227,9 @@ impl Evaluator {
         }
         let response = self.call(&mut worker, request, cancel)?;
         let result = protocol::decode_result(id, &response);
-        let value = result.map_err(|error| self.failed(&mut worker, error))?;
-        Ok((value, response.len()))
+        let exported = result.map_err(|error| self.failed(&mut worker, error))?;
+        self.0.metrics.rewritten.inc_by(u64::from(exported.is_rewritten));
+        Ok((exported.value, response.len()))
     }
 
     fn check_version(&self, worker: &mut Worker, cancel: &CancellationToken) -> Result<(), Stop> {
@@ -263,9 +261,7 @@ impl Evaluator {
 
     /// Keeps a process that reports an error of its text, and ends one that breaks the protocol.
     fn failed(&self, worker: &mut Worker, error: Error) -> Stop {
-        if matches!(error, Error::Failed { .. }) {
-            worker.count_failure();
-        } else {
+        if !matches!(error, Error::Failed { .. }) {
             worker.discard();
             self.0.metrics.count_restart(error.result());
         }
@@ -298,7 +294,6 @@ fn reason_to_replace(usage: Usage, memory: u64) -> Option<&'static str> {
     // So that the next evaluation has most of its memory.
     let max_kept = memory / 4;
     match usage {
-        Usage { failures, .. } if failures >= MAX_FAILURES => Some("failures"),
         Usage { calls, .. } if calls >= MAX_EVALUATIONS => Some("evaluations"),
         Usage { memory, .. } if memory.is_none_or(|bytes| bytes > max_kept) => Some("memory_kept"),
         _ => None,

@@ -6,6 +6,7 @@
 //! | | `{"id": 1, "error": "a: conflicting values 1 and 2", "kind": "conflict"}` |
 //! | `{"id": 2, "version": true}` | `{"id": 2, "version": 1}` |
 //!
+//! A result of a text for an older version of CUE, which the evaluator has rewritten, has `"rewritten": true`.
 //! Requests are answered in order. Fields that are not listed are ignored. A result takes at most [`MAX_RESULT`] bytes.
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -16,20 +17,18 @@ use super::Error;
 use crate::text::truncate;
 
 /// Changes when an evaluator of an older version could not answer.
-pub const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 /// Maximum length of a text, several times that of the largest object of Kubernetes.
 const MAX_SOURCE: usize = 4 * 1024 * 1024;
-pub const MAX_RESULT: usize = 4 * 1024 * 1024;
-pub const MAX_ERROR: usize = 4 * 1024;
-/// Maximum length of a request: JSON may write a byte of the text as six.
-pub const MAX_REQUEST: usize = 6 * MAX_SOURCE + ENVELOPE;
+const MAX_RESULT: usize = 4 * 1024 * 1024;
+const MAX_ERROR: usize = 4 * 1024;
 /// Maximum length of a response.
 pub const MAX_RESPONSE: usize = MAX_RESULT + 6 * MAX_ERROR + ENVELOPE;
 /// Length of a message besides its text, result or error.
 const ENVELOPE: usize = 1024;
 
 /// The reason why a text is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// The text can't be compiled.
@@ -54,33 +53,27 @@ impl Kind {
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Request {
-    #[serde(default)]
-    pub id: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub version: bool,
+#[derive(Debug, Serialize)]
+struct Request {
+    id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    version: bool,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Response<'a> {
-    pub id: u64,
+#[derive(Debug, Deserialize)]
+struct Response<'a> {
+    id: u64,
     /// `null` is a result too.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "present",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub result: Option<&'a RawValue>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<Kind>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<u32>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    error: Option<String>,
+    kind: Option<Kind>,
+    version: Option<u32>,
+    /// The text is for an older version of CUE, and was rewritten.
+    #[serde(default)]
+    rewritten: bool,
 }
 
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
@@ -109,22 +102,31 @@ pub(super) fn version_question(id: u64) -> Vec<u8> {
     })
 }
 
-/// Encodes a message.
-#[must_use]
-pub fn encode(message: &impl Serialize) -> Vec<u8> {
+fn encode(message: &impl Serialize) -> Vec<u8> {
     // Numbers and text only, so that JSON can't fail.
     serde_json::to_vec(message).unwrap_or_default()
 }
 
+/// The result of an evaluation.
+#[derive(Debug, PartialEq)]
+pub(super) struct Exported {
+    pub value: Value,
+    pub is_rewritten: bool,
+}
+
 /// Returns the result of an evaluation. An error of the kind `Crashed` means that the response is invalid.
-pub(super) fn decode_result(id: u64, response: &[u8]) -> Result<Value, Error> {
+pub(super) fn decode_result(id: u64, response: &[u8]) -> Result<Exported, Error> {
     let response = decode(id, response)?;
+    let is_rewritten = response.rewritten;
     match (response.result, response.error) {
         // Numbers beyond 64-bit floats and nesting beyond serde_json's limit are refused here.
-        (Some(result), None) => serde_json::from_str(result.get()).map_err(|error| Error::Failed {
-            kind: Kind::User,
-            text: format!("the result is not supported: {error}"),
-        }),
+        (Some(result), None) => match serde_json::from_str(result.get()) {
+            Ok(value) => Ok(Exported { value, is_rewritten }),
+            Err(error) => Err(Error::Failed {
+                kind: Kind::User,
+                text: format!("the result is not supported: {error}"),
+            }),
+        },
         (None, Some(error)) => Err(Error::Failed {
             kind: response.kind.unwrap_or(Kind::User),
             text: truncate(&error, MAX_ERROR),
@@ -175,7 +177,10 @@ mod tests {
         );
         assert_eq!(version_question(8), br#"{"id":8,"version":true}"#);
         let longest = evaluation(u64::MAX, "\0".repeat(MAX_SOURCE)).unwrap();
-        assert!(longest.len() <= MAX_REQUEST);
+        assert!(
+            longest.len() <= 6 * MAX_SOURCE + ENVELOPE,
+            "the evaluator reads this much"
+        );
         let error = evaluation(7, "a".repeat(MAX_SOURCE + 1)).unwrap_err();
         assert_eq!(text(error), "user: the CUE text has 4194305 bytes, more than 4194304");
     }
@@ -183,8 +188,15 @@ mod tests {
     #[test]
     fn results_are_values() {
         let decoded = |response: &str| decode_result(1, response.as_bytes());
-        assert_eq!(decoded(r#"{"id":1,"result":{"a":[1]}}"#), Ok(json!({"a": [1]})));
-        assert_eq!(decoded(r#"{"id":1,"result":null,"more":1}"#), Ok(Value::Null));
+        let exported = |value, is_rewritten| Ok(Exported { value, is_rewritten });
+        assert_eq!(
+            decoded(r#"{"id":1,"result":{"a":[1]}}"#),
+            exported(json!({"a": [1]}), false)
+        );
+        assert_eq!(
+            decoded(r#"{"id":1,"result":null,"more":1,"rewritten":true}"#),
+            exported(Value::Null, true)
+        );
         let deep = format!(r#"{{"id":1,"result":{}{}}}"#, "[".repeat(200), "]".repeat(200));
         let error = text(decoded(&deep).unwrap_err());
         assert!(

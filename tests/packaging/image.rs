@@ -153,6 +153,24 @@ fn copy_all(source: &Path, destination: &Path) {
     }
 }
 
+#[test]
+fn each_stage_copies_files_of_the_build_context_that_exist() {
+    let context = context();
+    let stages = stages();
+    let copied: Vec<&str> = stages
+        .iter()
+        .flatten()
+        .filter_map(copies)
+        .flat_map(|(sources, _)| sources)
+        .collect();
+    assert!(copied.contains(&"evaluator"), "{copied:?}");
+    for source in copied {
+        let directory = source.split('/').next().unwrap();
+        assert!(context.contains(directory), "{source} is hidden by .dockerignore");
+        assert!(project(source).exists(), "{source}");
+    }
+}
+
 /// A program named `cargo` that records its arguments and creates the binaries of a successful build. The real Cargo
 /// reads the manifest before, which fails if the source file of a target is missing, and resolves the features.
 const CARGO: &str = r#"#!/bin/sh
@@ -293,8 +311,8 @@ fn assert_included_files(root: &Path) {
 }
 
 #[test]
-fn the_sbom_lists_the_crates_of_the_image_with_their_licenses() {
-    let tree = "portolan v0.1.0 (/src)|Apache-2.0\nserde v1.0.228|MIT OR Apache-2.0\n";
+fn the_sbom_lists_the_crates_of_the_image_with_their_licenses_and_the_go_modules() {
+    let tree = "portolan v0.1.0 (/src)|Apache-2.0\nserde v1.0.228|MIT OR Apache-2.0\ncuelang.org/go v0.15.3 golang|\n";
     let directory = ScratchDir::new("sbom");
     let input = directory.write("tree", tree);
     let script = project("tests/packaging/sbom.awk");
@@ -307,4 +325,5 @@ fn the_sbom_lists_the_crates_of_the_image_with_their_licenses() {
     });
     assert_eq!(document["components"][1], serde);
     assert_eq!(document["components"][0]["version"], "0.1.0");
+    assert_eq!(document["components"][2]["purl"], "pkg:golang/cuelang.org/go@v0.15.3");
 }

@@ -1,14 +1,16 @@
-//! The evaluator `portolan-cue`, which is built with the feature `cue`.
+//! The evaluator `portolan-cue`, which `make tools` builds.
 
 use std::path::PathBuf;
 
-/// Returns the executable in `PORTOLAN_CUE_EVALUATOR`, or the one that was built last.
+use super::project;
+
+/// Returns the executable in `PORTOLAN_CUE_EVALUATOR`, or as built by `make tools`.
 pub fn executable() -> PathBuf {
-    let built = || env!("CARGO_BIN_EXE_portolan-cue").into();
+    let built = || project("target/tools/portolan-cue");
     let path: PathBuf = std::env::var_os("PORTOLAN_CUE_EVALUATOR").map_or_else(built, PathBuf::from);
     assert!(
         path.exists(),
-        "{} is missing: use `make test`, or add `--features cue`, which needs Go",
+        "{} is missing: run `make tools` first, or use `make test`",
         path.display()
     );
     path

@@ -24,15 +24,11 @@ const OTHERS: [&str; 12] = [
 
 /// Returns version, platform and the variables of the environment, without secrets.
 pub fn text() -> String {
-    let features = [("cue", cfg!(feature = "cue")), ("otel", cfg!(feature = "otel"))];
-    let features = features
-        .into_iter()
-        .filter(|(_, is_enabled)| *is_enabled)
-        .map(|(name, _)| name);
+    let features = if cfg!(feature = "otel") { "otel" } else { "" };
     let mut text = format!(
         "version={}\nfeatures={}\nos={}\narch={}\n",
         env!("CARGO_PKG_VERSION"),
-        features.collect::<Vec<_>>().join(","),
+        features,
         std::env::consts::OS,
         std::env::consts::ARCH
     );

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-pub use child::{Limits, limit_cpu, serve, serve_lines};
+pub use child::{Limits, limit_cpu, serve};
 pub use frame::Framing;
 use process::{Process, resident_bytes};
 
@@ -52,8 +52,6 @@ pub struct Program {
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     pub calls: u32,
-    /// Calls reported by [`Worker::count_failure`].
-    pub failures: u32,
     /// Resident bytes besides the program itself, if known.
     pub memory: Option<u64>,
 }
@@ -196,13 +194,6 @@ impl Worker {
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.process.as_ref().is_some_and(Process::is_new)
-    }
-
-    /// Counts the last call as failed, for the decision about reuse.
-    pub fn count_failure(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.count_failure();
-        }
     }
 
     /// Ends the child.

@@ -25,7 +25,6 @@ pub(super) struct Process {
     socket: UnixStream,
     running: Arc<Running>,
     calls: u32,
-    failures: u32,
 }
 
 impl Process {
@@ -52,7 +51,6 @@ impl Process {
             socket,
             running: Arc::clone(running),
             calls: 0,
-            failures: 0,
         })
     }
 
@@ -75,14 +73,9 @@ impl Process {
         self.calls == 0
     }
 
-    pub(super) const fn count_failure(&mut self) {
-        self.failures = self.failures.saturating_add(1);
-    }
-
     pub(super) fn usage(&self) -> Usage {
         Usage {
             calls: self.calls,
-            failures: self.failures,
             memory: resident_bytes(self.id()),
         }
     }

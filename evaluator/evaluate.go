@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/parser"
+)
+
+const (
+	// Changes when an evaluator of an older version could not answer.
+	version   = 1
+	maxResult = 4 << 20
+)
+
+type request struct {
+	ID      uint64  `json:"id"`
+	Source  *string `json:"source"`
+	Version bool    `json:"version"`
+}
+
+type response struct {
+	ID      uint64          `json:"id"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   string          `json:"error,omitempty"`
+	Kind    kind            `json:"kind,omitempty"`
+	Version int             `json:"version,omitempty"`
+	// The text is for an older version of CUE, and was rewritten.
+	Rewritten bool `json:"rewritten,omitempty"`
+}
+
+// answer returns the response to a request as a line.
+func answer(line []byte) []byte {
+	var request request
+	if err := decode(line, &request); err != nil {
+		return encode(failed(0, userFailure("invalid request: %v", err)))
+	}
+	switch {
+	case request.Version:
+		return encode(response{ID: request.ID, Version: version})
+	case request.Source == nil:
+		return encode(failed(request.ID, userFailure("invalid request: no source")))
+	}
+	result, rewritten, failure := evaluate(*request.Source)
+	if failure != nil {
+		return encode(failed(request.ID, failure))
+	}
+	return encode(response{ID: request.ID, Result: result, Rewritten: rewritten})
+}
+
+func decode(line []byte, request *request) error {
+	// The decoder would replace invalid bytes.
+	if !utf8.Valid(line) {
+		return fmt.Errorf("it is not UTF-8")
+	}
+	return json.Unmarshal(line, request)
+}
+
+func failed(id uint64, failure *failure) response {
+	return response{ID: id, Error: failure.text, Kind: failure.kind}
+}
+
+func encode(response response) []byte {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	// Numbers, texts and JSON of CUE, so that encoding can't fail.
+	if err := encoder.Encode(response); err != nil {
+		panic(err)
+	}
+	return line.Bytes()
+}
+
+// evaluate compiles a text, checks that it is valid, and exports it. A text for an older CUE is rewritten.
+func evaluate(source string) (result json.RawMessage, rewritten bool, failure *failure) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			result, rewritten, failure = nil, false, userFailure("CUE failed: %v", panicked)
+		}
+	}()
+	file, err := parser.ParseFile("", source)
+	if err != nil {
+		return nil, false, newFailure(syntax, err)
+	}
+	result, failure = evaluateFile(file)
+	if failure == nil || !failure.isOld {
+		return result, false, failure
+	}
+	// The first evaluation has resolved the references of its file.
+	if file, err = parser.ParseFile("", source); err != nil {
+		return nil, false, newFailure(syntax, err)
+	}
+	if changed, err := rewrite(file); err != nil || !changed {
+		return nil, false, failure
+	}
+	result, failure = evaluateFile(file)
+	return result, true, failure
+}
+
+// evaluateFile uses a context of its own: one context for all would grow, and could carry values from one text to another.
+func evaluateFile(file *ast.File) (json.RawMessage, *failure) {
+	instance := build.NewContext().NewInstance("", nil)
+	if err := instance.AddSyntax(file); err != nil {
+		return nil, newFailure(syntax, err)
+	}
+	value := cuecontext.New().BuildInstance(instance)
+	if instance.Err != nil {
+		return nil, newFailure(syntax, instance.Err)
+	}
+	if err := value.Validate(); err != nil {
+		return nil, failureOf(conflict, err, file)
+	}
+	// Only values that are missing or not concrete are valid and can't be exported.
+	result, err := value.MarshalJSON()
+	if err != nil {
+		return nil, failureOf(incomplete, err, file)
+	}
+	if len(result) > maxResult {
+		return nil, userFailure("the result has %d bytes, more than %d", len(result), maxResult)
+	}
+	return result, nil
+}
