@@ -1,18 +1,21 @@
-//! Portolan syncs Helm chart repositories and OCI registries into the database that Kubeapps reads.
+//! One controller for a cluster: it syncs Helm chart repositories and OCI registries into the database that Kubeapps reads,
+//! aggregates Applications of `app.k8s.io`, and deploys Applications of KubeVela.
 //!
 //! ```text
-//!  Kubernetes API server ──watch──┐                       cron expressions ──► schedule ─┐
-//!                                 ├─► informer ──► store (cache)                          │
-//!  directory of manifests ─notify─┘        └────── enqueue key ──────────► queue ◄── enqueue key
-//!                                                                            │
-//!                                                           controller: pool of workers, by kind
-//!                                                                            │
-//!                                                                       repository
-//!                                                            fetch ► decode ► guard ► catalog
+//!  API server ──watch──┐
+//!                      ├─► runtime::watch (caches) ─► event handlers ─► runtime::workqueue ◄─ runtime::cron
+//!  manifests ──files───┘                                                      │
+//!                                                          runtime::controller (workers, by class)
+//!                                        ┌────────────────────────────────────┼───────────────────────┐
+//!                            controllers::apprepository           controllers::application     controllers::oam
+//!                             fetch, decode, filter, check         select, assess, own          render, apply, collect
+//!                                        │
+//!                                     catalog (SQLite or Postgres)
 //! ```
 //!
-//! Everything is level-triggered: an event only says *look at this key*. A reconcile reads the object from the store and
-//! what is true outside, and moves the world one step nearer; it may be repeated, interrupted, or run twice without harm.
+//! Everything is level-triggered: an event only says *look at this key*. A reconcile reads the object from the cache and
+//! what is true outside, and brings the state closer to the spec; it may be repeated, interrupted, or run twice without
+//! harm.
 //!
 //! Modules import only from the floors below them (docs/architecture.md).
 

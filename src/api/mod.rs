@@ -9,6 +9,7 @@
 
 mod app_repository;
 mod application;
+pub mod conditions;
 mod crd;
 pub mod jobs;
 pub(crate) mod lenient;

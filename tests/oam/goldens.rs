@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use portolan::controllers::oam::context::Context;
 use portolan::controllers::oam::render::component::{Component, Rendered, Template, render};
-use portolan::controllers::oam::render::context::Context;
 use portolan::controllers::oam::render::identity::render_hash::render_hash;
 use portolan::controllers::oam::render::identity::{Owner, Part, identify};
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! Health policies, custom status and details, evaluated.
 
-use portolan::controllers::oam::render::context::Context;
+use portolan::controllers::oam::context::Context;
 use portolan::controllers::oam::render::health::{Health, StatusTemplates, evaluate_health};
 use serde_json::{Value, json};
 

@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use portolan::budget::ResourceMetrics;
+use portolan::controllers::oam::context::Context;
 use portolan::controllers::oam::render::component::{Component, Rendered, Template, render};
-use portolan::controllers::oam::render::context::Context;
 use portolan::controllers::oam::render::evaluate::NamespaceEvaluator;
 use portolan::cue::{Evaluator, Options};
 use serde_json::{Value, json};

@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use portolan::budget::ResourceMetrics;
+use portolan::controllers::oam::context::Context;
 use portolan::controllers::oam::render::component::{Component, Template, render};
-use portolan::controllers::oam::render::context::Context;
 use portolan::controllers::oam::render::evaluate::NamespaceEvaluator;
 use portolan::cue::{self, Evaluator, Options};
 use serde_json::{Value, json};

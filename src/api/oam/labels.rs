@@ -24,12 +24,20 @@ pub const RENDER_HASH: &str = "oam.dev/render-hash";
 pub const ADDON_NAME: &str = "addons.oam.dev/name";
 /// Shard of the controller that reconciles an Application.
 pub const SHARD_ID: &str = "controller.core.oam.dev/scheduled-shard-id";
+/// The shard of Applications without that label, and of definitions.
+pub const MASTER_SHARD: &str = "master";
 
 pub const COMPONENT_DEFINITION: &str = "componentdefinition.oam.dev/name";
 pub const TRAIT_DEFINITION: &str = "trait.oam.dev/name";
 pub const POLICY_DEFINITION: &str = "policydefinition.oam.dev/name";
 pub const WORKFLOW_STEP_DEFINITION: &str = "workflowstepdefinition.oam.dev/name";
 
+/// Annotation: the user with whose rights an Application is deployed.
+pub const USER_ANNOTATION: &str = "app.oam.dev/username";
+/// Annotation: the groups of that user, separated by commas.
+pub const GROUP_ANNOTATION: &str = "app.oam.dev/group";
+/// Annotation: the ServiceAccount with whose rights an Application is deployed.
+pub const SERVICE_ACCOUNT_ANNOTATION: &str = "app.oam.dev/service-account-name";
 /// Annotation: version under which an Application is published; the release is then frozen.
 pub const PUBLISH_VERSION: &str = "app.oam.dev/publishVersion";
 /// Annotation: name of the workflow, which templates see.

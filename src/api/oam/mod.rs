@@ -29,7 +29,7 @@ pub use definition_revision::{DefinitionRevision, DefinitionRevisionSpec};
 pub use external::{Policy, PolicyFields, Workflow, WorkflowFields};
 pub use revision::{ApplicationRevision, ApplicationRevisionSpec, ApplicationRevisionStatus};
 pub use status::{
-    ApplicationStatus, AppliedResource, Condition, LatestRevision, ServiceStatus, StepStatus, TraitStatus,
+    ApplicationStatus, AppliedResource, Condition, LatestRevision, PARSED, ServiceStatus, StepStatus, TraitStatus,
     WorkflowStatus,
 };
 pub use tracker::{ManagedResource, RawManifest, ResourceTracker, ResourceTrackerSpec};

@@ -71,6 +71,9 @@ pub struct ApplicationStatus {
     pub policies: Vec<Value>,
 }
 
+/// Type of the condition that says whether the specification was understood.
+pub const PARSED: &str = "Parsed";
+
 /// A condition, as Crossplane defines it.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[schemars(extend("required" = ["status", "type"]))]

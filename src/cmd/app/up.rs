@@ -12,10 +12,9 @@ use super::manifests::{self, Manifest, patch_parameters};
 use super::wait::{Expected, until_running};
 use super::{Place, objects};
 use crate::api::NamespacedName;
-use crate::api::oam::{ApplicationRevision, ApplicationStatus, Condition, labels};
+use crate::api::oam::{ApplicationRevision, ApplicationStatus, Condition, PARSED, labels};
 use crate::cmd::flags::parse::positive_duration;
 use crate::cmd::{Error, failed_to, output};
-use crate::controllers::oam::PARSED;
 use crate::controllers::oam::revisions::expand;
 use crate::runtime::kube_client::call;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::cached::CachedApplication;
 use super::index::{Deletion, Index};
+use super::kinds::application_kind;
 use super::owners::finalizer::{has_finalizer, must_release};
-use super::owners::plan::application_kind;
 use super::readiness::Readiness;
 use super::spec::AppSpec;
 use crate::api::NamespacedName;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::owners::plan::application_kind;
+use super::kinds::application_kind;
 use super::spec::AppSpec;
 use crate::api::NamespacedName;
 use crate::runtime::watch::{GroupKind, Object, View};

@@ -63,6 +63,11 @@ impl ComponentKinds {
     }
 }
 
+#[must_use]
+pub fn application_kind() -> GroupKind {
+    GroupKind::new("app.k8s.io", "Application")
+}
+
 /// Returns the advice to watch a kind. Its name comes from a tenant and may be no kind at all.
 #[must_use]
 pub fn to_watch(kind: &GroupKind) -> String {

@@ -14,11 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::cached::{CachedApplication, StatusSnapshot};
 use super::index::{Deletion, Index};
-use super::kinds::{self, ComponentKinds};
+use super::kinds::{self, ComponentKinds, application_kind};
 use super::metrics::Metrics;
 use super::owners::apply::Ownership;
 use super::owners::finalizer::{Released, release, remove_finalizer};
-use super::owners::plan::{application_kind, plan};
+use super::owners::plan::plan;
 use super::readiness::Readiness;
 use super::report;
 use super::selector::Selection;

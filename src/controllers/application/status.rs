@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::index::{Index, is_component};
-use super::kinds::to_watch;
-use super::owners::plan::application_kind;
+use super::kinds::{application_kind, to_watch};
 use super::readiness::{ComponentState, Readiness};
 use super::spec::{AppSpec, MAX_KINDS};
+use crate::api::conditions::{find, since};
 use crate::api::{ApplicationCondition, ApplicationStatus, ComponentStatus};
 use crate::runtime::watch::{GroupKind, KindState, View};
 use crate::text::{json_size, sanitize};
@@ -235,18 +235,15 @@ fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Applicat
 
 /// Keeps an unchanged condition as it was, and the transition time while the status is the same.
 fn with_times(new: ApplicationCondition, before: &[ApplicationCondition], now: Timestamp) -> ApplicationCondition {
-    let old = before.iter().find(|old| old.type_ == new.type_);
+    let old = find(before, &new.type_);
     if let Some(old) = old
         && (&old.status, &old.reason, &old.message) == (&new.status, &new.reason, &new.message)
     {
         return old.clone();
     }
-    let transition = old
-        .filter(|old| old.status == new.status)
-        .and_then(|old| old.last_transition_time.clone());
-    ApplicationCondition {
+    let updated = ApplicationCondition {
         last_update_time: Some(Time(now)),
-        last_transition_time: transition.or(Some(Time(now))),
         ..new
-    }
+    };
+    since(updated, old, Time(now))
 }

@@ -4,11 +4,13 @@ mod cache;
 pub mod clusters;
 pub mod collect;
 pub mod compression;
+pub mod context;
 pub mod definitions;
 pub mod dispatch;
 pub mod functions;
 pub mod metrics;
 pub mod objects;
+mod options;
 pub mod parse;
 pub mod placement;
 pub mod policies;
@@ -17,13 +19,15 @@ pub mod references;
 pub mod render;
 pub mod revisions;
 pub mod rights;
+pub mod source;
 pub mod start;
 pub mod steps;
 pub mod trackers;
 pub mod workflow;
 
-pub use reconciler::{CONFIRMED, PARSED, TRACKER_FINALIZER as APPLICATION_FINALIZER};
-pub use start::{ApplyOnceMode, ControllerVersions, Options, Shard, setup};
+pub use options::{ApplyOnceMode, ControllerVersions, Options, Shard};
+pub use reconciler::{CONFIRMED, TRACKER_FINALIZER as APPLICATION_FINALIZER};
+pub use start::setup;
 
 pub const NAME: &str = "oam";
 

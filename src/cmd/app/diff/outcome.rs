@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::lines::changed_paths;
 use super::target::Target;
 use crate::api::oam::labels;
+use crate::api::oam::labels::{SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
 use crate::cmd::app::{manifests, objects};
 use crate::controllers::oam::collect::{self, Subject};
 use crate::controllers::oam::dispatch::admission::check_control;
@@ -19,7 +20,6 @@ use crate::controllers::oam::dispatch::decide::{
 use crate::controllers::oam::objects::{Autoscalers, ObjectId, Objects};
 use crate::controllers::oam::policies::{Stage, Target as Selected};
 use crate::controllers::oam::render::identity::render_hash::render_hash;
-use crate::controllers::oam::rights::{SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
 use crate::controllers::oam::trackers::{ResourceKey, display_name};
 use crate::runtime::three_way;
 use crate::text::sanitize;

@@ -5,9 +5,10 @@ use kube::ResourceExt;
 use crate::api::oam::{Application, ManagedResource, ServiceStatus, WorkflowStep};
 use crate::cmd::Error;
 use crate::controllers::oam::parse::{
-    DEPLOY, Definitions, Deployments, Parsed, ParsedComponent, cluster_selections, component_step, is_apply_component,
+    Definitions, Deployments, Parsed, ParsedComponent, cluster_selections, component_step,
 };
 use crate::controllers::oam::placement::{ByPlace, Place, PlacedComponent, Settings, place_service, service_key};
+use crate::controllers::oam::workflow::{DEPLOY, is_apply_component};
 
 /// Types of steps without a template.
 const NATIVE: [&str; 2] = ["step-group", "suspend"];

@@ -8,10 +8,10 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::{Checked, Finding, fine};
+use crate::api::oam::labels::{SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
 use crate::api::oam::{Application, ApplicationRevision, ResourceTracker, labels};
 use crate::cmd::app::objects::list_all;
 use crate::controllers::oam::dispatch::admission::controls_elsewhere;
-use crate::controllers::oam::rights::{SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
 use crate::controllers::oam::start::authentication::find_protection;
 use crate::controllers::oam::trackers::{Tracker, display_name};
 use crate::runtime::kube_client::{ApiError, call};

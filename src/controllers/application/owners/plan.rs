@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::controllers::application::index::{Index, is_component, is_owned};
-use crate::controllers::application::kinds::{ComponentKinds, to_watch};
+use crate::controllers::application::kinds::{ComponentKinds, application_kind, to_watch};
 use crate::controllers::application::spec::AppSpec;
 use crate::controllers::application::status::Problem;
 use crate::runtime::owner_refs::{self as owners, OwnerChange, Target};
@@ -57,11 +57,6 @@ impl Plan {
             .chain(not_clean);
         kinds.cloned().collect()
     }
-}
-
-#[must_use]
-pub fn application_kind() -> GroupKind {
-    GroupKind::new("app.k8s.io", "Application")
 }
 
 #[must_use]

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::decision::has_lost_charts;
 use super::sync_summary::last_sync_of;
+use crate::api::conditions::{find, since};
 use crate::api::{AppRepositoryStatus, Files};
 use crate::catalog::{Record, State};
 
@@ -253,18 +254,16 @@ impl ConditionList<'_> {
     }
 
     fn push(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
-        let mut before = self.before.iter().flat_map(|before| &before.conditions);
-        let same = before.find(|condition| condition.type_ == type_ && condition.status == status);
-        self.list.push(Condition {
+        let before = self.before.and_then(|before| find(&before.conditions, type_));
+        let now = Time(to_seconds(self.facts.now));
+        let condition = Condition {
             type_: type_.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
             message: crate::text::sanitize(message),
             observed_generation: self.generation(),
-            last_transition_time: match same {
-                Some(condition) => condition.last_transition_time.clone(),
-                None => Time(to_seconds(self.facts.now)),
-            },
-        });
+            last_transition_time: now.clone(),
+        };
+        self.list.push(since(condition, before, now));
     }
 }

@@ -10,12 +10,11 @@ use sha2::{Digest, Sha256};
 
 use super::types::Types;
 use crate::api::oam::compression::{Compressed, CompressionError, Format};
-use crate::api::oam::{Application, ApplicationStatus, DefinitionKind};
+use crate::api::oam::{Application, ApplicationStatus, DefinitionKind, PARSED};
 use crate::api::raw::decode as decode_fields;
 use crate::api::{Raw, impl_resource};
 use crate::budget::{Budget, Reservation, parsed_bytes};
 use crate::controllers::oam::PASS_COPIES;
-use crate::controllers::oam::reconciler::PARSED;
 use crate::runtime::watch::MAX_DECODED_BYTES;
 use crate::text::truncate;
 

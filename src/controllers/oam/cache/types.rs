@@ -6,9 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::Value;
 
 use crate::api::oam::{ApplicationSpec, DefinitionKind, WorkflowStep};
-use crate::controllers::oam::parse::{DEPLOY, TypeName, workflow_steps};
+use crate::controllers::oam::parse::{TypeName, workflow_steps};
 use crate::controllers::oam::placement::{NamedType, override_types};
 use crate::controllers::oam::policies::OVERRIDE;
+use crate::controllers::oam::workflow::DEPLOY;
 
 /// Names of definitions that are kept. They count toward no share of memory.
 const MAX_TYPES: usize = 64;

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::kinds::ReconciledKind;
+use crate::api::conditions::{find, upsert};
 use crate::api::oam::{Condition, DefinitionStatus, LatestRevision};
 
 const SYNCED: &str = "Synced";
@@ -36,27 +37,24 @@ pub(super) fn failed<D: ReconciledKind>(definition: &D, message: &str) -> Option
 }
 
 fn synced(status: Option<&DefinitionStatus>) -> Option<&Condition> {
-    status?.conditions.iter().find(|condition| condition.type_ == SYNCED)
+    find(&status?.conditions, SYNCED)
 }
 
 /// Returns all conditions with a new one of type `Synced`. Those of other types are kept.
 fn conditions(status: Option<&DefinitionStatus>, new: &str, reason: &str, message: &str) -> Vec<Condition> {
-    let before = synced(status).filter(|condition| condition.status == new);
     let now = Timestamp::now();
     // The API server stores whole seconds.
     let now = Time(now.round(Unit::Second).unwrap_or(now));
     let condition = Condition {
         type_: SYNCED.to_owned(),
         status: new.to_owned(),
-        last_transition_time: before
-            .and_then(|before| before.last_transition_time.clone())
-            .or(Some(now)),
+        last_transition_time: None,
         reason: reason.to_owned(),
         message: message.to_owned(),
     };
-    let others = status.map_or(&[][..], |status| &status.conditions);
-    let others = others.iter().filter(|condition| condition.type_ != SYNCED);
-    others.cloned().chain([condition]).collect()
+    let mut conditions = status.map(|status| status.conditions.clone()).unwrap_or_default();
+    upsert(&mut conditions, condition, now);
+    conditions
 }
 
 /// The UID makes the patch of a recreated definition fail.

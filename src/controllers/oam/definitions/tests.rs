@@ -257,8 +257,8 @@ fn a_status_is_written_only_for_news() {
     let conditions = patch["status"]["conditions"].as_array().unwrap();
     assert_eq!(conditions.len(), 2);
     assert_eq!(
-        (&conditions[0]["type"], &conditions[1]["message"]),
-        (&json!("Ready"), &json!("why"))
+        (&conditions[0]["message"], &conditions[1]["type"]),
+        (&json!("why"), &json!("Ready"))
     );
     assert_eq!(
         conditions[1]["lastTransitionTime"], "2026-01-01T00:00:00Z",

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::decide::Identity;
-use crate::controllers::oam::rights::SERVICE_ACCOUNT_ANNOTATION;
+use crate::api::oam::labels::SERVICE_ACCOUNT_ANNOTATION;
 
 /// The kinds of `--allow-resource-types`: `whitelist:Kind.version.group,…` or `blacklist:…`. The core group is left out:
 /// `ConfigMap.v1`.

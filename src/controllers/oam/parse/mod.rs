@@ -20,7 +20,7 @@ pub use application::{ComponentsError, ParseError, Parsed, ParsedComponent, Pars
 pub use definitions::{Definitions, Workload};
 pub use lookup::Lookup;
 pub use overrides::OverrideDefinitions;
-pub use placed::{DEPLOY, Deployments, is_apply_component, place_of};
+pub use placed::{Deployments, place_of};
 pub use policies::ParsedPolicy;
 pub use remote::{cluster_selections, may_select_joined, remote_clusters, unsupported_clusters};
 pub use steps::{ParsedWorkflow, component_step, workflow_steps};

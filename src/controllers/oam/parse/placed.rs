@@ -4,20 +4,11 @@ use serde_json::{Value, json};
 
 use super::application::{ComponentsError, Parsed, ParsedComponent, parse_placed};
 use super::definitions::Definitions;
-use super::steps::{APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT};
 use crate::api::oam::{Component, WorkflowStep};
 use crate::controllers::oam::placement::{
     DeployParameters, Deployer, Place, PlacedComponent, PlacementError, Settings,
 };
-
-/// Type of steps that deploy all components by policies.
-pub const DEPLOY: &str = "deploy";
-
-/// Returns true if a step deploys one component without a template.
-#[must_use]
-pub fn is_apply_component(step: &WorkflowStep) -> bool {
-    step.type_ == APPLY_COMPONENT || step.type_ == BUILTIN_APPLY_COMPONENT
-}
+use crate::controllers::oam::workflow::{DEPLOY, is_apply_component};
 
 /// Returns where a step deploys its component.
 #[must_use]

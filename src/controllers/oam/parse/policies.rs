@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::definitions::{DefinitionError, Definitions};
 use super::overrides::{OverrideDefinitions, parse_overrides};
-use super::placed::DEPLOY;
 use crate::api::oam::{AppPolicy, ApplicationSpec, Policy, PolicyDefinition, WorkflowStep};
 use crate::controllers::oam::policies::{Policies, PolicyError, is_built_in};
+use crate::controllers::oam::workflow::DEPLOY;
 
 /// A policy that is rendered by a PolicyDefinition.
 #[derive(Clone, Debug)]

@@ -5,8 +5,6 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::application::Parsed;
-use super::placed::DEPLOY;
-use super::steps::{APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT};
 use super::unsupported::Unsupported;
 use crate::api::oam::{AppPolicy, WorkflowStep};
 use crate::controllers::oam::clusters::JoinedCluster;
@@ -14,6 +12,7 @@ use crate::controllers::oam::placement::{cluster_selector, named_clusters};
 use crate::controllers::oam::policies::TOPOLOGY;
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::trackers::is_local;
+use crate::controllers::oam::workflow::{APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT, DEPLOY};
 
 /// Types of steps whose property `cluster` is that of their objects. Steps of other types may mean anything by it; functions
 /// refuse other clusters themselves.

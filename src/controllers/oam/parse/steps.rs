@@ -9,13 +9,10 @@ use super::definitions::{DefinitionError, Definitions};
 use crate::api::oam::{ApplicationSpec, Component, Workflow, WorkflowStep, WorkflowStepDefinition};
 use crate::controllers::oam::policies::{OVERRIDE, TOPOLOGY};
 use crate::controllers::oam::references::REF_OBJECTS;
-use crate::controllers::oam::workflow::{PathTooLong, check_path};
+use crate::controllers::oam::workflow::{
+    APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT, PathTooLong, check_path, is_apply_component,
+};
 use crate::text::truncate;
-
-/// Type of steps that deploy one component.
-pub const APPLY_COMPONENT: &str = "apply-component";
-/// The same under the name that KubeVela gives it internally.
-pub const BUILTIN_APPLY_COMPONENT: &str = "builtin-apply-component";
 
 /// Types that need no WorkflowStepDefinition.
 const BUILT_IN: [&str; 4] = [APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT, "step-group", "suspend"];
@@ -231,7 +228,7 @@ pub enum ComponentStepError {
 /// too long.
 pub fn component_step(step: &WorkflowStep, components: &[Component]) -> Result<WorkflowStep, ComponentStepError> {
     let mut step = step.clone();
-    if step.type_ != APPLY_COMPONENT && step.type_ != BUILTIN_APPLY_COMPONENT {
+    if !is_apply_component(&step) {
         return Ok(step);
     }
     let name = step

@@ -7,12 +7,13 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::pass::Pass;
+use crate::api::conditions::{find, upsert};
+pub use crate::api::oam::PARSED;
 use crate::api::oam::{Application, ApplicationStatus, Condition};
 use crate::controllers::oam::parse::Unsupported;
 use crate::runtime::events::Event;
 use crate::text::sanitize;
 
-pub const PARSED: &str = "Parsed";
 pub const REVISION: &str = "Revision";
 pub const POLICY: &str = "Policy";
 pub const RENDER: &str = "Render";
@@ -103,8 +104,8 @@ pub fn refuse(status: &mut ApplicationStatus, generation: Option<i64>, found: &[
     let texts: Vec<String> = texts.into_iter().collect();
     let message = format!("not supported by this controller: {}", texts.join(", "));
     let failure = Failure::new(PARSED, "FailedParse", message).in_phase(phase::RENDERING);
-    let mut known = status.conditions.iter();
-    let is_known = known.any(|one| one.type_ == PARSED && one.status == "False" && one.message == failure.message);
+    let known = find(&status.conditions, PARSED);
+    let is_known = known.is_some_and(|known| known.status == "False" && known.message == failure.message);
     if status.observed_generation == generation && !status.phase.is_empty() {
         fail_condition(status, PARSED, &failure.message, now);
     } else {
@@ -143,30 +144,14 @@ pub fn remove_after_render(status: &mut ApplicationStatus) {
 }
 
 fn set(status: &mut ApplicationStatus, type_: &str, value: &str, reason: &str, message: &str, now: Timestamp) -> bool {
-    let known = status.conditions.iter().position(|condition| condition.type_ == type_);
-    let known = known.and_then(|at| status.conditions.get_mut(at));
-    match known {
-        Some(condition) => {
-            let has_changed = condition.status != value;
-            if has_changed {
-                condition.last_transition_time = Some(Time(now));
-            }
-            value.clone_into(&mut condition.status);
-            reason.clone_into(&mut condition.reason);
-            message.clone_into(&mut condition.message);
-            has_changed
-        }
-        None => {
-            status.conditions.push(Condition {
-                type_: type_.to_owned(),
-                status: value.to_owned(),
-                last_transition_time: Some(Time(now)),
-                reason: reason.to_owned(),
-                message: message.to_owned(),
-            });
-            true
-        }
-    }
+    let condition = Condition {
+        type_: type_.to_owned(),
+        status: value.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: None,
+    };
+    upsert(&mut status.conditions, condition, Time(now))
 }
 
 impl Pass<'_> {

@@ -49,7 +49,6 @@ use super::metrics::Metrics;
 use super::objects::{Autoscalers, Objects};
 use super::render::release::unknown_version;
 use super::rights::AccessReviews;
-use super::start::MASTER_SHARD;
 use super::{Options, Shard};
 use crate::api::oam::{Application, labels};
 use crate::api::{NamespacedName, Raw};
@@ -60,7 +59,6 @@ use crate::runtime::events::EventPublisher;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Priority;
-pub use conditions::PARSED;
 pub use deletion::CONFIRMED;
 pub use memory::Memories;
 pub use metadata::TRACKER_FINALIZER;
@@ -213,7 +211,7 @@ impl Reconciler {
         let is_of_shard = match (&self.options.shard, shard) {
             (Shard::Disabled, _) => true,
             (Shard::Id(id), Some(shard)) => id == shard,
-            (Shard::Id(id), None) => id == MASTER_SHARD,
+            (Shard::Id(id), None) => id == labels::MASTER_SHARD,
         };
         is_of_version && is_of_shard
     }

@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::component::{Component, Template};
-use super::context::Context;
 use super::health::StatusTemplates;
-use super::source::{ContextNames, context_names};
+use crate::controllers::oam::context::Context;
+use crate::controllers::oam::source::{ContextNames, context_names};
 
 pub type CacheKey = [u8; 32];
 

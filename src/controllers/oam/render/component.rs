@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::context::Context;
 use super::evaluate::{Cause, Error, Evaluate, Subject, evaluate};
 use super::identity::AUXILIARY_WORKLOAD;
 use super::limits::MAX_OUTPUTS;
 use super::patch::{self, PatchError};
-use super::source::{Role, scan, wrap};
+use super::wrap;
+use crate::controllers::oam::context::Context;
+use crate::controllers::oam::source::{Role, scan};
 
 /// A template with the values of its parameters.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::limits::{MAX_ERROR_BYTES, MAX_OUTPUTS};
 use super::patch::PatchError;
-use super::source::{SyntaxError, wrap};
+use super::wrap;
+use crate::controllers::oam::source::SyntaxError;
 use crate::cue;
 use crate::text::truncate;
 

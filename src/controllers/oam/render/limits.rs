@@ -1,9 +1,5 @@
 //! Limits on what tenants write: templates, their results and patches.
 
-/// A resource of the API server is not larger.
-pub const MAX_TEMPLATE_BYTES: usize = 1024 * 1024;
-/// Nesting of brackets in a template. Built-in definitions stay below 20.
-pub const MAX_NESTING: usize = 200;
 /// Nesting of a rendered object, the limit of `serde_json`.
 pub const MAX_OBJECT_DEPTH: usize = 128;
 /// Size of all objects of one component, as JSON.

@@ -9,12 +9,11 @@
 //!          └─ identity: names, labels
 //! ```
 //!
-//! The evaluator is real CUE; what its export to JSON loses is in [`source`] and [`patch`]. Templates are written by
+//! The evaluator is real CUE; what its export to JSON loses is in [`source`](super::source) and [`patch`]. Templates are written by
 //! tenants, so everything here has limits ([`limits`]).
 
 pub mod cache_key;
 pub mod component;
-pub mod context;
 pub mod evaluate;
 pub mod health;
 pub mod identity;
@@ -22,8 +21,8 @@ mod limits;
 pub mod patch;
 mod place;
 pub mod release;
-pub mod source;
 #[cfg(test)]
 pub mod tests;
+mod wrap;
 
-pub use source::{SyntaxError, without_field};
+pub use wrap::clean_error;

@@ -8,15 +8,15 @@ use serde_json::{Map, Value, json};
 
 use super::cache_key::{CacheKey, component_key, post_dispatch_key};
 use super::component::{self, Output, Rendered, Template, apply_trait, render_template};
-use super::context::Context;
 use super::evaluate::{Cause, Error, Evaluate, Subject};
 use super::identity::{Owner, Part, component_hash, identify, remove_resource_type, set_workload_reference};
-use super::source::reads_output_status;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, Component, Definition, LatestRevision, labels};
+use crate::controllers::oam::context::Context;
 use crate::controllers::oam::dispatch::order::Stage;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, ParsedPolicy, ParsedTrait, type_label};
 use crate::controllers::oam::placement::Place;
+use crate::controllers::oam::source::reads_output_status;
 
 /// Label of objects of traits that create the workload.
 const MANAGE_WORKLOAD: &str = "trait.oam.dev/manage-workload";

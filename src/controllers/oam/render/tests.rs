@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::cache_key::{component_key, health_key, post_dispatch_key};
 use super::component::{Component, Rendered, Template, apply_trait, render};
-use super::context::Context;
 use super::evaluate::Error;
 use super::health::StatusTemplates;
 use super::release::{Release, Settings};
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, LatestRevision};
+use crate::controllers::oam::context::Context;
 use crate::controllers::oam::parse::{Definitions, parse};
 use crate::controllers::oam::placement::Place;
 use fake::{FakeError, FakeEvaluator};

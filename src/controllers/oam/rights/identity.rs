@@ -2,12 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::api::oam::labels::{GROUP_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
 use crate::runtime::manifests::is_object_name;
-
-pub const USER_ANNOTATION: &str = "app.oam.dev/username";
-pub const SERVICE_ACCOUNT_ANNOTATION: &str = "app.oam.dev/service-account-name";
-/// Groups, separated by commas.
-pub const GROUP_ANNOTATION: &str = "app.oam.dev/group";
 
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 const MAX_NAME: usize = 1_024;

@@ -6,7 +6,5 @@ mod identity;
 mod reviews;
 
 pub use client::impersonating;
-pub use identity::{
-    GROUP_ANNOTATION, Identity, IdentityError, IdentityOptions, SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION, identity,
-};
+pub use identity::{Identity, IdentityError, IdentityOptions, identity};
 pub use reviews::{AccessReviews, ResourceAccess, Review};

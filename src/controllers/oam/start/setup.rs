@@ -4,8 +4,6 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::Options;
-use crate::controllers::oam::NAME;
 use crate::controllers::oam::cache::{Caches, EventHandler, key};
 use crate::controllers::oam::clusters::JoinedClusters;
 use crate::controllers::oam::collect::Collector;
@@ -18,16 +16,30 @@ use crate::controllers::oam::metrics::Metrics;
 use crate::controllers::oam::objects::{Autoscalers, Objects};
 use crate::controllers::oam::reconciler::{Memories, Reconciler};
 use crate::controllers::oam::rights::AccessReviews;
+use crate::controllers::oam::{NAME, Options};
 use crate::controllers::{Controller, SetupContext, Source};
 use crate::cue::Evaluator;
 use crate::runtime::controller::{Class, Key};
 use crate::runtime::events::EventPublisher;
 use crate::runtime::shards::MissingObjects;
 use crate::runtime::watch::{Scope, Stored};
-use crate::runtime::workqueue::Priority;
+use crate::runtime::workqueue::{ClassLimits, Priority};
 
 /// The source of events, as KubeVela names it.
 const EVENT_SOURCE: &str = "Application";
+
+impl Options {
+    #[must_use]
+    pub fn classes(&self) -> Vec<(&'static str, ClassLimits)> {
+        let limits = ClassLimits {
+            reserve: usize::from(self.workers > 1),
+            per_namespace: (self.workers / 2).max(1),
+            ..ClassLimits::workers(self.workers)
+        };
+        let definitions = definitions::CLASSES.map(|class| (class, ClassLimits::workers(1)));
+        [(NAME, limits)].into_iter().chain(definitions).collect()
+    }
+}
 
 /// Builds the controller; `None` without an API server.
 #[must_use]

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::types::Error;
 use super::wrap::{self, clean_error};
 use crate::controllers::oam::render::evaluate::{Cause, Evaluate, evaluate};
-use crate::controllers::oam::render::source::tokens::tokenize;
+use crate::controllers::oam::source::tokens::tokenize;
 use crate::text::sanitize;
 
 /// Evaluates the `if` of a step over `scope`: `status`, `inputs` and `context`. The inner error is that of the condition.

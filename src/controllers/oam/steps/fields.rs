@@ -1,7 +1,7 @@
 //! Finds the fields of a template that may be calls, and the conditions among them.
 
 use super::types::{MAX_FIELDS, MAX_LABELS, MAX_PATH_BYTES};
-use crate::controllers::oam::render::source::tokens::{Kind, Token};
+use crate::controllers::oam::source::tokens::{Kind, Token};
 
 /// The labels from the top of the template to a field. No labels are the template itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -277,7 +277,7 @@ fn is_definition(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::oam::render::source::tokens::tokenize;
+    use crate::controllers::oam::source::tokens::tokenize;
 
     fn fields(template: &str) -> Vec<String> {
         let tokens = tokenize(template).unwrap().tokens;

@@ -15,7 +15,7 @@ use super::types::{
 use super::wrap::{self, Position, Step, declaration};
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::patch::{clean_fields, without_markers};
-use crate::controllers::oam::render::source::tokens::{Kind, tokenize};
+use crate::controllers::oam::source::tokens::{Kind, tokenize};
 use crate::controllers::oam::workflow::{FailureReason, StepResult, VALUES_TOO_LARGE};
 use crate::text::sanitize;
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::fields::{Condition, Field, Found, PathTooLong, find};
 use super::types::{MAX_CONDITION_BYTES, MAX_FIELDS, MAX_IMPORTS, MAX_LABELS, MAX_PATH_BYTES};
-use crate::controllers::oam::render::source::tokens::{Kind, Token, tokenize};
-use crate::controllers::oam::render::source::{Role, SyntaxError, scan};
+use crate::controllers::oam::source::tokens::{Kind, Token, tokenize};
+use crate::controllers::oam::source::{Role, SyntaxError, scan};
 
 /// The prefix of the packages that this module declares.
 const VELA: &str = "vela/";

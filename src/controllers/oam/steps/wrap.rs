@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use super::fields::{Field, Label};
 use super::packages;
 use super::scan::{Template, selected};
-use crate::controllers::oam::render::source::SyntaxError;
-use crate::controllers::oam::render::source::tokens::{Token, tokenize};
+use crate::controllers::oam::source::SyntaxError;
+use crate::controllers::oam::source::tokens::{Token, tokenize};
 
 /// The template, in a struct with the packages. A package can't be a `let` itself: its name could be that of a field.
 const STEP: &str = "velaRoot.velaStep";

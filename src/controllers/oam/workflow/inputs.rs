@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::store::{Store, check_path};
 use super::turn::Turn;
 use crate::api::oam::WorkflowStep;
-use crate::controllers::oam::render::context::Context;
-use crate::controllers::oam::render::source::tokens::{Kind, tokenize};
+use crate::controllers::oam::context::Context;
+use crate::controllers::oam::source::tokens::{Kind, tokenize};
 
 /// The properties of a step, in paths and conditions.
 pub(super) const PARAMETER: &str = "parameter";

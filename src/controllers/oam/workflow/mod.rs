@@ -22,6 +22,7 @@ mod plan;
 mod results;
 mod round;
 mod statuses;
+mod step_types;
 mod store;
 mod suspend;
 #[cfg(test)]
@@ -32,5 +33,6 @@ mod turn;
 pub use inputs::{InputScope, InputUsage, InputValue, InputsTooLarge, copy_inputs};
 pub use interface::{FailureReason, Outcome, Settings, StepResult, Task, TooManySteps};
 pub use phase::{State, StepPhase, StepReason};
+pub use step_types::{APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT, DEPLOY, is_apply_component};
 pub use store::{InvalidStore, PathTooLong, Store, VALUES_TOO_LARGE, check_path};
 pub use turn::Turn;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::interface::{MAX_STEPS, TooManySteps};
+use super::step_types::{DEPLOY, is_apply_component};
 use crate::api::oam::WorkflowStep;
-use crate::controllers::oam::parse::{DEPLOY, is_apply_component};
 
 const GROUP: &str = "step-group";
 const SUSPEND: &str = "suspend";

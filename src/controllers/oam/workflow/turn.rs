@@ -14,7 +14,7 @@ use super::round::{Level, Visit};
 use super::statuses::Statuses;
 use super::store::{Attempts, Store};
 use crate::api::oam::{StepStatus, WorkflowStatus, WorkflowStep};
-use crate::controllers::oam::render::context::Context;
+use crate::controllers::oam::context::Context;
 
 const SUSPENDED_AFTER_FAILURES: &str =
     "The workflow suspends automatically because the failed times of steps have reached the limit";

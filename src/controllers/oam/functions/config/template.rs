@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::ConfigStore;
 use super::secret::{Metadata, SCOPE_LABEL, SENSITIVE};
 use crate::controllers::oam::render::evaluate::{Cause, Evaluate, evaluate};
-use crate::controllers::oam::render::source::{Role, scan};
+use crate::controllers::oam::source::{Role, scan};
 use crate::runtime::manifests::is_object_name;
 use crate::text::{sanitize, truncate};
 

@@ -5,9 +5,9 @@
 use serde_json::{Value, json};
 
 use crate::api::oam::labels;
+use crate::api::oam::labels::SERVICE_ACCOUNT_ANNOTATION;
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::reconciler::pass::Pass;
-use crate::controllers::oam::rights::SERVICE_ACCOUNT_ANNOTATION;
 
 const SECRET: &str = "Secret";
 

@@ -8,8 +8,8 @@ use crate::controllers::oam::reconciler::components::RenderError;
 use crate::controllers::oam::reconciler::health::evaluator_failure;
 use crate::controllers::oam::reconciler::pass::{Pass, Stop};
 use crate::controllers::oam::reconciler::revision::Current;
+use crate::controllers::oam::render::clean_error;
 use crate::controllers::oam::render::evaluate::Evaluate;
-use crate::controllers::oam::render::source::wrap::clean_error;
 use crate::cue;
 
 /// The label of an expression in its source.

@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use crate::api::oam::{StepStatus, WorkflowStep};
-use crate::controllers::oam::parse::{DEPLOY, Parsed, component_step, is_apply_component, place_of};
+use crate::controllers::oam::parse::{Parsed, component_step, place_of};
 use crate::controllers::oam::placement::{ByPlace, PlacedComponent, PlacementError, Settings};
 use crate::controllers::oam::reconciler::components::{Placed, with_inputs};
 use crate::controllers::oam::reconciler::conditions::{self, Failure, phase};
 use crate::controllers::oam::reconciler::pass::{Pass, Stop};
 use crate::controllers::oam::reconciler::revision::Current;
-use crate::controllers::oam::workflow::{InputScope, InputUsage, Store, copy_inputs};
+use crate::controllers::oam::workflow::{DEPLOY, InputScope, InputUsage, Store, copy_inputs, is_apply_component};
 
 /// The steps whose components are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,9 +189,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::controllers::oam::context::Context;
     use crate::controllers::oam::parse::{OverrideDefinitions, ParsedComponent, ParsedWorkflow, Workload};
     use crate::controllers::oam::policies::Policies;
-    use crate::controllers::oam::render::context::Context;
 
     const SETTINGS: Settings<'static> = Settings {
         namespace: "team",

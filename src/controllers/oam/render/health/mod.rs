@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::context::Context;
 use super::evaluate::{Cause, Evaluate, evaluate};
-use super::source::{Role, Scan, scan, wrap};
+use super::wrap;
+use crate::controllers::oam::context::Context;
+use crate::controllers::oam::source::{Role, Scan, scan};
 use crate::text::sanitize;
 use cue_text::cue_text;
 

@@ -1,6 +1,6 @@
 //! Applies the patch of a trait to a rendered object.
 //!
-//! Markers in the patch say how ([`super::source`]); what they don't name is unified as CUE does: objects by key, lists by
+//! Markers in the patch say how ([`crate::controllers::oam::source`]); what they don't name is unified as CUE does: objects by key, lists by
 //! position, and scalars must be equal.
 
 mod lists;
@@ -10,7 +10,7 @@ mod tests;
 use serde_json::{Map, Value};
 
 use super::limits::{MAX_OBJECT_DEPTH, MAX_PATCH_OPERATIONS, MAX_QUOTED_BYTES, MAX_RENDERED_BYTES};
-use super::source::MARKER;
+use crate::controllers::oam::source::MARKER;
 use crate::text::truncate;
 
 /// The reason why a patch can't be applied.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Removed;
-use crate::controllers::oam::render::{SyntaxError, without_field};
+use crate::controllers::oam::source::{SyntaxError, without_field};
 use crate::controllers::oam::workflow::Store;
 use crate::controllers::oam::workflow::store::VALUES;
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::{FailureReason, Settings, State, Store, Task, Turn};
 use super::{Run, START, all, failed, group, step, succeeded, suspend, waiting, when, with_input, with_timeout};
 use crate::api::oam::{StepStatus, WorkflowStatus, WorkflowStep};
-use crate::controllers::oam::render::context::Context;
+use crate::controllers::oam::context::Context;
 
 /// More than a turn over the largest workflow takes in a debug build.
 const MANY_SECONDS: u64 = 20;

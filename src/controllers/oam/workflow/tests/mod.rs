@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use super::{FailureReason, Outcome, Settings, StepResult, Store, Task, TooManySteps, Turn};
 use crate::api::oam::{StepInput, StepOutput, StepStatus, WorkflowStatus, WorkflowStep};
-use crate::controllers::oam::render::context::Context;
+use crate::controllers::oam::context::Context;
 
 pub(super) const START: i64 = 1_700_000_000;
 

@@ -8,7 +8,7 @@ use super::super::{START, all, change_phase};
 use super::expect::MAX_RETRIES;
 use super::flow::{Attempt, Condition, End, Flow, Kind, Random, TIMEOUT_HOURS};
 use crate::api::oam::{StepStatus, WorkflowStatus, WorkflowStep};
-use crate::controllers::oam::render::context::Context;
+use crate::controllers::oam::context::Context;
 use crate::controllers::oam::workflow::{Outcome, Settings, State, Store, Task, Turn};
 
 /// Turns without news after which only a timeout changes anything.

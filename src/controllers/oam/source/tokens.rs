@@ -1,6 +1,6 @@
 //! Splits CUE source into tokens, with matching brackets and the commas that line ends imply.
 
-use crate::controllers::oam::render::limits::{MAX_NESTING, MAX_TEMPLATE_BYTES};
+use super::{MAX_NESTING, MAX_TEMPLATE_BYTES};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

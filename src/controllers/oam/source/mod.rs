@@ -13,7 +13,6 @@ mod expressions;
 mod fields;
 mod markers;
 pub mod tokens;
-pub mod wrap;
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +27,10 @@ use tokens::{Kind, Token, Tokens, tokenize};
 pub const PARAMETER: &str = "#velaParameter";
 /// The prefix of the label that holds the markers of a field.
 pub const MARKER: &str = "$+";
+/// A resource of the API server is not larger.
+const MAX_TEMPLATE_BYTES: usize = 1024 * 1024;
+/// Nesting of brackets in a template. Built-in definitions stay below 20.
+const MAX_NESTING: usize = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::api::oam::compression::Format;
+use crate::api::oam::labels::MASTER_SHARD;
 use crate::controllers::oam::dispatch::admission::Admission;
 use crate::controllers::oam::dispatch::decide;
 use crate::controllers::oam::rights::IdentityOptions;
-use crate::controllers::oam::{NAME, definitions, references, workflow};
+use crate::controllers::oam::{references, workflow};
 use crate::cue;
 use crate::http::Fetcher;
-use crate::runtime::workqueue::ClassLimits;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -83,9 +83,6 @@ pub enum ApplyOnceMode {
     Force,
 }
 
-/// The shard of Applications without a label, and of definitions.
-pub const MASTER_SHARD: &str = "master";
-
 /// The objects that are ours, by their annotation `app.oam.dev/controller-version-require`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControllerVersions {
@@ -112,18 +109,5 @@ impl Shard {
             Self::Disabled => true,
             Self::Id(id) => id == MASTER_SHARD,
         }
-    }
-}
-
-impl Options {
-    #[must_use]
-    pub fn classes(&self) -> Vec<(&'static str, ClassLimits)> {
-        let limits = ClassLimits {
-            reserve: usize::from(self.workers > 1),
-            per_namespace: (self.workers / 2).max(1),
-            ..ClassLimits::workers(self.workers)
-        };
-        let definitions = definitions::CLASSES.map(|class| (class, ClassLimits::workers(1)));
-        [(NAME, limits)].into_iter().chain(definitions).collect()
     }
 }

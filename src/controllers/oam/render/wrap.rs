@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value};
 
-use super::{PARAMETER, Scan};
-use crate::controllers::oam::render::component::Rendered;
-use crate::controllers::oam::render::context::Context;
+use super::component::Rendered;
+use crate::controllers::oam::context::Context;
+use crate::controllers::oam::source::{PARAMETER, Scan};
 
 /// The hidden field that holds the template.
 const TEMPLATE: &str = "_vela";
@@ -125,7 +125,7 @@ pub fn clean_error(text: &str) -> String {
     let text = text.strip_prefix(&result).unwrap_or(&text);
     if text.contains(OLD_ARITHMETIC) {
         return format!(
-            "{text}; templates for CUE before 0.11 need changes: enable-cue-version-compatibility has no effect"
+            "{text}; a template for CUE before 0.11 needs changes where an operand is not known to be a list"
         );
     }
     text.to_owned()
