@@ -25,7 +25,7 @@ pub const EXCEPTIONS: &[Exception] = &[
         case: "u-workflow-read-object-app",
         path: "application/read-object/status/workflow/steps/1/message",
         ours: "GenerateComponentManifest: component express-server: parameter.cpu: conflicting values string and null \
-             (mismatched types string and null)",
+             (mismatched types string and null) (and 1 more errors)",
         row: "CUE errors",
     },
     Exception {
