@@ -7,6 +7,7 @@ use url::Url;
 use super::error::OciError;
 use super::link::next_link;
 use super::{Limits, Registry, body};
+use crate::budget::leave_runtime_if_large;
 use crate::http::{self as fetch, Authorization, FetchError, Request, Response, Validators};
 use crate::text::public_url;
 
@@ -91,7 +92,9 @@ impl Registry {
             } else {
                 Validators::default()
             };
-            cursor.process(response, |url, bytes| on_page(url, bytes).map(|()| next))?;
+            cursor
+                .process(response, |url, bytes| on_page(url, bytes).map(|()| next))
+                .await?;
         }
         Ok(Listed::Complete(validators_of_list))
     }
@@ -109,7 +112,7 @@ impl Registry {
                 ..Request::new(url)
             };
             let response = self.fetcher.send(&request, &limits).await?;
-            cursor.process(response, &mut on_page)?;
+            cursor.process(response, &mut on_page).await?;
         }
         Ok(())
     }
@@ -164,11 +167,13 @@ impl<'l> Cursor<'l> {
     }
 
     /// Passes the page to `on_page`, which returns the link to the next one.
-    fn process(
+    async fn process(
         &mut self,
         response: Response,
         on_page: impl FnOnce(&Url, &[u8]) -> Result<Option<String>, OciError>,
     ) -> Result<(), OciError> {
+        // A page may have 100,000 names.
+        leave_runtime_if_large(usize::try_from(response.body.bytes).unwrap_or(usize::MAX)).await;
         self.bytes += response.body.bytes;
         let bytes = body::bytes(response.body)?;
         let next = on_page(&response.url, &bytes)?;

@@ -26,7 +26,7 @@ use url::Url;
 
 use super::request::{SyncAborted, SyncError};
 use super::{Prepared, Run, limits};
-use crate::budget::Full;
+use crate::budget::{Full, return_to_runtime};
 use crate::catalog::{self, OciRepository};
 use crate::controllers::apprepository::decision::{self, Mode};
 use crate::controllers::apprepository::spec::RepositorySpec;
@@ -176,6 +176,8 @@ impl Run<'_> {
         for repository in &mut repositories {
             repository.limit_tags(&mut capacity);
         }
+        // Large lists were decoded and sorted off the runtime; from here on, requests are waited for.
+        return_to_runtime();
         Ok(Listing {
             repositories,
             removed: stored.into_keys().collect(),
