@@ -1,5 +1,5 @@
-//! One controller for a cluster: it syncs Helm chart repositories and OCI registries into the database that Kubeapps reads,
-//! aggregates Applications of `app.k8s.io`, and deploys Applications of KubeVela.
+//! Portolan syncs Helm chart repositories and OCI registries into the database that Kubeapps reads, aggregates Applications of
+//! `app.k8s.io`, and deploys Applications of KubeVela.
 //!
 //! ```text
 //!  API server ──watch──┐

@@ -261,7 +261,7 @@ fn a_status_is_written_only_for_news() {
         (&json!("why"), &json!("Ready"))
     );
     assert_eq!(
-        conditions[1]["lastTransitionTime"], "2026-01-01T00:00:00Z",
+        conditions[0]["lastTransitionTime"], "2026-01-01T00:00:00Z",
         "its status is unchanged"
     );
 }
