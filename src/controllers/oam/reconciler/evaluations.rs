@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::Reconciler;
-use super::pass::Pass;
+use super::env::Env;
 use crate::api::NamespacedName;
 use crate::budget::{leave_runtime_if_large, parsed_size};
 use crate::controllers::oam::render::evaluate::{Evaluate, NamespaceEvaluator};
@@ -62,14 +62,14 @@ impl Reconciler {
     }
 }
 
-impl Pass<'_> {
+impl Env<'_> {
     /// Keeps what the pass has evaluated and called for the next one. Returns the delay of that.
-    pub(super) fn keep_evaluations(&mut self) -> Duration {
+    pub(super) fn keep_evaluations(&self) -> Duration {
         let kept = self.turn.end();
         let delay = if kept.is_running() { WAKE_LIMIT } else { MEMORY_RETRY };
         let mut memory = self.memory.lock();
         memory.evaluations = kept;
-        memory.answers = std::mem::take(&mut self.answers);
+        memory.answers = std::mem::take(&mut *self.answers.lock());
         delay
     }
 }

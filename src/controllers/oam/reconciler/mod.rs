@@ -1,29 +1,36 @@
 //! Reconciles Applications.
 //!
 //! ```text
-//!  parse ─► revision ─► policies ─► workflow: render, dispatch, health ─► state-keep ─► garbage collection ─► status
+//!  observe ─► declare ─► revise ─► apply policies ─► run the workflow ─► assess ─► keep ─► collect ─► status
 //! ```
 //!
 //! A pass derives everything from the objects and from what was recorded in the cluster, so it may end after any step.
 
-mod components;
+mod application;
+mod apply;
+mod cluster;
+mod collect;
 mod conditions;
-mod definitions;
-mod deletion;
-mod dispatch;
+mod declare;
+mod end;
+mod env;
 mod evaluations;
+mod failure;
 mod health;
-mod keep;
 mod memory;
-mod metadata;
+mod observe;
+mod outcome;
 mod pass;
 mod policies;
-mod record;
 mod references;
-mod revision;
-mod rights;
+mod render;
+mod revise;
+mod rollout;
+mod run;
+mod schedule;
+mod services;
+mod status;
 mod values;
-mod workflow;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,11 +66,13 @@ use crate::runtime::events::EventPublisher;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Priority;
-pub use deletion::CONFIRMED;
+use application::Observed;
+pub use application::TRACKER_FINALIZER;
+pub use collect::CONFIRMED;
+use end::BACKOFF;
+use env::{Env, SMALL_BYTES};
 pub use memory::Memories;
-pub use metadata::TRACKER_FINALIZER;
-use pass::{BACKOFF, Pass};
-use record::SMALL_BYTES;
+use pass::Pass;
 
 /// Longest wait for the first lists within a pass.
 const CACHE_WAIT: Duration = Duration::from_secs(5);
@@ -165,7 +174,8 @@ impl Reconciler {
             Ok(None) => return Ok(Action::requeue_after(CACHE_WAIT)),
             Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
         };
-        Pass::new(self, name, app, memory, revisions.missing).run().await
+        let env = Env::new(self, name, memory, revisions.missing);
+        Pass::new(&env, Observed::of(app)).run().await
     }
 
     /// Returns an Application from the cache, or as it is now: if the cache left it out, or if a status may have been written

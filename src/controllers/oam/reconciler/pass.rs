@@ -1,98 +1,48 @@
-//! The sequence of a pass, and the write of the status at its end.
+//! The sequence of a pass over an Application.
+//!
+//! ```text
+//!  observe ─► declare ─► revise ─► apply policies ─► run the workflow ─► assess ─► keep ─► collect
+//!                          │                                                                  │
+//!                      checkpoint                              status::build ◄────────────────┘
+//! ```
+//! A stage takes what it needs and returns what it found, or adds it to the outcome. A pass may end after any stage.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use parking_lot::Mutex;
-use serde_json::Value;
-use tokio::time::timeout;
+use serde_json::{Map, Value, json};
 
-use super::Reconciler;
-use super::conditions::{self, Failure, phase};
-use super::evaluations::Answers;
-use super::memory::Memory;
-use super::record::TAKEN_RETRY;
-use super::revision::Current;
-use crate::api::NamespacedName;
-use crate::api::oam::{Application, ApplicationStatus, AppliedResource, ServiceStatus, WorkflowStatus, labels};
-use crate::budget::{Reservation, leave_runtime_if_large};
-use crate::controllers::oam::cache::Decoded;
-use crate::controllers::oam::definitions::Loaded;
-use crate::controllers::oam::objects::{ObjectId, Objects};
+use super::application::{Observed, TRACKER_FINALIZER};
+use super::apply::{AppObjects, Ledger, TAKEN_RETRY};
+use super::cluster::Cluster;
+use super::collect::{self, Garbage};
+use super::conditions::{self, phase};
+use super::declare::{declare, declare_recorded};
+use super::env::Env;
+use super::failure::{Failure, Stop};
+use super::outcome::{Change, Outcome};
+use super::policies::{apply_policies, find_unsupported_clusters, policies_without_effect};
+use super::references::resolve_references;
+use super::render::Target;
+use super::revise::{Current, Revision, Revisions, application_of};
+use super::rollout::Rollout;
+use super::run::{end_run, is_deployed, restart_if_due, run_workflow};
+use super::schedule::{RESTART, Restart};
+use super::status::{self, Built};
+use super::values::StepValues;
+use crate::api::oam::{Application, ApplicationStatus, WorkflowStatus, labels};
 use crate::controllers::oam::parse::{
     Parsed, Unsupported, unsupported_application, unsupported_definitions, unsupported_overrides, unsupported_trackers,
 };
-use crate::controllers::oam::placement::ServiceKey;
-use crate::controllers::oam::revisions::Packed;
-use crate::controllers::oam::trackers::{AppIdentity, Inventory, ResourceKey};
+use crate::controllers::oam::trackers::Inventory;
 use crate::controllers::oam::workflow::State;
-use crate::controllers::oam::workflow::operations::logs::LogConfig;
-use crate::cue::turn::Turn;
-use crate::runtime::controller::{Action, ReconcileError};
-use crate::runtime::events::Event;
-use crate::runtime::jitter::jitter;
-use crate::runtime::kube_client::ApiError;
-use crate::runtime::watch::{GroupKind, MAX_DECODED_BYTES, too_large};
-use crate::runtime::workqueue::{Backoff, Priority};
+use crate::runtime::watch::{MAX_DECODED_BYTES, too_large};
 
-pub(super) const BACKOFF: Backoff = Backoff {
-    base: Duration::from_millis(500),
-    cap: Duration::from_secs(5 * 60),
-};
 /// Delay after objects could not be restored, if no event comes first.
 const KEEP_RETRY: Duration = Duration::from_mins(1);
 /// Delay after an Application was refused. Its change comes first.
 const REFUSED_RETRY: Duration = Duration::from_mins(10);
-/// Delay after a conflict: the cache will have the newer version.
-const STALE_RETRY: Duration = Duration::from_millis(100);
-
-/// One pass over an Application.
-pub(super) struct Pass<'a> {
-    pub(super) reconciler: &'a Reconciler,
-    pub(super) name: &'a NamespacedName,
-    /// As last read or written.
-    pub(super) app: Application,
-    /// The memory that it would take with its spec, if that is too much.
-    pub(super) too_large: Option<u64>,
-    /// The status to write.
-    pub(super) status: ApplicationStatus,
-    /// With the rights of the Application.
-    pub(super) objects: Objects,
-    pub(super) inventory: Inventory,
-    /// The revision that the status names, or the reason why it can't be read.
-    pub(super) latest: Result<Option<Arc<Packed>>, Failure>,
-    /// Memory of what is decoded.
-    pub(super) decoded: Vec<Reservation>,
-    /// The part of it that is left for revisions besides the latest.
-    pub(super) spare_bytes: u64,
-    /// Definitions that the cache does not hold decoded.
-    pub(super) loaded: Loaded,
-    pub(super) memory: Arc<Mutex<Memory>>,
-    pub(super) turn: Arc<Turn>,
-    /// The answers to calls of steps that have not ended.
-    pub(super) answers: Answers,
-    pub(super) events: Vec<Event>,
-    /// Warnings about a spec that is deployed all the same, by reason; empty if there is none.
-    pub(super) notices: BTreeMap<&'static str, String>,
-    /// The statuses of components as found in this pass, by their replica.
-    pub(super) replicas: BTreeMap<ServiceKey, BTreeMap<String, ServiceStatus>>,
-    /// The logs that steps declare, by the name of the step.
-    pub(super) logs: BTreeMap<String, LogConfig>,
-    /// Objects as written in this pass.
-    pub(super) written: HashMap<ObjectId, Value>,
-    pub(super) now: Timestamp,
-    /// The time until the next pass, if something waits for the clock.
-    pub(super) next: Option<Duration>,
-    /// True if Ready says which objects are still being deleted.
-    pub(super) waits_for_collection: bool,
-    /// The objects that the components consist of; `None` if one of them can't be rendered.
-    pub(super) declared: Option<HashSet<ResourceKey>>,
-    /// The objects that come from policies.
-    pub(super) of_policies: HashSet<ResourceKey>,
-}
 
 /// The end of a pass without a failure.
 pub(super) enum End {
@@ -102,371 +52,310 @@ pub(super) enum End {
     Gone,
 }
 
-/// The end of a pass before all is done.
-pub(super) enum Stop {
-    Failed(Failure),
-    /// An object or the Application has changed since it was read.
-    Stale,
-    /// The Application is left as it is.
-    Unsupported(Vec<Unsupported>),
-    /// A pass that holds memory never waits for more: the next one reserves these bytes at once.
-    NeedsMemory(u64),
-    /// The worker is needed by Applications with fast templates.
-    NeedsEvaluator,
+/// One pass over an Application.
+pub(super) struct Pass<'p> {
+    pub(super) env: &'p Env<'p>,
+    pub(super) observed: Observed,
+    pub(super) outcome: Outcome,
 }
 
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl<'a> Pass<'a> {
-    pub(super) fn new(
-        reconciler: &'a Reconciler,
-        name: &'a NamespacedName,
-        Decoded { app, too_large }: Decoded,
-        decoded: Option<Reservation>,
-        spare_bytes: u64,
-    ) -> Self {
-        // The API server stores whole seconds.
-        let now = Timestamp::now();
-        let memory = reconciler.memories.of(name);
-        let answers = std::mem::take(&mut memory.lock().answers);
-        Self {
-            reconciler,
-            name,
-            status: app.status.clone().unwrap_or_default(),
-            app,
-            too_large,
-            objects: reconciler.objects.clone(),
-            inventory: Inventory::default(),
-            latest: Ok(None),
-            decoded: decoded.into_iter().collect(),
-            spare_bytes,
-            loaded: Loaded::default(),
-            turn: Arc::new(reconciler.turn(name)),
-            answers,
-            memory,
-            events: Vec::new(),
-            notices: BTreeMap::new(),
-            replicas: BTreeMap::new(),
-            logs: BTreeMap::new(),
-            written: HashMap::new(),
-            now: Timestamp::from_second(now.as_second()).unwrap_or(now),
-            next: None,
-            waits_for_collection: false,
-            declared: Some(HashSet::new()),
-            of_policies: HashSet::new(),
-        }
+impl<'p> Pass<'p> {
+    pub(super) fn new(env: &'p Env<'p>, observed: Observed) -> Self {
+        let outcome = match &observed.app.status {
+            Some(status) => Outcome::of(status),
+            None => Outcome::of(&ApplicationStatus::default()),
+        };
+        Self { env, observed, outcome }
     }
 
-    pub(super) async fn run(mut self) -> Result<Action, ReconcileError> {
-        let options = &self.reconciler.options;
-        let steps = timeout(options.pass_timeout, self.steps()).await;
-        let has_timed_out = steps.is_err();
-        let result = steps.unwrap_or_else(|_| {
-            let message = format!("reconcile exceeded {:?}", options.pass_timeout);
-            Err(Failure::new(conditions::READY, "FailedApply", message).into())
-        });
-        self.reconciler.metrics.count_pass(match &result {
-            Ok(_) => "success",
-            Err(Stop::Failed(_)) => "error",
-            Err(Stop::Stale) => "conflict",
-            Err(Stop::Unsupported(_)) => "unsupported",
-            Err(Stop::NeedsMemory(_)) => "memory",
-            Err(Stop::NeedsEvaluator) => "evaluator",
-        });
-        self.memory.lock().missing_bytes = match &result {
-            Err(Stop::NeedsMemory(bytes)) => *bytes,
-            _ => 0,
-        };
-        let failure = match result {
-            Ok(End::Gone) => {
-                self.publish_events().await;
-                return Ok(Action::Done);
-            }
-            Err(Stop::Stale | Stop::NeedsMemory(_)) => return Ok(Action::requeue_after(STALE_RETRY)),
-            Ok(End::Waiting) => None,
-            // What steps have done is recorded: those that have ended must not run again.
-            Err(Stop::NeedsEvaluator) => {
-                conditions::start(&mut self.status);
-                self.next = Some(self.keep_evaluations());
-                None
-            }
-            Err(Stop::Unsupported(found)) => {
-                self.refuse(&found);
-                self.next = None;
-                None
-            }
-            Err(Stop::Failed(failure)) => {
-                self.warn(failure.event, &failure.message);
-                conditions::fail(&mut self.status, &failure, self.now);
-                self.status.observed_generation = self.app.metadata.generation;
-                Some(failure)
-            }
-        };
-        let grace_period = options.grace_period;
-        let written = match has_timed_out {
-            true => timeout(grace_period, self.write_status())
-                .await
-                .unwrap_or_else(|_| Err(ApiError::unavailable(format!("no response within {grace_period:?}")))),
-            false => self.write_status().await,
-        };
-        match written {
-            Ok(()) => {}
-            Err(error) if error.is_conflict() => return Ok(Action::requeue_after(STALE_RETRY)),
-            Err(error) if error.is_not_found() => return Ok(Action::Done),
-            Err(error) => {
-                let message = format!("failed to update status: {error}");
-                return Err(ReconcileError::transient(message, BACKOFF));
-            }
+    /// Runs the stages of the pass.
+    pub(super) async fn stages(&mut self) -> Result<End, Stop> {
+        let env = self.env;
+        let inventory = self.observed.read_trackers(env).await?;
+        self.observed.read_latest(env).await?;
+        check_support(&self.observed.app, &inventory)?;
+        let ledger = Ledger::new(env, &self.observed, inventory);
+        ledger.subscribe().await;
+        let cluster = Cluster::of(env, &self.observed, &ledger.inventory).await?;
+        let mut objects = AppObjects::new(cluster, ledger);
+        if self.observed.is_deleting() {
+            return collect::delete(&mut self.observed, &mut objects, &mut self.outcome).await;
         }
-        let resync = self.resync_period();
-        self.publish_events().await;
-        match failure {
-            None => {
-                // Passes of Applications that started together are spread.
-                let resync = jitter(resync, 0.9..1.1);
-                let delay = self.next.map_or(resync, |next| next.min(resync));
-                Ok(Action::RequeueAfter {
-                    delay,
-                    priority: Some(Priority::LOW),
-                })
-            }
-            Some(failure) => match failure.retry_after {
-                Some(delay) => Err(ReconcileError::Terminal {
-                    message: failure.message,
-                    retry_after: Some(delay),
-                }),
-                None => Err(ReconcileError::transient(failure.message, BACKOFF)),
-            },
-        }
+        self.deploy(&mut objects).await.map(|()| End::Waiting)
     }
 
-    /// Asks for the next pass.
-    pub(super) fn look_again_in(&mut self, delay: Duration) {
-        self.next = Some(self.next.map_or(delay, |next| next.min(delay)));
-    }
-
-    async fn steps(&mut self) -> Result<End, Stop> {
-        self.load().await?;
-        self.check_support()?;
-        self.subscribe().await;
-        self.take_identity().await?;
-        if self.app.metadata.deletion_timestamp.is_some() {
-            return self.delete().await;
-        }
-        if let Some(bytes) = self.too_large {
-            let message = format!("the Application {}", too_large(bytes, MAX_DECODED_BYTES));
-            return Err(Failure::new(conditions::PARSED, "FailedParse", message)
-                .in_phase(phase::RENDERING)
-                .retried_after(REFUSED_RETRY)
-                .into());
-        }
-        let latest = self.latest_revision()?;
-        let parsed = self.parse(latest.as_ref()).await;
-        let parsed = match parsed {
-            Ok(parsed) => Ok(parsed),
-            Err(Stop::Failed(failure)) => Err(failure),
-            Err(stop) => return Err(stop),
-        };
+    async fn deploy(&mut self, objects: &mut AppObjects<'p>) -> Result<(), Stop> {
+        let env = self.env;
+        self.check_size()?;
+        let latest = self.observed.latest_revision()?;
+        let parsed = Stop::split(declare(env, &self.observed, latest.as_ref()).await)?;
         if let Ok(parsed) = &parsed {
-            let mut unsupported = unsupported_definitions(&parsed.components);
-            unsupported.extend(unsupported_overrides(&parsed.overrides));
-            // What is deployed goes on while clusters are joined, or unknown.
-            if !self.is_deployed() {
-                unsupported.extend(self.unsupported_clusters(parsed).await?);
-            }
-            if !unsupported.is_empty() {
-                return Err(Stop::Unsupported(unsupported));
-            }
+            self.check_declared(parsed).await?;
         }
         self.write_metadata().await?;
-        self.status.observed_generation = self.app.metadata.generation;
+        self.outcome.observed_generation = self.observed.app.metadata.generation;
         let mut parsed = parsed?;
-        let components = self.resolve_references(latest.as_ref(), &mut parsed).await?;
-        self.set_true(conditions::PARSED, "Parsed", "Parsed successfully");
-        self.notice_policies_without_effect(&parsed);
+        let restarts = self.outcome.is_restart_due(env.now);
+        let components = resolve_references(&objects.cluster, &self.observed, latest.as_ref(), restarts, &mut parsed);
+        let components = components.await?;
+        self.outcome
+            .succeeded(conditions::PARSED, "Parsed", "Parsed successfully");
+        self.outcome
+            .notices
+            .insert("PolicySkipped", policies_without_effect(&parsed));
         let (current, mut parsed) = self.revise(latest, parsed).await?;
         if let Some(components) = components {
             parsed.replace_components(components);
         }
-        self.wait_for_name(&parsed).await?;
-        self.remove_creators().await?;
-        self.apply_policies(&current, &parsed).await?;
-        self.run_workflow(&current, &parsed).await
+        let target = Target {
+            env,
+            current: &current,
+            parsed: &parsed,
+        };
+        self.wait_for_name(target, objects).await?;
+        objects.ledger.remove_creators().await?;
+        apply_policies(objects, &current, &parsed).await?;
+        self.outcome
+            .succeeded(conditions::POLICY, "PolicyGenerated", "Policy generated successfully");
+        restart_if_due(env, &current, &objects.ledger, &mut self.outcome).await?;
+        let mut rollout = Rollout {
+            target,
+            objects,
+            outcome: &mut self.outcome,
+            values: StepValues::new(env, self.observed.app.uid()),
+        };
+        let state = run_workflow(&mut rollout).await?;
+        follow(state, &mut rollout, &self.observed).await
+    }
+
+    /// Makes the revision of what is declared now current. Returns it with the Application as parsed from it.
+    async fn revise(&mut self, latest: Option<Revision>, parsed: Parsed) -> Result<(Current, Parsed), Stop> {
+        const REVISED: (&str, &str) = ("Revisioned", "Revisioned successfully");
+        let env = self.env;
+        let revisions = Revisions {
+            env,
+            observed: &self.observed,
+        };
+        if let Some(release) = revisions.release(latest.as_ref()) {
+            self.outcome.succeeded(conditions::REVISION, REVISED.0, REVISED.1);
+            let number = self.outcome.latest_revision.as_ref();
+            let current = revisions.current(application_of(release), release.clone(), number);
+            return Ok((current.await, parsed));
+        }
+        let contents = parsed.contents(&self.observed.app);
+        let number = self.outcome.latest_revision.as_ref();
+        let chosen = revisions.choose(latest, contents, number).await?;
+        if let Some(latest) = chosen.latest {
+            self.outcome.latest_revision = Some(latest);
+            self.outcome.in_phase(phase::RENDERING);
+            // A crash later must know the revision.
+            self.checkpoint().await?;
+        }
+        self.outcome.succeeded(conditions::REVISION, REVISED.0, REVISED.1);
+        let parsed = declare_recorded(env, &self.observed, &chosen.revision).await?;
+        let revisions = Revisions {
+            env,
+            observed: &self.observed,
+        };
+        let number = self.outcome.latest_revision.as_ref();
+        let current = revisions.current(self.observed.app.clone(), chosen.revision, number);
+        Ok((current.await, parsed))
+    }
+
+    /// Stores what the stages have found so far.
+    pub(super) async fn checkpoint(&mut self) -> Result<(), Stop> {
+        let Built { status, .. } = status::build(&self.outcome, self.env.now);
+        let written = self.observed.write_status(self.env, &status).await;
+        written.map_err(|error| Stop::of_write(&error))
+    }
+
+    fn check_size(&self) -> Result<(), Failure> {
+        let Some(bytes) = self.observed.too_large else {
+            return Ok(());
+        };
+        let message = format!("the Application {}", too_large(bytes, MAX_DECODED_BYTES));
+        Err(Failure::parse(message).retried_after(REFUSED_RETRY))
+    }
+
+    /// Checks that the controller supports what is declared.
+    async fn check_declared(&self, parsed: &Parsed) -> Result<(), Stop> {
+        let mut unsupported = unsupported_definitions(&parsed.components);
+        unsupported.extend(unsupported_overrides(&parsed.overrides));
+        // What is deployed goes on while clusters are joined, or unknown.
+        if !is_deployed(&self.observed, &self.outcome) {
+            unsupported.extend(find_unsupported_clusters(self.env, parsed).await?);
+        }
+        refuse(unsupported)
+    }
+
+    /// Adds the finalizer, and takes a requested restart into the status.
+    async fn write_metadata(&mut self) -> Result<(), Stop> {
+        let app = &self.observed.app;
+        let (mut metadata, mut annotations) = (Map::new(), Map::new());
+        if !app.finalizers().iter().any(|finalizer| finalizer == TRACKER_FINALIZER) {
+            let mut finalizers = app.finalizers().to_vec();
+            finalizers.push(TRACKER_FINALIZER.to_owned());
+            metadata.insert("finalizers".to_owned(), json!(finalizers));
+            if !app.annotations().contains_key(labels::KUBEVELA_VERSION) {
+                let version = &self.env.options().compat_version;
+                annotations.insert(labels::KUBEVELA_VERSION.to_owned(), json!(version));
+            }
+        }
+        let is_taken = self.take_restart();
+        if is_taken {
+            annotations.insert(RESTART.to_owned(), Value::Null);
+        }
+        if !annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), annotations.into());
+        }
+        if metadata.is_empty() {
+            return Ok(());
+        }
+        if is_taken {
+            // Recorded before the request is removed.
+            self.checkpoint().await?;
+        }
+        let patched = self.observed.patch_metadata(self.env, metadata.into()).await;
+        patched.map_err(|error| Stop::of_write(&error))
+    }
+
+    /// Reads the annotation for a restart. Returns true if it must be removed.
+    fn take_restart(&mut self) -> bool {
+        let Some(text) = self.observed.app.annotations().get(RESTART) else {
+            return false;
+        };
+        let workflow = self.outcome.workflow.as_ref();
+        let end = workflow.and_then(|workflow| workflow.end_time.as_ref());
+        let Some(restart) = Restart::parse(text, self.env.now, end.map(|Time(end)| *end)) else {
+            return false;
+        };
+        let (Restart::Once(time) | Restart::AfterEachRun(time)) = restart;
+        self.outcome.restart_at = Some(time);
+        matches!(restart, Restart::Once(_))
     }
 
     /// Waits until a tracker that is being deleted, and has the name of the current one, is gone.
-    async fn wait_for_name(&mut self, parsed: &Parsed) -> Result<(), Stop> {
-        let identity = self.identity();
-        let Some(name) = self
-            .inventory
-            .blocking(&identity)
-            .map(|tracker| tracker.name().to_owned())
-        else {
+    async fn wait_for_name(&mut self, target: Target<'_>, objects: &mut AppObjects<'p>) -> Result<(), Stop> {
+        let ledger = &objects.ledger;
+        let Some(tracker) = ledger.inventory.blocking(&ledger.identity) else {
             return Ok(());
         };
-        self.collect_unmarked(parsed).await?;
+        let name = tracker.name();
         let message = format!("resourcetracker {name} of this version is still being deleted");
+        let mut garbage = Garbage {
+            target,
+            observed: &self.observed,
+            objects,
+            outcome: &mut self.outcome,
+        };
+        garbage.collect_unmarked().await?;
         Err(Failure::synced("FailedApply", message)
             .retried_after(TAKEN_RETRY)
             .into())
     }
+}
 
-    pub(super) fn identity(&self) -> AppIdentity {
-        let version = self.app.annotations().get(labels::PUBLISH_VERSION);
-        AppIdentity {
-            name: self.name.clone(),
-            uid: self.app.uid().unwrap_or_default(),
-            generation: self.app.metadata.generation.unwrap_or_default(),
-            publish_version: version.filter(|version| !version.is_empty()).cloned(),
+/// Continues after the workflow has reached a state.
+async fn follow(state: State, rollout: &mut Rollout<'_, '_>, observed: &Observed) -> Result<(), Stop> {
+    let Target { env, current, parsed } = rollout.target;
+    match state {
+        State::Executing => {
+            rollout.outcome.in_phase(phase::RUNNING_WORKFLOW);
+            rollout.apply_post_traits().await?;
+            garbage(rollout, observed).collect_unmarked().await?;
         }
-    }
-
-    fn check_support(&self) -> Result<(), Stop> {
-        let mut found = unsupported_application(&self.app);
-        found.extend(unsupported_trackers(&self.inventory));
-        match found.is_empty() {
-            true => Ok(()),
-            false => Err(Stop::Unsupported(found)),
-        }
-    }
-
-    /// Says that the Application is left alone. Everything else in its status stays, unless it is that of another
-    /// generation, which would seem to run.
-    fn refuse(&mut self, found: &[Unsupported]) {
-        self.status = self.app.status.clone().unwrap_or_default();
-        if conditions::refuse(&mut self.status, self.app.metadata.generation, found, self.now) {
-            let parsed = self
-                .status
-                .conditions
-                .iter()
-                .find(|one| one.type_ == conditions::PARSED);
-            let message = parsed.map_or("", |parsed| parsed.message.as_str());
-            self.events.push(Event::warning("FailedParse", message));
-        }
-    }
-
-    /// Sets a condition to true, and announces it if it was not.
-    pub(super) fn set_true(&mut self, condition: &'static str, reason: &str, note: &str) {
-        if conditions::succeed(&mut self.status, condition, self.now) {
-            self.announce(reason, note);
-        }
-    }
-
-    /// Watches the kinds of all objects of the Application, and waits until the watches are complete.
-    async fn subscribe(&self) {
-        let kinds = self.watch_kinds();
-        self.objects.wait_until_settled(&kinds).await;
-        // They are decoded and compared with their manifests. Others may have made them much larger.
-        let entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
-        let bytes = entries.map(|entry| self.objects.cached_bytes(&ObjectId::of_entry(entry)));
-        leave_runtime_if_large(bytes.sum()).await;
-    }
-
-    /// Watches the kinds of all recorded objects.
-    pub(super) fn watch_kinds(&self) -> BTreeSet<GroupKind> {
-        let entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
-        let kinds: BTreeSet<GroupKind> = entries.map(|entry| ObjectId::of_entry(entry).group_kind()).collect();
-        self.objects.subscribe(self.name, kinds.clone());
-        kinds
-    }
-
-    /// Continues after the workflow has reached a state.
-    pub(super) async fn finish(&mut self, state: State, current: &Current, parsed: &Parsed) -> Result<End, Stop> {
-        match state {
-            State::Executing => {
-                phase::RUNNING_WORKFLOW.clone_into(&mut self.status.phase);
-                self.dispatch_post_traits(current, parsed).await?;
-                self.collect_unmarked(parsed).await?;
+        State::Suspending => {
+            rollout.outcome.in_phase(phase::SUSPENDING);
+            rollout.apply_post_traits().await?;
+            if !is_suspended_by_failure(rollout) {
+                rollout.objects.keep(&parsed.rules, rollout.outcome).await?;
             }
-            State::Suspending => {
-                phase::SUSPENDING.clone_into(&mut self.status.phase);
-                self.dispatch_post_traits(current, parsed).await?;
-                if !self.is_suspended_by_failure() {
-                    self.keep_state(parsed).await?;
-                }
-                self.collect_unmarked(parsed).await?;
-            }
-            State::Terminated | State::Failed => {
-                let (phase, is_failed) = match state {
-                    State::Failed => (phase::FAILED, true),
-                    _ => (phase::TERMINATED, false),
-                };
-                phase.clone_into(&mut self.status.phase);
-                self.finish_run(current, false).await?;
-                match is_failed && parsed.rules.garbage_collect.continue_on_failure {
-                    true => self.collect_after_failure(current, parsed).await?,
-                    false => self.collect_unmarked(parsed).await?,
-                }
-            }
-            State::Succeeded => {
-                self.finish_run(current, true).await?;
-                self.set_true(conditions::WORKFLOW, "Applied", "Workflow finished");
-                return self.keep(current, parsed).await;
+            garbage(rollout, observed).collect_unmarked().await?;
+        }
+        State::Terminated => {
+            rollout.outcome.in_phase(phase::TERMINATED);
+            end_run(env, current, rollout.outcome, false).await?;
+            garbage(rollout, observed).collect_unmarked().await?;
+        }
+        State::Failed => {
+            rollout.outcome.in_phase(phase::FAILED);
+            end_run(env, current, rollout.outcome, false).await?;
+            if parsed.rules.garbage_collect.continue_on_failure {
+                let declared = rollout.declare_all().await?;
+                garbage(rollout, observed).collect_after_failure(&declared).await?;
+            } else {
+                garbage(rollout, observed).collect_unmarked().await?;
             }
         }
-        self.list_applied();
-        Ok(End::Waiting)
-    }
-
-    /// Returns true if a failed step, and not a user, has suspended the workflow. Its objects may be half changed.
-    fn is_suspended_by_failure(&self) -> bool {
-        let workflow = self.status.workflow.as_ref();
-        let has_failed = workflow.is_some_and(WorkflowStatus::has_failed_after_retries);
-        has_failed && self.reconciler.options.workflow.suspend_on_failure
-    }
-
-    /// Keeps a deployed Application: health, state, and collection of what it no longer contains.
-    async fn keep(&mut self, current: &Current, parsed: &Parsed) -> Result<End, Stop> {
-        self.set_health(current, parsed).await?;
-        self.dispatch_post_traits(current, parsed).await?;
-        self.set_phase(parsed);
-        self.list_applied();
-        let kept = self.keep_state(parsed).await;
-        self.collect_marked(current, parsed).await?;
-        match kept {
-            Ok(()) => conditions::remove(&mut self.status, conditions::STATE_KEEP),
-            Err(Stop::Failed(failure)) => {
-                self.warn(failure.event, &failure.message);
-                let message = failure.message.clone();
-                conditions::fail_condition(&mut self.status, conditions::STATE_KEEP, &message, self.now);
-                self.look_again_in(KEEP_RETRY);
-            }
-            Err(stop) => return Err(stop),
+        State::Succeeded => {
+            end_run(env, current, rollout.outcome, true).await?;
+            rollout
+                .outcome
+                .succeeded(conditions::WORKFLOW, "Applied", "Workflow finished");
+            return settle(rollout, observed).await;
         }
-        conditions::remove(&mut self.status, conditions::SYNCED);
-        self.memory.lock().succeeded_if(kept_all(&self.status));
-        if !self.waits_for_collection {
-            self.set_true(conditions::READY, "Deployed", "Deployed successfully");
-        }
-        Ok(End::Waiting)
     }
+    rollout.outcome.applied_resources = rollout.objects.applied();
+    Ok(())
+}
 
-    /// Lists the objects of the current version in the status.
-    pub(super) fn list_applied(&mut self) {
-        let current = self.inventory.current.iter().chain(&self.inventory.root);
-        let entries = current
-            .flat_map(|tracker| &tracker.entries)
-            .filter(|entry| !entry.deleted);
-        let resources = entries.map(|entry| AppliedResource {
-            cluster: entry.cluster.clone(),
-            creator: match self.of_policies.contains(&ResourceKey::of(entry)) {
-                true => "policy".to_owned(),
-                false => "workflow".to_owned(),
-            },
-            api_version: entry.api_version.clone(),
-            kind: entry.kind.clone(),
-            namespace: entry.namespace.clone(),
-            name: entry.name.clone(),
-            uid: String::new(),
-        });
-        self.status.applied_resources = resources.collect();
+/// Keeps a deployed Application: health, state, and collection of what it no longer contains.
+async fn settle(rollout: &mut Rollout<'_, '_>, observed: &Observed) -> Result<(), Stop> {
+    let status = observed.app.status.as_ref();
+    let shown = status.map(|status| status.services.as_slice()).unwrap_or_default();
+    let declared = rollout.assess(shown).await?;
+    rollout.apply_post_traits().await?;
+    rollout.show_phase();
+    rollout.outcome.applied_resources = rollout.objects.applied();
+    let rules = &rollout.target.parsed.rules;
+    let kept = rollout.objects.keep(rules, rollout.outcome).await;
+    garbage(rollout, observed).collect_undeclared(&declared).await?;
+    let outcome = &mut *rollout.outcome;
+    match Stop::split(kept)? {
+        Ok(()) => outcome.changes.push(Change::Removed(conditions::STATE_KEEP)),
+        Err(failure) => {
+            outcome.warn_of(&failure);
+            outcome.look_again_in(KEEP_RETRY);
+            outcome.changes.push(Change::Failed {
+                condition: conditions::STATE_KEEP,
+                message: failure.message,
+            });
+        }
+    }
+    outcome.changes.push(Change::Removed(conditions::SYNCED));
+    outcome.is_complete = true;
+    if !outcome.is_waiting_for_deletion {
+        outcome.succeeded(conditions::READY, "Deployed", "Deployed successfully");
+    }
+    Ok(())
+}
+
+fn garbage<'c, 'p>(rollout: &'c mut Rollout<'_, 'p>, observed: &'c Observed) -> Garbage<'c, 'p> {
+    Garbage {
+        target: rollout.target,
+        observed,
+        objects: rollout.objects,
+        outcome: rollout.outcome,
     }
 }
 
-fn kept_all(status: &ApplicationStatus) -> bool {
-    status.conditions.iter().all(|condition| condition.status == "True")
+/// Returns true if a failed step, and not a user, has suspended the workflow. Its objects may be half changed.
+fn is_suspended_by_failure(rollout: &Rollout<'_, '_>) -> bool {
+    let workflow = rollout.outcome.workflow.as_ref();
+    let has_failed = workflow.is_some_and(WorkflowStatus::has_failed_after_retries);
+    has_failed && rollout.env().options().workflow.suspend_on_failure
+}
+
+fn check_support(app: &Application, inventory: &Inventory) -> Result<(), Stop> {
+    let mut unsupported = unsupported_application(app);
+    unsupported.extend(unsupported_trackers(inventory));
+    refuse(unsupported)
+}
+
+fn refuse(unsupported: Vec<Unsupported>) -> Result<(), Stop> {
+    if unsupported.is_empty() {
+        Ok(())
+    } else {
+        Err(Stop::Unsupported(unsupported))
+    }
 }

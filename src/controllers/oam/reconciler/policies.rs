@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use super::components::RenderError;
-use super::conditions::{self, Failure, phase};
-use super::dispatch::{Creator, ToApply};
-use super::health::evaluator_failure;
-use super::pass::{Pass, Stop};
-use super::revision::Current;
+use super::apply::{AppObjects, Creator, ToApply};
+use super::conditions::{self, phase};
+use super::env::Env;
+use super::failure::{Failure, Stop};
+use super::render::RenderError;
+use super::revise::Current;
 use crate::api::oam::AppPolicy;
 use crate::controllers::oam::parse::{
     Parsed, ParsedPolicy, Unsupported, cluster_selections, may_select_joined, remote_clusters, unsupported_clusters,
@@ -16,101 +16,90 @@ use crate::controllers::oam::parse::{
 use crate::controllers::oam::policies::{DEBUG, TOPOLOGY};
 use crate::text::sanitize;
 
-impl Pass<'_> {
-    /// Names the policies that change nothing.
-    pub(super) fn notice_policies_without_effect(&mut self, parsed: &Parsed) {
-        let skipped = parsed.skipped_policies.iter().map(|skipped| {
-            let AppPolicy { name, type_, .. } = &skipped.policy;
-            let scope = &skipped.definition.spec.scope;
-            format!(
-                "policy {name} is skipped: PolicyDefinition {type_} has the scope {scope}, which is not supported yet"
-            )
-        });
-        let debug = parsed.all_policies.iter().filter(|policy| policy.type_ == DEBUG);
-        let debug = debug.map(|policy| format!("policy {} has no effect: values of debug are not kept", policy.name));
-        let notes: BTreeSet<String> = skipped.chain(debug).collect();
-        let notes: Vec<String> = notes.into_iter().collect();
-        self.notices.insert("PolicySkipped", sanitize(&notes.join("; ")));
-    }
+/// Names the policies that change nothing; empty if there are none.
+pub(super) fn policies_without_effect(parsed: &Parsed) -> String {
+    let skipped = parsed.skipped_policies.iter().map(|skipped| {
+        let AppPolicy { name, type_, .. } = &skipped.policy;
+        let scope = &skipped.definition.spec.scope;
+        format!("policy {name} is skipped: PolicyDefinition {type_} has the scope {scope}, which is not supported yet")
+    });
+    let debug = parsed.all_policies.iter().filter(|policy| policy.type_ == DEBUG);
+    let debug = debug.map(|policy| format!("policy {} has no effect: values of debug are not kept", policy.name));
+    let notes: BTreeSet<String> = skipped.chain(debug).collect();
+    let notes: Vec<String> = notes.into_iter().collect();
+    sanitize(&notes.join("; "))
+}
 
-    pub(super) async fn apply_policies(&mut self, current: &Current, parsed: &Parsed) -> Result<(), Stop> {
-        let failed = |message: String| {
-            let failure = Failure::new(conditions::POLICY, "FailedApply", format!("ApplyPolices: {message}"));
-            failure.in_phase(phase::GENERATING_POLICY)
-        };
-        let mut batches = Vec::new();
-        for policy in &parsed.policies {
-            let objects = self.render_policy(current, policy).await.map_err(|error| match error {
-                RenderError::Evaluator(error) => evaluator_failure(&error),
-                RenderError::Template { message, .. } => failed(message).into(),
-            })?;
-            batches.push(objects);
-        }
-        for result in self.dispatch(current, &parsed.rules, batches, None).await? {
-            result.map_err(failed)?;
-        }
-        self.set_true(conditions::POLICY, "PolicyGenerated", "Policy generated successfully");
-        Ok(())
+/// Renders the policies that have a template, and applies their objects.
+pub(super) async fn apply_policies(
+    objects: &mut AppObjects<'_>,
+    current: &Current,
+    parsed: &Parsed,
+) -> Result<(), Stop> {
+    let failed = |message: String| {
+        let failure = Failure::new(conditions::POLICY, "FailedApply", format!("ApplyPolices: {message}"));
+        failure.in_phase(phase::GENERATING_POLICY)
+    };
+    let mut batches = Vec::new();
+    for policy in &parsed.policies {
+        let rendered = render_policy(objects.env, current, policy).await;
+        batches.push(rendered.map_err(|error| error.into_stop(failed))?);
     }
-
-    async fn render_policy(&self, current: &Current, policy: &ParsedPolicy) -> Result<Vec<ToApply>, RenderError> {
-        let name = &policy.policy.name;
-        let objects = current.release.policy(&self.evaluator(), policy).await;
-        let objects = objects.map_err(|cause| {
-            let message = format!("policy {name}: {cause}");
-            RenderError::new(cause, message)
-        })?;
-        let to_apply = objects.into_iter().map(|object| ToApply {
-            manifest: object.manifest,
-            component: name.clone(),
-            trait_: object.trait_,
-            cluster: String::new(),
-            creator: Creator::Policy,
-        });
-        Ok(to_apply.collect())
+    for result in objects.apply(&current.name(), &parsed.rules, batches, None).await? {
+        result.map_err(failed)?;
     }
+    Ok(())
+}
 
-    /// Finds clusters that policies and steps name or select and the controller does not serve.
-    pub(super) async fn unsupported_clusters(&self, parsed: &Parsed) -> Result<Vec<Unsupported>, Failure> {
-        let named = unsupported_clusters(parsed, &[]);
-        let Some(place) = cluster_selections(parsed)
-            .into_iter()
-            .next()
-            .filter(|_| named.is_empty())
-        else {
-            return Ok(named);
-        };
-        let failed = |error: String| {
-            let failure = Failure::new(conditions::PARSED, "FailedParse", format!("{place}: {error}"));
-            failure.in_phase(phase::RENDERING)
-        };
-        let clusters = &self.reconciler.clusters;
-        let selected = unsupported_clusters(parsed, &clusters.list().await.map_err(failed)?);
-        if selected.is_empty() {
-            return Ok(selected);
-        }
-        // A cluster that is gone must not refuse an Application until its next change.
-        Ok(unsupported_clusters(
-            parsed,
-            &clusters.list_again().await.map_err(failed)?,
-        ))
+async fn render_policy(env: &Env<'_>, current: &Current, policy: &ParsedPolicy) -> Result<Vec<ToApply>, RenderError> {
+    let name = &policy.policy.name;
+    let rendered = current.release.policy(&env.evaluator(), policy).await;
+    let rendered = rendered.map_err(|cause| {
+        let message = format!("policy {name}: {cause}");
+        RenderError::new(cause, message)
+    })?;
+    let to_apply = rendered.into_iter().map(|object| ToApply {
+        manifest: object.manifest,
+        component: name.clone(),
+        trait_: object.trait_,
+        cluster: String::new(),
+        creator: Creator::Policy,
+    });
+    Ok(to_apply.collect())
+}
+
+/// Finds clusters that policies and steps name or select and the controller does not serve.
+pub(super) async fn find_unsupported_clusters(env: &Env<'_>, parsed: &Parsed) -> Result<Vec<Unsupported>, Failure> {
+    let named = unsupported_clusters(parsed, &[]);
+    let selection = cluster_selections(parsed).into_iter().next();
+    let Some(place) = selection.filter(|_| named.is_empty()) else {
+        return Ok(named);
+    };
+    let failed = |error: String| Failure::parse(format!("{place}: {error}"));
+    let clusters = &env.reconciler.clusters;
+    let selected = unsupported_clusters(parsed, &clusters.list().await.map_err(failed)?);
+    if selected.is_empty() {
+        return Ok(selected);
     }
+    // A cluster that is gone must not refuse an Application until its next change.
+    let joined = clusters.list_again().await.map_err(failed)?;
+    Ok(unsupported_clusters(parsed, &joined))
+}
 
-    /// Returns an error if policies that a step computes select a joined cluster.
-    pub(super) async fn check_selected(&self, policies: &[AppPolicy]) -> Result<(), String> {
-        let topologies = policies.iter().filter(|policy| policy.type_ == TOPOLOGY);
-        let topologies = topologies.filter_map(|policy| policy.properties.as_ref());
-        let selecting: Vec<_> = topologies.filter(|topology| may_select_joined(topology)).collect();
-        if selecting.is_empty() {
-            return Ok(());
-        }
-        let joined = self.reconciler.clusters.list().await?;
-        let mut selected = selecting
-            .into_iter()
-            .flat_map(|topology| remote_clusters(topology, &joined));
-        match selected.next() {
-            Some(cluster) => Err(format!("cluster {cluster} is not supported by this controller")),
-            None => Ok(()),
-        }
+/// Returns an error if policies that a step computes select a joined cluster.
+pub(super) async fn check_selected_clusters(env: &Env<'_>, policies: &[AppPolicy]) -> Result<(), String> {
+    let topologies = policies.iter().filter(|policy| policy.type_ == TOPOLOGY);
+    let topologies = topologies.filter_map(|policy| policy.properties.as_ref());
+    let selecting: Vec<_> = topologies.filter(|topology| may_select_joined(topology)).collect();
+    if selecting.is_empty() {
+        return Ok(());
+    }
+    let joined = env.reconciler.clusters.list().await?;
+    let mut selected = selecting
+        .into_iter()
+        .flat_map(|topology| remote_clusters(topology, &joined));
+    match selected.next() {
+        Some(cluster) => Err(format!("cluster {cluster} is not supported by this controller")),
+        None => Ok(()),
     }
 }

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::conditions::{self, Failure, phase};
-use super::pass::{Pass, Stop};
-use super::revision::Revision;
+use super::application::Observed;
+use super::cluster::Cluster;
+use super::failure::{Failure, Stop};
+use super::revise::Revision;
 use crate::api::oam::{Component, labels};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::parse::Parsed;
@@ -24,116 +25,85 @@ use crate::runtime::manifests::document;
 const MAX_VALUES: usize = 100_000;
 const MAX_TEXT: usize = 2 << 20;
 
-impl Pass<'_> {
-    /// Adds the objects that components refer to, for the revision. Returns the components with these objects as their
-    /// properties, or `None` if no component refers to any.
-    pub(super) async fn resolve_references(
-        &self,
-        latest: Option<&Revision>,
-        parsed: &mut Parsed,
-    ) -> Result<Option<Vec<Component>>, Stop> {
-        let failed = |error: ReferenceError| {
-            let message = format!("failed to parseReferredObjects: {error}");
-            Failure::new(conditions::PARSED, "FailedParse", message).in_phase(phase::RENDERING)
-        };
-        let references = self.references(&parsed.spec.components).await.map_err(failed)?;
-        if references.is_empty() {
-            return Ok(None);
-        }
-        // What a published version has recorded needs no request.
-        let is_published = latest.is_some_and(|latest| is_release_of(&latest.object, &self.app));
-        if references.has_urls() && !is_published && !self.reconciler.options.allows_urls {
-            return Err(failed(ReferenceError::UrlsDisabled).into());
-        }
-        let objects = match latest.filter(|latest| self.keeps_objects(latest, parsed)) {
-            Some(latest) => complete(&latest.contents.referred_objects, &Fetch(self)).await,
-            None => references.fetch(&Fetch(self)).await,
-        };
-        let objects = objects.map_err(failed)?;
-        let resolved = references.resolve(&parsed.spec.components, &objects);
-        parsed.referred_objects = match self.reconciler.options.redacts_secrets {
-            true => redacted(objects),
-            false => objects,
-        };
-        Ok(Some(resolved.map_err(failed)?))
+/// Adds the objects that components refer to, for the revision. Returns the components with these objects as their
+/// properties, or `None` if no component refers to any. A run that `restarts` reads them again.
+pub(super) async fn resolve_references(
+    cluster: &Cluster<'_>,
+    observed: &Observed,
+    latest: Option<&Revision>,
+    restarts: bool,
+    parsed: &mut Parsed,
+) -> Result<Option<Vec<Component>>, Stop> {
+    let options = cluster.env.options();
+    let failed = |error: ReferenceError| Failure::parse(format!("failed to parseReferredObjects: {error}"));
+    let references = parse_references(cluster, &parsed.spec.components)
+        .await
+        .map_err(failed)?;
+    if references.is_empty() {
+        return Ok(None);
     }
-
-    async fn references(&self, components: &[Component]) -> Result<References, ReferenceError> {
-        let options = &self.reconciler.options;
-        let scope = match options.admission.allow_cross_namespace {
-            true => options.reference_scope,
-            // An Application that may not write to other namespaces must not read there either.
-            false => Scope::Namespace,
-        };
-        let mut kinds = BTreeMap::new();
-        for (group, resource) in References::resources(components) {
-            let kind = self.objects.kind_of(&group, &resource).await;
-            let kind = kind.map_err(|error| ReferenceError::Fetch {
-                object: resource.clone(),
-                cause: error.to_string(),
-            })?;
-            if let Some((api_version, kind)) = kind {
-                kinds.insert((group, resource), ObjectKind { api_version, kind });
-            }
-        }
-        let kind_of = |group: &str, resource: &str| kinds.get(&(group.to_owned(), resource.to_owned())).cloned();
-        References::parse(components, &self.name.namespace, scope, kind_of)
+    // What a published version has recorded needs no request.
+    let is_published = latest.is_some_and(|latest| is_release_of(&latest.object, &observed.app));
+    if references.has_urls() && !is_published && !options.allows_urls {
+        return Err(failed(ReferenceError::UrlsDisabled).into());
     }
-
-    /// Returns true if the latest revision stays, with the objects that it records.
-    fn keeps_objects(&self, latest: &Revision, parsed: &Parsed) -> bool {
-        if is_release_of(&latest.object, &self.app) {
-            return true;
-        }
-        let annotations = self.app.annotations();
-        if annotations.contains_key(labels::AUTO_UPDATE) || self.is_restart_due() {
-            return false;
-        }
-        let candidate = Candidate {
-            spec: &parsed.contents(&self.app),
-            hash: "",
-            publish_version: annotations.get(labels::PUBLISH_VERSION).map(String::as_str),
-            auto_update: false,
-        };
-        is_unchanged(&latest.recorded(), &candidate)
-    }
-
-    /// Returns true if the trackers of this version record an object with this manifest.
-    pub(super) async fn records_manifest(&self, manifest: &Value) -> bool {
-        let (id, mut manifest) = (self.id_of(manifest).await, manifest.clone());
-        if id.namespace.is_empty()
-            && let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut)
-        {
-            metadata.remove("namespace");
-        }
-        let trackers = self.inventory.current.iter().chain(&self.inventory.root);
-        let mut entries = trackers.flat_map(|tracker| &tracker.entries);
-        let entry = entries.find(|entry| !entry.deleted && id.is_of(entry));
-        entry.is_some_and(|entry| match &entry.raw {
-            Some(raw) => raw.parse().is_ok_and(|recorded: Value| recorded == manifest),
-            // Applied once.
-            None => true,
-        })
-    }
+    let keeps = |latest: &&Revision| is_published || (!restarts && keeps_objects(observed, latest, parsed));
+    let objects = match latest.filter(keeps) {
+        Some(latest) => complete(&latest.contents.referred_objects, &Fetch(cluster)).await,
+        None => references.fetch(&Fetch(cluster)).await,
+    };
+    let objects = objects.map_err(failed)?;
+    let resolved = references.resolve(&parsed.spec.components, &objects);
+    parsed.referred_objects = if options.redacts_secrets {
+        redacted(objects)
+    } else {
+        objects
+    };
+    Ok(Some(resolved.map_err(failed)?))
 }
 
-impl Parsed {
-    /// Replaces components by those with the same name.
-    pub(super) fn replace_components(&mut self, components: Vec<Component>) {
-        for parsed in &mut self.components {
-            let replaced = components.iter().find(|one| one.name == parsed.component.name);
-            if let Some(component) = replaced {
-                parsed.component = component.clone();
-            }
+async fn parse_references(cluster: &Cluster<'_>, components: &[Component]) -> Result<References, ReferenceError> {
+    let options = cluster.env.options();
+    let scope = if options.admission.allow_cross_namespace {
+        options.reference_scope
+    } else {
+        // An Application that may not write to other namespaces must not read there either.
+        Scope::Namespace
+    };
+    let mut kinds = BTreeMap::new();
+    for (group, resource) in References::resources(components) {
+        let kind = cluster.objects.kind_of(&group, &resource).await;
+        let kind = kind.map_err(|error| ReferenceError::Fetch {
+            object: resource.clone(),
+            cause: error.to_string(),
+        })?;
+        if let Some((api_version, kind)) = kind {
+            kinds.insert((group, resource), ObjectKind { api_version, kind });
         }
-        self.spec.components = components;
     }
+    let kind_of = |group: &str, resource: &str| kinds.get(&(group.to_owned(), resource.to_owned())).cloned();
+    References::parse(components, &cluster.env.name.namespace, scope, kind_of)
+}
+
+/// Returns true if the latest revision stays, with the objects that it records.
+fn keeps_objects(observed: &Observed, latest: &Revision, parsed: &Parsed) -> bool {
+    let annotations = observed.app.annotations();
+    if annotations.contains_key(labels::AUTO_UPDATE) {
+        return false;
+    }
+    let candidate = Candidate {
+        spec: &parsed.contents(&observed.app),
+        hash: "",
+        publish_version: annotations.get(labels::PUBLISH_VERSION).map(String::as_str),
+        auto_update: false,
+    };
+    is_unchanged(&latest.recorded(), &candidate)
 }
 
 /// Reads objects with the rights of the Application.
-struct Fetch<'x, 'a>(&'x Pass<'a>);
+struct Fetch<'x>(&'x Cluster<'x>);
 
-impl FetchObjects for Fetch<'_, '_> {
+impl FetchObjects for Fetch<'_> {
     async fn fetch(&self, request: &ObjectRequest) -> Result<Vec<Value>, String> {
         let mut id = ObjectId {
             api_version: request.kind.api_version.clone(),
@@ -163,8 +133,8 @@ impl FetchObjects for Fetch<'_, '_> {
     }
 
     async fn load(&self, url: &str) -> Result<Vec<Value>, String> {
-        let requests = &self.0.reconciler.step_requests;
-        let content = requests.download(&self.0.name.namespace, url).await?;
+        let requests = &self.0.env.reconciler.step_requests;
+        let content = requests.download(&self.0.env.name.namespace, url).await?;
         let documents = document::parse_yaml(&content, MAX_VALUES, MAX_TEXT)?;
         Ok(documents.into_iter().flat_map(document::objects).collect())
     }

@@ -9,15 +9,17 @@ use kube::core::ObjectMeta;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
-use super::conditions::{self, Failure, phase};
-use super::pass::{Pass, Stop};
+use super::conditions;
+use super::env::Env;
+use super::failure::{Failure, Stop};
+use super::outcome::Outcome;
 use crate::api::is_object_name;
-use crate::api::oam::Application;
+use crate::api::oam::{Application, WorkflowStatus};
 use crate::budget::parsed_bytes;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::render::evaluate::Evaluate;
-use crate::controllers::oam::workflow::operations::logs::{LOG_CONFIG, record_log_config};
+use crate::controllers::oam::workflow::operations::logs::{LOG_CONFIG, LogConfig, record_log_config};
 use crate::controllers::oam::workflow::{InvalidStore, Store};
 use crate::cue;
 use crate::runtime::kube_client::call;
@@ -40,25 +42,42 @@ impl Stored {
     }
 }
 
-impl Pass<'_> {
+/// The values of the workflow, in a ConfigMap that the Application owns.
+pub(super) struct StepValues<'p> {
+    env: &'p Env<'p>,
+    /// That of the Application.
+    uid: Option<String>,
+    /// The logs that steps declare, by the name of the step.
+    pub(super) logs: BTreeMap<String, LogConfig>,
+}
+
+impl<'p> StepValues<'p> {
+    pub(super) const fn new(env: &'p Env<'p>, uid: Option<String>) -> Self {
+        Self {
+            env,
+            uid,
+            logs: BTreeMap::new(),
+        }
+    }
+
     /// Returns the values of the current run. A new run begins without any.
-    pub(super) async fn load_values(&self) -> Result<Store, Stop> {
-        let Some(name) = self.context_map().filter(|name| is_object_name(name)) else {
+    pub(super) async fn load(&self, workflow: Option<&WorkflowStatus>) -> Result<Store, Stop> {
+        let Some(name) = context_map(workflow).filter(|name| is_object_name(name)) else {
             return Ok(Store::default());
         };
-        let known = self.memory.lock().values.clone();
+        let known = self.env.memory.lock().values.clone();
         if let Some(known) = known.filter(|stored| stored.name == name) {
             return Ok(known.store);
         }
-        let found = call(self.config_maps().get_opt(&name)).await.map_err(failed)?;
+        let found = call(self.config_maps().get_opt(name)).await.map_err(failed)?;
         // The status, which users may write, names the ConfigMap.
         let Some(found) = found.filter(|found| self.owns(found.owner_references())) else {
             return Ok(Store::default());
         };
         let data = found.data.unwrap_or_default();
-        let store = self.decode(&name, &data).await?;
-        self.memory.lock().values = Some(Stored {
-            name,
+        let store = self.decode(name, &data).await?;
+        self.env.memory.lock().values = Some(Stored {
+            name: name.to_owned(),
             data,
             store: store.clone(),
         });
@@ -70,7 +89,7 @@ impl Pass<'_> {
             Ok(store) => Ok(store),
             Err(InvalidStore::Cue) => {
                 let text = data.get("vars").cloned().unwrap_or_default();
-                let values = self.evaluator().evaluate(text).await;
+                let values = self.env.evaluator().evaluate(text).await;
                 let values = values.map_err(|error| match error {
                     cue::Error::Deferred => Stop::NeedsEvaluator,
                     error => {
@@ -84,38 +103,34 @@ impl Pass<'_> {
         }
     }
 
-    fn context_map(&self) -> Option<String> {
-        let backend = self.status.workflow.as_ref()?.context_backend.as_ref()?;
-        backend.name.clone()
-    }
-
     /// Stores the values, if they have changed. Creates the ConfigMap in the first turn.
-    pub(super) async fn store_values(&mut self, store: &Store) -> Result<(), Stop> {
-        let mut data = match self.memory.lock().stores_counters {
-            true => store.to_data_with_counters(),
-            false => store.to_data(),
+    pub(super) async fn store(&mut self, store: &Store, outcome: &mut Outcome) -> Result<(), Stop> {
+        let mut data = if self.env.memory.lock().stores_counters {
+            store.to_data_with_counters()
+        } else {
+            store.to_data()
         };
-        let known = self.memory.lock().values.clone();
+        let known = self.env.memory.lock().values.clone();
         if let Some(logs) = known.as_ref().and_then(|known| known.data.get(LOG_CONFIG)) {
             data.insert(LOG_CONFIG.to_owned(), logs.clone());
         }
         for (step, config) in std::mem::take(&mut self.logs) {
             if let Err(error) = record_log_config(&mut data, &step, config) {
-                self.warn("FailedWorkflow", &format!("logs of step {step}: {error}"));
+                outcome.warn("FailedWorkflow", format!("logs of step {step}: {error}"));
             }
         }
         // One that was not read is that of another object, or gone.
-        let is_known = |name: &String| known.as_ref().is_some_and(|known| known.name == *name);
-        let name = match self.context_map().filter(is_known) {
-            Some(name) => name,
-            None => self.create_context_map(&data).await?,
+        let is_known = |name: &&str| known.as_ref().is_some_and(|known| known.name == **name);
+        let name = match context_map(outcome.workflow.as_ref()).filter(is_known) {
+            Some(name) => name.to_owned(),
+            None => self.create(&data, outcome).await?,
         };
-        let known = self.memory.lock().values.clone().filter(|known| known.name == name);
+        let known = self.env.memory.lock().values.clone().filter(|known| known.name == name);
         if known.as_ref().is_none_or(|known| known.data != data) {
-            self.patch_context_map(&name, known.map(|known| known.data).unwrap_or_default(), &data)
-                .await?;
+            let old = known.map(|known| known.data).unwrap_or_default();
+            self.patch(&name, &old, &data, outcome).await?;
         }
-        self.memory.lock().values = Some(Stored {
+        self.env.memory.lock().values = Some(Stored {
             name,
             data,
             store: store.clone(),
@@ -123,45 +138,44 @@ impl Pass<'_> {
         Ok(())
     }
 
-    async fn patch_context_map(
-        &mut self,
+    async fn patch(
+        &self,
         name: &str,
-        old: BTreeMap<String, String>,
+        old: &BTreeMap<String, String>,
         data: &BTreeMap<String, String>,
+        outcome: &mut Outcome,
     ) -> Result<(), Stop> {
         let mut change: BTreeMap<&str, Option<&str>> = old.keys().map(|key| (key.as_str(), None)).collect();
         change.extend(data.iter().map(|(key, value)| (key.as_str(), Some(value.as_str()))));
         let patch = Patch::Merge(json!({ "data": change }));
-        let written = call(
-            self.config_maps()
-                .patch(name, &PatchParams::apply(FIELD_MANAGER), &patch),
-        )
-        .await;
-        self.reconciler.metrics.count_write("patch", "ConfigMap");
+        let parameters = PatchParams::apply(FIELD_MANAGER);
+        let written = call(self.config_maps().patch(name, &parameters, &patch)).await;
+        self.env.reconciler.metrics.count_write("patch", "ConfigMap");
         match written {
             Ok(_) => Ok(()),
             // Another client has deleted it.
-            Err(error) if error.is_not_found() => self.create_context_map(data).await.map(drop),
+            Err(error) if error.is_not_found() => self.create(data, outcome).await.map(drop),
             Err(error) => {
                 // The API server may have processed the request.
-                self.memory.lock().values = None;
+                self.env.memory.lock().values = None;
                 Err(failed(error))
             }
         }
     }
 
     /// Creates the ConfigMap, under another name if the object of another owner has the usual one.
-    async fn create_context_map(&mut self, data: &BTreeMap<String, String>) -> Result<String, Stop> {
-        let usual = format!("workflow-{}-context", self.name.name);
+    async fn create(&self, data: &BTreeMap<String, String>, outcome: &mut Outcome) -> Result<String, Stop> {
+        let application = self.env.name;
+        let usual = format!("workflow-{}-context", application.name);
         let suffix: String = super::new_id().chars().take(5).collect();
         for name in [usual.clone(), format!("{usual}-{suffix}")] {
-            let map = self.new_context_map(&name, data);
+            let map = self.config_map(&name, data);
             let parameters = PostParams {
                 field_manager: Some(FIELD_MANAGER.to_owned()),
                 ..PostParams::default()
             };
             let created = call(self.config_maps().create(&parameters, &map)).await;
-            self.reconciler.metrics.count_write("create", "ConfigMap");
+            self.env.reconciler.metrics.count_write("create", "ConfigMap");
             let stored = match created {
                 Ok(_) => data.clone(),
                 Err(error) if error.is_conflict() => {
@@ -176,17 +190,17 @@ impl Pass<'_> {
                 }
                 Err(error) => return Err(failed(error)),
             };
-            self.memory.lock().values = Some(Stored {
+            self.env.memory.lock().values = Some(Stored {
                 name: name.clone(),
                 data: stored,
                 store: Store::default(),
             });
-            if let Some(workflow) = &mut self.status.workflow {
+            if let Some(workflow) = &mut outcome.workflow {
                 workflow.context_backend = Some(ObjectReference {
                     api_version: Some("v1".to_owned()),
                     kind: Some("ConfigMap".to_owned()),
                     name: Some(name.clone()),
-                    namespace: Some(self.name.namespace.clone()),
+                    namespace: Some(application.namespace.clone()),
                     ..ObjectReference::default()
                 });
             }
@@ -195,21 +209,20 @@ impl Pass<'_> {
         Err(Stop::Stale)
     }
 
-    pub(super) fn owns(&self, owners: &[OwnerReference]) -> bool {
-        let uid = self.app.uid();
-        owners.iter().any(|owner| Some(&owner.uid) == uid.as_ref())
+    fn owns(&self, owners: &[OwnerReference]) -> bool {
+        owners.iter().any(|owner| Some(&owner.uid) == self.uid.as_ref())
     }
 
-    fn new_context_map(&self, name: &str, data: &BTreeMap<String, String>) -> ConfigMap {
+    fn config_map(&self, name: &str, data: &BTreeMap<String, String>) -> ConfigMap {
         ConfigMap {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
-                namespace: Some(self.name.namespace.clone()),
+                namespace: Some(self.env.name.namespace.clone()),
                 owner_references: Some(vec![OwnerReference {
                     api_version: Application::api_version(&()).into_owned(),
                     kind: Application::kind(&()).into_owned(),
-                    name: self.name.name.clone(),
-                    uid: self.app.uid().unwrap_or_default(),
+                    name: self.env.name.name.clone(),
+                    uid: self.uid.clone().unwrap_or_default(),
                     controller: Some(true),
                     block_owner_deletion: None,
                 }]),
@@ -221,18 +234,21 @@ impl Pass<'_> {
     }
 
     fn config_maps(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.reconciler.client.clone(), &self.name.namespace)
-    }
-
-    /// Returns the stored values, which the revision records when the workflow ends.
-    pub(super) fn stored_values(&self) -> BTreeMap<String, String> {
-        let stored = self.memory.lock().values.clone();
-        stored.map(|stored| stored.data).unwrap_or_default()
+        Api::namespaced(self.env.reconciler.client.clone(), &self.env.name.namespace)
     }
 }
 
+/// Returns the stored values, which the revision records when the workflow ends.
+pub(super) fn stored(env: &Env<'_>) -> BTreeMap<String, String> {
+    let stored = env.memory.lock().values.clone();
+    stored.map(|stored| stored.data).unwrap_or_default()
+}
+
+/// Returns the name of the ConfigMap of a run.
+fn context_map(workflow: Option<&WorkflowStatus>) -> Option<&str> {
+    workflow?.context_backend.as_ref()?.name.as_deref()
+}
+
 fn failed(error: crate::runtime::kube_client::ApiError) -> Stop {
-    let message = format!("failed to store values of the workflow: {error}");
-    let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", message);
-    failure.in_phase(phase::RUNNING_WORKFLOW).into()
+    Failure::workflow(format!("failed to store values of the workflow: {error}")).into()
 }

@@ -2,47 +2,47 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::oam::{ManagedResource, labels};
+use crate::api::NamespacedName;
+use crate::api::oam::labels;
 use crate::controllers::oam::dispatch::bookkeeping::label;
 use crate::controllers::oam::functions::config;
 use crate::controllers::oam::functions::http::StepPermit;
 use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, Deletion, Selection};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
-use crate::controllers::oam::parse::Parsed;
-use crate::controllers::oam::reconciler::dispatch::{Creator, ToApply};
-use crate::controllers::oam::reconciler::pass::{Pass, Stop};
-use crate::controllers::oam::reconciler::revision::Current;
+use crate::controllers::oam::reconciler::apply::{Creator, ToApply};
+use crate::controllers::oam::reconciler::cluster::Cluster;
+use crate::controllers::oam::reconciler::env::Env;
+use crate::controllers::oam::reconciler::failure::Stop;
+use crate::controllers::oam::reconciler::rollout::Rollout;
 use crate::controllers::oam::steps::{Answer, Call, Functions, patch_object};
-use crate::controllers::oam::trackers::{LOCAL, TrackerType, is_local};
+use crate::controllers::oam::trackers::{LOCAL, is_local};
 use crate::controllers::oam::workflow::FailureReason;
 use crate::runtime::kube_client::ApiError;
 
-use super::configs::StepConfigs;
+use super::configs::{StepConfigs, step_secrets};
 
 /// Objects that one call applies or deletes.
 const MAX_OBJECTS: usize = 100;
 
 /// Does the calls of one step.
-pub(super) struct StepFunctions<'x, 'a> {
-    pub(super) pass: &'x mut Pass<'a>,
-    pub(super) current: &'x Current,
-    pub(super) parsed: &'x Parsed,
-    pub(super) step_name: &'x str,
-    pub(super) step_id: &'x str,
+pub(super) struct StepFunctions<'r, 'x, 'p> {
+    pub(super) rollout: &'r mut Rollout<'x, 'p>,
+    pub(super) step_name: &'r str,
+    pub(super) step_id: &'r str,
     /// Set if a call ends the pass.
     pub(super) stop: Option<Stop>,
     /// The permit for requests, from the first one to the end of the step.
     pub(super) permit: Option<StepPermit>,
 }
 
-impl Functions for StepFunctions<'_, '_> {
+impl Functions for StepFunctions<'_, '_, '_> {
     async fn call(&mut self, call: &Call) -> Answer {
-        if let Some(value) = self.pass.answers.get(self.step_id, call) {
+        if let Some(value) = self.env().answers.lock().get(self.step_id, call) {
             return Answer::Returned(value);
         }
         match self.answer(call).await {
             Ok(answer) => {
-                self.pass.answers.record(self.step_id, call, &answer);
+                self.env().answers.lock().record(self.step_id, call, &answer);
                 answer
             }
             Err(stop) => {
@@ -53,7 +53,15 @@ impl Functions for StepFunctions<'_, '_> {
     }
 }
 
-impl StepFunctions<'_, '_> {
+impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
+    fn env(&self) -> &'x Env<'x> {
+        self.rollout.env()
+    }
+
+    fn cluster(&self) -> &Cluster<'p> {
+        &self.rollout.objects.cluster
+    }
+
     async fn answer(&mut self, call: &Call) -> Result<Answer, Stop> {
         let params = &call.params;
         match (call.provider.as_str(), call.function.as_str()) {
@@ -64,15 +72,15 @@ impl StepFunctions<'_, '_> {
             ("kube", "patch") => self.patch(params).await,
             ("kube", "delete") => self.delete(params).await,
             ("http", "do") => {
-                let (reconciler, name) = (self.pass.reconciler, self.pass.name);
-                let secrets = self.pass.secrets();
-                let sent = reconciler.step_requests.send(name, params, &secrets, &mut self.permit);
-                Ok(sent.await)
+                let env = self.env();
+                let secrets = step_secrets(&self.rollout.objects.cluster);
+                let requests = &env.reconciler.step_requests;
+                Ok(requests.send(env.name, params, &secrets, &mut self.permit).await)
             }
             ("config", function) => self.config(function, params).await,
-            ("multicluster", "deploy") => self.pass.deploy_policies(self.current, self.parsed, params).await,
+            ("multicluster", "deploy") => self.rollout.deploy_policies(params).await,
             ("multicluster", "list-clusters") => Ok(self.list_clusters().await),
-            ("multicluster", "get-placements-from-topology-policies") => Ok(self.pass.placements(self.parsed, params)),
+            ("multicluster", "get-placements-from-topology-policies") => Ok(self.rollout.placements(params)),
             ("util", "log") => {
                 self.log(params);
                 Ok(Answer::Returned(json!({})))
@@ -85,35 +93,32 @@ impl StepFunctions<'_, '_> {
     }
 
     fn log(&mut self, params: &Value) {
+        let (env, step) = (self.env(), self.step_name);
         if !params["data"].is_null() {
-            let reconciler = self.pass.reconciler;
-            let is_written = reconciler
-                .step_logs
-                .write(self.pass.name, self.step_id, &params["data"]);
-            reconciler.metrics.count_step_log(is_written);
+            let logs = &env.reconciler.step_logs;
+            let is_written = logs.write(env.name, self.step_id, &params["data"]);
+            env.reconciler.metrics.count_step_log(is_written);
             if !is_written {
-                let message = format!(
-                    "logs of step {}: lines are dropped, the namespace has written too many",
-                    self.step_name
-                );
-                self.pass.warn("FailedWorkflow", &message);
+                let message = format!("logs of step {step}: lines are dropped, the namespace has written too many");
+                self.rollout.outcome.warn("FailedWorkflow", message);
             }
         }
-        let mut logs = self.pass.logs.get(self.step_name).cloned().unwrap_or_default();
+        let declared = &mut self.rollout.values.logs;
+        let mut logs = declared.get(step).cloned().unwrap_or_default();
         match logs.add(params) {
             Ok(()) => {
-                self.pass.logs.insert(self.step_name.to_owned(), logs);
+                declared.insert(step.to_owned(), logs);
             }
             Err(error) => {
-                let message = format!("logs of step {}: {error}", self.step_name);
-                self.pass.warn("FailedWorkflow", &message);
+                let message = format!("logs of step {step}: {error}");
+                self.rollout.outcome.warn("FailedWorkflow", message);
             }
         }
     }
 
     /// Answers with the controller's own cluster. A step would otherwise take it for all there are.
     async fn list_clusters(&self) -> Answer {
-        match self.pass.reconciler.clusters.list().await {
+        match self.env().reconciler.clusters.list().await {
             Err(message) => Answer::failed(message),
             Ok(joined) => match joined.first() {
                 Some(cluster) => {
@@ -126,12 +131,12 @@ impl StepFunctions<'_, '_> {
 
     async fn apply(&mut self, params: &Value) -> Result<Answer, Stop> {
         let patched = patch_object(params["value"].clone(), params);
-        let object = match patched.and_then(|object| manifest(self.pass, params, object)) {
+        let object = match patched.and_then(|object| manifest(self.env().name, params, object)) {
             Ok(object) => object,
             Err(message) => return Ok(Answer::failed(message)),
         };
         Ok(match self.dispatch(params, vec![object.clone()]).await? {
-            Ok(()) => Answer::Returned(json!({ "value": self.pass.live(&object).await })),
+            Ok(()) => Answer::Returned(json!({ "value": self.rollout.objects.live(&object).await })),
             Err(message) => Answer::failed(message),
         })
     }
@@ -148,7 +153,7 @@ impl StepFunctions<'_, '_> {
         }
         let objects: Result<Vec<_>, _> = values
             .into_iter()
-            .map(|object| manifest(self.pass, params, object))
+            .map(|object| manifest(self.env().name, params, object))
             .collect();
         let objects = match objects {
             Ok(objects) => objects,
@@ -159,7 +164,7 @@ impl StepFunctions<'_, '_> {
         }
         let mut live = Vec::new();
         for object in &objects {
-            live.push(self.pass.live(object).await);
+            live.push(self.rollout.objects.live(object).await);
         }
         Ok(Answer::Returned(json!({ "value": live })))
     }
@@ -177,10 +182,7 @@ impl StepFunctions<'_, '_> {
             creator: Creator::Workflow,
         });
         let batches = vec![batch.collect()];
-        let results = self
-            .pass
-            .dispatch(self.current, &self.parsed.rules, batches, None)
-            .await?;
+        let results = self.rollout.apply(batches, None).await?;
         Ok(results.into_iter().collect())
     }
 
@@ -189,12 +191,12 @@ impl StepFunctions<'_, '_> {
             Ok(id) => id,
             Err(message) => return Answer::failed(message),
         };
-        if let Err(message) = self.pass.check_read(&id).await {
+        if let Err(message) = self.cluster().check_read(&id).await {
             return Answer::failed(message);
         }
-        let read = self.pass.objects.read(&id).await;
+        let read = self.cluster().objects.read(&id).await;
         if let Ok(Some(live)) = &read
-            && let Err(message) = self.pass.check_record(live)
+            && let Err(message) = self.cluster().check_record(live)
         {
             return Answer::failed(message);
         }
@@ -206,11 +208,15 @@ impl StepFunctions<'_, '_> {
             Ok(selection) => selection,
             Err(message) => return Answer::failed(message),
         };
-        if let Err(message) = self.pass.check_read(&selection.target()).await {
+        if let Err(message) = self.cluster().check_read(&selection.target()).await {
             return Answer::failed(message);
         }
-        let listed = self.pass.objects.list(&selection.target(), &selection.selector()).await;
-        objects::listed(&selection, listed.map(|listed| self.pass.without_records(listed)))
+        let listed = self
+            .cluster()
+            .objects
+            .list(&selection.target(), &selection.selector())
+            .await;
+        objects::listed(&selection, listed.map(|listed| self.cluster().without_records(listed)))
     }
 
     /// Applies an object as it is, with the changes, as an object of the Application: it is recorded, and its state is kept.
@@ -221,7 +227,7 @@ impl StepFunctions<'_, '_> {
             Err(message) => return Ok(Answer::failed(message)),
         };
         Ok(match self.dispatch(params, vec![changed.clone()]).await? {
-            Ok(()) => objects::patched(self.pass.live(&changed).await),
+            Ok(()) => objects::patched(self.rollout.objects.live(&changed).await),
             Err(message) => Answer::failed(message),
         })
     }
@@ -229,15 +235,15 @@ impl StepFunctions<'_, '_> {
     /// Returns the live object with the changes, as the Application applies it.
     async fn patched(&self, params: &Value) -> Result<Value, String> {
         let id = objects::patch(params)?;
-        self.pass.check_read(&id).await?;
-        let live = match self.pass.objects.read(&id).await {
+        self.cluster().check_read(&id).await?;
+        let live = match self.cluster().objects.read(&id).await {
             Ok(Some(live)) => live,
             Ok(None) => return Err(format!("{} {} not found", id.kind, id.name)),
             Err(error) => return Err(format!("failed to read {} {}: {error}", id.kind, id.name)),
         };
-        self.pass.check_record(&live)?;
+        self.cluster().check_record(&live)?;
         let changed = patch_object(objects::desired(live), params)?;
-        manifest(self.pass, params, changed)
+        manifest(self.env().name, params, changed)
     }
 
     async fn delete(&mut self, params: &Value) -> Result<Answer, Stop> {
@@ -255,8 +261,8 @@ impl StepFunctions<'_, '_> {
 
     async fn matching(&self, selection: &Selection) -> Result<Vec<ObjectId>, String> {
         let target = selection.target();
-        self.pass.check_read(&target).await?;
-        let found = self.pass.objects.list(&target, &selection.selector()).await;
+        self.cluster().check_read(&target).await?;
+        let found = self.cluster().objects.list(&target, &selection.selector()).await;
         let found = found.map_err(|error| format!("failed to list {}: {error}", target.kind))?;
         match found.len() {
             0..=MAX_OBJECTS => Ok(found.iter().map(ObjectId::of).collect()),
@@ -266,7 +272,7 @@ impl StepFunctions<'_, '_> {
 
     /// Deletes objects. Those of the Application are recorded as deleted first, or else they would be restored.
     async fn delete_all(&mut self, mut ids: Vec<ObjectId>) -> Result<Result<(), ObjectError>, Stop> {
-        let objects = self.pass.objects.clone();
+        let objects = self.cluster().objects.clone();
         for id in &mut ids {
             if objects.is_namespaced(id).await == Ok(false) {
                 id.namespace.clear();
@@ -277,7 +283,10 @@ impl StepFunctions<'_, '_> {
             json!({ "apiVersion": id.api_version, "kind": id.kind, "metadata": metadata })
         });
         let to_delete: Vec<Value> = to_delete.collect();
-        if let Err(message) = self.pass.check_admission(&to_delete) {
+        if let Err(message) = self
+            .cluster()
+            .check_admission(&self.rollout.objects.ledger.inventory, &to_delete)
+        {
             return Ok(Err(ApiError::bad_request(message).into()));
         }
         let mut found = Vec::new();
@@ -288,14 +297,17 @@ impl StepFunctions<'_, '_> {
                 Err(error) => return Ok(Err(error)),
             }
         }
-        let are_own = found.iter().try_for_each(|(id, live)| self.pass.check_owner(id, live));
+        let inventory = &self.rollout.objects.ledger.inventory;
+        let mut checked = found.iter();
+        let are_own = checked.try_for_each(|(id, live)| self.cluster().check_owner(inventory, id, live));
         if let Err(message) = are_own {
             return Ok(Err(ApiError::bad_request(message).into()));
         }
-        self.pass.record_deleted(self.current, &ids).await?;
+        let revision = self.rollout.target.current.name();
+        self.rollout.objects.ledger.record_deleted(&revision, &ids).await?;
         for (id, live) in found {
             let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
-            self.pass.reconciler.metrics.count_write("delete", &id.kind);
+            self.env().reconciler.metrics.count_write("delete", &id.kind);
             if let Err(error) = objects.delete(id, uid).await {
                 return Ok(Err(error));
             }
@@ -304,8 +316,8 @@ impl StepFunctions<'_, '_> {
     }
 
     async fn config(&mut self, function: &str, params: &Value) -> Result<Answer, Stop> {
-        let evaluator = self.pass.evaluator();
-        let store = StepConfigs::new(self.pass, self.current, self.parsed);
+        let evaluator = self.env().evaluator();
+        let store = StepConfigs::new(self.rollout);
         let answer = match function {
             "create" => config::create(params, &store, &evaluator).await,
             "read" => config::read(params, &store).await,
@@ -320,37 +332,8 @@ impl StepFunctions<'_, '_> {
     }
 }
 
-impl Pass<'_> {
-    /// Records objects of the current version as deleted, or else they would be restored.
-    pub(super) async fn record_deleted(&mut self, current: &Current, ids: &[ObjectId]) -> Result<(), Stop> {
-        for (type_, entries) in self.deleted_entries(ids) {
-            self.record(type_, current, &entries).await?;
-        }
-        Ok(())
-    }
-
-    /// Returns the entries of objects in the trackers of the current version, marked as deleted.
-    fn deleted_entries(&self, ids: &[ObjectId]) -> Vec<(TrackerType, Vec<ManagedResource>)> {
-        let trackers = [
-            (TrackerType::Versioned, &self.inventory.current),
-            (TrackerType::Root, &self.inventory.root),
-        ];
-        let entries = trackers.into_iter().filter_map(|(type_, tracker)| {
-            let entries = tracker.as_ref()?.entries.iter();
-            let own = entries.filter(|entry| ids.iter().any(|id| id.is_of(entry)));
-            let deleted = own.map(|entry| ManagedResource {
-                deleted: true,
-                ..entry.clone()
-            });
-            let deleted: Vec<_> = deleted.collect();
-            (!deleted.is_empty()).then_some((type_, deleted))
-        });
-        entries.collect()
-    }
-}
-
 /// Returns an object of a step as it is applied.
-pub(super) fn manifest(pass: &Pass<'_>, params: &Value, mut object: Value) -> Result<Value, String> {
+pub(super) fn manifest(application: &NamespacedName, params: &Value, mut object: Value) -> Result<Value, String> {
     let cluster = params["cluster"].as_str().unwrap_or_default();
     if !is_local(cluster) {
         return Err(format!("this controller does not serve the cluster {cluster}"));
@@ -369,7 +352,7 @@ pub(super) fn manifest(pass: &Pass<'_>, params: &Value, mut object: Value) -> Re
     let Some(own) = own.as_object_mut() else {
         return Err("metadata.labels of the object is not a struct".to_owned());
     };
-    let (app, namespace) = (&pass.name.name, &pass.name.namespace);
+    let NamespacedName { name: app, namespace } = application;
     own.insert(labels::APP_NAME.to_owned(), app.as_str().into());
     own.insert(labels::APP_NAMESPACE.to_owned(), namespace.as_str().into());
     own.insert(labels::CLUSTER.to_owned(), cluster.into());

@@ -10,11 +10,10 @@ use super::functions::manifest;
 use crate::controllers::oam::functions::config::{ConfigStore, PAGE, Page};
 use crate::controllers::oam::functions::secrets::Secrets;
 use crate::controllers::oam::objects::ObjectId;
-use crate::controllers::oam::parse::Parsed;
-use crate::controllers::oam::reconciler::dispatch::{Creator, ToApply};
-use crate::controllers::oam::reconciler::pass::{Pass, Stop};
-use crate::controllers::oam::reconciler::revision::Current;
-use crate::controllers::oam::reconciler::rights::foreign_secrets;
+use crate::controllers::oam::reconciler::apply::{Creator, ToApply};
+use crate::controllers::oam::reconciler::cluster::{Cluster, foreign_secrets};
+use crate::controllers::oam::reconciler::failure::Stop;
+use crate::controllers::oam::reconciler::rollout::Rollout;
 use crate::runtime::kube_client::{ApiError, call};
 
 /// Answers a call that ends the pass.
@@ -61,37 +60,32 @@ impl Secrets for StepSecrets {
     }
 }
 
-impl Pass<'_> {
-    pub(super) fn secrets(&self) -> StepSecrets {
-        StepSecrets {
-            client: self.objects.client().clone(),
-            definition_namespace: self.reconciler.options.definition_namespace.clone(),
-            only: (!self.sees_all_secrets()).then(|| self.name.namespace.clone()),
-        }
+/// Returns the Secrets that steps of the Application may use.
+pub(super) fn step_secrets(cluster: &Cluster<'_>) -> StepSecrets {
+    StepSecrets {
+        client: cluster.objects.client().clone(),
+        definition_namespace: cluster.env.options().definition_namespace.clone(),
+        only: (!cluster.sees_all_secrets()).then(|| cluster.env.name.namespace.clone()),
     }
 }
 
 /// Configs as objects of the Application.
-pub(super) struct StepConfigs<'x, 'a> {
+pub(super) struct StepConfigs<'r, 'x, 'p> {
     secrets: StepSecrets,
-    state: Mutex<State<'x, 'a>>,
-    current: &'x Current,
-    parsed: &'x Parsed,
+    state: Mutex<State<'r, 'x, 'p>>,
 }
 
-struct State<'x, 'a> {
-    pass: &'x mut Pass<'a>,
+struct State<'r, 'x, 'p> {
+    rollout: &'r mut Rollout<'x, 'p>,
     /// Set if a call ends the pass.
     stop: Option<Stop>,
 }
 
-impl<'x, 'a> StepConfigs<'x, 'a> {
-    pub(super) fn new(pass: &'x mut Pass<'a>, current: &'x Current, parsed: &'x Parsed) -> Self {
+impl<'r, 'x, 'p> StepConfigs<'r, 'x, 'p> {
+    pub(super) fn new(rollout: &'r mut Rollout<'x, 'p>) -> Self {
         Self {
-            secrets: pass.secrets(),
-            state: Mutex::new(State { pass, stop: None }),
-            current,
-            parsed,
+            secrets: step_secrets(&rollout.objects.cluster),
+            state: Mutex::new(State { rollout, stop: None }),
         }
     }
 
@@ -105,8 +99,11 @@ impl<'x, 'a> StepConfigs<'x, 'a> {
         };
         let mut state = self.state.lock().await;
         let metadata = json!({ "metadata": { "labels": secret.metadata.labels } });
-        state.pass.check_owner(&id, &metadata).map_err(ApiError::bad_request)?;
-        let recorded = state.pass.record_deleted(self.current, &[id]).await;
+        let objects = &mut *state.rollout.objects;
+        let checked = objects.cluster.check_owner(&objects.ledger.inventory, &id, &metadata);
+        checked.map_err(ApiError::bad_request)?;
+        let revision = state.rollout.target.current.name();
+        let recorded = state.rollout.objects.ledger.record_deleted(&revision, &[id]).await;
         recorded.map_err(|stop| {
             state.stop = Some(stop);
             ApiError::bad_request(PASS_ENDS.to_owned())
@@ -119,13 +116,13 @@ impl<'x, 'a> StepConfigs<'x, 'a> {
     }
 }
 
-impl Secrets for StepConfigs<'_, '_> {
+impl Secrets for StepConfigs<'_, '_, '_> {
     async fn get(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ApiError> {
         self.secrets.get(namespace, name).await
     }
 }
 
-impl ConfigStore for StepConfigs<'_, '_> {
+impl ConfigStore for StepConfigs<'_, '_, '_> {
     async fn list(&self, namespace: &str, labels: &[(&str, &str)], next: Option<&str>) -> Result<Page, ApiError> {
         let api = self.secrets.of(namespace)?;
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -142,7 +139,7 @@ impl ConfigStore for StepConfigs<'_, '_> {
         let mut state = self.state.lock().await;
         let invalid = |message: String| ApiError::bad_request(message);
         let object = serde_json::to_value(secret).map_err(|error| invalid(error.to_string()))?;
-        let object = manifest(state.pass, &json!({}), object).map_err(invalid)?;
+        let object = manifest(state.rollout.env().name, &json!({}), object).map_err(invalid)?;
         let batch = vec![ToApply {
             manifest: object,
             component: String::new(),
@@ -150,11 +147,7 @@ impl ConfigStore for StepConfigs<'_, '_> {
             cluster: String::new(),
             creator: Creator::Workflow,
         }];
-        let dispatched = state
-            .pass
-            .dispatch(self.current, &self.parsed.rules, vec![batch], None)
-            .await;
-        match dispatched {
+        match state.rollout.apply(vec![batch], None).await {
             Ok(results) => results.into_iter().collect::<Result<(), _>>().map_err(invalid),
             Err(stop) => {
                 state.stop = Some(stop);

@@ -4,18 +4,18 @@
 
 use serde_json::{Value, json};
 
+use super::Cluster;
 use crate::api::oam::labels;
 use crate::api::oam::labels::SERVICE_ACCOUNT_ANNOTATION;
 use crate::controllers::oam::objects::ObjectId;
-use crate::controllers::oam::reconciler::pass::Pass;
 
 const SECRET: &str = "Secret";
 
-impl Pass<'_> {
+impl Cluster<'_> {
     /// Checks that the Application may read an object, or list objects of its kind and namespace. [`Self::check_record`]
     /// checks what was read.
     pub(in crate::controllers::oam::reconciler) async fn check_read(&self, id: &ObjectId) -> Result<(), String> {
-        let own = &self.name.namespace;
+        let own = &self.env.name.namespace;
         if self.objects.has_user() {
             return Ok(());
         }
@@ -25,7 +25,7 @@ impl Pass<'_> {
         if id.namespace == *own || self.objects.is_namespaced(id).await == Ok(false) {
             return Ok(());
         }
-        if !self.reconciler.options.admission.allow_cross_namespace {
+        if !self.env.options().admission.allow_cross_namespace {
             return Err(format!(
                 "{} {:?} is outside the namespace of application",
                 id.kind, id.name
@@ -43,13 +43,13 @@ impl Pass<'_> {
     }
 
     pub(in crate::controllers::oam::reconciler) fn is_privileged(&self) -> bool {
-        let namespaces = &self.reconciler.options.identity.privileged_namespaces;
-        namespaces.contains(&self.name.namespace)
+        let namespaces = &self.env.options().identity.privileged_namespaces;
+        namespaces.contains(&self.env.name.namespace)
     }
 
     /// Checks that an object is no record of another Application: values of its steps may hold data of Secrets.
     pub(in crate::controllers::oam::reconciler) fn check_record(&self, live: &Value) -> Result<(), String> {
-        match self.objects.has_user() || !is_record_of_other(live, self.app.metadata.uid.as_deref()) {
+        match self.objects.has_user() || !is_record_of_other(live, self.uid.as_deref()) {
             true => Ok(()),
             false => Err(format!(
                 "{} {}/{} is a record of another application",
@@ -69,7 +69,7 @@ impl Pass<'_> {
     /// Removes the data of a Secret in another namespace, which policies let the Application record without writing it. The
     /// data of its own ones is in their templates.
     pub(in crate::controllers::oam::reconciler) fn without_foreign_data(&self, id: &ObjectId, live: Value) -> Value {
-        if id.kind != SECRET || id.namespace == self.name.namespace || self.sees_all_secrets() {
+        if id.kind != SECRET || id.namespace == self.env.name.namespace || self.sees_all_secrets() {
             return live;
         }
         let own = &live["metadata"]["labels"];

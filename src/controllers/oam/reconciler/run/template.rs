@@ -3,30 +3,22 @@
 use serde_json::{Value, json};
 
 use super::functions::StepFunctions;
-use super::{execute_failure, stopped};
+use super::{Run, execute_failure};
 use crate::api::oam::{Definition as _, WorkflowStep};
-use crate::controllers::oam::parse::Parsed;
-use crate::controllers::oam::reconciler::components::{invalid_key, set_path};
-use crate::controllers::oam::reconciler::health::evaluator_failure;
-use crate::controllers::oam::reconciler::pass::{Pass, Stop};
-use crate::controllers::oam::reconciler::revision::Current;
+use crate::controllers::oam::reconciler::failure::Stop;
+use crate::controllers::oam::reconciler::render::{invalid_key, set_path};
+use crate::controllers::oam::reconciler::rollout::stopped;
 use crate::controllers::oam::steps::{self, StepTemplate};
 use crate::controllers::oam::workflow::{FailureReason, StepResult, Turn};
 use crate::cue;
 
-impl Pass<'_> {
+impl Run<'_, '_, '_> {
     /// Runs the template of a step.
-    pub(super) async fn run_template(
-        &mut self,
-        current: &Current,
-        parsed: &Parsed,
-        turn: &Turn<'_>,
-        index: usize,
-    ) -> Result<StepResult, Stop> {
+    pub(super) async fn run_template(&mut self, turn: &Turn<'_>, index: usize) -> Result<StepResult, Stop> {
         let Some(step) = turn.step(index) else {
             return Ok(execute_failure("the step is missing".to_owned()));
         };
-        let Some(definition) = parsed.workflow.definitions.get(&step.type_) else {
+        let Some(definition) = self.rollout.target.parsed.workflow.definitions.get(&step.type_) else {
             return Ok(execute_failure(format!(
                 "workflow step definition {} not found",
                 step.type_
@@ -47,11 +39,10 @@ impl Pass<'_> {
         let expressions = step.outputs.iter().map(|output| output.value_from.as_str());
         let texts: Vec<&str> = std::iter::once(source).chain(expressions).collect();
         let context = turn.context(index).named_in(&texts.join("\n"));
-        let evaluator = self.evaluator();
+        let env = self.rollout.env();
+        let evaluator = env.evaluator();
         let mut functions = StepFunctions {
-            pass: self,
-            current,
-            parsed,
+            rollout: self.rollout,
             step_name: &step.name,
             step_id: turn.id(index),
             stop: None,
@@ -70,7 +61,7 @@ impl Pass<'_> {
             return Err(stop);
         }
         let end = end.map_err(template_stop)?;
-        self.answers.forget(turn.id(index));
+        env.answers.lock().forget(turn.id(index));
         Ok(end)
     }
 
@@ -83,7 +74,7 @@ impl Pass<'_> {
             Ok(scope) => scope,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let result = steps::condition(&self.evaluator(), &step.condition, &scope).await;
+        let result = steps::condition(&self.rollout.env().evaluator(), &step.condition, &scope).await;
         result.map_err(template_stop)
     }
 }
@@ -100,7 +91,7 @@ fn with_inputs(step: &WorkflowStep, inputs: &[(&str, Value)]) -> Result<Option<V
 
 fn template_stop(error: steps::Error<cue::Error>) -> Stop {
     match error {
-        steps::Error::Evaluator(error) => evaluator_failure(&error),
+        steps::Error::Evaluator(error) => Stop::of_evaluator(&error),
         error @ steps::Error::Stopped { .. } => stopped(error.to_string()),
     }
 }

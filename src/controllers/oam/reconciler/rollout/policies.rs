@@ -2,66 +2,62 @@
 
 use serde_json::{Value, json};
 
-use super::{Deployment, stopped};
+use super::{Deployment, Rollout};
 use crate::api::oam::Component;
-use crate::controllers::oam::parse::{Definitions, Parsed};
+use crate::controllers::oam::parse::Definitions;
 use crate::controllers::oam::placement::{
-    Applied, Check, DeployEnd, DeployParameters, PlacedComponent, Progress, Settings, deployments,
+    Applied, Check, DeployEnd, DeployParameters, PlacedComponent, Progress, deployments,
 };
-use crate::controllers::oam::reconciler::components::{Placed, RenderError, with_inputs};
-use crate::controllers::oam::reconciler::health::{PostTraits, evaluator_failure};
-use crate::controllers::oam::reconciler::pass::{Pass, Stop};
-use crate::controllers::oam::reconciler::revision::Current;
+use crate::controllers::oam::reconciler::failure::Stop;
+use crate::controllers::oam::reconciler::health::PostTraits;
+use crate::controllers::oam::reconciler::policies::check_selected_clusters;
+use crate::controllers::oam::reconciler::render::{Placed, with_inputs};
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::steps::Answer;
 
-impl Pass<'_> {
+impl Rollout<'_, '_> {
     /// Does a call of `multicluster.#Deploy`: applies the components whose dependencies are healthy.
-    pub(super) async fn deploy_policies(
+    pub(in crate::controllers::oam::reconciler) async fn deploy_policies(
         &mut self,
-        current: &Current,
-        parsed: &Parsed,
         params: &Value,
     ) -> Result<Answer, Stop> {
+        let (env, parsed) = (self.env(), self.target.parsed);
         let parameters = match DeployParameters::parse(params) {
             Ok(parameters) => parameters,
             Err(error) => return Ok(Answer::failed(error.to_string())),
         };
-        if let Err(message) = self.check_selected(&parameters.inline_policies).await {
+        if let Err(message) = check_selected_clusters(env, &parameters.inline_policies).await {
             return Ok(Answer::failed(message));
         }
         let (components, policies) = (&parsed.spec.components, &parsed.all_policies);
-        let placed = match deployments(components, policies, &parameters, &self.placement_settings()) {
+        let placed = match deployments(components, policies, &parameters, &env.placement_settings()) {
             Ok(placed) => placed,
             Err(error) => return Ok(Answer::failed(error.to_string())),
         };
         let parallelism = parameters.parallelism.get();
-        let progress = self.check_all(current, parsed, &placed).await?;
+        let progress = self.check_all(&placed).await?;
         let mut applied = Vec::new();
         let mut to_deploy = Vec::new();
         for index in progress.to_apply() {
             let Some(component) = placed.get(index) else { continue };
-            match self
-                .place_with_inputs(current, parsed, component, &progress, index)
-                .await?
-            {
+            match self.place_with_inputs(component, &progress, index).await? {
                 Err(message) => applied.push((index, Applied::Failed(message))),
-                Ok(component) => match self.render_or_stop(current, parsed, &component).await? {
+                Ok(component) => match self.render_or_stop(&component).await? {
                     Err(message) => applied.push((index, Applied::Failed(message))),
                     Ok(objects) => to_deploy.push(Deployment {
-                        step: index,
+                        index,
                         component,
                         objects,
                     }),
                 },
             }
         }
-        for (deployment, result) in self.deploy(current, parsed, to_deploy, Some(parallelism)).await? {
+        for (deployment, result) in self.deploy(to_deploy, Some(parallelism)).await? {
             let result = match result {
                 Ok(service) => {
                     let is_healthy = service.healthy;
-                    self.set_service(&deployment.component, service);
+                    self.outcome.services.set(&deployment.component, service);
                     if is_healthy {
                         Applied::Healthy
                     } else {
@@ -70,7 +66,7 @@ impl Pass<'_> {
                 }
                 Err(message) => Applied::Failed(message),
             };
-            applied.push((deployment.step, result));
+            applied.push((deployment.index, result));
         }
         Ok(match progress.finish(applied) {
             DeployEnd::Succeeded => Answer::Returned(json!({})),
@@ -80,22 +76,18 @@ impl Pass<'_> {
     }
 
     /// Returns the placements of topology policies.
-    pub(super) fn placements(&self, parsed: &Parsed, params: &Value) -> Answer {
+    pub(in crate::controllers::oam::reconciler) fn placements(&self, params: &Value) -> Answer {
         let named = json!({ "policies": params["policies"] });
         let components = [Component::default()];
-        let placed = DeployParameters::parse(&named).and_then(|parameters| {
-            deployments(
-                &components,
-                &parsed.all_policies,
-                &parameters,
-                &self.placement_settings(),
-            )
-        });
+        let policies = &self.target.parsed.all_policies;
+        let settings = self.env().placement_settings();
+        let placed = DeployParameters::parse(&named)
+            .and_then(|parameters| deployments(&components, policies, &parameters, &settings));
         match placed {
             Ok(placed) => {
-                let placements = placed
-                    .iter()
-                    .map(|one| json!({ "cluster": one.place.cluster, "namespace": one.place.namespace }));
+                let placements = placed.iter().map(
+                    |component| json!({ "cluster": component.place.cluster, "namespace": component.place.namespace }),
+                );
                 let placements: Vec<Value> = placements.collect();
                 Answer::Returned(json!({ "placements": placements }))
             }
@@ -103,22 +95,8 @@ impl Pass<'_> {
         }
     }
 
-    pub(super) fn placement_settings(&self) -> Settings<'_> {
-        let options = &self.reconciler.options;
-        Settings {
-            namespace: &self.name.namespace,
-            allow_cross_namespace: options.admission.allow_cross_namespace,
-            unanchored_overrides: options.unanchored_overrides,
-        }
-    }
-
     /// Checks components in the order of their dependencies, as far as these are healthy.
-    pub(super) async fn check_all<'c>(
-        &mut self,
-        current: &Current,
-        parsed: &Parsed,
-        placed: &'c [PlacedComponent],
-    ) -> Result<Progress<'c>, Stop> {
+    pub(super) async fn check_all<'c>(&mut self, placed: &'c [PlacedComponent]) -> Result<Progress<'c>, Stop> {
         let mut progress = Progress::new(placed);
         loop {
             let checks = progress.next_checks();
@@ -127,11 +105,8 @@ impl Pass<'_> {
             }
             for index in checks {
                 let Some(component) = placed.get(index) else { continue };
-                let check = match self
-                    .place_with_inputs(current, parsed, component, &progress, index)
-                    .await?
-                {
-                    Ok(component) => self.check_component(current, parsed, &component).await?,
+                let check = match self.place_with_inputs(component, &progress, index).await? {
+                    Ok(component) => self.check_component(&component).await?,
                     Err(message) => Check::Failed(message),
                 };
                 progress.record(index, check);
@@ -140,8 +115,8 @@ impl Pass<'_> {
     }
 
     /// Returns the health of a component that is recorded in this version. Another version applies its objects again.
-    async fn check_component(&mut self, current: &Current, parsed: &Parsed, placed: &Placed) -> Result<Check, Stop> {
-        let objects = match self.render_or_stop(current, parsed, placed).await? {
+    async fn check_component(&mut self, placed: &Placed) -> Result<Check, Stop> {
+        let objects = match self.render_or_stop(placed).await? {
             Ok(objects) => objects,
             Err(message) => return Ok(Check::Failed(message)),
         };
@@ -150,21 +125,21 @@ impl Pass<'_> {
         if !self.are_recorded(&objects, with_manifests).await {
             return Ok(Check::Unhealthy);
         }
-        let service = self.service(placed, &objects, PostTraits::Unknown).await;
-        let service = service.map_err(|error| evaluator_failure(&error))?;
+        let service = self.assessor().service(placed, &objects, PostTraits::Unknown).await;
+        let service = service.map_err(|error| Stop::of_evaluator(&error))?;
         let is_healthy = service.healthy;
-        self.set_service(placed, service);
+        self.outcome.services.set(placed, service);
         if !is_healthy {
             return Ok(Check::Unhealthy);
         }
         let outputs = &placed.component.component.outputs;
         let deployment = Deployment {
-            step: 0,
+            index: 0,
             component: placed.clone(),
             objects,
         };
         // Components that take them wait.
-        let values = self.outputs(current, &deployment, outputs).await?.unwrap_or_default();
+        let values = self.outputs(&deployment, outputs).await?.unwrap_or_default();
         let values = outputs.iter().zip(values).map(|(output, value)| {
             let value = value.map_err(|error| format!("output {}: {error}", output.name))?;
             Ok((output.name.clone(), value))
@@ -177,9 +152,10 @@ impl Pass<'_> {
     /// Returns true if the trackers of this version record all objects of a component, but for those of the last stage.
     async fn are_recorded(&self, objects: &ComponentObjects, with_manifests: bool) -> bool {
         for object in &objects.objects {
-            let is_recorded = match with_manifests {
-                true => self.records_manifest(&object.manifest).await,
-                false => self.is_recorded(&object.manifest).await,
+            let is_recorded = if with_manifests {
+                self.objects.records_manifest(&object.manifest).await
+            } else {
+                self.objects.is_recorded(&object.manifest).await
             };
             if !is_recorded {
                 return false;
@@ -190,14 +166,12 @@ impl Pass<'_> {
 
     async fn place_with_inputs(
         &self,
-        current: &Current,
-        parsed: &Parsed,
         placed: &PlacedComponent,
         progress: &Progress<'_>,
         index: usize,
     ) -> Result<Result<Placed, String>, Stop> {
         match progress.inputs(index) {
-            Ok(inputs) => self.place(current, parsed, placed, &inputs).await,
+            Ok(inputs) => self.place(placed, &inputs).await,
             Err(error) => Ok(Err(error.to_string())),
         }
     }
@@ -205,15 +179,14 @@ impl Pass<'_> {
     /// Resolves the definitions of a component, and sets the values that it takes from others.
     pub(super) async fn place(
         &self,
-        current: &Current,
-        parsed: &Parsed,
         placed: &PlacedComponent,
         inputs: &[(String, Value)],
     ) -> Result<Result<Placed, String>, Stop> {
+        let (env, current, parsed) = (self.env(), self.target.current, self.target.parsed);
         let (name, contents) = (current.name(), &current.revision.contents);
-        let namespaces = (&self.name.namespace, &self.reconciler.options.definition_namespace);
-        let component = self.with_definitions(|lookup| {
-            let live = Definitions::live(lookup, namespaces.0, namespaces.1, false);
+        let (namespace, shared) = (&env.name.namespace, &env.options().definition_namespace);
+        let component = env.with_definitions(|lookup| {
+            let live = Definitions::live(lookup, namespace, shared, false);
             parsed.resolve(&placed.component, &live.recorded_first(&name, contents))
         });
         let component = match component.await? {
@@ -224,32 +197,14 @@ impl Pass<'_> {
             .iter()
             .map(|(path, value)| (path.as_str(), value.clone()))
             .collect();
-        let component = match inputs.is_empty() {
-            true => Ok(component),
-            false => with_inputs(&component, &inputs),
+        let component = if inputs.is_empty() {
+            Ok(component)
+        } else {
+            with_inputs(&component, &inputs)
         };
         Ok(component.map(|component| Placed {
             component,
             place: placed.place.clone(),
         }))
-    }
-
-    /// Renders a component. The inner error is that of its template.
-    pub(super) async fn render_or_stop(
-        &self,
-        current: &Current,
-        parsed: &Parsed,
-        placed: &Placed,
-    ) -> Result<Result<ComponentObjects, String>, Stop> {
-        match self.render(current, parsed, placed).await {
-            Ok(objects) => Ok(Ok(objects)),
-            Err(RenderError::Evaluator(error)) => Err(evaluator_failure(&error)),
-            Err(RenderError::Template { message, is_stopped }) => {
-                if is_stopped {
-                    return Err(stopped(message));
-                }
-                Ok(Err(format!("GenerateComponentManifest: {message}")))
-            }
-        }
     }
 }

@@ -7,22 +7,23 @@ use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::conditions::{self, Failure};
-use super::dispatch::{ApplyError, Creator, Planned, ToApply, joined};
-use super::pass::{Pass, Stop};
-use crate::api::oam::{ManagedResource, ResourceTracker};
+use super::plan::Applier;
+use super::{AppObjects, ApplyError, Creator, Planned, ToApply, joined};
+use crate::api::oam::ManagedResource;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::ApplyOnceMode;
 use crate::controllers::oam::dispatch::decide::{Decision, Occasion};
 use crate::controllers::oam::dispatch::fights::{Restore, last_other_manager};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::objects::{CachedObject, ObjectId};
-use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::policies::{Policies, Stage, Target};
-use crate::controllers::oam::trackers::{ResourceKey, TrackerType, remove};
+use crate::controllers::oam::reconciler::conditions;
+use crate::controllers::oam::reconciler::failure::{Failure, Stop};
+use crate::controllers::oam::reconciler::outcome::Outcome;
+use crate::controllers::oam::trackers::ResourceKey;
 
 /// The result of keeping one object.
-enum Outcome {
+enum Kept {
     Unchanged,
     Restored,
     /// Fought over; restored at this time.
@@ -34,43 +35,48 @@ enum Outcome {
     Gone(Box<ManagedResource>),
 }
 
-impl Pass<'_> {
+impl AppObjects<'_> {
     /// Restores objects that have changed, and creates those that are gone.
-    pub(super) async fn keep_state(&mut self, parsed: &Parsed) -> Result<(), Stop> {
-        let _timer = self.reconciler.metrics.time(PassStage::StateKeep);
-        if self.reconciler.options.apply_once == ApplyOnceMode::Force {
+    pub(in crate::controllers::oam::reconciler) async fn keep(
+        &mut self,
+        policies: &Policies,
+        outcome: &mut Outcome,
+    ) -> Result<(), Stop> {
+        let env = self.env;
+        let metrics = &env.reconciler.metrics;
+        let _timer = metrics.time(PassStage::StateKeep);
+        if env.options().apply_once == ApplyOnceMode::Force {
             return Ok(());
         }
+        let applier = self.applier(policies);
         let entries = self.kept_entries().into_iter();
-        let kept = entries
-            .map(|entry| self.keep_object(&parsed.rules, entry).boxed())
-            .collect();
-        let results = self.concurrently(kept).await;
+        let kept = entries.map(|entry| applier.keep_object(entry).boxed()).collect();
         let (mut errors, mut gone) = (Vec::new(), Vec::new());
-        for result in results {
+        for result in env.concurrently(kept).await {
             match result {
-                Ok(Outcome::Unchanged) => {}
-                Ok(Outcome::Restored) => self.reconciler.metrics.count_restored(),
-                Ok(Outcome::Later { after, warning }) => {
-                    self.look_again_in(after);
+                Ok(Kept::Unchanged) => {}
+                Ok(Kept::Restored) => metrics.count_restored(),
+                Ok(Kept::Later { after, warning }) => {
+                    outcome.look_again_in(after);
                     if let Some(warning) = warning {
-                        self.warn("FailedStateKeep", &warning);
+                        outcome.warn("FailedStateKeep", warning);
                     }
                 }
-                Ok(Outcome::Gone(entry)) => gone.push(*entry),
+                Ok(Kept::Gone(entry)) => gone.push(*entry),
                 Err(error) => errors.push(error),
             }
         }
-        self.forget_entries(&gone).await?;
-        match errors.is_empty() {
-            true => Ok(()),
-            false => Err(Failure::new(conditions::STATE_KEEP, "FailedStateKeep", joined(&errors)).into()),
+        self.ledger.forget(&gone).await?;
+        if errors.is_empty() {
+            return Ok(());
         }
+        Err(Failure::new(conditions::STATE_KEEP, "FailedStateKeep", joined(&errors)).into())
     }
 
     /// Returns the entries of the current version, each object once.
     fn kept_entries(&self) -> Vec<ManagedResource> {
-        let trackers = self.inventory.current.iter().chain(&self.inventory.root);
+        let inventory = &self.ledger.inventory;
+        let trackers = inventory.current.iter().chain(&inventory.root);
         let entries = trackers
             .filter(|tracker| !tracker.is_deleting())
             .flat_map(|tracker| &tracker.entries);
@@ -81,23 +87,25 @@ impl Pass<'_> {
             .cloned()
             .collect()
     }
+}
 
-    async fn keep_object(&self, policies: &Policies, entry: ManagedResource) -> Result<Outcome, ApplyError> {
+impl Applier<'_> {
+    async fn keep_object(&self, entry: ManagedResource) -> Result<Kept, ApplyError> {
         let id = ObjectId::of_entry(&entry);
-        let objects = &self.objects;
+        let objects = &self.cluster.objects;
         if entry.deleted {
             return self.delete_again(&id).await;
         }
         let Some(manifest) = entry.raw.as_ref().and_then(|raw| raw.parse().ok()) else {
-            return Ok(Outcome::Unchanged);
+            return Ok(Kept::Unchanged);
         };
-        if self.reconciler.options.apply_once == ApplyOnceMode::On {
+        if self.env.options().apply_once == ApplyOnceMode::On {
             let live = objects.get(&id).await.map_err(ApplyError::Get)?;
             if live.is_some() {
-                return Ok(Outcome::Unchanged);
+                return Ok(Kept::Unchanged);
             }
         }
-        let strategy = policies.apply_once.strategy(&Target::of(&manifest));
+        let strategy = self.policies.apply_once.strategy(&Target::of(&manifest));
         let is_applied_once = strategy.is_some_and(|strategy| strategy.affects(Stage::StateKeep));
         let object = ToApply {
             manifest,
@@ -106,35 +114,35 @@ impl Pass<'_> {
             cluster: entry.cluster.clone(),
             creator: Creator::Workflow,
         };
-        let planned = self.plan_object(policies, object, Occasion::StateKeep).await?;
+        let planned = self.plan_object(object, Occasion::StateKeep).await?;
         match &planned.decision {
-            Decision::Nothing => Ok(Outcome::Unchanged),
+            Decision::Nothing => Ok(Kept::Unchanged),
             Decision::Record(_) => {
                 // It must not use up the restores of other fields.
                 let key = format!("{} recorded", planned.id);
-                let kept = self.restore(policies, &planned, &key).await?;
+                let kept = self.restore(&planned, &key).await?;
                 Ok(match kept {
                     // No fight: the value of the other manager stays.
-                    Outcome::Later { after, .. } => Outcome::Later { after, warning: None },
-                    _ => Outcome::Unchanged,
+                    Kept::Later { after, .. } => Kept::Later { after, warning: None },
+                    _ => Kept::Unchanged,
                 })
             }
             // The cache may not have the object, if its labels were removed.
             Decision::Create(_) if is_applied_once => {
                 let live = objects.get(&planned.id).await.map_err(ApplyError::Get)?;
                 Ok(if live.is_none() {
-                    Outcome::Gone(Box::new(entry))
+                    Kept::Gone(Box::new(entry))
                 } else {
-                    Outcome::Unchanged
+                    Kept::Unchanged
                 })
             }
-            _ => self.restore(policies, &planned, &planned.id.to_string()).await,
+            _ => self.restore(&planned, &planned.id.to_string()).await,
         }
     }
 
     /// Deletes an object that the workflow has deleted, if it is still that of the Application.
-    async fn delete_again(&self, id: &ObjectId) -> Result<Outcome, ApplyError> {
-        let objects = &self.objects;
+    async fn delete_again(&self, id: &ObjectId) -> Result<Kept, ApplyError> {
+        let objects = &self.cluster.objects;
         let live = match objects.cached(id) {
             // Without the label of an Application, it is not ours.
             CachedObject::Absent => None,
@@ -145,43 +153,44 @@ impl Pass<'_> {
                 .and_then(|live| live.pointer(path))
                 .and_then(Value::as_str)
         };
-        let is_ours = text("/metadata/labels/app.oam.dev~1name") == Some(&self.name.name)
-            && text("/metadata/labels/app.oam.dev~1namespace") == Some(&self.name.namespace);
+        let is_ours = text("/metadata/labels/app.oam.dev~1name") == Some(&self.env.name.name)
+            && text("/metadata/labels/app.oam.dev~1namespace") == Some(&self.env.name.namespace);
         let is_deleting = text("/metadata/deletionTimestamp").is_some();
         if let Some(uid) = text("/metadata/uid").filter(|_| is_ours && !is_deleting) {
             let deleted = objects.delete(id, uid).await;
             deleted.map_err(ApplyError::Delete)?;
         }
-        Ok(Outcome::Unchanged)
+        Ok(Kept::Unchanged)
     }
 
     /// Restores an object, unless it is fought over: changed or deleted again each time.
     /// Writes are counted under `key`.
-    async fn restore(&self, policies: &Policies, planned: &Planned, key: &str) -> Result<Outcome, ApplyError> {
+    async fn restore(&self, planned: &Planned, key: &str) -> Result<Kept, ApplyError> {
         let now = Timestamp::now();
-        let restore = self.reconciler.fights.lock().restore(key, now);
+        let restore = self.env.reconciler.fights.lock().restore(key, now);
         match restore {
             Restore::Now => {
-                let written = self.write(policies, planned).await;
+                let written = self.write(planned).await;
                 if written.is_err() {
-                    self.reconciler.fights.lock().take_back(key);
+                    self.env.reconciler.fights.lock().take_back(key);
                 }
-                written.map(|_| Outcome::Restored)
+                written.map(|_| Kept::Restored)
             }
             Restore::At { time, is_new } => {
                 let after = time.duration_since(now).try_into().unwrap_or_default();
-                let warning = match is_new {
-                    true => Some(self.fight_warning(&planned.id).await?),
-                    false => None,
+                let warning = if is_new {
+                    Some(self.fight_warning(&planned.id).await?)
+                } else {
+                    None
                 };
-                Ok(Outcome::Later { after, warning })
+                Ok(Kept::Later { after, warning })
             }
         }
     }
 
     /// Names the manager that keeps changing an object. The cache has no managed fields.
     async fn fight_warning(&self, id: &ObjectId) -> Result<String, ApplyError> {
-        let live = self.objects.read(id).await.map_err(ApplyError::Get)?;
+        let live = self.cluster.objects.read(id).await.map_err(ApplyError::Get)?;
         let manager = live.as_ref().and_then(|live| last_other_manager(live, FIELD_MANAGER));
         let manager = manager.unwrap_or("an unknown manager");
         let ObjectId {
@@ -190,24 +199,5 @@ impl Pass<'_> {
         Ok(format!(
             "{kind} {namespace}/{name} is changed again and again by {manager}; consider apply-once"
         ))
-    }
-
-    /// Removes objects that were applied once and are gone from the trackers.
-    async fn forget_entries(&mut self, gone: &[ManagedResource]) -> Result<(), Stop> {
-        if gone.is_empty() {
-            return Ok(());
-        }
-        for type_ in [TrackerType::Versioned, TrackerType::Root] {
-            let tracker = match type_ {
-                TrackerType::Root => &self.inventory.root,
-                _ => &self.inventory.current,
-            };
-            let Some(tracker) = tracker else { continue };
-            if let Some(entries) = remove(&tracker.entries, gone) {
-                let object: Option<std::sync::Arc<ResourceTracker>> = Some(std::sync::Arc::clone(&tracker.object));
-                self.write_tracker(type_, object, entries, "").await?;
-            }
-        }
-        Ok(())
     }
 }

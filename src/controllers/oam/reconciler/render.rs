@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::evaluations::PassEvaluator;
-use super::pass::Pass;
-use super::revision::Current;
+use super::apply::AppObjects;
+use super::env::Env;
+use super::failure::{Failure, Stop};
+use super::revise::Current;
 use crate::api::oam::{Component, Trait};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent};
@@ -14,7 +15,7 @@ use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::render::cache_key::CacheKey;
 use crate::controllers::oam::render::component::Rendered;
 use crate::controllers::oam::render::evaluate::{Cause, Error};
-use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject, Settings};
+use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject};
 use crate::controllers::oam::workflow::check_path;
 use crate::cue;
 
@@ -39,6 +40,14 @@ impl RenderError {
                 is_stopped: matches!(cause, Cause::Stopped(_)),
                 message,
             },
+        }
+    }
+
+    /// Ends the pass. `failed` is the failure of a template.
+    pub(super) fn into_stop(self, failed: impl Fn(String) -> Failure) -> Stop {
+        match self {
+            Self::Evaluator(error) => Stop::of_evaluator(&error),
+            Self::Template { message, .. } => failed(message).into(),
         }
     }
 }
@@ -76,38 +85,30 @@ impl Placed {
     }
 }
 
-impl<'a> Pass<'a> {
-    pub(super) fn evaluator(&self) -> PassEvaluator<'a> {
-        PassEvaluator {
-            pool: &self.reconciler.evaluator,
-            namespace: &self.name.namespace,
-            turn: Arc::clone(&self.turn),
-        }
-    }
+/// The version of an Application that is deployed.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'p> {
+    pub(super) env: &'p Env<'p>,
+    pub(super) current: &'p Current,
+    pub(super) parsed: &'p Parsed,
+}
 
-    pub(super) fn template_settings(&self) -> Settings {
-        let options = &self.reconciler.options;
-        Settings {
-            is_strict: options.is_strict,
-            has_stages: options.has_stages,
-        }
-    }
-
+impl Target<'_> {
     /// Renders a component without the traits of the last stage.
     pub(super) async fn render(
         &self,
-        current: &Current,
-        parsed: &Parsed,
+        objects: &AppObjects<'_>,
         placed: &Placed,
     ) -> Result<ComponentObjects, RenderError> {
-        let _timer = self.reconciler.metrics.time(PassStage::Render);
-        let mut prepared = current.release.component(parsed, &placed.component, &placed.place);
-        let evaluator = self.evaluator();
+        let _timer = self.env.reconciler.metrics.time(PassStage::Render);
+        let release = &self.current.release;
+        let mut prepared = release.component(self.parsed, &placed.component, &placed.place);
+        let evaluator = self.env.evaluator();
         if let Some(alone) = prepared.workload_to_read() {
             let key = alone.key();
             let name = format!("{}/workload", placed.memory_name());
             let rendered = self.remembered(&name, key, alone.render(&evaluator)).await?;
-            let status = self.live_status(&alone.objects(key, rendered).workload).await;
+            let status = objects.live_status(&alone.objects(key, rendered).workload).await;
             prepared.set_output_status(status);
         }
         let key = prepared.key();
@@ -116,23 +117,16 @@ impl<'a> Pass<'a> {
         Ok(prepared.objects(key, rendered))
     }
 
-    /// Returns the status of the live workload.
-    pub(super) async fn live_status(&self, workload: &Value) -> Option<Value> {
-        let mut live = self.live(workload).await?;
-        Some(live.get_mut("status")?.take())
-    }
-
     /// Renders the traits of the last stage, which see the live objects.
     pub(super) async fn render_post_traits(
         &self,
-        current: &Current,
         placed: &Placed,
         objects: &ComponentObjects,
         live: &Map<String, Value>,
     ) -> Result<Vec<ReleaseObject>, RenderError> {
-        let (release, component) = (&current.release, &placed.component);
+        let (release, component) = (&self.current.release, &placed.component);
         let key = release.post_dispatch_key(component, objects, live);
-        let evaluator = self.evaluator();
+        let evaluator = self.env.evaluator();
         let render = async {
             let outputs = release.render_post_dispatch(&evaluator, component, objects, live);
             Ok(Rendered {
@@ -152,8 +146,8 @@ impl<'a> Pass<'a> {
         key: CacheKey,
         render: impl Future<Output = Result<Rendered, Error<cue::Error>>>,
     ) -> Result<Arc<Rendered>, RenderError> {
-        let (memories, metrics) = (&self.reconciler.memories, &self.reconciler.metrics);
-        if let Some(rendered) = memories.rendered(self.name, name, &key) {
+        let (memories, metrics) = (&self.env.reconciler.memories, &self.env.reconciler.metrics);
+        if let Some(rendered) = memories.rendered(self.env.name, name, &key) {
             metrics.count_render("cached");
             return Ok(rendered);
         }
@@ -164,7 +158,7 @@ impl<'a> Pass<'a> {
             Err(_) => "failed",
         });
         let rendered = Arc::new(rendered?);
-        memories.remember_rendered(self.name, name, key, &rendered);
+        memories.remember_rendered(self.env.name, name, key, &rendered);
         Ok(rendered)
     }
 }

@@ -2,29 +2,31 @@
 
 use serde_json::Value;
 
+use super::Cluster;
 use crate::api::oam::labels;
 use crate::controllers::oam::dispatch::bookkeeping::label;
 use crate::controllers::oam::objects::ObjectId;
-use crate::controllers::oam::reconciler::pass::Pass;
+use crate::controllers::oam::trackers::Inventory;
 
-impl Pass<'_> {
+impl Cluster<'_> {
     /// Checks that an object does not belong to another Application. Without a user, whose rights the API server checks, an
     /// object outside the namespace of the Application must be one that it applied.
     pub(in crate::controllers::oam::reconciler) fn check_owner(
         &self,
+        inventory: &Inventory,
         id: &ObjectId,
         live: &Value,
     ) -> Result<(), String> {
         self.check_record(live)?;
         let name = label(live, labels::APP_NAME).unwrap_or_default();
         let namespace = label(live, labels::APP_NAMESPACE).unwrap_or_default();
-        let own = self.name;
+        let own = self.env.name;
         let is_own = name == own.name && (namespace.is_empty() || namespace == own.namespace);
         if !name.is_empty() && !is_own {
             return Err(format!("the object belongs to application {namespace}/{name}"));
         }
         let is_inside = id.namespace == own.namespace;
-        if is_inside || self.objects.has_user() || (is_own && self.inventory.records(&id.key())) {
+        if is_inside || self.objects.has_user() || (is_own && inventory.records(&id.key())) {
             return Ok(());
         }
         Err(format!(

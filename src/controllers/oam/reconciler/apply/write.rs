@@ -7,30 +7,25 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use super::plan::Applier;
 use super::{ApplyError, Planned};
 use crate::controllers::oam::dispatch::decide::Decision;
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
-use crate::controllers::oam::policies::Policies;
-use crate::controllers::oam::reconciler::pass::Pass;
 
 /// Longest wait for a recreated object to be gone. The next pass continues.
 const RECREATE_TIMEOUT: Duration = Duration::from_secs(5);
 const RECREATE_POLL: Duration = Duration::from_millis(500);
 
-impl Pass<'_> {
+impl Applier<'_> {
     /// Checks a write. An object that exists although the cache does not have it is read and decided about.
-    pub(super) fn dry_run<'p>(
-        &'p self,
-        policies: &'p Policies,
-        planned: &'p Planned,
-    ) -> BoxFuture<'p, Result<(), ApplyError>> {
-        let objects = &self.objects;
+    pub(super) fn dry_run<'p>(&'p self, planned: &'p Planned) -> BoxFuture<'p, Result<(), ApplyError>> {
+        let objects = &self.cluster.objects;
         async move {
             match &planned.decision {
                 Decision::Create(object) => match objects.create(object, true).await {
-                    Err(error) if is_refusal(&error) => match self.decide_again(policies, planned, error).await? {
+                    Err(error) if is_refusal(&error) => match self.decide_again(planned, error).await? {
                         again if matches!(again.decision, Decision::Create(_)) => Ok(()),
-                        again => self.dry_run(policies, &again).await,
+                        again => self.dry_run(&again).await,
                     },
                     result => result.map(drop).map_err(ApplyError::Create),
                 },
@@ -48,21 +43,17 @@ impl Pass<'_> {
     }
 
     /// Writes an object as decided. Returns it as stored, if it was written.
-    pub(in crate::controllers::oam::reconciler) async fn write(
-        &self,
-        policies: &Policies,
-        planned: &Planned,
-    ) -> Result<Option<Value>, ApplyError> {
+    pub(super) async fn write(&self, planned: &Planned) -> Result<Option<Value>, ApplyError> {
         let mut decision = planned.decision.clone();
         for _ in 0..3 {
             match self.try_write(&planned.id, &decision).await {
                 // The object exists although the cache does not have it.
                 Err(ApplyError::Create(error)) if is_refusal(&error) => {
-                    decision = self.decide_again(policies, planned, error).await?.decision;
+                    decision = self.decide_again(planned, error).await?.decision;
                 }
                 // The object has changed since.
                 Err(ApplyError::Patch(ObjectError::Api(error))) if error.is_conflict() || error.is_not_found() => {
-                    decision = self.read_and_decide(policies, planned).await?.1.decision;
+                    decision = self.read_and_decide(planned).await?.1.decision;
                 }
                 result => return result,
             }
@@ -72,29 +63,24 @@ impl Pass<'_> {
 
     /// Decides about an object whose creation is refused. The refusal stands if the object does not exist: a quota, a
     /// webhook or the schema refuse a manifest that is only a change of an existing object.
-    async fn decide_again(
-        &self,
-        policies: &Policies,
-        planned: &Planned,
-        refusal: ObjectError,
-    ) -> Result<Planned, ApplyError> {
+    async fn decide_again(&self, planned: &Planned, refusal: ObjectError) -> Result<Planned, ApplyError> {
         let is_taken = matches!(&refusal, ObjectError::Api(error) if error.is_conflict());
-        match self.read_and_decide(policies, planned).await? {
+        match self.read_and_decide(planned).await? {
             (false, _) if !is_taken => Err(ApplyError::Create(refusal)),
             (_, again) => Ok(again),
         }
     }
 
     /// Reads an object, and decides about it. Returns true if it exists.
-    async fn read_and_decide(&self, policies: &Policies, planned: &Planned) -> Result<(bool, Planned), ApplyError> {
-        let live = self.objects.read(&planned.id).await.map_err(ApplyError::Get)?;
+    async fn read_and_decide(&self, planned: &Planned) -> Result<(bool, Planned), ApplyError> {
+        let live = self.cluster.objects.read(&planned.id).await.map_err(ApplyError::Get)?;
         let (object, id) = (planned.object.clone(), planned.id.clone());
-        let again = self.decide_with(policies, object, id, live.as_ref(), planned.occasion);
+        let again = self.decide_with(object, id, live.as_ref(), planned.occasion);
         Ok((live.is_some(), again.await?))
     }
 
     async fn try_write(&self, id: &ObjectId, decision: &Decision) -> Result<Option<Value>, ApplyError> {
-        let objects = &self.objects;
+        let objects = &self.cluster.objects;
         let (verb, result) = match decision {
             Decision::Nothing => return Ok(None),
             Decision::Create(object) => (
@@ -111,13 +97,13 @@ impl Pass<'_> {
             ),
             Decision::Recreate { uid, object } => ("recreate", self.recreate(id, uid, object).await),
         };
-        self.reconciler.metrics.count_write(verb, &id.kind);
+        self.env.reconciler.metrics.count_write(verb, &id.kind);
         result.map(Some)
     }
 
     /// Deletes an object, and creates another one once it is gone.
     async fn recreate(&self, id: &ObjectId, uid: &str, object: &Value) -> Result<Value, ApplyError> {
-        let objects = &self.objects;
+        let objects = &self.cluster.objects;
         objects.delete(id, uid).await.map_err(ApplyError::Delete)?;
         let deadline = Instant::now() + RECREATE_TIMEOUT;
         loop {

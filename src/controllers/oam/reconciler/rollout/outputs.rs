@@ -2,12 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Deployment;
+use super::{Deployment, Rollout};
 use crate::api::oam::StepOutput;
-use crate::controllers::oam::reconciler::components::RenderError;
-use crate::controllers::oam::reconciler::health::evaluator_failure;
-use crate::controllers::oam::reconciler::pass::{Pass, Stop};
-use crate::controllers::oam::reconciler::revision::Current;
+use crate::controllers::oam::reconciler::failure::Stop;
+use crate::controllers::oam::reconciler::render::RenderError;
 use crate::controllers::oam::render::clean_error;
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::cue;
@@ -15,12 +13,11 @@ use crate::cue;
 /// The label of an expression in its source.
 const VALUE: &str = "$value";
 
-impl Pass<'_> {
+impl Rollout<'_, '_> {
     /// Evaluates the outputs of a component over its live objects; `None` if one of them may come from a trait of the last
     /// stage that is not applied yet.
-    pub(super) async fn outputs(
+    pub(in crate::controllers::oam::reconciler) async fn outputs(
         &self,
-        current: &Current,
         deployment: &Deployment,
         outputs: &[StepOutput],
     ) -> Result<Option<Vec<Result<Value, String>>>, Stop> {
@@ -29,17 +26,22 @@ impl Pass<'_> {
             return Ok(Some(values));
         }
         let objects = &deployment.objects;
-        let mut scope = self.live_context(objects).await;
-        let is_complete = self.add_post_traits(current, deployment, &mut scope).await?;
+        let mut scope = self.assessor().live_context(objects).await;
+        let is_complete = self.add_post_traits(deployment, &mut scope).await?;
         for output in outputs {
             let context = objects.context.named_in(&output.value_from);
             scope.insert("context".to_owned(), Value::Object(context));
             values.push(
-                match self.evaluator().evaluate(expression(&output.value_from, &scope)).await {
+                match self
+                    .env()
+                    .evaluator()
+                    .evaluate(expression(&output.value_from, &scope))
+                    .await
+                {
                     Ok(mut result) => Ok(result["value"].take()),
                     Err(cue::Error::Failed { .. }) if !is_complete => return Ok(None),
                     Err(cue::Error::Failed { text, .. }) => Err(cause(&output.value_from, &text)),
-                    Err(error) => return Err(evaluator_failure(&error)),
+                    Err(error) => return Err(Stop::of_evaluator(&error)),
                 },
             );
         }
@@ -47,30 +49,23 @@ impl Pass<'_> {
     }
 
     /// Adds the live objects of traits of the last stage. Returns false if one of them does not exist yet.
-    async fn add_post_traits(
-        &self,
-        current: &Current,
-        deployment: &Deployment,
-        scope: &mut Map<String, Value>,
-    ) -> Result<bool, Stop> {
+    async fn add_post_traits(&self, deployment: &Deployment, scope: &mut Map<String, Value>) -> Result<bool, Stop> {
         let placed = &deployment.component;
-        let settings = current.release.settings;
+        let settings = self.target.current.release.settings;
         let mut traits = placed.component.traits.iter();
-        if !traits.any(|one| settings.is_post_dispatch(one)) {
+        if !traits.any(|trait_| settings.is_post_dispatch(trait_)) {
             return Ok(true);
         }
-        let rendered = self
-            .render_post_traits(current, placed, &deployment.objects, scope)
-            .await;
+        let rendered = self.target.render_post_traits(placed, &deployment.objects, scope).await;
         let post = match rendered {
             Ok(post) => post,
             // The dispatch of these traits tells why.
             Err(RenderError::Template { .. }) => return Ok(false),
-            Err(RenderError::Evaluator(error)) => return Err(evaluator_failure(&error)),
+            Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
         };
         let mut is_complete = true;
         for object in post.iter().filter(|object| !object.key.is_empty()) {
-            let Some(live) = self.live(&object.manifest).await else {
+            let Some(live) = self.objects.live(&object.manifest).await else {
                 is_complete = false;
                 continue;
             };

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
+use super::Rollout;
 use crate::api::oam::{StepStatus, WorkflowStep};
 use crate::controllers::oam::parse::{Parsed, component_step, place_of};
 use crate::controllers::oam::placement::{ByPlace, PlacedComponent, PlacementError, Settings};
-use crate::controllers::oam::reconciler::components::{Placed, with_inputs};
-use crate::controllers::oam::reconciler::conditions::{self, Failure, phase};
-use crate::controllers::oam::reconciler::pass::{Pass, Stop};
-use crate::controllers::oam::reconciler::revision::Current;
+use crate::controllers::oam::reconciler::conditions::{self, phase};
+use crate::controllers::oam::reconciler::failure::{Failure, Stop};
+use crate::controllers::oam::reconciler::render::{Placed, with_inputs};
 use crate::controllers::oam::workflow::{DEPLOY, InputScope, InputUsage, Store, copy_inputs, is_apply_component};
 
 /// The steps whose components are meant.
@@ -24,7 +24,7 @@ type StepDeployments<'s> = (&'s WorkflowStep, Option<Vec<PlacedComponent>>);
 
 /// Returns the steps with what their components add: inputs, outputs and dependencies. Fails if the steps together deploy
 /// too much.
-pub(super) fn completed_steps(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
+pub(in crate::controllers::oam::reconciler) fn completed_steps(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
     let steps = with_components(parsed)?;
     // Without regard to settings, which allow less. The run of a step tells what is not allowed.
     let settings = Settings {
@@ -69,28 +69,36 @@ fn deployments<'s>(
     deployed.collect()
 }
 
-impl Pass<'_> {
+/// Components in their places.
+pub(in crate::controllers::oam::reconciler) struct PlacedComponents {
+    pub(in crate::controllers::oam::reconciler) placed: Vec<Placed>,
+    /// The reason why there may be more.
+    pub(super) unknown: Option<String>,
+}
+
+impl Rollout<'_, '_> {
     /// Returns the components in the places where the workflow deploys them, with the values that they have taken. Those
-    /// whose values are not known now are left out, and nothing is collected then.
+    /// whose values are not known now are left out.
     pub(in crate::controllers::oam::reconciler) async fn placed(
         &mut self,
-        current: &Current,
-        parsed: &Parsed,
         which: Steps,
-    ) -> Result<Vec<Placed>, Stop> {
+    ) -> Result<PlacedComponents, Stop> {
+        let parsed = self.target.parsed;
         let steps = with_components(parsed)?;
         let chosen = steps.iter().flat_map(with_sub_steps);
         let mut chosen = chosen.filter(|step| which == Steps::All || self.has_run(step));
-        let deployments = deployments(&mut chosen, parsed, self.placement_settings())?;
-        let store = match deployments.iter().any(|(step, _)| !step.inputs.is_empty()) {
-            true => self.load_values().await?,
-            false => Store::default(),
+        let deployments = deployments(&mut chosen, parsed, self.env().placement_settings())?;
+        let store = if deployments.iter().any(|(step, _)| !step.inputs.is_empty()) {
+            self.load_values().await?
+        } else {
+            Store::default()
         };
-        let context = current.release.step_context();
+        let context = self.target.current.release.step_context();
         let (mut placed, mut usage) = (ByPlace::default(), InputUsage::default());
+        let mut unknown = None;
         for (step, deployed) in &deployments {
             let of_step = match deployed {
-                Some(deployed) if step.type_ == DEPLOY => self.place_all(current, parsed, deployed, &mut usage).await?,
+                Some(deployed) if step.type_ == DEPLOY => self.place_all(deployed, &mut usage).await?,
                 Some(_) if is_apply_component(step) => {
                     let (status, group) = self.status_of(step);
                     let id = status.map_or("", |status| status.id.as_str());
@@ -100,28 +108,29 @@ impl Pass<'_> {
                 Some(_) => Vec::new(),
                 None => vec![None],
             };
-            for one in of_step {
-                match one {
-                    Some(one) => placed.insert(one.name().to_owned(), one.place.clone(), one),
-                    None => self.declared = None,
+            for component in of_step {
+                match component {
+                    Some(component) => placed.insert(component.name().to_owned(), component.place.clone(), component),
+                    None => unknown = Some(format!("the values of step {} are not known", step.name)),
                 }
             }
         }
-        Ok(placed.into_vec())
+        Ok(PlacedComponents {
+            placed: placed.into_vec(),
+            unknown,
+        })
     }
 
     /// Returns the components of a step with the values that they take; `None` for one whose values are not known.
     async fn place_all(
         &mut self,
-        current: &Current,
-        parsed: &Parsed,
         deployments: &[PlacedComponent],
         usage: &mut InputUsage,
     ) -> Result<Vec<Option<Placed>>, Stop> {
-        let needs_values = |one: &PlacedComponent| !one.component.inputs.is_empty();
+        let needs_values = |deployment: &PlacedComponent| !deployment.component.inputs.is_empty();
         let mut inputs: Vec<Vec<(String, Value)>> = vec![Vec::new(); deployments.len()];
         if deployments.iter().any(needs_values) {
-            let progress = self.check_all(current, parsed, deployments).await?;
+            let progress = self.check_all(deployments).await?;
             // Inputs that are too large count as unknown; the step says so.
             let of_component = |index| {
                 let inputs = progress.inputs(index).ok().filter(|inputs| usage.add(inputs).is_ok());
@@ -132,8 +141,8 @@ impl Pass<'_> {
         let mut placed = Vec::new();
         for (deployment, inputs) in deployments.iter().zip(&inputs) {
             let is_complete = inputs.len() == deployment.component.inputs.len();
-            let one = self.place(current, parsed, deployment, inputs).await?.ok();
-            placed.push(one.filter(|_| is_complete));
+            let component = self.place(deployment, inputs).await?.ok();
+            placed.push(component.filter(|_| is_complete));
         }
         Ok(placed)
     }
@@ -146,7 +155,7 @@ impl Pass<'_> {
 
     /// Returns the status of a step, with the name of the group that it is in.
     fn status_of(&self, step: &WorkflowStep) -> (Option<&StepStatus>, Option<&str>) {
-        let workflow = self.status.workflow.as_ref();
+        let workflow = self.outcome.workflow.as_ref();
         for status in workflow.into_iter().flat_map(|workflow| &workflow.steps) {
             if status.name == step.name {
                 return (Some(status), None);

@@ -1,0 +1,157 @@
+//! Decides about objects before any is written.
+
+use std::collections::HashSet;
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{ApplyError, Planned, ToApply, joined};
+use crate::api::oam::labels;
+use crate::budget::leave_runtime_if_large;
+use crate::controllers::oam::dispatch::bookkeeping::label;
+use crate::controllers::oam::dispatch::decide::{Decision, ObjectPolicy, Occasion, Request, decide};
+use crate::controllers::oam::objects::{CachedObject, ObjectId};
+use crate::controllers::oam::policies::Policies;
+use crate::controllers::oam::reconciler::cluster::Cluster;
+use crate::controllers::oam::reconciler::env::Env;
+use crate::controllers::oam::render::identity::render_hash::render_hash;
+use crate::controllers::oam::trackers::Inventory;
+
+/// Decides about objects and writes them, by the policies of the Application.
+#[derive(Clone, Copy)]
+pub(super) struct Applier<'x> {
+    pub(super) env: &'x Env<'x>,
+    pub(super) cluster: &'x Cluster<'x>,
+    pub(super) inventory: &'x Inventory,
+    pub(super) policies: &'x Policies,
+}
+
+impl Applier<'_> {
+    /// Decides about a batch, and checks it by dry runs.
+    pub(super) async fn plan(&self, objects: Vec<ToApply>) -> Result<Vec<Planned>, String> {
+        let env = self.env;
+        let objects = objects
+            .into_iter()
+            .map(|object| self.without_foreign_namespace(object).boxed());
+        let objects = env.concurrently(objects.collect()).await;
+        let (objects, mut errors) = split(objects);
+        self.cluster
+            .check_admission(self.inventory, objects.iter().map(|object| &object.manifest))?;
+        let planned = objects
+            .into_iter()
+            .map(|object| self.plan_object(object, Occasion::Dispatch).boxed());
+        let (accepted, refused) = split(env.concurrently(planned.collect()).await);
+        errors.extend(refused);
+        if env.options().has_dry_run && errors.is_empty() {
+            let created = namespaces_created(&accepted);
+            let dry_runs = accepted
+                .iter()
+                .filter(|planned| !created.contains(&planned.id.namespace));
+            let dry_runs = dry_runs.map(|planned| self.dry_run(planned)).collect();
+            errors.extend(split(env.concurrently(dry_runs).await).1);
+        }
+        if errors.is_empty() {
+            Ok(accepted)
+        } else {
+            Err(format!("pre-dispatch dryrun failed: {}", joined(&errors)))
+        }
+    }
+
+    /// Removes the namespace of a cluster-scoped object.
+    async fn without_foreign_namespace(&self, mut object: ToApply) -> Result<ToApply, ApplyError> {
+        let id = ObjectId::of(&object.manifest);
+        let is_namespaced = self.cluster.objects.is_namespaced(&id).await;
+        if !is_namespaced.map_err(ApplyError::Get)?
+            && let Some(metadata) = object.manifest.get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            metadata.remove("namespace");
+        }
+        Ok(object)
+    }
+
+    /// Decides about an object by the cache. Absence there is checked by the request to create it, unless a policy gives a
+    /// meaning to an object without the labels of an Application, which the cache does not have.
+    pub(super) async fn plan_object(&self, object: ToApply, occasion: Occasion) -> Result<Planned, ApplyError> {
+        let id = ObjectId::of(&object.manifest);
+        let objects = &self.cluster.objects;
+        let policy = ObjectPolicy::of(self.policies, &object.manifest, occasion);
+        leave_runtime_if_large(objects.cached_bytes(&id)).await;
+        let live = match objects.cached(&id) {
+            CachedObject::Found(live) => Some(live),
+            CachedObject::Absent if !policy.concerns_existing(self.env.options().dispatch) => None,
+            _ => objects.get(&id).await.map_err(ApplyError::Get)?,
+        };
+        self.decide_with(object, id, live.as_ref(), occasion).await
+    }
+
+    pub(super) async fn decide_with(
+        &self,
+        object: ToApply,
+        id: ObjectId,
+        live: Option<&Value>,
+        occasion: Occasion,
+    ) -> Result<Planned, ApplyError> {
+        if let Some(live) = live {
+            self.cluster.check_record(live).map_err(ApplyError::Record)?;
+        }
+        self.cluster.check_control(&object.manifest, live)?;
+        let (name, options) = (self.env.name, self.env.options());
+        let hash = render_hash(&object.manifest);
+        let recorded = id.recorded_in(self.inventory);
+        let decide_if = |is_autoscaled| {
+            decide(&Request {
+                application: (&name.namespace, &name.name),
+                manifest: &object.manifest,
+                render_hash: &hash,
+                live,
+                recorded: &recorded,
+                occasion,
+                policy: ObjectPolicy::of(self.policies, &object.manifest, occasion),
+                is_autoscaled,
+                settings: options.dispatch,
+                now: Timestamp::now(),
+            })
+        };
+        let mut decision = decide_if(false).map_err(ApplyError::Refused)?;
+        if decision.changes_replicas() && options.respects_autoscalers && self.is_autoscaled(&id).await? {
+            decision = decide_if(true).map_err(ApplyError::Refused)?;
+        }
+        Ok(Planned {
+            is_taken_over: live.is_some_and(|live| label(live, labels::APP_NAME).is_none_or(str::is_empty)),
+            id,
+            object,
+            occasion,
+            decision,
+        })
+    }
+
+    /// Returns true if an autoscaler sets the replicas of an object. Without the right to list them, none does.
+    async fn is_autoscaled(&self, id: &ObjectId) -> Result<bool, ApplyError> {
+        let reconciler = self.env.reconciler;
+        let targets = reconciler.autoscalers.targets(&reconciler.client, &id.namespace).await;
+        let targets = targets.map_err(|error| ApplyError::Get(error.into()))?;
+        Ok(targets.contains(&(id.kind.clone(), id.name.clone())))
+    }
+}
+
+/// Separates values from errors.
+fn split<T, E>(results: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
+    let (mut values, mut errors) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(value) => values.push(value),
+            Err(error) => errors.push(error),
+        }
+    }
+    (values, errors)
+}
+
+/// Returns the namespaces that a batch creates: objects in them can't be checked before.
+fn namespaces_created(planned: &[Planned]) -> HashSet<String> {
+    let creates = planned
+        .iter()
+        .filter(|planned| matches!(planned.decision, Decision::Create(_)));
+    let namespaces = creates.filter(|planned| planned.id.api_version == "v1" && planned.id.kind == "Namespace");
+    namespaces.map(|planned| planned.id.name.clone()).collect()
+}

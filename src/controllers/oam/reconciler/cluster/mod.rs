@@ -1,0 +1,144 @@
+//! The cluster as an Application may use it: with the rights of the user that it names, or with those of this controller
+//! within the rules for tenants.
+
+mod ownership;
+mod reads;
+
+use std::collections::BTreeSet;
+
+use futures::FutureExt;
+use kube::ResourceExt;
+use serde_json::Value;
+
+use super::application::Observed;
+use super::env::Env;
+use super::failure::{Failure, Stop};
+use crate::controllers::oam::collect::is_managed;
+use crate::controllers::oam::dispatch::admission::{Forbidden, check_control};
+use crate::controllers::oam::dispatch::decide::Identity as ManifestIdentity;
+use crate::controllers::oam::objects::{CacheScope, ObjectId, Objects};
+use crate::controllers::oam::rights::{Identity, ResourceAccess, identity, impersonating};
+use crate::controllers::oam::trackers::{Inventory, ResourceKey};
+pub(super) use reads::foreign_secrets;
+
+/// Maximum number of reviews of one pass. Other objects are read one by one.
+const MAX_REVIEWS: usize = 200;
+
+pub(super) struct Cluster<'p> {
+    pub(super) env: &'p Env<'p>,
+    pub(super) objects: Objects,
+    /// That of the Application.
+    uid: Option<String>,
+}
+
+impl<'p> Cluster<'p> {
+    /// Impersonates the user that the Application names, in all requests for its objects. Trackers, revisions, values of the
+    /// workflow and the status belong to the controller.
+    pub(super) async fn of(env: &'p Env<'p>, observed: &Observed, inventory: &Inventory) -> Result<Self, Stop> {
+        let app = &observed.app;
+        let named = match identity(app.annotations(), &env.name.namespace, &env.options().identity) {
+            // Nothing is left that needs rights.
+            Err(_) if observed.is_deleting() && inventory.is_empty() => Ok(None),
+            named => named,
+        };
+        let user = named.and_then(|identity| {
+            let with_client = |identity| Ok((impersonating(&env.reconciler.client, &identity)?, identity));
+            identity.map(with_client).transpose()
+        });
+        let user = user.map_err(|error| match app.metadata.deletion_timestamp {
+            Some(_) => Failure::synced("FailedGC", error.to_string()),
+            None => Failure::parse(error.to_string()),
+        })?;
+        let all = &env.reconciler.objects;
+        let objects = match user {
+            Some((client, identity)) => all.as_user(client, readable(env, &identity, inventory).await),
+            None => all.clone(),
+        };
+        Ok(Self {
+            env,
+            objects,
+            uid: app.uid(),
+        })
+    }
+
+    /// Checks objects before they are created or changed. Of those that a tracker records, [`Self::check_control`] decides
+    /// by what exists.
+    pub(super) fn check_admission<'m>(
+        &self,
+        inventory: &Inventory,
+        manifests: impl IntoIterator<Item = &'m Value> + Clone,
+    ) -> Result<(), String> {
+        let admission = &self.env.options().admission;
+        let admitted = admission.check(&self.env.name.namespace, manifests.clone());
+        admitted.map_err(|error| error.to_string())?;
+        for manifest in manifests {
+            if let Err(forbidden) = self.check_control(manifest, None)
+                && !inventory.records(&ObjectId::of(manifest).key())
+            {
+                return Err(forbidden.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that an object does not control this program in another namespace, unless the Application has it already. A
+    /// record alone does not prove that: it is written before the object, which its user may have been refused.
+    pub(super) fn check_control(&self, manifest: &Value, live: Option<&Value>) -> Result<(), Forbidden> {
+        let has_it = live.is_some_and(|live| is_managed(live, self.env.name));
+        if has_it || self.objects.has_user() || self.is_privileged() {
+            return Ok(());
+        }
+        check_control(&self.env.name.namespace, &ManifestIdentity::of(manifest))
+    }
+
+    /// Returns the identity of an object, without a namespace if its kind has none.
+    pub(super) async fn id_of(&self, manifest: &Value) -> ObjectId {
+        let mut id = ObjectId::of(manifest);
+        if self.objects.is_namespaced(&id).await == Ok(false) {
+            id.namespace.clear();
+        }
+        id
+    }
+}
+
+/// Returns what the user may read of the recorded objects. Without it, each pass would read each of them again.
+async fn readable(env: &Env<'_>, identity: &Identity, inventory: &Inventory) -> BTreeSet<CacheScope> {
+    let entries = inventory.in_order().flat_map(|tracker| &tracker.entries);
+    let ids = entries
+        .filter(|entry| ResourceKey::of(entry).is_local())
+        .map(ObjectId::of_entry);
+    let scopes: BTreeSet<(CacheScope, String)> = ids
+        .map(|id| ((id.group_kind(), id.namespace), id.api_version))
+        .collect();
+    let reviews = scopes.into_iter().take(MAX_REVIEWS).map(|(scope, api_version)| {
+        let review = async move { may_read(env, identity, &scope, api_version).await.then_some(scope) };
+        review.boxed()
+    });
+    let reviews = env.concurrently(reviews.collect()).await;
+    reviews.into_iter().flatten().collect()
+}
+
+async fn may_read(env: &Env<'_>, identity: &Identity, (kind, namespace): &CacheScope, api_version: String) -> bool {
+    let id = ObjectId {
+        api_version,
+        kind: kind.kind.to_string(),
+        namespace: namespace.clone(),
+        name: String::new(),
+    };
+    let Ok(resource) = env.reconciler.objects.resource(&id).await else {
+        return false;
+    };
+    let access = ResourceAccess {
+        verb: "get",
+        group: resource.api.group,
+        resource: resource.api.plural,
+        namespace: id.namespace,
+    };
+    match env.reconciler.reviews.allows(identity, &access).await {
+        Ok(is_allowed) => is_allowed,
+        Err(error) => {
+            tracing::debug!(application = %env.name, %error, "failed to review access, reading objects one by one");
+            false
+        }
+    }
+}

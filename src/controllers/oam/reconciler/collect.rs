@@ -1,0 +1,263 @@
+//! Garbage collection, and the deletion of an Application.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+
+use super::application::{Observed, TRACKER_FINALIZER};
+use super::apply::AppObjects;
+use super::conditions::phase;
+use super::env::Env;
+use super::failure::{Failure, Stop};
+use super::outcome::{Change, Outcome};
+use super::pass::End;
+use super::render::Target;
+use super::rollout::Declared;
+use crate::api::oam::{ApplicationSpec, Component, StepOutput, labels};
+use crate::controllers::oam::collect::{Collector, Mark, Progress, Subject};
+use crate::controllers::oam::metrics::PassStage;
+use crate::controllers::oam::policies::Policies;
+use crate::controllers::oam::revisions::{expendable, in_use};
+use crate::controllers::oam::trackers::{Inventory, ResourceKey};
+
+/// Time until a deletion that waits is looked at again, if no event comes first.
+const WAIT: Duration = Duration::from_secs(3);
+/// Annotation: the guard of garbage collection is lifted for a generation, set by `portolan app gc --confirm`.
+pub const CONFIRMED: &str = "portolan.dev/confirm-collection";
+
+/// Deletes the objects of an Application that is being deleted, then its revisions, then its finalizers.
+pub(super) async fn delete(
+    observed: &mut Observed,
+    objects: &mut AppObjects<'_>,
+    outcome: &mut Outcome,
+) -> Result<End, Stop> {
+    let env = objects.env;
+    let finalizers = observed.app.finalizers().to_vec();
+    let is_ours = |finalizer: &String| [TRACKER_FINALIZER, labels::ORPHAN_FINALIZER].contains(&finalizer.as_str());
+    if !finalizers.iter().any(is_ours) {
+        return Ok(End::Gone);
+    }
+    outcome.in_phase(phase::DELETING);
+    let (policies, components) = policies_of_deletion(observed, &objects.ledger.inventory)?;
+    let mut collection = Collection {
+        objects,
+        observed,
+        policies: &policies,
+        components: &components,
+    };
+    if let Progress::Waiting { message } = collection.collect(Mark::All).await? {
+        outcome.wait_for_deletion(message);
+        return Ok(End::Waiting);
+    }
+    if objects.ledger.has_any().await? {
+        return Err(Stop::Stale);
+    }
+    let held = delete_revisions(env).await?;
+    if let Some(first) = held.first() {
+        let (namespace, count) = (&env.name.namespace, held.len());
+        outcome.wait_for_deletion(format!(
+            "Waiting for ApplicationRevision {first} (Namespace: {namespace}) to delete. \
+             (At least {count} resources are deleting.)"
+        ));
+        return Ok(End::Waiting);
+    }
+    let finalizers: Vec<String> = finalizers.into_iter().filter(|finalizer| !is_ours(finalizer)).collect();
+    match observed.patch_metadata(env, json!({ "finalizers": finalizers })).await {
+        Ok(()) => {}
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(Stop::of_write(&error)),
+    }
+    Ok(End::Gone)
+}
+
+/// Returns the policies and components by which an Application is deleted. If its policies are invalid, those of its
+/// revision decide: they may keep objects. Without objects there is nothing to decide.
+fn policies_of_deletion(observed: &Observed, inventory: &Inventory) -> Result<(Policies, Vec<Component>), Stop> {
+    let mut trackers = inventory.in_order().chain(&inventory.component_revision);
+    if trackers.next().is_none() {
+        return Ok((Policies::default(), Vec::new()));
+    }
+    let spec = &observed.app.spec;
+    let with_components = |policies, spec: &ApplicationSpec| (policies, spec.components.clone());
+    let is_release = observed.app.annotations().contains_key(labels::PUBLISH_VERSION);
+    let declared = Policies::parse(&spec.policies, false);
+    // A revision that can't be read must not keep an Application whose own policies are valid.
+    if !is_release && let Ok(policies) = declared {
+        return Ok(with_components(policies, spec));
+    }
+    if let Some(latest) = observed.latest_revision()? {
+        let spec = &latest.contents.application.spec;
+        if let Ok(policies) = Policies::parse(&spec.policies, false) {
+            return Ok(with_components(policies, spec));
+        }
+    }
+    let declared = declared.map(|policies| with_components(policies, spec));
+    declared.map_err(|cause| {
+        let message = format!("failed to parsePolicies: {cause}; fix the policies, which decide about objects to keep");
+        Failure::synced("FailedGC", message).into()
+    })
+}
+
+/// Deletes the revisions of the Application. Returns the names of those that finalizers of others hold.
+async fn delete_revisions(env: &Env<'_>) -> Result<Vec<String>, Stop> {
+    let (names, mut held) = revision_names(env);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let deleted = env.reconciler.collector.delete_revisions(&env.name.namespace, &names);
+    held.extend(
+        deleted
+            .await
+            .map_err(|error| Failure::synced("FailedGC", error.to_string()))?,
+    );
+    held.sort();
+    Ok(held)
+}
+
+/// Returns the names of the revisions, those that are being deleted apart.
+fn revision_names(env: &Env<'_>) -> (Vec<String>, Vec<String>) {
+    let (mut names, mut deleting) = (Vec::new(), Vec::new());
+    for revision in env.reconciler.caches.revisions_of(env.name) {
+        match revision.meta().deletion_timestamp {
+            None => names.push(revision.name_any()),
+            Some(_) => deleting.push(revision.name_any()),
+        }
+    }
+    (names, deleting)
+}
+
+/// The collection of the objects of an Application, by these policies and components.
+struct Collection<'c, 'p> {
+    objects: &'c mut AppObjects<'p>,
+    observed: &'c Observed,
+    policies: &'c Policies,
+    components: &'c [Component],
+}
+
+impl Collection<'_, '_> {
+    async fn collect(&mut self, mark: Mark<'_>) -> Result<Progress, Stop> {
+        let reconciler = self.objects.env.reconciler;
+        let _timer = reconciler.metrics.time(PassStage::Collect);
+        let dependents = dependents(self.components);
+        let finalizers = self.observed.app.finalizers();
+        let collector = Collector {
+            objects: self.objects.cluster.objects.clone(),
+            ..reconciler.collector.clone()
+        };
+        let ledger = &mut self.objects.ledger;
+        let subject = Subject {
+            app: &ledger.identity,
+            rules: &self.policies.garbage_collect,
+            read_only: &self.policies.read_only,
+            orphans_all: finalizers.iter().any(|finalizer| finalizer == labels::ORPHAN_FINALIZER),
+            dependents: &dependents,
+        };
+        let collected = collector.collect(&subject, &mut ledger.inventory, mark).await;
+        collected.map_err(|error| Failure::synced("FailedGC", error.to_string()).into())
+    }
+}
+
+/// Collects what a version no longer contains.
+pub(super) struct Garbage<'c, 'p> {
+    pub(super) target: Target<'c>,
+    pub(super) observed: &'c Observed,
+    pub(super) objects: &'c mut AppObjects<'p>,
+    pub(super) outcome: &'c mut Outcome,
+}
+
+impl Garbage<'_, '_> {
+    /// Goes on with the collection of trackers that are being deleted.
+    pub(super) async fn collect_unmarked(&mut self) -> Result<(), Stop> {
+        self.collect(Mark::No).await
+    }
+
+    /// Collects objects of older versions that are not declared, and revisions beyond the limit.
+    pub(super) async fn collect_undeclared(&mut self, declared: &Declared) -> Result<(), Stop> {
+        let applied = match declared {
+            Declared::Complete(applied) => applied,
+            Declared::Unknown { cause } => {
+                tracing::debug!(application = %self.target.env.name, cause, "nothing is collected");
+                return self.collect_unmarked().await;
+            }
+        };
+        let generation = self.observed.app.metadata.generation.unwrap_or_default().to_string();
+        let is_confirmed = self.observed.app.annotations().get(CONFIRMED) == Some(&generation);
+        self.collect(Mark::History { applied, is_confirmed }).await?;
+        self.delete_old_revisions().await
+    }
+
+    /// Collects after a failed run, if all that is declared is recorded: objects of components that failed stay.
+    pub(super) async fn collect_after_failure(&mut self, declared: &Declared) -> Result<(), Stop> {
+        let recorded: HashSet<ResourceKey> = self.objects.ledger.current_entries().map(ResourceKey::of).collect();
+        match declared {
+            Declared::Complete(keys) if keys.is_subset(&recorded) => self.collect_undeclared(declared).await,
+            _ => self.collect_unmarked().await,
+        }
+    }
+
+    async fn collect(&mut self, mark: Mark<'_>) -> Result<(), Stop> {
+        let parsed = self.target.parsed;
+        let mut collection = Collection {
+            objects: self.objects,
+            observed: self.observed,
+            policies: &parsed.rules,
+            components: &parsed.spec.components,
+        };
+        if let Progress::Waiting { message } = collection.collect(mark).await? {
+            self.outcome.wait_for_deletion(message);
+        }
+        Ok(())
+    }
+
+    async fn delete_old_revisions(&self) -> Result<(), Stop> {
+        let Target { env, current, parsed } = self.target;
+        let (names, _) = revision_names(env);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let current = current.name();
+        let mut used = in_use(self.outcome.latest_revision.as_ref(), &self.objects.ledger.inventory);
+        used.insert(&current);
+        let limit = parsed.rules.garbage_collect.revision_limit();
+        let old = expendable(&names, &used, limit.unwrap_or(env.options().revision_limit));
+        if old.is_empty() {
+            return Ok(());
+        }
+        let deleted = env.reconciler.collector.delete_revisions(&env.name.namespace, &old);
+        // Those that are held are waited for when the Application is deleted.
+        let deleted = deleted.await.map(drop);
+        deleted.map_err(|error| Failure::synced("FailedGC", error.to_string()).into())
+    }
+}
+
+impl Outcome {
+    /// Shows what a collection waits for.
+    fn wait_for_deletion(&mut self, message: String) {
+        self.changes.push(Change::Deleting(message));
+        self.is_waiting_for_deletion = true;
+        self.look_again_in(WAIT);
+    }
+}
+
+/// Returns the components that depend on each component, by `dependsOn` or by an input from its outputs.
+fn dependents(components: &[Component]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut dependents: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for component in components {
+        let provides = |other: &&Component| {
+            let is_input = |output: &StepOutput| {
+                let from = component
+                    .inputs
+                    .iter()
+                    .map(|input| input.from.split('.').next().unwrap_or_default());
+                from.into_iter().any(|from| from == output.name)
+            };
+            other.outputs.iter().any(is_input)
+        };
+        let providers = components.iter().filter(provides).map(|other| &other.name);
+        for dependency in component.depends_on.iter().chain(providers) {
+            dependents
+                .entry(dependency.clone())
+                .or_default()
+                .insert(component.name.clone());
+        }
+    }
+    dependents
+}

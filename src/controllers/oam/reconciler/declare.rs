@@ -1,0 +1,74 @@
+//! What an Application declares: its spec with the definitions that it resolves, from live ones or from a revision.
+
+use kube::ResourceExt;
+
+use super::application::Observed;
+use super::env::Env;
+use super::failure::{Failure, Stop};
+use super::revise::{Revision, application_of};
+use crate::api::oam::{Component, labels};
+use crate::controllers::oam::metrics::PassStage;
+use crate::controllers::oam::parse::{Definitions, Parsed, parse, strict_violations};
+use crate::controllers::oam::revisions::{is_record_of, is_release_of};
+
+/// Parses the Application: from live definitions, or from the latest revision if that is the version it publishes.
+pub(super) async fn declare(env: &Env<'_>, observed: &Observed, latest: Option<&Revision>) -> Result<Parsed, Stop> {
+    let _timer = env.reconciler.metrics.time(PassStage::Parse);
+    let app = &observed.app;
+    let parsed = match latest.filter(|latest| is_release_of(&latest.object, app)) {
+        Some(release) => {
+            let name = release.object.name_any();
+            parse(&application_of(release), &Definitions::frozen(&name, &release.contents))
+        }
+        None => {
+            let auto_update = app.annotations().get(labels::AUTO_UPDATE);
+            let auto_update = auto_update.is_some_and(|value| value == "true");
+            let (namespace, shared) = (&env.name.namespace, &env.options().definition_namespace);
+            let parsed = env.with_definitions(|lookup| {
+                let definitions = Definitions::live(lookup, namespace, shared, auto_update);
+                match (parse(app, &definitions), latest) {
+                    // What runs is kept, although a definition was deleted since.
+                    (Err(_), Some(latest)) if is_record_of(&latest.object, &latest.contents, app) => {
+                        let name = latest.object.name_any();
+                        parse(app, &definitions.recorded_first(&name, &latest.contents))
+                    }
+                    (parsed, _) => parsed,
+                }
+            });
+            parsed.await?
+        }
+    };
+    let parsed = parsed.map_err(|error| Failure::parse(error.to_string()))?;
+    if env.options().is_strict {
+        let violations = strict_violations(&parsed);
+        if !violations.is_empty() {
+            return Err(Failure::parse(violations.join("; ")).into());
+        }
+    }
+    Ok(parsed)
+}
+
+/// Parses the Application with the definitions that its new revision records.
+pub(super) async fn declare_recorded(env: &Env<'_>, observed: &Observed, revision: &Revision) -> Result<Parsed, Stop> {
+    let name = revision.object.name_any();
+    let (namespace, shared) = (&env.name.namespace, &env.options().definition_namespace);
+    let parsed = env.with_definitions(|lookup| {
+        let definitions = Definitions::live(lookup, namespace, shared, false);
+        parse(&observed.app, &definitions.recorded_first(&name, &revision.contents))
+    });
+    let parsed = parsed.await?;
+    Ok(parsed.map_err(|error| Failure::new(super::conditions::PARSED, "FailedParse", error.to_string()))?)
+}
+
+impl Parsed {
+    /// Replaces components by those with the same name.
+    pub(super) fn replace_components(&mut self, components: Vec<Component>) {
+        for parsed in &mut self.components {
+            let name = &parsed.component.name;
+            if let Some(component) = components.iter().find(|component| component.name == *name) {
+                parsed.component = component.clone();
+            }
+        }
+        self.spec.components = components;
+    }
+}

@@ -1,0 +1,170 @@
+//! The end of a pass: its status, its events, and the time of the next one.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use kube::ResourceExt;
+use tokio::time::timeout;
+
+use super::conditions;
+use super::failure::{Failure, Stop};
+use super::pass::{End, Pass};
+use super::schedule::{RECONCILE_INTERVAL, requested_interval};
+use super::status::{self, Built};
+use crate::api::oam::{Application, ApplicationStatus};
+use crate::runtime::controller::{Action, ReconcileError};
+use crate::runtime::events::Event;
+use crate::runtime::jitter::jitter;
+use crate::runtime::kube_client::ApiError;
+use crate::runtime::workqueue::{Backoff, Priority};
+use crate::text::{MAX_TEXT, truncate};
+
+pub(super) const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(500),
+    cap: Duration::from_mins(5),
+};
+/// Delay after a conflict: the cache will have the newer version.
+const STALE_RETRY: Duration = Duration::from_millis(100);
+
+impl Pass<'_> {
+    /// Runs the stages, within the time limit of a pass, and writes what they found.
+    pub(super) async fn run(mut self) -> Result<Action, ReconcileError> {
+        let limit = self.env.options().pass_timeout;
+        let stages = timeout(limit, self.stages()).await;
+        let has_timed_out = stages.is_err();
+        let result = stages.unwrap_or_else(|_| {
+            let message = format!("reconcile exceeded {limit:?}");
+            Err(Failure::new(conditions::READY, "FailedApply", message).into())
+        });
+        let label = result.as_ref().err().map_or("success", Stop::label);
+        self.env.reconciler.metrics.count_pass(label);
+        self.env.memory.lock().missing_bytes = match &result {
+            Err(Stop::NeedsMemory(bytes)) => *bytes,
+            _ => 0,
+        };
+        let (now, generation) = (self.env.now, self.observed.app.metadata.generation);
+        let (built, failure) = match result {
+            Ok(End::Gone) => return Ok(Action::Done),
+            Err(Stop::Stale | Stop::NeedsMemory(_)) => {
+                self.save_steps().await;
+                return Ok(Action::requeue_after(STALE_RETRY));
+            }
+            Ok(End::Waiting) => (status::build(&self.outcome, now), None),
+            // What steps have done is recorded: those that have ended must not run again.
+            Err(Stop::NeedsEvaluator) => {
+                self.outcome.next = Some(self.env.keep_evaluations());
+                (status::deferred(&self.outcome, now), None)
+            }
+            Err(Stop::Unsupported(unsupported)) => {
+                self.outcome.next = None;
+                let before = self.observed.app.status.clone().unwrap_or_default();
+                (status::refused(&before, generation, &unsupported, now), None)
+            }
+            Err(Stop::Failed(failure)) => {
+                self.outcome.warn_of(&failure);
+                let built = status::failed(&self.outcome, &failure, generation, now);
+                (built, Some(failure))
+            }
+        };
+        match self.write(&built.status, has_timed_out).await {
+            Ok(()) => {}
+            Err(error) if error.is_conflict() => return Ok(Action::requeue_after(STALE_RETRY)),
+            Err(error) if error.is_not_found() => return Ok(Action::Done),
+            Err(error) => {
+                let message = format!("failed to update status: {error}");
+                return Err(ReconcileError::transient(message, BACKOFF));
+            }
+        }
+        let resync = self.resync_period();
+        self.publish(built).await;
+        self.next(failure, resync)
+    }
+
+    fn next(&self, failure: Option<Failure>, resync: Duration) -> Result<Action, ReconcileError> {
+        match failure {
+            None => {
+                // Passes of Applications that started together are spread.
+                let resync = jitter(resync, 0.9..1.1);
+                Ok(Action::RequeueAfter {
+                    delay: self.outcome.next.map_or(resync, |next| next.min(resync)),
+                    priority: Some(Priority::LOW),
+                })
+            }
+            Some(Failure {
+                message,
+                retry_after: None,
+                ..
+            }) => Err(ReconcileError::transient(message, BACKOFF)),
+            Some(Failure {
+                message, retry_after, ..
+            }) => Err(ReconcileError::Terminal { message, retry_after }),
+        }
+    }
+
+    /// Writes the status, within a short time after a pass that has exceeded its own.
+    async fn write(&mut self, status: &ApplicationStatus, has_timed_out: bool) -> Result<(), ApiError> {
+        let grace_period = self.env.options().grace_period;
+        let write = self.observed.write_status(self.env, status);
+        if !has_timed_out {
+            return write.await;
+        }
+        let written = timeout(grace_period, write).await;
+        written.unwrap_or_else(|_| Err(ApiError::unavailable(format!("no response within {grace_period:?}"))))
+    }
+
+    /// Stores what steps have done in a pass that writes no other status: those that have ended must not run again. If this
+    /// write fails, they do.
+    async fn save_steps(&mut self) {
+        let steps = |status: &ApplicationStatus| status.workflow.as_ref().map(|workflow| workflow.steps.clone());
+        let built = status::build(&self.outcome, self.env.now);
+        if steps(&built.status) == steps(&self.outcome.before) {
+            return;
+        }
+        if let Err(error) = self.observed.write_status(self.env, &built.status).await {
+            tracing::debug!(application = %self.env.name, %error, "failed to record what steps have done");
+        }
+    }
+
+    /// Returns the longest time between two passes: that of the Application, or of the process.
+    fn resync_period(&mut self) -> Duration {
+        let default = self.env.options().resync_period;
+        let (interval, notice) = match requested_interval(self.observed.app.annotations()) {
+            None => (default, String::new()),
+            Some(Ok(interval)) => (interval, String::new()),
+            Some(Err(text)) => {
+                let text = truncate(text, MAX_TEXT);
+                let notice = format!("annotation {RECONCILE_INTERVAL} is not a duration such as 30s: {text:?}");
+                (default, notice)
+            }
+        };
+        self.outcome.notices.insert("InvalidInterval", notice);
+        interval
+    }
+
+    /// Publishes what is new. Warnings that were published before are repeated after a while, or after a success.
+    async fn publish(&mut self, built: Built) {
+        let Built { status, mut events } = built;
+        {
+            let mut memory = self.env.memory.lock();
+            for (reason, note) in std::mem::take(&mut self.outcome.warnings) {
+                if memory.is_due(reason, &note) {
+                    events.push(Event::warning(reason, note));
+                }
+            }
+            let mut conditions = status.conditions.iter();
+            memory.succeeded_if(self.outcome.is_complete && conditions.all(|condition| condition.status == "True"));
+            // A pass that ended early has no notices.
+            for (reason, note) in std::mem::take(&mut self.outcome.notices) {
+                if memory.is_news(reason, &note) {
+                    events.push(Event::warning(reason, note));
+                }
+            }
+        }
+        let metadata = &self.observed.app.metadata;
+        let publisher = &self.env.reconciler.events;
+        let published = events
+            .into_iter()
+            .map(|event| publisher.publish::<Application>(metadata, "Reconcile", event));
+        join_all(published).await;
+    }
+}

@@ -1,0 +1,121 @@
+//! The ends of a pass before all is done.
+
+use std::time::Duration;
+
+use super::conditions::{self, phase};
+use crate::controllers::oam::parse::Unsupported;
+use crate::cue;
+use crate::runtime::kube_client::ApiError;
+use crate::text::sanitize;
+
+/// The end of a pass before all is done.
+pub(super) enum Stop {
+    Failed(Failure),
+    /// An object or the Application has changed since it was read.
+    Stale,
+    /// The Application is left as it is.
+    Unsupported(Vec<Unsupported>),
+    /// A pass that holds memory never waits for more: the next one reserves these bytes at once.
+    NeedsMemory(u64),
+    /// The worker is needed by Applications with fast templates.
+    NeedsEvaluator,
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl Stop {
+    /// The result of a write to the Application.
+    pub(super) fn of_write(error: &ApiError) -> Self {
+        if error.is_conflict() {
+            return Self::Stale;
+        }
+        Failure::synced("FailedApply", error.to_string()).into()
+    }
+
+    /// The evaluator is missing or failed. Nothing is applied or deleted because of it.
+    pub(super) fn of_evaluator(error: &cue::Error) -> Self {
+        match error {
+            cue::Error::Deferred => Self::NeedsEvaluator,
+            cue::Error::Missing => {
+                let failure = Failure::new(conditions::PARSED, "FailedParse", error.to_string());
+                failure.in_phase(phase::RENDERING).into()
+            }
+            error => Failure::new(conditions::WORKFLOW, "FailedWorkflow", error.to_string()).into(),
+        }
+    }
+
+    /// Returns a failure as a value, and any other end as an error.
+    pub(super) fn split<T>(result: Result<T, Self>) -> Result<Result<T, Failure>, Self> {
+        match result {
+            Ok(value) => Ok(Ok(value)),
+            Err(Self::Failed(failure)) => Ok(Err(failure)),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// Returns the value of the label `result` of the metric of passes.
+    pub(super) const fn label(&self) -> &'static str {
+        match self {
+            Self::Failed(_) => "error",
+            Self::Stale => "conflict",
+            Self::Unsupported(_) => "unsupported",
+            Self::NeedsMemory(_) => "memory",
+            Self::NeedsEvaluator => "evaluator",
+        }
+    }
+}
+
+/// A failure of a pass, as the status shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// The condition that becomes false, besides Ready.
+    pub(super) condition: &'static str,
+    /// The reason of the event.
+    pub(super) event: &'static str,
+    /// The new phase, if it changes.
+    pub(super) phase: Option<&'static str>,
+    pub(super) message: String,
+    /// The time until the next attempt if it can't succeed earlier; with backoff if `None`.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl Failure {
+    pub(super) fn new(condition: &'static str, event: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            condition,
+            event,
+            phase: None,
+            message: sanitize(&message.into()),
+            retry_after: None,
+        }
+    }
+
+    /// A failure to read or write what records the state of an Application.
+    pub(super) fn synced(event: &'static str, message: impl Into<String>) -> Self {
+        Self::new(conditions::SYNCED, event, message)
+    }
+
+    /// A failure to parse the Application, or what it refers to.
+    pub(super) fn parse(message: impl Into<String>) -> Self {
+        Self::new(conditions::PARSED, "FailedParse", message).in_phase(phase::RENDERING)
+    }
+
+    /// A failure of the workflow itself, and not of one of its steps.
+    pub(super) fn workflow(message: impl Into<String>) -> Self {
+        Self::new(conditions::WORKFLOW, "FailedWorkflow", message).in_phase(phase::RUNNING_WORKFLOW)
+    }
+
+    pub(super) fn in_phase(mut self, phase: &'static str) -> Self {
+        self.phase = Some(phase);
+        self
+    }
+
+    pub(super) fn retried_after(mut self, time: Duration) -> Self {
+        self.retry_after = Some(time);
+        self
+    }
+}

@@ -1,0 +1,73 @@
+//! Reads what a pass begins with: the trackers of the Application, and its latest revision.
+
+use std::sync::Arc;
+
+use kube::core::DeserializeGuard;
+use kube::{Api, ResourceExt};
+
+use super::application::Observed;
+use super::env::Env;
+use super::failure::{Failure, Stop};
+use super::revise;
+use crate::api::Guarded;
+use crate::api::oam::ResourceTracker;
+use crate::controllers::oam::cache::{CachedTracker, Decoded};
+use crate::controllers::oam::trackers::{Inventory, InventoryError, Tracker};
+use crate::runtime::kube_client::call;
+use crate::runtime::watch::Cached;
+
+impl Observed {
+    /// Nothing but the Application itself has been read.
+    pub(super) fn of(Decoded { app, too_large }: Decoded) -> Self {
+        Self {
+            app,
+            too_large,
+            latest: Ok(None),
+        }
+    }
+
+    /// Reads the latest revision. A pass may need none: its failure is kept.
+    pub(super) async fn read_latest(&mut self, env: &Env<'_>) -> Result<(), Stop> {
+        let status = self.app.status.as_ref();
+        let latest = status.and_then(|status| status.latest_revision.as_ref());
+        self.latest = match latest {
+            Some(latest) => Stop::split(revise::read_latest(env, latest).await)?,
+            None => Ok(None),
+        };
+        Ok(())
+    }
+
+    /// Decodes the trackers of the Application.
+    pub(super) async fn read_trackers(&self, env: &Env<'_>) -> Result<Inventory, Stop> {
+        let failed = |error: InventoryError| Failure::synced("FailedGC", error.to_string());
+        let mut trackers = Vec::new();
+        for cached in env.reconciler.caches.trackers_of(env.name) {
+            let tracker = match cached {
+                Cached::Object(tracker) => with_entries(env, &tracker).await?,
+                Cached::Invalid { meta, error } => {
+                    let (tracker, cause) = (meta.name.clone().unwrap_or_default(), error);
+                    return Err(failed(InventoryError::Invalid { tracker, cause }).into());
+                }
+            };
+            trackers.push(Tracker::decode(tracker).map_err(failed)?);
+        }
+        Ok(Inventory::of(&self.identity(env), trackers).map_err(failed)?)
+    }
+}
+
+async fn with_entries(env: &Env<'_>, cached: &CachedTracker) -> Result<Arc<ResourceTracker>, Stop> {
+    if let Some(whole) = cached.whole() {
+        return Ok(Arc::clone(whole));
+    }
+    // Decoded as leniently as those in the cache.
+    let trackers: Api<Guarded<ResourceTracker>> = Api::all(env.reconciler.client.clone());
+    let failed = |error: String| Failure::synced("FailedGC", error).into();
+    match call(trackers.get_opt(&cached.name_any())).await {
+        Ok(Some(Guarded(DeserializeGuard(tracker)))) => {
+            tracker.map(Arc::new).map_err(|error| failed(error.to_string()))
+        }
+        // The cache is behind.
+        Ok(None) => Err(Stop::Stale),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}

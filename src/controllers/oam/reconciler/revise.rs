@@ -1,0 +1,376 @@
+//! The revision that an Application runs.
+
+use std::sync::Arc;
+
+use kube::api::{GetParams, Patch, PatchParams, PostParams};
+use kube::core::Request;
+use kube::{Api, Resource, ResourceExt};
+use serde_json::json;
+
+use super::application::Observed;
+use super::conditions::{self, phase};
+use super::env::Env;
+use super::failure::{Failure, Stop};
+use crate::api::NamespacedName;
+use crate::api::oam::{
+    Application, ApplicationRevision, ApplicationRevisionSpec, LatestRevision, WorkflowStatus, labels,
+};
+use crate::controllers::FIELD_MANAGER;
+use crate::controllers::oam::metrics::PassStage;
+use crate::controllers::oam::references::has_redacted;
+use crate::controllers::oam::render::release::Release;
+use crate::controllers::oam::revisions::{
+    Candidate, Packed, Recorded, RevisionError, can_match, compress, expand, hash, is_release_of, is_same,
+    is_unchanged, metadata, names, next, recorded_application, refreshed,
+};
+use crate::runtime::kube_client::call;
+use crate::runtime::watch::Cached;
+
+/// A revision with its expanded contents.
+#[derive(Clone, Debug)]
+pub(super) struct Revision {
+    /// Without its contents.
+    pub(super) object: Arc<ApplicationRevision>,
+    pub(super) contents: Arc<ApplicationRevisionSpec>,
+}
+
+impl Revision {
+    pub(super) fn recorded(&self) -> Recorded<'_> {
+        Recorded::of(&self.object, &self.contents)
+    }
+
+    pub(super) fn unpack(packed: &Packed) -> Result<Self, Failure> {
+        let (object, contents) = packed.unpack().map_err(|error| undecodable(&packed.name, &error))?;
+        Ok(Self {
+            object: Arc::new(object),
+            contents: Arc::new(contents),
+        })
+    }
+}
+
+/// The revision that an Application runs.
+pub(super) struct Current {
+    pub(super) revision: Revision,
+    /// The Application that is deployed: that of the revision, if it is a published version.
+    pub(super) app: Application,
+    pub(super) release: Release,
+}
+
+impl Current {
+    pub(super) fn name(&self) -> String {
+        self.revision.object.name_any()
+    }
+}
+
+/// The revision of what is declared, and what the status says of it if it is another one than before.
+pub(super) struct Chosen {
+    pub(super) revision: Revision,
+    pub(super) latest: Option<LatestRevision>,
+}
+
+/// Reads the revision that the status names, unless an earlier pass has. It may be newer than the cache.
+pub(super) async fn read_latest(env: &Env<'_>, latest: &LatestRevision) -> Result<Option<Arc<Packed>>, Stop> {
+    if !names::is_revision_of(&env.name.name, &latest.name) {
+        return Ok(None);
+    }
+    let name = NamespacedName::new(&env.name.namespace, &latest.name);
+    let cached = env.reconciler.caches.revisions.get(&name);
+    let version = cached
+        .as_ref()
+        .and_then(|cached| cached.meta().resource_version.as_deref());
+    let known = env.memory.lock().revision.clone();
+    let is_current = |known: &Arc<Packed>| known.name == latest.name && Some(known.version.as_str()) == version;
+    if let Some(known) = known.filter(is_current) {
+        return Ok(Some(known));
+    }
+    let read = read(env, &latest.name).await?.map(Arc::new);
+    env.memory.lock().revision.clone_from(&read);
+    if let Some(packed) = &read {
+        env.hold(env.memory_for_revision(packed.unpacked_bytes())?);
+    }
+    Ok(read)
+}
+
+/// Reads a revision.
+async fn read(env: &Env<'_>, name: &str) -> Result<Option<Packed>, Failure> {
+    let path = ApplicationRevision::url_path(&(), Some(&env.name.namespace));
+    let request = Request::new(path).get(name, &GetParams::default());
+    let request = request.map_err(|error| failed(error.to_string()))?;
+    match call(env.reconciler.client.request_text(request)).await {
+        Ok(text) => {
+            let packed = Packed::of_text(&text).map_err(|error| undecodable(name, &error))?;
+            Ok(Some(packed))
+        }
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// Chooses the revisions of an Application, and writes them.
+pub(super) struct Revisions<'p> {
+    pub(super) env: &'p Env<'p>,
+    pub(super) observed: &'p Observed,
+}
+
+impl Revisions<'_> {
+    /// Returns the revision of the version that the Application publishes, if it is there.
+    pub(super) fn release<'r>(&self, latest: Option<&'r Revision>) -> Option<&'r Revision> {
+        latest.filter(|latest| is_release_of(&latest.object, &self.observed.app))
+    }
+
+    /// Makes the revision of what is declared now. `number` is that of the latest revision.
+    pub(super) async fn choose(
+        &self,
+        latest: Option<Revision>,
+        contents: ApplicationRevisionSpec,
+        number: Option<&LatestRevision>,
+    ) -> Result<Chosen, Stop> {
+        let _timer = self.env.reconciler.metrics.time(PassStage::Revision);
+        let hash = hash(&contents).map_err(|error| failed(error.to_string()))?;
+        let annotations = self.observed.app.annotations();
+        let candidate = Candidate {
+            spec: &contents,
+            hash: &hash,
+            publish_version: annotations.get(labels::PUBLISH_VERSION).map(String::as_str),
+            auto_update: annotations.contains_key(labels::AUTO_UPDATE),
+        };
+        let latest = match latest {
+            Some(latest) if is_unchanged(&latest.recorded(), &candidate) => {
+                let revision = self.refresh(latest, &contents).await?;
+                return Ok(Chosen { revision, latest: None });
+            }
+            latest => latest,
+        };
+        let (name, number) = self.next_revision(latest.as_ref(), number, &candidate).await?;
+        let name_in_namespace = NamespacedName::new(&self.env.name.namespace, &name);
+        let cached = self.env.reconciler.caches.revisions.get(&name_in_namespace);
+        let revision = match cached.as_ref().and_then(Cached::object) {
+            Some(existing) if self.observed.owns(existing.owner_references()) => {
+                self.older_revision(&name).await?.ok_or(Stop::Stale)?
+            }
+            Some(_) => return Err(taken(&name).into()),
+            None => self.create_revision(&name, &hash, contents).await?,
+        };
+        let recorded_hash = revision.object.labels().get(labels::APP_REVISION_HASH);
+        let latest = LatestRevision {
+            name,
+            revision: number,
+            revision_hash: recorded_hash.cloned().unwrap_or_default(),
+        };
+        Ok(Chosen {
+            revision,
+            latest: Some(latest),
+        })
+    }
+
+    /// Returns what runs: `app`, from its revision. `number` is that of the latest revision.
+    pub(super) async fn current(
+        &self,
+        app: Application,
+        revision: Revision,
+        number: Option<&LatestRevision>,
+    ) -> Current {
+        let hash = revision.object.labels().get(labels::APP_REVISION_HASH);
+        let identity = LatestRevision {
+            name: revision.object.name_any(),
+            revision: number.map_or(0, |latest| latest.revision),
+            revision_hash: hash.cloned().unwrap_or_default(),
+        };
+        let settings = self.env.template_settings();
+        let version = self.env.reconciler.cluster_version().await;
+        Current {
+            release: Release::new(self.env.name.clone(), &app, identity, version, settings),
+            revision,
+            app,
+        }
+    }
+
+    /// Reads a revision other than the latest one.
+    async fn older_revision(&self, name: &str) -> Result<Option<Revision>, Stop> {
+        let Some(packed) = read(self.env, name).await? else {
+            return Ok(None);
+        };
+        self.env.hold(self.env.memory_for_revision(packed.unpacked_bytes())?);
+        Ok(Some(Revision::unpack(&packed)?))
+    }
+
+    /// Returns name and number of the revision that becomes current.
+    async fn next_revision(
+        &self,
+        latest: Option<&Revision>,
+        number: Option<&LatestRevision>,
+        candidate: &Candidate<'_>,
+    ) -> Result<(String, i64), Stop> {
+        let others = self.env.reconciler.caches.revisions_of(self.env.name);
+        let others = others
+            .into_iter()
+            .filter(|revision| latest.is_none_or(|latest| latest.object.name_any() != revision.name_any()));
+        let others: Vec<_> = others.map(|revision| (revision.name_any(), revision)).collect();
+        let unlike = ApplicationRevisionSpec::default();
+        let mut recorded: Vec<_> = latest.map(Revision::recorded).into_iter().collect();
+        for (name, revision) in &others {
+            let mut other = Recorded {
+                name,
+                hash: revision.hash(),
+                publish_version: revision.publish_version(),
+                spec: &unlike,
+            };
+            // One at a time is in memory. Undecodable revisions never match; their names stay taken.
+            if can_match(other.publish_version, other.hash, candidate)
+                && let Some(packed) = read(self.env, name).await?
+            {
+                let _memory = self.env.memory_for_revision(packed.unpacked_bytes())?;
+                if Revision::unpack(&packed).is_ok_and(|found| is_same(&found.recorded(), candidate)) {
+                    other.spec = candidate.spec;
+                }
+            }
+            recorded.push(other);
+        }
+        Ok(next(&self.env.name.name, number, candidate, &recorded))
+    }
+
+    async fn create_revision(
+        &self,
+        name: &str,
+        hash: &str,
+        contents: ApplicationRevisionSpec,
+    ) -> Result<Revision, Stop> {
+        let failed = |message: String| failed(message).in_phase(phase::RENDERING);
+        let is_redacted = has_redacted(&contents.referred_objects);
+        let spec = compress(contents, self.env.options().revision_format);
+        let spec = spec.map_err(|error| failed(error.to_string()))?;
+        let crd = &self.env.reconciler.revision_crd;
+        let checked = crd.check(revisions(self.env), &spec.compression).await;
+        checked.map_err(failed)?;
+        let revision = ApplicationRevision {
+            metadata: metadata(&self.observed.app, name, hash, is_redacted),
+            spec,
+            status: None,
+        };
+        let created = call(revisions(self.env).create(&parameters(), &revision)).await;
+        self.env.reconciler.metrics.count_write("create", "ApplicationRevision");
+        match created {
+            Ok(created) => Ok(self.written(created, true)?),
+            Err(error) if error.is_conflict() => {
+                let found = call(revisions(self.env).get_opt(name)).await;
+                let found = found.map_err(|error| failed(error.to_string()))?;
+                match found {
+                    // Created before a crash; the cache will have it.
+                    Some(found) if self.observed.owns(found.owner_references()) => Err(Stop::Stale),
+                    Some(_) => Err(taken(name).into()),
+                    None => Err(Stop::Stale),
+                }
+            }
+            Err(error) => Err(failed(error.to_string()).into()),
+        }
+    }
+
+    /// Brings what may change in the current revision up to date.
+    async fn refresh(&self, latest: Revision, contents: &ApplicationRevisionSpec) -> Result<Revision, Stop> {
+        let Some(mut wanted) = refreshed(&latest.object, &latest.contents, &self.observed.app, contents) else {
+            return Ok(latest);
+        };
+        let spec = compress(wanted.spec, self.env.options().revision_format);
+        wanted.spec = spec.map_err(|error| failed(error.to_string()))?;
+        let crd = &self.env.reconciler.revision_crd;
+        let checked = crd.check(revisions(self.env), &wanted.spec.compression).await;
+        checked.map_err(failed)?;
+        let name = latest.object.name_any();
+        let written = call(revisions(self.env).replace(&name, &parameters(), &wanted)).await;
+        self.env.reconciler.metrics.count_write("update", "ApplicationRevision");
+        match written {
+            Ok(written) => Ok(self.written(written, false)?),
+            Err(error) if error.is_conflict() => Err(Stop::Stale),
+            Err(error) => Err(failed(error.to_string()).into()),
+        }
+    }
+
+    /// Returns a revision as it was written, and remembers it for the next pass.
+    fn written(&self, mut object: ApplicationRevision, is_created: bool) -> Result<Revision, Failure> {
+        self.env.reconciler.caches.assume_revision(&object, is_created);
+        let packed = Packed::of(&object).map_err(|error| undecodable(&object.name_any(), &error))?;
+        self.env.memory.lock().revision = Some(Arc::new(packed));
+        let spec = std::mem::take(&mut object.spec);
+        let contents = if spec.compression.is_empty() {
+            spec
+        } else {
+            let expanded = expand(&spec).map_err(|error| undecodable(&object.name_any(), &error))?;
+            expanded.into_owned()
+        };
+        Ok(Revision {
+            object: Arc::new(object),
+            contents: Arc::new(contents),
+        })
+    }
+}
+
+/// Records a run of the workflow in a revision, with the values that it has stored.
+pub(super) async fn record_run(
+    env: &Env<'_>,
+    revision: &str,
+    has_succeeded: bool,
+    workflow: &WorkflowStatus,
+) -> Result<(), Stop> {
+    let context = super::values::stored(env);
+    let patch = Patch::Merge(json!({
+        "status": { "succeeded": has_succeeded, "workflow": workflow, "workflowContext": context },
+    }));
+    let written = call(revisions(env).patch_status(revision, &PatchParams::apply(FIELD_MANAGER), &patch)).await;
+    let metrics = &env.reconciler.metrics;
+    metrics.count_write("patch", "ApplicationRevision/status");
+    match written {
+        Ok(written) => {
+            remember_status(env, &written);
+            Ok(())
+        }
+        // Deleted, or named by a version that has no revision.
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => {
+            let message = format!("failed to record the workflow in applicationrevision {revision}: {error}");
+            Err(Failure::synced("FailedWorkflow", message).into())
+        }
+    }
+}
+
+/// Remembers the latest revision after a write of its status.
+fn remember_status(env: &Env<'_>, object: &ApplicationRevision) {
+    env.reconciler.caches.assume_revision(object, false);
+    let mut memory = env.memory.lock();
+    let is_known = memory
+        .revision
+        .as_ref()
+        .is_some_and(|known| known.name == object.name_any());
+    // Otherwise the next pass reads it.
+    if is_known && let Ok(packed) = Packed::of(object) {
+        memory.revision = Some(Arc::new(packed));
+    }
+}
+
+/// Returns the Application that a revision records.
+pub(super) fn application_of(revision: &Revision) -> Application {
+    recorded_application(&revision.object, &revision.contents)
+}
+
+fn revisions(env: &Env<'_>) -> Api<ApplicationRevision> {
+    Api::namespaced(env.reconciler.client.clone(), &env.name.namespace)
+}
+
+fn parameters() -> PostParams {
+    PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    }
+}
+
+fn failed(message: String) -> Failure {
+    Failure::new(conditions::REVISION, "FailedRevision", message)
+}
+
+fn undecodable(name: &str, error: &RevisionError) -> Failure {
+    failed(format!("applicationrevision {name}: {error}"))
+}
+
+fn taken(name: &str) -> Failure {
+    let message = format!("applicationrevision {name} exists but controlled by another application");
+    failed(message).in_phase(phase::RENDERING)
+}

@@ -1,0 +1,111 @@
+//! The health of all components, and the objects that they consist of.
+
+use std::collections::HashSet;
+
+use super::{PlacedComponents, Rollout, Steps};
+use crate::api::oam::ServiceStatus;
+use crate::controllers::oam::reconciler::apply::AppObjects;
+use crate::controllers::oam::reconciler::conditions::phase;
+use crate::controllers::oam::reconciler::failure::Stop;
+use crate::controllers::oam::reconciler::health::PostTraits;
+use crate::controllers::oam::reconciler::render::RenderError;
+use crate::controllers::oam::reconciler::services::service_of;
+use crate::controllers::oam::render::release::ComponentObjects;
+use crate::controllers::oam::trackers::ResourceKey;
+
+/// The objects that the components of a version consist of. It decides what may be deleted.
+#[derive(Debug)]
+pub(in crate::controllers::oam::reconciler) enum Declared {
+    Complete(HashSet<ResourceKey>),
+    /// Nothing may be deleted: an object that seems to be dropped may belong to a component that could not be rendered.
+    Unknown {
+        cause: String,
+    },
+}
+
+impl Declared {
+    fn of(placed: &PlacedComponents) -> Self {
+        match &placed.unknown {
+            Some(cause) => Self::Unknown { cause: cause.clone() },
+            None => Self::Complete(HashSet::new()),
+        }
+    }
+
+    async fn add(&mut self, objects: &AppObjects<'_>, component: &ComponentObjects) {
+        if let Self::Complete(declared) = self {
+            for object in &component.objects {
+                declared.insert(objects.cluster.id_of(&object.manifest).await.key());
+            }
+        }
+    }
+
+    fn is_unknown_because(&mut self, component: &str, message: &str) {
+        *self = Self::Unknown {
+            cause: format!("component {component} can't be rendered: {message}"),
+        };
+    }
+}
+
+impl Rollout<'_, '_> {
+    /// Computes the health of all components, and the phase that follows from it. `shown` are the services in their known
+    /// order.
+    pub(in crate::controllers::oam::reconciler) async fn assess(
+        &mut self,
+        shown: &[ServiceStatus],
+    ) -> Result<Declared, Stop> {
+        let all = self.placed(Steps::Run).await?;
+        let mut declared = Declared::of(&all);
+        let mut services = Vec::new();
+        let namespace = &self.env().name.namespace;
+        for placed in &all.placed {
+            let service = match self.target.render(self.objects, placed).await {
+                Ok(objects) => {
+                    declared.add(self.objects, &objects).await;
+                    let service = self.assessor().service(placed, &objects, PostTraits::Unknown).await;
+                    service.map_err(|error| Stop::of_evaluator(&error))?
+                }
+                Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
+                Err(RenderError::Template { message, .. }) => {
+                    declared.is_unknown_because(placed.name(), &message);
+                    ServiceStatus {
+                        message: crate::text::sanitize(&message),
+                        ..service_of(placed, namespace)
+                    }
+                }
+            };
+            services.push((placed, service));
+        }
+        let is_component = |name: &str| all.placed.iter().any(|placed| placed.name() == name);
+        let env = self.env();
+        env.reconciler.memories.retain_components(env.name, is_component);
+        self.outcome.services.replace(services, shown);
+        self.show_phase();
+        Ok(declared)
+    }
+
+    /// Shows the phase that follows from the health of the components.
+    pub(in crate::controllers::oam::reconciler) fn show_phase(&mut self) {
+        let mut policies = self.target.parsed.policies.iter();
+        let is_managed = policies.any(|policy| policy.definition.spec.manage_health_check);
+        self.outcome
+            .in_phase(if self.outcome.services.are_healthy() || is_managed {
+                phase::RUNNING
+            } else {
+                phase::UNHEALTHY
+            });
+    }
+
+    /// Finds the objects that all components consist of.
+    pub(in crate::controllers::oam::reconciler) async fn declare_all(&mut self) -> Result<Declared, Stop> {
+        let all = self.placed(Steps::All).await?;
+        let mut declared = Declared::of(&all);
+        for placed in &all.placed {
+            match self.target.render(self.objects, placed).await {
+                Ok(objects) => declared.add(self.objects, &objects).await,
+                Err(RenderError::Template { message, .. }) => declared.is_unknown_because(placed.name(), &message),
+                Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
+            }
+        }
+        Ok(declared)
+    }
+}

@@ -1,0 +1,195 @@
+//! Deploys components in the places that the workflow gives them, and computes their health.
+
+mod assess;
+mod outputs;
+mod placed;
+mod policies;
+
+use super::apply::{AppObjects, Creator, ToApply};
+use super::env::Env;
+use super::failure::{Failure, Stop};
+use super::health::{Assessor, PostTraits};
+use super::outcome::Outcome;
+use super::render::{Placed, RenderError, Target};
+use super::values::StepValues;
+use crate::api::oam::ServiceStatus;
+use crate::controllers::oam::dispatch::order::{Stage, stages};
+use crate::controllers::oam::render::release::ComponentObjects;
+use crate::controllers::oam::workflow::Store;
+pub(super) use assess::Declared;
+pub(super) use placed::{PlacedComponents, Steps, completed_steps};
+
+/// Delay after a template was stopped at a limit: it will probably be stopped again.
+const STOPPED_RETRY: std::time::Duration = std::time::Duration::from_mins(1);
+
+/// The message of a component whose traits are applied once more.
+const OTHER_STATUS: &str = "waiting for traits to see the status of the workload";
+
+/// A component that a step deploys.
+pub(super) struct Deployment {
+    /// The step, or the place among the components of a step.
+    pub(super) index: usize,
+    pub(super) component: Placed,
+    pub(super) objects: ComponentObjects,
+}
+
+/// The components of one version, on their way to the cluster.
+pub(super) struct Rollout<'x, 'p> {
+    pub(super) target: Target<'x>,
+    pub(super) objects: &'x mut AppObjects<'p>,
+    pub(super) outcome: &'x mut Outcome,
+    pub(super) values: StepValues<'x>,
+}
+
+impl<'x> Rollout<'x, '_> {
+    pub(super) fn env(&self) -> &'x Env<'x> {
+        self.target.env
+    }
+
+    pub(super) fn assessor(&self) -> Assessor<'_> {
+        Assessor {
+            target: self.target,
+            objects: self.objects,
+        }
+    }
+
+    /// Returns the values that steps have stored.
+    pub(super) async fn load_values(&self) -> Result<Store, Stop> {
+        self.values.load(self.outcome.workflow.as_ref()).await
+    }
+
+    /// Applies objects of the version. Returns the error of each batch, if any.
+    pub(super) async fn apply(
+        &mut self,
+        batches: Vec<Vec<ToApply>>,
+        parallelism: Option<usize>,
+    ) -> Result<Vec<Result<(), String>>, Stop> {
+        let Target { current, parsed, .. } = self.target;
+        let revision = current.name();
+        let applied = self.objects.apply(&revision, &parsed.rules, batches, parallelism);
+        applied.await
+    }
+
+    /// Deploys components stage by stage, `parallelism` of them at the same time; each needs the stage before to be
+    /// healthy. Returns their health.
+    pub(super) async fn deploy(
+        &mut self,
+        deployments: Vec<Deployment>,
+        parallelism: Option<usize>,
+    ) -> Result<Vec<(Deployment, Result<ServiceStatus, String>)>, Stop> {
+        let mut results = Vec::new();
+        let mut remaining = deployments;
+        for stage in [Stage::PreDispatch, Stage::DefaultDispatch] {
+            let batches = remaining.iter().map(|deployment| batch(deployment, stage)).collect();
+            let applied = self.apply(batches, parallelism).await?;
+            let mut accepted = Vec::new();
+            for (deployment, result) in remaining.into_iter().zip(applied) {
+                if let Err(message) = result {
+                    results.push((deployment, Err(format!("Dispatch: {message}"))));
+                    continue;
+                }
+                let waiting = if stage == Stage::PreDispatch {
+                    let waiting = self.assessor();
+                    waiting
+                        .waiting_service(&deployment.component, &deployment.objects)
+                        .await
+                } else {
+                    Ok(None)
+                };
+                match waiting.map_err(|error| Stop::of_evaluator(&error))? {
+                    Some(service) => results.push((deployment, Ok(service))),
+                    None => accepted.push(deployment),
+                }
+            }
+            remaining = accepted;
+        }
+        for deployment in remaining {
+            let assessor = self.assessor();
+            let service = assessor.service(&deployment.component, &deployment.objects, PostTraits::Unknown);
+            let mut service = service.await.map_err(|error| Stop::of_evaluator(&error))?;
+            // Nothing would render the traits again after the last step.
+            if service.healthy && self.has_other_status(&deployment.objects).await {
+                service.healthy = false;
+                OTHER_STATUS.clone_into(&mut service.message);
+            }
+            results.push((deployment, Ok(service)));
+        }
+        Ok(results)
+    }
+
+    /// Returns true if the workload has another status than the one that its traits have seen.
+    async fn has_other_status(&self, objects: &ComponentObjects) -> bool {
+        objects.reads_status && self.objects.live_status(&objects.workload).await != objects.output_status
+    }
+
+    /// Applies traits of the last stage, for components whose workload is healthy.
+    pub(super) async fn apply_post_traits(&mut self) -> Result<(), Stop> {
+        for placed in self.placed(Steps::Run).await?.placed {
+            let mut traits = placed.component.traits.iter();
+            let settings = self.target.current.release.settings;
+            let has_post = traits.any(|trait_| settings.is_post_dispatch(trait_));
+            let namespace = &self.env().name.namespace;
+            if !has_post || !self.outcome.services.is_workload_healthy(&placed, namespace) {
+                continue;
+            }
+            let name = placed.name();
+            let failed = |message: String| {
+                let message = format!("failed to dispatch PostDispatch traits for component {name}: {message}");
+                Failure::synced("FailedApply", message)
+            };
+            let rendered = self.target.render(self.objects, &placed).await;
+            let mut objects = rendered.map_err(|error| error.into_stop(failed))?;
+            let live = self.assessor().live_context(&objects).await;
+            let post = self.target.render_post_traits(&placed, &objects, &live).await;
+            let post = post.map_err(|error| error.into_stop(failed))?;
+            objects.objects.extend(post);
+            let deployment = Deployment {
+                index: 0,
+                component: placed.clone(),
+                objects,
+            };
+            let batches = vec![batch(&deployment, Stage::PostDispatch)];
+            for result in self.apply(batches, None).await? {
+                result.map_err(failed)?;
+            }
+            let assessor = self.assessor();
+            let service = assessor.service(&placed, &deployment.objects, PostTraits::Applied);
+            let service = service.await.map_err(|error| Stop::of_evaluator(&error))?;
+            self.outcome.services.set(&placed, service);
+        }
+        Ok(())
+    }
+
+    /// Renders a component. The inner error is that of its template.
+    pub(super) async fn render_or_stop(&self, placed: &Placed) -> Result<Result<ComponentObjects, String>, Stop> {
+        match self.target.render(self.objects, placed).await {
+            Ok(objects) => Ok(Ok(objects)),
+            Err(RenderError::Evaluator(error)) => Err(Stop::of_evaluator(&error)),
+            Err(RenderError::Template {
+                message,
+                is_stopped: true,
+            }) => Err(stopped(message)),
+            Err(RenderError::Template { message, .. }) => Ok(Err(format!("GenerateComponentManifest: {message}"))),
+        }
+    }
+}
+
+/// Returns the objects of a component in one stage.
+fn batch(deployment: &Deployment, stage: Stage) -> Vec<ToApply> {
+    let objects = deployment.objects.objects.iter().map(|object| (object.stage, object));
+    let of_stage = stages(objects).into_iter().find(|(known, _)| *known == stage);
+    let objects = of_stage.map(|(_, objects)| objects).unwrap_or_default();
+    let to_apply = objects.into_iter().map(|object| ToApply {
+        manifest: object.manifest.clone(),
+        component: deployment.component.name().to_owned(),
+        trait_: object.trait_.clone(),
+        cluster: deployment.component.place.cluster.clone(),
+        creator: Creator::Workflow,
+    });
+    to_apply.collect()
+}
+
+/// Returns the end of a pass in which a template was stopped at a limit.
+pub(super) fn stopped(message: String) -> Stop {
+    Failure::workflow(message).retried_after(STOPPED_RETRY).into()
+}

@@ -1,0 +1,250 @@
+//! Runs the workflow: one turn of the engine, with the components that its steps deploy.
+
+mod configs;
+mod functions;
+mod lifecycle;
+mod template;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::conditions::{self, phase};
+use super::failure::{Failure, Stop};
+use super::new_id;
+use super::policies::find_unsupported_clusters;
+use super::render::{Placed, with_inputs};
+use super::rollout::{Deployment, Rollout, Steps, completed_steps};
+use crate::api::oam::{WorkflowStatus, WorkflowStep};
+use crate::controllers::oam::metrics::PassStage;
+use crate::controllers::oam::parse::place_of;
+use crate::controllers::oam::trackers::is_local;
+use crate::controllers::oam::workflow::{
+    FailureReason, InputUsage, State, StepResult, Store, Task, Turn, is_apply_component,
+};
+use lifecycle::finished_state;
+pub(super) use lifecycle::{end_run, is_deployed, restart_if_due};
+
+/// The workflow of the version that is deployed.
+pub(super) struct Run<'r, 'x, 'p> {
+    rollout: &'r mut Rollout<'x, 'p>,
+}
+
+/// Runs what is left of the workflow. Returns the state that it reached.
+pub(super) async fn run_workflow(rollout: &mut Rollout<'_, '_>) -> Result<State, Stop> {
+    let env = rollout.env();
+    let _timer = env.reconciler.metrics.time(PassStage::Workflow);
+    let parsed = rollout.target.parsed;
+    let steps = completed_steps(parsed)?;
+    let workflow = rollout.outcome.workflow.as_mut();
+    if let Some(workflow) = workflow.filter(|workflow| workflow.mode.is_empty()) {
+        workflow.mode.clone_from(&parsed.workflow.mode);
+    }
+    rollout
+        .outcome
+        .succeeded(conditions::RENDER, "Rendered", "Rendered successfully");
+    drop_services(rollout).await?;
+    let workflow = rollout.outcome.workflow.clone().unwrap_or_default();
+    if let Some(state) = finished_state(&workflow) {
+        return Ok(state);
+    }
+    let unsupported = find_unsupported_clusters(env, parsed).await?;
+    if !unsupported.is_empty() {
+        return Err(Stop::Unsupported(unsupported));
+    }
+    Run { rollout }.turn(&steps, workflow).await
+}
+
+/// Drops the services of components that the workflow no longer deploys.
+async fn drop_services(rollout: &mut Rollout<'_, '_>) -> Result<(), Stop> {
+    if rollout.outcome.services.shown().is_empty() {
+        return Ok(());
+    }
+    let all = rollout.placed(Steps::All).await?;
+    let names: BTreeSet<String> = all.placed.iter().map(|placed| placed.name().to_owned()).collect();
+    rollout.outcome.services.retain(|name| names.contains(name));
+    Ok(())
+}
+
+impl Run<'_, '_, '_> {
+    /// Runs one turn of the engine.
+    async fn turn(&mut self, steps: &[WorkflowStep], workflow: WorkflowStatus) -> Result<State, Stop> {
+        let store = self.rollout.load_values().await?;
+        if workflow.context_backend.is_none() {
+            // Steps would run again and again if their values could not be stored.
+            self.store(&store).await?;
+        }
+        let context = self.rollout.target.current.release.step_context();
+        let settings = self.rollout.env().options().workflow;
+        let now = Timestamp::now();
+        let mode = workflow.mode.clone();
+        let turn = Turn::begin(steps, &mode, workflow, store, &context, settings, now, new_id);
+        let mut turn = turn.map_err(|error| Failure::workflow(error.to_string()))?;
+        if let Some(store) = turn.store_without_removed_values() {
+            self.store(store).await?;
+        }
+        // What steps have done is recorded even if the pass ends: those that have ended must not run again.
+        let result = self.run_rounds(&mut turn).await;
+        let end = turn.end();
+        if let Some(delay) = end.retry_in {
+            self.rollout.outcome.look_again_in(delay);
+        }
+        self.store(&end.store).await?;
+        let outcome = &mut *self.rollout.outcome;
+        let before = outcome.workflow.take();
+        outcome.workflow = Some(WorkflowStatus {
+            context_backend: before.and_then(|workflow| workflow.context_backend),
+            ..end.status
+        });
+        if end.state == State::Executing {
+            outcome.in_phase(phase::RUNNING_WORKFLOW);
+        }
+        result.map(|()| end.state)
+    }
+
+    async fn store(&mut self, store: &Store) -> Result<(), Stop> {
+        let Rollout { values, outcome, .. } = &mut *self.rollout;
+        values.store(store, outcome).await
+    }
+
+    /// Runs the steps that can run, round by round.
+    async fn run_rounds(&mut self, turn: &mut Turn<'_>) -> Result<(), Stop> {
+        // A pass that exceeds its timeout records nothing.
+        let end = Instant::now() + self.rollout.env().options().pass_timeout / 2;
+        loop {
+            let round = turn.next_round();
+            if round.is_empty() {
+                return Ok(());
+            }
+            let mut to_run = Vec::new();
+            for task in round {
+                match task {
+                    Task::Run(step) => to_run.push(step),
+                    Task::Check(step) => {
+                        let result = self.check(turn, step).await?;
+                        turn.record_check(step, result);
+                    }
+                }
+            }
+            let mut results = Vec::new();
+            let run = self.run_steps(turn, &to_run, end, &mut results).await;
+            for (step, result) in results {
+                turn.record(step, result);
+            }
+            run?;
+            if Instant::now() >= end {
+                self.rollout.outcome.look_again_in(Duration::ZERO);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Runs steps that don't depend on each other, until `end`. The objects of all their components are recorded at once.
+    /// If the pass ends meanwhile, `results` has those of the steps that have run.
+    async fn run_steps(
+        &mut self,
+        turn: &Turn<'_>,
+        round: &[usize],
+        end: Instant,
+        results: &mut Vec<(usize, StepResult)>,
+    ) -> Result<(), Stop> {
+        let (mut deployments, mut usage) = (Vec::new(), InputUsage::default());
+        for step in round.iter().copied() {
+            if !(results.is_empty() && deployments.is_empty()) && Instant::now() >= end {
+                break;
+            }
+            if !turn.step(step).is_some_and(is_apply_component) {
+                results.push((step, self.run_template(turn, step).await?));
+                continue;
+            }
+            match self.prepare(turn, step, &mut usage).await? {
+                Ok(deployment) => deployments.push(deployment),
+                Err(result) => results.push((step, result)),
+            }
+        }
+        for (deployment, result) in self.rollout.deploy(deployments, None).await? {
+            let outputs = turn
+                .step(deployment.index)
+                .map(|step| step.outputs.as_slice())
+                .unwrap_or_default();
+            let result = match result {
+                Ok(service) => {
+                    let is_healthy = service.healthy;
+                    self.rollout.outcome.services.set(&deployment.component, service);
+                    let values = if is_healthy {
+                        self.rollout.outputs(&deployment, outputs).await?
+                    } else {
+                        None
+                    };
+                    match values {
+                        Some(outputs) => StepResult::Succeeded {
+                            outputs,
+                            message: String::new(),
+                        },
+                        None => StepResult::Waiting {
+                            message: "wait healthy".to_owned(),
+                        },
+                    }
+                }
+                Err(message) => execute_failure(message),
+            };
+            results.push((deployment.index, result));
+        }
+        self.rollout.outcome.applied_resources = self.rollout.objects.applied();
+        Ok(())
+    }
+
+    /// Renders the component of a step.
+    async fn prepare(
+        &mut self,
+        turn: &Turn<'_>,
+        step: usize,
+        usage: &mut InputUsage,
+    ) -> Result<Result<Deployment, StepResult>, Stop> {
+        let Some(declared) = turn.step(step) else {
+            return Ok(Err(execute_failure("the step is missing".to_owned())));
+        };
+        let properties = declared.properties.as_ref().unwrap_or(&Value::Null);
+        let name = properties["component"].as_str().unwrap_or_default();
+        let mut components = self.rollout.target.parsed.components.iter();
+        let Some(component) = components.find(|parsed| parsed.component.name == name) else {
+            return Ok(Err(execute_failure(format!("component {name} not found"))));
+        };
+        let inputs = turn.inputs(step).map_err(|error| error.to_string());
+        let with_inputs = inputs.and_then(|inputs| {
+            usage.add(&inputs)?;
+            with_inputs(component, &inputs)
+        });
+        let component = match with_inputs {
+            Ok(component) => component,
+            Err(message) => {
+                return Ok(Err(StepResult::Failed {
+                    reason: FailureReason::Input,
+                    message,
+                }));
+            }
+        };
+        let place = place_of(declared);
+        if !is_local(&place.cluster) {
+            let message = format!("this controller does not serve the cluster {}", place.cluster);
+            return Ok(Err(execute_failure(message)));
+        }
+        let component = Placed { component, place };
+        let rendered = self.rollout.render_or_stop(&component).await?;
+        Ok(rendered.map_err(execute_failure).map(|objects| Deployment {
+            index: step,
+            component,
+            objects,
+        }))
+    }
+}
+
+fn execute_failure(message: String) -> StepResult {
+    StepResult::Failed {
+        reason: FailureReason::Execute,
+        message: crate::text::sanitize(&message),
+    }
+}
