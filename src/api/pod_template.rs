@@ -56,10 +56,7 @@ impl PodTemplate {
     /// Drops the text if it is larger than `limit`.
     #[must_use]
     pub fn within(self, limit: usize) -> Self {
-        match self.bytes > limit {
-            true => self.reduced(),
-            false => self,
-        }
+        if self.bytes > limit { self.reduced() } else { self }
     }
 
     /// Returns true if the text is dropped.

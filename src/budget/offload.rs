@@ -93,9 +93,10 @@ async fn offloadable<T>(permits: &Permits<'_>, task: impl Future<Output = T>) ->
     let place = Arc::<Place>::default();
     let mut task = pin!(PLACE.scope(Arc::clone(&place), task));
     loop {
-        let permit = match place.must_leave.load(Ordering::Relaxed) {
-            true => permits.acquire().await,
-            false => None,
+        let permit = if place.must_leave.load(Ordering::Relaxed) {
+            permits.acquire().await
+        } else {
+            None
         };
         place.has_left.store(permit.is_some(), Ordering::Relaxed);
         let poll = poll_fn(|context| {
@@ -147,9 +148,12 @@ fn in_place<T>(work: impl FnOnce() -> T) -> T {
 /// Waits for the next time that the task is polled.
 async fn woken() {
     let mut is_woken = false;
-    poll_fn(|_| match std::mem::replace(&mut is_woken, true) {
-        true => Poll::Ready(()),
-        false => Poll::Pending,
+    poll_fn(|_| {
+        if std::mem::replace(&mut is_woken, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
 }

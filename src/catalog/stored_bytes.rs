@@ -147,9 +147,10 @@ impl Limit {
                 subject: subject(),
                 bytes,
                 limit: self.bytes,
-                source_of_limit: match self.is_for_files {
-                    true => format!("for files seven eighths of {}", self.source),
-                    false => self.source.to_owned(),
+                source_of_limit: if self.is_for_files {
+                    format!("for files seven eighths of {}", self.source)
+                } else {
+                    self.source.to_owned()
                 },
             }),
             _ => Ok(()),

@@ -35,9 +35,10 @@ impl SlowNamespaces {
 
     /// Waits for the turn of a slow namespace. Others don't wait.
     pub(super) async fn acquire(&self, namespace: &str) -> Option<Reservation> {
-        match self.contains(namespace) {
-            true => Some(self.permits.acquire(namespace, 1).await),
-            false => None,
+        if self.contains(namespace) {
+            Some(self.permits.acquire(namespace, 1).await)
+        } else {
+            None
         }
     }
 

@@ -200,9 +200,10 @@ async fn set_up_and_run(
         }
         health.stand_by(false);
     }
-    let access = match leadership.is_candidate() {
-        true => Access::WriteOnceLeading,
-        false => Access::Write,
+    let access = if leadership.is_candidate() {
+        Access::WriteOnceLeading
+    } else {
+        Access::Write
     };
     let shared = (leadership.shards().clone(), shutdown.clone());
     let setup = Setup::new(options, metrics, Patience::Wait, access, shared);

@@ -83,9 +83,10 @@ impl Check {
         match &result {
             Err(reason) if !was_failing => {
                 let (check, reason) = (self.name, printable(&truncate(reason, 500)));
-                match self.warns && had_passed {
-                    true => tracing::warn!(check, reason, "health check failed"),
-                    false => tracing::info!(check, reason, "health check failed"),
+                if self.warns && had_passed {
+                    tracing::warn!(check, reason, "health check failed")
+                } else {
+                    tracing::info!(check, reason, "health check failed")
                 }
             }
             Ok(()) if was_failing => tracing::info!(check = self.name, "health check passed again"),
@@ -110,9 +111,10 @@ pub(super) async fn report(endpoint: &str, checks: &[Check]) -> Report {
     let mut text = String::new();
     for (check, ok) in checks.iter().zip(&results) {
         // Writing to a String never fails.
-        let _ = match ok {
-            true => writeln!(text, "[+]{} ok", check.name),
-            false => writeln!(text, "[-]{} failed: see log for reason", check.name),
+        let _ = if *ok {
+            writeln!(text, "[+]{} ok", check.name)
+        } else {
+            writeln!(text, "[-]{} failed: see log for reason", check.name)
         };
     }
     let is_ok = results.iter().all(|ok| *ok);

@@ -188,9 +188,12 @@ async fn a_workflow_is_restarted_from_a_step_by_vela() {
 
 /// Deploys one version, and another that fails.
 async fn deploy_two_versions(site: &Site, has_versions: bool) -> Value {
-    let version = |version: &str| match has_versions {
-        true => json!({ "annotations": { "app.oam.dev/publishVersion": version } }),
-        false => json!({}),
+    let version = |version: &str| {
+        if has_versions {
+            json!({ "annotations": { "app.oam.dev/publishVersion": version } })
+        } else {
+            json!({})
+        }
     };
     site.define_step("check", CHECK).await;
     set_key(site, "second", "bad").await;

@@ -155,9 +155,10 @@ impl Fleet {
         let (api, parameters) = (self.api(number, kind), PatchParams::default());
         let is_status = patch.get("status").is_some();
         let patch = Patch::Merge(patch);
-        let patched = match is_status {
-            true => api.patch_status(name, &parameters, &patch).await,
-            false => api.patch(name, &parameters, &patch).await,
+        let patched = if is_status {
+            api.patch_status(name, &parameters, &patch).await
+        } else {
+            api.patch(name, &parameters, &patch).await
         };
         patched.expect("the API server accepts a patch");
     }

@@ -104,9 +104,10 @@ impl Bench {
         let row = self.row("created", adopts, (all - first).as_secs_f64(), sample);
         let limit = format!("3 s after the last creation ({} ms)", milliseconds(lag));
         let row = row.limit(&limit, lag <= CONVERGED);
-        let cost = match adopts {
-            false => "19 s, 0.76 s of CPU, 950 requests, 29 MiB",
-            true => "25 s, 1.37 s of CPU, 1,564 requests, 29 MiB",
+        let cost = if adopts {
+            "25 s, 1.37 s of CPU, 1,564 requests, 29 MiB"
+        } else {
+            "19 s, 0.76 s of CPU, 950 requests, 29 MiB"
         };
         self.compared(row, cost)
     }
@@ -162,9 +163,10 @@ impl Bench {
             tokio::time::sleep(INTERVAL * u32::try_from(change).expect("a small number")).await;
             let half = CHANGES / 2;
             let (number, is_ready) = (change % half, change >= half);
-            let expected = match is_ready {
-                true => self.fleet.all_ready(),
-                false => self.fleet.one_not_ready(),
+            let expected = if is_ready {
+                self.fleet.all_ready()
+            } else {
+                self.fleet.one_not_ready()
             };
             // Includes the API server's own time.
             let sent = Instant::now();

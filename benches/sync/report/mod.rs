@@ -117,9 +117,12 @@ impl Row {
     /// Writes the row; the README has fewer columns.
     fn write(&self, text: &mut String, is_readme: bool) {
         let sample = &self.sample;
-        let shown = |value: f64| match value > 0.0 {
-            true => milliseconds(value),
-            false => String::new(),
+        let shown = |value: f64| {
+            if value > 0.0 {
+                milliseconds(value)
+            } else {
+                String::new()
+            }
         };
         let peak = match (sample.peak, sample.idle) {
             (0, _) => String::new(),
@@ -130,9 +133,10 @@ impl Row {
             }
         };
         let count = |value: Option<usize>| value.map_or_else(String::new, |value| value.to_string());
-        let against = match sample.baseline > 0.0 {
-            true => format!("{:.2}× {}", sample.ratio(), self.baseline),
-            false => String::new(),
+        let against = if sample.baseline > 0.0 {
+            format!("{:.2}× {}", sample.ratio(), self.baseline)
+        } else {
+            String::new()
         };
         let neighbor = self.neighbor.clone().unwrap_or_default();
         let mut cells = vec![self.case.clone(), self.database.clone(), shown(sample.cpu)];
@@ -187,12 +191,11 @@ fn table(parts: &[Part], is_readme: bool) -> String {
     measured.dedup();
     let measured = measured.join("; ");
     let mut text = format!("Measured on {measured}, shared with servers and database.\n\n");
-    text.push_str(match is_readme {
-        true => "|case|database|CPU ms|wall ms|peak MiB|requests|other software|\n|---|---|---:|---:|---:|---:|---|\n",
-        false => {
-            "|case|database|CPU ms|against|wall ms|peak MiB|Postgres' CPU ms|rows|requests|limits|\n\
+    text.push_str(if is_readme {
+        "|case|database|CPU ms|wall ms|peak MiB|requests|other software|\n|---|---|---:|---:|---:|---:|---|\n"
+    } else {
+        "|case|database|CPU ms|against|wall ms|peak MiB|Postgres' CPU ms|rows|requests|limits|\n\
              |---|---|---:|---:|---:|---:|---:|---:|---:|---|\n"
-        }
     });
     let rows = parts.iter().flat_map(|part| &part.rows);
     for row in rows.filter(|row| !is_readme || row.neighbor.is_some()) {

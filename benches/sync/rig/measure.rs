@@ -61,9 +61,10 @@ impl Sample {
             rows: samples.iter().filter_map(|sample| sample.rows).max(),
             requests: samples.iter().filter_map(|sample| sample.requests).max(),
             // Each sample was divided by its own baseline, so that changes of the machine's speed cancel out.
-            baseline: match samples.iter().all(|sample| sample.baseline > 0.0) {
-                true => cpu / middle(Self::ratio),
-                false => 0.0,
+            baseline: if samples.iter().all(|sample| sample.baseline > 0.0) {
+                cpu / middle(Self::ratio)
+            } else {
+                0.0
             },
         }
     }

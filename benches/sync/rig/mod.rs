@@ -321,9 +321,10 @@ impl<'a> BenchProcess<'a> {
     }
 
     async fn rows(&self) -> Option<i64> {
-        match self.counts_rows {
-            true => self.query("SELECT count(*) FROM bench_writes").await,
-            false => None,
+        if self.counts_rows {
+            self.query("SELECT count(*) FROM bench_writes").await
+        } else {
+            None
         }
     }
 

@@ -148,9 +148,10 @@ fn value_of(schema: &Value) -> BoxedStrategy<Value> {
             let fields: Vec<_> = fields
                 .map(|(name, property)| {
                     let value = value_of(property);
-                    let value = match required.contains(&json!(name)) {
-                        true => value.prop_map(Some).boxed(),
-                        false => proptest::option::weighted(0.7, value).boxed(),
+                    let value = if required.contains(&json!(name)) {
+                        value.prop_map(Some).boxed()
+                    } else {
+                        proptest::option::weighted(0.7, value).boxed()
                     };
                     (Just(name.clone()), value)
                 })

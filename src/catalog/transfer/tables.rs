@@ -237,16 +237,18 @@ impl Table {
     pub(super) fn select(&self, on: On, is_first: bool, limit: u32) -> String {
         let on_sqlite = on == On::Sqlite;
         let columns: Vec<String> = self.columns.iter().map(|column| exported(*column, on_sqlite)).collect();
-        let array = match on_sqlite {
-            true => format!("json_array({})", columns.join(", ")),
-            false => format!("CAST(json_build_array({}) AS TEXT)", columns.join(", ")),
+        let array = if on_sqlite {
+            format!("json_array({})", columns.join(", "))
+        } else {
+            format!("CAST(json_build_array({}) AS TEXT)", columns.join(", "))
         };
         let key: Vec<&str> = self.columns[..self.key].iter().map(|(name, _)| *name).collect();
         let key = key.join(", ");
         let parameters: Vec<String> = (1..=self.key).map(|at| format!("${at}")).collect();
-        let after = match is_first {
-            true => String::new(),
-            false => format!("WHERE ({key}) > ({})", parameters.join(", ")),
+        let after = if is_first {
+            String::new()
+        } else {
+            format!("WHERE ({key}) > ({})", parameters.join(", "))
         };
         format!("SELECT {array} FROM {} {after} ORDER BY {key} LIMIT {limit}", self.name)
     }
@@ -259,9 +261,10 @@ impl Table {
         let values: Vec<String> = values
             .map(|(at, (_, column))| imported(at, *column, on_sqlite))
             .collect();
-        let source = match on_sqlite {
-            true => "json_each($1)",
-            false => "json_array_elements(CAST($1 AS json)) AS each (value)",
+        let source = if on_sqlite {
+            "json_each($1)"
+        } else {
+            "json_array_elements(CAST($1 AS json)) AS each (value)"
         };
         let (name, names, values) = (self.name, names.join(", "), values.join(", "));
         format!("INSERT INTO {name} ({names}) SELECT {values} FROM {source}")

@@ -48,12 +48,13 @@ impl CrdCheck {
             };
             let created = call(api.create(&parameters, &K::compressed(metadata, probe.clone()))).await;
             let created = created.map_err(|error| format!("failed to check the CRD {crd}: {error}"))?;
-            match *created.compression() == probe {
-                true => Ok(()),
-                false => Err(format!(
+            if *created.compression() == probe {
+                Ok(())
+            } else {
+                Err(format!(
                     "the CRD {crd} does not keep spec.compression; install its current version with \
                      `portolan install-crds`"
-                )),
+                ))
             }
         };
         self.0.get_or_try_init(dry_run).await.copied()

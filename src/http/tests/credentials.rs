@@ -57,9 +57,12 @@ async fn a_redirect_to_another_origin_drops_credentials_and_a_redirect_back_rest
     let away = Arc::new(parking_lot::Mutex::new(String::new()));
     let home = Server::start({
         let away = Arc::clone(&away);
-        move |request| match request.starts_with("GET /home") {
-            true => response("200 OK", "", b"hello"),
-            false => redirect(&away.lock()),
+        move |request| {
+            if request.starts_with("GET /home") {
+                response("200 OK", "", b"hello")
+            } else {
+                redirect(&away.lock())
+            }
         }
     })
     .await;

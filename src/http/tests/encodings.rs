@@ -164,12 +164,9 @@ async fn a_verbatim_body_is_not_decompressed() {
 
 #[tokio::test]
 async fn a_head_request_returns_headers_without_a_body() {
-    let server = Server::start(|request| match request.starts_with("HEAD /a ") {
-        true => redirect("/b"),
-        false => vec![Part::Bytes(
+    let server = Server::start(|request| if request.starts_with("HEAD /a ") { redirect("/b") } else { vec![Part::Bytes(
             b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\nContent-Encoding: br\r\nETag: \"x\"\r\nDocker-Content-Digest: sha256:00\r\n\r\n".to_vec(),
-        )],
-    })
+        )] })
     .await;
     let request = Request {
         head: true,

@@ -27,9 +27,10 @@ impl SelectedObjects {
             return Ok(Self::default());
         };
         let repositories = names::<AppRepository>(client, options, selector).await?;
-        let applications = match options.has_kubevela {
-            true => names::<oam::Application>(client, options, selector).await?,
-            false => BTreeSet::new(),
+        let applications = if options.has_kubevela {
+            names::<oam::Application>(client, options, selector).await?
+        } else {
+            BTreeSet::new()
         };
         Ok(Self {
             repositories: Some(repositories),

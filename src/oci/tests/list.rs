@@ -127,9 +127,12 @@ async fn a_registry_without_a_listing_is_an_error_with_advice() {
 #[case("_catalog")]
 #[tokio::test]
 async fn a_transient_error_does_not_switch_to_another_listing(#[case] failing_path: &'static str) {
-    let server = Server::start(move |head| match target(head).contains(failing_path) {
-        true => response("502 Bad Gateway", "", b""),
-        false => not_found(),
+    let server = Server::start(move |head| {
+        if target(head).contains(failing_path) {
+            response("502 Bad Gateway", "", b"")
+        } else {
+            not_found()
+        }
     })
     .await;
     let error = registry(&server).list().await.unwrap_err();

@@ -83,9 +83,10 @@ fn remove_field(
         }
         _ => Vec::new(),
     };
-    match remaining.is_empty() {
-        true => merged.remove(name),
-        false => merged.insert(name.to_owned(), remaining.into()),
+    if remaining.is_empty() {
+        merged.remove(name)
+    } else {
+        merged.insert(name.to_owned(), remaining.into())
     };
     Ok(())
 }

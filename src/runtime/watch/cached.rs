@@ -166,9 +166,10 @@ where
     T: Resource<DynamicType = ()> + DeserializeOwned,
 {
     let bytes = parsed_bytes(raw.text());
-    let decoded = match bytes > MAX_DECODED_BYTES {
-        true => DeserializeGuard(Err(raw.invalid(too_large(bytes, MAX_DECODED_BYTES)))),
-        false => raw.decode(),
+    let decoded = if bytes > MAX_DECODED_BYTES {
+        DeserializeGuard(Err(raw.invalid(too_large(bytes, MAX_DECODED_BYTES))))
+    } else {
+        raw.decode()
     };
     DeserializeGuard(decoded.0.map(convert)).into()
 }

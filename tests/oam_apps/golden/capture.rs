@@ -150,9 +150,10 @@ impl Capture<'_> {
 fn shown(tracker: &Value) -> Value {
     let (metadata, spec) = (&tracker["metadata"], &tracker["spec"]);
     let compressed: Compressed = serde_json::from_value(spec["compression"].clone()).unwrap_or_default();
-    let entries = match compressed.is_empty() {
-        true => spec["managedResources"].clone(),
-        false => serde_json::from_slice(&compressed.decode(MAX_TRACKER).unwrap()).unwrap(),
+    let entries = if compressed.is_empty() {
+        spec["managedResources"].clone()
+    } else {
+        serde_json::from_slice(&compressed.decode(MAX_TRACKER).unwrap()).unwrap()
     };
     json!({
         "name": metadata["name"],

@@ -149,9 +149,10 @@ impl Caches {
     /// Stores a tracker as we have written it, before the watch delivers it.
     pub fn assume_tracker(&self, tracker: &ResourceTracker, is_created: bool) {
         let cached = Cached::Object(Arc::new(CachedTracker::new(tracker.clone(), &self.budget)));
-        let change = match is_created {
-            true => self.trackers.assume_created(cached),
-            false => self.trackers.assume(cached),
+        let change = if is_created {
+            self.trackers.assume_created(cached)
+        } else {
+            self.trackers.assume(cached)
         };
         if let Some(change) = change {
             update(&mut self.members.write().trackers, &change, application_of_tracker);
@@ -161,9 +162,10 @@ impl Caches {
     /// Stores a revision as we have written it, before the watch delivers it.
     pub fn assume_revision(&self, revision: &ApplicationRevision, is_created: bool) {
         let cached = Cached::Object(Arc::new(CachedRevision::of(&revision.metadata)));
-        let change = match is_created {
-            true => self.revisions.assume_created(cached),
-            false => self.revisions.assume(cached),
+        let change = if is_created {
+            self.revisions.assume_created(cached)
+        } else {
+            self.revisions.assume(cached)
         };
         if let Some(change) = change {
             update(&mut self.members.write().revisions, &change, application_of_revision);

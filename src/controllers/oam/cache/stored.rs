@@ -92,9 +92,10 @@ impl CachedTracker {
         let namespace = object.labels().get(labels::APP_NAMESPACE).map_or("", String::as_str);
         let texts = object.labels().iter().chain(object.annotations());
         let texts: usize = texts.map(|(name, value)| name.len() + value.len()).sum();
-        let entries = match object.spec.managed_resources.is_empty() {
-            true => object.spec.compression.data.len() as u64,
-            false => decoded_bytes(json_bytes),
+        let entries = if object.spec.managed_resources.is_empty() {
+            object.spec.compression.data.len() as u64
+        } else {
+            decoded_bytes(json_bytes)
         };
         let memory = budget.try_share(namespace, (OBJECT_BYTES + texts) as u64 + entries);
         Self {

@@ -58,9 +58,10 @@ pub fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Value) -> D
     let app = &subject.app.name;
     let others: Vec<_> = sharers(live).filter(|sharer| sharer != app).collect();
     if !is_owner(live, app) {
-        return match is_managed(live, app) {
-            true => Decision::Release(change_sharers(live, &others, None)),
-            false => Decision::Leave,
+        return if is_managed(live, app) {
+            Decision::Release(change_sharers(live, &others, None))
+        } else {
+            Decision::Leave
         };
     }
     if let Some(next) = others.first() {

@@ -43,9 +43,10 @@ pub struct DefinitionBudgets {
 impl DefinitionBudgets {
     /// Reserves memory, if the namespace has it left.
     fn reserve(&self, namespace: &str, bytes: u64) -> Option<Arc<Reservation>> {
-        let budget = match *namespace == *self.definition_namespace {
-            true => &self.shared,
-            false => &self.tenants,
+        let budget = if *namespace == *self.definition_namespace {
+            &self.shared
+        } else {
+            &self.tenants
         };
         budget.try_share(namespace, bytes).map(Arc::new)
     }
@@ -227,9 +228,10 @@ impl<D: CachedKind> CachedDefinition<D> {
         })?;
         // It may have grown.
         let bytes = raw.as_ref().map_or(0, |raw| parsed_bytes(raw.text()));
-        match bytes > MAX_DECODED_BYTES.max(2 * self.decoded_bytes) {
-            true => Err(self.invalid(too_large(bytes, MAX_DECODED_BYTES))),
-            false => Ok(raw),
+        if bytes > MAX_DECODED_BYTES.max(2 * self.decoded_bytes) {
+            Err(self.invalid(too_large(bytes, MAX_DECODED_BYTES)))
+        } else {
+            Ok(raw)
         }
     }
 

@@ -33,9 +33,10 @@ pub(super) fn naming(definition: &str, version: &str, annotation: Option<&str>) 
         None => return Ok(Naming::Numbered),
     };
     let name = format!("{definition}-v{suffix}");
-    match is_object_name(&name) {
-        true => Ok(Naming::Named(name)),
-        false => Err(NamingError::Name(name.chars().take(MAX_NAME).collect())),
+    if is_object_name(&name) {
+        Ok(Naming::Named(name))
+    } else {
+        Err(NamingError::Name(name.chars().take(MAX_NAME).collect()))
     }
 }
 

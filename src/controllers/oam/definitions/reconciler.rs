@@ -227,14 +227,15 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
     /// Returns true if a revision records the current contents of the definition.
     async fn is_current(&self, definition: &D, revision: &CachedRevision) -> Result<bool, Failure> {
         let (namespace, bytes) = (definition.namespace().unwrap_or_default(), revision.decoded_bytes());
-        let memory = match bytes > SMALL_BYTES {
-            true => Some(self.budgets.memory.try_reserve_more(&namespace, bytes).ok_or_else(|| {
+        let memory = if bytes > SMALL_BYTES {
+            Some(self.budgets.memory.try_reserve_more(&namespace, bytes).ok_or_else(|| {
                 Failure::Transient(format!(
                     "no memory to compare DefinitionRevision {}",
                     revision.name_any()
                 ))
-            })?),
-            false => None,
+            })?)
+        } else {
+            None
         };
         let loaded = revision.load(&self.client, &self.budgets).await;
         let loaded = loaded.map_err(|error| match error {
@@ -425,9 +426,10 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
                 }
             }
         }
-        Ok(match rest.is_empty() {
-            true => Action::Done,
-            false => Action::requeue_after(Duration::ZERO),
+        Ok(if rest.is_empty() {
+            Action::Done
+        } else {
+            Action::requeue_after(Duration::ZERO)
         })
     }
 
@@ -439,9 +441,10 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
 impl Failure {
     fn of(verb: &str, revision: &str, error: &ApiError) -> Self {
         let message = format!("failed to {verb} DefinitionRevision {revision}: {error}");
-        match error.is_retryable() {
-            true => Self::Transient(message),
-            false => Self::Reported(message),
+        if error.is_retryable() {
+            Self::Transient(message)
+        } else {
+            Self::Reported(message)
         }
     }
 }

@@ -129,13 +129,14 @@ impl Admission {
 /// # Errors
 /// The object is forbidden.
 pub fn check_control(namespace: &str, object: &Identity<'_>) -> Result<(), Forbidden> {
-    match controls_elsewhere(namespace, object.api_version, object.namespace) {
-        false => Ok(()),
-        true => Err(Forbidden::Control {
+    if controls_elsewhere(namespace, object.api_version, object.namespace) {
+        Err(Forbidden::Control {
             kind: object.kind.to_owned(),
             namespace: object.namespace.to_owned(),
             name: object.name.to_owned(),
-        }),
+        })
+    } else {
+        Ok(())
     }
 }
 

@@ -80,9 +80,12 @@ impl<'a> ObjectPolicy<'a> {
             is_read_only: policies.read_only.contains(&target),
             can_take_over: policies.take_over.contains(&target),
             is_shared: policies.shared_resource.contains(&target),
-            update: update.map(|update| match update.replaces() {
-                true => UpdateMethod::Replace,
-                false => UpdateMethod::Patch,
+            update: update.map(|update| {
+                if update.replaces() {
+                    UpdateMethod::Replace
+                } else {
+                    UpdateMethod::Patch
+                }
             }),
             recreate_fields: update.map_or(&[], |update| &update.recreate_fields),
             live_fields: apply_once.map_or(&[], |strategy| &strategy.paths),

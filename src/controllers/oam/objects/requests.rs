@@ -125,9 +125,10 @@ fn check(id: &ObjectId, resource: &Resource) -> Result<(), ObjectError> {
 fn check_version(id: &ObjectId) -> Result<(), ObjectError> {
     let version = id.api_version.split_once('/');
     let version = version.map_or(&*id.api_version, |(_, version)| version);
-    match version.is_empty() || !is_word(version) {
-        true => Err(id.not_installed()),
-        false => Ok(()),
+    if version.is_empty() || !is_word(version) {
+        Err(id.not_installed())
+    } else {
+        Ok(())
     }
 }
 

@@ -219,12 +219,13 @@ fn check_version<'a, D: Definition>(
 ) -> Result<(), ComponentsError> {
     let name = definition.metadata().name.clone().unwrap_or_default();
     let (first, recorded) = *known.entry(name).or_insert((type_, definition));
-    match first == type_ || recorded.spec() == definition.spec() {
-        true => Ok(()),
-        false => Err(ComponentsError::Versions {
+    if first == type_ || recorded.spec() == definition.spec() {
+        Ok(())
+    } else {
+        Err(ComponentsError::Versions {
             one: first.to_owned(),
             two: type_.to_owned(),
-        }),
+        })
     }
 }
 

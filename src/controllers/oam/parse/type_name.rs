@@ -26,9 +26,10 @@ impl<'a> TypeName<'a> {
             Some((name, version)) => (name, Some(version)),
         };
         let number = version.map(|version| version.strip_prefix('v').unwrap_or_default());
-        match is_name(name) && number.is_none_or(is_name) {
-            true => Ok(Self { name, version: number }),
-            false => Err(InvalidType(text.chars().take(100).collect())),
+        if is_name(name) && number.is_none_or(is_name) {
+            Ok(Self { name, version: number })
+        } else {
+            Err(InvalidType(text.chars().take(100).collect()))
         }
     }
 

@@ -53,9 +53,10 @@ pub fn unsupported_application(application: &Application) -> Vec<Unsupported> {
     let mut found = Vec::new();
     let policies = application.spec.policies.iter().enumerate();
     for (index, policy) in policies.filter(|(_, policy)| POLICIES.contains(&policy.type_.as_str())) {
-        let name = match policy.name.is_empty() {
-            true => format!("{}-auto-gen-{index}", policy.type_),
-            false => policy.name.clone(),
+        let name = if policy.name.is_empty() {
+            format!("{}-auto-gen-{index}", policy.type_)
+        } else {
+            policy.name.clone()
         };
         found.push(Unsupported::Policy {
             name,

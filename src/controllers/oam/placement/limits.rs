@@ -12,9 +12,10 @@ const MAX_BYTES: usize = 32 << 20;
 const MAX_COMPARISONS: usize = 500_000;
 
 pub(super) fn check_limit(count: usize, what: &'static str, limit: usize) -> Result<(), PlacementError> {
-    match count <= limit {
-        true => Ok(()),
-        false => Err(PlacementError::TooMany { count, what, limit }),
+    if count <= limit {
+        Ok(())
+    } else {
+        Err(PlacementError::TooMany { count, what, limit })
     }
 }
 
@@ -44,13 +45,14 @@ impl Usage {
 
 fn add(used: &mut usize, count: usize, what: &'static str, limit: usize) -> Result<(), PlacementError> {
     *used = used.saturating_add(count);
-    match *used <= limit {
-        true => Ok(()),
-        false => Err(PlacementError::TooLarge {
+    if *used <= limit {
+        Ok(())
+    } else {
+        Err(PlacementError::TooLarge {
             count: *used,
             what,
             limit,
-        }),
+        })
     }
 }
 

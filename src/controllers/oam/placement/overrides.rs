@@ -127,9 +127,12 @@ impl Changed<'_> {
     /// Returns the positions of the components that a change selects.
     fn selected(&self, change: &Change) -> Result<Vec<usize>, OverrideError> {
         let pattern = NamePattern::new(&change.name, self.is_unanchored)?;
-        let is_selected = |component: &Component| match change.name.is_empty() {
-            true => change.type_.is_empty() || change.type_ == component.type_,
-            false => pattern.matches(&component.name),
+        let is_selected = |component: &Component| {
+            if change.name.is_empty() {
+                change.type_.is_empty() || change.type_ == component.type_
+            } else {
+                pattern.matches(&component.name)
+            }
         };
         let components = self.components.iter().enumerate();
         let selected = components.filter(|(_, component)| is_selected(component));

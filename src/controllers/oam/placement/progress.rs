@@ -144,9 +144,10 @@ impl<'a> Progress<'a> {
             let message = format!("Found {} errors. [({errors})]", self.errors.len());
             return DeployEnd::Failed(text::sanitize(&message));
         }
-        match reasons.is_empty() {
-            true => DeployEnd::Succeeded,
-            false => DeployEnd::Waiting(text::sanitize(&reasons.join(","))),
+        if reasons.is_empty() {
+            DeployEnd::Succeeded
+        } else {
+            DeployEnd::Waiting(text::sanitize(&reasons.join(",")))
         }
     }
 

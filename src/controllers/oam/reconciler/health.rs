@@ -74,9 +74,10 @@ impl Assessor<'_> {
                 self.health("", placed, templates, properties, objects, &live).await?
             }
         };
-        let post_traits = match workload.is_healthy {
-            true => post_traits,
-            false => PostTraits::Pending,
+        let post_traits = if workload.is_healthy {
+            post_traits
+        } else {
+            PostTraits::Pending
         };
         let traits = self.trait_statuses(placed, objects, Traits::All(post_traits)).await?;
         let is_healthy = workload.is_healthy && traits.iter().all(|one| one.healthy || one.pending);
@@ -86,9 +87,10 @@ impl Assessor<'_> {
                 .map(|one| one.message.as_str())
                 .find(|message| !message.is_empty())
         };
-        let message = match workload.message.is_empty() {
-            true => of_trait().unwrap_or_default().to_owned(),
-            false => workload.message,
+        let message = if workload.message.is_empty() {
+            of_trait().unwrap_or_default().to_owned()
+        } else {
+            workload.message
         };
         Ok(ServiceStatus {
             workload_definition: Some(workload_kind(component, &objects.workload)),
@@ -114,9 +116,10 @@ impl Assessor<'_> {
         let Some(waiting) = traits.iter().find(|one| !one.healthy) else {
             return Ok(None);
         };
-        let message = match waiting.message.is_empty() {
-            true => WAITING.to_owned(),
-            false => waiting.message.clone(),
+        let message = if waiting.message.is_empty() {
+            WAITING.to_owned()
+        } else {
+            waiting.message.clone()
         };
         Ok(Some(ServiceStatus {
             workload_definition: Some(workload_kind(&placed.component, &objects.workload)),

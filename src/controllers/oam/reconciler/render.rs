@@ -78,9 +78,10 @@ impl Placed {
             namespace,
             replica_key,
         } = &self.place;
-        match self.place == Place::default() {
-            true => self.name().to_owned(),
-            false => format!("{}/{cluster}/{namespace}/{replica_key}", self.name()),
+        if self.place == Place::default() {
+            self.name().to_owned()
+        } else {
+            format!("{}/{cluster}/{namespace}/{replica_key}", self.name())
         }
     }
 }

@@ -51,9 +51,10 @@ fn is_redacted(object: &Value) -> bool {
 pub async fn complete(objects: &[Value], source: &impl FetchObjects) -> Result<Vec<Value>, ReferenceError> {
     let mut complete = Vec::new();
     for object in objects {
-        match is_redacted(object) {
-            false => complete.push(object.clone()),
-            true => complete.extend(fetch_one(&request(object), source).await?),
+        if is_redacted(object) {
+            complete.extend(fetch_one(&request(object), source).await?)
+        } else {
+            complete.push(object.clone())
         }
     }
     Ok(complete)

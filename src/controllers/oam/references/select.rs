@@ -205,8 +205,9 @@ fn select<'a>(
         object.as_object_mut().into_iter().for_each(remove_source);
         Cow::Owned(object)
     }));
-    match objects.is_empty() {
-        true => Err(ReferenceError::NoObjects(component.name.clone())),
-        false => Ok(objects),
+    if objects.is_empty() {
+        Err(ReferenceError::NoObjects(component.name.clone()))
+    } else {
+        Ok(objects)
     }
 }

@@ -62,9 +62,10 @@ impl FetchObjects for Cluster {
 
     async fn load(&self, url: &str) -> Result<Vec<Value>, String> {
         *self.requests.lock().unwrap() += 1;
-        match url.contains("missing") {
-            true => Err("the server returned 404\u{7}".to_owned()),
-            false => Ok(self.objects.clone()),
+        if url.contains("missing") {
+            Err("the server returned 404\u{7}".to_owned())
+        } else {
+            Ok(self.objects.clone())
         }
     }
 }

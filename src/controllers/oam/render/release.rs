@@ -50,9 +50,10 @@ impl Settings {
     /// Returns the stage in which a trait is applied.
     #[must_use]
     pub fn stage(self, one: &ParsedTrait) -> Stage {
-        match self.has_stages {
-            true => stage(one),
-            false => Stage::DefaultDispatch,
+        if self.has_stages {
+            stage(one)
+        } else {
+            Stage::DefaultDispatch
         }
     }
 
@@ -309,9 +310,10 @@ impl Release {
             let mut templates = traits.chain(component.definition.template());
             templates.any(|template| template.contains("components"))
         });
-        let components: Vec<Value> = match is_named {
-            true => parsed.spec.components.iter().map(|one| json!(one)).collect(),
-            false => Vec::new(),
+        let components: Vec<Value> = if is_named {
+            parsed.spec.components.iter().map(|one| json!(one)).collect()
+        } else {
+            Vec::new()
         };
         let mut context = self.context();
         context.extend(fields(&json!({

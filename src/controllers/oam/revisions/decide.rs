@@ -43,11 +43,10 @@ impl<'a> Recorded<'a> {
 /// Returns true if the latest revision stays current.
 #[must_use]
 pub fn is_unchanged(latest: &Recorded<'_>, candidate: &Candidate<'_>) -> bool {
-    match candidate.auto_update {
-        true => is_same(latest, candidate),
-        false => {
-            latest.publish_version == candidate.publish_version && has_same_application(latest.spec, candidate.spec)
-        }
+    if candidate.auto_update {
+        is_same(latest, candidate)
+    } else {
+        latest.publish_version == candidate.publish_version && has_same_application(latest.spec, candidate.spec)
     }
 }
 

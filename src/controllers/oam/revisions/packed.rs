@@ -108,9 +108,10 @@ impl Packed {
         let text = self.text.decode(MAX_TEXT_BYTES)?;
         let mut revision: ApplicationRevision = serde_json::from_slice(&text)?;
         let spec = std::mem::take(&mut revision.spec);
-        let contents = match spec.compression.is_empty() {
-            true => spec,
-            false => expand(&spec)?.into_owned(),
+        let contents = if spec.compression.is_empty() {
+            spec
+        } else {
+            expand(&spec)?.into_owned()
         };
         Ok((revision, contents))
     }

@@ -160,9 +160,10 @@ impl Case {
         let current = revisions
             .iter()
             .find(|one| Some(one.name) == self.latest.map(|(name, _)| name));
-        match current.is_some_and(|current| is_unchanged(current, &candidate)) {
-            true => None,
-            false => Some(next("shop", latest.as_ref(), &candidate, &revisions)),
+        if current.is_some_and(|current| is_unchanged(current, &candidate)) {
+            None
+        } else {
+            Some(next("shop", latest.as_ref(), &candidate, &revisions))
         }
     }
 }

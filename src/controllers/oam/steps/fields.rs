@@ -53,9 +53,10 @@ pub fn find(source: &str, tokens: &[Token]) -> Result<Found, PathTooLong> {
     };
     walker.declarations(0, tokens.len());
     walker.push();
-    match walker.has_long_path {
-        true => Err(PathTooLong),
-        false => Ok(walker.found),
+    if walker.has_long_path {
+        Err(PathTooLong)
+    } else {
+        Ok(walker.found)
     }
 }
 

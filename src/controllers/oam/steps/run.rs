@@ -80,9 +80,10 @@ pub async fn run<V: Evaluate, F: Functions>(
     }
     let mut outputs = Vec::new();
     for (index, output) in step.outputs.iter().enumerate() {
-        outputs.push(match index < MAX_OUTPUTS {
-            true => run.output(&output.value_from).await?,
-            false => Err(format!("the step has more than {MAX_OUTPUTS} outputs")),
+        outputs.push(if index < MAX_OUTPUTS {
+            run.output(&output.value_from).await?
+        } else {
+            Err(format!("the step has more than {MAX_OUTPUTS} outputs"))
         });
     }
     Ok(StepResult::Succeeded {
@@ -152,12 +153,11 @@ impl<V: Evaluate> Run<'_, V> {
         let (key, provider, function) = (text("key")?, text("provider")?, text("function")?);
         let index = usize::try_from(call.get("index")?.as_u64()?).ok()?;
         let is_op = provider == OP;
-        let (provider, function) = match is_op {
-            true => {
-                let (provider, function) = of_op(&function);
-                (provider.to_owned(), function.to_owned())
-            }
-            false => (provider, function),
+        let (provider, function) = if is_op {
+            let (provider, function) = of_op(&function);
+            (provider.to_owned(), function.to_owned())
+        } else {
+            (provider, function)
         };
         let params = call.get_mut("params").map(Value::take);
         let field = *self.step.template.last.get(index)?;
@@ -195,9 +195,10 @@ impl<V: Evaluate> Run<'_, V> {
         if let Err(message) = self.count_call(call) {
             return Ok(Some(failed(FailureReason::Rendering, &message)));
         }
-        let answer = match is_builtin {
-            true => builtin::answer(call, &mut self.state),
-            false => functions.call(call).await,
+        let answer = if is_builtin {
+            builtin::answer(call, &mut self.state)
+        } else {
+            functions.call(call).await
         };
         Ok(self.take(pending, answer))
     }

@@ -163,9 +163,12 @@ impl Step<'_> {
             };
             let mut generic = other.clone();
             *generic.0.get_mut(computed)? = Label::Computed;
-            (generic == *field).then(|| match name.contains('"') {
-                true => name.clone(),
-                false => format!("\"{name}\""),
+            (generic == *field).then(|| {
+                if name.contains('"') {
+                    name.clone()
+                } else {
+                    format!("\"{name}\"")
+                }
             })
         })
     }
@@ -247,9 +250,10 @@ pub fn scope(fields: &Map<String, Value>, expression: &str) -> String {
     for (name, value) in fields {
         let is_identifier = name.starts_with(|c: char| c.is_ascii_alphabetic())
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        let _ = match is_identifier {
-            true => writeln!(text, "{name}: {value}"),
-            false => writeln!(text, "{}: {value}", Value::from(name.as_str())),
+        let _ = if is_identifier {
+            writeln!(text, "{name}: {value}")
+        } else {
+            writeln!(text, "{}: {value}", Value::from(name.as_str()))
         };
     }
     let _ = writeln!(

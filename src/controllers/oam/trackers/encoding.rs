@@ -130,9 +130,10 @@ fn omit_manifests(entries: &mut [ManagedResource], limit: usize) -> Vec<Resource
 pub fn decode(spec: &ResourceTrackerSpec) -> Result<Vec<ManagedResource>, DecodeError> {
     if spec.compression.is_empty() {
         let entries = spec.managed_resources.len();
-        return match entries > MAX_ENTRIES {
-            true => Err(DecodeError::TooMany(entries)),
-            false => Ok(spec.managed_resources.clone()),
+        return if entries > MAX_ENTRIES {
+            Err(DecodeError::TooMany(entries))
+        } else {
+            Ok(spec.managed_resources.clone())
         };
     }
     let json = spec.compression.decode(MAX_DECODED_BYTES)?;

@@ -213,9 +213,10 @@ fn place(place: &mut Option<Tracker>, history: &mut Vec<Tracker>, tracker: Track
             tracker.name().to_owned(),
         )
     };
-    let (better, other) = match rank(&tracker) > rank(&known) {
-        true => (tracker, known),
-        false => (known, tracker),
+    let (better, other) = if rank(&tracker) > rank(&known) {
+        (tracker, known)
+    } else {
+        (known, tracker)
     };
     *place = Some(better);
     history.push(other);

@@ -40,9 +40,10 @@ impl Turn<'_> {
             }
             None => names.iter().filter_map(known).collect(),
         };
-        let inputs = match condition.contains(INPUTS) {
-            true => self.inputs_by_origin(step)?,
-            false => Map::new(),
+        let inputs = if condition.contains(INPUTS) {
+            self.inputs_by_origin(step)?
+        } else {
+            Map::new()
         };
         let properties = self.step(step).and_then(|step| step.properties.clone());
         let properties = properties.filter(|_| condition.contains(PARAMETER));

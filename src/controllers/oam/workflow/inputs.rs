@@ -31,9 +31,10 @@ impl InputUsage {
     /// All inputs are too large together.
     pub fn add<P>(&mut self, inputs: &[(P, Value)]) -> Result<(), String> {
         self.0 += inputs.iter().map(|(_, value)| value.to_string().len()).sum::<usize>();
-        match self.0 <= MAX_TOTAL_BYTES {
-            true => Ok(()),
-            false => Err(format!("inputs of all components exceed {} MiB", MAX_TOTAL_BYTES >> 20)),
+        if self.0 <= MAX_TOTAL_BYTES {
+            Ok(())
+        } else {
+            Err(format!("inputs of all components exceed {} MiB", MAX_TOTAL_BYTES >> 20))
         }
     }
 }

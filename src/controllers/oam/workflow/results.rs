@@ -20,9 +20,10 @@ impl Turn<'_> {
     pub(super) fn remove_unrecorded_values(&mut self) {
         let (mut recorded, mut unrecorded) = (BTreeSet::new(), BTreeSet::new());
         for (index, planned) in self.plan.steps() {
-            let paths = match self.is_finished(index) {
-                true => &mut recorded,
-                false => &mut unrecorded,
+            let paths = if self.is_finished(index) {
+                &mut recorded
+            } else {
+                &mut unrecorded
             };
             paths.extend(planned.step.outputs.iter().map(|output| output.name.as_str()));
         }

@@ -147,9 +147,10 @@ impl Turn<'_> {
         let Some(first) = members.first() else {
             return Vec::new();
         };
-        match self.plan.level(*first).1 {
-            true => self.ready_members(at, members),
-            false => self.next_member(at, members).into_iter().collect(),
+        if self.plan.level(*first).1 {
+            self.ready_members(at, members)
+        } else {
+            self.next_member(at, members).into_iter().collect()
         }
     }
 

@@ -199,9 +199,10 @@ impl<'a> Turn<'a> {
         match () {
             // If failures suspend, a step that was terminated would run again.
             () if self.status.terminated && (all_done || self.settings.suspend_on_failure) => {
-                match self.is_terminated_by_user() {
-                    true => State::Terminated,
-                    false => State::Failed,
+                if self.is_terminated_by_user() {
+                    State::Terminated
+                } else {
+                    State::Failed
                 }
             }
             () if self.status.suspend => State::Suspending,

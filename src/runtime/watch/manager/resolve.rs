@@ -155,9 +155,10 @@ mod tests {
                     "resource": "widgets", "scope": "Cluster", "verbs": ["list", "watch"],
                     "responseKind": { "group": "example.com", "version": "v1", "kind": "Widget" },
                 });
-                let version = match stale.load(Ordering::Relaxed) {
-                    true => json!({ "version": "v1", "freshness": "Stale" }),
-                    false => json!({ "version": "v1", "resources": [widgets], "freshness": "Current" }),
+                let version = if stale.load(Ordering::Relaxed) {
+                    json!({ "version": "v1", "freshness": "Stale" })
+                } else {
+                    json!({ "version": "v1", "resources": [widgets], "freshness": "Current" })
                 };
                 let group = json!({ "metadata": { "name": "example.com" }, "versions": [version] });
                 let items = match request.uri().path() {

@@ -86,9 +86,10 @@ pub(super) fn check_update(existing: &Secret, new: &Secret) -> Result<(), String
 /// Returns an entry of the list of configs; `None` if the Secret can't be decoded. A sensitive one has no properties.
 pub(super) fn listed(secret: &Secret) -> Option<Value> {
     let has_properties = value(secret, PROPERTIES_KEY).is_some_and(|bytes| !bytes.is_empty());
-    let config = match is_sensitive(secret) || !has_properties {
-        true => Value::Null,
-        false => Value::Object(properties(secret)?),
+    let config = if is_sensitive(secret) || !has_properties {
+        Value::Null
+    } else {
+        Value::Object(properties(secret)?)
     };
     let annotation = |name| annotation(secret, name).unwrap_or_default();
     Some(json!({

@@ -136,9 +136,10 @@ impl StepRequests {
             .exchange(&exchange, &limits(DOWNLOAD_TIMEOUT))
             .await
             .map_err(failed)?;
-        match exchanged.status.is_success() {
-            true => Ok(exchanged.body),
-            false => Err(format!("the server returned {}", exchanged.status)),
+        if exchanged.status.is_success() {
+            Ok(exchanged.body)
+        } else {
+            Err(format!("the server returned {}", exchanged.status))
         }
     }
 

@@ -24,11 +24,12 @@ fn check_all(progress: &mut Progress<'_>, placed: &[PlacedComponent], healthy: &
         }
         for index in next {
             let key = placed[index].key();
-            let check = match healthy.contains(&key.as_str()) {
-                true => Check::Healthy {
+            let check = if healthy.contains(&key.as_str()) {
+                Check::Healthy {
                     outputs: Ok(Vec::new()),
-                },
-                false => Check::Unhealthy,
+                }
+            } else {
+                Check::Unhealthy
             };
             progress.record(index, check);
             order.push(key);

@@ -31,9 +31,10 @@ impl Cluster<'_> {
                 id.kind, id.name
             ));
         }
-        match id.kind == SECRET && !self.sees_all_secrets() {
-            true => Err(foreign_secrets(&id.namespace)),
-            false => Ok(()),
+        if id.kind == SECRET && !self.sees_all_secrets() {
+            Err(foreign_secrets(&id.namespace))
+        } else {
+            Ok(())
         }
     }
 
@@ -49,14 +50,15 @@ impl Cluster<'_> {
 
     /// Checks that an object is no record of another Application: values of its steps may hold data of Secrets.
     pub(in crate::controllers::oam::reconciler) fn check_record(&self, live: &Value) -> Result<(), String> {
-        match self.objects.has_user() || !is_record_of_other(live, self.uid.as_deref()) {
-            true => Ok(()),
-            false => Err(format!(
+        if self.objects.has_user() || !is_record_of_other(live, self.uid.as_deref()) {
+            Ok(())
+        } else {
+            Err(format!(
                 "{} {}/{} is a record of another application",
                 text(live, "/kind"),
                 text(live, "/metadata/namespace"),
                 text(live, "/metadata/name")
-            )),
+            ))
         }
     }
 

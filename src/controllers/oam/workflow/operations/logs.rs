@@ -119,8 +119,9 @@ pub fn record_log_config(
 
 fn encode(records: &impl Serialize) -> Result<String, LogConfigError> {
     let text = serde_json::to_string(records).unwrap_or_default();
-    match text.len() > MAX_BYTES {
-        true => Err(LogConfigError::TooLarge),
-        false => Ok(text),
+    if text.len() > MAX_BYTES {
+        Err(LogConfigError::TooLarge)
+    } else {
+        Ok(text)
     }
 }

@@ -45,9 +45,10 @@ pub fn choose_rollback<'a>(
         }
         outdated.push(revision);
     }
-    Err(match is_published {
-        true => OperationError::NoPublishedRevision,
-        false => OperationError::NoSucceededRevision,
+    Err(if is_published {
+        OperationError::NoPublishedRevision
+    } else {
+        OperationError::NoSucceededRevision
     })
 }
 

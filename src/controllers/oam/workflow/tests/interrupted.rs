@@ -12,9 +12,10 @@ fn a_suspension_that_was_over_ends() {
     let steps = [suspend("a", json!({"duration": "90s"})), step("b", &["a"])];
     for result in [succeeded(), waiting(), failed(FailureReason::Execute)] {
         for inside_group in [false, true] {
-            let mut run = match inside_group {
-                false => Run::new(steps.clone()),
-                true => Run::new([group("g", steps.clone())]),
+            let mut run = if inside_group {
+                Run::new([group("g", steps.clone())])
+            } else {
+                Run::new(steps.clone())
             };
             run.turn(|_| result.clone());
             run.now += 90;

@@ -261,9 +261,10 @@ impl Model<'_> {
                 let states: Vec<_> = members.iter().map(|member| self.state(*member)).collect();
                 let is_pending = |state: &Option<Ended>| *state == Some(("pending", ""));
                 let runs = |state: &Option<Ended>| state.is_none_or(|(phase, _)| phase == "running");
-                match states.iter().any(is_pending) && !states.iter().any(runs) {
-                    true => ("pending", ""),
-                    false => ("running", ""),
+                if states.iter().any(is_pending) && !states.iter().any(runs) {
+                    ("pending", "")
+                } else {
+                    ("running", "")
                 }
             }
         })

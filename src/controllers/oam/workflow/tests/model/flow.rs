@@ -91,11 +91,14 @@ impl Flow {
             groups.get(step + 1) == Some(&Some(step)) || (groups[step].is_none() && random.one_in(20))
         };
         let kinds: Vec<Kind> = (0..groups.len())
-            .map(|step| match is_group(step, random) {
-                true => Kind::Group {
-                    is_dag: [None, Some(true), Some(false)][random.below(3)],
-                },
-                false => leaf(random),
+            .map(|step| {
+                if is_group(step, random) {
+                    Kind::Group {
+                        is_dag: [None, Some(true), Some(false)][random.below(3)],
+                    }
+                } else {
+                    leaf(random)
+                }
             })
             .collect();
         let mut order: Vec<usize> = (0..groups.len()).collect();
