@@ -96,8 +96,13 @@ impl Clients {
         if access.transport_key().is_none() {
             return Ok(None);
         }
-        let roots = access.ca.as_deref().map(parse_ca).transpose();
-        let roots = roots.map_err(FetchError::InvalidCa)?.unwrap_or_default();
+        let roots = access
+            .ca
+            .as_deref()
+            .map(parse_ca)
+            .transpose()
+            .map_err(FetchError::InvalidCa)?
+            .unwrap_or_default();
         let (proxies, proxy_policy) = match &access.proxies {
             None => (Arc::clone(&self.proxies), self.proxy_policy.clone()),
             Some(proxies) => (

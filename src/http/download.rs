@@ -70,8 +70,8 @@ pub(super) async fn read_body(
         let chunk = tokio::select! {
             error = &mut aborted => return Err(error),
             chunk = timeout_at(deadline, response.chunk()) => chunk,
-        };
-        let chunk = chunk.map_err(|_| FetchError::Stalled {
+        }
+        .map_err(|_| FetchError::Stalled {
             url: url.to_owned(),
             limit: limits.stall,
             bytes: received,

@@ -147,8 +147,9 @@ pub(super) fn redirect_target(url: &Url, response: &reqwest::Response) -> Result
     let location = response.headers().get(header::LOCATION);
     let location = location.ok_or_else(|| bad("missing Location header"))?;
     let location = location.to_str().map_err(|_| bad("the Location header is not text"))?;
-    let target = url.join(location);
-    let target = target.map_err(|_| bad("the Location header is not a valid URL"))?;
+    let target = url
+        .join(location)
+        .map_err(|_| bad("the Location header is not a valid URL"))?;
     url::check(&target).map_err(|_| bad("the target is not an http or https URL"))?;
     // Removes credentials, which only a repository's owner may set.
     Ok(url::bare(&target))

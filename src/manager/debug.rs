@@ -51,8 +51,8 @@ pub(super) async fn listen(options: &Options) -> Result<Option<Listening>, Error
         MAX_CONNECTIONS,
         ResourceMetrics::unregistered(),
     )
-    .await;
-    let server = server.map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
+    .await
+    .map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
     tracing::info!(address = %listener.address, "serving profiles and the log filter");
     Ok(Some(Listening::start(server)))
 }

@@ -75,8 +75,9 @@ pub(super) async fn listen(
             (true, false) => (probes.clone(), "health"),
             (false, _) => (metrics.clone(), "metrics"),
         };
-        let server = Server::bind(&listener.address, routes, limit, used.clone()).await;
-        let server = server.map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
+        let server = Server::bind(&listener.address, routes, limit, used.clone())
+            .await
+            .map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
         if let Ok(address) = server.local_addr() {
             tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "serving {what}");
         }

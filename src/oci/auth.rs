@@ -308,8 +308,11 @@ impl Registry {
         };
         let requested_at = Instant::now();
         let limits = self.limits.with_max_bytes(MAX_TOKEN_BYTES);
-        let response = self.fetcher.send(&request, &limits).await;
-        let response = response.map_err(|error| self.token_error(realm, error))?;
+        let response = self
+            .fetcher
+            .send(&request, &limits)
+            .await
+            .map_err(|error| self.token_error(realm, error))?;
         let bytes = body::bytes(response.body)?;
         let token = decode::token(&bytes).map_err(OciError::invalid(&realm.url))?;
         Ok(CachedToken {

@@ -188,8 +188,10 @@ impl<'l> Cursor<'l> {
         if next.len() > MAX_LINK_BYTES {
             return Err(self.next_page_error("the link to the next page is too long"));
         }
-        let next = self.current.join(next);
-        let next = next.map_err(|_| self.next_page_error("the link to the next page is not a valid URL"))?;
+        let next = self
+            .current
+            .join(next)
+            .map_err(|_| self.next_page_error("the link to the next page is not a valid URL"))?;
         if next.origin() != self.first.origin() {
             return Err(self.next_page_error("the link to the next page has another origin"));
         }

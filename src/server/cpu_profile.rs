@@ -90,8 +90,11 @@ impl Drop for Running {
 
 fn sample(duration: Duration, canceled: &Receiver<()>) -> Result<Vec<u8>, String> {
     let builder = ProfilerGuardBuilder::default();
-    let profiler = builder.frequency(FREQUENCY).blocklist(&NOT_SAMPLED).build();
-    let profiler = profiler.map_err(|error| error.to_string())?;
+    let profiler = builder
+        .frequency(FREQUENCY)
+        .blocklist(&NOT_SAMPLED)
+        .build()
+        .map_err(|error| error.to_string())?;
     if canceled.recv_timeout(duration) == Err(RecvTimeoutError::Disconnected) {
         return Err("canceled".to_owned());
     }

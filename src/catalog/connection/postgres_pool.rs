@@ -134,8 +134,9 @@ impl PostgresPool {
                 Some(session) => Ok(session),
                 None => self.connect().await,
             }
-        });
-        let session = session.await.map_err(|_| Error::no_response(CONNECT_TIMEOUT))??;
+        })
+        .await
+        .map_err(|_| Error::no_response(CONNECT_TIMEOUT))??;
         let pool = self.clone();
         Ok(PostgresConnection { session, pool })
     }

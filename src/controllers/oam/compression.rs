@@ -46,8 +46,9 @@ impl CrdCheck {
                 dry_run: true,
                 field_manager: Some(FIELD_MANAGER.to_owned()),
             };
-            let created = call(api.create(&parameters, &K::compressed(metadata, probe.clone()))).await;
-            let created = created.map_err(|error| format!("failed to check the CRD {crd}: {error}"))?;
+            let created = call(api.create(&parameters, &K::compressed(metadata, probe.clone())))
+                .await
+                .map_err(|error| format!("failed to check the CRD {crd}: {error}"))?;
             if *created.compression() == probe {
                 Ok(())
             } else {

@@ -24,8 +24,8 @@ pub(super) struct InvalidEntry {
 /// Converts the fields. A wrong type in any field that is read makes the version invalid, whether or not it is the
 /// newest.
 pub(super) fn read(mut fields: Fields) -> Result<Entry, InvalidEntry> {
-    let version = text(&mut fields, Field::Version, "version");
-    let version = version.map_err(|reason| InvalidEntry { version: None, reason })?;
+    let version =
+        text(&mut fields, Field::Version, "version").map_err(|reason| InvalidEntry { version: None, reason })?;
     let entry = check_version(&version).and_then(|()| read_rest(&mut fields, &version));
     entry.map_err(|reason| InvalidEntry {
         version: Some(version),

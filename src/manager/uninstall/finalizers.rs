@@ -184,8 +184,9 @@ async fn remove_adoption(client: &Client, application: &CachedApplication, dry_r
     }
     if meta.deletion_timestamp.is_some() && must_release(meta, false) {
         loop {
-            let released = release(client, application).await;
-            let released = released.map_err(|error| format!("failed to release its components: {error}"))?;
+            let released = release(client, application)
+                .await
+                .map_err(|error| format!("failed to release its components: {error}"))?;
             if released != Released::Incomplete {
                 break;
             }

@@ -219,8 +219,9 @@ impl Ownership {
         if !is_current {
             return Ok(false);
         }
-        let live = report::read(&self.client, &spec.name).await;
-        let live = live.map_err(|error| format!("failed to read Application before adoption: {error}"))?;
+        let live = report::read(&self.client, &spec.name)
+            .await
+            .map_err(|error| format!("failed to read Application before adoption: {error}"))?;
         Ok(live.is_some_and(|live| {
             live.uid.as_deref() == Some(spec.uid.as_str())
                 && live.deletion_timestamp.is_none()

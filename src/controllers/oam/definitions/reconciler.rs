@@ -124,8 +124,10 @@ impl<D: ReconciledKind> Reconcile for DefinitionReconciler<D> {
                 // Deleted, or undecodable.
                 return Ok(Action::Done);
             };
-            let memory = self.memory(&key.name.namespace, &cached).await;
-            let memory = memory.map_err(|error| ReconcileError::transient(error.to_string(), BACKOFF))?;
+            let memory = self
+                .memory(&key.name.namespace, &cached)
+                .await
+                .map_err(|error| ReconcileError::transient(error.to_string(), BACKOFF))?;
             let loaded = match cached.load(&self.client, &self.budgets).await {
                 Ok(loaded) => loaded,
                 Err(LoadError::Invalid { error, .. }) => return Err(unusable(&error)),
@@ -216,8 +218,9 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
     async fn read_revision(&self, definition: &D, name: &str) -> Result<Option<Arc<CachedRevision>>, Failure> {
         let namespace = definition.namespace().unwrap_or_default();
         let api: Api<Raw<DefinitionRevision>> = Api::namespaced(self.client.clone(), &namespace);
-        let found = call(api.get_opt(name)).await;
-        let found = found.map_err(|error| Failure::of("get", name, &error))?;
+        let found = call(api.get_opt(name))
+            .await
+            .map_err(|error| Failure::of("get", name, &error))?;
         let found = found.map(|raw| self.caches.convert(raw));
         let found = found.and_then(|found| found.object().cloned());
         let owner = (ChangedKind::Definition(D::DEFINITION), definition.name_any());
@@ -237,11 +240,13 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         } else {
             None
         };
-        let loaded = revision.load(&self.client, &self.budgets).await;
-        let loaded = loaded.map_err(|error| match error {
-            LoadError::Invalid { .. } => Failure::Reported(error.to_string()),
-            LoadError::Api { .. } | LoadError::Work(_) => Failure::Transient(error.to_string()),
-        })?;
+        let loaded = revision
+            .load(&self.client, &self.budgets)
+            .await
+            .map_err(|error| match error {
+                LoadError::Invalid { .. } => Failure::Reported(error.to_string()),
+                LoadError::Api { .. } | LoadError::Work(_) => Failure::Transient(error.to_string()),
+            })?;
         let is_current = records(&*loaded.ok_or(Failure::Stale)?, definition);
         drop(memory);
         Ok(is_current)

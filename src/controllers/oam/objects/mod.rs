@@ -290,8 +290,11 @@ impl Objects {
     /// # Errors
     /// Discovery fails.
     pub async fn kind_of(&self, group: &str, name: &str) -> Result<Option<(String, String)>, ObjectError> {
-        let resolved = self.watches.resolve_name(group, name).await;
-        let resolved = resolved.map_err(|error| ApiError::unavailable(error.to_string()))?;
+        let resolved = self
+            .watches
+            .resolve_name(group, name)
+            .await
+            .map_err(|error| ApiError::unavailable(error.to_string()))?;
         Ok(resolved.map(|resource| (resource.api.api_version, resource.api.kind)))
     }
 
@@ -300,8 +303,11 @@ impl Objects {
     /// # Errors
     /// The kind is not installed, or discovery fails.
     pub async fn resource(&self, id: &ObjectId) -> Result<Resource, ObjectError> {
-        let resolved = self.watches.resolve(&id.group_kind()).await;
-        let resolved = resolved.map_err(|error| ApiError::unavailable(error.to_string()))?;
+        let resolved = self
+            .watches
+            .resolve(&id.group_kind())
+            .await
+            .map_err(|error| ApiError::unavailable(error.to_string()))?;
         resolved.ok_or_else(|| id.not_installed())
     }
 

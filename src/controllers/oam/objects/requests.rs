@@ -84,8 +84,8 @@ impl Route {
             }
             Ok(text) => {
                 // kube would log a response that cannot be decoded, and it may be a Secret.
-                let decoded = serde_json::from_str(&text);
-                let decoded = decoded.map_err(|error| ApiError::unavailable(format!("invalid response: {error}")))?;
+                let decoded = serde_json::from_str(&text)
+                    .map_err(|error| ApiError::unavailable(format!("invalid response: {error}")))?;
                 Ok((decoded, text.len()))
             }
             Err(error) if is_not_served(&error) => Err(self.not_installed.clone()),

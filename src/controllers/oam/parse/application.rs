@@ -102,11 +102,11 @@ pub fn parse(application: &Application, definitions: &Definitions<'_>) -> Result
     let is_frozen = definitions.is_frozen();
     let mut spec = application.spec.clone();
     policies::name_policies(&mut spec.policies);
-    let components = parse_components(&spec, definitions);
-    let components = components.map_err(|cause| ParseError::Components { is_frozen, cause })?;
+    let components =
+        parse_components(&spec, definitions).map_err(|cause| ParseError::Components { is_frozen, cause })?;
     let namespace = application.namespace().unwrap_or_default();
-    let workflow = steps::parse_steps(&namespace, &spec, definitions);
-    let workflow = workflow.map_err(|cause| ParseError::Steps { is_frozen, cause })?;
+    let workflow =
+        steps::parse_steps(&namespace, &spec, definitions).map_err(|cause| ParseError::Steps { is_frozen, cause })?;
     let policies = policies::parse_policies(&namespace, &spec, &workflow.steps, definitions)?;
     let versions = check_versions(&components, &policies.overrides);
     versions.map_err(|cause| ParseError::Components { is_frozen, cause })?;
@@ -163,18 +163,20 @@ pub(super) fn parse_placed(
 }
 
 fn parse_component(component: &Component, definitions: &Definitions<'_>) -> Result<ParsedComponent, ComponentsError> {
-    let definition = definitions.component(&component.type_);
-    let definition = definition.map_err(|cause| ComponentsError::Component {
-        component: component.name.clone(),
-        cause,
-    })?;
-    let traits = component.traits.iter().map(|trait_| {
-        let definition = definitions.trait_(&trait_.type_);
-        let definition = definition.map_err(|cause| ComponentsError::Trait {
+    let definition = definitions
+        .component(&component.type_)
+        .map_err(|cause| ComponentsError::Component {
             component: component.name.clone(),
-            type_: trait_.type_.clone(),
             cause,
         })?;
+    let traits = component.traits.iter().map(|trait_| {
+        let definition = definitions
+            .trait_(&trait_.type_)
+            .map_err(|cause| ComponentsError::Trait {
+                component: component.name.clone(),
+                type_: trait_.type_.clone(),
+                cause,
+            })?;
         Ok(ParsedTrait {
             trait_: trait_.clone(),
             type_label: type_label(&trait_.type_),

@@ -73,11 +73,12 @@ pub(super) fn parse_policies(
     Policies::parse(&with_effect, false)?;
     let rendered = with_effect.iter().filter(|policy| !is_built_in(&policy.type_));
     let rendered = rendered.map(|policy| {
-        let definition = definitions.policy(&policy.type_);
-        let definition = definition.map_err(|cause| PoliciesError::Definition {
-            name: policy.name.clone(),
-            cause,
-        })?;
+        let definition = definitions
+            .policy(&policy.type_)
+            .map_err(|cause| PoliciesError::Definition {
+                name: policy.name.clone(),
+                cause,
+            })?;
         Ok(ParsedPolicy {
             policy: policy.clone(),
             definition,

@@ -92,8 +92,7 @@ pub(super) fn parse_steps(
         }
         check_values(step)?;
         if !is_built_in_step(&step.type_) && !found.contains_key(&step.type_) {
-            let definition = definitions.step(&step.type_);
-            let definition = definition.map_err(|cause| StepsError::Definition {
+            let definition = definitions.step(&step.type_).map_err(|cause| StepsError::Definition {
                 type_: step.type_.clone(),
                 cause,
             })?;

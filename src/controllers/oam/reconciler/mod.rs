@@ -184,8 +184,9 @@ impl Reconciler {
         let memory = self.memories.of(name);
         let is_status_unknown = memory.lock().is_status_unknown;
         if !is_status_unknown {
-            let unpacked = cached.unpack();
-            let unpacked = unpacked.map_err(|error| ApiError::unavailable(error.to_string()))?;
+            let unpacked = cached
+                .unpack()
+                .map_err(|error| ApiError::unavailable(error.to_string()))?;
             if unpacked.is_some() {
                 return Ok(unpacked);
             }

@@ -53,11 +53,14 @@ pub(super) async fn apply_policies(
 
 async fn render_policy(env: &Env<'_>, current: &Current, policy: &ParsedPolicy) -> Result<Vec<ToApply>, RenderError> {
     let name = &policy.policy.name;
-    let rendered = current.release.policy(&env.evaluator(), policy).await;
-    let rendered = rendered.map_err(|cause| {
-        let message = format!("policy {name}: {cause}");
-        RenderError::new(cause, message)
-    })?;
+    let rendered = current
+        .release
+        .policy(&env.evaluator(), policy)
+        .await
+        .map_err(|cause| {
+            let message = format!("policy {name}: {cause}");
+            RenderError::new(cause, message)
+        })?;
     let to_apply = rendered.into_iter().map(|object| ToApply {
         manifest: object.manifest,
         component: name.clone(),

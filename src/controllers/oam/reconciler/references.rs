@@ -72,11 +72,14 @@ async fn parse_references(cluster: &Cluster<'_>, components: &[Component]) -> Re
     };
     let mut kinds = BTreeMap::new();
     for (group, resource) in References::resources(components) {
-        let kind = cluster.objects.kind_of(&group, &resource).await;
-        let kind = kind.map_err(|error| ReferenceError::Fetch {
-            object: resource.clone(),
-            cause: error.to_string(),
-        })?;
+        let kind = cluster
+            .objects
+            .kind_of(&group, &resource)
+            .await
+            .map_err(|error| ReferenceError::Fetch {
+                object: resource.clone(),
+                cause: error.to_string(),
+            })?;
         if let Some((api_version, kind)) = kind {
             kinds.insert((group, resource), ObjectKind { api_version, kind });
         }

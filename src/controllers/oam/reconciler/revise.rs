@@ -94,8 +94,9 @@ pub(super) async fn read_latest(env: &Env<'_>, latest: &LatestRevision) -> Resul
 /// Reads a revision.
 async fn read(env: &Env<'_>, name: &str) -> Result<Option<Packed>, Failure> {
     let path = ApplicationRevision::url_path(&(), Some(&env.name.namespace));
-    let request = Request::new(path).get(name, &GetParams::default());
-    let request = request.map_err(|error| failed(error.to_string()))?;
+    let request = Request::new(path)
+        .get(name, &GetParams::default())
+        .map_err(|error| failed(error.to_string()))?;
     match call(env.reconciler.client.request_text(request)).await {
         Ok(text) => {
             let packed = Packed::of_text(&text).map_err(|error| undecodable(name, &error))?;
@@ -237,8 +238,7 @@ impl Revisions<'_> {
     ) -> Result<Revision, Stop> {
         let failed = |message: String| failed(message).in_phase(phase::RENDERING);
         let is_redacted = has_redacted(&contents.referred_objects);
-        let spec = compress(contents, self.env.options().revision_format);
-        let spec = spec.map_err(|error| failed(error.to_string()))?;
+        let spec = compress(contents, self.env.options().revision_format).map_err(|error| failed(error.to_string()))?;
         let crd = &self.env.reconciler.revision_crd;
         let checked = crd.check(revisions(self.env), &spec.compression).await;
         checked.map_err(failed)?;
@@ -252,8 +252,9 @@ impl Revisions<'_> {
         match created {
             Ok(created) => Ok(self.written(created, true)?),
             Err(error) if error.is_conflict() => {
-                let found = call(revisions(self.env).get_opt(name)).await;
-                let found = found.map_err(|error| failed(error.to_string()))?;
+                let found = call(revisions(self.env).get_opt(name))
+                    .await
+                    .map_err(|error| failed(error.to_string()))?;
                 match found {
                     // Created before a crash; the cache will have it.
                     Some(found) if self.observed.owns(found.owner_references()) => Err(Stop::Stale),

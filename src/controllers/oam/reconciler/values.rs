@@ -89,8 +89,7 @@ impl<'p> StepValues<'p> {
             Ok(store) => Ok(store),
             Err(InvalidStore::Cue) => {
                 let text = data.get("vars").cloned().unwrap_or_default();
-                let values = self.env.evaluator().evaluate(text).await;
-                let values = values.map_err(|error| match error {
+                let values = self.env.evaluator().evaluate(text).await.map_err(|error| match error {
                     cue::Error::Deferred => Stop::NeedsEvaluator,
                     error => {
                         let message = format!("values of the workflow in configmap {name}: {error}");

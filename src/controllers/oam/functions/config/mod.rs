@@ -145,8 +145,10 @@ async fn try_list(params: &Value, store: &impl ConfigStore) -> Result<Value, Str
     let mut items = Items::new("configs");
     let mut next = None;
     for _ in 0..MAX_PAGES {
-        let page = store.list(&namespace, &labels, next.as_deref()).await;
-        let page = page.map_err(|error| format!("failed to list configs in namespace {namespace}: {error}"))?;
+        let page = store
+            .list(&namespace, &labels, next.as_deref())
+            .await
+            .map_err(|error| format!("failed to list configs in namespace {namespace}: {error}"))?;
         // KubeVela skips configs that it can't decode, too.
         for config in page.secrets.iter().filter_map(secret::listed) {
             items.push(config)?;

@@ -55,8 +55,10 @@ pub(super) struct Template {
 pub(super) async fn load(reference: &str, store: &impl ConfigStore) -> Result<Template, String> {
     let reference = Reference::parse(reference, store.default_namespace())?;
     let Reference { namespace, name } = &reference;
-    let found = store.template(namespace, &format!("{NAME_PREFIX}{name}")).await;
-    let found = found.map_err(|error| format!("failed to read the config template {namespace}/{name}: {error}"))?;
+    let found = store
+        .template(namespace, &format!("{NAME_PREFIX}{name}"))
+        .await
+        .map_err(|error| format!("failed to read the config template {namespace}/{name}: {error}"))?;
     let config_map = found.ok_or_else(|| format!("the config template {namespace}/{name} does not exist"))?;
     let ConfigMap { metadata, data, .. } = config_map;
     let mut data = data.unwrap_or_default();

@@ -3,8 +3,7 @@ use rstest::rstest;
 use super::*;
 
 fn template_of(definitions: &Definitions<'_>, type_: &str) -> Result<String, String> {
-    let parsed = parse(&application(&components(&[("web", type_)])), definitions);
-    let parsed = parsed.map_err(|error| error.to_string())?;
+    let parsed = parse(&application(&components(&[("web", type_)])), definitions).map_err(|error| error.to_string())?;
     Ok(parsed.components[0]
         .definition
         .template()

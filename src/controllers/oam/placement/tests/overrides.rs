@@ -9,8 +9,7 @@ const UNANCHORED: Settings<'static> = Settings {
 
 /// Returns the components after an override, as JSON.
 fn overridden(specs: &[Value], properties: Value, settings: &Settings<'_>) -> Result<Vec<Value>, String> {
-    let placed = deploy(specs, &[policy("o", "override", properties)], settings);
-    let placed = placed.map_err(|error| error.to_string())?;
+    let placed = deploy(specs, &[policy("o", "override", properties)], settings).map_err(|error| error.to_string())?;
     Ok(placed.iter().map(|one| json!(*one.component)).collect())
 }
 

@@ -129,8 +129,11 @@ impl Applier<'_> {
     /// Returns true if an autoscaler sets the replicas of an object. Without the right to list them, none does.
     async fn is_autoscaled(&self, id: &ObjectId) -> Result<bool, ApplyError> {
         let reconciler = self.env.reconciler;
-        let targets = reconciler.autoscalers.targets(&reconciler.client, &id.namespace).await;
-        let targets = targets.map_err(|error| ApplyError::Get(error.into()))?;
+        let targets = reconciler
+            .autoscalers
+            .targets(&reconciler.client, &id.namespace)
+            .await
+            .map_err(|error| ApplyError::Get(error.into()))?;
         Ok(targets.contains(&(id.kind.clone(), id.name.clone())))
     }
 }

@@ -152,8 +152,9 @@ impl<'p> Ledger<'p> {
             name.namespace
         );
         let parameters = ListParams::default().labels(&selector).limit(MAX_LISTED);
-        let listed = call(self.api().list_metadata(&parameters)).await;
-        let listed = listed.map_err(|error| Failure::synced("FailedGC", error.to_string()))?;
+        let listed = call(self.api().list_metadata(&parameters))
+            .await
+            .map_err(|error| Failure::synced("FailedGC", error.to_string()))?;
         let is_own = |owner: Option<&String>| owner.is_none_or(|owner| owner == uid);
         let mut trackers = listed.items.iter();
         Ok(trackers.any(|tracker| is_own(tracker.labels().get(labels::APP_UID))))
@@ -171,8 +172,8 @@ impl<'p> Ledger<'p> {
     async fn write(&mut self, type_: TrackerType, entries: Vec<ManagedResource>, revision: &str) -> Result<(), Stop> {
         let failed = |message: String| Failure::synced("FailedApply", message);
         let reconciler = self.env.reconciler;
-        let encoded = encode(entries.clone(), reconciler.options.tracker_format);
-        let encoded = encoded.map_err(|error| failed(error.to_string()))?;
+        let encoded =
+            encode(entries.clone(), reconciler.options.tracker_format).map_err(|error| failed(error.to_string()))?;
         let checked = reconciler.tracker_crd.check(self.api(), &encoded.compression).await;
         checked.map_err(failed)?;
         if !encoded.omitted_manifests.is_empty() {

@@ -41,14 +41,15 @@ impl<'p> Cluster<'p> {
             Err(_) if observed.is_deleting() && inventory.is_empty() => Ok(None),
             named => named,
         };
-        let user = named.and_then(|identity| {
-            let with_client = |identity| Ok((impersonating(&env.reconciler.client, &identity)?, identity));
-            identity.map(with_client).transpose()
-        });
-        let user = user.map_err(|error| match app.metadata.deletion_timestamp {
-            Some(_) => Failure::synced("FailedGC", error.to_string()),
-            None => Failure::parse(error.to_string()),
-        })?;
+        let user = named
+            .and_then(|identity| {
+                let with_client = |identity| Ok((impersonating(&env.reconciler.client, &identity)?, identity));
+                identity.map(with_client).transpose()
+            })
+            .map_err(|error| match app.metadata.deletion_timestamp {
+                Some(_) => Failure::synced("FailedGC", error.to_string()),
+                None => Failure::parse(error.to_string()),
+            })?;
         let all = &env.reconciler.objects;
         let objects = match user {
             Some((client, identity)) => all.as_user(client, readable(env, &identity, inventory).await),

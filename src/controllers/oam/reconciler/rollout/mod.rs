@@ -105,8 +105,10 @@ impl<'x> Rollout<'x, '_> {
         }
         for deployment in remaining {
             let assessor = self.assessor();
-            let service = assessor.service(&deployment.component, &deployment.objects, PostTraits::Unknown);
-            let mut service = service.await.map_err(|error| Stop::of_evaluator(&error))?;
+            let mut service = assessor
+                .service(&deployment.component, &deployment.objects, PostTraits::Unknown)
+                .await
+                .map_err(|error| Stop::of_evaluator(&error))?;
             // Nothing would render the traits again after the last step.
             if service.healthy && self.has_other_status(&deployment.objects).await {
                 service.healthy = false;
@@ -140,8 +142,11 @@ impl<'x> Rollout<'x, '_> {
             let rendered = self.target.render(self.objects, &placed).await;
             let mut objects = rendered.map_err(|error| error.into_stop(failed))?;
             let live = self.assessor().live_context(&objects).await;
-            let post = self.target.render_post_traits(&placed, &objects, &live).await;
-            let post = post.map_err(|error| error.into_stop(failed))?;
+            let post = self
+                .target
+                .render_post_traits(&placed, &objects, &live)
+                .await
+                .map_err(|error| error.into_stop(failed))?;
             objects.objects.extend(post);
             let deployment = Deployment {
                 index: 0,
@@ -153,8 +158,10 @@ impl<'x> Rollout<'x, '_> {
                 result.map_err(failed)?;
             }
             let assessor = self.assessor();
-            let service = assessor.service(&placed, &deployment.objects, PostTraits::Applied);
-            let service = service.await.map_err(|error| Stop::of_evaluator(&error))?;
+            let service = assessor
+                .service(&placed, &deployment.objects, PostTraits::Applied)
+                .await
+                .map_err(|error| Stop::of_evaluator(&error))?;
             self.outcome.services.set(&placed, service);
         }
         Ok(())

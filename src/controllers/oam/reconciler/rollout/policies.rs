@@ -125,8 +125,11 @@ impl Rollout<'_, '_> {
         if !self.are_recorded(&objects, with_manifests).await {
             return Ok(Check::Unhealthy);
         }
-        let service = self.assessor().service(placed, &objects, PostTraits::Unknown).await;
-        let service = service.map_err(|error| Stop::of_evaluator(&error))?;
+        let service = self
+            .assessor()
+            .service(placed, &objects, PostTraits::Unknown)
+            .await
+            .map_err(|error| Stop::of_evaluator(&error))?;
         let is_healthy = service.healthy;
         self.outcome.services.set(placed, service);
         if !is_healthy {

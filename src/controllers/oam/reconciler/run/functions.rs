@@ -262,8 +262,12 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
     async fn matching(&self, selection: &Selection) -> Result<Vec<ObjectId>, String> {
         let target = selection.target();
         self.cluster().check_read(&target).await?;
-        let found = self.cluster().objects.list(&target, &selection.selector()).await;
-        let found = found.map_err(|error| format!("failed to list {}: {error}", target.kind))?;
+        let found = self
+            .cluster()
+            .objects
+            .list(&target, &selection.selector())
+            .await
+            .map_err(|error| format!("failed to list {}: {error}", target.kind))?;
         match found.len() {
             0..=MAX_OBJECTS => Ok(found.iter().map(ObjectId::of).collect()),
             count => Err(format!("{count} objects match, more than the limit of {MAX_OBJECTS}")),

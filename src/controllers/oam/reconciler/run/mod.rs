@@ -81,8 +81,8 @@ impl Run<'_, '_, '_> {
         let settings = self.rollout.env().options().workflow;
         let now = Timestamp::now();
         let mode = workflow.mode.clone();
-        let turn = Turn::begin(steps, &mode, workflow, store, &context, settings, now, new_id);
-        let mut turn = turn.map_err(|error| Failure::workflow(error.to_string()))?;
+        let mut turn = Turn::begin(steps, &mode, workflow, store, &context, settings, now, new_id)
+            .map_err(|error| Failure::workflow(error.to_string()))?;
         if let Some(store) = turn.store_without_removed_values() {
             self.store(store).await?;
         }
