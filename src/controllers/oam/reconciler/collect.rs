@@ -6,15 +6,15 @@ use std::time::Duration;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 
-use super::application::{Observed, TRACKER_FINALIZER};
 use super::apply::AppObjects;
 use super::conditions::phase;
 use super::env::Env;
 use super::failure::{Failure, Stop};
+use super::observed::{Observed, TRACKER_FINALIZER};
 use super::outcome::{Change, Outcome};
 use super::pass::End;
-use super::render::Target;
 use super::rollout::Declared;
+use super::rollout::render::Target;
 use crate::api::oam::{ApplicationSpec, Component, StepOutput, labels};
 use crate::controllers::oam::collect::{Collector, Mark, Progress, Subject};
 use crate::controllers::oam::metrics::PassStage;

@@ -1,10 +1,10 @@
-//! What an Application declares: its spec with the definitions that it resolves, from live ones or from a revision.
+//! Resolves the types of an Application: from live definitions, or from those of a revision.
 
 use kube::ResourceExt;
 
-use super::application::Observed;
 use super::env::Env;
 use super::failure::{Failure, Stop};
+use super::observed::Observed;
 use super::revise::{Revision, application_of};
 use crate::api::oam::{Component, labels};
 use crate::controllers::oam::metrics::PassStage;

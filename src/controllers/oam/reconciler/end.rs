@@ -8,9 +8,9 @@ use tokio::time::timeout;
 
 use super::conditions;
 use super::failure::{Failure, Stop};
+use super::observed::requests::{RECONCILE_INTERVAL, requested_interval};
+use super::outcome::status::{self, Built};
 use super::pass::{End, Pass};
-use super::schedule::{RECONCILE_INTERVAL, requested_interval};
-use super::status::{self, Built};
 use crate::api::oam::{Application, ApplicationStatus};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
@@ -152,7 +152,9 @@ impl Pass<'_> {
                 }
             }
             let mut conditions = status.conditions.iter();
-            memory.succeeded_if(self.outcome.is_complete && conditions.all(|condition| condition.status == "True"));
+            if self.outcome.is_complete && conditions.all(|condition| condition.status == "True") {
+                memory.forget_warnings();
+            }
             // A pass that ended early has no notices.
             for (reason, note) in std::mem::take(&mut self.outcome.notices) {
                 if memory.is_news(reason, &note) {

@@ -1,4 +1,4 @@
-//! What all stages of a pass share. None of it decides what a stage finds.
+//! The parts that all stages of a pass share.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) struct Env<'a> {
     pub(super) name: &'a NamespacedName,
     /// The begin of the pass, in whole seconds as the API server stores it.
     pub(super) now: Timestamp,
-    /// What passes over this Application remember.
+    /// The results that passes over this Application reuse.
     pub(super) memory: Arc<Mutex<Memory>>,
     pub(super) turn: Arc<Turn>,
     /// The answers to calls of steps that have not ended.

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::evaluations::Answers;
+use super::render_cache::RenderCache;
 use crate::api::NamespacedName;
 use crate::budget::{Budget, Reservation};
 use crate::controllers::oam::render::cache_key::CacheKey;
@@ -23,7 +24,7 @@ const WARNING_INTERVAL: Duration = Duration::from_mins(10);
 const MAX_WARNINGS: usize = 10;
 
 /// Memory of an entry besides its texts.
-const ENTRY_BYTES: usize = 256;
+pub(super) const ENTRY_BYTES: usize = 256;
 
 /// Memory that a pass takes for revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,10 +122,8 @@ impl Memory {
     }
 
     /// Forgets warnings after a success, so that the next failure is published at once.
-    pub fn succeeded_if(&mut self, has_succeeded: bool) {
-        if has_succeeded {
-            self.warnings.clear();
-        }
+    pub fn forget_warnings(&mut self) {
+        self.warnings.clear();
     }
 }
 
@@ -153,7 +152,7 @@ impl Memories {
 
     /// Reserves what a pass has remembered. If the namespace has no share left, its oldest renderings are forgotten, and
     /// if that is not enough, what the pass has remembered.
-    pub fn settle(&self, application: &NamespacedName) {
+    pub fn reserve_results(&self, application: &NamespacedName) {
         let memory = self.applications.lock().get(application).cloned();
         let Some(memory) = memory else { return };
         let mut memory = memory.lock();
@@ -210,125 +209,6 @@ impl Memories {
             .lock()
             .insert(&self.budget, application, component, key, rendered);
     }
-}
-
-/// Rendered components. When a namespace exceeds its share, the half of them that was used longest ago is forgotten.
-#[derive(Default)]
-struct RenderCache {
-    /// By namespace, then by Application, then by component.
-    namespaces: HashMap<String, HashMap<String, HashMap<String, Entry>>>,
-    clock: u64,
-}
-
-struct Entry {
-    key: CacheKey,
-    rendered: Arc<Rendered>,
-    used: u64,
-    _memory: Reservation,
-}
-
-impl RenderCache {
-    fn get(&mut self, application: &NamespacedName, component: &str, key: &CacheKey) -> Option<Arc<Rendered>> {
-        self.clock += 1;
-        let applications = self.namespaces.get_mut(&application.namespace)?;
-        let entry = applications.get_mut(&application.name)?.get_mut(component)?;
-        if entry.key != *key {
-            return None;
-        }
-        entry.used = self.clock;
-        Some(Arc::clone(&entry.rendered))
-    }
-
-    fn insert(
-        &mut self,
-        budget: &Budget,
-        application: &NamespacedName,
-        component: &str,
-        key: CacheKey,
-        rendered: &Arc<Rendered>,
-    ) {
-        self.remove(application, component);
-        let bytes = (ENTRY_BYTES + size(rendered)) as u64;
-        let Some(memory) = self.reserve(budget, &application.namespace, bytes) else {
-            return;
-        };
-        self.clock += 1;
-        let entry = Entry {
-            key,
-            rendered: Arc::clone(rendered),
-            used: self.clock,
-            _memory: memory,
-        };
-        let applications = self.namespaces.entry(application.namespace.clone()).or_default();
-        let components = applications.entry(application.name.clone()).or_default();
-        components.insert(component.to_owned(), entry);
-    }
-
-    fn remove(&mut self, application: &NamespacedName, component: &str) {
-        let applications = self.namespaces.get_mut(&application.namespace);
-        if let Some(components) = applications.and_then(|it| it.get_mut(&application.name)) {
-            components.remove(component);
-        }
-    }
-
-    fn forget(&mut self, application: &NamespacedName) {
-        if let Some(applications) = self.namespaces.get_mut(&application.namespace) {
-            applications.remove(&application.name);
-            if applications.is_empty() {
-                self.namespaces.remove(&application.namespace);
-            }
-        }
-    }
-
-    /// Forgets components that an Application no longer has.
-    fn retain(&mut self, application: &NamespacedName, is_kept: impl Fn(&str) -> bool) {
-        let applications = self.namespaces.get_mut(&application.namespace);
-        if let Some(components) = applications.and_then(|it| it.get_mut(&application.name)) {
-            components.retain(|name, _| is_kept(name));
-        }
-    }
-
-    /// Reserves memory. If there is none, forgets old components: those of the namespace, and then those of the namespace
-    /// that holds most, if that is more.
-    fn reserve(&mut self, budget: &Budget, namespace: &str, bytes: u64) -> Option<Reservation> {
-        if let Some(reserved) = budget.try_share(namespace, bytes) {
-            return Some(reserved);
-        }
-        self.forget_oldest(namespace);
-        if let Some(reserved) = budget.try_share(namespace, bytes) {
-            return Some(reserved);
-        }
-        let larger = budget.larger_holder(namespace, bytes)?;
-        self.forget_oldest(&larger);
-        budget.try_share(namespace, bytes)
-    }
-
-    fn forget_oldest(&mut self, namespace: &str) {
-        let Some(applications) = self.namespaces.get_mut(namespace) else {
-            return;
-        };
-        let entries = applications.values().flat_map(HashMap::values);
-        let mut times: Vec<u64> = entries.map(|entry| entry.used).collect();
-        if times.is_empty() {
-            return;
-        }
-        let middle = times.len() / 2;
-        let (_, median, _) = times.select_nth_unstable(middle);
-        let median = *median;
-        applications.retain(|_, components| {
-            components.retain(|_, entry| entry.used > median);
-            !components.is_empty()
-        });
-    }
-}
-
-/// Estimates the memory of rendered objects: parsed JSON takes several times its text.
-fn size(rendered: &Rendered) -> usize {
-    let objects = rendered.outputs.iter().map(|output| &output.object);
-    let texts = std::iter::once(&rendered.workload).chain(objects);
-    texts
-        .map(|object| 6 * serde_json::to_string(object).map_or(0, |text| text.len()))
-        .sum()
 }
 
 #[cfg(test)]
@@ -393,12 +273,12 @@ mod tests {
             ([0; 32], health)
         };
         memories.of(&app).lock().health.insert("web".to_owned(), health(100));
-        memories.settle(&app);
+        memories.reserve_results(&app);
         assert_eq!(budget.used(), (ENTRY_BYTES + 103) as u64);
         let memory = memories.of(&app);
         memory.lock().restarted = Some(3);
         memory.lock().health.insert("db".to_owned(), health(3 << 10));
-        memories.settle(&app);
+        memories.reserve_results(&app);
         assert!(memory.lock().health.is_empty() && memory.lock().stores_counters);
         assert_eq!((memory.lock().restarted, budget.used()), (Some(3), 0));
     }
@@ -437,7 +317,7 @@ mod tests {
             .lock()
             .health
             .insert("web-19".to_owned(), ([0; 32], health));
-        memories.settle(&app);
+        memories.reserve_results(&app);
         assert_eq!(memories.of(&app).lock().health.len(), 1);
         assert!(memories.budget.used() < used);
     }
@@ -469,7 +349,7 @@ mod tests {
         assert!(memory.is_due("FailedApply", "b"));
         tokio::time::advance(WARNING_INTERVAL).await;
         assert!(memory.is_due("FailedApply", "b"));
-        memory.succeeded_if(true);
+        memory.forget_warnings();
         assert!(memory.is_due("FailedApply", "b"));
     }
 
@@ -491,7 +371,7 @@ mod tests {
         let mut memory = Memory::default();
         assert!(!memory.is_news("PolicySkipped", ""));
         assert!(memory.is_news("PolicySkipped", "a"));
-        memory.succeeded_if(true);
+        memory.forget_warnings();
         assert!(!memory.is_news("PolicySkipped", "a"));
         assert!(memory.is_news("PolicySkipped", "a, b"));
         assert!(!memory.is_news("PolicySkipped", ""));

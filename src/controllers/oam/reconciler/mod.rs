@@ -6,7 +6,6 @@
 //!
 //! A pass derives everything from the objects and from what was recorded in the cluster, so it may end after any step.
 
-mod application;
 mod apply;
 mod cluster;
 mod collect;
@@ -16,20 +15,16 @@ mod end;
 mod env;
 mod evaluations;
 mod failure;
-mod health;
 mod memory;
-mod observe;
+mod observed;
 mod outcome;
 mod pass;
 mod policies;
 mod references;
-mod render;
+mod render_cache;
 mod revise;
 mod rollout;
 mod run;
-mod schedule;
-mod services;
-mod status;
 mod values;
 
 use std::sync::Arc;
@@ -66,12 +61,12 @@ use crate::runtime::events::EventPublisher;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Priority;
-use application::Observed;
-pub use application::TRACKER_FINALIZER;
 pub use collect::CONFIRMED;
 use end::BACKOFF;
 use env::{Env, SMALL_BYTES};
 pub use memory::Memories;
+use observed::Observed;
+pub use observed::TRACKER_FINALIZER;
 use pass::Pass;
 
 /// Longest wait for the first lists within a pass.
@@ -130,7 +125,7 @@ impl Reconcile for Reconciler {
                 return Ok(Action::Done);
             };
             let result = self.pass(&key.name, &cached).await;
-            self.memories.settle(&key.name);
+            self.memories.reserve_results(&key.name);
             result
         }
         .boxed()

@@ -13,7 +13,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
-use super::application::{Observed, TRACKER_FINALIZER};
 use super::apply::{AppObjects, Ledger, TAKEN_RETRY};
 use super::cluster::Cluster;
 use super::collect::{self, Garbage};
@@ -21,15 +20,16 @@ use super::conditions::{self, phase};
 use super::declare::{declare, declare_recorded};
 use super::env::Env;
 use super::failure::{Failure, Stop};
+use super::observed::requests::{RESTART, Restart};
+use super::observed::{Observed, TRACKER_FINALIZER};
+use super::outcome::status::{self, Built};
 use super::outcome::{Change, Outcome};
 use super::policies::{apply_policies, find_unsupported_clusters, policies_without_effect};
 use super::references::resolve_references;
-use super::render::Target;
 use super::revise::{Current, Revision, Revisions, application_of};
 use super::rollout::Rollout;
+use super::rollout::render::Target;
 use super::run::{end_run, is_deployed, restart_if_due, run_workflow};
-use super::schedule::{RESTART, Restart};
-use super::status::{self, Built};
 use super::values::StepValues;
 use crate::api::oam::{Application, ApplicationStatus, WorkflowStatus, labels};
 use crate::controllers::oam::parse::{

@@ -7,8 +7,8 @@ use super::apply::{AppObjects, Creator, ToApply};
 use super::conditions::{self, phase};
 use super::env::Env;
 use super::failure::{Failure, Stop};
-use super::render::RenderError;
 use super::revise::Current;
+use super::rollout::render::RenderError;
 use crate::api::oam::AppPolicy;
 use crate::controllers::oam::parse::{
     Parsed, ParsedPolicy, Unsupported, cluster_selections, may_select_joined, remote_clusters, unsupported_clusters,

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::application::Observed;
 use super::cluster::Cluster;
 use super::failure::{Failure, Stop};
+use super::observed::Observed;
 use super::revise::Revision;
 use crate::api::oam::{Component, labels};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};

@@ -7,10 +7,10 @@ use kube::core::Request;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::json;
 
-use super::application::Observed;
 use super::conditions::{self, phase};
 use super::env::Env;
 use super::failure::{Failure, Stop};
+use super::observed::Observed;
 use crate::api::NamespacedName;
 use crate::api::oam::{
     Application, ApplicationRevision, ApplicationRevisionSpec, LatestRevision, WorkflowStatus, labels,

@@ -37,11 +37,7 @@ enum Kept {
 
 impl AppObjects<'_> {
     /// Restores objects that have changed, and creates those that are gone.
-    pub(in crate::controllers::oam::reconciler) async fn keep(
-        &mut self,
-        policies: &Policies,
-        outcome: &mut Outcome,
-    ) -> Result<(), Stop> {
+    pub async fn keep(&mut self, policies: &Policies, outcome: &mut Outcome) -> Result<(), Stop> {
         let env = self.env;
         let metrics = &env.reconciler.metrics;
         let _timer = metrics.time(PassStage::StateKeep);

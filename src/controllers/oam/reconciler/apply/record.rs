@@ -11,9 +11,9 @@ use crate::api::oam::{ManagedResource, ResourceTracker, labels};
 use crate::budget::leave_runtime_if_large;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::objects::ObjectId;
-use crate::controllers::oam::reconciler::application::Observed;
 use crate::controllers::oam::reconciler::env::Env;
 use crate::controllers::oam::reconciler::failure::{Failure, Stop};
+use crate::controllers::oam::reconciler::observed::Observed;
 use crate::controllers::oam::trackers::{
     AppIdentity, Inventory, ResourceKey, Tracker, TrackerType, create, encode, record, remove, without_creators,
 };
@@ -21,7 +21,7 @@ use crate::runtime::kube_client::call;
 use crate::runtime::watch::GroupKind;
 
 /// Time until the name of a tracker is tried again.
-pub(in crate::controllers::oam::reconciler) const TAKEN_RETRY: Duration = Duration::from_secs(10);
+pub const TAKEN_RETRY: Duration = Duration::from_secs(10);
 
 /// Trackers that are looked for before the finalizers are removed.
 const MAX_LISTED: u32 = 100;
@@ -29,22 +29,18 @@ const MAX_LISTED: u32 = 100;
 /// The trackers that a version of an Application writes to.
 const WRITTEN: [TrackerType; 2] = [TrackerType::Versioned, TrackerType::Root];
 
-/// What an Application has applied, by its trackers.
-pub(in crate::controllers::oam::reconciler) struct Ledger<'p> {
+/// The trackers of an Application: the record of all objects that it has applied.
+pub struct Ledger<'p> {
     env: &'p Env<'p>,
-    pub(in crate::controllers::oam::reconciler) identity: AppIdentity,
+    pub identity: AppIdentity,
     shard: Option<String>,
-    pub(in crate::controllers::oam::reconciler) inventory: Inventory,
+    pub inventory: Inventory,
     /// The objects that come from policies.
     pub(super) of_policies: HashSet<ResourceKey>,
 }
 
 impl<'p> Ledger<'p> {
-    pub(in crate::controllers::oam::reconciler) fn new(
-        env: &'p Env<'p>,
-        observed: &Observed,
-        inventory: Inventory,
-    ) -> Self {
+    pub fn new(env: &'p Env<'p>, observed: &Observed, inventory: Inventory) -> Self {
         Self {
             env,
             identity: observed.identity(env),
@@ -55,13 +51,13 @@ impl<'p> Ledger<'p> {
     }
 
     /// Returns what the trackers of the current version record.
-    pub(in crate::controllers::oam::reconciler) fn current_entries(&self) -> impl Iterator<Item = &ManagedResource> {
+    pub fn current_entries(&self) -> impl Iterator<Item = &ManagedResource> {
         let trackers = self.inventory.current.iter().chain(&self.inventory.root);
         trackers.flat_map(|tracker| &tracker.entries)
     }
 
     /// Watches the kinds of all objects of the Application, and waits until the watches are complete.
-    pub(in crate::controllers::oam::reconciler) async fn subscribe(&self) {
+    pub async fn subscribe(&self) {
         let kinds = self.watch_kinds();
         let objects = &self.env.reconciler.objects;
         objects.wait_until_settled(&kinds).await;
@@ -95,11 +91,7 @@ impl<'p> Ledger<'p> {
     }
 
     /// Records objects of the current version as deleted, or else they would be restored.
-    pub(in crate::controllers::oam::reconciler) async fn record_deleted(
-        &mut self,
-        revision: &str,
-        ids: &[ObjectId],
-    ) -> Result<(), Stop> {
+    pub async fn record_deleted(&mut self, revision: &str, ids: &[ObjectId]) -> Result<(), Stop> {
         for type_ in WRITTEN {
             let entries = self.tracker(type_).map(|tracker| tracker.entries.iter());
             let named = entries.into_iter().flatten();
@@ -131,7 +123,7 @@ impl<'p> Ledger<'p> {
     }
 
     /// Removes what KubeVela would take for other objects from the trackers that are written to.
-    pub(in crate::controllers::oam::reconciler) async fn remove_creators(&mut self) -> Result<(), Stop> {
+    pub async fn remove_creators(&mut self) -> Result<(), Stop> {
         for type_ in WRITTEN {
             let tracker = self.tracker(type_).filter(|tracker| !tracker.is_deleting());
             if let Some(entries) = tracker.and_then(|tracker| without_creators(&tracker.entries)) {
@@ -142,7 +134,7 @@ impl<'p> Ledger<'p> {
     }
 
     /// Asks the API server for trackers of the Application: the cache may lack one that was just created.
-    pub(in crate::controllers::oam::reconciler) async fn has_any(&self) -> Result<bool, Stop> {
+    pub async fn has_any(&self) -> Result<bool, Stop> {
         let AppIdentity { name, uid, .. } = &self.identity;
         let selector = format!(
             "{}={},{}={}",

@@ -10,9 +10,9 @@ use futures::FutureExt;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::application::Observed;
 use super::env::Env;
 use super::failure::{Failure, Stop};
+use super::observed::Observed;
 use crate::controllers::oam::collect::is_managed;
 use crate::controllers::oam::dispatch::admission::{Forbidden, check_control};
 use crate::controllers::oam::dispatch::decide::Identity as ManifestIdentity;

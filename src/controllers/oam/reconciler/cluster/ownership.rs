@@ -11,12 +11,7 @@ use crate::controllers::oam::trackers::Inventory;
 impl Cluster<'_> {
     /// Checks that an object does not belong to another Application. Without a user, whose rights the API server checks, an
     /// object outside the namespace of the Application must be one that it applied.
-    pub(in crate::controllers::oam::reconciler) fn check_owner(
-        &self,
-        inventory: &Inventory,
-        id: &ObjectId,
-        live: &Value,
-    ) -> Result<(), String> {
+    pub fn check_owner(&self, inventory: &Inventory, id: &ObjectId, live: &Value) -> Result<(), String> {
         self.check_record(live)?;
         let name = label(live, labels::APP_NAME).unwrap_or_default();
         let namespace = label(live, labels::APP_NAMESPACE).unwrap_or_default();

@@ -14,7 +14,7 @@ const SECRET: &str = "Secret";
 impl Cluster<'_> {
     /// Checks that the Application may read an object, or list objects of its kind and namespace. [`Self::check_record`]
     /// checks what was read.
-    pub(in crate::controllers::oam::reconciler) async fn check_read(&self, id: &ObjectId) -> Result<(), String> {
+    pub async fn check_read(&self, id: &ObjectId) -> Result<(), String> {
         let own = &self.env.name.namespace;
         if self.objects.has_user() {
             return Ok(());
@@ -39,17 +39,17 @@ impl Cluster<'_> {
     }
 
     /// Returns true if the rights of a user, or an administrator, decide what the Application may use.
-    pub(in crate::controllers::oam::reconciler) fn sees_all_secrets(&self) -> bool {
+    pub fn sees_all_secrets(&self) -> bool {
         self.objects.has_user() || self.is_privileged()
     }
 
-    pub(in crate::controllers::oam::reconciler) fn is_privileged(&self) -> bool {
+    pub fn is_privileged(&self) -> bool {
         let namespaces = &self.env.options().identity.privileged_namespaces;
         namespaces.contains(&self.env.name.namespace)
     }
 
     /// Checks that an object is no record of another Application: values of its steps may hold data of Secrets.
-    pub(in crate::controllers::oam::reconciler) fn check_record(&self, live: &Value) -> Result<(), String> {
+    pub fn check_record(&self, live: &Value) -> Result<(), String> {
         if self.objects.has_user() || !is_record_of_other(live, self.uid.as_deref()) {
             Ok(())
         } else {
@@ -63,14 +63,14 @@ impl Cluster<'_> {
     }
 
     /// Removes the records of other Applications from a list.
-    pub(in crate::controllers::oam::reconciler) fn without_records(&self, mut listed: Vec<Value>) -> Vec<Value> {
+    pub fn without_records(&self, mut listed: Vec<Value>) -> Vec<Value> {
         listed.retain(|object| self.check_record(object).is_ok());
         listed
     }
 
     /// Removes the data of a Secret in another namespace, which policies let the Application record without writing it. The
     /// data of its own ones is in their templates.
-    pub(in crate::controllers::oam::reconciler) fn without_foreign_data(&self, id: &ObjectId, live: Value) -> Value {
+    pub fn without_foreign_data(&self, id: &ObjectId, live: Value) -> Value {
         if id.kind != SECRET || id.namespace == self.env.name.namespace || self.sees_all_secrets() {
             return live;
         }
@@ -86,7 +86,7 @@ impl Cluster<'_> {
 }
 
 /// Returns the error for Secrets of another namespace.
-pub(in crate::controllers::oam::reconciler) fn foreign_secrets(namespace: &str) -> String {
+pub fn foreign_secrets(namespace: &str) -> String {
     format!(
         "Secrets of namespace {namespace:?} can't be used with the rights of this controller; set the annotation \
          {SERVICE_ACCOUNT_ANNOTATION} to a ServiceAccount that may read them"

@@ -2,20 +2,20 @@
 
 use std::collections::HashSet;
 
+use super::health::PostTraits;
+use super::render::RenderError;
 use super::{PlacedComponents, Rollout, Steps};
 use crate::api::oam::ServiceStatus;
 use crate::controllers::oam::reconciler::apply::AppObjects;
 use crate::controllers::oam::reconciler::conditions::phase;
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::health::PostTraits;
-use crate::controllers::oam::reconciler::render::RenderError;
-use crate::controllers::oam::reconciler::services::service_of;
+use crate::controllers::oam::reconciler::outcome::services::service_of;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::trackers::ResourceKey;
 
 /// The objects that the components of a version consist of. It decides what may be deleted.
 #[derive(Debug)]
-pub(in crate::controllers::oam::reconciler) enum Declared {
+pub enum Declared {
     Complete(HashSet<ResourceKey>),
     /// Nothing may be deleted: an object that seems to be dropped may belong to a component that could not be rendered.
     Unknown {
@@ -49,10 +49,7 @@ impl Declared {
 impl Rollout<'_, '_> {
     /// Computes the health of all components, and the phase that follows from it. `shown` are the services in their known
     /// order.
-    pub(in crate::controllers::oam::reconciler) async fn assess(
-        &mut self,
-        shown: &[ServiceStatus],
-    ) -> Result<Declared, Stop> {
+    pub async fn assess(&mut self, shown: &[ServiceStatus]) -> Result<Declared, Stop> {
         let all = self.placed(Steps::Run).await?;
         let mut declared = Declared::of(&all);
         let mut services = Vec::new();
@@ -84,7 +81,7 @@ impl Rollout<'_, '_> {
     }
 
     /// Shows the phase that follows from the health of the components.
-    pub(in crate::controllers::oam::reconciler) fn show_phase(&mut self) {
+    pub fn show_phase(&mut self) {
         let mut policies = self.target.parsed.policies.iter();
         let is_managed = policies.any(|policy| policy.definition.spec.manage_health_check);
         self.outcome
@@ -96,7 +93,7 @@ impl Rollout<'_, '_> {
     }
 
     /// Finds the objects that all components consist of.
-    pub(in crate::controllers::oam::reconciler) async fn declare_all(&mut self) -> Result<Declared, Stop> {
+    pub async fn declare_all(&mut self) -> Result<Declared, Stop> {
         let all = self.placed(Steps::All).await?;
         let mut declared = Declared::of(&all);
         for placed in &all.placed {

@@ -1,23 +1,25 @@
 //! Deploys components in the places that the workflow gives them, and computes their health.
 
 mod assess;
+mod health;
 mod outputs;
 mod placed;
 mod policies;
+pub(super) mod render;
 
 use super::apply::{AppObjects, Creator, ToApply};
 use super::env::Env;
 use super::failure::{Failure, Stop};
-use super::health::{Assessor, PostTraits};
 use super::outcome::Outcome;
-use super::render::{Placed, RenderError, Target};
 use super::values::StepValues;
 use crate::api::oam::ServiceStatus;
 use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::workflow::Store;
 pub(super) use assess::Declared;
+use health::{Assessor, PostTraits};
 pub(super) use placed::{PlacedComponents, Steps, completed_steps};
+use render::{Placed, RenderError, Target};
 
 /// Delay after a template was stopped at a limit: it will probably be stopped again.
 const STOPPED_RETRY: std::time::Duration = std::time::Duration::from_mins(1);

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
+use super::render::RenderError;
 use super::{Deployment, Rollout};
 use crate::api::oam::StepOutput;
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::render::RenderError;
 use crate::controllers::oam::render::clean_error;
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::cue;
@@ -16,7 +16,7 @@ const VALUE: &str = "$value";
 impl Rollout<'_, '_> {
     /// Evaluates the outputs of a component over its live objects; `None` if one of them may come from a trait of the last
     /// stage that is not applied yet.
-    pub(in crate::controllers::oam::reconciler) async fn outputs(
+    pub async fn outputs(
         &self,
         deployment: &Deployment,
         outputs: &[StepOutput],

@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 use super::Rollout;
+use super::render::{Placed, with_inputs};
 use crate::api::oam::{StepStatus, WorkflowStep};
 use crate::controllers::oam::parse::{Parsed, component_step, place_of};
 use crate::controllers::oam::placement::{ByPlace, PlacedComponent, PlacementError, Settings};
 use crate::controllers::oam::reconciler::conditions::{self, phase};
 use crate::controllers::oam::reconciler::failure::{Failure, Stop};
-use crate::controllers::oam::reconciler::render::{Placed, with_inputs};
 use crate::controllers::oam::workflow::{DEPLOY, InputScope, InputUsage, Store, copy_inputs, is_apply_component};
 
 /// The steps whose components are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::controllers::oam::reconciler) enum Steps {
+pub enum Steps {
     All,
     /// Those that were not skipped.
     Run,
@@ -24,7 +24,7 @@ type StepDeployments<'s> = (&'s WorkflowStep, Option<Vec<PlacedComponent>>);
 
 /// Returns the steps with what their components add: inputs, outputs and dependencies. Fails if the steps together deploy
 /// too much.
-pub(in crate::controllers::oam::reconciler) fn completed_steps(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
+pub fn completed_steps(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
     let steps = with_components(parsed)?;
     // Without regard to settings, which allow less. The run of a step tells what is not allowed.
     let settings = Settings {
@@ -70,8 +70,8 @@ fn deployments<'s>(
 }
 
 /// Components in their places.
-pub(in crate::controllers::oam::reconciler) struct PlacedComponents {
-    pub(in crate::controllers::oam::reconciler) placed: Vec<Placed>,
+pub struct PlacedComponents {
+    pub placed: Vec<Placed>,
     /// The reason why there may be more.
     pub(super) unknown: Option<String>,
 }
@@ -79,10 +79,7 @@ pub(in crate::controllers::oam::reconciler) struct PlacedComponents {
 impl Rollout<'_, '_> {
     /// Returns the components in the places where the workflow deploys them, with the values that they have taken. Those
     /// whose values are not known now are left out.
-    pub(in crate::controllers::oam::reconciler) async fn placed(
-        &mut self,
-        which: Steps,
-    ) -> Result<PlacedComponents, Stop> {
+    pub async fn placed(&mut self, which: Steps) -> Result<PlacedComponents, Stop> {
         let parsed = self.target.parsed;
         let steps = with_components(parsed)?;
         let chosen = steps.iter().flat_map(with_sub_steps);

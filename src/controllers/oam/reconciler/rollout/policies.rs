@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::health::PostTraits;
+use super::render::{Placed, with_inputs};
 use super::{Deployment, Rollout};
 use crate::api::oam::Component;
 use crate::controllers::oam::parse::Definitions;
@@ -9,19 +11,14 @@ use crate::controllers::oam::placement::{
     Applied, Check, DeployEnd, DeployParameters, PlacedComponent, Progress, deployments,
 };
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::health::PostTraits;
 use crate::controllers::oam::reconciler::policies::check_selected_clusters;
-use crate::controllers::oam::reconciler::render::{Placed, with_inputs};
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::steps::Answer;
 
 impl Rollout<'_, '_> {
     /// Does a call of `multicluster.#Deploy`: applies the components whose dependencies are healthy.
-    pub(in crate::controllers::oam::reconciler) async fn deploy_policies(
-        &mut self,
-        params: &Value,
-    ) -> Result<Answer, Stop> {
+    pub async fn deploy_policies(&mut self, params: &Value) -> Result<Answer, Stop> {
         let (env, parsed) = (self.env(), self.target.parsed);
         let parameters = match DeployParameters::parse(params) {
             Ok(parameters) => parameters,
@@ -76,7 +73,7 @@ impl Rollout<'_, '_> {
     }
 
     /// Returns the placements of topology policies.
-    pub(in crate::controllers::oam::reconciler) fn placements(&self, params: &Value) -> Answer {
+    pub fn placements(&self, params: &Value) -> Answer {
         let named = json!({ "policies": params["policies"] });
         let components = [Component::default()];
         let policies = &self.target.parsed.all_policies;

@@ -6,10 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use crate::api::oam::{WorkflowStatus, labels};
-use crate::controllers::oam::reconciler::application::Observed;
 use crate::controllers::oam::reconciler::apply::Ledger;
 use crate::controllers::oam::reconciler::env::Env;
 use crate::controllers::oam::reconciler::failure::Stop;
+use crate::controllers::oam::reconciler::observed::Observed;
 use crate::controllers::oam::reconciler::outcome::{Change, Outcome};
 use crate::controllers::oam::reconciler::revise::{Current, record_run};
 use crate::controllers::oam::revisions::names::is_revision_of;
@@ -17,7 +17,7 @@ use crate::controllers::oam::trackers::ResourceKey;
 use crate::controllers::oam::workflow::State;
 
 /// Begins a new run for a new revision or published version, or if a restart is due.
-pub(in crate::controllers::oam::reconciler) async fn restart_if_due(
+pub async fn restart_if_due(
     env: &Env<'_>,
     current: &Current,
     ledger: &Ledger<'_>,
@@ -54,7 +54,7 @@ pub(in crate::controllers::oam::reconciler) async fn restart_if_due(
 }
 
 /// Returns true if the workflow has finished for this generation.
-pub(in crate::controllers::oam::reconciler) fn is_deployed(observed: &Observed, outcome: &Outcome) -> bool {
+pub fn is_deployed(observed: &Observed, outcome: &Outcome) -> bool {
     let is_observed = outcome.observed_generation == observed.app.metadata.generation;
     is_observed && outcome.workflow.as_ref().and_then(finished_state).is_some()
 }
@@ -101,12 +101,7 @@ async fn record_cut_off(env: &Env<'_>, workflow: Option<&WorkflowStatus>) -> Res
 }
 
 /// Records the end of a run, once.
-pub(in crate::controllers::oam::reconciler) async fn end_run(
-    env: &Env<'_>,
-    current: &Current,
-    outcome: &mut Outcome,
-    has_succeeded: bool,
-) -> Result<(), Stop> {
+pub async fn end_run(env: &Env<'_>, current: &Current, outcome: &mut Outcome, has_succeeded: bool) -> Result<(), Stop> {
     let Some(mut workflow) = outcome.workflow.clone().filter(|workflow| !workflow.finished) else {
         return Ok(());
     };

@@ -16,7 +16,7 @@ use super::conditions::{self, phase};
 use super::failure::{Failure, Stop};
 use super::new_id;
 use super::policies::find_unsupported_clusters;
-use super::render::{Placed, with_inputs};
+use super::rollout::render::{Placed, with_inputs};
 use super::rollout::{Deployment, Rollout, Steps, completed_steps};
 use crate::api::oam::{WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::metrics::PassStage;

@@ -6,7 +6,7 @@ use super::functions::StepFunctions;
 use super::{Run, execute_failure};
 use crate::api::oam::{Definition as _, WorkflowStep};
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::render::{invalid_key, set_path};
+use crate::controllers::oam::reconciler::rollout::render::{invalid_key, set_path};
 use crate::controllers::oam::reconciler::rollout::stopped;
 use crate::controllers::oam::steps::{self, StepTemplate};
 use crate::controllers::oam::workflow::{FailureReason, StepResult, Turn};

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::apply::AppObjects;
-use super::env::Env;
-use super::failure::{Failure, Stop};
-use super::revise::Current;
 use crate::api::oam::{Component, Trait};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent};
 use crate::controllers::oam::placement::Place;
+use crate::controllers::oam::reconciler::apply::AppObjects;
+use crate::controllers::oam::reconciler::env::Env;
+use crate::controllers::oam::reconciler::failure::{Failure, Stop};
+use crate::controllers::oam::reconciler::revise::Current;
 use crate::controllers::oam::render::cache_key::CacheKey;
 use crate::controllers::oam::render::component::Rendered;
 use crate::controllers::oam::render::evaluate::{Cause, Error};
@@ -24,7 +24,7 @@ const MAX_INDEX: usize = 1_000;
 
 /// The reason why a component can't be rendered.
 #[derive(Debug)]
-pub(super) enum RenderError {
+pub enum RenderError {
     /// The template or its parameters, with the text for the user.
     Template { message: String, is_stopped: bool },
     /// The evaluator is missing or failed.
@@ -33,7 +33,7 @@ pub(super) enum RenderError {
 
 impl RenderError {
     /// Adds the text for the user.
-    pub(super) fn new(cause: Cause<cue::Error>, message: String) -> Self {
+    pub fn new(cause: Cause<cue::Error>, message: String) -> Self {
         match cause {
             Cause::Evaluator(cause) => Self::Evaluator(cause),
             cause => Self::Template {
@@ -44,7 +44,7 @@ impl RenderError {
     }
 
     /// Ends the pass. `failed` is the failure of a template.
-    pub(super) fn into_stop(self, failed: impl Fn(String) -> Failure) -> Stop {
+    pub fn into_stop(self, failed: impl Fn(String) -> Failure) -> Stop {
         match self {
             Self::Evaluator(error) => Stop::of_evaluator(&error),
             Self::Template { message, .. } => failed(message).into(),
@@ -61,18 +61,18 @@ impl From<Error<cue::Error>> for RenderError {
 
 /// A component in a place where it is deployed.
 #[derive(Clone, Debug)]
-pub(super) struct Placed {
-    pub(super) component: ParsedComponent,
-    pub(super) place: Place,
+pub struct Placed {
+    pub component: ParsedComponent,
+    pub place: Place,
 }
 
 impl Placed {
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.component.component.name
     }
 
     /// Returns the name under which results are remembered. It begins with that of the component.
-    pub(super) fn memory_name(&self) -> String {
+    pub fn memory_name(&self) -> String {
         let Place {
             cluster,
             namespace,
@@ -88,19 +88,15 @@ impl Placed {
 
 /// The version of an Application that is deployed.
 #[derive(Clone, Copy)]
-pub(super) struct Target<'p> {
-    pub(super) env: &'p Env<'p>,
-    pub(super) current: &'p Current,
-    pub(super) parsed: &'p Parsed,
+pub struct Target<'p> {
+    pub env: &'p Env<'p>,
+    pub current: &'p Current,
+    pub parsed: &'p Parsed,
 }
 
 impl Target<'_> {
     /// Renders a component without the traits of the last stage.
-    pub(super) async fn render(
-        &self,
-        objects: &AppObjects<'_>,
-        placed: &Placed,
-    ) -> Result<ComponentObjects, RenderError> {
+    pub async fn render(&self, objects: &AppObjects<'_>, placed: &Placed) -> Result<ComponentObjects, RenderError> {
         let _timer = self.env.reconciler.metrics.time(PassStage::Render);
         let release = &self.current.release;
         let mut prepared = release.component(self.parsed, &placed.component, &placed.place);
@@ -119,7 +115,7 @@ impl Target<'_> {
     }
 
     /// Renders the traits of the last stage, which see the live objects.
-    pub(super) async fn render_post_traits(
+    pub async fn render_post_traits(
         &self,
         placed: &Placed,
         objects: &ComponentObjects,
@@ -165,7 +161,7 @@ impl Target<'_> {
 }
 
 /// Returns a component with values of the workflow in its parameters.
-pub(super) fn with_inputs(component: &ParsedComponent, inputs: &[(&str, Value)]) -> Result<ParsedComponent, String> {
+pub fn with_inputs(component: &ParsedComponent, inputs: &[(&str, Value)]) -> Result<ParsedComponent, String> {
     let mut changed = component.clone();
     if inputs.is_empty() {
         return Ok(changed);
@@ -191,12 +187,12 @@ pub(super) fn with_inputs(component: &ParsedComponent, inputs: &[(&str, Value)])
 }
 
 /// Returns the error for a path at which no value can be set.
-pub(super) fn invalid_key(path: &str) -> String {
+pub fn invalid_key(path: &str) -> String {
     crate::text::sanitize(&format!("invalid parameterKey {path}"))
 }
 
 /// Sets a value at a path such as `properties.env[0].value`.
-pub(super) fn set_path(value: &mut Value, path: &str, new: Value) -> Option<()> {
+pub fn set_path(value: &mut Value, path: &str, new: Value) -> Option<()> {
     // A deeper value could not be handled by recursion.
     check_path(path).ok()?;
     let normalized = path.replace('[', ".").replace(']', "");

@@ -1,4 +1,7 @@
-//! What the stages of a pass have found, as far as it has come. `status::build` makes the status of it.
+//! The findings of a pass, as far as it has come. `status::build` turns them into the status.
+
+pub(super) mod services;
+pub(super) mod status;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,8 +10,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::failure::Failure;
-use super::services::Services;
 use crate::api::oam::{ApplicationStatus, AppliedResource, LatestRevision, WorkflowStatus};
+use services::Services;
 
 /// A change of conditions or phase, in the order in which stages come to it.
 #[derive(Clone, Debug, PartialEq, Eq)]

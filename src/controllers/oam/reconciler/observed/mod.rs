@@ -1,5 +1,8 @@
 //! The Application as a pass has read it, and the writes to it: finalizer, annotations and status.
 
+mod read;
+pub(super) mod requests;
+
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;

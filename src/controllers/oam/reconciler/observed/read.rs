@@ -5,20 +5,20 @@ use std::sync::Arc;
 use kube::core::DeserializeGuard;
 use kube::{Api, ResourceExt};
 
-use super::application::Observed;
-use super::env::Env;
-use super::failure::{Failure, Stop};
-use super::revise;
 use crate::api::Guarded;
 use crate::api::oam::ResourceTracker;
 use crate::controllers::oam::cache::{CachedTracker, Decoded};
+use crate::controllers::oam::reconciler::env::Env;
+use crate::controllers::oam::reconciler::failure::{Failure, Stop};
+use crate::controllers::oam::reconciler::observed::Observed;
+use crate::controllers::oam::reconciler::revise;
 use crate::controllers::oam::trackers::{Inventory, InventoryError, Tracker};
 use crate::runtime::kube_client::call;
 use crate::runtime::watch::Cached;
 
 impl Observed {
     /// Nothing but the Application itself has been read.
-    pub(super) fn of(Decoded { app, too_large }: Decoded) -> Self {
+    pub fn of(Decoded { app, too_large }: Decoded) -> Self {
         Self {
             app,
             too_large,
@@ -27,7 +27,7 @@ impl Observed {
     }
 
     /// Reads the latest revision. A pass may need none: its failure is kept.
-    pub(super) async fn read_latest(&mut self, env: &Env<'_>) -> Result<(), Stop> {
+    pub async fn read_latest(&mut self, env: &Env<'_>) -> Result<(), Stop> {
         let status = self.app.status.as_ref();
         let latest = status.and_then(|status| status.latest_revision.as_ref());
         self.latest = match latest {
@@ -38,7 +38,7 @@ impl Observed {
     }
 
     /// Decodes the trackers of the Application.
-    pub(super) async fn read_trackers(&self, env: &Env<'_>) -> Result<Inventory, Stop> {
+    pub async fn read_trackers(&self, env: &Env<'_>) -> Result<Inventory, Stop> {
         let failed = |error: InventoryError| Failure::synced("FailedGC", error.to_string());
         let mut trackers = Vec::new();
         for cached in env.reconciler.caches.trackers_of(env.name) {

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::conditions::{self, PARSED, POLICY, READY, RENDER, REVISION, phase};
-use super::failure::Failure;
-use super::outcome::{Change, Outcome};
 use crate::api::conditions::{find, upsert};
 use crate::api::oam::{ApplicationStatus, Condition};
 use crate::controllers::oam::parse::Unsupported;
+use crate::controllers::oam::reconciler::conditions::{self, PARSED, POLICY, READY, RENDER, REVISION, phase};
+use crate::controllers::oam::reconciler::failure::Failure;
+use crate::controllers::oam::reconciler::outcome::{Change, Outcome};
 use crate::runtime::events::Event;
 
 const AVAILABLE: &str = "Available";
@@ -20,13 +20,13 @@ const DELETING: &str = "Deleting";
 
 /// A status, and the events that announce what is new in it.
 #[derive(Debug)]
-pub(super) struct Built {
-    pub(super) status: ApplicationStatus,
-    pub(super) events: Vec<Event>,
+pub struct Built {
+    pub status: ApplicationStatus,
+    pub events: Vec<Event>,
 }
 
 /// Returns the status of a pass that has come as far as `outcome`, and goes on or waits.
-pub(super) fn build(outcome: &Outcome, now: Timestamp) -> Built {
+pub fn build(outcome: &Outcome, now: Timestamp) -> Built {
     let mut status = ApplicationStatus {
         observed_generation: outcome.observed_generation,
         latest_revision: outcome.latest_revision.clone(),
@@ -44,7 +44,7 @@ pub(super) fn build(outcome: &Outcome, now: Timestamp) -> Built {
 }
 
 /// Returns the status of a pass that has failed.
-pub(super) fn failed(outcome: &Outcome, failure: &Failure, generation: Option<i64>, now: Timestamp) -> Built {
+pub fn failed(outcome: &Outcome, failure: &Failure, generation: Option<i64>, now: Timestamp) -> Built {
     let mut built = build(outcome, now);
     fail(&mut built.status, failure, now);
     built.status.observed_generation = generation;
@@ -52,7 +52,7 @@ pub(super) fn failed(outcome: &Outcome, failure: &Failure, generation: Option<i6
 }
 
 /// Returns the status of a pass that gave its worker back.
-pub(super) fn deferred(outcome: &Outcome, now: Timestamp) -> Built {
+pub fn deferred(outcome: &Outcome, now: Timestamp) -> Built {
     let mut built = build(outcome, now);
     start(&mut built.status);
     built
@@ -60,7 +60,7 @@ pub(super) fn deferred(outcome: &Outcome, now: Timestamp) -> Built {
 
 /// Returns the status of an Application that is left alone. Everything else in it stays, unless it is that of another
 /// generation, which would seem to run.
-pub(super) fn refused(
+pub fn refused(
     before: &ApplicationStatus,
     generation: Option<i64>,
     unsupported: &[Unsupported],

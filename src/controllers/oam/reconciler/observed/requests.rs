@@ -1,4 +1,4 @@
-//! What annotations of an Application ask for: restarts of its workflow, and the time between passes.
+//! Requests in annotations of an Application: restarts of its workflow, and the time between passes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use jiff::Timestamp;
 use crate::runtime::cron;
 
 /// Annotation: `true`, a time, or a duration after the end of each run.
-pub(super) const RESTART: &str = "app.oam.dev/restart-workflow";
+pub const RESTART: &str = "app.oam.dev/restart-workflow";
 /// Shortest time between the end of a run and the next one.
 const MIN_RESTART: Duration = Duration::from_secs(10);
 
 /// Annotation: the longest time between two passes over an Application.
-pub(super) const RECONCILE_INTERVAL: &str = "app.oam.dev/reconcile-interval";
+pub const RECONCILE_INTERVAL: &str = "app.oam.dev/reconcile-interval";
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A requested restart of the workflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Restart {
+pub enum Restart {
     Once(Timestamp),
     /// The request stays for the runs that follow.
     AfterEachRun(Timestamp),
@@ -26,7 +26,7 @@ pub(super) enum Restart {
 
 impl Restart {
     /// Parses a request. `end` is the end of the last run, if it has ended. Returns `None` if there is nothing to schedule.
-    pub(super) fn parse(text: &str, now: Timestamp, end: Option<Timestamp>) -> Option<Self> {
+    pub fn parse(text: &str, now: Timestamp, end: Option<Timestamp>) -> Option<Self> {
         let text = text.trim();
         if text == "true" {
             // Times are in whole seconds, and one that is not after the end was of an earlier run.
@@ -42,7 +42,7 @@ impl Restart {
 }
 
 /// Returns the interval that an Application asks for, or the text that is none.
-pub(super) fn requested_interval(annotations: &BTreeMap<String, String>) -> Option<Result<Duration, &str>> {
+pub fn requested_interval(annotations: &BTreeMap<String, String>) -> Option<Result<Duration, &str>> {
     let text = annotations.get(RECONCILE_INTERVAL)?.trim();
     let interval = cron::parse_duration(text).map(|interval| interval.max(MIN_INTERVAL));
     Some(interval.ok_or(text))

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::render::Placed;
 use crate::api::oam::ServiceStatus;
 use crate::controllers::oam::placement::{ServiceKey, merge_replicas, place_service, service_key};
+use crate::controllers::oam::reconciler::rollout::render::Placed;
 
 #[derive(Debug, Default)]
-pub(super) struct Services {
+pub struct Services {
     /// In the order in which they are shown.
     shown: Vec<ServiceStatus>,
     /// Those that this pass has found, by their replica.
@@ -15,32 +15,32 @@ pub(super) struct Services {
 }
 
 impl Services {
-    pub(super) const fn new(shown: Vec<ServiceStatus>) -> Self {
+    pub const fn new(shown: Vec<ServiceStatus>) -> Self {
         Self {
             shown,
             replicas: BTreeMap::new(),
         }
     }
 
-    pub(super) fn shown(&self) -> &[ServiceStatus] {
+    pub fn shown(&self) -> &[ServiceStatus] {
         &self.shown
     }
 
-    pub(super) fn are_healthy(&self) -> bool {
+    pub fn are_healthy(&self) -> bool {
         self.shown.iter().all(|service| service.healthy)
     }
 
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.shown.clear();
     }
 
     /// Drops the services of other components.
-    pub(super) fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+    pub fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
         self.shown.retain(|service| is_kept(&service.name));
     }
 
     /// Sets the status of one component at its place.
-    pub(super) fn set(&mut self, placed: &Placed, service: ServiceStatus) {
+    pub fn set(&mut self, placed: &Placed, service: ServiceStatus) {
         let replicas = self.replicas.entry(service_key(&service)).or_default();
         replicas.insert(placed.place.replica_key.clone(), service);
         let replicas = replicas.iter().map(|(key, service)| (key.as_str(), service.clone()));
@@ -51,7 +51,7 @@ impl Services {
 
     /// Replaces all services, in the order of `before`: KubeVela lists them as they were deployed, and an order alone is
     /// not written.
-    pub(super) fn replace(&mut self, found: Vec<(&Placed, ServiceStatus)>, before: &[ServiceStatus]) {
+    pub fn replace(&mut self, found: Vec<(&Placed, ServiceStatus)>, before: &[ServiceStatus]) {
         for (placed, service) in &found {
             let replicas = self.replicas.entry(service_key(service)).or_default();
             replicas.insert(placed.place.replica_key.clone(), service.clone());
@@ -66,7 +66,7 @@ impl Services {
     }
 
     /// Returns true if the workload is healthy, as this pass has found it or else as the status shows it.
-    pub(super) fn is_workload_healthy(&self, placed: &Placed, namespace: &str) -> bool {
+    pub fn is_workload_healthy(&self, placed: &Placed, namespace: &str) -> bool {
         let wanted = service_of(placed, namespace);
         let replicas = self.replicas.get(&service_key(&wanted));
         if let Some(replica) = replicas.and_then(|replicas| replicas.get(&placed.place.replica_key)) {
@@ -87,7 +87,7 @@ impl Services {
 }
 
 /// Returns a status that says where a component is. `namespace` is that of the Application.
-pub(super) fn service_of(placed: &Placed, namespace: &str) -> ServiceStatus {
+pub fn service_of(placed: &Placed, namespace: &str) -> ServiceStatus {
     let mut service = ServiceStatus {
         name: placed.name().to_owned(),
         ..ServiceStatus::default()

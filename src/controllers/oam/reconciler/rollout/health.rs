@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value};
 
-use super::apply::AppObjects;
 use super::render::{Placed, Target};
-use super::services::service_of;
 use crate::api::oam::{Definition, ServiceStatus, StatusTemplates, TraitStatus, WorkloadKind};
 use crate::controllers::oam::dispatch::order::Stage;
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::{ParsedComponent, ParsedTrait, Workload};
+use crate::controllers::oam::reconciler::apply::AppObjects;
+use crate::controllers::oam::reconciler::outcome::services::service_of;
 use crate::controllers::oam::render::cache_key::health_key;
 use crate::controllers::oam::render::health::{self, Health, evaluate_health};
 use crate::controllers::oam::render::identity::AUXILIARY_WORKLOAD;
@@ -17,7 +17,7 @@ use crate::cue;
 
 /// The traits that are applied after the workload is healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PostTraits {
+pub enum PostTraits {
     /// Not applied in this pass, so not shown.
     Unknown,
     Pending,
@@ -44,14 +44,14 @@ const PENDING: &str = "⏳ Waiting for component to be healthy";
 
 /// Computes the health of components from their live objects.
 #[derive(Clone, Copy)]
-pub(super) struct Assessor<'x> {
-    pub(super) target: Target<'x>,
-    pub(super) objects: &'x AppObjects<'x>,
+pub struct Assessor<'x> {
+    pub target: Target<'x>,
+    pub objects: &'x AppObjects<'x>,
 }
 
 impl Assessor<'_> {
     /// Computes the health of a component from its live objects.
-    pub(super) async fn service(
+    pub async fn service(
         &self,
         placed: &Placed,
         objects: &ComponentObjects,
@@ -104,7 +104,7 @@ impl Assessor<'_> {
     }
 
     /// Returns the status of a component that waits for the traits before its workload; none if they are healthy.
-    pub(super) async fn waiting_service(
+    pub async fn waiting_service(
         &self,
         placed: &Placed,
         objects: &ComponentObjects,
@@ -234,7 +234,7 @@ impl Assessor<'_> {
     }
 
     /// Returns the live objects of a component, as `output` and `outputs` of the context.
-    pub(super) async fn live_context(&self, objects: &ComponentObjects) -> Map<String, Value> {
+    pub async fn live_context(&self, objects: &ComponentObjects) -> Map<String, Value> {
         self.live_objects(objects, |_| true).await.context
     }
 
