@@ -1,5 +1,6 @@
 //! Controller machinery that is independent of our custom resources.
 
+pub mod boot_time;
 pub mod controller;
 pub mod cron;
 pub mod events;

@@ -229,6 +229,47 @@ fn rooms_import_only_rooms_below_them() {
     assert_eq!(upward, UPWARD);
 }
 
+/// The rooms of KubeVela's formats and decisions. They compute; others send requests.
+const PURE: [&str; 12] = [
+    "source",
+    "context",
+    "trackers",
+    "policies",
+    "references",
+    "revisions",
+    "workflow",
+    "placement",
+    "parse",
+    "dispatch",
+    "render",
+    "steps",
+];
+
+#[test]
+fn formats_and_decisions_of_kubevela_need_no_client_and_no_runtime() {
+    let mut effects = Vec::new();
+    for file in files_in("src/controllers/oam") {
+        let module = module_of(&file);
+        let is_test = module.iter().any(|part| part == "tests");
+        if is_test || !module.get(2).is_some_and(|room| PURE.contains(&room.as_str())) {
+            continue;
+        }
+        let is_effect = |path: &String| {
+            ["kube::Api", "kube::Client", "kube::client", "tokio", "reqwest", "sqlx"]
+                .iter()
+                .any(|effect| path == effect || path.starts_with(&format!("{effect}::")))
+        };
+        let paths = paths_in(&fs::read_to_string(&file).unwrap());
+        effects.extend(
+            paths
+                .into_iter()
+                .filter(is_effect)
+                .map(|path| format!("{}: {path}", module.join("::"))),
+        );
+    }
+    assert_eq!(effects, Vec::<String>::new());
+}
+
 #[test]
 fn paths_are_found_in_trees_of_imports_and_in_code() {
     let code =

@@ -3,6 +3,7 @@
 //! [`parse`] and [`Cron`] are pure. All times are UTC.
 
 mod cache;
+mod clock_steps;
 mod expression;
 mod field;
 mod go_duration;

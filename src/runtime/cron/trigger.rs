@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 
 use super::Cron;
-use crate::clock::StepDetector;
+use super::clock_steps::StepDetector;
 
 /// The scheduler broadcasts up to three messages per due job on channels of 200; receivers that lag miss ticks or
 /// terminate. Keys beyond the limit rely on the timers of the work queue.

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tower::{BoxError, Layer, Service};
 
-use crate::clock::boot_time;
+use crate::runtime::boot_time::boot_time;
 
 /// Reviews are created, but not stored.
 const REVIEWS: [&str; 2] = ["/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/"];

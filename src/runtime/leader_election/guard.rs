@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Generation;
 use super::election::{Election, LeaseError};
-use crate::clock::boot_time;
+use crate::runtime::boot_time::boot_time;
 
 /// The timeout of the release of a Lease, which otherwise expires.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);

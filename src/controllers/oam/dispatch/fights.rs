@@ -1,6 +1,7 @@
 //! Objects that another controller changes again each time they are restored.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,12 +14,12 @@ const FIRST_DELAY: Duration = Duration::from_secs(30);
 /// Objects that are remembered. When there are more, the half that was restored longest ago is forgotten.
 const MAX_OBJECTS: usize = 10_000;
 
-/// Restores of objects by state-keep, by the text of their ids.
+/// Restores of objects by state-keep. `K` identifies an object, and what of it is restored.
 #[derive(Debug)]
-pub struct Fights {
+pub struct Fights<K> {
     /// Longest time between two restores.
     max_delay: Duration,
-    objects: HashMap<String, Object>,
+    objects: HashMap<K, Object>,
 }
 
 #[derive(Debug, Default)]
@@ -39,7 +40,7 @@ pub enum Restore {
     },
 }
 
-impl Fights {
+impl<K: Clone + Eq + Hash> Fights<K> {
     #[must_use]
     pub fn new(max_delay: Duration) -> Self {
         Self {
@@ -49,12 +50,12 @@ impl Fights {
     }
 
     /// Decides about restoring an object at `now`, and counts it if it may be restored.
-    pub fn restore(&mut self, object: &str, now: Timestamp) -> Restore {
+    pub fn restore(&mut self, object: &K, now: Timestamp) -> Restore {
         if self.objects.len() >= MAX_OBJECTS && !self.objects.contains_key(object) {
             self.forget_oldest();
         }
         let max_delay = self.max_delay;
-        let object = self.objects.entry(object.to_owned()).or_default();
+        let object = self.objects.entry(object.clone()).or_default();
         let last = object.restores.back().copied();
         let quiet = last.map_or(Duration::ZERO, |last| elapsed(last, now));
         if object.delay.is_some_and(|delay| quiet > delay + WINDOW) {
@@ -90,7 +91,7 @@ impl Fights {
     }
 
     /// Takes back a restore that failed: nothing has undone it.
-    pub fn take_back(&mut self, object: &str) {
+    pub fn take_back(&mut self, object: &K) {
         if let Some(object) = self.objects.get_mut(object) {
             object.restores.pop_back();
             // The restore has doubled it.

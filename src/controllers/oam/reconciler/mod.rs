@@ -61,6 +61,7 @@ use crate::runtime::events::EventPublisher;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Priority;
+use apply::FightKey;
 pub use collect::CONFIRMED;
 use end::BACKOFF;
 use env::{Env, SMALL_BYTES};
@@ -95,7 +96,7 @@ pub struct Reconciler {
     pub clusters: JoinedClusters,
     pub step_requests: StepRequests,
     pub step_logs: StepLogs,
-    pub fights: Mutex<Fights>,
+    pub fights: Mutex<Fights<FightKey>>,
     /// Enqueues an Application whose evaluation has ended.
     pub wake: Arc<dyn Fn(&NamespacedName) + Send + Sync>,
     /// Canceled at shutdown.

@@ -12,10 +12,10 @@ fn at(second: i64) -> Timestamp {
 }
 
 /// Restores an object five times in five seconds.
-fn fight() -> Fights {
+fn fight() -> Fights<String> {
     let mut fights = Fights::new(RESYNC);
     for second in 0..5 {
-        assert_eq!(fights.restore("a", at(second)), Restore::Now);
+        assert_eq!(fights.restore(&"a".to_owned(), at(second)), Restore::Now);
     }
     fights
 }
@@ -24,7 +24,11 @@ fn fight() -> Fights {
 fn an_object_is_restored_at_once() {
     let mut fights = Fights::new(RESYNC);
     for minute in 0..20 {
-        assert_eq!(fights.restore("a", at(60 * minute)), Restore::Now, "rare changes");
+        assert_eq!(
+            fights.restore(&"a".to_owned(), at(60 * minute)),
+            Restore::Now,
+            "rare changes"
+        );
     }
 }
 
@@ -33,14 +37,14 @@ fn an_object_that_is_fought_over_is_restored_less_and_less_often() {
     let mut fights = fight();
     let mut expected = at(34);
     assert_eq!(
-        fights.restore("a", at(5)),
+        fights.restore(&"a".to_owned(), at(5)),
         Restore::At {
             time: expected,
             is_new: true
         }
     );
     assert_eq!(
-        fights.restore("a", at(6)),
+        fights.restore(&"a".to_owned(), at(6)),
         Restore::At {
             time: expected,
             is_new: false
@@ -48,9 +52,9 @@ fn an_object_that_is_fought_over_is_restored_less_and_less_often() {
     );
     for delay in [60, 120, 240, 300, 300] {
         let now = expected;
-        assert_eq!(fights.restore("a", now), Restore::Now);
+        assert_eq!(fights.restore(&"a".to_owned(), now), Restore::Now);
         expected = now + Duration::from_secs(delay);
-        let answer = fights.restore("a", now + Duration::from_secs(1));
+        let answer = fights.restore(&"a".to_owned(), now + Duration::from_secs(1));
         assert_eq!(
             answer,
             Restore::At {
@@ -64,34 +68,37 @@ fn an_object_that_is_fought_over_is_restored_less_and_less_often() {
 
 #[test]
 fn other_objects_are_not_delayed() {
-    assert_eq!(fight().restore("b", at(5)), Restore::Now);
+    assert_eq!(fight().restore(&"b".to_owned(), at(5)), Restore::Now);
 }
 
 #[test]
 fn a_fight_that_has_ended_is_forgotten() {
     let mut fights = fight();
-    assert!(matches!(fights.restore("a", at(5)), Restore::At { .. }));
-    assert_eq!(fights.restore("a", at(34)), Restore::Now);
+    assert!(matches!(fights.restore(&"a".to_owned(), at(5)), Restore::At { .. }));
+    assert_eq!(fights.restore(&"a".to_owned(), at(34)), Restore::Now);
     for second in 0..5 {
-        assert_eq!(fights.restore("a", at(200 + second)), Restore::Now);
+        assert_eq!(fights.restore(&"a".to_owned(), at(200 + second)), Restore::Now);
     }
-    assert!(matches!(fights.restore("a", at(205)), Restore::At { is_new: true, .. }));
+    assert!(matches!(
+        fights.restore(&"a".to_owned(), at(205)),
+        Restore::At { is_new: true, .. }
+    ));
 }
 
 #[test]
 fn restores_that_fail_are_no_fight() {
     let mut fights = Fights::new(RESYNC);
     for second in 0..20 {
-        assert_eq!(fights.restore("a", at(second)), Restore::Now);
-        fights.take_back("a");
+        assert_eq!(fights.restore(&"a".to_owned(), at(second)), Restore::Now);
+        fights.take_back(&"a".to_owned());
     }
-    fights.take_back("unknown");
+    fights.take_back(&"unknown".to_owned());
 }
 
 #[test]
 fn a_clock_that_is_set_back_delays_no_longer_than_usual() {
     let mut fights = fight();
-    let answer = fights.restore("a", at(-1_000));
+    let answer = fights.restore(&"a".to_owned(), at(-1_000));
     assert_eq!(
         answer,
         Restore::At {
@@ -107,7 +114,11 @@ fn many_objects_are_remembered_to_a_limit() {
     for number in 0..20_000 {
         fights.restore(&number.to_string(), at(10));
     }
-    assert_eq!(fights.restore("a", at(11)), Restore::Now, "forgotten as the oldest");
+    assert_eq!(
+        fights.restore(&"a".to_owned(), at(11)),
+        Restore::Now,
+        "forgotten as the oldest"
+    );
 }
 
 #[test]

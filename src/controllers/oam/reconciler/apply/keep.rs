@@ -22,6 +22,13 @@ use crate::controllers::oam::reconciler::failure::{Failure, Stop};
 use crate::controllers::oam::reconciler::outcome::Outcome;
 use crate::controllers::oam::trackers::ResourceKey;
 
+/// An object that may be fought over. Records of the values of other managers must not use up the restores of other fields.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FightKey {
+    Restored(ObjectId),
+    Recorded(ObjectId),
+}
+
 /// The result of keeping one object.
 enum Kept {
     Unchanged,
@@ -114,8 +121,7 @@ impl Applier<'_> {
         match &planned.decision {
             Decision::Nothing => Ok(Kept::Unchanged),
             Decision::Record(_) => {
-                // It must not use up the restores of other fields.
-                let key = format!("{} recorded", planned.id);
+                let key = FightKey::Recorded(planned.id.clone());
                 let kept = self.restore(&planned, &key).await?;
                 Ok(match kept {
                     // No fight: the value of the other manager stays.
@@ -132,7 +138,7 @@ impl Applier<'_> {
                     Kept::Unchanged
                 })
             }
-            _ => self.restore(&planned, &planned.id.to_string()).await,
+            _ => self.restore(&planned, &FightKey::Restored(planned.id.clone())).await,
         }
     }
 
@@ -161,7 +167,7 @@ impl Applier<'_> {
 
     /// Restores an object, unless it is fought over: changed or deleted again each time.
     /// Writes are counted under `key`.
-    async fn restore(&self, planned: &Planned, key: &str) -> Result<Kept, ApplyError> {
+    async fn restore(&self, planned: &Planned, key: &FightKey) -> Result<Kept, ApplyError> {
         let now = Timestamp::now();
         let restore = self.env.reconciler.fights.lock().restore(key, now);
         match restore {
