@@ -9,7 +9,7 @@ use serde_json::json;
 use super::apply::AppObjects;
 use super::conditions::phase;
 use super::env::Env;
-use super::failure::{Failure, Stop};
+use super::failure::{Failure, FailureKind, Stop};
 use super::observed::{Observed, TRACKER_FINALIZER};
 use super::outcome::{Change, Outcome};
 use super::pass::End;
@@ -96,7 +96,7 @@ fn policies_of_deletion(observed: &Observed, inventory: &Inventory) -> Result<(P
     let declared = declared.map(|policies| with_components(policies, spec));
     declared.map_err(|cause| {
         let message = format!("failed to parsePolicies: {cause}; fix the policies, which decide about objects to keep");
-        Failure::synced("FailedGC", message).into()
+        Failure::new(FailureKind::Collect, message).into()
     })
 }
 
@@ -108,7 +108,7 @@ async fn delete_revisions(env: &Env<'_>) -> Result<Vec<String>, Stop> {
     held.extend(
         deleted
             .await
-            .map_err(|error| Failure::synced("FailedGC", error.to_string()))?,
+            .map_err(|error| Failure::new(FailureKind::Collect, error.to_string()))?,
     );
     held.sort();
     Ok(held)
@@ -153,7 +153,7 @@ impl Collection<'_, '_> {
             dependents: &dependents,
         };
         let collected = collector.collect(&subject, &mut ledger.inventory, mark).await;
-        collected.map_err(|error| Failure::synced("FailedGC", error.to_string()).into())
+        collected.map_err(|error| Failure::new(FailureKind::Collect, error.to_string()).into())
     }
 }
 
@@ -224,7 +224,7 @@ impl Garbage<'_, '_> {
         let deleted = env.reconciler.collector.delete_revisions(&env.name.namespace, &old);
         // Those that are held are waited for when the Application is deleted.
         let deleted = deleted.await.map(drop);
-        deleted.map_err(|error| Failure::synced("FailedGC", error.to_string()).into())
+        deleted.map_err(|error| Failure::new(FailureKind::Collect, error.to_string()).into())
     }
 }
 

@@ -3,7 +3,7 @@
 use kube::ResourceExt;
 
 use super::env::Env;
-use super::failure::{Failure, Stop};
+use super::failure::{Failure, FailureKind, Stop};
 use super::observed::Observed;
 use super::revise::{Revision, application_of};
 use crate::api::oam::{Component, labels};
@@ -57,7 +57,7 @@ pub(super) async fn declare_recorded(env: &Env<'_>, observed: &Observed, revisio
         parse(&observed.app, &definitions.recorded_first(&name, &revision.contents))
     });
     let parsed = parsed.await?;
-    Ok(parsed.map_err(|error| Failure::new(super::conditions::PARSED, "FailedParse", error.to_string()))?)
+    Ok(parsed.map_err(|error| Failure::new(FailureKind::Parse, error.to_string()))?)
 }
 
 impl Parsed {

@@ -6,8 +6,7 @@ use futures::future::join_all;
 use kube::ResourceExt;
 use tokio::time::timeout;
 
-use super::conditions;
-use super::failure::{Failure, Stop};
+use super::failure::{Failure, FailureKind, Stop};
 use super::observed::requests::{RECONCILE_INTERVAL, requested_interval};
 use super::outcome::status::{self, Built};
 use super::pass::{End, Pass};
@@ -34,7 +33,7 @@ impl Pass<'_> {
         let has_timed_out = stages.is_err();
         let result = stages.unwrap_or_else(|_| {
             let message = format!("reconcile exceeded {limit:?}");
-            Err(Failure::new(conditions::READY, "FailedApply", message).into())
+            Err(Failure::new(FailureKind::Timeout, message).into())
         });
         let label = result.as_ref().err().map_or("success", Stop::label);
         self.env.reconciler.metrics.count_pass(label);

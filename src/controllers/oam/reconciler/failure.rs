@@ -33,18 +33,15 @@ impl Stop {
         if error.is_conflict() {
             return Self::Stale;
         }
-        Failure::synced("FailedApply", error.to_string()).into()
+        Failure::new(FailureKind::Apply, error.to_string()).into()
     }
 
     /// The evaluator is missing or failed. Nothing is applied or deleted because of it.
     pub(super) fn of_evaluator(error: &cue::Error) -> Self {
         match error {
             cue::Error::Deferred => Self::NeedsEvaluator,
-            cue::Error::Missing => {
-                let failure = Failure::new(conditions::PARSED, "FailedParse", error.to_string());
-                failure.in_phase(phase::RENDERING).into()
-            }
-            error => Failure::new(conditions::WORKFLOW, "FailedWorkflow", error.to_string()).into(),
+            cue::Error::Missing => Failure::parse(error.to_string()).into(),
+            error => Failure::new(FailureKind::Workflow, error.to_string()).into(),
         }
     }
 
@@ -69,13 +66,55 @@ impl Stop {
     }
 }
 
+/// What has failed. It decides which condition becomes false, besides Ready, and the reason of the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailureKind {
+    Parse,
+    Revision,
+    Policies,
+    /// The workflow itself, and not one of its steps.
+    Workflow,
+    StateKeep,
+    /// A write of the Application, of its trackers or of its objects.
+    Apply,
+    /// A read of trackers, or garbage collection.
+    Collect,
+    /// The record of a run in its revision.
+    RecordRun,
+    /// The time of a pass is over.
+    Timeout,
+}
+
+impl FailureKind {
+    pub(super) const fn condition(self) -> &'static str {
+        match self {
+            Self::Parse => conditions::PARSED,
+            Self::Revision => conditions::REVISION,
+            Self::Policies => conditions::POLICY,
+            Self::Workflow => conditions::WORKFLOW,
+            Self::StateKeep => conditions::STATE_KEEP,
+            Self::Apply | Self::Collect | Self::RecordRun => conditions::SYNCED,
+            Self::Timeout => conditions::READY,
+        }
+    }
+
+    /// Returns the reason of the event.
+    pub(super) const fn reason(self) -> &'static str {
+        match self {
+            Self::Parse => "FailedParse",
+            Self::Revision => "FailedRevision",
+            Self::Workflow | Self::RecordRun => "FailedWorkflow",
+            Self::StateKeep => "FailedStateKeep",
+            Self::Policies | Self::Apply | Self::Timeout => "FailedApply",
+            Self::Collect => "FailedGC",
+        }
+    }
+}
+
 /// A failure of a pass, as the status shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// The condition that becomes false, besides Ready.
-    pub(super) condition: &'static str,
-    /// The reason of the event.
-    pub(super) event: &'static str,
+    pub(super) kind: FailureKind,
     /// The new phase, if it changes.
     pub(super) phase: Option<&'static str>,
     pub(super) message: String,
@@ -84,29 +123,23 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    pub(super) fn new(condition: &'static str, event: &'static str, message: impl Into<String>) -> Self {
+    pub(super) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self {
-            condition,
-            event,
+            kind,
             phase: None,
             message: sanitize(&message.into()),
             retry_after: None,
         }
     }
 
-    /// A failure to read or write what records the state of an Application.
-    pub(super) fn synced(event: &'static str, message: impl Into<String>) -> Self {
-        Self::new(conditions::SYNCED, event, message)
-    }
-
     /// A failure to parse the Application, or what it refers to.
     pub(super) fn parse(message: impl Into<String>) -> Self {
-        Self::new(conditions::PARSED, "FailedParse", message).in_phase(phase::RENDERING)
+        Self::new(FailureKind::Parse, message).in_phase(phase::RENDERING)
     }
 
-    /// A failure of the workflow itself, and not of one of its steps.
+    /// A failure that ends a turn of the workflow.
     pub(super) fn workflow(message: impl Into<String>) -> Self {
-        Self::new(conditions::WORKFLOW, "FailedWorkflow", message).in_phase(phase::RUNNING_WORKFLOW)
+        Self::new(FailureKind::Workflow, message).in_phase(phase::RUNNING_WORKFLOW)
     }
 
     pub(super) fn in_phase(mut self, phase: &'static str) -> Self {

@@ -19,7 +19,7 @@ use super::collect::{self, Garbage};
 use super::conditions::{self, phase};
 use super::declare::{declare, declare_recorded};
 use super::env::Env;
-use super::failure::{Failure, Stop};
+use super::failure::{Failure, FailureKind, Stop};
 use super::observed::requests::{RESTART, Restart};
 use super::observed::{Observed, TRACKER_FINALIZER};
 use super::outcome::status::{self, Built};
@@ -249,7 +249,7 @@ impl<'p> Pass<'p> {
             outcome: &mut self.outcome,
         };
         garbage.collect_unmarked().await?;
-        Err(Failure::synced("FailedApply", message)
+        Err(Failure::new(FailureKind::Apply, message)
             .retried_after(TAKEN_RETRY)
             .into())
     }

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::apply::{AppObjects, Creator, ToApply};
-use super::conditions::{self, phase};
+use super::conditions::phase;
 use super::env::Env;
-use super::failure::{Failure, Stop};
+use super::failure::{Failure, FailureKind, Stop};
 use super::revise::Current;
 use super::rollout::render::RenderError;
 use crate::api::oam::AppPolicy;
@@ -37,7 +37,7 @@ pub(super) async fn apply_policies(
     parsed: &Parsed,
 ) -> Result<(), Stop> {
     let failed = |message: String| {
-        let failure = Failure::new(conditions::POLICY, "FailedApply", format!("ApplyPolices: {message}"));
+        let failure = Failure::new(FailureKind::Policies, format!("ApplyPolices: {message}"));
         failure.in_phase(phase::GENERATING_POLICY)
     };
     let mut batches = Vec::new();

@@ -7,9 +7,9 @@ use kube::core::Request;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::json;
 
-use super::conditions::{self, phase};
+use super::conditions::phase;
 use super::env::Env;
-use super::failure::{Failure, Stop};
+use super::failure::{Failure, FailureKind, Stop};
 use super::observed::Observed;
 use crate::api::NamespacedName;
 use crate::api::oam::{
@@ -328,7 +328,7 @@ pub(super) async fn record_run(
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => {
             let message = format!("failed to record the workflow in applicationrevision {revision}: {error}");
-            Err(Failure::synced("FailedWorkflow", message).into())
+            Err(Failure::new(FailureKind::RecordRun, message).into())
         }
     }
 }
@@ -364,7 +364,7 @@ fn parameters() -> PostParams {
 }
 
 fn failed(message: String) -> Failure {
-    Failure::new(conditions::REVISION, "FailedRevision", message)
+    Failure::new(FailureKind::Revision, message)
 }
 
 fn undecodable(name: &str, error: &RevisionError) -> Failure {

@@ -9,9 +9,8 @@ use kube::core::ObjectMeta;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
-use super::conditions;
 use super::env::Env;
-use super::failure::{Failure, Stop};
+use super::failure::{Failure, FailureKind, Stop};
 use super::outcome::Outcome;
 use crate::api::is_object_name;
 use crate::api::oam::{Application, WorkflowStatus};
@@ -93,7 +92,7 @@ impl<'p> StepValues<'p> {
                     cue::Error::Deferred => Stop::NeedsEvaluator,
                     error => {
                         let message = format!("values of the workflow in configmap {name}: {error}");
-                        Failure::new(conditions::WORKFLOW, "FailedWorkflow", message).into()
+                        Failure::new(FailureKind::Workflow, message).into()
                     }
                 })?;
                 let values: Map<String, Value> = values.as_object().cloned().unwrap_or_default();

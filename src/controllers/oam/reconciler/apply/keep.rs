@@ -17,8 +17,7 @@ use crate::controllers::oam::dispatch::fights::{Restore, last_other_manager};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::objects::{CachedObject, ObjectId};
 use crate::controllers::oam::policies::{Policies, Stage, Target};
-use crate::controllers::oam::reconciler::conditions;
-use crate::controllers::oam::reconciler::failure::{Failure, Stop};
+use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
 use crate::controllers::oam::reconciler::outcome::Outcome;
 use crate::controllers::oam::trackers::ResourceKey;
 
@@ -73,7 +72,7 @@ impl AppObjects<'_> {
         if errors.is_empty() {
             return Ok(());
         }
-        Err(Failure::new(conditions::STATE_KEEP, "FailedStateKeep", joined(&errors)).into())
+        Err(Failure::new(FailureKind::StateKeep, joined(&errors)).into())
     }
 
     /// Returns the entries of the current version, each object once.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::cluster::Cluster;
 use super::env::Env;
-use super::failure::{Failure, Stop};
+use super::failure::{Failure, FailureKind, Stop};
 use crate::api::oam::{AppliedResource, ManagedResource, RawManifest};
 use crate::controllers::oam::ApplyOnceMode;
 use crate::controllers::oam::dispatch::admission::Forbidden;
@@ -258,7 +258,7 @@ impl<'p> AppObjects<'p> {
             None
         } else {
             let raw = RawManifest::of(&planned.object.manifest);
-            Some(raw.map_err(|error| Failure::synced("FailedApply", error.to_string()))?)
+            Some(raw.map_err(|error| Failure::new(FailureKind::Apply, error.to_string()))?)
         };
         let id = &planned.id;
         Ok(ManagedResource {

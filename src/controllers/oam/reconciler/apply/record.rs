@@ -12,7 +12,7 @@ use crate::budget::leave_runtime_if_large;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::reconciler::env::Env;
-use crate::controllers::oam::reconciler::failure::{Failure, Stop};
+use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
 use crate::controllers::oam::reconciler::observed::Observed;
 use crate::controllers::oam::trackers::{
     AppIdentity, Inventory, ResourceKey, Tracker, TrackerType, create, encode, record, remove, without_creators,
@@ -146,7 +146,7 @@ impl<'p> Ledger<'p> {
         let parameters = ListParams::default().labels(&selector).limit(MAX_LISTED);
         let listed = call(self.api().list_metadata(&parameters))
             .await
-            .map_err(|error| Failure::synced("FailedGC", error.to_string()))?;
+            .map_err(|error| Failure::new(FailureKind::Collect, error.to_string()))?;
         let is_own = |owner: Option<&String>| owner.is_none_or(|owner| owner == uid);
         let mut trackers = listed.items.iter();
         Ok(trackers.any(|tracker| is_own(tracker.labels().get(labels::APP_UID))))
@@ -162,7 +162,7 @@ impl<'p> Ledger<'p> {
 
     /// Replaces the entries of a tracker, which is created if there is none.
     async fn write(&mut self, type_: TrackerType, entries: Vec<ManagedResource>, revision: &str) -> Result<(), Stop> {
-        let failed = |message: String| Failure::synced("FailedApply", message);
+        let failed = |message: String| Failure::new(FailureKind::Apply, message);
         let reconciler = self.env.reconciler;
         let encoded =
             encode(entries.clone(), reconciler.options.tracker_format).map_err(|error| failed(error.to_string()))?;
@@ -230,7 +230,7 @@ impl<'p> Ledger<'p> {
              published version, or delete it manually",
             uid.unwrap_or_default()
         );
-        Failure::synced("FailedApply", message)
+        Failure::new(FailureKind::Apply, message)
             .retried_after(TAKEN_RETRY)
             .into()
     }

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use super::env::Env;
-use super::failure::{Failure, Stop};
+use super::failure::{Failure, FailureKind, Stop};
 use super::observed::Observed;
 use crate::controllers::oam::collect::is_managed;
 use crate::controllers::oam::dispatch::admission::{Forbidden, check_control};
@@ -47,7 +47,7 @@ impl<'p> Cluster<'p> {
                 identity.map(with_client).transpose()
             })
             .map_err(|error| match app.metadata.deletion_timestamp {
-                Some(_) => Failure::synced("FailedGC", error.to_string()),
+                Some(_) => Failure::new(FailureKind::Collect, error.to_string()),
                 None => Failure::parse(error.to_string()),
             })?;
         let all = &env.reconciler.objects;

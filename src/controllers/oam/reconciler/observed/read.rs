@@ -9,7 +9,7 @@ use crate::api::Guarded;
 use crate::api::oam::ResourceTracker;
 use crate::controllers::oam::cache::{CachedTracker, Decoded};
 use crate::controllers::oam::reconciler::env::Env;
-use crate::controllers::oam::reconciler::failure::{Failure, Stop};
+use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
 use crate::controllers::oam::reconciler::observed::Observed;
 use crate::controllers::oam::reconciler::revise;
 use crate::controllers::oam::trackers::{Inventory, InventoryError, Tracker};
@@ -39,7 +39,7 @@ impl Observed {
 
     /// Decodes the trackers of the Application.
     pub async fn read_trackers(&self, env: &Env<'_>) -> Result<Inventory, Stop> {
-        let failed = |error: InventoryError| Failure::synced("FailedGC", error.to_string());
+        let failed = |error: InventoryError| Failure::new(FailureKind::Collect, error.to_string());
         let mut trackers = Vec::new();
         for cached in env.reconciler.caches.trackers_of(env.name) {
             let tracker = match cached {
@@ -61,7 +61,7 @@ async fn with_entries(env: &Env<'_>, cached: &CachedTracker) -> Result<Arc<Resou
     }
     // Decoded as leniently as those in the cache.
     let trackers: Api<Guarded<ResourceTracker>> = Api::all(env.reconciler.client.clone());
-    let failed = |error: String| Failure::synced("FailedGC", error).into();
+    let failed = |error: String| Failure::new(FailureKind::Collect, error).into();
     match call(trackers.get_opt(&cached.name_any())).await {
         Ok(Some(Guarded(DeserializeGuard(tracker)))) => {
             tracker.map(Arc::new).map_err(|error| failed(error.to_string()))

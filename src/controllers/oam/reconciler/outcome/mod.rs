@@ -97,7 +97,7 @@ impl Outcome {
     }
 
     pub(super) fn warn_of(&mut self, failure: &Failure) {
-        self.warn(failure.event, failure.message.clone());
+        self.warn(failure.kind.reason(), failure.message.clone());
     }
 
     /// Asks for the next pass.

@@ -113,7 +113,7 @@ fn apply(status: &mut ApplicationStatus, change: &Change, now: Timestamp, events
 }
 
 fn fail(status: &mut ApplicationStatus, failure: &Failure, now: Timestamp) {
-    set(status, failure.condition, "False", ERROR, &failure.message, now);
+    set(status, failure.kind.condition(), "False", ERROR, &failure.message, now);
     set(status, conditions::READY, "False", ERROR, &failure.message, now);
     if let Some(phase) = failure.phase {
         phase.clone_into(&mut status.phase);
@@ -145,6 +145,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::controllers::oam::reconciler::failure::FailureKind;
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn an_application_whose_first_pass_fails_early_is_starting() {
-        let no_rights = Failure::synced("FailedApply", "no rights");
+        let no_rights = Failure::new(FailureKind::Apply, "no rights");
         let no_type = Failure::parse("no such type");
         let fail_from =
             |before: &ApplicationStatus, failure: &Failure| failed(&Outcome::of(before), failure, None, NOW).status;

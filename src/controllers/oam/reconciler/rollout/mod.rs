@@ -9,7 +9,7 @@ pub(super) mod render;
 
 use super::apply::{AppObjects, Creator, ToApply};
 use super::env::Env;
-use super::failure::{Failure, Stop};
+use super::failure::{Failure, FailureKind, Stop};
 use super::outcome::Outcome;
 use super::values::StepValues;
 use crate::api::oam::ServiceStatus;
@@ -139,7 +139,7 @@ impl<'x> Rollout<'x, '_> {
             let name = placed.name();
             let failed = |message: String| {
                 let message = format!("failed to dispatch PostDispatch traits for component {name}: {message}");
-                Failure::synced("FailedApply", message)
+                Failure::new(FailureKind::Apply, message)
             };
             let rendered = self.target.render(self.objects, &placed).await;
             let mut objects = rendered.map_err(|error| error.into_stop(failed))?;

@@ -7,8 +7,8 @@ use super::render::{Placed, with_inputs};
 use crate::api::oam::{StepStatus, WorkflowStep};
 use crate::controllers::oam::parse::{Parsed, component_step, place_of};
 use crate::controllers::oam::placement::{ByPlace, PlacedComponent, PlacementError, Settings};
-use crate::controllers::oam::reconciler::conditions::{self, phase};
-use crate::controllers::oam::reconciler::failure::{Failure, Stop};
+use crate::controllers::oam::reconciler::conditions::phase;
+use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
 use crate::controllers::oam::workflow::{DEPLOY, InputScope, InputUsage, Store, copy_inputs, is_apply_component};
 
 /// The steps whose components are meant.
@@ -41,7 +41,7 @@ fn with_components(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
         let completed = component_step(step, &parsed.spec.components);
         completed.map_err(|error| {
             let message = format!("convert step: convert [{}]: {error}", step.type_);
-            Failure::new(conditions::WORKFLOW, "FailedWorkflow", message).in_phase(phase::FAILED)
+            Failure::new(FailureKind::Workflow, message).in_phase(phase::FAILED)
         })
     };
     let steps = parsed.workflow.steps.iter().map(|step| {
@@ -61,7 +61,7 @@ fn deployments<'s>(
     let mut deployments = parsed.deployments(settings);
     let deployed = steps.map(|step| match deployments.of(step) {
         Err(error @ PlacementError::TooLarge { .. }) => {
-            let failure = Failure::new(conditions::WORKFLOW, "FailedWorkflow", error.to_string());
+            let failure = Failure::new(FailureKind::Workflow, error.to_string());
             Err(failure.in_phase(phase::FAILED))
         }
         deployed => Ok((step, deployed.ok())),
