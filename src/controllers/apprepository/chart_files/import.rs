@@ -13,7 +13,7 @@ use super::icon::IconFetcher;
 use super::turn::{self, Deferred, Fetched};
 use crate::api::{Files, NamespacedName, SkippedEntry};
 use crate::catalog::{self, ChangedCharts, FilesMode, FilesResult, MissingFiles, MissingIcon, SaveOutcome};
-use crate::controllers::apprepository::metrics::Metrics;
+use crate::controllers::apprepository::metrics::RepositoryMetrics;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::SyncContext;
 use crate::controllers::apprepository::sync::request::SyncError;
@@ -37,7 +37,7 @@ const MAX_PROBLEMS: usize = 5;
 pub struct Importer {
     context: SyncContext,
     settings: Settings,
-    metrics: Metrics,
+    metrics: RepositoryMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Worklist {
 
 impl Importer {
     #[must_use]
-    pub fn new(context: SyncContext, settings: Settings, metrics: Metrics) -> Self {
+    pub fn new(context: SyncContext, settings: Settings, metrics: RepositoryMetrics) -> Self {
         Self {
             context,
             settings,

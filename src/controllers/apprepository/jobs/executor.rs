@@ -13,6 +13,18 @@ pub enum Executor {
     Job,
 }
 
+/// The executor of a repository, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Execution {
+    /// The caches of Jobs are incomplete.
+    Unknown {
+        /// They should be complete by now.
+        is_overdue: bool,
+    },
+    Jobs,
+    InProcess,
+}
+
 impl Executor {
     /// Parses the value of the flag and the annotation.
     #[must_use]

@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Settings;
-use super::metrics::Metrics;
-use super::progress::{JobView, PodView};
+use super::metrics::JobMetrics;
+use super::view::{JobView, PodView};
 use crate::api::{NamespacedName, jobs};
 use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Selection, Store, decode, raw_informer};
 
@@ -29,7 +29,7 @@ pub struct Jobs {
     pub(super) cron_jobs: Store<Cached<CronJob>>,
     jobs: Store<Cached<Job>>,
     pods: Store<Cached<Pod>>,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: JobMetrics,
     /// Notified when a Job is added or ends, so that waiting Jobs may run.
     pub(super) changed: Arc<Notify>,
     started: Instant,
@@ -53,7 +53,7 @@ type Task = BoxFuture<'static, ()>;
 
 impl Jobs {
     #[must_use]
-    pub fn new(settings: Settings, client: Client, metrics: Metrics) -> Self {
+    pub fn new(settings: Settings, client: Client, metrics: JobMetrics) -> Self {
         Self {
             settings,
             client,
@@ -154,7 +154,7 @@ impl Jobs {
         let jobs = objects.iter().filter_map(|job| job.object());
         let jobs = jobs.filter(|job| jobs::repository_name(job.meta()).as_ref() == Some(name));
         let mut all: Vec<JobView> = jobs.map(|job| JobView::of(job)).collect();
-        all.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
+        all.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
         all
     }
 

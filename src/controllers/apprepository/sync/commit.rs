@@ -91,52 +91,19 @@ impl Run<'_> {
     }
 
     pub(super) async fn commit(self, decoded: Decoded) -> Result<SyncResult, SyncAborted> {
+        let before = self.new_record();
+        let mut record = self.committed_record(&before, &decoded);
+        let commit_result = self.commit_result(before, &record, &decoded);
         let Decoded {
             spool,
             filtered_out,
-            summary,
             sha256,
-            validators,
-            remaining,
             retain,
             gone,
             digests,
             memory,
+            ..
         } = decoded;
-        let mut record = self.new_record();
-        let before = record.clone();
-        record.etag = validators.etag;
-        record.last_modified = validators.last_modified;
-        record.index_digest = match &remaining {
-            Some(_) => partial_digest(&sha256),
-            None => sha256.clone(),
-        };
-        record.change_key = self.request.spec.change_key.as_str().to_owned();
-        // Repositories that could not be listed are not counted, but still exist.
-        let baseline = self
-            .baseline
-            .filter(|_| remaining.as_ref().is_some_and(|remaining| remaining.listing_failed));
-        record.baseline = Some(baseline.unwrap_or_else(|| guard::baseline(&summary)));
-        record.refused = None;
-        record.credentials.clone_from(&self.secret_versions);
-        record.last_success = Some(Timestamp::now());
-        let error = remaining.as_ref().and_then(|remaining| remaining.error.as_ref());
-        let made_progress = remaining.as_ref().is_some_and(|remaining| remaining.made_progress);
-        let commit_result = CommitResult {
-            before,
-            counts: Counts {
-                charts: spool.charts(),
-                versions: spool.versions(),
-                filtered: filtered_out.len() as u64,
-            },
-            started: self.request.started,
-            history: self.history(&record, history_result(error), &sha256),
-            summary,
-            failed_state: error
-                .map(|error| self.failed_state(error, made_progress))
-                .unwrap_or_default(),
-            remaining,
-        };
         let rows = match spool.into_rows() {
             Ok(rows) => rows,
             Err(error) => return self.save_failed(spool_error(&error), None).await,
@@ -169,6 +136,50 @@ impl Run<'_> {
             record,
             outcome: commit_result.outcome(committed),
         })
+    }
+
+    /// Returns the record of a sync that writes these rows, without their counts.
+    fn committed_record(&self, before: &Record, decoded: &Decoded) -> Record {
+        let remaining = decoded.remaining.as_ref();
+        // Repositories that could not be listed are not counted, but still exist.
+        let baseline = self
+            .baseline
+            .filter(|_| remaining.is_some_and(|remaining| remaining.listing_failed));
+        Record {
+            etag: decoded.validators.etag.clone(),
+            last_modified: decoded.validators.last_modified.clone(),
+            index_digest: match remaining {
+                Some(_) => partial_digest(&decoded.sha256),
+                None => decoded.sha256.clone(),
+            },
+            change_key: self.request.spec.change_key.as_str().to_owned(),
+            baseline: Some(baseline.unwrap_or_else(|| guard::baseline(&decoded.summary))),
+            refused: None,
+            credentials: self.secret_versions.clone(),
+            last_success: Some(Timestamp::now()),
+            ..before.clone()
+        }
+    }
+
+    fn commit_result(&self, before: Record, record: &Record, decoded: &Decoded) -> CommitResult {
+        let remaining = decoded.remaining.as_ref();
+        let error = remaining.and_then(|remaining| remaining.error.as_ref());
+        let made_progress = remaining.is_some_and(|remaining| remaining.made_progress);
+        CommitResult {
+            before,
+            counts: Counts {
+                charts: decoded.spool.charts(),
+                versions: decoded.spool.versions(),
+                filtered: decoded.filtered_out.len() as u64,
+            },
+            started: self.request.started,
+            history: self.history(record, history_result(error), &decoded.sha256),
+            summary: decoded.summary.clone(),
+            failed_state: error
+                .map(|error| self.failed_state(error, made_progress))
+                .unwrap_or_default(),
+            remaining: decoded.remaining.clone(),
+        }
     }
 
     /// Returns the rows to retain although they are not in the index.

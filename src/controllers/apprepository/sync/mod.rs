@@ -31,7 +31,7 @@ use futures::FutureExt;
 use tracing::Instrument;
 
 use super::decision::{Mode, is_unmodified};
-use super::metrics::Metrics;
+use super::metrics::RepositoryMetrics;
 use super::running_syncs::Attempt;
 use super::secrets::source::CredentialSource;
 use super::spec::{Kind, RepositorySpec};
@@ -74,14 +74,14 @@ pub struct SyncContext {
 
 pub struct Syncer {
     context: SyncContext,
-    metrics: Metrics,
+    metrics: RepositoryMetrics,
     downloads: DownloadCache,
     digest_key: CommonDigestKey,
 }
 
 impl Syncer {
     #[must_use]
-    pub fn new(context: SyncContext, metrics: Metrics) -> Self {
+    pub fn new(context: SyncContext, metrics: RepositoryMetrics) -> Self {
         Self {
             context,
             metrics,
@@ -92,11 +92,6 @@ impl Syncer {
 
     pub async fn record(&self, name: &NamespacedName) -> Result<Option<Record>, SyncAborted> {
         Ok(self.context.catalog.record(name).await?)
-    }
-
-    /// Checks the URL of a repository without a request.
-    pub fn check_url(&self, spec: &RepositorySpec) -> Result<(), SyncError> {
-        location::check_url(spec, &self.context.fetcher)
     }
 
     /// Runs one sync and records its outcome. All failures outside the database are part of the outcome.
@@ -312,8 +307,10 @@ impl Run<'_> {
         let location = locate(&spec.url, spec.manifest.as_deref(), &self.syncer.context.files);
         match location.map_err(Prepared::Failed)? {
             Location::File(path) => {
-                let body = session.read_file(&path, &limits).await;
-                let body = body.map_err(|error| self.fetch_failed(&error))?;
+                let body = session
+                    .read_file(&path, &limits)
+                    .await
+                    .map_err(|error| self.fetch_failed(&error))?;
                 Ok((Fetched::Body(body), SharedSplit::default(), true))
             }
             Location::Web(url) => {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use crate::catalog::{self, CommitSummary, Record};
 use crate::controllers::apprepository::decision::Mode;
+use crate::controllers::apprepository::secrets::SecretError;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::Skipped;
 
@@ -66,6 +67,15 @@ impl SyncError {
         Self {
             transient: true,
             ..Self::stalled(reason, message)
+        }
+    }
+}
+
+impl From<SecretError> for SyncError {
+    fn from(error: SecretError) -> Self {
+        Self {
+            transient: error.is_transient(),
+            ..Self::stalled(error.reason(), error.to_string())
         }
     }
 }
