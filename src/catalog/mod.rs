@@ -48,7 +48,7 @@ pub use cluster::{Claim, RENEW_INTERVAL};
 pub use connection::lock;
 use connection::{Connection, PoolSettings, Pools, Transaction, Usage};
 use engine::{execute, on_engine, select};
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use fault::Fault;
 pub use fence::{Blockers, HeldLease, LeaseGeneration, Session};
 pub use files::changed::ChangedCharts;
@@ -127,14 +127,15 @@ impl Catalog {
         }
     }
 
-    /// Connects without creating or changing tables. Fails with [`Error::NoDatabase`] if the SQLite file does not exist.
+    /// Connects without creating or changing tables. Fails with [`ErrorKind::NoDatabase`] if the SQLite file does not exist.
     pub async fn open_read_only(settings: &Settings) -> Result<Self, Error> {
         if let Some(path) = settings.database.sqlite_path()
             && !path.exists()
         {
-            return Err(Error::NoDatabase {
+            return Err(ErrorKind::NoDatabase {
                 database: settings.database.to_string(),
-            });
+            }
+            .into());
         }
         Self::connect(settings, false).await
     }
@@ -283,7 +284,7 @@ impl Catalog {
 
     /// Writes the record of a sync that changed no charts.
     ///
-    /// Fails with [`Error::Superseded`] if the stored UID is not `expected_uid` (`None`: no record), or if the record was
+    /// Fails with [`ErrorKind::Superseded`] if the stored UID is not `expected_uid` (`None`: no record), or if the record was
     /// written since `record` was read.
     pub async fn save(
         &self,
@@ -321,8 +322,8 @@ impl Catalog {
     /// ID the first is used. A chart that the database rejects keeps its old row and is reported in
     /// [`CommitSummary::rejected`].
     ///
-    /// Fails with [`Error::Superseded`] if the stored UID is not `expected_uid`, [`Error::StaleDigests`] if a chart of
-    /// [`DigestUpdate::unchanged`] has changed, [`Error::Rows`] if the iterator fails, [`Error::QuotaExceeded`] if the
+    /// Fails with [`ErrorKind::Superseded`] if the stored UID is not `expected_uid`, [`ErrorKind::StaleDigests`] if a chart of
+    /// [`DigestUpdate::unchanged`] has changed, [`ErrorKind::Rows`] if the iterator fails, [`ErrorKind::QuotaExceeded`] if the
     /// charts take more space than allowed. Nothing is written then.
     pub async fn commit(
         &self,
@@ -386,7 +387,7 @@ impl Catalog {
 
     fn ensure_writable(&self) -> Result<(), Error> {
         if !self.0.writable {
-            return Err(Error::ReadOnly);
+            return Err(ErrorKind::ReadOnly.into());
         }
         self.ensure_own_file()
     }

@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
     use crate::api::NamespacedName;
-    use crate::catalog::{Database, Login, Settings};
+    use crate::catalog::{Database, ErrorKind, Login, Settings};
     use crate::controllers::apprepository::event_handler::key;
     use crate::runtime::workqueue::{self, Metrics};
     use crate::trace::log_lines::LogLines;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     fn locked() -> catalog::Error {
-        catalog::Error::ReadOnlyServer { operation: "write" }
+        ErrorKind::ReadOnlyServer.into()
     }
 
     #[tokio::test(start_paused = true)]
@@ -222,7 +222,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_error_of_one_repository_keeps_its_backoff() {
         let faults = faults();
-        let error = catalog::Error::TablesRebuilt;
+        let error = catalog::Error::from(ErrorKind::TablesRebuilt);
         let failed = faults.reconcile_error(key(&name(0)), &error, BACKOFF);
         assert_eq!(failed, ReconcileError::transient(error.to_string(), BACKOFF));
         assert!(faults.state.lock().waiting.is_empty());
@@ -269,11 +269,11 @@ mod tests {
     #[tokio::test]
     async fn a_busy_pool_is_a_fault_only_while_others_wait_for_one() {
         let faults = faults();
-        let busy = catalog::Error::NoConnection {
-            operation: "write",
+        let busy = ErrorKind::NoConnection {
             seconds: 10,
             advice: "raise --database-connections",
         };
+        let busy = catalog::Error::from(busy);
         let failed = |number| faults.reconcile_error(key(&name(number)), &busy, BACKOFF);
         assert!(matches!(failed(0), ReconcileError::Transient { .. }));
         faults.reconcile_error(key(&name(1)), &locked(), BACKOFF);

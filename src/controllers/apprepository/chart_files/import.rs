@@ -12,7 +12,7 @@ use super::archive::{Archive, ArchiveFetcher, BUSY_PAUSE, ImportError};
 use super::icon::IconFetcher;
 use super::turn::{self, Deferred, Fetched};
 use crate::api::{Files, NamespacedName, SkippedEntry};
-use crate::catalog::{self, ChangedCharts, FilesMode, FilesResult, MissingFiles, MissingIcon, SaveOutcome};
+use crate::catalog::{self, ChangedCharts, ErrorKind, FilesMode, FilesResult, MissingFiles, MissingIcon, SaveOutcome};
 use crate::controllers::apprepository::metrics::RepositoryMetrics;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::SyncContext;
@@ -131,7 +131,7 @@ impl Importer {
             return Ok(Batch::Done(Some(Timestamp::now() + SECRET_ERROR_PAUSE)));
         };
         let mut deferred = match self.import_files(spec, uid, &session, worklist).await {
-            Err(error @ catalog::Error::QuotaExceeded { .. }) => {
+            Err(error) if matches!(error.kind(), ErrorKind::QuotaExceeded { .. }) => {
                 let warning = worklist.warning.take();
                 *worklist = Worklist {
                     warning,

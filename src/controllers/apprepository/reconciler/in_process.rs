@@ -7,7 +7,7 @@ use tracing::Instrument;
 
 use super::{Reconciler, api_error};
 use crate::api::{AppRepository, NamespacedName};
-use crate::catalog::{self, ChangedCharts, Record};
+use crate::catalog::{self, ChangedCharts, ErrorKind, Record};
 use crate::controllers::apprepository::decision::{has_charts, is_slow, until_due};
 use crate::controllers::apprepository::events;
 use crate::controllers::apprepository::jobs::Declared;
@@ -186,7 +186,7 @@ const fn metric_label(result: &Result<SyncResult, SyncAborted>) -> Option<&'stat
 }
 
 const fn is_superseded(error: &catalog::Error) -> bool {
-    matches!(error, catalog::Error::Superseded { .. })
+    matches!(error.kind(), ErrorKind::Superseded { .. })
 }
 
 /// Returns true if the sync went as far as the Secrets allow, so that another one would change nothing.

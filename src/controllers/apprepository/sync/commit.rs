@@ -9,7 +9,7 @@ use super::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResul
 use super::shrink_guard as guard;
 use super::{Decoded, Remaining, Retain, Run, spool_error};
 use crate::api::LastSync;
-use crate::catalog::{self, CommitSummary, HistoryEntry, Record, Refused, Retention, State, SyncCommit};
+use crate::catalog::{CommitSummary, ErrorKind, HistoryEntry, Record, Refused, Retention, State, SyncCommit};
 use crate::controllers::apprepository::decision::{Mode, handled, is_partial, partial_digest, retry_at, slow_syncs};
 use crate::controllers::apprepository::sync_summary::{
     Counts, changes, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
@@ -123,7 +123,7 @@ impl Run<'_> {
         let committed = match self.catalog().commit(commit, rows).await {
             Ok(committed) => committed,
             // Not remembered as refused: space may become free without a change of the index.
-            Err(error @ catalog::Error::QuotaExceeded { .. }) => {
+            Err(error) if matches!(error.kind(), ErrorKind::QuotaExceeded { .. }) => {
                 let failed = SyncError::stalled(error.reason(), error.to_string());
                 return self.save_failed(failed, None).await;
             }

@@ -37,7 +37,7 @@ use super::secrets::source::CredentialSource;
 use super::spec::{Kind, RepositorySpec};
 use crate::api::NamespacedName;
 use crate::budget::{Budgets, Full, Reservation, return_to_runtime};
-use crate::catalog::{self, Baseline, Catalog, DigestUpdate, OciRemovals, Record, Refused, RetainedPart};
+use crate::catalog::{Baseline, Catalog, DigestUpdate, ErrorKind, OciRemovals, Record, Refused, RetainedPart};
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
 use crate::trace::trace_span;
@@ -107,7 +107,9 @@ impl Syncer {
         // Boxed, since a sync is a large future and polls deeply.
         match run(request.clone(), false).run().boxed().await {
             // Another process changed the charts during the sync.
-            Err(SyncAborted::Catalog(catalog::Error::StaleDigests)) => run(request, true).run().boxed().await,
+            Err(SyncAborted::Catalog(error)) if *error.kind() == ErrorKind::StaleDigests => {
+                run(request, true).run().boxed().await
+            }
             done => done,
         }
     }
