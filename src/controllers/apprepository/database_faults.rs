@@ -4,8 +4,8 @@
 //!  reconcile ─► fault ─► set of its keys ◄─ probe, each second ─► over: enqueue all, spread over some seconds
 //! ```
 //!
-//! A fault says nothing about a repository, so it does not grow its backoff. One that fails again after its end is an
-//! exception: the probe does not see everything, such as a lock on some rows.
+//! A fault says nothing about a repository, so it does not grow its backoff. A repository that fails again after the end
+//! is an exception: the probe does not see everything, such as a lock on some rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -44,7 +44,7 @@ struct State {
 impl State {
     /// Returns the fault that others wait for as well; `None` if the error concerns one repository.
     fn fault(&self, error: &catalog::Error) -> Option<Fault> {
-        // Those that have failed held the connections.
+        // Failed calls of others hold the connections.
         let of_others = || self.waiting.keys().next().copied().filter(|_| error.is_busy_pool());
         error.fault().or_else(of_others)
     }

@@ -151,7 +151,7 @@ impl SyncTimer {
     }
 }
 
-/// Gauges of each repository, of which some have no last success or next sync.
+/// Gauges of each repository. Some have no last success or next sync.
 #[derive(Debug)]
 struct Repositories(Arc<Mutex<HashMap<NamespacedName, Gauges>>>);
 

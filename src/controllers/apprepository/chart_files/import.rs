@@ -82,8 +82,7 @@ impl Worklist {
             let url = files.url.as_ref().map_or(0, String::len);
             size_of::<MissingFiles>() + url + texts.map(String::len).iter().sum::<usize>()
         });
-        let icons = self.icons.iter();
-        let icons = icons.map(|icon| size_of::<MissingIcon>() + icon.chart_id.len() + icon.url.len());
+        let icons = (self.icons.iter()).map(|icon| size_of::<MissingIcon>() + icon.chart_id.len() + icon.url.len());
         files.chain(icons).sum()
     }
 
@@ -233,7 +232,7 @@ impl Importer {
         pause
     }
 
-    /// Reads and stores archives in groups. Returns those that are tried again later.
+    /// Reads and stores archives in groups. Returns the archives that are tried again later.
     async fn store_files(
         &self,
         name: &NamespacedName,
@@ -295,8 +294,8 @@ impl Importer {
         let _: u64 = written?;
         let imported = results
             .iter()
-            .filter(|result| matches!(result, FilesResult::Imported(_)));
-        let imported = imported.count();
+            .filter(|result| matches!(result, FilesResult::Imported(_)))
+            .count();
         self.metrics.chart_files("imported", imported);
         self.metrics.chart_files("failed", results.len() - imported);
         Ok(())

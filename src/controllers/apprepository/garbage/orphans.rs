@@ -184,8 +184,9 @@ pub fn find_orphans(
 ) -> Comparison {
     let is_ours = |record: &&Record| record.origin == rules.origin && is_watched(&record.name.namespace);
     let ours: Vec<&Record> = records.iter().filter(is_ours).collect();
-    let missing = ours.iter().filter(|record| !declared.contains(&record.name));
-    let missing: Vec<_> = missing
+    let missing: Vec<_> = ours
+        .iter()
+        .filter(|record| !declared.contains(&record.name))
         .map(|record| (record.name.clone(), record.uid.clone()))
         .collect();
     let is_majority = missing.len() > ALWAYS_REMOVED && missing.len() * 2 > ours.len();

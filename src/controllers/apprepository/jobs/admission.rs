@@ -49,7 +49,7 @@ impl Jobs {
             for step in plan(&jobs, idle, &queue, self.settings.limits, now) {
                 if let Err(error) = self.execute(&step, &mut queue, now).await {
                     tracing::warn!(%error, job = step.job().name, retry_in = ?RETRY, "failed to suspend or release a Job");
-                    // The next release needs the slot. A release that fails is that of one Job.
+                    // The next release needs the slot. A failed release concerns one Job.
                     if let Step::Suspend(..) = step {
                         break;
                     }
@@ -149,8 +149,8 @@ impl Queue {
     }
 }
 
-/// Returns the waiting Jobs that another one supersedes. A repository has one of its CronJob, the oldest, and one that was
-/// requested, the newest: it handles all requests.
+/// Returns the waiting Jobs that another Job supersedes. A repository keeps the oldest Job of its CronJob, and the newest
+/// requested Job, which handles all requests.
 fn superseded(jobs: &[JobView]) -> Vec<&JobView> {
     let mut kept: HashMap<_, &JobView> = HashMap::new();
     let mut superseded = Vec::new();
@@ -187,8 +187,10 @@ fn plan(
     while !waiting.is_empty() {
         // The first of equal ones: it has waited longest.
         let first = |is_admitted: &dyn Fn(&str) -> bool| {
-            let candidates = waiting.iter().enumerate();
-            let candidates = candidates.filter(|(_, job)| is_admitted(namespace(job)));
+            let candidates = waiting
+                .iter()
+                .enumerate()
+                .filter(|(_, job)| is_admitted(namespace(job)));
             candidates.min_by_key(|(_, job)| slots.count(namespace(job)))
         };
         if let Some((at, _)) = first(&|namespace| slots.has_free(namespace)) {
@@ -254,12 +256,14 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// Returns the index of the Job that yields to one of this namespace: of the same namespace if that is at its limit,
-    /// otherwise of the one with the most.
+    /// Returns the index of the Job that yields to a waiting Job: a Job of the same namespace if that is at its limit,
+    /// otherwise of the namespace with the most Jobs.
     fn victim(&self, idle: &[(&JobView, NotStarted)], namespace_of_waiting: &str) -> Option<usize> {
         let is_full = self.count(namespace_of_waiting) >= self.limits.per_namespace;
-        let victims = idle.iter().enumerate();
-        let victims = victims.filter(|(_, (job, _))| !is_full || namespace(job) == namespace_of_waiting);
+        let victims = idle
+            .iter()
+            .enumerate()
+            .filter(|(_, (job, _))| !is_full || namespace(job) == namespace_of_waiting);
         let most = victims.min_by_key(|(_, (job, _))| Reverse(self.count(namespace(job))));
         most.map(|(at, _)| at)
     }

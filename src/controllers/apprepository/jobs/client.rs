@@ -133,7 +133,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Creates a Job. One of the same name is the same request.
+    /// Creates a Job. A Job of the same name is the same request.
     pub(super) async fn create_job(&self, job: &Value) -> Result<(), JobError> {
         let namespace = &self.settings.namespace;
         let failed = |cause| JobError::new("create", "jobs.batch", namespace, cause);
@@ -171,7 +171,7 @@ impl Jobs {
         match call(api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),
-            // One of another UID is refused as invalid: the watch will show it.
+            // A Job of another UID is refused as invalid: the watch will show it.
             Err(cause) => Err(JobError::new("patch", "jobs.batch", namespace, cause)),
         }
     }

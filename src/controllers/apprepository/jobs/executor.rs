@@ -36,7 +36,7 @@ impl Executor {
         }
     }
 
-    /// Returns the executor of a repository. Other values of the annotation than those of the flag are ignored.
+    /// Returns the executor of a repository. Values of the annotation that the flag does not know are ignored.
     #[must_use]
     pub fn of(object: &AppRepository, default: Self, allow_annotation: bool) -> Self {
         let chosen = object.annotation(EXECUTOR).filter(|_| allow_annotation);

@@ -21,7 +21,7 @@ const REMOVAL_ROUNDS: usize = 5;
 /// sync beside this process. Missing rights are only logged: without Jobs, the service account usually has none,
 /// and then there are none.
 ///
-/// Those of repositories that `is_ours` excludes belong to another release.
+/// Objects of repositories that `is_ours` excludes belong to another release.
 pub async fn remove_leftovers(client: &Client, namespace: &str, is_ours: impl Fn(&NamespacedName) -> bool) {
     let backoff = ExponentialBuilder::default()
         .with_min_delay(Duration::from_secs(1))

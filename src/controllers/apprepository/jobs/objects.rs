@@ -190,8 +190,7 @@ impl Settings {
     /// Returns the operator's proxies as they are, and those of a repository as flags of `portolan sync`: they obey the
     /// address policy.
     fn proxy_variables(&self, spec: &RepositorySpec) -> Vec<Value> {
-        let of_repository = spec.access.proxies.as_ref();
-        let of_repository = of_repository.filter(|_| self.template != TemplatePolicy::None);
+        let of_repository = (spec.access.proxies.as_ref()).filter(|_| self.template != TemplatePolicy::None);
         let all = [("", Some(&self.proxies)), ("PORTOLAN_", of_repository)];
         let declared = all.into_iter().filter_map(|(prefix, proxies)| Some((prefix, proxies?)));
         declared
@@ -344,7 +343,7 @@ impl Settings {
         json!({ "metadata": { "labels": labels }, "spec": spec })
     }
 
-    /// Returns the environment: that of the template, and passwords.
+    /// Returns the variables of the template, and passwords.
     fn variables(&self, parts: &PodParts, secrets: &JobSecrets) -> Vec<Value> {
         let mut variables = parts.env.clone();
         if let Some(password) = &self.database.secret {

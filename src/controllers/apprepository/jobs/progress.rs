@@ -79,8 +79,11 @@ pub fn assess(
         ..state
     });
     // Also the reason of an earlier start stays, until a pod runs.
-    let before = current.not_started.as_ref().filter(|_| has_only_pending(current, pods));
-    let before = before.map(suspended_state);
+    let before = current
+        .not_started
+        .as_ref()
+        .filter(|_| has_only_pending(current, pods))
+        .map(suspended_state);
     Assessment {
         progress: problem
             .or(before)
@@ -90,7 +93,7 @@ pub fn assess(
     }
 }
 
-/// Returns the reason why a running Job may be suspended in favor of one that waits: its pod does not start.
+/// Returns the reason why a running Job may be suspended in favor of a waiting Job: its pod does not start.
 pub fn not_started(job: &JobView, pods: &[PodView], namespace: &str, now: Timestamp) -> Option<NotStarted> {
     // A cleanup Job has no generation, and a short deadline of its own.
     if job.is_suspended || job.is_deleted || job.generation.is_none() || !has_only_pending(job, pods) {

@@ -86,7 +86,7 @@ impl JobRunner {
         }
     }
 
-    /// Returns the executor that an object chooses. One that can't be decoded has that of those that choose none.
+    /// Returns the executor that an object chooses. An undecodable object has the default, as one that chooses none.
     #[must_use]
     pub fn executor(&self, object: Option<&AppRepository>) -> Executor {
         let settings = &self.jobs.settings;

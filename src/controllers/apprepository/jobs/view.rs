@@ -71,8 +71,10 @@ impl JobView {
         let has_suspended_pods = suspended.any(|condition| condition.status == "True");
         let created = job.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         let is_scheduled = job.owner_references().iter().any(|owner| owner.kind == "CronJob");
-        let delay = annotation(START_DELAY).filter(|_| is_scheduled && annotation(INSTANTIATE).is_none());
-        let delay = delay.and_then(|seconds| seconds.parse().ok()).unwrap_or_default();
+        let delay = annotation(START_DELAY)
+            .filter(|_| is_scheduled && annotation(INSTANTIATE).is_none())
+            .and_then(|seconds| seconds.parse().ok())
+            .unwrap_or_default();
         Self {
             name: job.name_any(),
             uid: job.uid().unwrap_or_default(),
@@ -81,7 +83,7 @@ impl JobView {
             generation: annotation(REPOSITORY_GENERATION).and_then(|text| text.parse().ok()),
             created,
             not_before: created + MAX_JITTER.min(Duration::from_secs(delay)),
-            // Reset with this condition: until the Job controller has seen a release, the time is that of an earlier one.
+            // Reset with this condition: until the Job controller has seen a release, the time is the start of an earlier run.
             started: status
                 .and_then(|status| status.start_time.as_ref())
                 .filter(|_| !has_suspended_pods)

@@ -151,11 +151,14 @@ impl Jobs {
     /// Returns the Jobs of a repository, oldest first.
     pub(super) fn of(&self, name: &NamespacedName) -> Vec<JobView> {
         let objects = self.jobs.objects(&self.settings.namespace);
-        let jobs = objects.iter().filter_map(|job| job.object());
-        let jobs = jobs.filter(|job| jobs::repository_name(job.meta()).as_ref() == Some(name));
-        let mut all: Vec<JobView> = jobs.map(|job| JobView::of(job)).collect();
-        all.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
-        all
+        let mut jobs: Vec<JobView> = objects
+            .iter()
+            .filter_map(|job| job.object())
+            .filter(|job| jobs::repository_name(job.meta()).as_ref() == Some(name))
+            .map(|job| JobView::of(job))
+            .collect();
+        jobs.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+        jobs
     }
 
     pub(super) fn all_pods(&self) -> Vec<PodView> {
@@ -167,9 +170,12 @@ impl Jobs {
     /// Returns the pods of a repository.
     pub(super) fn pods_of(&self, name: &NamespacedName) -> Vec<PodView> {
         let objects = self.pods.objects(&self.settings.namespace);
-        let pods = objects.iter().filter_map(|pod| pod.object());
-        let pods = pods.filter(|pod| jobs::repository_name(pod.meta()).as_ref() == Some(name));
-        pods.map(|pod| PodView::of(pod)).collect()
+        objects
+            .iter()
+            .filter_map(|pod| pod.object())
+            .filter(|pod| jobs::repository_name(pod.meta()).as_ref() == Some(name))
+            .map(|pod| PodView::of(pod))
+            .collect()
     }
 
     /// Returns the CronJobs of a repository: one, or more after a change of the naming.

@@ -63,7 +63,7 @@ impl Cluster {
         &self.id
     }
 
-    /// Returns true if the API server is still that of the same cluster: a restored or recreated one has another UID.
+    /// Returns true if the API server still serves the same cluster: a recreated cluster has another UID.
     pub(super) async fn is_same_cluster(&self) -> Result<bool, ApiError> {
         Ok(cluster_uid(&self.client).await? == self.uid)
     }

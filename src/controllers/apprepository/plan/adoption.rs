@@ -15,8 +15,8 @@ pub struct Rows {
 /// The owner of the stored rows, by UID.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Adoption {
-    /// The rows of the object, or none. Those of an object of the same name, URL and type stay too: a restored backup or
-    /// a takeover. Validators do not.
+    /// The rows of the object, or none. After a restored backup or a takeover, rows of an object of the same name, URL and
+    /// type stay; validators do not.
     Own(Rows),
     /// The rows of another repository that had this name and this UID. They are removed first.
     Replaced { uid: String },

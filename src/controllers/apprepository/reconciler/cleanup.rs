@@ -103,7 +103,7 @@ impl Reconciler {
         }
     }
 
-    /// Removes the rows of an object that is being deleted, or of an earlier one of its name.
+    /// Removes the rows of an object that is being deleted, or of an earlier object of its name.
     ///
     /// The API server is asked between reading the UID of the rows and removing them: if the object is still there, the
     /// rows that were read are not those of a successor.

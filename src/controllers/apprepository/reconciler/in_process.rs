@@ -20,7 +20,7 @@ use crate::runtime::events::Event;
 use crate::trace::trace_span;
 
 impl Reconciler {
-    /// Reports a repository of which no sync is due before `until`.
+    /// Reports a repository whose next sync is due at `until`, or after an event.
     pub(super) async fn wait(
         &self,
         declared: Declared<'_>,

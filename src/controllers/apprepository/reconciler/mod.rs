@@ -104,7 +104,7 @@ impl Reconciler {
         self.reconcile_repository(name, Cause::Forced).await
     }
 
-    /// Returns the cached object, after a reset of the state that belongs to another one of its name.
+    /// Returns the cached object, after a reset of the state of another object of its name.
     fn look_up(&self, name: &NamespacedName) -> Option<Cached<CachedRepository>> {
         let cached = self.store.get(name);
         let uid = cached.as_ref().and_then(|cached| cached.meta().uid.clone());
@@ -186,8 +186,7 @@ impl Reconciler {
         }
     }
 
-    /// Returns the rows of the object, after it has removed those of another one of its name; `None` while the cache is
-    /// stale.
+    /// Removes the rows of another object of the name, and returns the rows of this one; `None` while the cache is stale.
     async fn own_rows(&self, declared: Declared<'_>) -> Result<Option<Rows>, ReconcileError> {
         let name = &declared.spec.name;
         let record = match self.catalog.record(name).await {

@@ -38,8 +38,8 @@ pub(super) fn watch_secrets(
     secrets::watch(client.clone(), scope(options), kubeapps_namespace, on_change).boxed()
 }
 
-/// Logs Kubeapps' CronJobs that still exist, once. To adopt Kubeapps, it removes those of deleted repositories; the others
-/// are removed after a sync.
+/// Logs Kubeapps' CronJobs that still exist, once. To adopt Kubeapps, it removes CronJobs of deleted repositories; the
+/// others are removed after a sync.
 pub(super) fn check_cron_jobs(client: &Client, options: &Options, store: &Store<Cached<CachedRepository>>) -> Task {
     let (namespace, watched) = (options.kubeapps_namespace.clone(), options.namespace.clone());
     let (client, store, adopts) = (client.clone(), store.clone(), options.adopt_kubeapps);
@@ -58,7 +58,7 @@ pub(super) fn check_cron_jobs(client: &Client, options: &Options, store: &Store<
     .boxed()
 }
 
-/// Returns true if the watched namespace, `None` for all, is that of the repository.
+/// Returns true if the repository is in the watched namespace, `None` for all.
 fn is_watched(watched: Option<&str>, name: &NamespacedName) -> bool {
     watched.is_none_or(|watched| watched == name.namespace)
 }

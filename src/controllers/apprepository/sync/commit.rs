@@ -228,8 +228,8 @@ impl Run<'_> {
 
     /// Returns the part of the state of a failed sync that decides when and among which repositories it is retried.
     fn failed_state(&self, failed: &SyncError, made_progress: bool) -> State {
-        let previous = self.request.previous.as_ref();
-        let previous = previous.filter(|previous| previous.url == self.request.spec.url);
+        let spec = &self.request.spec;
+        let previous = (self.request.previous.as_ref()).filter(|previous| previous.url == spec.url);
         let before = previous.map_or(0, |previous| previous.state.slow_syncs);
         let requests = &self.attempt.requests;
         State {

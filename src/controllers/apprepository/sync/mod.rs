@@ -316,12 +316,12 @@ impl Run<'_> {
                 Ok((Fetched::Body(body), SharedSplit::default(), true))
             }
             Location::Web(url) => {
-                let validators = match (refused, self.last_success()) {
+                let stored = match (refused, self.last_success()) {
                     (Some(refused), _) => Some((&refused.etag, &refused.last_modified)),
                     (None, Some(last)) => Some((&last.etag, &last.last_modified)),
                     (None, None) => None,
                 };
-                let validators = validators.map(|(etag, last_modified)| Validators {
+                let validators = stored.map(|(etag, last_modified)| Validators {
                     etag: etag.clone(),
                     last_modified: last_modified.clone(),
                 });

@@ -68,8 +68,8 @@ impl Repository {
             return Some(RetainedPart::Chart);
         }
         let is_unknown = |tag: &&String| self.stored.tags.get(*tag).is_none_or(|stored| stored.digest.is_empty());
-        let unknown = self.versions.iter().filter(is_unknown);
-        let unknown: HashSet<String> = unknown.map(|tag| oci::version_of(tag)).collect();
+        let tags = self.versions.iter().filter(is_unknown);
+        let unknown: HashSet<String> = tags.map(|tag| oci::version_of(tag)).collect();
         (!unknown.is_empty()).then_some(RetainedPart::Versions(unknown))
     }
 
