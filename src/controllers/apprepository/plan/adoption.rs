@@ -12,34 +12,30 @@ pub struct Rows {
     pub uid: Option<String>,
 }
 
-/// The owner of the stored rows, by UID.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Adoption {
-    /// The rows of the object, or none. After a restored backup or a takeover, rows of an object of the same name, URL and
-    /// type stay; validators do not.
-    Own(Rows),
-    /// The rows of another repository that had this name and this UID. They are removed first.
-    Replaced { uid: String },
+/// The stored rows belong to another repository that had this name, with this UID. They are removed first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    pub uid: String,
 }
 
-/// Returns the owner of the rows with this record.
-#[must_use]
-pub fn adopt(spec: &RepositorySpec, record: Option<Record>) -> Adoption {
+/// Returns the rows of a repository, with the stored record. After a restored backup or a takeover, rows of an object of
+/// the same name, URL and type stay; validators do not.
+pub fn adopt(spec: &RepositorySpec, record: Option<Record>) -> Result<Rows, Replaced> {
     let Some(record) = record else {
-        return Adoption::Own(Rows::default());
+        return Ok(Rows::default());
     };
     let uid = record.uid.clone();
-    let rows = |record| Rows {
-        record: Some(record),
-        uid: Some(uid.clone()),
-    };
-    if record.uid == spec.uid {
-        Adoption::Own(rows(record))
+    let record = if record.uid == spec.uid {
+        record
     } else if record.url == spec.url && record.kind == spec.kind.as_str() {
-        Adoption::Own(rows(without_server_state(record)))
+        without_server_state(record)
     } else {
-        Adoption::Replaced { uid }
-    }
+        return Err(Replaced { uid });
+    };
+    Ok(Rows {
+        record: Some(record),
+        uid: Some(uid),
+    })
 }
 
 /// Drops what the record says about the server, for an object that was recreated. The rows stay, and the baseline of the

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub use adoption::{Adoption, Rows, adopt};
+pub use adoption::{Replaced, Rows, adopt};
 pub use outcome::{after_sync, changed_charts};
 
 use super::decision::{Decision, Mode, decide, fresh_since, is_slow, until_next};

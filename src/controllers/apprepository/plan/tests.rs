@@ -52,10 +52,7 @@ fn of_later_generation(record: &mut Record) {
 
 /// Returns the rows that `spec` takes over.
 fn own(spec: &RepositorySpec, record: Option<Record>) -> Rows {
-    match adopt(spec, record) {
-        Adoption::Own(rows) => rows,
-        Adoption::Replaced { uid } => panic!("rows of {uid}"),
-    }
+    adopt(spec, record).unwrap()
 }
 
 /// Returns a plan in one word, with its argument.
@@ -202,20 +199,18 @@ fn rows_belong_to_the_uid_they_were_written_for() {
         index_digest: "feed".to_owned(),
         ..stored(|_| ())
     };
-    assert_eq!(adopt(&spec, None), Adoption::Own(Rows::default()));
+    assert_eq!(adopt(&spec, None), Ok(Rows::default()));
     let same = Rows {
         uid: Some("u1".to_owned()),
         record: Some(record.clone()),
     };
-    assert_eq!(adopt(&spec, Some(record.clone())), Adoption::Own(same));
+    assert_eq!(adopt(&spec, Some(record.clone())), Ok(same));
 
     let restored = Record {
         uid: "u0".to_owned(),
         ..record.clone()
     };
-    let Adoption::Own(rows) = adopt(&spec, Some(restored)) else {
-        panic!("the same repository under another UID")
-    };
+    let rows = own(&spec, Some(restored));
     let kept = rows.record.unwrap();
     assert_eq!(rows.uid.as_deref(), Some("u0"));
     assert_eq!(
@@ -233,8 +228,8 @@ fn rows_belong_to_the_uid_they_were_written_for() {
         url: "https://example.com/other".to_owned(),
         ..record
     };
-    let replaced = Adoption::Replaced { uid: "u0".to_owned() };
-    assert_eq!(adopt(&spec, Some(other)), replaced);
+    let replaced = Replaced { uid: "u0".to_owned() };
+    assert_eq!(adopt(&spec, Some(other)), Err(replaced));
 }
 
 fn synced_charts(is_complete: bool) -> SyncOutcome {

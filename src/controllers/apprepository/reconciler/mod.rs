@@ -29,7 +29,7 @@ use super::jobs::{Declared, JobRunner};
 use super::kubeapps_cronjobs::CronJobRemover;
 use super::metrics::{Due, RepositoryMetrics};
 use super::origin::Origin;
-use super::plan::{Adoption, Observed, Plan, Rows, adopt, plan};
+use super::plan::{Observed, Plan, Replaced, Rows, adopt, plan};
 use super::running_syncs::RunningSyncs;
 use super::spec::{Defaults, RepositorySpec};
 use super::state::RepositoryStates;
@@ -194,8 +194,8 @@ impl Reconciler {
             Err(error) => return Err(self.report_database_error(declared, None, &error).await),
         };
         let uid = match adopt(declared.spec, record) {
-            Adoption::Own(rows) => return Ok(Some(rows)),
-            Adoption::Replaced { uid } => uid,
+            Ok(rows) => return Ok(Some(rows)),
+            Err(Replaced { uid }) => uid,
         };
         if !self.is_cache_current(name).await? {
             return Ok(None);
