@@ -46,7 +46,7 @@ use tokio::sync::watch;
 pub use chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef};
 pub use cluster::{Claim, RENEW_INTERVAL};
 pub use connection::lock;
-use connection::{Connection, PoolSettings, Pools, Transaction, Usage};
+use connection::{Connection, Pools, Transaction, Usage};
 use engine::{execute, on_engine, select};
 pub use error::{Error, ErrorKind};
 pub use fault::Fault;
@@ -121,7 +121,7 @@ impl Catalog {
         match &settings.database {
             Database::Sqlite(_) => None,
             Database::Postgres(options) => {
-                let pools = Pools::postgres_lazy(options, &pool_settings(settings));
+                let pools = Pools::postgres_lazy(options, &settings.pools());
                 Some(Self::from_pools(pools, settings, true))
             }
         }
@@ -143,7 +143,7 @@ impl Catalog {
     async fn connect(settings: &Settings, writable: bool) -> Result<Self, Error> {
         let pools = match &settings.database {
             Database::Sqlite(path) => Pools::sqlite(path, writable, &settings.metrics).await,
-            Database::Postgres(options) => Pools::postgres(options, &pool_settings(settings)).await,
+            Database::Postgres(options) => Pools::postgres(options, &settings.pools()).await,
         }
         .map_err(|error| error.context("connect to the database"))?;
         Ok(Self::from_pools(pools, settings, writable))
@@ -394,13 +394,5 @@ impl Catalog {
 
     fn notify_rebuilt(&self) {
         self.0.rebuilt.send_modify(|count| *count += 1);
-    }
-}
-
-fn pool_settings(settings: &Settings) -> PoolSettings<'_> {
-    PoolSettings {
-        connections: settings.postgres_connections,
-        pooler: settings.pooler,
-        metrics: &settings.metrics,
     }
 }

@@ -382,20 +382,3 @@ pub(super) fn limits(spec: &RepositorySpec, bounds: &fetch::Limits) -> fetch::Li
         ..*bounds
     }
 }
-
-impl From<FetchError> for SyncError {
-    fn from(error: FetchError) -> Self {
-        Self::from(&error)
-    }
-}
-
-impl From<&FetchError> for SyncError {
-    fn from(error: &FetchError) -> Self {
-        Self {
-            reason: error.reason().to_owned(),
-            message: error.to_string(),
-            transient: error.is_transient(),
-            retry_after: error.retry_after(),
-        }
-    }
-}

@@ -7,6 +7,7 @@ use crate::controllers::apprepository::decision::Mode;
 use crate::controllers::apprepository::secrets::SecretError;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::Skipped;
+use crate::http::FetchError;
 
 #[derive(Clone, Debug)]
 pub struct SyncRequest {
@@ -67,6 +68,23 @@ impl SyncError {
         Self {
             transient: true,
             ..Self::stalled(reason, message)
+        }
+    }
+}
+
+impl From<FetchError> for SyncError {
+    fn from(error: FetchError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&FetchError> for SyncError {
+    fn from(error: &FetchError) -> Self {
+        Self {
+            reason: error.reason().to_owned(),
+            message: error.to_string(),
+            transient: error.is_transient(),
+            retry_after: error.retry_after(),
         }
     }
 }
