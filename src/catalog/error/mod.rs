@@ -299,6 +299,8 @@ impl From<MigrateError> for Error {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -312,6 +314,39 @@ mod tests {
             "{error}"
         );
         assert!(error.to_string().contains("--database-url"), "{error}");
+    }
+
+    #[rstest]
+    #[case(Cause::Unreachable, "DatabaseUnreachable", true, Some(Fault::Unreachable), true)]
+    #[case(Cause::Tls, "DatabaseUnreachable", true, Some(Fault::Unreachable), true)]
+    #[case(Cause::PoolTimedOut, "DatabaseUnreachable", true, Some(Fault::Unreachable), true)]
+    #[case(Cause::NoSuchDatabase, "DatabaseUnreachable", true, Some(Fault::Unreachable), true)]
+    #[case(Cause::Standby, "DatabaseReadOnly", true, Some(Fault::Unwritable), true)]
+    #[case(Cause::DiskFull, "DatabaseFull", true, Some(Fault::Unwritable), true)]
+    #[case(Cause::ReadOnly, "DatabaseFailed", false, Some(Fault::Unwritable), true)]
+    #[case(Cause::TooManyConnections, "DatabaseBusy", true, Some(Fault::Unreachable), false)]
+    #[case(Cause::LoginFailed, "DatabaseFailed", false, Some(Fault::Unreachable), false)]
+    #[case(Cause::Locked, "DatabaseBusy", true, Some(Fault::Locked), false)]
+    #[case(Cause::Busy, "DatabaseBusy", true, None, false)]
+    #[case(Cause::ForeignKey, "DatabaseBusy", true, None, false)]
+    #[case(Cause::TableMissing, "DatabaseFailed", true, None, false)]
+    #[case(Cause::ColumnMissing, "DatabaseFailed", false, None, false)]
+    #[case(Cause::PermissionDenied, "DatabaseFailed", false, None, false)]
+    #[case(Cause::Corrupt, "DatabaseFailed", false, None, false)]
+    #[case(Cause::InvalidData, "DatabaseFailed", false, None, false)]
+    #[case(Cause::Pooler, "DatabaseFailed", false, None, false)]
+    #[case(Cause::Other, "DatabaseFailed", false, None, false)]
+    #[case(Cause::Client, "DatabaseFailed", false, None, false)]
+    fn the_cause_decides_what_follows(
+        #[case] cause: Cause,
+        #[case] reason: &str,
+        #[case] is_transient: bool,
+        #[case] fault: Option<Fault>,
+        #[case] is_outage: bool,
+    ) {
+        let error = Error::from(ErrorKind::Database { cause, is_race: false });
+        assert_eq!((error.reason(), error.is_transient()), (reason, is_transient));
+        assert_eq!((error.fault(), error.is_outage()), (fault, is_outage));
     }
 
     #[test]

@@ -324,3 +324,33 @@ fn request(spec: &RepositorySpec, secret_versions: Option<&str>, restored: [Opti
     ])
     .to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::apprepository::tests::samples::spec_with;
+
+    #[test]
+    fn each_request_secret_and_restore_has_a_job_of_its_own() {
+        let spec = spec_with(|_| ());
+        let requested = spec_with(|object| object["spec"]["resyncRequests"] = 7.into());
+        let restored = |later, tombstone| request(&spec, None, [later, tombstone]);
+        let requests = [
+            request(&spec, None, [None, None]),
+            request(&requested, None, [None, None]),
+            request(&spec, Some("sea/login@1"), [None, None]),
+            request(&spec, Some("sea/login@2"), [None, None]),
+            restored(Some(5), None),
+            restored(None, Some(5)),
+            restored(None, Some(6)),
+        ];
+        for (number, request) in requests.iter().enumerate() {
+            assert!(!requests[..number].contains(request), "{request}");
+        }
+        assert_eq!(
+            requests[0],
+            request(&spec_with(|_| ()), None, [None, None]),
+            "the same one has the same Job"
+        );
+    }
+}

@@ -3,7 +3,7 @@
 //! ```text
 //!  rows ─► adopt ─► own rows ─┬─► plan_jobs ─► Await, Run ─► JobRunner
 //!                             │       └─► End, then:
-//!                             └─► plan ─► HandOver, Wait, Sync ─► after_sync
+//!                             └─► plan ─► HandOver, Wait, Sync ─► after_sync, after_abort
 //! ```
 
 mod adoption;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 pub use adoption::{Replaced, Rows, adopt};
-pub use outcome::{after_sync, changed_charts};
+pub use outcome::{AbortPlan, after_abort, after_sync, changed_charts, has_used_secrets, metric_label};
 
 use super::decision::{Decision, Mode, decide, fresh_since, is_slow, until_next};
 use super::jobs::{DueSync, Execution, LaterSync};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::scheduled;
-use crate::catalog::ChangedCharts;
+use crate::catalog::{self, ChangedCharts, ErrorKind};
 use crate::controllers::apprepository::decision::{Mode, retry_delay};
-use crate::controllers::apprepository::sync::request::{SyncError, SyncOutcome, SyncRequest};
+use crate::controllers::apprepository::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::workqueue::{Backoff, Priority};
 
@@ -50,5 +50,55 @@ pub fn changed_charts(request: &SyncRequest, outcome: &SyncOutcome) -> ChangedCh
         }
         SyncOutcome::Synced { .. } | SyncOutcome::Interrupted(_) => ChangedCharts::ALL,
         SyncOutcome::NotModified | SyncOutcome::Failed(_) => ChangedCharts::default(),
+    }
+}
+
+/// What follows a sync that recorded nothing.
+#[derive(Debug)]
+pub enum AbortPlan {
+    /// The change that canceled the sync also enqueued the key or triggered an orphan check.
+    AwaitEvent,
+    /// The object was replaced, or has a tombstone, which is outdated if the API server was restored.
+    ForgetTombstone,
+    /// The repository waits for the end of a fault of the database, or for its backoff.
+    ReportDatabase(catalog::Error),
+}
+
+#[must_use]
+pub fn after_abort(aborted: SyncAborted) -> AbortPlan {
+    match aborted {
+        SyncAborted::Cancelled => AbortPlan::AwaitEvent,
+        SyncAborted::Catalog(error) if is_superseded(&error) => AbortPlan::ForgetTombstone,
+        SyncAborted::Catalog(error) => AbortPlan::ReportDatabase(error),
+    }
+}
+
+const fn is_superseded(error: &catalog::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Superseded { .. })
+}
+
+/// Returns the value of the label `result`; `None` for a sync that does not count.
+#[must_use]
+pub const fn metric_label(result: &Result<SyncResult, SyncAborted>) -> Option<&'static str> {
+    match result {
+        Ok(SyncResult { outcome, .. }) => Some(match outcome {
+            SyncOutcome::NotModified => "not_modified",
+            SyncOutcome::Synced { .. } => "success",
+            SyncOutcome::Interrupted(_) => "error",
+            SyncOutcome::Failed(failed) if failed.transient => "error",
+            SyncOutcome::Failed(_) => "stalled",
+        }),
+        Err(SyncAborted::Cancelled) => None,
+        Err(SyncAborted::Catalog(error)) if is_superseded(error) => None,
+        Err(SyncAborted::Catalog(_)) => Some("database"),
+    }
+}
+
+/// Returns true if the sync went as far as the Secrets allow, so that another one would change nothing.
+#[must_use]
+pub const fn has_used_secrets(result: &Result<SyncResult, SyncAborted>) -> bool {
+    match result {
+        Ok(SyncResult { outcome, .. }) => !matches!(outcome, SyncOutcome::Failed(failed) if failed.transient),
+        Err(_) => false,
     }
 }

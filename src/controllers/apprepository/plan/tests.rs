@@ -4,10 +4,12 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::catalog::{ChangedCharts, CommitSummary, Refused};
-use crate::controllers::apprepository::sync::request::{SyncError, SyncOutcome};
+use crate::budget::Full;
+use crate::catalog::{self, ChangedCharts, CommitSummary, ErrorKind, Refused};
+use crate::controllers::apprepository::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncResult};
 use crate::controllers::apprepository::tests::samples::{NOW, at, spec_with, synced};
 use crate::helm::index::Skipped;
+use crate::http::FetchError;
 use crate::runtime::controller::ReconcileError;
 use crate::runtime::workqueue::Backoff;
 
@@ -253,10 +255,18 @@ fn failed(transient: bool, retry_after: Option<u64>) -> SyncError {
     }
 }
 
+fn spool_is_full() -> SyncError {
+    FetchError::SpoolFull(Full { limit: 1 << 20 }).into()
+}
+
 fn retried(seconds: u64, at_least: u64) -> Result<Action, ReconcileError> {
+    retried_for("no response", seconds, at_least)
+}
+
+fn retried_for(message: &str, seconds: u64, at_least: u64) -> Result<Action, ReconcileError> {
     let delay = Duration::from_secs(seconds);
     Err(ReconcileError::Transient {
-        message: "no response".to_owned(),
+        message: message.to_owned(),
         backoff: Backoff {
             base: delay,
             cap: delay,
@@ -280,6 +290,7 @@ fn requeued(seconds: u64, priority: Priority) -> Result<Action, ReconcileError> 
 #[case::third_failure(SyncOutcome::Failed(failed(true, None)), 3, retried(20, 0))]
 #[case::a_server_that_asked_for_a_pause(SyncOutcome::Failed(failed(true, Some(600))), 1, retried(5, 600))]
 #[case::interrupted(SyncOutcome::Interrupted(failed(true, None)), 2, retried(10, 0))]
+#[case::a_full_share_of_the_spool(SyncOutcome::Failed(spool_is_full()), 1, retried_for(&spool_is_full().message, 5, 0))]
 #[case::stalled(SyncOutcome::Failed(failed(false, None)), 1, Err(ReconcileError::Terminal {
     message: "no response".to_owned(),
     retry_after: Some(Duration::from_secs(60)),
@@ -314,4 +325,45 @@ fn all_charts_may_lack_files_unless_the_written_ones_are_known(
     assert_eq!(changed_charts(&request, &outcome) == ChangedCharts::ALL, expected);
     assert!(changed_charts(&request, &SyncOutcome::NotModified).is_empty());
     assert!(changed_charts(&request, &SyncOutcome::Failed(failed(true, None))).is_empty());
+}
+
+fn superseded() -> SyncAborted {
+    let repository = declared().name;
+    SyncAborted::Catalog(ErrorKind::Superseded { repository }.into())
+}
+
+fn database_failed() -> SyncAborted {
+    SyncAborted::Catalog(catalog::Error::from(ErrorKind::ReadOnlyServer))
+}
+
+#[test]
+fn only_a_superseded_sync_looks_for_an_outdated_tombstone() {
+    assert!(matches!(after_abort(SyncAborted::Cancelled), AbortPlan::AwaitEvent));
+    assert!(matches!(after_abort(superseded()), AbortPlan::ForgetTombstone));
+    let AbortPlan::ReportDatabase(error) = after_abort(database_failed()) else {
+        panic!("a fault of the database")
+    };
+    assert_eq!(*error.kind(), ErrorKind::ReadOnlyServer);
+}
+
+#[rstest]
+#[case::not_modified(Ok(SyncOutcome::NotModified), Some("not_modified"), true)]
+#[case::synced(Ok(synced_charts(true)), Some("success"), true)]
+#[case::interrupted(Ok(SyncOutcome::Interrupted(failed(true, None))), Some("error"), true)]
+#[case::transient(Ok(SyncOutcome::Failed(failed(true, None))), Some("error"), false)]
+#[case::stalled(Ok(SyncOutcome::Failed(failed(false, None))), Some("stalled"), true)]
+#[case::canceled(Err(SyncAborted::Cancelled), None, false)]
+#[case::superseded(Err(superseded()), None, false)]
+#[case::database(Err(database_failed()), Some("database"), false)]
+fn a_sync_is_counted_by_its_result_and_repeated_for_a_changed_secret_unless_it_used_it(
+    #[case] outcome: Result<SyncOutcome, SyncAborted>,
+    #[case] label: Option<&str>,
+    #[case] used_secrets: bool,
+) {
+    let result = outcome.map(|outcome| SyncResult {
+        record: Record::default(),
+        outcome,
+    });
+    assert_eq!(metric_label(&result), label);
+    assert_eq!(has_used_secrets(&result), used_secrets);
 }

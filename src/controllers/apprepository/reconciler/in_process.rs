@@ -7,13 +7,15 @@ use tracing::Instrument;
 
 use super::{Reconciler, api_error};
 use crate::api::{AppRepository, NamespacedName};
-use crate::catalog::{self, ChangedCharts, ErrorKind, Record};
+use crate::catalog::{ChangedCharts, Record};
 use crate::controllers::apprepository::decision::{has_charts, is_slow, until_due};
 use crate::controllers::apprepository::events;
 use crate::controllers::apprepository::jobs::Declared;
-use crate::controllers::apprepository::plan::{after_sync, changed_charts, scheduled};
+use crate::controllers::apprepository::plan::{
+    AbortPlan, after_abort, after_sync, changed_charts, has_used_secrets, metric_label, scheduled,
+};
 use crate::controllers::apprepository::status::{self, Phase};
-use crate::controllers::apprepository::sync::request::{SyncAborted, SyncOutcome, SyncRequest, SyncResult};
+use crate::controllers::apprepository::sync::request::{SyncAborted, SyncRequest, SyncResult};
 use crate::controllers::apprepository::tombstones::TombstoneError;
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
@@ -43,19 +45,27 @@ impl Reconciler {
         self.show_syncing(declared, previous).await;
         match self.run_sync(object, &request).await {
             Some(Ok(result)) => self.report_sync(object, &request, result).await,
-            // The change that canceled the sync also enqueued the key or triggered an orphan check.
-            None | Some(Err(SyncAborted::Cancelled)) => Ok(Action::Done),
-            Some(Err(SyncAborted::Catalog(error))) if is_superseded(&error) => {
-                let forgotten = self.tombstones.forget_outdated(&spec.name, &object.metadata).await;
-                match forgotten {
-                    Ok(()) => Ok(Action::Requeue),
-                    Err(TombstoneError::Api(error)) => Err(api_error(&error)),
-                    Err(TombstoneError::Catalog(error)) => {
-                        Err(self.report_database_error(declared, previous, &error).await)
-                    }
-                }
-            }
-            Some(Err(SyncAborted::Catalog(error))) => Err(self.report_database_error(declared, previous, &error).await),
+            // A change before the start enqueued the key again.
+            None => Ok(Action::Done),
+            Some(Err(aborted)) => match after_abort(aborted) {
+                AbortPlan::AwaitEvent => Ok(Action::Done),
+                AbortPlan::ForgetTombstone => self.forget_tombstone(declared, previous).await,
+                AbortPlan::ReportDatabase(error) => Err(self.report_database_error(declared, previous, &error).await),
+            },
+        }
+    }
+
+    /// Lets an object that was restored be synced again.
+    async fn forget_tombstone(
+        &self,
+        declared: Declared<'_>,
+        previous: Option<&Record>,
+    ) -> Result<Action, ReconcileError> {
+        let (name, meta) = (&declared.spec.name, &declared.object.metadata);
+        match self.tombstones.forget_outdated(name, meta).await {
+            Ok(()) => Ok(Action::Requeue),
+            Err(TombstoneError::Api(error)) => Err(api_error(&error)),
+            Err(TombstoneError::Catalog(error)) => Err(self.report_database_error(declared, previous, &error).await),
         }
     }
 
@@ -167,32 +177,4 @@ fn has_to_show_syncing(declared: Declared<'_>, has_record: bool) -> bool {
         conditions.any(|condition| condition.type_ == status::READY && condition.status == "False")
     };
     status.observed_generation != declared.spec.generation || (!has_record && !has_failed())
-}
-
-/// Returns the value of the label `result`; `None` for a sync that does not count.
-const fn metric_label(result: &Result<SyncResult, SyncAborted>) -> Option<&'static str> {
-    match result {
-        Ok(SyncResult { outcome, .. }) => Some(match outcome {
-            SyncOutcome::NotModified => "not_modified",
-            SyncOutcome::Synced { .. } => "success",
-            SyncOutcome::Interrupted(_) => "error",
-            SyncOutcome::Failed(failed) if failed.transient => "error",
-            SyncOutcome::Failed(_) => "stalled",
-        }),
-        Err(SyncAborted::Cancelled) => None,
-        Err(SyncAborted::Catalog(error)) if is_superseded(error) => None,
-        Err(SyncAborted::Catalog(_)) => Some("database"),
-    }
-}
-
-const fn is_superseded(error: &catalog::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Superseded { .. })
-}
-
-/// Returns true if the sync went as far as the Secrets allow, so that another one would change nothing.
-const fn has_used_secrets(result: &Result<SyncResult, SyncAborted>) -> bool {
-    match result {
-        Ok(SyncResult { outcome, .. }) => !matches!(outcome, SyncOutcome::Failed(failed) if failed.transient),
-        Err(_) => false,
-    }
 }
