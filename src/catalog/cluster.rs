@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::engine::{Transaction, on_engine};
 use super::identity::{advisory_key, advisory_lock};
-use super::{Catalog, Error};
+use super::{Catalog, Error, ErrorKind};
 
 /// Interval after which a claim is renewed.
 pub const RENEW_INTERVAL: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ pub enum Claim {
 
 impl Catalog {
     /// Claims the database for `origin` among clusters with the same ID, or renews the claim. Fails with
-    /// [`Error::OtherCluster`] if another origin renewed its claim within the last five minutes.
+    /// [`ErrorKind::OtherCluster`] if another origin renewed its claim within the last five minutes.
     pub async fn claim(&self, cluster_id: &str, origin: &str) -> Result<Claim, Error> {
         self.write("claim the database for this cluster", "", async |tx| {
             advisory_lock(tx, advisory_key(&["cluster", cluster_id])).await?;
@@ -34,10 +34,11 @@ impl Catalog {
                 Some((holder, renewed)) if holder != origin => {
                     let age = Duration::from_millis(u64::try_from(now - renewed).unwrap_or_default());
                     if age < MAX_AGE {
-                        return Err(Error::OtherCluster {
+                        return Err(ErrorKind::OtherCluster {
                             holder,
                             seconds: age.as_secs(),
-                        });
+                        }
+                        .into());
                     }
                     Claim::TakenOver { from: holder }
                 }

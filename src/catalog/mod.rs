@@ -46,9 +46,9 @@ use tokio::sync::watch;
 pub use chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef};
 pub use cluster::{Claim, RENEW_INTERVAL};
 pub use connection::lock;
-use connection::{Connection, PoolSettings, Pools, Transaction, Usage};
+use connection::{Connection, Pools, Transaction, Usage};
 use engine::{execute, on_engine, select};
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use fault::Fault;
 pub use fence::{Blockers, HeldLease, LeaseGeneration, Session};
 pub use files::changed::ChangedCharts;
@@ -121,20 +121,21 @@ impl Catalog {
         match &settings.database {
             Database::Sqlite(_) => None,
             Database::Postgres(options) => {
-                let pools = Pools::postgres_lazy(options, &pool_settings(settings));
+                let pools = Pools::postgres_lazy(options, &settings.pools());
                 Some(Self::from_pools(pools, settings, true))
             }
         }
     }
 
-    /// Connects without creating or changing tables. Fails with [`Error::NoDatabase`] if the SQLite file does not exist.
+    /// Connects without creating or changing tables. Fails with [`ErrorKind::NoDatabase`] if the SQLite file does not exist.
     pub async fn open_read_only(settings: &Settings) -> Result<Self, Error> {
         if let Some(path) = settings.database.sqlite_path()
             && !path.exists()
         {
-            return Err(Error::NoDatabase {
+            return Err(ErrorKind::NoDatabase {
                 database: settings.database.to_string(),
-            });
+            }
+            .into());
         }
         Self::connect(settings, false).await
     }
@@ -142,7 +143,7 @@ impl Catalog {
     async fn connect(settings: &Settings, writable: bool) -> Result<Self, Error> {
         let pools = match &settings.database {
             Database::Sqlite(path) => Pools::sqlite(path, writable, &settings.metrics).await,
-            Database::Postgres(options) => Pools::postgres(options, &pool_settings(settings)).await,
+            Database::Postgres(options) => Pools::postgres(options, &settings.pools()).await,
         }
         .map_err(|error| error.context("connect to the database"))?;
         Ok(Self::from_pools(pools, settings, writable))
@@ -283,7 +284,7 @@ impl Catalog {
 
     /// Writes the record of a sync that changed no charts.
     ///
-    /// Fails with [`Error::Superseded`] if the stored UID is not `expected_uid` (`None`: no record), or if the record was
+    /// Fails with [`ErrorKind::Superseded`] if the stored UID is not `expected_uid` (`None`: no record), or if the record was
     /// written since `record` was read.
     pub async fn save(
         &self,
@@ -321,8 +322,8 @@ impl Catalog {
     /// ID the first is used. A chart that the database rejects keeps its old row and is reported in
     /// [`CommitSummary::rejected`].
     ///
-    /// Fails with [`Error::Superseded`] if the stored UID is not `expected_uid`, [`Error::StaleDigests`] if a chart of
-    /// [`DigestUpdate::unchanged`] has changed, [`Error::Rows`] if the iterator fails, [`Error::QuotaExceeded`] if the
+    /// Fails with [`ErrorKind::Superseded`] if the stored UID is not `expected_uid`, [`ErrorKind::StaleDigests`] if a chart of
+    /// [`DigestUpdate::unchanged`] has changed, [`ErrorKind::Rows`] if the iterator fails, [`ErrorKind::QuotaExceeded`] if the
     /// charts take more space than allowed. Nothing is written then.
     pub async fn commit(
         &self,
@@ -386,20 +387,12 @@ impl Catalog {
 
     fn ensure_writable(&self) -> Result<(), Error> {
         if !self.0.writable {
-            return Err(Error::ReadOnly);
+            return Err(ErrorKind::ReadOnly.into());
         }
         self.ensure_own_file()
     }
 
     fn notify_rebuilt(&self) {
         self.0.rebuilt.send_modify(|count| *count += 1);
-    }
-}
-
-fn pool_settings(settings: &Settings) -> PoolSettings<'_> {
-    PoolSettings {
-        connections: settings.postgres_connections,
-        pooler: settings.pooler,
-        metrics: &settings.metrics,
     }
 }

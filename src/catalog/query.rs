@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 use sqlx::types::Json;
 
 use super::{
-    Baseline, Catalog, ChartInfo, Error, Fingerprint, HistoryEntry, Record,
+    Baseline, Catalog, ChartInfo, Error, ErrorKind, Fingerprint, HistoryEntry, Record,
     engine::{Connection, on_engine, select, sql},
     history,
     record::unsigned,
@@ -153,10 +153,11 @@ impl Catalog {
                     repository: NamespacedName::new(namespace, name),
                     info,
                 }),
-                Err(error) => Err(Error::Malformed {
+                Err(error) => Err(ErrorKind::Malformed {
                     chart: format!("{namespace}/{chart_id}"),
                     reason: error.to_string(),
-                }),
+                }
+                .into()),
             })
             .collect()
     }

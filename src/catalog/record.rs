@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Encode, FromRow, Type, query::Query};
 
 use super::{
-    Error,
+    Error, ErrorKind,
     engine::{Connection, Transaction, on_engine, select, sql},
     identity::{advisory_lock, repository_key},
     sync::tombstones,
@@ -179,7 +179,7 @@ impl TryFrom<RecordRow> for Record {
 
     fn try_from(row: RecordRow) -> Result<Self, Error> {
         let name = NamespacedName::new(row.namespace, row.name);
-        let details: Details = serde_json::from_str(&row.details).map_err(|error| Error::UnreadableRecord {
+        let details: Details = serde_json::from_str(&row.details).map_err(|error| ErrorKind::UnreadableRecord {
             repository: name.clone(),
             reason: error.to_string(),
         })?;
@@ -244,7 +244,7 @@ pub(super) async fn stored_identity(
     Ok(select!(fetch_optional, tx, SELECT, name))
 }
 
-/// Locks the repository and fails with [`Error::Superseded`] if its UID or its revision has changed, or if it was deleted.
+/// Locks the repository and fails with [`ErrorKind::Superseded`] if its UID or its revision has changed, or if it was deleted.
 pub(super) async fn lock_and_check_identity(
     tx: &mut Transaction,
     record: &Record,
@@ -267,7 +267,7 @@ pub(super) async fn lock_and_check_identity(
 
 fn superseded(record: &Record) -> Error {
     let repository = record.name.clone();
-    Error::Superseded { repository }
+    ErrorKind::Superseded { repository }.into()
 }
 
 /// Locks the repository until the transaction ends.
@@ -321,7 +321,7 @@ pub(super) async fn save(tx: &mut Transaction, record: &Record) -> Result<(), Er
     Ok(())
 }
 
-/// Writes the record in one statement. Fails with [`Error::Superseded`] if the stored UID or revision differs.
+/// Writes the record in one statement. Fails with [`ErrorKind::Superseded`] if the stored UID or revision differs.
 pub(super) async fn update(
     connection: &mut Connection,
     record: &Record,

@@ -15,7 +15,7 @@ use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Executor, FromRow, SqlSafeStr};
 
 use super::{
-    Error, Migrations,
+    Error, ErrorKind, Migrations,
     connection::{Connection, Pools, Usage},
     engine::{Engine, Transaction, on_engine, sql},
     identity::{advisory_key, advisory_lock},
@@ -75,16 +75,12 @@ pub(super) fn tables() -> Vec<&'static str> {
 /// it is retried.
 pub(super) async fn ensure(pools: &Pools, migrations: Migrations) -> Result<bool, Error> {
     let attempt = || ensure_once(pools, STEPS, migrations);
-    attempt.retry(backoff()).when(is_race).await
+    attempt.retry(backoff()).when(Error::is_schema_race).await
 }
 
 pub(super) async fn recreate(pools: &Pools) -> Result<(), Error> {
     let attempt = || recreate_once(pools);
-    attempt.retry(backoff()).when(is_race).await
-}
-
-fn is_race(error: &Error) -> bool {
-    error.is_schema_race() || matches!(error, Error::TablesWanted)
+    attempt.retry(backoff()).when(Error::is_schema_race).await
 }
 
 fn backoff() -> ExponentialBuilder {
@@ -144,7 +140,7 @@ async fn create_kubeapps_tables(tx: &mut Transaction) -> Result<(), Error> {
     if let Engine::Postgres(connection) = tx.executor() {
         let waiting: i64 = sqlx::query_scalar(WAITING).fetch_one(connection).await?;
         if waiting > 0 {
-            return Err(Error::TablesWanted);
+            return Err(ErrorKind::TablesWanted.into());
         }
     }
     Ok(())
@@ -197,7 +193,7 @@ async fn refuse_development_tables(tx: &mut Transaction) -> Result<(), Error> {
         sqlx::query_scalar(SELECT).bind(&*checksum).fetch_one(executor).await?
     });
     if mismatches > 0 {
-        return Err(Error::DevelopmentTables);
+        return Err(ErrorKind::DevelopmentTables.into());
     }
     Ok(())
 }
@@ -232,18 +228,18 @@ async fn refuse_newer_schema(tx: &mut Transaction, steps: &[Step]) -> Result<(),
 /// Fails if a migration is pending, or one of our tables is missing.
 async fn refuse_changes(tx: &mut Transaction, steps: &[Step], present: Present) -> Result<(), Error> {
     if !present.migrations || !present.ours {
-        return Err(Error::NotMigrated);
+        return Err(ErrorKind::NotMigrated.into());
     }
     if version_in(tx).await? < migrations::newest(steps) {
-        return Err(Error::NotMigrated);
+        return Err(ErrorKind::NotMigrated.into());
     }
     Ok(())
 }
 
 /// Fails if a newer release has migrated the tables.
-pub(super) const fn check_version(found: i64, supported: i64) -> Result<(), Error> {
+pub(super) fn check_version(found: i64, supported: i64) -> Result<(), Error> {
     if found > supported {
-        return Err(Error::NewerSchema { found, supported });
+        return Err(ErrorKind::NewerSchema { found, supported }.into());
     }
     Ok(())
 }

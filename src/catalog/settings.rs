@@ -10,6 +10,7 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use url::Url;
 
 use super::StorageLimits;
+use super::connection::PoolSettings;
 use crate::budget::ResourceMetrics;
 
 pub const DEFAULT_POSTGRES_CONNECTIONS: u32 = 10;
@@ -74,6 +75,14 @@ impl Settings {
             migrations: Migrations::default(),
             limits: StorageLimits::default(),
             metrics: ResourceMetrics::unregistered(),
+        }
+    }
+
+    pub(super) fn pools(&self) -> PoolSettings<'_> {
+        PoolSettings {
+            connections: self.postgres_connections,
+            pooler: self.pooler,
+            metrics: &self.metrics,
         }
     }
 }

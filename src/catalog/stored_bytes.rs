@@ -6,8 +6,8 @@
 use std::ops::{Add, AddAssign};
 use std::path::Path;
 
-use super::Error;
 use super::engine::{Engine, Transaction, execute, on_engine, select};
+use super::{Error, ErrorKind};
 use crate::api::NamespacedName;
 
 const DEFAULT_REPOSITORY_LIMIT: u64 = 4 << 30;
@@ -143,7 +143,7 @@ impl Limit {
         };
         let files = u64::try_from(stored.files).unwrap_or_default().min(most_files);
         match u64::try_from(stored.charts).map(|charts| charts + files) {
-            Ok(bytes) if bytes > self.bytes => Err(Error::QuotaExceeded {
+            Ok(bytes) if bytes > self.bytes => Err(ErrorKind::QuotaExceeded {
                 subject: subject(),
                 bytes,
                 limit: self.bytes,
@@ -152,7 +152,8 @@ impl Limit {
                 } else {
                     self.source.to_owned()
                 },
-            }),
+            }
+            .into()),
             _ => Ok(()),
         }
     }

@@ -68,9 +68,9 @@ fn print(report: &Report, mode: Mode) -> Result<(), Error> {
         Mode::Preview => "would remove",
     };
     let mut text = format!("{verb} {report}\n");
-    for found in &report.found {
-        for name in &found.names {
-            text.push_str(&format!("  {}\t{name}\n", found.kind.label()));
+    for garbage in &report.garbage {
+        for name in &garbage.names {
+            text.push_str(&format!("  {}\t{name}\n", garbage.kind.label()));
         }
     }
     output::print(&text)?;

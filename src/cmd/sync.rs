@@ -18,7 +18,7 @@ use crate::catalog::{Catalog, ChangedCharts, Fence, Record};
 use crate::controllers::apprepository::SyncOptions;
 use crate::controllers::apprepository::chart_files::{Batch, Importer, Worklist};
 use crate::controllers::apprepository::decision::{Decision, Mode, decide};
-use crate::controllers::apprepository::metrics::Metrics;
+use crate::controllers::apprepository::metrics::RepositoryMetrics;
 use crate::controllers::apprepository::origin::ONE_SHOT;
 use crate::controllers::apprepository::running_syncs;
 use crate::controllers::apprepository::secrets::source::CredentialSource;
@@ -254,7 +254,7 @@ impl Sync {
         };
         let (options, credentials) = (settings.options.clone(), settings.credentials.clone());
         let context = options.context(catalog.clone(), credentials, FileAccess::Never, origin);
-        let metrics = Metrics::register(&mut Registry::default());
+        let metrics = RepositoryMetrics::register(&mut Registry::default());
         let result = sync_completely(&Syncer::new(context.clone(), metrics.clone()), request).await?;
         Ok(Attempt::Synced(Box::new(Synced {
             importer: Importer::new(context, self.content.settings(&settings.options.objects), metrics),

@@ -7,7 +7,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::Error;
 use super::startup::{PasswordSecret, Patience, read_password};
-use crate::catalog::{self, Catalog, Claim, Fault, RENEW_INTERVAL};
+use crate::catalog::{Catalog, Claim, ErrorKind, Fault, RENEW_INTERVAL};
 use crate::controllers::Task;
 use crate::text::printable;
 
@@ -42,7 +42,7 @@ pub(super) async fn claim(catalog: &Catalog, identity: &Identity, is_logged: boo
             );
             Ok(true)
         }
-        Err(error @ catalog::Error::OtherCluster { .. }) => Err(Error::from_display(error)),
+        Err(error) if matches!(error.kind(), ErrorKind::OtherCluster { .. }) => Err(Error::from_display(error)),
         Err(error) if is_logged => {
             tracing::warn!(%error, "failed to claim the database, retrying");
             Ok(false)

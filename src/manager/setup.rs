@@ -32,7 +32,7 @@ pub struct Metrics {
     pub(super) workers: controller::Metrics,
     pub(super) requests: RequestMetrics,
     pub(super) leader_election: leader_election::Metrics,
-    apprepository: apprepository::metrics::Metrics,
+    apprepository: apprepository::ControllerMetrics,
     application: application::metrics::Metrics,
     oam: oam::metrics::Metrics,
     /// Of the controller oam, if it is enabled.
@@ -52,7 +52,7 @@ impl Metrics {
         Self {
             queue: workqueue::Metrics::register(registry),
             workers: controller::Metrics::register(registry),
-            apprepository: apprepository::metrics::Metrics::register(registry),
+            apprepository: apprepository::ControllerMetrics::register(registry),
             application: application::metrics::Metrics::register(registry),
             oam: oam.map_or_else(oam::metrics::Metrics::default, |options| {
                 oam::metrics::Metrics::register(registry, options.has_application_metrics)

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use portolan::catalog::{ChartRow, Error, SyncCommit};
+use portolan::catalog::{ChartRow, ErrorKind, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, record};
@@ -154,7 +154,10 @@ async fn an_error_of_the_rows_rolls_back_the_commit(#[values(On::Sqlite, On::Pos
         .commit(SyncCommit::new(record(), None, "x"), broken)
         .await
         .unwrap_err();
-    assert!(matches!(error, Error::Rows { .. }) && error.is_transient(), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Rows) && error.is_transient(),
+        "{error}"
+    );
     assert!(error.to_string().contains("--spool-dir"), "{error}");
     assert_nothing_is_stored(&fixture).await;
 }

@@ -7,7 +7,7 @@ use std::{
 
 use portolan::api::NamespacedName;
 use portolan::catalog::Fence;
-use portolan::catalog::{ChartInfo, CommitSummary, Error};
+use portolan::catalog::{ChartInfo, CommitSummary, ErrorKind};
 use proptest::{prelude::*, test_runner::TestRunner};
 use rstest::rstest;
 
@@ -167,7 +167,7 @@ impl SyncPair<'_> {
         let (changed, digests) = compared(seen.digests.as_ref(), CACHE_KEY, &charts);
         let skipped = digests.unchanged.len() as u64;
         let delta = match commit(self.fixture, &seen, keep.clone(), changed, Some(digests)).await {
-            Err(Error::StaleDigests) if sync.meanwhile => {
+            Err(error) if sync.meanwhile && *error.kind() == ErrorKind::StaleDigests => {
                 let (changed, digests) = compared(None, CACHE_KEY, &charts);
                 commit(self.fixture, &seen, keep.clone(), changed, Some(digests)).await
             }

@@ -1,6 +1,6 @@
 //! Two clusters on one database.
 
-use portolan::catalog::{Claim, Error};
+use portolan::catalog::{Claim, ErrorKind};
 use rstest::rstest;
 
 use super::{Fixture, On};
@@ -13,7 +13,7 @@ async fn a_second_cluster_is_refused_and_learns_how_to_go_on(#[values(On::Sqlite
     assert_eq!(claim("", "first").await.unwrap(), Claim::Held);
     let error = claim("", "second").await.unwrap_err();
     assert!(
-        matches!(error, Error::OtherCluster { .. }) && !error.is_transient(),
+        matches!(error.kind(), ErrorKind::OtherCluster { .. }) && !error.is_transient(),
         "{error}"
     );
     let message = error.to_string();

@@ -1,7 +1,7 @@
 //! Concurrent access to one database.
 
 use portolan::api::NamespacedName;
-use portolan::catalog::{Catalog, ChartRow, Error, Record, SyncCommit};
+use portolan::catalog::{Catalog, ChartRow, ErrorKind, Record, SyncCommit};
 use rstest::rstest;
 use tokio::sync::oneshot;
 
@@ -65,7 +65,7 @@ async fn of_two_first_commits_one_is_superseded(#[values(On::Sqlite, On::Postgre
         (Err(error), Ok(_)) => ("right", error),
         other => panic!("{other:?}"),
     };
-    assert!(matches!(error, Error::Superseded { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Superseded { .. }), "{error}");
     assert_eq!(fixture.chart_names().await, [winner]);
 }
 

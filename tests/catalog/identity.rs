@@ -2,7 +2,7 @@
 
 use portolan::api::NamespacedName;
 use portolan::catalog::Fence;
-use portolan::catalog::{Baseline, Error, HISTORY_LIMIT, Handled, Record, Refused, State, SyncCommit};
+use portolan::catalog::{Baseline, ErrorKind, HISTORY_LIMIT, Handled, Record, Refused, State, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, commit::insert_file, history, record, repository, rows};
@@ -135,14 +135,14 @@ async fn a_record_with_an_old_revision_is_not_written(#[values(On::Sqlite, On::P
     let read = fixture.catalog.record(&repository()).await.unwrap().unwrap();
     fixture.catalog.save(&read, Some("uid-1"), None).await.unwrap();
     let error = fixture.catalog.save(&read, Some("uid-1"), None).await.unwrap_err();
-    assert!(matches!(error, Error::Superseded { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Superseded { .. }), "{error}");
     let late = SyncCommit::new(read, Some("uid-1".into()), "late");
     let error = fixture
         .catalog
         .commit(late, rows(vec![chart("b", &["1.0.0"])]))
         .await
         .unwrap_err();
-    assert!(matches!(error, Error::Superseded { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Superseded { .. }), "{error}");
     assert_eq!(fixture.chart_names().await, ["a"]);
 }
 
@@ -158,13 +158,13 @@ async fn a_repository_of_another_identity_is_not_written(#[values(On::Sqlite, On
             .commit(commit, rows(vec![chart("b", &["1.0.0"])]))
             .await
             .unwrap_err();
-        assert!(matches!(error, Error::Superseded { .. }), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::Superseded { .. }), "{error}");
         let error = fixture
             .catalog
             .save(&record(), expected, Some(&history("x")))
             .await
             .unwrap_err();
-        assert!(matches!(error, Error::Superseded { .. }), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::Superseded { .. }), "{error}");
     }
     assert_eq!(fixture.chart_names().await, ["a"]);
     assert_eq!(fixture.tables.texts("SELECT checksum FROM repos").await, ["checksum"]);
@@ -188,7 +188,7 @@ async fn a_repository_of_another_identity_is_not_written(#[values(On::Sqlite, On
     );
     let commit = SyncCommit::new(record(), Some("uid-1".into()), "new");
     let error = fixture.catalog.commit(commit, rows(vec![])).await.unwrap_err();
-    assert!(matches!(error, Error::Superseded { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Superseded { .. }), "{error}");
     assert_eq!(fixture.tables.count("repos").await, 0);
 }
 
@@ -277,7 +277,7 @@ async fn unreadable_details_are_an_error_that_names_the_repository(
     let other = Record::new(NamespacedName::new("kubeapps", "other"), "uid-2");
     fixture.catalog.save(&other, None, None).await.unwrap();
     let error = fixture.catalog.record(&repository()).await.unwrap_err();
-    assert!(matches!(error, Error::UnreadableRecord { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::UnreadableRecord { .. }), "{error}");
     assert!(!error.is_transient(), "{error}");
     let text = error.to_string();
     assert!(text.contains("kubeapps/stable") && text.contains(reason), "{text}");

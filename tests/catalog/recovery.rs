@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan::catalog::{Catalog, Error, FilesMode, SyncCommit};
+use portolan::catalog::{Catalog, ErrorKind, FilesMode, SyncCommit};
 use rstest::rstest;
 use sqlx::Executor;
 
@@ -28,7 +28,10 @@ async fn dropped_tables_of_kubeapps_are_recreated_by_the_next_call(#[values(On::
         .await;
 
     let error = fixture.catalog.record(&repository()).await.unwrap_err();
-    assert!(matches!(error, Error::TablesRebuilt) && error.is_transient(), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::TablesRebuilt) && error.is_transient(),
+        "{error}"
+    );
     assert_eq!(*rebuilt.borrow(), 1);
     let stored = fixture.catalog.record(&repository()).await.unwrap().unwrap();
     assert!(!stored.trusted, "another process may have written the charts");
@@ -46,7 +49,7 @@ async fn a_commit_recreates_a_missing_table(#[values(On::Sqlite, On::Postgres)] 
         fixture.tables.execute(dropped).await;
         let changed = || vec![chart("a", &["1.1.0", "1.0.0"])];
         let error = fixture.try_sync("x", changed()).await.unwrap_err();
-        assert!(matches!(error, Error::TablesRebuilt), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::TablesRebuilt), "{error}");
         fixture.try_sync("x", changed()).await.unwrap();
         fixture.try_sync("x", vec![chart("a", &["1.0.0"])]).await.unwrap();
     }
@@ -86,7 +89,7 @@ async fn a_call_recreates_our_missing_tables(#[values(On::Sqlite, On::Postgres)]
         .execute("DROP TABLE portolan_syncs; DROP TABLE portolan_repositories")
         .await;
     let error = fixture.catalog.save(&record(), None, None).await.unwrap_err();
-    assert!(matches!(error, Error::TablesRebuilt), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::TablesRebuilt), "{error}");
     fixture.catalog.save(&record(), None, None).await.unwrap();
 }
 
@@ -169,7 +172,7 @@ async fn tables_of_a_development_build_are_refused_and_not_changed(
     assert!(error.to_string().contains("from an older release"), "{error}");
 
     let error = Catalog::open(&fixture.settings).await.unwrap_err();
-    assert!(matches!(error, Error::DevelopmentTables), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::DevelopmentTables), "{error}");
     assert!(!error.is_transient());
     let text = error.to_string();
     assert!(
@@ -251,7 +254,7 @@ async fn a_database_of_a_newer_release_is_refused(#[values(On::Sqlite, On::Postg
         .await;
     let error = Catalog::open(&fixture.settings).await.unwrap_err();
     assert!(
-        matches!(error, Error::NewerSchema { found: 9999, .. }) && !error.is_transient(),
+        matches!(error.kind(), ErrorKind::NewerSchema { found: 9999, .. }) && !error.is_transient(),
         "{error}"
     );
     let text = error.to_string();
@@ -259,7 +262,10 @@ async fn a_database_of_a_newer_release_is_refused(#[values(On::Sqlite, On::Postg
     assert!(text.contains("restore a backup from before the upgrade"), "{text}");
     assert_eq!(fixture.tables.count("portolan_repositories").await, 0);
     let error = fixture.catalog.export(&mut Vec::new()).await.unwrap_err();
-    assert!(matches!(error, Error::NewerSchema { found: 9999, .. }), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::NewerSchema { found: 9999, .. }),
+        "{error}"
+    );
 }
 
 /// Kubeapps' API server runs the same statements at startup without our lock.

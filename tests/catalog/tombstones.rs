@@ -1,6 +1,6 @@
 //! A sync of a deleted repository writes nothing.
 
-use portolan::catalog::{Error, Fence, SyncCommit};
+use portolan::catalog::{ErrorKind, Fence, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, record, repository, rows};
@@ -25,9 +25,9 @@ async fn a_late_sync_of_a_deleted_repository_commits_nothing(#[values(On::Sqlite
         .commit(late, rows(vec![chart("web", &["1.0.0"])]))
         .await
         .unwrap_err();
-    assert!(matches!(error, Error::Superseded { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Superseded { .. }), "{error}");
     let error = catalog.save(&record(), None, None).await.unwrap_err();
-    assert!(matches!(error, Error::Superseded { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Superseded { .. }), "{error}");
     assert!(catalog.record(&repository()).await.unwrap().is_none());
 
     // Another object of the same name.

@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use std::process::Stdio;
 
 use portolan::catalog::transfer::{ImportMode, Transferred};
-use portolan::catalog::{ChartInfo, Error};
+use portolan::catalog::{ChartInfo, Error, ErrorKind};
 use rstest::rstest;
 use serde_json::Value;
 
@@ -232,7 +232,7 @@ async fn a_cut_or_edited_export_changes_nothing(#[values(On::Sqlite, On::Postgre
         ),
     ] {
         let error = import(&target, &damaged, ImportMode::Empty).await.unwrap_err();
-        assert!(matches!(error, Error::Transfer { .. }), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::Transfer { .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}, not {expected}");
         for table in TABLES {
             assert_eq!(target.tables.count(table).await, 0, "{table} after {expected}");

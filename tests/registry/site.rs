@@ -8,7 +8,7 @@ use portolan::api::NamespacedName;
 use portolan::budget::Budgets;
 use portolan::catalog::{Catalog, ChartInfo, Database, Login, Settings as CatalogSettings};
 use portolan::controllers::apprepository::decision::Mode;
-use portolan::controllers::apprepository::metrics::Metrics;
+use portolan::controllers::apprepository::metrics::RepositoryMetrics;
 use portolan::controllers::apprepository::running_syncs::Attempt;
 use portolan::controllers::apprepository::secrets::source::CredentialSource;
 use portolan::controllers::apprepository::spec::{Defaults, Kind, OneShot, ProxyNamespaces, RepositorySpec};
@@ -64,7 +64,7 @@ pub fn fetcher() -> Fetcher {
 }
 
 pub fn syncer(context: &SyncContext) -> Syncer {
-    let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+    let metrics = RepositoryMetrics::register(&mut prometheus_client::registry::Registry::default());
     Syncer::new(context.clone(), metrics)
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Connection, Transaction, Usage};
-use crate::catalog::{COMMIT_DEADLINE, Catalog, Error, SHORT_DEADLINE};
+use crate::catalog::{COMMIT_DEADLINE, Catalog, Error, ErrorKind, SHORT_DEADLINE};
 
 impl Catalog {
     /// If a table is missing, recreates all tables and fails, because earlier reads are out of date.
@@ -14,7 +14,7 @@ impl Catalog {
                 self.create_tables().await?;
                 // Also if another process recreated them first: they are just as empty.
                 self.notify_rebuilt();
-                Err(Error::TablesRebuilt)
+                Err(ErrorKind::TablesRebuilt.into())
             }
             result => result,
         }
@@ -141,7 +141,7 @@ impl Catalog {
             let generation = self.0.pools.generation();
             generation.retire_all();
             if generation.is_futile() {
-                return Error::ReadOnlyServer { operation };
+                return Error::from(ErrorKind::ReadOnlyServer).context(operation);
             }
         }
         error.context(operation)

@@ -19,7 +19,7 @@ use super::sqlite_file::SqliteFile;
 use super::{Connection, SqlitePoolConnection};
 use crate::budget::{ResourceMetrics, return_to_runtime};
 use crate::catalog::engine::Engine;
-use crate::catalog::{Error, Password, Pooler};
+use crate::catalog::{Error, ErrorKind, Password, Pooler};
 
 /// Short, because waiting blocks a worker, and the caller retries anyway.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -154,7 +154,7 @@ impl Pools {
         match &self.engine {
             Engine::Sqlite(database) => {
                 let permit = self.permit(usage, namespace, timeout).await?;
-                let write = database.pools.read().write.clone().ok_or(Error::ReadOnly)?;
+                let write = database.pools.read().write.clone().ok_or(ErrorKind::ReadOnly)?;
                 let connection = Engine::Sqlite(SqlitePoolConnection::new(write.acquire().await?));
                 Ok(Connection::new(connection, self.answers.clone(), true, Some(permit)))
             }
@@ -198,8 +198,7 @@ impl Pools {
             let asked = tokio::time::timeout(ASK_TIMEOUT, self.ask_server()).await;
             asked.unwrap_or_else(|_| Err(Error::no_response(timeout)))?;
         }
-        Err(Error::NoConnection {
-            operation: "",
+        Err(ErrorKind::NoConnection {
             seconds: self.timeout(usage).as_secs(),
             advice: match &self.engine {
                 Engine::Sqlite(_) => "another write takes long",
@@ -209,7 +208,8 @@ impl Pools {
                 }
                 Engine::Postgres(_) => "raise --database-connections",
             },
-        })
+        }
+        .into())
     }
 
     /// Returns true if all connections are in use.

@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
 
-use crate::catalog::{Catalog, Error, SHORT_DEADLINE};
+use crate::catalog::{Catalog, Error, ErrorKind, SHORT_DEADLINE};
 
 #[derive(Debug)]
 pub struct SqliteFile {
@@ -159,9 +159,10 @@ impl Catalog {
     /// Fails if the file at the path of the database belongs to another origin: it replaced the one that is open.
     pub(in crate::catalog) fn ensure_own_file(&self) -> Result<(), Error> {
         match self.0.pools.sqlite_file() {
-            Some(file) if self.0.is_foreign_file.load(Ordering::Relaxed) => Err(Error::ForeignFile {
+            Some(file) if self.0.is_foreign_file.load(Ordering::Relaxed) => Err(ErrorKind::ForeignFile {
                 path: file.path().display().to_string(),
-            }),
+            }
+            .into()),
             _ => Ok(()),
         }
     }

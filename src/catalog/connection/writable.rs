@@ -90,9 +90,7 @@ impl Catalog {
     /// SQLite has one writer, and a sync may hold it for long.
     async fn test_sqlite(&self) -> Result<(), String> {
         match timeout(DEADLINE, self.write_test_row()).await {
-            Ok(Err(error)) if !error.is_busy() && !matches!(error, Error::NoConnection { .. }) => {
-                Err(error.to_string())
-            }
+            Ok(Err(error)) if !error.is_busy() && !error.is_busy_pool() => Err(error.to_string()),
             _ => Ok(()),
         }
     }

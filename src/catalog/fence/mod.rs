@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use super::connection::Transaction;
 use super::engine::{Connection, Engine, on_engine};
-use super::{Catalog, Error};
+use super::{Catalog, Error, ErrorKind};
 
 pub use blockers::{Blockers, Session};
 
@@ -86,7 +86,7 @@ struct Refusal {
 
 impl From<Refusal> for Error {
     fn from(Refusal { lease, holder }: Refusal) -> Self {
-        Self::Fenced { lease, holder }
+        ErrorKind::Fenced { lease, holder }.into()
     }
 }
 
@@ -217,7 +217,7 @@ async fn store(tx: &mut Transaction, lease: &HeldLease) -> Result<bool, Error> {
 }
 
 impl Catalog {
-    /// Fences all further writes by a Lease: they fail with [`Error::Fenced`] once a process with a newer generation of
+    /// Fences all further writes by a Lease: they fail with [`ErrorKind::Fenced`] once a process with a newer generation of
     /// it has written.
     pub fn hold_lease(&self, lease: HeldLease) {
         let mut held = self.0.fences.held.write();

@@ -9,7 +9,7 @@ use sqlx::types::Json;
 use super::failures::{self, Problem};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, sql};
-use crate::catalog::{Catalog, Error, FetchedFiles, MissingFiles, record, stored_bytes};
+use crate::catalog::{Catalog, Error, ErrorKind, FetchedFiles, MissingFiles, record, stored_bytes};
 
 const REJECTED_RETRY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -55,7 +55,7 @@ impl Catalog {
     /// Writes results in one transaction, and returns the number of those whose version still exists with the same digest;
     /// others are obsolete. Equal rows are not touched.
     ///
-    /// Files that the database rejects are found by bisection and recorded as failed. Fails with [`Error::QuotaExceeded`] if the repository would
+    /// Files that the database rejects are found by bisection and recorded as failed. Fails with [`ErrorKind::QuotaExceeded`] if the repository would
     /// take more space than allowed; results before it are written.
     pub async fn write_files(
         &self,
@@ -101,7 +101,9 @@ fn rejected(missing: &MissingFiles, error: &Error) -> FilesResult {
 }
 
 fn is_of_one_result(error: &Error) -> bool {
-    error.is_invalid_data() || error.is_foreign_key_violation() || matches!(error, Error::QuotaExceeded { .. })
+    error.is_invalid_data()
+        || error.is_foreign_key_violation()
+        || matches!(error.kind(), ErrorKind::QuotaExceeded { .. })
 }
 
 async fn write(

@@ -9,7 +9,7 @@ use super::retention::RetentionPlan;
 use super::stored::{self, Comparison, StoredChart, StoredCharts};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, execute};
-use crate::catalog::{ChartRow, CommitSummary, Error, RepoRef, Retention, StoredBytes, stored_bytes};
+use crate::catalog::{ChartRow, CommitSummary, Error, ErrorKind, RepoRef, Retention, StoredBytes, stored_bytes};
 
 const DELETE_BATCH: usize = 1000;
 
@@ -38,11 +38,11 @@ pub(super) async fn charts(
     committed.bytes.charts -= nameless_bytes;
     let (mut batch, mut repo) = (Batch::default(), None);
     for row in rows {
-        let mut row = row.map_err(|source| Error::Rows { source })?;
+        let mut row = row.map_err(Error::rows)?;
         repo.get_or_insert_with(|| row.info.repo.clone());
         let change = match stored.get_mut(&row.chart_id) {
             // Another chart has the same ID, or this chart has changed.
-            None if unchanged_rows.contains_key(&row.chart_id) => return Err(Error::StaleDigests),
+            None if unchanged_rows.contains_key(&row.chart_id) => return Err(ErrorKind::StaleDigests.into()),
             None => {
                 stored.insert(row.chart_id.clone(), StoredChart::new_row());
                 RowChange::Insert

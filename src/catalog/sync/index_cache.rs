@@ -8,7 +8,7 @@ use sqlx::{FromRow, types::Json};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Transaction, execute, execute_list, select, sql};
 use crate::catalog::record::storable;
-use crate::catalog::{ChartDigest, DigestUpdate, Error, Record, UnchangedChart};
+use crate::catalog::{ChartDigest, DigestUpdate, Error, ErrorKind, Record, UnchangedChart};
 
 const BATCH_ROWS: usize = 500;
 
@@ -40,7 +40,7 @@ struct StoredIndex {
 }
 
 impl IndexCache {
-    /// Loads the rows of unchanged charts. Fails with [`Error::StaleDigests`] if one has changed.
+    /// Loads the rows of unchanged charts. Fails with [`ErrorKind::StaleDigests`] if one has changed.
     ///
     /// The caller holds the locks of the repository and of Kubeapps' row.
     pub(super) async fn load(
@@ -66,7 +66,7 @@ impl IndexCache {
             // Only the revision shows writes since the digests were read.
             let is_unmodified = record.revision.is_some() && index.is_some_and(|index| index.trusted);
             let unchanged_rows = is_unmodified.then(|| unchanged_rows(&digests, &stored)).flatten();
-            unchanged_rows.ok_or(Error::StaleDigests)?
+            unchanged_rows.ok_or(ErrorKind::StaleDigests)?
         };
         Ok(Self {
             digests: Some(digests),

@@ -9,7 +9,7 @@ use super::batch::RowChange;
 use crate::api::NamespacedName;
 use crate::catalog::chart::Fingerprint;
 use crate::catalog::engine::{Engine, Transaction, on_engine, select};
-use crate::catalog::{ChartInfo, Error, RepoRef};
+use crate::catalog::{ChartInfo, Error, ErrorKind, RepoRef};
 
 /// The parts of stored charts that only some syncs compare.
 #[derive(Clone, Copy)]
@@ -105,7 +105,7 @@ pub(super) struct StoredCharts {
 }
 
 impl StoredCharts {
-    /// Reads the stored charts except `unchanged_rows` (row ID by `chart_id`). Fails with [`Error::StaleDigests`] if one of
+    /// Reads the stored charts except `unchanged_rows` (row ID by `chart_id`). Fails with [`ErrorKind::StaleDigests`] if one of
     /// those does not exist under its ID.
     pub(super) async fn read(
         tx: &mut Transaction,
@@ -121,11 +121,11 @@ impl StoredCharts {
             match chart_id.and_then(|chart_id| unchanged_rows.get(&chart_id)) {
                 None => changed.push(id),
                 Some(expected) if *expected == id => found += 1,
-                Some(_) => return Err(Error::StaleDigests),
+                Some(_) => return Err(ErrorKind::StaleDigests.into()),
             }
         }
         if found < unchanged_rows.len() {
-            return Err(Error::StaleDigests);
+            return Err(ErrorKind::StaleDigests.into());
         }
         some(tx, &changed, comparison).await
     }

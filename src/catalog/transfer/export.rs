@@ -9,7 +9,7 @@ use super::lines::Writer;
 use super::tables::{On, TABLES, Table};
 use super::{End, FORMAT, Header, Line, Sequence, TableHeader, Transferred};
 use crate::catalog::engine::{Connection, Engine, on_engine};
-use crate::catalog::{Catalog, Error, schema};
+use crate::catalog::{Catalog, Error, ErrorKind, schema};
 
 /// For all rows, over a slow network.
 const DEADLINE: Duration = Duration::from_secs(12 * 3600);
@@ -115,9 +115,10 @@ fn line(out: &mut Writer<impl Write>, line: &Line) -> Result<(), Error> {
 }
 
 fn failed(error: &dyn std::fmt::Display) -> Error {
-    Error::Transfer {
+    ErrorKind::Transfer {
         reason: format!("failed to write the export: {error}"),
     }
+    .into()
 }
 
 /// Returns the last ID that a table generated; it is never used again.

@@ -11,7 +11,7 @@ use super::tables::{On, TABLES, Table, Type, find};
 use super::{FORMAT, Header, Line, Sequence, TableHeader, Transferred};
 use crate::catalog::connection::Usage;
 use crate::catalog::engine::{Engine, Transaction, on_engine};
-use crate::catalog::{Catalog, Error, RENEW_INTERVAL, cluster, schema};
+use crate::catalog::{Catalog, Error, ErrorKind, RENEW_INTERVAL, cluster, schema};
 
 /// For all rows, over a slow network.
 const DEADLINE: Duration = Duration::from_secs(12 * 3600);
@@ -31,7 +31,7 @@ pub enum ImportMode {
 impl Catalog {
     /// Reads an export into the catalog, in one transaction: after any failure nothing has changed.
     ///
-    /// Fails with [`Error::Transfer`] if the export was cut or edited, if the catalog has rows, or if a controller uses it.
+    /// Fails with [`ErrorKind::Transfer`] if the export was cut or edited, if the catalog has rows, or if a controller uses it.
     pub async fn import(&self, input: impl BufRead + Send, mode: ImportMode) -> Result<Transferred, Error> {
         let mut reader = Reader::new(input);
         let import = async |tx: &mut Transaction| {
@@ -47,9 +47,10 @@ impl Catalog {
 }
 
 fn refused(reason: String) -> Error {
-    Error::Transfer {
+    ErrorKind::Transfer {
         reason: format!("cannot import, nothing was changed: {reason}"),
     }
+    .into()
 }
 
 /// Names the file as the cause if the database refuses its rows.

@@ -85,8 +85,11 @@ impl RepositoryCache {
             Ok(object) => object,
             Err(invalid) => return DeserializeGuard(Err(invalid)),
         };
-        let template = object.spec.sync_job_pod_template.take();
-        let template = template.map(|template| template.within(self.template_limit));
+        let template = object
+            .spec
+            .sync_job_pod_template
+            .take()
+            .map(|template| template.within(self.template_limit));
         let of_template = template.as_ref().map_or(0, PodTemplate::kept_bytes) as u64;
         object.spec.sync_job_pod_template = template;
         let metadata = serde_json::to_string(&object.metadata).unwrap_or_default();
@@ -125,8 +128,8 @@ impl RepositoryCache {
     }
 
     fn stored_memory(&self, meta: &ObjectMeta) -> Option<Memory> {
-        let stored = self.store.get(&NamespacedName::of(meta)?)?;
-        let stored = stored
+        let cached = self.store.get(&NamespacedName::of(meta)?)?;
+        let stored = cached
             .object()
             .filter(|stored| stored.object.metadata.uid == meta.uid)?;
         stored.memory.clone()
@@ -152,11 +155,11 @@ fn decoded_bytes(raw: &Raw<AppRepository>) -> u64 {
         Err(_) => bytes(spec),
     };
     let fields = raw.fields();
-    let fields = fields.iter().map(|(name, value)| match name.as_str() {
+    let sizes = fields.iter().map(|(name, value)| match name.as_str() {
         "spec" => of_spec(value),
         _ => bytes(value),
     });
-    fields.sum()
+    sizes.sum()
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //!  reconcile ─► fault ─► set of its keys ◄─ probe, each second ─► over: enqueue all, spread over some seconds
 //! ```
 //!
-//! A fault says nothing about a repository, so it does not grow its backoff. One that fails again after its end is an
-//! exception: the probe does not see everything, such as a lock on some rows.
+//! A fault says nothing about a repository, so it does not grow its backoff. A repository that fails again after the end
+//! is an exception: the probe does not see everything, such as a lock on some rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -44,7 +44,7 @@ struct State {
 impl State {
     /// Returns the fault that others wait for as well; `None` if the error concerns one repository.
     fn fault(&self, error: &catalog::Error) -> Option<Fault> {
-        // Those that have failed held the connections.
+        // Failed calls of others hold the connections.
         let of_others = || self.waiting.keys().next().copied().filter(|_| error.is_busy_pool());
         error.fault().or_else(of_others)
     }
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
     use crate::api::NamespacedName;
-    use crate::catalog::{Database, Login, Settings};
+    use crate::catalog::{Database, ErrorKind, Login, Settings};
     use crate::controllers::apprepository::event_handler::key;
     use crate::runtime::workqueue::{self, Metrics};
     use crate::trace::log_lines::LogLines;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     fn locked() -> catalog::Error {
-        catalog::Error::ReadOnlyServer { operation: "write" }
+        ErrorKind::ReadOnlyServer.into()
     }
 
     #[tokio::test(start_paused = true)]
@@ -222,7 +222,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_error_of_one_repository_keeps_its_backoff() {
         let faults = faults();
-        let error = catalog::Error::TablesRebuilt;
+        let error = catalog::Error::from(ErrorKind::TablesRebuilt);
         let failed = faults.reconcile_error(key(&name(0)), &error, BACKOFF);
         assert_eq!(failed, ReconcileError::transient(error.to_string(), BACKOFF));
         assert!(faults.state.lock().waiting.is_empty());
@@ -269,11 +269,11 @@ mod tests {
     #[tokio::test]
     async fn a_busy_pool_is_a_fault_only_while_others_wait_for_one() {
         let faults = faults();
-        let busy = catalog::Error::NoConnection {
-            operation: "write",
+        let busy = ErrorKind::NoConnection {
             seconds: 10,
             advice: "raise --database-connections",
         };
+        let busy = catalog::Error::from(busy);
         let failed = |number| faults.reconcile_error(key(&name(number)), &busy, BACKOFF);
         assert!(matches!(failed(0), ReconcileError::Transient { .. }));
         faults.reconcile_error(key(&name(1)), &locked(), BACKOFF);

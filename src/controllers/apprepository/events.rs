@@ -2,7 +2,7 @@
 
 use super::decision::is_partial;
 use super::spec::RepositorySpec;
-use super::sync::request::SyncOutcome;
+use super::sync::request::{SyncError, SyncOutcome};
 use super::sync_summary::changes;
 use crate::catalog::Record;
 use crate::helm::index::Skipped;
@@ -17,24 +17,13 @@ pub fn sync_events(
     after: &Record,
     outcome: &SyncOutcome,
 ) -> Vec<Event> {
-    let mut events = Vec::new();
-    let is_new_spec = before.and_then(|record| record.spec_hash.as_deref()) != Some(spec.spec_hash.as_str());
-    if let Some(error) = spec.interval_error.as_ref().filter(|_| is_new_spec) {
-        events.push(Event::warning("InvalidInterval", format!("{error}; using the default")));
-    }
-    if spec.access.are_proxies_refused && is_new_spec {
-        let note = "the proxies in spec.syncJobPodTemplate are ignored in this namespace, using those of the operator; \
-                    --allow-tenant-proxies allows them";
-        events.push(Event::warning("ProxiesIgnored", note));
-    }
+    let mut events = spec_events(spec, before);
     let recovered = before.is_some_and(|record| record.state.ready == Some(false));
     match outcome {
         SyncOutcome::NotModified => {
             if recovered {
-                events.push(Event::normal(
-                    "SyncSucceeded",
-                    format!("recovered: {}", after.state.message),
-                ));
+                let note = format!("recovered: {}", after.state.message);
+                events.push(Event::normal("SyncSucceeded", note));
             }
         }
         // A sync in several parts is reported once, at its end.
@@ -45,37 +34,53 @@ pub fn sync_events(
             let is_change = added + changed + removed > 0;
             let is_first = before.is_none_or(|record| record.last_success.is_none());
             if is_change || recovered || is_first || was_partial {
-                events.push(Event::normal(
-                    "SyncSucceeded",
-                    format!(
-                        "charts added: {added}, changed: {changed}, removed: {removed}; now {}",
-                        after.state.message
-                    ),
-                ));
+                let note = format!(
+                    "charts added: {added}, changed: {changed}, removed: {removed}; now {}",
+                    after.state.message
+                );
+                events.push(Event::normal("SyncSucceeded", note));
             }
             let skipped_before = before.filter(|_| !was_partial).and_then(skipped_of);
             if skipped.count > 0 && skipped_before != skipped_of(after) {
                 events.push(Event::warning("ChartsSkipped", skipped_note(skipped)));
             }
         }
-        SyncOutcome::Failed(failed) | SyncOutcome::Interrupted(failed) => {
-            let is_repeated = before.is_some_and(|record| {
-                record.state.ready == Some(false)
-                    && record.state.reason == failed.reason
-                    // A new shrink has a new digest to confirm.
-                    && (failed.reason != super::SHRINK_REFUSED || record.state.message == failed.message)
-            });
-            if !is_repeated {
-                let reason = match failed.reason.as_str() {
-                    super::SHRINK_REFUSED => super::SHRINK_REFUSED,
-                    _ if failed.transient => "SyncFailed",
-                    _ => "SyncStalled",
-                };
-                events.push(Event::warning(reason, format!("{}: {}", failed.reason, failed.message)));
-            }
-        }
+        SyncOutcome::Failed(failed) | SyncOutcome::Interrupted(failed) => events.extend(failure_event(before, failed)),
     }
     events
+}
+
+/// Returns the warnings about a new spec.
+fn spec_events(spec: &RepositorySpec, before: Option<&Record>) -> Vec<Event> {
+    let mut events = Vec::new();
+    if before.and_then(|record| record.spec_hash.as_deref()) == Some(spec.spec_hash.as_str()) {
+        return events;
+    }
+    if let Some(error) = &spec.interval_error {
+        events.push(Event::warning("InvalidInterval", format!("{error}; using the default")));
+    }
+    if spec.access.are_proxies_refused {
+        let note = "the proxies in spec.syncJobPodTemplate are ignored in this namespace, using those of the operator; \
+                    --allow-tenant-proxies allows them";
+        events.push(Event::warning("ProxiesIgnored", note));
+    }
+    events
+}
+
+/// Returns the event of a failure, unless the last sync failed for the same reason.
+fn failure_event(before: Option<&Record>, failed: &SyncError) -> Option<Event> {
+    let is_repeated = before.is_some_and(|record| {
+        record.state.ready == Some(false)
+            && record.state.reason == failed.reason
+            // A new shrink has a new digest to confirm.
+            && (failed.reason != super::SHRINK_REFUSED || record.state.message == failed.message)
+    });
+    let reason = match failed.reason.as_str() {
+        super::SHRINK_REFUSED => super::SHRINK_REFUSED,
+        _ if failed.transient => "SyncFailed",
+        _ => "SyncStalled",
+    };
+    (!is_repeated).then(|| Event::warning(reason, format!("{}: {}", failed.reason, failed.message)))
 }
 
 /// Returns the skipped entries of the record; an unchanged list is not reported again.
@@ -104,7 +109,6 @@ mod tests {
     use crate::api::NamespacedName;
     use crate::catalog::{CommitSummary, State};
     use crate::controllers::apprepository::spec::{Defaults, OneShot};
-    use crate::controllers::apprepository::sync::request::SyncError;
     use crate::helm::index::Skip;
 
     fn spec() -> RepositorySpec {

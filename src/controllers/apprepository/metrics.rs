@@ -13,8 +13,6 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::garbage;
-use super::jobs;
 use crate::api::NamespacedName;
 use crate::catalog::Record;
 
@@ -38,8 +36,9 @@ pub struct Due {
     pub attempt: Option<Timestamp>,
 }
 
+/// Metrics of syncs, imports and repositories.
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub struct RepositoryMetrics {
     syncs: Family<ResultLabel, Counter>,
     seconds: Family<ResultLabel, Histogram, fn() -> Histogram>,
     index_bytes: Counter,
@@ -47,14 +46,11 @@ pub struct Metrics {
     verification_failures: Counter,
     chart_files: Family<ResultLabel, Counter>,
     oci_pulls: Counter,
-    pending_removals: Gauge<i64>,
     manifest_problems: Gauge<i64>,
-    pub gc: garbage::metrics::Metrics,
-    jobs: jobs::metrics::Metrics,
     repositories: Arc<Mutex<HashMap<NamespacedName, Gauges>>>,
 }
 
-impl Metrics {
+impl RepositoryMetrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
@@ -66,10 +62,7 @@ impl Metrics {
             verification_failures: Counter::default(),
             chart_files: Family::default(),
             oci_pulls: Counter::default(),
-            pending_removals: Gauge::default(),
             manifest_problems: Gauge::default(),
-            gc: garbage::metrics::Metrics::register(registry),
-            jobs: jobs::metrics::Metrics::register(registry),
             repositories: Arc::default(),
         };
         let help = "Total number of syncs, by result";
@@ -87,8 +80,6 @@ impl Metrics {
         registry.register("portolan_chart_files", help, metrics.chart_files.clone());
         let help = "Total number of chart manifests pulled from OCI registries";
         registry.register("portolan_oci_pulls", help, metrics.oci_pulls.clone());
-        let help = "Current number of repositories whose removal awaits --confirm-removals";
-        registry.register("portolan_pending_removals", help, metrics.pending_removals.clone());
         let help = "Current number of problems with files of the manifests directory";
         registry.register("portolan_manifest_problems", help, metrics.manifest_problems.clone());
         registry.register_collector(Box::new(Repositories(Arc::clone(&metrics.repositories))));
@@ -116,21 +107,12 @@ impl Metrics {
         counter.inc_by(count as u64);
     }
 
-    #[must_use]
-    pub fn jobs(&self) -> jobs::metrics::Metrics {
-        self.jobs.clone()
-    }
-
     pub fn oci_pull(&self) {
         self.oci_pulls.inc();
     }
 
     pub fn index_bytes(&self, bytes: u64) {
         self.index_bytes.inc_by(bytes);
-    }
-
-    pub fn pending_removals(&self, count: usize) {
-        self.pending_removals.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     #[must_use]
@@ -156,7 +138,7 @@ impl Metrics {
 }
 
 pub struct SyncTimer {
-    metrics: Metrics,
+    metrics: RepositoryMetrics,
     started: Instant,
 }
 
@@ -169,7 +151,7 @@ impl SyncTimer {
     }
 }
 
-/// Gauges of each repository, of which some have no last success or next sync.
+/// Gauges of each repository. Some have no last success or next sync.
 #[derive(Debug)]
 struct Repositories(Arc<Mutex<HashMap<NamespacedName, Gauges>>>);
 
@@ -226,7 +208,7 @@ mod tests {
     #[test]
     fn the_series_of_a_removed_repository_disappear() {
         let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry);
+        let metrics = RepositoryMetrics::register(&mut registry);
         let name = NamespacedName::new("default", "stable");
         let time = |second| Timestamp::from_second(second).unwrap();
         let record = Record {
@@ -274,7 +256,7 @@ mod tests {
     #[test]
     fn a_repository_that_was_never_synced_is_only_due() {
         let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry);
+        let metrics = RepositoryMetrics::register(&mut registry);
         let name = NamespacedName::new("default", "new");
         let due = Due {
             success: Some(Timestamp::from_second(1_700_000_000).unwrap()),
@@ -293,7 +275,7 @@ mod tests {
     #[test]
     fn syncs_are_counted_by_result() {
         let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry);
+        let metrics = RepositoryMetrics::register(&mut registry);
         metrics.start().finish("success");
         metrics.start().finish("error");
         metrics.start().finish("success");

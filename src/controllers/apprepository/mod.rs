@@ -1,6 +1,7 @@
 //! The AppRepository controller: syncs repositories into the catalog and reports their status.
 //!
-//! [`decision`], [`spec`], [`status`] and [`events`] are pure. [`sync`] and [`origin`] do the I/O.
+//! [`spec`], [`decision`], [`plan`], [`status`] and [`events`] are pure. [`sync`], [`jobs`], [`garbage`] and [`origin`] do
+//! the I/O, and [`reconciler`] acts on the plan.
 
 mod cached;
 pub mod chart_files;
@@ -8,17 +9,14 @@ pub mod database_faults;
 pub mod decision;
 pub mod event_handler;
 pub mod events;
-mod finalizer;
 pub mod garbage;
-mod in_process;
 pub mod jobs;
 pub mod kubeapps_cronjobs;
 pub mod metrics;
 mod options;
 pub mod origin;
-pub mod orphans;
+pub mod plan;
 pub mod reconciler;
-mod report;
 pub mod running_syncs;
 pub mod secrets;
 mod setup;
@@ -27,10 +25,11 @@ pub mod state;
 pub mod status;
 pub mod sync;
 pub mod sync_summary;
+pub mod tombstones;
 
 pub use cached::{CachedRepository, RepositoryCache};
 pub use options::{Options, SyncOptions};
-pub use setup::{Parts, data_url, setup};
+pub use setup::{ControllerMetrics, Parts, data_url, setup};
 
 /// The name of the controller, and of the class of keys that it syncs.
 pub const NAME: &str = "apprepository";
@@ -47,6 +46,7 @@ pub const SHRINK_REFUSED: &str = "ShrinkRefused";
 
 #[cfg(test)]
 mod tests {
+    pub(super) mod samples;
     mod schedule;
     mod slow;
 }

@@ -36,7 +36,7 @@ pub struct Options {
     pub confirm_removals: bool,
     /// The time between two garbage collections.
     pub gc_interval: Duration,
-    /// The namespace of the Leases, of which expired ones are collected.
+    /// The namespace of the Leases. Expired Leases are collected.
     pub lease_namespace: String,
     pub watch_secrets: bool,
     pub adopt_kubeapps: bool,

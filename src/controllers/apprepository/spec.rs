@@ -190,9 +190,10 @@ impl RepositorySpec {
             uid: object.uid().unwrap_or_default(),
             generation: object.metadata.generation,
             // A changed flag changes the connection too.
-            spec_hash: match access.are_proxies_refused {
-                true => short_digest(&(hashed(spec), "without proxies")),
-                false => short_digest(&hashed(spec)),
+            spec_hash: if access.are_proxies_refused {
+                short_digest(&(hashed(spec), "without proxies"))
+            } else {
+                short_digest(&hashed(spec))
             },
             change_key: ChangeKey::new(
                 &(&url, kind.as_str(), &spec.oci_repositories),

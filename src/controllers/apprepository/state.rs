@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::chart_files::ImportState;
 use crate::api::NamespacedName;
 use crate::sync_ext::ObjectStates;
 
@@ -18,7 +17,7 @@ pub struct RepositoryState {
     pub last_event: Option<u64>,
     /// Requests a sync regardless of the schedule, e.g. after a referenced Secret changed.
     pub force_sync: bool,
-    /// The UID of the deleted object whose charts may be removed (see [`super::orphans`]).
+    /// The UID of the deleted object whose charts may be removed (see [`super::garbage::orphans`]).
     pub approved_removal: Option<String>,
     /// All of Kubeapps' CronJobs are removed, or Portolan may not remove them.
     pub cron_jobs_removed: bool,
@@ -26,21 +25,22 @@ pub struct RepositoryState {
     pub job_result: Option<(bool, String)>,
     /// The last event about parts of the template that Jobs leave out.
     pub ignored_template: Option<String>,
-    pub import: ImportState,
 }
 
 impl RepositoryState {
-    /// Resets the state if the object is gone (no UID) or was recreated. An approved removal stays: it belongs to the
-    /// charts.
-    pub fn reset_unless_same(&mut self, uid: Option<String>) {
+    /// Resets the state if the object is gone (no UID) or was recreated, and returns true then. An approved removal stays:
+    /// it belongs to the charts.
+    pub fn reset_unless_same(&mut self, uid: Option<String>) -> bool {
         // Without a UID, the state was set before the first reconcile of the object.
-        if uid.is_none() || (self.uid.is_some() && self.uid != uid) {
+        let is_other = uid.is_none() || (self.uid.is_some() && self.uid != uid);
+        if is_other {
             *self = Self {
                 approved_removal: self.approved_removal.take(),
                 ..Self::default()
             };
         }
         self.uid = uid;
+        is_other
     }
 }
 
@@ -58,14 +58,13 @@ mod tests {
             cron_jobs_removed: true,
             job_result: Some((true, "Synced".to_owned())),
             ignored_template: Some("labels".to_owned()),
-            import: ImportState::default(),
         }
     }
 
     #[test]
     fn a_recreated_object_inherits_nothing() {
         let mut state = used(Some("first"), None);
-        state.reset_unless_same(Some("second".to_owned()));
+        assert!(state.reset_unless_same(Some("second".to_owned())));
         let fresh = RepositoryState {
             uid: Some("second".to_owned()),
             ..RepositoryState::default()
@@ -77,11 +76,11 @@ mod tests {
     fn only_an_approved_removal_survives_the_object() {
         for uid in [None, Some("first")] {
             let mut state = used(uid, None);
-            state.reset_unless_same(None);
+            assert!(state.reset_unless_same(None));
             assert_eq!(state, RepositoryState::default());
         }
         let mut state = used(Some("first"), Some("first"));
-        state.reset_unless_same(None);
+        assert!(state.reset_unless_same(None));
         let approved = RepositoryState {
             approved_removal: Some("first".to_owned()),
             ..RepositoryState::default()
@@ -93,7 +92,7 @@ mod tests {
     fn the_same_object_keeps_its_state_even_before_its_first_reconcile() {
         for uid in [None, Some("first")] {
             let mut state = used(uid, None);
-            state.reset_unless_same(Some("first".to_owned()));
+            assert!(!state.reset_unless_same(Some("first".to_owned())));
             assert_eq!(state, used(Some("first"), None));
         }
     }

@@ -26,13 +26,12 @@ pub fn last_sync(summary: &Summary, counts: &Counts, committed: &CommitSummary, 
         version: version.map(shown),
         reason: shown(reason),
     };
-    let skipped = summary.skipped.first.iter();
-    let skipped = skipped.map(|skip| entry(&skip.chart, skip.version.as_deref(), &skip.reason));
+    let invalid = (summary.skipped.first.iter()).map(|skip| entry(&skip.chart, skip.version.as_deref(), &skip.reason));
     let rejected = committed
         .rejected
         .iter()
         .map(|(chart, reason)| entry(chart, None, reason));
-    let skipped = skipped.chain(rejected).take(MAX_NAMED).collect();
+    let skipped = invalid.chain(rejected).take(MAX_NAMED).collect();
     let rejected = committed.rejected.len() as u64;
     LastSync {
         result: "Synced".to_owned(),
@@ -102,13 +101,14 @@ pub fn ready_message(last_sync: &LastSync) -> String {
         counted(last_sync.versions, "version"),
         counted(last_sync.charts, "chart")
     );
-    let skipped = [
+    let counts = [
         (last_sync.deprecated, "chart", "whose newest version is deprecated"),
         (last_sync.filtered, "chart", "by the filter"),
         (last_sync.skipped_count, "entry", "not valid"),
     ];
-    let skipped = skipped.iter().filter(|(count, ..)| *count > 0);
-    let skipped: Vec<String> = skipped
+    let skipped: Vec<String> = counts
+        .iter()
+        .filter(|(count, ..)| *count > 0)
         .map(|(count, noun, why)| format!("{} {why}", counted(*count, noun)))
         .collect();
     if !skipped.is_empty() {

@@ -163,9 +163,10 @@ impl<'a> ArchiveFetcher<'a> {
     /// Returns the archive of one version, in the spool.
     pub(super) async fn archive(&self, missing: &MissingFiles) -> Result<Archive, ImportError> {
         let (body, manifest) = self.fetch(missing).await?;
-        let warning = match has_digest(&missing.digest, &body, manifest.as_deref()) {
-            true => None,
-            false => self.warning(missing, &body, manifest.as_deref()).await?,
+        let warning = if has_digest(&missing.digest, &body, manifest.as_deref()) {
+            None
+        } else {
+            self.warning(missing, &body, manifest.as_deref()).await?
         };
         Ok(Archive {
             missing: missing.clone(),
@@ -182,8 +183,9 @@ impl<'a> ArchiveFetcher<'a> {
         manifest: Option<&str>,
     ) -> Result<Option<String>, ImportError> {
         let catalog = &self.context.catalog;
-        let listed = catalog.version_digests(&self.spec.name, &missing.chart_id, &missing.version);
-        let listed = listed.await?;
+        let listed = catalog
+            .version_digests(&self.spec.name, &missing.chart_id, &missing.version)
+            .await?;
         let is_listed = listed.iter().any(|digest| has_digest(digest, body, manifest));
         let warning = format!(
             "the SHA-256 of the archive is {}, but the index contains {}; its files were imported",
@@ -206,8 +208,8 @@ impl<'a> ArchiveFetcher<'a> {
                     let Some(Archive { missing, body, warning }) = archives.next() else {
                         break;
                     };
-                    let read = catch_unwind(AssertUnwindSafe(|| read_one(missing.clone(), body, &limits)));
-                    let read = read.unwrap_or_else(|_| Err(WorkError::Panicked.into()));
+                    let read = catch_unwind(AssertUnwindSafe(|| read_archive(missing.clone(), body, &limits)))
+                        .unwrap_or_else(|_| Err(WorkError::Panicked.into()));
                     bytes += read.as_ref().map_or(0, FetchedFiles::bytes);
                     files.push(match read {
                         Ok(files) => Ok(files.with_warning(warning)),
@@ -297,7 +299,7 @@ impl<'a> ArchiveFetcher<'a> {
     }
 }
 
-fn read_one(missing: MissingFiles, body: Body, limits: &archive::Limits) -> Result<FetchedFiles, ImportError> {
+fn read_archive(missing: MissingFiles, body: Body, limits: &archive::Limits) -> Result<FetchedFiles, ImportError> {
     let mut body = body.into_reader();
     body.rewind().map_err(ArchiveError::Read)?;
     let files = archive::read(&mut body, limits)?;

@@ -12,8 +12,8 @@ use super::archive::{Archive, ArchiveFetcher, BUSY_PAUSE, ImportError};
 use super::icon::IconFetcher;
 use super::turn::{self, Deferred, Fetched};
 use crate::api::{Files, NamespacedName, SkippedEntry};
-use crate::catalog::{self, ChangedCharts, FilesMode, FilesResult, MissingFiles, MissingIcon, SaveOutcome};
-use crate::controllers::apprepository::metrics::Metrics;
+use crate::catalog::{self, ChangedCharts, ErrorKind, FilesMode, FilesResult, MissingFiles, MissingIcon, SaveOutcome};
+use crate::controllers::apprepository::metrics::RepositoryMetrics;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::sync::SyncContext;
 use crate::controllers::apprepository::sync::request::SyncError;
@@ -37,7 +37,7 @@ const MAX_PROBLEMS: usize = 5;
 pub struct Importer {
     context: SyncContext,
     settings: Settings,
-    metrics: Metrics,
+    metrics: RepositoryMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,8 +82,7 @@ impl Worklist {
             let url = files.url.as_ref().map_or(0, String::len);
             size_of::<MissingFiles>() + url + texts.map(String::len).iter().sum::<usize>()
         });
-        let icons = self.icons.iter();
-        let icons = icons.map(|icon| size_of::<MissingIcon>() + icon.chart_id.len() + icon.url.len());
+        let icons = (self.icons.iter()).map(|icon| size_of::<MissingIcon>() + icon.chart_id.len() + icon.url.len());
         files.chain(icons).sum()
     }
 
@@ -95,7 +94,7 @@ impl Worklist {
 
 impl Importer {
     #[must_use]
-    pub fn new(context: SyncContext, settings: Settings, metrics: Metrics) -> Self {
+    pub fn new(context: SyncContext, settings: Settings, metrics: RepositoryMetrics) -> Self {
         Self {
             context,
             settings,
@@ -131,7 +130,7 @@ impl Importer {
             return Ok(Batch::Done(Some(Timestamp::now() + SECRET_ERROR_PAUSE)));
         };
         let mut deferred = match self.import_files(spec, uid, &session, worklist).await {
-            Err(error @ catalog::Error::QuotaExceeded { .. }) => {
+            Err(error) if matches!(error.kind(), ErrorKind::QuotaExceeded { .. }) => {
                 let warning = worklist.warning.take();
                 *worklist = Worklist {
                     warning,
@@ -233,7 +232,7 @@ impl Importer {
         pause
     }
 
-    /// Reads and stores archives in groups. Returns those that are tried again later.
+    /// Reads and stores archives in groups. Returns the archives that are tried again later.
     async fn store_files(
         &self,
         name: &NamespacedName,
@@ -295,8 +294,8 @@ impl Importer {
         let _: u64 = written?;
         let imported = results
             .iter()
-            .filter(|result| matches!(result, FilesResult::Imported(_)));
-        let imported = imported.count();
+            .filter(|result| matches!(result, FilesResult::Imported(_)))
+            .count();
         self.metrics.chart_files("imported", imported);
         self.metrics.chart_files("failed", results.len() - imported);
         Ok(())

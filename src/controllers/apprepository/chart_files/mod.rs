@@ -21,7 +21,6 @@ pub use reconciler::FilesReconciler;
 
 use super::decision::has_charts;
 use super::event_handler;
-use super::state::RepositoryStates;
 use super::status::ImportProgress;
 use crate::api::Files;
 use crate::api::NamespacedName;
@@ -29,6 +28,7 @@ use crate::catalog::{Catalog, ChangedCharts, FilesMode, Handled, Record};
 use crate::helm::archive as helm_archive;
 use crate::runtime::controller::Key;
 use crate::runtime::workqueue::{Priority, Queue};
+use crate::sync_ext::ObjectStates;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -54,8 +54,9 @@ pub fn key(name: &NamespacedName) -> Key {
     }
 }
 
+/// State of the import of one repository. A restart loses it: the catalog has what is missing.
 #[derive(Debug, Default, PartialEq)]
-pub struct ImportState {
+struct ImportState {
     /// Sync that the import was enqueued for.
     enqueued: Option<SyncId>,
     /// Progress shown in the status; `None` until counted.
@@ -95,7 +96,7 @@ impl SyncId {
 #[derive(Clone)]
 pub struct ImportQueue {
     queue: Queue<Key>,
-    states: RepositoryStates,
+    states: Arc<ObjectStates<NamespacedName, ImportState>>,
     mode: FilesMode,
     /// Bytes of all worklists that wait for a turn.
     waiting: Arc<AtomicUsize>,
@@ -140,10 +141,10 @@ impl PartialEq for WaitingWorklist {
 
 impl ImportQueue {
     #[must_use]
-    pub fn new(queue: Queue<Key>, states: RepositoryStates, mode: FilesMode) -> Self {
+    pub fn new(queue: Queue<Key>, mode: FilesMode) -> Self {
         Self {
             queue,
-            states,
+            states: Arc::default(),
             mode,
             waiting: Arc::default(),
         }
@@ -201,7 +202,7 @@ impl ImportQueue {
         if self.mode == FilesMode::None {
             return ImportProgress::Disabled;
         }
-        let progress = self.states.read(name, |state| state.import.progress.clone());
+        let progress = self.states.read(name, |import| import.progress.clone());
         progress.map_or(ImportProgress::Unknown, ImportProgress::Counted)
     }
 
@@ -251,12 +252,13 @@ impl ImportQueue {
         self.update(name, |import| mem::take(&mut import.events))
     }
 
-    fn forget(&self, name: &NamespacedName) {
+    /// Forgets the state of an object that is gone or was recreated.
+    pub fn forget(&self, name: &NamespacedName) {
         self.update(name, mem::take);
     }
 
     fn update<T>(&self, name: &NamespacedName, change: impl FnOnce(&mut ImportState) -> T) -> T {
-        self.states.update(name, |state| change(&mut state.import))
+        self.states.update(name, change)
     }
 }
 

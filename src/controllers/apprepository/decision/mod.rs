@@ -48,33 +48,11 @@ pub enum Mode {
     Complete,
 }
 
-/// Relation of the stored rows to the object, by UID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identity {
-    New,
-    Same,
-    /// The rows belong to an object of the same name, URL and type: a restored backup or a takeover. The rows stay,
-    /// validators do not.
-    Restored,
-    /// The rows belong to another repository that had this name. They are removed first.
-    Replaced,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     Suspended,
     Wait,
     Sync(Mode),
-}
-
-#[must_use]
-pub fn identity(spec: &RepositorySpec, record: Option<&Record>) -> Identity {
-    match record {
-        None => Identity::New,
-        Some(record) if record.uid == spec.uid => Identity::Same,
-        Some(record) if record.url == spec.url && record.kind == spec.kind.as_str() => Identity::Restored,
-        Some(_) => Identity::Replaced,
-    }
 }
 
 #[must_use]

@@ -1,48 +1,6 @@
 use super::*;
-use crate::api::AppRepository;
 use crate::catalog::{Refused, State};
-use crate::controllers::apprepository::spec::Defaults;
-
-fn object(edit: impl FnOnce(&mut serde_json::Value)) -> AppRepository {
-    let mut object = serde_json::json!({
-        "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository",
-        "metadata": { "namespace": "default", "name": "stable", "uid": "u1", "generation": 1 },
-        "spec": { "type": "helm", "url": " https://example.com/charts " },
-    });
-    edit(&mut object);
-    serde_json::from_value(object).unwrap()
-}
-
-fn spec_with(edit: impl FnOnce(&mut serde_json::Value)) -> RepositorySpec {
-    RepositorySpec::of(&object(edit), &Defaults::usual(), false)
-}
-
-fn at(time: &str) -> Timestamp {
-    time.parse().unwrap()
-}
-
-const NOW: &str = "2026-01-01T10:05:00Z";
-
-/// Returns the record of `spec` after a sync at 10:00:05.
-fn synced(spec: &RepositorySpec) -> Record {
-    Record {
-        name: spec.name.clone(),
-        uid: spec.uid.clone(),
-        url: spec.url.clone(),
-        kind: "helm".to_owned(),
-        change_key: spec.change_key.as_str().to_owned(),
-        spec_hash: Some(spec.spec_hash.clone()),
-        handled: handled(spec, &Handled::default()),
-        last_attempt: Some(at("2026-01-01T10:00:05Z")),
-        last_success: Some(at("2026-01-01T10:00:06Z")),
-        state: State {
-            ready: Some(true),
-            ..State::default()
-        },
-        trusted: true,
-        ..Record::default()
-    }
-}
+use crate::controllers::apprepository::tests::samples::{NOW, at, spec_with, synced};
 
 #[test]
 fn a_new_repository_gets_a_complete_sync() {
@@ -265,24 +223,6 @@ fn a_suspended_repository_handles_requests_after_resuming() {
         decide(&suspended, Some(&synced(&spec_with(|_| ()))), at(NOW)),
         Decision::Suspended
     );
-}
-
-#[test]
-fn rows_belong_to_the_uid_they_were_written_for() {
-    let spec = spec_with(|_| ());
-    let record = synced(&spec);
-    assert_eq!(identity(&spec, None), Identity::New);
-    assert_eq!(identity(&spec, Some(&record)), Identity::Same);
-    let older = Record {
-        uid: "u0".to_owned(),
-        ..record
-    };
-    assert_eq!(identity(&spec, Some(&older)), Identity::Restored);
-    let other = Record {
-        url: "https://example.com/other".to_owned(),
-        ..older
-    };
-    assert_eq!(identity(&spec, Some(&other)), Identity::Replaced);
 }
 
 #[test]

@@ -13,13 +13,14 @@ struct KindLabel {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub struct GarbageMetrics {
     removed: Family<KindLabel, Counter>,
     failures: Family<KindLabel, Counter>,
     last_run: Gauge<i64>,
+    pending_removals: Gauge<i64>,
 }
 
-impl Metrics {
+impl GarbageMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let help = "Total number of objects and rows that garbage collection removed, by kind";
@@ -28,7 +29,13 @@ impl Metrics {
         registry.register("portolan_gc_failures", help, metrics.failures.clone());
         let help = "Unix time of the end of the last garbage collection in seconds";
         registry.register("portolan_gc_last_run_timestamp_seconds", help, metrics.last_run.clone());
+        let help = "Current number of repositories whose removal awaits --confirm-removals";
+        registry.register("portolan_pending_removals", help, metrics.pending_removals.clone());
         metrics
+    }
+
+    pub(super) fn pending_removals(&self, count: usize) {
+        self.pending_removals.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     pub fn removed(&self, kind: Kind, count: u64) {

@@ -7,8 +7,9 @@
 //!  each interval ─────────────────────────────► files, history, Leases
 //! ```
 
-pub mod metrics;
+mod metrics;
 pub mod objects;
+pub mod orphans;
 pub mod report;
 
 use std::sync::Arc;
@@ -19,15 +20,16 @@ use kube::api::ObjectMeta;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::orphans::{Comparison, OrphanFinder};
+pub use metrics::GarbageMetrics;
+
 use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog};
 use crate::controllers::FIELD_MANAGER;
 use crate::runtime::events::{Event, EventPublisher};
 use crate::runtime::jitter::jitter;
 use crate::runtime::kube_client::ApiError;
-use metrics::Metrics;
 use objects::{Names, Objects};
+use orphans::{Comparison, OrphanFinder};
 use report::{Kind, Report};
 
 /// Time limit of a collector, so that none holds up the others.
@@ -40,7 +42,7 @@ pub struct GarbageCollector {
     pub catalog: Catalog,
     /// `None` with a directory of manifests.
     pub objects: Option<Objects>,
-    pub metrics: Metrics,
+    pub metrics: GarbageMetrics,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -76,15 +78,15 @@ impl GarbageCollector {
     /// Removes all garbage besides the repositories, whose removal the comparison has approved.
     pub async fn collect(&self, comparison: &Comparison) -> Report {
         let report = self.collect_all(comparison, false).await;
-        for found in &report.found {
+        for garbage in &report.garbage {
             // The worker counts repositories when it removes them.
-            if found.kind != Kind::Repositories {
-                self.metrics.removed(found.kind, found.count);
+            if garbage.kind != Kind::Repositories {
+                self.metrics.removed(garbage.kind, garbage.count);
             }
-            let names = &found.names[..found.names.len().min(MAX_NAMES)];
+            let names = &garbage.names[..garbage.names.len().min(MAX_NAMES)];
             tracing::info!(
-                kind = found.kind.label(),
-                count = found.count,
+                kind = garbage.kind.label(),
+                count = garbage.count,
                 ?names,
                 "collected garbage"
             );

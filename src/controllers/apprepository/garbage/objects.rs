@@ -17,10 +17,10 @@ use kube::core::{ObjectList, Request};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
+use super::orphans::OrphanFinder;
 use super::report::Kind;
 use crate::api::{NamespacedName, Partial, jobs};
 use crate::controllers::apprepository::origin::Origin;
-use crate::controllers::apprepository::orphans::OrphanFinder;
 use crate::runtime::kube_client::{ApiError, call};
 
 const PAGE: u32 = 500;
@@ -45,7 +45,7 @@ impl Objects {
         let gone = Gone {
             orphans,
             origin: &orphans.origin,
-            known: HashMap::new(),
+            checked: HashMap::new(),
         };
         let ours = jobs::selector();
         match kind {
@@ -123,8 +123,9 @@ impl Objects {
         let page = |parameters: ListParams| {
             let (client, request) = (self.client.clone(), Request::new(path.clone()));
             async move {
-                let request = request.list_metadata(&parameters);
-                let request = request.map_err(|error| ApiError::bad_request(error.to_string()))?;
+                let request = request
+                    .list_metadata(&parameters)
+                    .map_err(|error| ApiError::bad_request(error.to_string()))?;
                 call(client.request::<ObjectList<Partial<K>>>(request)).await
             }
         };
@@ -166,7 +167,8 @@ impl<K> Object for K where
 struct Gone<'a> {
     orphans: &'a OrphanFinder,
     origin: &'a Arc<Origin>,
-    known: HashMap<(NamespacedName, String), bool>,
+    /// Results by name and UID.
+    checked: HashMap<(NamespacedName, String), bool>,
 }
 
 impl Gone<'_> {
@@ -179,11 +181,11 @@ impl Gone<'_> {
             return Ok(false);
         }
         let key = (name, uid);
-        if let Some(is_gone) = self.known.get(&key) {
+        if let Some(is_gone) = self.checked.get(&key) {
             return Ok(*is_gone);
         }
         let is_gone = !self.origin.has_uid(&key.0, Some(&key.1)).await?;
-        self.known.insert(key, is_gone);
+        self.checked.insert(key, is_gone);
         Ok(is_gone)
     }
 }

@@ -54,7 +54,7 @@ impl Kind {
 
 /// The garbage that a collector found. It was removed, unless the collection was a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Garbage {
     pub kind: Kind,
     pub count: u64,
     /// Names, for the log and dry runs; empty for rows.
@@ -64,7 +64,7 @@ pub struct Found {
 /// The result of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    pub found: Vec<Found>,
+    pub garbage: Vec<Garbage>,
     pub failures: Vec<(Kind, String)>,
     /// A reason why deleted repositories and their objects were not looked for.
     pub skipped: Option<String>,
@@ -73,31 +73,31 @@ pub struct Report {
 impl Report {
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.found.is_empty()
+        self.garbage.is_empty()
     }
 
     pub(super) fn add(&mut self, kind: Kind, count: u64, names: Vec<String>) {
         if count > 0 {
-            self.found.push(Found { kind, count, names });
+            self.garbage.push(Garbage { kind, count, names });
         }
     }
 
     /// Replaces what was found of a kind.
     pub fn set(&mut self, kind: Kind, names: Vec<String>) {
-        let at = self.found.iter().position(|found| found.kind == kind);
-        let at = at.unwrap_or(self.found.len());
-        self.found.retain(|found| found.kind != kind);
+        let position = self.garbage.iter().position(|garbage| garbage.kind == kind);
+        let at = position.unwrap_or(self.garbage.len());
+        self.garbage.retain(|garbage| garbage.kind != kind);
         let count = names.len() as u64;
         if count > 0 {
-            self.found.insert(at, Found { kind, count, names });
+            self.garbage.insert(at, Garbage { kind, count, names });
         }
     }
 
     /// Returns the count of a kind.
     #[must_use]
     pub fn count(&self, kind: Kind) -> u64 {
-        let found = self.found.iter().filter(|found| found.kind == kind);
-        found.map(|found| found.count).sum()
+        let of_kind = self.garbage.iter().filter(|garbage| garbage.kind == kind);
+        of_kind.map(|garbage| garbage.count).sum()
     }
 }
 
@@ -106,7 +106,7 @@ impl Display for Report {
         if self.is_empty() {
             return write!(f, "nothing");
         }
-        for (at, Found { kind, count, .. }) in self.found.iter().enumerate() {
+        for (at, Garbage { kind, count, .. }) in self.garbage.iter().enumerate() {
             let separator = if at == 0 { "" } else { ", " };
             write!(f, "{separator}{count} {}", kind.text())?;
         }

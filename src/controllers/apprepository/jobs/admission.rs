@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::progress::{JobView, NotStarted, not_started};
+use super::progress::not_started;
+use super::view::{JobView, NotStarted};
 use super::{Jobs, Limits};
 use crate::api::NamespacedName;
 
@@ -48,7 +49,7 @@ impl Jobs {
             for step in plan(&jobs, idle, &queue, self.settings.limits, now) {
                 if let Err(error) = self.execute(&step, &mut queue, now).await {
                     tracing::warn!(%error, job = step.job().name, retry_in = ?RETRY, "failed to suspend or release a Job");
-                    // The next release needs the slot. A release that fails is that of one Job.
+                    // The next release needs the slot. A failed release concerns one Job.
                     if let Step::Suspend(..) = step {
                         break;
                     }
@@ -148,8 +149,8 @@ impl Queue {
     }
 }
 
-/// Returns the waiting Jobs that another one supersedes. A repository has one of its CronJob, the oldest, and one that was
-/// requested, the newest: it handles all requests.
+/// Returns the waiting Jobs that another Job supersedes. A repository keeps the oldest Job of its CronJob, and the newest
+/// requested Job, which handles all requests.
 fn superseded(jobs: &[JobView]) -> Vec<&JobView> {
     let mut kept: HashMap<_, &JobView> = HashMap::new();
     let mut superseded = Vec::new();
@@ -180,21 +181,16 @@ fn plan(
     let (mut waiting, running): (Vec<_>, Vec<_>) = unfinished.partition(|job| job.is_suspended);
     waiting.retain(|job| job.not_before <= now && !outdated.contains(&job.uid.as_str()));
     waiting.sort_by_key(|job| (queue.since(job), &job.name));
-    let mut slots = Slots {
-        total: running.len(),
-        by_namespace: BTreeMap::new(),
-        limits,
-    };
-    for job in &running {
-        *slots.by_namespace.entry(namespace(job)).or_default() += 1;
-    }
+    let mut slots = Slots::of(&running, limits);
     let mut steps = Vec::new();
     let mut idle: Option<Vec<(&JobView, NotStarted)>> = None;
     while !waiting.is_empty() {
         // The first of equal ones: it has waited longest.
         let first = |is_admitted: &dyn Fn(&str) -> bool| {
-            let candidates = waiting.iter().enumerate();
-            let candidates = candidates.filter(|(_, job)| is_admitted(namespace(job)));
+            let candidates = waiting
+                .iter()
+                .enumerate()
+                .filter(|(_, job)| is_admitted(namespace(job)));
             candidates.min_by_key(|(_, job)| slots.count(namespace(job)))
         };
         if let Some((at, _)) = first(&|namespace| slots.has_free(namespace)) {
@@ -203,21 +199,8 @@ fn plan(
             steps.push(Step::Release(job.clone()));
             continue;
         }
-        let idle = idle.get_or_insert_with(|| {
-            let mut idle: Vec<_> = (running.iter())
-                .filter_map(|job| Some((*job, not_started(job)?)))
-                .collect();
-            idle.sort_by_key(|(job, _)| (job.started, &job.name));
-            idle
-        });
-        // Of the same namespace if that is at its limit, otherwise of the one with the most.
-        let victim = |namespace_of_waiting: &str| {
-            let is_full = slots.count(namespace_of_waiting) >= slots.limits.per_namespace;
-            let victims = idle.iter().enumerate();
-            let victims = victims.filter(|(_, (job, _))| !is_full || namespace(job) == namespace_of_waiting);
-            let most = victims.min_by_key(|(_, (job, _))| Reverse(slots.count(namespace(job))));
-            most.map(|(at, _)| at)
-        };
+        let idle = idle.get_or_insert_with(|| idle_jobs(&running, &not_started));
+        let victim = |namespace_of_waiting: &str| slots.victim(idle, namespace_of_waiting);
         let Some((_, job)) = first(&|namespace| victim(namespace).is_some()) else {
             break;
         };
@@ -231,6 +214,19 @@ fn plan(
         steps.pop();
     }
     steps
+}
+
+/// Returns the running Jobs that may be suspended, the oldest first.
+fn idle_jobs<'a>(
+    running: &[&'a JobView],
+    not_started: impl Fn(&JobView) -> Option<NotStarted>,
+) -> Vec<(&'a JobView, NotStarted)> {
+    let mut idle: Vec<_> = running
+        .iter()
+        .filter_map(|job| Some((*job, not_started(job)?)))
+        .collect();
+    idle.sort_by_key(|(job, _)| (job.started, &job.name));
+    idle
 }
 
 /// Returns the time until the first of the Jobs that wait for their delay after a tick may run.
@@ -248,6 +244,30 @@ struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
+    fn of(running: &[&'a JobView], limits: Limits) -> Self {
+        let mut by_namespace = BTreeMap::new();
+        for job in running {
+            *by_namespace.entry(namespace(job)).or_default() += 1;
+        }
+        Self {
+            total: running.len(),
+            by_namespace,
+            limits,
+        }
+    }
+
+    /// Returns the index of the Job that yields to a waiting Job: a Job of the same namespace if that is at its limit,
+    /// otherwise of the namespace with the most Jobs.
+    fn victim(&self, idle: &[(&JobView, NotStarted)], namespace_of_waiting: &str) -> Option<usize> {
+        let is_full = self.count(namespace_of_waiting) >= self.limits.per_namespace;
+        let victims = idle
+            .iter()
+            .enumerate()
+            .filter(|(_, (job, _))| !is_full || namespace(job) == namespace_of_waiting);
+        let most = victims.min_by_key(|(_, (job, _))| Reverse(self.count(namespace(job))));
+        most.map(|(at, _)| at)
+    }
+
     fn count(&self, namespace: &str) -> usize {
         self.by_namespace.get(namespace).copied().unwrap_or_default()
     }

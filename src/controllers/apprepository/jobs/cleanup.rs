@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::admission::namespace;
 use super::client::JobError;
 use super::names;
-use super::progress::JobView;
+use super::view::JobView;
 use super::watch::Jobs;
 use crate::api::NamespacedName;
 
@@ -33,7 +33,7 @@ impl Jobs {
         self.delete_cron_jobs(name).await?;
         let mut running = self.of(name);
         running.retain(JobView::is_unfinished);
-        // Those of a CronJob are collected with it, but later than their pods could write.
+        // Jobs of a CronJob are collected with it, but later than their pods could write.
         let is_idle = running.is_empty() && self.cron_jobs_of(name).is_empty();
         for job in running {
             if !job.is_deleted {

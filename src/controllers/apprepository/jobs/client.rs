@@ -1,21 +1,16 @@
 //! Writes CronJobs and Jobs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use backon::{ExponentialBuilder, Retryable};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use kube::api::{
-    Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
-};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::names::{self, digest};
-use super::progress::NotStarted;
-use super::secrets::delete_copy;
+use super::view::NotStarted;
 use super::watch::{Jobs, Written};
-use crate::api::jobs::{NOT_STARTED, REPOSITORY_NAME, REPOSITORY_NAMESPACE, repository_name, selector};
+use crate::api::jobs::{NOT_STARTED, REPOSITORY_NAME, REPOSITORY_NAMESPACE, repository_name};
 use crate::api::{NamespacedName, Partial};
 use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::{ApiError, call};
@@ -108,8 +103,9 @@ impl Jobs {
             });
         }
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let applied = call(api.patch(name, &parameters, &Patch::Apply(desired))).await;
-        let mut applied = applied.map_err(|cause| failed("patch", cause))?;
+        let mut applied = call(api.patch(name, &parameters, &Patch::Apply(desired)))
+            .await
+            .map_err(|cause| failed("patch", cause))?;
         if has_foreign_spec(&applied) {
             // Fields that someone added are not ours to remove by an apply: the spec is replaced as a whole.
             let mut replacement: Value = serde_json::to_value(&applied).unwrap_or_default();
@@ -137,7 +133,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Creates a Job. One of the same name is the same request.
+    /// Creates a Job. A Job of the same name is the same request.
     pub(super) async fn create_job(&self, job: &Value) -> Result<(), JobError> {
         let namespace = &self.settings.namespace;
         let failed = |cause| JobError::new("create", "jobs.batch", namespace, cause);
@@ -175,7 +171,7 @@ impl Jobs {
         match call(api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),
-            // One of another UID is refused as invalid: the watch will show it.
+            // A Job of another UID is refused as invalid: the watch will show it.
             Err(cause) => Err(JobError::new("patch", "jobs.batch", namespace, cause)),
         }
     }
@@ -210,10 +206,7 @@ impl Jobs {
     }
 }
 
-/// Lists of what an earlier executor left, until nothing is found.
-const REMOVAL_ROUNDS: usize = 5;
-
-async fn delete<K>(
+pub(super) async fn delete<K>(
     client: &Client,
     namespace: &str,
     resource: &'static str,
@@ -242,89 +235,6 @@ where
     }
 }
 
-/// Deletes CronJobs and unfinished Jobs that an earlier start with Jobs has left, and retries until they are gone: they would
-/// sync beside this process. Missing rights are only logged: without Jobs, the service account usually has none,
-/// and then there are none.
-///
-/// Those of repositories that `is_ours` excludes belong to another release.
-pub async fn remove_leftovers(client: &Client, namespace: &str, is_ours: impl Fn(&NamespacedName) -> bool) {
-    let backoff = ExponentialBuilder::default()
-        .with_min_delay(Duration::from_secs(1))
-        .with_max_delay(Duration::from_secs(60))
-        .without_max_times()
-        .with_jitter();
-    let removed = (|| try_remove_leftovers(client, namespace, &is_ours))
-        .retry(backoff)
-        .when(|error| !matches!(error, JobError::Forbidden { .. }))
-        .notify(|error, delay| {
-            tracing::warn!(%error, retry_in = ?delay, "failed to remove CronJobs and Jobs of an earlier --executor=job, retrying");
-        });
-    match removed.await {
-        Ok(()) => {}
-        Err(JobError::Forbidden { verb: "list", .. }) => {
-            tracing::debug!("not allowed to list CronJobs and Jobs, none of them are removed");
-        }
-        Err(error) => tracing::warn!(%error, "failed to remove CronJobs and Jobs of an earlier --executor=job"),
-    }
-}
-
-async fn try_remove_leftovers(
-    client: &Client,
-    namespace: &str,
-    is_ours: &impl Fn(&NamespacedName) -> bool,
-) -> Result<(), JobError> {
-    // A conflict may have another reason than a replacement.
-    for _ in 0..REMOVAL_ROUNDS {
-        if !remove_listed(client, namespace, is_ours).await? {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Returns false if nothing was left.
-async fn remove_listed(
-    client: &Client,
-    namespace: &str,
-    is_ours: &impl Fn(&NamespacedName) -> bool,
-) -> Result<bool, JobError> {
-    let mut has_found = false;
-    let is_left = |meta: &ObjectMeta| {
-        repository_name(meta).is_some_and(|name| is_ours(&name)) && meta.deletion_timestamp.is_none()
-    };
-    let parameters = ListParams::default().labels(&selector());
-    let listed = |cause| JobError::new("list", "cronjobs.batch", namespace, cause);
-    let cron_jobs: Api<Partial<CronJob>> = Api::namespaced(client.clone(), namespace);
-    for cron_job in call(cron_jobs.list(&parameters)).await.map_err(listed)?.items {
-        if !is_left(&cron_job.metadata) {
-            continue;
-        }
-        has_found = true;
-        let (name, uid) = (cron_job.name_any(), cron_job.uid().unwrap_or_default());
-        // Before the CronJob, by which the next start finds it.
-        if let Some(repository) = repository_name(&cron_job.metadata) {
-            delete_copy(client, namespace, &repository).await?;
-        }
-        let policy = PropagationPolicy::Background;
-        delete::<CronJob>(client, namespace, "cronjobs.batch", &name, &uid, policy).await?;
-        tracing::info!(
-            cron_job = name,
-            "deleted a CronJob, since repositories are synced by this process"
-        );
-    }
-    let listed = |cause| JobError::new("list", "jobs.batch", namespace, cause);
-    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-    for job in call(jobs.list(&parameters)).await.map_err(listed)?.items {
-        if is_left(&job.metadata) && super::progress::JobView::of(&job).is_unfinished() {
-            has_found = true;
-            let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
-            let policy = PropagationPolicy::Background;
-            delete::<Job>(client, namespace, "jobs.batch", &name, &uid, policy).await?;
-        }
-    }
-    Ok(has_found)
-}
-
 fn written(cron_job: &CronJob, desired: &str) -> Written {
     Written {
         uid: cron_job.uid(),
@@ -339,11 +249,11 @@ fn is_of(cron_job: &CronJob, repository: &NamespacedName) -> bool {
         Some(owner) => owner == *repository,
         // Kubeapps' own CronJob of the repository is taken over.
         None => {
-            let own = names::labels(repository);
+            let expected = names::labels(repository);
             let labels = cron_job.labels();
             [REPOSITORY_NAME, REPOSITORY_NAMESPACE]
                 .iter()
-                .all(|key| labels.get(*key) == own.get(*key))
+                .all(|key| labels.get(*key) == expected.get(*key))
         }
     }
 }

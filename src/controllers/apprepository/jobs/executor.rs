@@ -13,6 +13,18 @@ pub enum Executor {
     Job,
 }
 
+/// The executor of a repository, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Execution {
+    /// The caches of Jobs are incomplete.
+    Unknown {
+        /// They should be complete by now.
+        is_overdue: bool,
+    },
+    Jobs,
+    InProcess,
+}
+
 impl Executor {
     /// Parses the value of the flag and the annotation.
     #[must_use]
@@ -24,7 +36,7 @@ impl Executor {
         }
     }
 
-    /// Returns the executor of a repository. Other values of the annotation than those of the flag are ignored.
+    /// Returns the executor of a repository. Values of the annotation that the flag does not know are ignored.
     #[must_use]
     pub fn of(object: &AppRepository, default: Self, allow_annotation: bool) -> Self {
         let chosen = object.annotation(EXECUTOR).filter(|_| allow_annotation);

@@ -17,12 +17,12 @@ struct ResultLabel {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub struct JobMetrics {
     unfinished: Family<StateLabel, Gauge<i64>>,
     finished: Family<ResultLabel, Counter>,
 }
 
-impl Metrics {
+impl JobMetrics {
     /// Registers the metrics. They have no samples until Jobs are used.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {

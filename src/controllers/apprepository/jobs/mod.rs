@@ -1,7 +1,7 @@
 //! Runs syncs as Kubernetes Jobs, as Kubeapps does: a CronJob per repository, a Job per request, a Job for the clean-up.
 //!
 //! ```text
-//!  AppRepository ─► reconcile ─► CronJob (ticks) ─┐
+//!  AppRepository ─► JobRunner ─► CronJob (ticks) ─┐
 //!                       │                         ├─► Job, suspended ─► admission (limits) ─► pod: portolan sync ─► catalog
 //!                       └─► Job of a request ─────┘                                                │
 //!  status ◄── progress (Job, pod, record) ◄── watches of CronJobs, Jobs and pods ◄─────────────────┘
@@ -11,19 +11,22 @@
 //! pods only tell why no record was written.
 
 pub mod admission;
+mod blocked;
 mod cleanup;
 mod client;
 mod executor;
 mod expansion;
 mod ignored;
-pub mod metrics;
+mod leftovers;
+mod metrics;
 pub mod names;
 mod objects;
 mod progress;
 mod quantity;
-mod reconcile;
+mod runner;
 mod secrets;
 mod template;
+mod view;
 mod watch;
 
 #[cfg(test)]
@@ -35,10 +38,12 @@ use std::time::Duration;
 use crate::api::SecretKeyRef;
 use crate::http::Proxies;
 
-pub(super) use cleanup::Cleanup;
-pub use client::remove_leftovers;
-pub use executor::{EXECUTOR, Executor};
-pub(super) use reconcile::Seen;
+pub use blocked::Blocked;
+pub use cleanup::Cleanup;
+pub use executor::{EXECUTOR, Execution, Executor};
+pub use leftovers::remove_leftovers;
+pub use metrics::JobMetrics;
+pub use runner::{Declared, DueSync, JobRunner, LaterSync};
 pub use template::{Resources, TemplatePolicy};
 pub use watch::Jobs;
 

@@ -190,22 +190,22 @@ impl Settings {
     /// Returns the operator's proxies as they are, and those of a repository as flags of `portolan sync`: they obey the
     /// address policy.
     fn proxy_variables(&self, spec: &RepositorySpec) -> Vec<Value> {
-        let of_repository = spec.access.proxies.as_ref();
-        let of_repository = of_repository.filter(|_| self.template != TemplatePolicy::None);
-        let own = [("", Some(&self.proxies)), ("PORTOLAN_", of_repository)];
-        let own = own.into_iter().filter_map(|(prefix, proxies)| Some((prefix, proxies?)));
-        own.flat_map(|(prefix, proxies)| {
-            let values = [
-                ("HTTP_PROXY", &proxies.http),
-                ("HTTPS_PROXY", &proxies.https),
-                ("NO_PROXY", &proxies.no_proxy),
-            ];
-            let values = values
-                .into_iter()
-                .filter_map(|(name, value)| Some((name, value.as_ref()?)));
-            values.map(move |(name, value)| json!({ "name": format!("{prefix}{name}"), "value": escape(value) }))
-        })
-        .collect()
+        let of_repository = (spec.access.proxies.as_ref()).filter(|_| self.template != TemplatePolicy::None);
+        let all = [("", Some(&self.proxies)), ("PORTOLAN_", of_repository)];
+        let declared = all.into_iter().filter_map(|(prefix, proxies)| Some((prefix, proxies?)));
+        declared
+            .flat_map(|(prefix, proxies)| {
+                let values = [
+                    ("HTTP_PROXY", &proxies.http),
+                    ("HTTPS_PROXY", &proxies.https),
+                    ("NO_PROXY", &proxies.no_proxy),
+                ];
+                let values = values
+                    .into_iter()
+                    .filter_map(|(name, value)| Some((name, value.as_ref()?)));
+                values.map(move |(name, value)| json!({ "name": format!("{prefix}{name}"), "value": escape(value) }))
+            })
+            .collect()
     }
 
     fn sync_arguments(&self, repository: &Repository<'_>, run: Option<&SyncRun>) -> Vec<String> {
@@ -303,23 +303,8 @@ impl Settings {
     ) -> Value {
         let mut labels = parts.labels.clone();
         labels.extend(self.labels(name));
-        let (mut volumes, mut mounts) = (
-            vec![json!({ "name": "tmp", "emptyDir": { "sizeLimit": TMP_BYTES } })],
-            vec![json!({ "name": "tmp", "mountPath": "/tmp" })],
-        );
-        let mut env = parts.env.clone();
-        if let Some(password) = &self.database.secret {
-            env.push(secret_variable("DB_PASSWORD", password));
-        }
-        if let Some(header) = &secrets.header {
-            let is_docker = header.key == DOCKER_CONFIG;
-            let variable = if is_docker {
-                "DOCKER_CONFIG_JSON"
-            } else {
-                "AUTHORIZATION_HEADER"
-            };
-            env.push(secret_variable(variable, header));
-        }
+        let mut volumes = vec![json!({ "name": "tmp", "emptyDir": { "sizeLimit": TMP_BYTES } })];
+        let mut mounts = vec![json!({ "name": "tmp", "mountPath": "/tmp" })];
         if let Some(ca) = &secrets.ca {
             let items = json!([{ "key": ca.key, "path": "ca.crt" }]);
             volumes.push(json!({ "name": "ca", "secret": { "secretName": ca.name, "items": items } }));
@@ -333,7 +318,7 @@ impl Settings {
                 "imagePullPolicy": "IfNotPresent",
                 "command": [self.command],
                 "args": arguments,
-                "env": env,
+                "env": self.variables(parts, secrets),
                 "resources": resources(&parts.resources),
                 "securityContext": {
                     "allowPrivilegeEscalation": false,
@@ -356,6 +341,23 @@ impl Settings {
             spec.insert("imagePullSecrets".to_owned(), names.collect());
         }
         json!({ "metadata": { "labels": labels }, "spec": spec })
+    }
+
+    /// Returns the variables of the template, and passwords.
+    fn variables(&self, parts: &PodParts, secrets: &JobSecrets) -> Vec<Value> {
+        let mut variables = parts.env.clone();
+        if let Some(password) = &self.database.secret {
+            variables.push(secret_variable("DB_PASSWORD", password));
+        }
+        if let Some(header) = &secrets.header {
+            let variable = if header.key == DOCKER_CONFIG {
+                "DOCKER_CONFIG_JSON"
+            } else {
+                "AUTHORIZATION_HEADER"
+            };
+            variables.push(secret_variable(variable, header));
+        }
+        variables
     }
 }
 

@@ -106,7 +106,7 @@ pub fn merge(template: Option<&Value>, policy: TemplatePolicy, defaults: &Resour
     if is_full {
         parts.labels = texts(&template["metadata"]["labels"]);
         parts.annotations = texts(&template["metadata"]["annotations"]);
-        // Those of Kubernetes and ours select pods for Services, policies and Jobs.
+        // Labels of Kubernetes and our own select pods for Services, policies and Jobs.
         for texts in [&mut parts.labels, &mut parts.annotations] {
             texts.retain(|key, _| !is_reserved_key(key));
         }
@@ -133,8 +133,7 @@ pub fn merge(template: Option<&Value>, policy: TemplatePolicy, defaults: &Resour
     }
     check_volumes(spec.get("volumes"))?;
     parts.security_context = ids(spec.get("securityContext"), "spec.securityContext")?;
-    let containers = spec.get("containers").and_then(Value::as_array);
-    let containers = containers.map_or(&[][..], Vec::as_slice);
+    let containers = (spec.get("containers").and_then(Value::as_array)).map_or(&[][..], Vec::as_slice);
     if containers.len() > 1 {
         return Err(refused("spec.containers[1]".to_owned(), NEVER));
     }
@@ -225,7 +224,7 @@ fn env(variables: &Value, is_full: bool) -> Vec<Value> {
         let (Some(name), Some(value)) = (variable["name"].as_str(), variable["value"].as_str()) else {
             continue;
         };
-        // Those of the repository are flags; see `objects`.
+        // Proxies of the repository are flags; see `objects`.
         let is_proxy = PROXIES.iter().any(|proxy| proxy.eq_ignore_ascii_case(name));
         // They change the settings of the operator, the trusted authorities of the database, or the code that runs.
         let is_own = RESERVED.contains(&name)

@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Settings;
-use super::metrics::Metrics;
-use super::progress::{JobView, PodView};
+use super::metrics::JobMetrics;
+use super::view::{JobView, PodView};
 use crate::api::{NamespacedName, jobs};
 use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Selection, Store, decode, raw_informer};
 
@@ -29,7 +29,7 @@ pub struct Jobs {
     pub(super) cron_jobs: Store<Cached<CronJob>>,
     jobs: Store<Cached<Job>>,
     pods: Store<Cached<Pod>>,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: JobMetrics,
     /// Notified when a Job is added or ends, so that waiting Jobs may run.
     pub(super) changed: Arc<Notify>,
     started: Instant,
@@ -53,7 +53,7 @@ type Task = BoxFuture<'static, ()>;
 
 impl Jobs {
     #[must_use]
-    pub fn new(settings: Settings, client: Client, metrics: Metrics) -> Self {
+    pub fn new(settings: Settings, client: Client, metrics: JobMetrics) -> Self {
         Self {
             settings,
             client,
@@ -151,11 +151,14 @@ impl Jobs {
     /// Returns the Jobs of a repository, oldest first.
     pub(super) fn of(&self, name: &NamespacedName) -> Vec<JobView> {
         let objects = self.jobs.objects(&self.settings.namespace);
-        let jobs = objects.iter().filter_map(|job| job.object());
-        let jobs = jobs.filter(|job| jobs::repository_name(job.meta()).as_ref() == Some(name));
-        let mut all: Vec<JobView> = jobs.map(|job| JobView::of(job)).collect();
-        all.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
-        all
+        let mut jobs: Vec<JobView> = objects
+            .iter()
+            .filter_map(|job| job.object())
+            .filter(|job| jobs::repository_name(job.meta()).as_ref() == Some(name))
+            .map(|job| JobView::of(job))
+            .collect();
+        jobs.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+        jobs
     }
 
     pub(super) fn all_pods(&self) -> Vec<PodView> {
@@ -167,9 +170,12 @@ impl Jobs {
     /// Returns the pods of a repository.
     pub(super) fn pods_of(&self, name: &NamespacedName) -> Vec<PodView> {
         let objects = self.pods.objects(&self.settings.namespace);
-        let pods = objects.iter().filter_map(|pod| pod.object());
-        let pods = pods.filter(|pod| jobs::repository_name(pod.meta()).as_ref() == Some(name));
-        pods.map(|pod| PodView::of(pod)).collect()
+        objects
+            .iter()
+            .filter_map(|pod| pod.object())
+            .filter(|pod| jobs::repository_name(pod.meta()).as_ref() == Some(name))
+            .map(|pod| PodView::of(pod))
+            .collect()
     }
 
     /// Returns the CronJobs of a repository: one, or more after a change of the naming.

@@ -94,15 +94,16 @@ async fn list(
 ) -> Result<Vec<(NamespacedName, Metadata)>, CronJobError> {
     let cron_jobs: Api<Metadata> = Api::namespaced(client.clone(), namespace);
     let mut parameters = ListParams::default().labels(selector).limit(PAGE);
-    let mut found = Vec::new();
+    let mut listed = Vec::new();
     loop {
-        let page = call(cron_jobs.list(&parameters)).await;
-        let page = page.map_err(|error| CronJobError::new("list", namespace, error))?;
+        let page = call(cron_jobs.list(&parameters))
+            .await
+            .map_err(|error| CronJobError::new("list", namespace, error))?;
         let items = page.items.into_iter();
-        found.extend(items.filter_map(|job| Some((repository_of(&job)?, job))));
+        listed.extend(items.filter_map(|job| Some((repository_of(&job)?, job))));
         match page.metadata.continue_ {
             Some(token) if !token.is_empty() => parameters = parameters.continue_token(&token),
-            _ => return Ok(found),
+            _ => return Ok(listed),
         }
     }
 }
@@ -123,8 +124,8 @@ pub async fn remove_cron_jobs(
     );
     let cron_jobs: Api<CronJob> = Api::namespaced(client.clone(), kubeapps_namespace);
     let mut removed = 0;
-    let found = list(client, kubeapps_namespace, &selector).await?;
-    for (_, cron_job) in found.into_iter().filter(|(name, _)| name == repository) {
+    let listed = list(client, kubeapps_namespace, &selector).await?;
+    for (_, cron_job) in listed.into_iter().filter(|(name, _)| name == repository) {
         let parameters = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Background),
             preconditions: Some(Preconditions {
@@ -215,8 +216,8 @@ pub async fn with_cron_jobs(
     kubeapps_namespace: &str,
     is_wanted: impl Fn(&NamespacedName) -> bool,
 ) -> Result<Vec<NamespacedName>, CronJobError> {
-    let found = list(client, kubeapps_namespace, REPOSITORY_NAME).await?;
-    let names: BTreeSet<_> = found
+    let listed = list(client, kubeapps_namespace, REPOSITORY_NAME).await?;
+    let names: BTreeSet<_> = listed
         .into_iter()
         .map(|(name, _)| name)
         .filter(|name| is_wanted(name))

@@ -29,15 +29,16 @@ pub struct Cluster {
 /// Cached check for the status subresource, which Kubeapps' CRD does not have.
 #[derive(Default)]
 struct StatusSubresource {
-    known: Option<(bool, Instant)>,
+    /// The last result, and its time.
+    checked: Option<(bool, Instant)>,
     warned: bool,
 }
 
 impl StatusSubresource {
     /// Returns the cached result. A missing subresource is checked again, since the CRD may be upgraded.
     fn fresh(&self) -> Option<bool> {
-        let (found, when) = self.known?;
-        (found || when.elapsed() < RECHECK_INTERVAL).then_some(found)
+        let (exists, when) = self.checked?;
+        (exists || when.elapsed() < RECHECK_INTERVAL).then_some(exists)
     }
 }
 
@@ -62,7 +63,7 @@ impl Cluster {
         &self.id
     }
 
-    /// Returns true if the API server is still that of the same cluster: a restored or recreated one has another UID.
+    /// Returns true if the API server still serves the same cluster: a recreated cluster has another UID.
     pub(super) async fn is_same_cluster(&self) -> Result<bool, ApiError> {
         Ok(cluster_uid(&self.client).await? == self.uid)
     }
@@ -86,21 +87,21 @@ impl Cluster {
 
     pub(super) async fn has_status(&self) -> Result<bool, ApiError> {
         let mut subresource = self.status_subresource.lock().await;
-        if let Some(found) = subresource.fresh() {
-            return Ok(found);
+        if let Some(exists) = subresource.fresh() {
+            return Ok(exists);
         }
         let version = AppRepository::api_version(&());
         let subresource_name = format!("{}/status", AppRepository::plural(&()));
         let resources = call(self.client.list_api_group_resources(&version)).await?;
-        let found = (resources.resources.iter()).any(|resource| resource.name == subresource_name);
-        if !found && !std::mem::replace(&mut subresource.warned, true) {
+        let exists = (resources.resources.iter()).any(|resource| resource.name == subresource_name);
+        if !exists && !std::mem::replace(&mut subresource.warned, true) {
             tracing::warn!(
                 "the custom resource definition of AppRepository has no status subresource, reporting by events and metrics \
                  only; run `portolan crds --apply` to upgrade it"
             );
         }
-        subresource.known = Some((found, Instant::now()));
-        Ok(found)
+        subresource.checked = Some((exists, Instant::now()));
+        Ok(exists)
     }
 
     pub(super) async fn write_status(
@@ -127,7 +128,7 @@ impl Cluster {
                     // The object is gone, or the CRD was replaced by one without status: check again, but not for each of
                     // many deleted objects.
                     let mut subresource = self.status_subresource.lock().await;
-                    subresource.known = subresource.known.filter(|(_, checked)| checked.elapsed() < MIN_RECHECK);
+                    subresource.checked = subresource.checked.filter(|(_, when)| when.elapsed() < MIN_RECHECK);
                 }
                 Err(error)
             }

@@ -42,8 +42,9 @@ struct WireMetadata {
 /// Reads a Secret; `None` if it does not exist. The name must be a valid object name.
 pub async fn read(client: &Client, name: &NamespacedName) -> Result<Option<SecretContent>, SecretReadError> {
     let path = Secret::url_path(&(), Some(&name.namespace));
-    let request = Request::new(path).get(&name.name, &GetParams::default());
-    let request = request.map_err(|error| SecretReadError::Unavailable(error.to_string()))?;
+    let request = Request::new(path)
+        .get(&name.name, &GetParams::default())
+        .map_err(|error| SecretReadError::Unavailable(error.to_string()))?;
     // As text: the client would log the whole response if it could not decode it.
     let text = match call(client.request_text(request)).await {
         Ok(text) => text,

@@ -103,10 +103,10 @@ impl Drop for RunningSync {
     fn drop(&mut self) {
         // A repository that becomes slow, or is no longer, may have two workers for a moment.
         self.syncs.0.send_if_modified(|running| {
-            let own = running
+            let is_registered = running
                 .get(&self.name)
                 .is_some_and(|running| running.requests.is_same(&self.attempt.requests));
-            own && running.remove(&self.name).is_some()
+            is_registered && running.remove(&self.name).is_some()
         });
     }
 }

@@ -112,8 +112,9 @@ pub async fn values(
         None => None,
     };
     let read = reader.read.iter();
-    let versions = read.filter_map(|(name, content)| Some(format!("{name}@{}", content.as_ref()?.version)));
-    let versions: Vec<String> = versions.collect();
+    let versions: Vec<String> = read
+        .filter_map(|(name, content)| Some(format!("{name}@{}", content.as_ref()?.version)))
+        .collect();
     Ok(Values {
         header,
         ca,

@@ -8,7 +8,6 @@ use super::{Credentials, SecretError, SecretRefs};
 use crate::controllers::apprepository::origin::Origin;
 use crate::controllers::apprepository::secrets;
 use crate::controllers::apprepository::spec::RepositorySpec;
-use crate::controllers::apprepository::sync::request::SyncError;
 use crate::http::Access;
 
 #[derive(Clone)]
@@ -22,7 +21,7 @@ pub enum CredentialSource {
 }
 
 impl CredentialSource {
-    pub async fn access(&self, spec: &RepositorySpec) -> Result<(Access, String), SyncError> {
+    pub async fn access(&self, spec: &RepositorySpec) -> Result<(Access, String), SecretError> {
         let access = &spec.access;
         let Credentials {
             authorization,
@@ -60,14 +59,5 @@ impl CredentialSource {
             ..Access::default()
         };
         Ok((access, versions))
-    }
-}
-
-impl From<SecretError> for SyncError {
-    fn from(error: SecretError) -> Self {
-        Self {
-            transient: error.is_transient(),
-            ..Self::stalled(error.reason(), error.to_string())
-        }
     }
 }

@@ -22,8 +22,8 @@ pub async fn watch(
     if !scopes.contains(&Scope::All) {
         scopes.insert(Scope::Namespace(kubeapps_namespace));
     }
-    let watches = scopes.into_iter();
-    let watches = watches.map(|scope| watch_names::<Secret>(client.clone(), scope, on_change.clone()));
+    let scopes = scopes.into_iter();
+    let watches = scopes.map(|scope| watch_names::<Secret>(client.clone(), scope, on_change.clone()));
     join_all(watches).await;
 }
 

@@ -9,7 +9,7 @@ use super::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResul
 use super::shrink_guard as guard;
 use super::{Decoded, Remaining, Retain, Run, spool_error};
 use crate::api::LastSync;
-use crate::catalog::{self, CommitSummary, HistoryEntry, Record, Refused, Retention, State, SyncCommit};
+use crate::catalog::{CommitSummary, ErrorKind, HistoryEntry, Record, Refused, Retention, State, SyncCommit};
 use crate::controllers::apprepository::decision::{Mode, handled, is_partial, partial_digest, retry_at, slow_syncs};
 use crate::controllers::apprepository::sync_summary::{
     Counts, changes, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
@@ -91,52 +91,19 @@ impl Run<'_> {
     }
 
     pub(super) async fn commit(self, decoded: Decoded) -> Result<SyncResult, SyncAborted> {
+        let before = self.new_record();
+        let mut record = self.committed_record(&before, &decoded);
+        let commit_result = self.commit_result(before, &record, &decoded);
         let Decoded {
             spool,
             filtered_out,
-            summary,
             sha256,
-            validators,
-            remaining,
             retain,
             gone,
             digests,
             memory,
+            ..
         } = decoded;
-        let mut record = self.new_record();
-        let before = record.clone();
-        record.etag = validators.etag;
-        record.last_modified = validators.last_modified;
-        record.index_digest = match &remaining {
-            Some(_) => partial_digest(&sha256),
-            None => sha256.clone(),
-        };
-        record.change_key = self.request.spec.change_key.as_str().to_owned();
-        // Repositories that could not be listed are not counted, but still exist.
-        let baseline = self
-            .baseline
-            .filter(|_| remaining.as_ref().is_some_and(|remaining| remaining.listing_failed));
-        record.baseline = Some(baseline.unwrap_or_else(|| guard::baseline(&summary)));
-        record.refused = None;
-        record.credentials.clone_from(&self.secret_versions);
-        record.last_success = Some(Timestamp::now());
-        let error = remaining.as_ref().and_then(|remaining| remaining.error.as_ref());
-        let made_progress = remaining.as_ref().is_some_and(|remaining| remaining.made_progress);
-        let commit_result = CommitResult {
-            before,
-            counts: Counts {
-                charts: spool.charts(),
-                versions: spool.versions(),
-                filtered: filtered_out.len() as u64,
-            },
-            started: self.request.started,
-            history: self.history(&record, history_result(error), &sha256),
-            summary,
-            failed_state: error
-                .map(|error| self.failed_state(error, made_progress))
-                .unwrap_or_default(),
-            remaining,
-        };
         let rows = match spool.into_rows() {
             Ok(rows) => rows,
             Err(error) => return self.save_failed(spool_error(&error), None).await,
@@ -156,7 +123,7 @@ impl Run<'_> {
         let committed = match self.catalog().commit(commit, rows).await {
             Ok(committed) => committed,
             // Not remembered as refused: space may become free without a change of the index.
-            Err(error @ catalog::Error::QuotaExceeded { .. }) => {
+            Err(error) if matches!(error.kind(), ErrorKind::QuotaExceeded { .. }) => {
                 let failed = SyncError::stalled(error.reason(), error.to_string());
                 return self.save_failed(failed, None).await;
             }
@@ -169,6 +136,50 @@ impl Run<'_> {
             record,
             outcome: commit_result.outcome(committed),
         })
+    }
+
+    /// Returns the record of a sync that writes these rows, without their counts.
+    fn committed_record(&self, before: &Record, decoded: &Decoded) -> Record {
+        let remaining = decoded.remaining.as_ref();
+        // Repositories that could not be listed are not counted, but still exist.
+        let baseline = self
+            .baseline
+            .filter(|_| remaining.is_some_and(|remaining| remaining.listing_failed));
+        Record {
+            etag: decoded.validators.etag.clone(),
+            last_modified: decoded.validators.last_modified.clone(),
+            index_digest: match remaining {
+                Some(_) => partial_digest(&decoded.sha256),
+                None => decoded.sha256.clone(),
+            },
+            change_key: self.request.spec.change_key.as_str().to_owned(),
+            baseline: Some(baseline.unwrap_or_else(|| guard::baseline(&decoded.summary))),
+            refused: None,
+            credentials: self.secret_versions.clone(),
+            last_success: Some(Timestamp::now()),
+            ..before.clone()
+        }
+    }
+
+    fn commit_result(&self, before: Record, record: &Record, decoded: &Decoded) -> CommitResult {
+        let remaining = decoded.remaining.as_ref();
+        let error = remaining.and_then(|remaining| remaining.error.as_ref());
+        let made_progress = remaining.is_some_and(|remaining| remaining.made_progress);
+        CommitResult {
+            before,
+            counts: Counts {
+                charts: decoded.spool.charts(),
+                versions: decoded.spool.versions(),
+                filtered: decoded.filtered_out.len() as u64,
+            },
+            started: self.request.started,
+            history: self.history(record, history_result(error), &decoded.sha256),
+            summary: decoded.summary.clone(),
+            failed_state: error
+                .map(|error| self.failed_state(error, made_progress))
+                .unwrap_or_default(),
+            remaining: decoded.remaining.clone(),
+        }
     }
 
     /// Returns the rows to retain although they are not in the index.
@@ -217,8 +228,8 @@ impl Run<'_> {
 
     /// Returns the part of the state of a failed sync that decides when and among which repositories it is retried.
     fn failed_state(&self, failed: &SyncError, made_progress: bool) -> State {
-        let previous = self.request.previous.as_ref();
-        let previous = previous.filter(|previous| previous.url == self.request.spec.url);
+        let spec = &self.request.spec;
+        let previous = (self.request.previous.as_ref()).filter(|previous| previous.url == spec.url);
         let before = previous.map_or(0, |previous| previous.state.slow_syncs);
         let requests = &self.attempt.requests;
         State {

@@ -352,7 +352,7 @@ fn decode_changes(
     builder: &mut RowBuilder,
 ) -> Result<Summary, DecodeError<RowError>> {
     let mut decode = |cache: &IndexCache, builder: &mut RowBuilder| {
-        let summary = index::decode_changes(&mut input, limits, &cache.known, shared, builder)?;
+        let summary = index::decode_changes(&mut input, limits, &cache.index, shared, builder)?;
         builder.flush().map_err(DecodeError::Sink)?;
         Ok(summary)
     };

@@ -19,7 +19,7 @@ use crate::text::{from_hex, hex};
 const MAX_OUTCOME_BYTES: usize = 1024;
 
 pub(super) struct IndexCache {
-    pub(super) known: CachedIndex,
+    pub(super) index: CachedIndex,
     /// Cached outcomes by chart key.
     pub(super) outcomes: HashMap<String, ChartOutcome>,
     cache_key: String,
@@ -77,13 +77,13 @@ impl IndexCache {
         let stored = from_hex(&stored_key).filter(|_| is_trusted);
         let digests = if stored.is_some() { digests } else { Vec::new() };
         let bytes = common_key.unless_stored(stored)?;
-        let known = CachedIndex {
+        let index = CachedIndex {
             digest_key: index::DigestKey::from(bytes),
             timestamps_matter,
             charts: HashMap::new(),
         };
         let mut cache = Self {
-            known,
+            index,
             outcomes: HashMap::new(),
             cache_key,
             digest_key: hex(&bytes),
@@ -105,11 +105,11 @@ impl IndexCache {
             stats: decoded.stats,
         };
         self.outcomes.insert(stored.key.clone(), decoded.outcome);
-        self.known.charts.insert(stored.key, chart);
+        self.index.charts.insert(stored.key, chart);
     }
 
     pub(super) fn reset(&mut self) {
-        self.known.charts.clear();
+        self.index.charts.clear();
         self.outcomes.clear();
     }
 

@@ -55,19 +55,19 @@ pub fn locate_file(url: &str, file: &str, manifest: Option<&Path>, files: &FileA
     let path = Path::new(path.strip_prefix("//").unwrap_or(path));
     let base = manifest.and_then(Path::parent).unwrap_or(Path::new("."));
     let path = base.join(path).join(file);
-    let found = path.canonicalize().map_err(|error| {
+    let resolved = path.canonicalize().map_err(|error| {
         let message = format!("failed to read file {}: {error}", path.display());
         SyncError::stalled("FileNotFound", message)
     })?;
     let mut roots = roots.iter().filter_map(|root| root.canonicalize().ok());
-    if !roots.any(|root| found.starts_with(root)) {
+    if !roots.any(|root| resolved.starts_with(root)) {
         let message = format!(
             "file {} is outside the manifest directory; allow its directory with --allow-file-root",
-            found.display()
+            resolved.display()
         );
         return Err(SyncError::stalled("FileNotAllowed", message));
     }
-    Ok(found)
+    Ok(resolved)
 }
 
 #[cfg(test)]

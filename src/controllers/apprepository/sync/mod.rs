@@ -31,13 +31,13 @@ use futures::FutureExt;
 use tracing::Instrument;
 
 use super::decision::{Mode, is_unmodified};
-use super::metrics::Metrics;
+use super::metrics::RepositoryMetrics;
 use super::running_syncs::Attempt;
 use super::secrets::source::CredentialSource;
 use super::spec::{Kind, RepositorySpec};
 use crate::api::NamespacedName;
 use crate::budget::{Budgets, Full, Reservation, return_to_runtime};
-use crate::catalog::{self, Baseline, Catalog, DigestUpdate, OciRemovals, Record, Refused, RetainedPart};
+use crate::catalog::{Baseline, Catalog, DigestUpdate, ErrorKind, OciRemovals, Record, Refused, RetainedPart};
 use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
 use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
 use crate::trace::trace_span;
@@ -74,14 +74,14 @@ pub struct SyncContext {
 
 pub struct Syncer {
     context: SyncContext,
-    metrics: Metrics,
+    metrics: RepositoryMetrics,
     downloads: DownloadCache,
     digest_key: CommonDigestKey,
 }
 
 impl Syncer {
     #[must_use]
-    pub fn new(context: SyncContext, metrics: Metrics) -> Self {
+    pub fn new(context: SyncContext, metrics: RepositoryMetrics) -> Self {
         Self {
             context,
             metrics,
@@ -92,11 +92,6 @@ impl Syncer {
 
     pub async fn record(&self, name: &NamespacedName) -> Result<Option<Record>, SyncAborted> {
         Ok(self.context.catalog.record(name).await?)
-    }
-
-    /// Checks the URL of a repository without a request.
-    pub fn check_url(&self, spec: &RepositorySpec) -> Result<(), SyncError> {
-        location::check_url(spec, &self.context.fetcher)
     }
 
     /// Runs one sync and records its outcome. All failures outside the database are part of the outcome.
@@ -112,7 +107,9 @@ impl Syncer {
         // Boxed, since a sync is a large future and polls deeply.
         match run(request.clone(), false).run().boxed().await {
             // Another process changed the charts during the sync.
-            Err(SyncAborted::Catalog(catalog::Error::StaleDigests)) => run(request, true).run().boxed().await,
+            Err(SyncAborted::Catalog(error)) if *error.kind() == ErrorKind::StaleDigests => {
+                run(request, true).run().boxed().await
+            }
             done => done,
         }
     }
@@ -312,17 +309,19 @@ impl Run<'_> {
         let location = locate(&spec.url, spec.manifest.as_deref(), &self.syncer.context.files);
         match location.map_err(Prepared::Failed)? {
             Location::File(path) => {
-                let body = session.read_file(&path, &limits).await;
-                let body = body.map_err(|error| self.fetch_failed(&error))?;
+                let body = session
+                    .read_file(&path, &limits)
+                    .await
+                    .map_err(|error| self.fetch_failed(&error))?;
                 Ok((Fetched::Body(body), SharedSplit::default(), true))
             }
             Location::Web(url) => {
-                let validators = match (refused, self.last_success()) {
+                let stored = match (refused, self.last_success()) {
                     (Some(refused), _) => Some((&refused.etag, &refused.last_modified)),
                     (None, Some(last)) => Some((&last.etag, &last.last_modified)),
                     (None, None) => None,
                 };
-                let validators = validators.map(|(etag, last_modified)| Validators {
+                let validators = stored.map(|(etag, last_modified)| Validators {
                     etag: etag.clone(),
                     last_modified: last_modified.clone(),
                 });
@@ -381,22 +380,5 @@ pub(super) fn limits(spec: &RepositorySpec, bounds: &fetch::Limits) -> fetch::Li
         max_bytes: spec.index_max_bytes,
         total: timeout.map_or(bounds.total, |timeout| timeout.min(bounds.total)),
         ..*bounds
-    }
-}
-
-impl From<FetchError> for SyncError {
-    fn from(error: FetchError) -> Self {
-        Self::from(&error)
-    }
-}
-
-impl From<&FetchError> for SyncError {
-    fn from(error: &FetchError) -> Self {
-        Self {
-            reason: error.reason().to_owned(),
-            message: error.to_string(),
-            transient: error.is_transient(),
-            retry_after: error.retry_after(),
-        }
     }
 }

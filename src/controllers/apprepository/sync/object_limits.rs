@@ -34,7 +34,7 @@ pub struct Lowered {
 }
 
 impl ObjectLimits {
-    /// Returns the limits for a memory budget, and those that were lowered. An index and its filter fit together.
+    /// Returns the limits for a memory budget, and the lowered defaults. An index and its filter fit together.
     #[must_use]
     pub fn within(budget: u64) -> (Self, Vec<Lowered>) {
         let (default, share) = (Self::default(), budget / 2);
@@ -51,8 +51,10 @@ impl ObjectLimits {
             ("archive", default.archive, limits.archive),
             ("icon", default.icon, limits.icon),
         ];
-        let lowered = all.into_iter().filter(|(_, from, to)| to < from);
-        let lowered = lowered.map(|(object, from, to)| Lowered { object, from, to });
+        let lowered = all
+            .into_iter()
+            .filter(|(_, from, to)| to < from)
+            .map(|(object, from, to)| Lowered { object, from, to });
         (limits, lowered.collect())
     }
 }

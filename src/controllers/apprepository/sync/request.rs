@@ -4,8 +4,10 @@ use jiff::Timestamp;
 
 use crate::catalog::{self, CommitSummary, Record};
 use crate::controllers::apprepository::decision::Mode;
+use crate::controllers::apprepository::secrets::SecretError;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::Skipped;
+use crate::http::FetchError;
 
 #[derive(Clone, Debug)]
 pub struct SyncRequest {
@@ -66,6 +68,32 @@ impl SyncError {
         Self {
             transient: true,
             ..Self::stalled(reason, message)
+        }
+    }
+}
+
+impl From<FetchError> for SyncError {
+    fn from(error: FetchError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&FetchError> for SyncError {
+    fn from(error: &FetchError) -> Self {
+        Self {
+            reason: error.reason().to_owned(),
+            message: error.to_string(),
+            transient: error.is_transient(),
+            retry_after: error.retry_after(),
+        }
+    }
+}
+
+impl From<SecretError> for SyncError {
+    fn from(error: SecretError) -> Self {
+        Self {
+            transient: error.is_transient(),
+            ..Self::stalled(error.reason(), error.to_string())
         }
     }
 }

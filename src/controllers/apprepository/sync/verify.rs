@@ -50,8 +50,10 @@ impl Run<'_> {
                 .iter()
                 .map(|(chart_id, fingerprint)| (chart_id, Some(fingerprint))),
         );
-        let expected = full.rows.fingerprints.iter();
-        let expected: HashMap<_, _> = expected
+        let expected: HashMap<_, _> = full
+            .rows
+            .fingerprints
+            .iter()
             .map(|(chart_id, fingerprint)| (chart_id, Some(fingerprint)))
             .collect();
         let mut charts = expected.keys().chain(actual.keys());

@@ -18,13 +18,12 @@ use crate::budget::Budgets;
 use crate::catalog::{self, Catalog, Database, FilesMode, Handled, Record, State};
 use crate::controllers::apprepository::chart_files;
 use crate::controllers::apprepository::decision::{Decision, decide, handled, until_due};
-use crate::controllers::apprepository::metrics::Metrics;
 use crate::controllers::apprepository::origin::{Directory, Origin};
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
 use crate::controllers::apprepository::sync::filter_process::FilterProcesses;
 use crate::controllers::apprepository::sync::object_limits::ObjectLimits;
-use crate::controllers::apprepository::{Options, SyncOptions, setup};
+use crate::controllers::apprepository::{ControllerMetrics, Options, SyncOptions, setup};
 use crate::controllers::{SetupContext, Source};
 use crate::helm::archive;
 use crate::http::{self, Fetcher, Limits};
@@ -278,7 +277,8 @@ async fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_t
         stopping: CancellationToken::new(),
     };
     let origin = Origin::Directory(Directory::new(directory.path()).unwrap());
-    let parts = setup(&context, &options, &catalog, origin, &Metrics::register(&mut registry));
+    let metrics = ControllerMetrics::register(&mut registry);
+    let parts = setup(&context, &options, &catalog, origin, &metrics);
     let controller = parts.into_controller(&context, &options);
     let metrics = controller::Metrics::register(&mut registry);
     tokio::spawn(

@@ -1,6 +1,6 @@
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::progress::Outcome;
+use super::super::view::Outcome;
 use super::*;
 use crate::api::NamespacedName;
 

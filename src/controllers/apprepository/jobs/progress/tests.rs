@@ -1,3 +1,5 @@
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 use rstest::rstest;
 use serde_json::{Value, json};
 

@@ -67,8 +67,10 @@ impl Run<'_> {
 
     /// Builds charts from the stored metadata. Holds a CPU permit only while it computes, not while it reads.
     async fn build(&self, listing: Listing) -> Result<(BuiltRows, Summary, Reservation), BuildError> {
-        let permits = self.reserve(self.syncer.context.index_memory).await;
-        let permits = permits.map_err(|error| BuildError::Work(error.into()))?;
+        let permits = self
+            .reserve(self.syncer.context.index_memory)
+            .await
+            .map_err(|error| BuildError::Work(error.into()))?;
         let mut building = (
             ChartBuilder {
                 builder: self.builder(),
@@ -98,8 +100,10 @@ impl Run<'_> {
         let mut after = String::new();
         loop {
             let path = &repository.stored.repository;
-            let versions = catalog.oci_metadata(name, path, &after, PAGE_SIZE).await;
-            let mut versions = versions.map_err(BuildError::Catalog)?;
+            let mut versions = catalog
+                .oci_metadata(name, path, &after, PAGE_SIZE)
+                .await
+                .map_err(BuildError::Catalog)?;
             let is_last = versions.len() < PAGE_SIZE as usize;
             if let Some(last) = versions.last() {
                 after.clone_from(&last.tag);

@@ -123,11 +123,11 @@ impl Listing {
     pub(super) fn gone(&self, source: &str) -> OciRemovals {
         let shorter = (self.repositories.iter()).filter(|repository| !repository.gone.is_empty());
         let tags = shorter.map(|repository| {
-            let known = repository.list_validators();
+            let validators = repository.list_validators();
             let head = OciRepository {
                 repository: repository.stored.repository.clone(),
-                etag: known.etag,
-                last_modified: known.last_modified,
+                etag: validators.etag,
+                last_modified: validators.last_modified,
                 digests_checked: repository.stored.digests_checked,
                 ..OciRepository::default()
             };

@@ -136,10 +136,12 @@ impl Run<'_> {
     }
 
     async fn names(&self, registry: &Registry) -> Result<BTreeSet<String>, OciError> {
-        let declared = self.request.spec.oci_repositories.iter();
-        let declared = declared.map(|name| name.trim().trim_matches('/').to_owned());
-        // A trailing comma in Kubeapps' dashboard leaves an empty name.
-        let declared: BTreeSet<String> = declared.filter(|name| !name.is_empty()).collect();
+        let names = self.request.spec.oci_repositories.iter();
+        let declared: BTreeSet<String> = names
+            .map(|name| name.trim().trim_matches('/').to_owned())
+            // A trailing comma in Kubeapps' dashboard leaves an empty name.
+            .filter(|name| !name.is_empty())
+            .collect();
         if declared.is_empty() {
             return Ok(registry.list().await?.into_iter().collect());
         }
@@ -157,20 +159,19 @@ impl Run<'_> {
         let tags = stored.iter().flat_map(|stored| &stored.tags);
         memory.charge(tags.map(|(name, tag)| tag_bytes(name, tag)).sum());
         let stored = stored.into_iter().map(|stored| (stored.repository.clone(), stored));
-        let mut stored: HashMap<String, OciRepository> = stored.collect();
-        let repositories = names.into_iter().map(|name| {
-            stored.remove(&name).unwrap_or_else(|| OciRepository {
+        let mut stored_by_name: HashMap<String, OciRepository> = stored.collect();
+        let to_list = names.into_iter().map(|name| {
+            stored_by_name.remove(&name).unwrap_or_else(|| OciRepository {
                 repository: name,
                 // Tags pulled now have current digests.
                 digests_checked: Some(self.request.started),
                 ..OciRepository::default()
             })
         });
-        let repositories: Vec<OciRepository> = repositories.collect();
+        let to_list = interleave(to_list.collect(), rotation(self.request.started));
         let budget = RegistryBudget::new(self.time());
-        let repositories = stream::iter(interleave(repositories, rotation(self.request.started)));
-        let repositories = repositories.map(|stored| self.tags(registry, &budget, stored));
-        let mut repositories: Vec<Repository> = repositories.buffered(CONCURRENCY).collect().await;
+        let lists = stream::iter(to_list).map(|stored| self.tags(registry, &budget, stored));
+        let mut repositories: Vec<Repository> = lists.buffered(CONCURRENCY).collect().await;
         repositories.sort_unstable_by(|a, b| a.stored.repository.cmp(&b.stored.repository));
         let mut capacity = MAX_TAGS;
         for repository in &mut repositories {
@@ -180,7 +181,7 @@ impl Run<'_> {
         return_to_runtime();
         Ok(Listing {
             repositories,
-            removed: stored.into_keys().collect(),
+            removed: stored_by_name.into_keys().collect(),
             interrupted: budget.end().cloned(),
             memory: Some(memory.clone()),
             ..Listing::default()

@@ -33,13 +33,13 @@ struct PendingTag {
     rank: usize,
     at: usize,
     tag: String,
-    known: Option<OciTag>,
+    stored: Option<OciTag>,
     failed: Option<Arc<OciError>>,
 }
 
 impl PendingTag {
     fn tries(&self) -> u32 {
-        self.known.as_ref().map_or(0, |known| known.tries)
+        self.stored.as_ref().map_or(0, |stored| stored.tries)
     }
 }
 
@@ -188,13 +188,18 @@ impl Run<'_> {
             }
         }
         drop(pulls);
+        self.end_denied(puller, listing, refused);
+        Ok(failed)
+    }
+
+    /// Ends the repositories that refuse the credentials, and delays the tags that others refuse.
+    fn end_denied(&self, puller: &Puller<'_>, listing: &mut Listing, refused: Vec<(PendingTag, Arc<OciError>)>) {
         for (pending, error) in refused {
             match puller.denials[pending.at].end() {
                 Some(end) => listing.repositories[pending.at].failed = Some(end),
                 None => self.delay(listing, pending, TRANSIENT_BACKOFF, &error),
             }
         }
-        Ok(failed)
     }
 
     /// Returns the tags to pull, the newest version of each chart first.
@@ -203,16 +208,16 @@ impl Run<'_> {
         let repositories = listing.repositories.iter().enumerate();
         for (at, repository) in repositories.filter(|(_, repository)| repository.failed.is_none()) {
             for (rank, tag) in repository.versions.iter().enumerate() {
-                let before = repository.stored.tags.get(tag);
+                let stored = repository.stored.tags.get(tag);
                 // A time beyond the longest pause means that the clock was set back.
                 let (now, longest) = (self.request.started, self.request.started + 2 * PERMANENT_BACKOFF.cap);
-                let due = |before: &OciTag| before.next_try.is_some_and(|time| time <= now || time > longest);
-                if before.is_none_or(due) {
+                let is_due = |stored: &OciTag| stored.next_try.is_some_and(|time| time <= now || time > longest);
+                if stored.is_none_or(is_due) {
                     pending.push(PendingTag {
                         rank,
                         at,
                         tag: tag.clone(),
-                        known: before.cloned(),
+                        stored: stored.cloned(),
                         failed: None,
                     });
                 }
@@ -226,11 +231,11 @@ impl Run<'_> {
     async fn pull(&self, puller: &Puller<'_>, pending: &PendingTag) -> Result<Pulled, OciError> {
         self.syncer.metrics.oci_pull();
         let (registry, path) = (puller.registry, puller.paths[pending.at].as_str());
-        let (name, known) = (pending.tag.clone(), pending.known.as_ref());
+        let (name, stored) = (pending.tag.clone(), pending.stored.as_ref());
         let pulled = async {
             let manifest = registry.manifest(path, &name).await?;
-            let is_known = known.is_some_and(|known| known.is_chart() && known.digest == manifest.digest);
-            let config = if is_known {
+            let is_stored = stored.is_some_and(|stored| stored.is_chart() && stored.digest == manifest.digest);
+            let config = if is_stored {
                 None
             } else {
                 Some(registry.config(path, &manifest).await?)
@@ -247,8 +252,8 @@ impl Run<'_> {
                     OciError::NotAChart { digest, .. } => {
                         Pulled::Recorded(pulled_tag(name, digest, None, Some(problem)))
                     }
-                    error if known.is_some_and(OciTag::is_chart) => Pulled::Lost(error),
-                    _ => Pulled::Recorded(self.failed(name, known.map_or(0, |known| known.tries), problem)),
+                    error if stored.is_some_and(OciTag::is_chart) => Pulled::Lost(error),
+                    _ => Pulled::Recorded(self.failed(name, pending.tries(), problem)),
                 });
             }
         };
@@ -277,13 +282,13 @@ impl Run<'_> {
     /// Keeps the stored state of a tag, and retries it later.
     fn delay(&self, listing: &mut Listing, pending: PendingTag, retry: Backoff, error: &OciError) {
         let PendingTag {
-            at, tag: name, known, ..
+            at, tag: name, stored, ..
         } = pending;
-        let known = known.unwrap_or_default();
+        let stored = stored.unwrap_or_default();
         let tag = OciTag {
-            tries: known.tries.saturating_add(1),
-            next_try: Some(self.request.started + spread(&name, retry.delay(known.tries))),
-            ..known
+            tries: stored.tries.saturating_add(1),
+            next_try: Some(self.request.started + spread(&name, retry.delay(stored.tries))),
+            ..stored
         };
         (listing.repositories[at].delayed).insert(name.clone(), error.to_string());
         let change = OciChange {

@@ -67,9 +67,9 @@ impl Repository {
         if !self.is_listed {
             return Some(RetainedPart::Chart);
         }
-        let is_unknown = |tag: &&String| self.stored.tags.get(*tag).is_none_or(|known| known.digest.is_empty());
-        let unknown = self.versions.iter().filter(is_unknown);
-        let unknown: HashSet<String> = unknown.map(|tag| oci::version_of(tag)).collect();
+        let is_unknown = |tag: &&String| self.stored.tags.get(*tag).is_none_or(|stored| stored.digest.is_empty());
+        let tags = self.versions.iter().filter(is_unknown);
+        let unknown: HashSet<String> = tags.map(|tag| oci::version_of(tag)).collect();
         (!unknown.is_empty()).then_some(RetainedPart::Versions(unknown))
     }
 
@@ -96,13 +96,13 @@ impl Repository {
     /// Stores validators only if all listed tags are stored: then an unchanged list means no work.
     pub(super) fn update_validators(&mut self) {
         // Removed tags that are still stored must not reappear.
-        let known = if self.gone.is_empty() {
+        let validators = if self.gone.is_empty() {
             self.list_validators()
         } else {
             Validators::default()
         };
-        if self.stored.etag != known.etag || self.stored.last_modified != known.last_modified {
-            (self.stored.etag, self.stored.last_modified) = (known.etag, known.last_modified);
+        if self.stored.etag != validators.etag || self.stored.last_modified != validators.last_modified {
+            (self.stored.etag, self.stored.last_modified) = (validators.etag, validators.last_modified);
             self.is_changed = true;
         }
     }
@@ -123,14 +123,14 @@ impl Repository {
 
     /// Schedules a tag to be pulled again. Its stored state stays until then.
     pub(super) fn pull_again(&mut self, tag: String, now: Timestamp) {
-        let Some(known) = self.stored.tags.get(&tag).cloned() else {
+        let Some(stored) = self.stored.tags.get(&tag).cloned() else {
             return;
         };
         self.update(OciChange {
             name: tag,
             tag: OciTag {
                 next_try: Some(now),
-                ..known
+                ..stored
             },
             metadata: None,
         });

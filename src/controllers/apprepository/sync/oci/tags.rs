@@ -21,13 +21,13 @@ impl Run<'_> {
         let path = registry.repository(&stored.repository);
         let mut repository = Repository::from_stored(registry.chart_url(&path, ""), stored);
         // Validators of a response to other credentials do not apply.
-        let known = (!self.have_secrets_changed()).then_some(&repository.validators);
+        let validators = (!self.have_secrets_changed()).then_some(&repository.validators);
         if budget.is_over() {
             let error = budget.end().cloned();
             repository.failed = Some(error.unwrap_or_else(|| Arc::new(self.out_of_time(repository.shown()))));
             return repository;
         }
-        match registry.tags(&path, known).await {
+        match registry.tags(&path, validators).await {
             Ok(Tags::NotModified) => {
                 budget.answered();
                 repository.is_listed = true;
@@ -140,8 +140,8 @@ async fn check_digests(
         let stored = &repositories[*at].stored;
         let path: Arc<str> = registry.repository(&stored.repository).into();
         // Tags without a digest were never pulled, and have their own retry.
-        let known = stored.tags.iter().filter(|(_, known)| !known.digest.is_empty());
-        tags.extend(known.map(|(tag, known)| (*at, path.clone(), tag.clone(), known.digest.clone())));
+        let pulled = stored.tags.iter().filter(|(_, tag)| !tag.digest.is_empty());
+        tags.extend(pulled.map(|(name, tag)| (*at, path.clone(), name.clone(), tag.digest.clone())));
     }
     let denials: Vec<DenialTracker> = repositories.iter().map(DenialTracker::of).collect();
     let denials = &denials;
@@ -149,7 +149,7 @@ async fn check_digests(
         if denials[at].is_denied() || budget.is_over() {
             return (at, tag, None);
         }
-        let is_retagged = registry.digest(&path, &tag).await.map(|found| found != digest);
+        let is_retagged = registry.digest(&path, &tag).await.map(|current| current != digest);
         (at, tag, Some(is_retagged))
     });
     let mut checks = checks.buffered(CONCURRENCY);

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use kube::api::ObjectMeta;
 
-use super::event_handler::{cleanup_key, key};
-use super::garbage::report::Kind;
-use super::jobs::{Cleanup, Executor};
-use super::reconciler::{Reconciler, STALE_CACHE_RETRY, ignore_not_found, is_gone};
+use super::{Reconciler, STALE_CACHE_RETRY, ignore_not_found, is_gone};
 use crate::api::{NamespacedName, SKIP_CLEANUP};
 use crate::catalog::{self, Fence};
+use crate::controllers::apprepository::event_handler::{cleanup_key, key};
+use crate::controllers::apprepository::garbage::report::Kind;
+use crate::controllers::apprepository::jobs::{Cleanup, Executor};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
+use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::{Backoff, Priority};
 
 const CLEANUP_BACKOFF: Backoff = Backoff {
@@ -39,7 +40,7 @@ impl Reconciler {
         }
     }
 
-    /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::orphans`]), and
+    /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::super::garbage::orphans`]), and
     /// by one replica: without the object, its shard is unknown.
     async fn remove_orphan(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
@@ -59,13 +60,13 @@ impl Reconciler {
             return Ok(Action::requeue_after(STALE_CACHE_RETRY));
         }
         self.remove_cron_jobs(name).await;
-        if let Some(jobs) = &self.jobs {
-            jobs.end_deleted(name).await;
+        if let Some(runner) = &self.job_runner {
+            runner.jobs.end_deleted(name).await;
         }
         let fence = Fence::Uid(Some(&uid));
         let removed = self.remove(name, fence, Some(&uid)).await;
         let is_removed = removed.map_err(|error| self.cleanup_error(name, &error))?;
-        self.metrics.gc.removed(Kind::Repositories, u64::from(is_removed));
+        self.garbage_metrics.removed(Kind::Repositories, u64::from(is_removed));
         self.states.update(name, |state| state.approved_removal = None);
         Ok(Action::Done)
     }
@@ -75,8 +76,8 @@ impl Reconciler {
     async fn clean_up_deleted(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
         self.remove_cron_jobs(name).await;
-        if let Some(jobs) = &self.jobs {
-            jobs.end_deleted(name).await;
+        if let Some(runner) = &self.job_runner {
+            runner.jobs.end_deleted(name).await;
         }
         let skip = meta.annotations.as_ref().and_then(|all| all.get(SKIP_CLEANUP));
         if skip.is_some_and(|value| value == "true") {
@@ -102,7 +103,7 @@ impl Reconciler {
         }
     }
 
-    /// Removes the rows of an object that is being deleted, or of an earlier one of its name.
+    /// Removes the rows of an object that is being deleted, or of an earlier object of its name.
     ///
     /// The API server is asked between reading the UID of the rows and removing them: if the object is still there, the
     /// rows that were read are not those of a successor.
@@ -132,7 +133,7 @@ impl Reconciler {
         fence: Fence<'_>,
         deleted: Option<&str>,
     ) -> Result<bool, catalog::Error> {
-        let is_removed = match deleted.filter(|_| self.jobs.is_some()) {
+        let is_removed = match deleted.filter(|_| self.job_runner.is_some()) {
             Some(uid) => self.catalog.remove_deleted(name, fence, uid).await?,
             None => self.catalog.remove(name, fence).await?,
         };
@@ -148,18 +149,14 @@ impl Reconciler {
 
     /// Returns the delay of the next check while the Job that removes the charts runs.
     async fn wait_for_cleanup_job(&self, name: &NamespacedName, meta: &ObjectMeta) -> Option<Duration> {
-        let (jobs, uid) = (self.jobs.as_ref()?, meta.uid.as_deref()?);
-        // An object that can't be decoded has the executor of those that choose none.
-        let chosen = self.store.get(name).and_then(|seen| seen.object().cloned());
-        let settings = &jobs.settings;
-        let executor = chosen.map_or(settings.executor, |object| {
-            Executor::of(&object, settings.executor, settings.allow_annotation)
-        });
-        if executor != Executor::Job {
+        let (runner, uid) = (self.job_runner.as_ref()?, meta.uid.as_deref()?);
+        let cached = self.store.get(name);
+        let object = cached.as_ref().and_then(Cached::object);
+        if runner.executor(object.map(|object| &***object)) != Executor::Job {
             return None;
         }
         let deleted = meta.deletion_timestamp.as_ref().map(|time| time.0);
-        match jobs.clean_up(name, uid, deleted).await {
+        match runner.jobs.clean_up(name, uid, deleted).await {
             Cleanup::Wait(delay) => Some(delay),
             Cleanup::Finish => None,
         }

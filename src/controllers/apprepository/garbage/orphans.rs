@@ -11,14 +11,14 @@ use std::time::Duration;
 use backon::{ExponentialBuilder, Retryable};
 use tokio::sync::watch;
 
-use super::CachedRepository;
-use super::event_handler::{cleanup_key, enqueue_all};
-use super::garbage::report::Kind;
-use super::metrics::Metrics;
-use super::origin::Origin;
-use super::state::RepositoryStates;
+use super::metrics::GarbageMetrics;
+use super::report::Kind;
 use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog, Record};
+use crate::controllers::apprepository::CachedRepository;
+use crate::controllers::apprepository::event_handler::{cleanup_key, enqueue_all};
+use crate::controllers::apprepository::origin::Origin;
+use crate::controllers::apprepository::state::RepositoryStates;
 use crate::runtime::controller::Key;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::{Cached, Store};
@@ -32,7 +32,7 @@ pub struct OrphanFinder {
     pub catalog: Catalog,
     pub queue: Queue<Key>,
     pub states: RepositoryStates,
-    pub metrics: Metrics,
+    pub metrics: GarbageMetrics,
     pub origin: Arc<Origin>,
     /// Returns true while the store may lack declared objects, such as those of an unreadable manifest.
     pub is_incomplete: Box<dyn Fn() -> bool + Send + Sync>,
@@ -70,7 +70,7 @@ impl OrphanFinder {
             .without_max_times()
             .with_jitter();
         let compared = (|| self.compare()).retry(backoff).notify(|error, delay| {
-            self.metrics.gc.failed(Kind::Repositories);
+            self.metrics.failed(Kind::Repositories);
             tracing::warn!(%error, retry_in = ?delay, "failed to compare the catalog with declared repositories, retrying");
         });
         compared.await.unwrap_or_else(|error| {
@@ -184,8 +184,9 @@ pub fn find_orphans(
 ) -> Comparison {
     let is_ours = |record: &&Record| record.origin == rules.origin && is_watched(&record.name.namespace);
     let ours: Vec<&Record> = records.iter().filter(is_ours).collect();
-    let missing = ours.iter().filter(|record| !declared.contains(&record.name));
-    let missing: Vec<_> = missing
+    let missing: Vec<_> = ours
+        .iter()
+        .filter(|record| !declared.contains(&record.name))
         .map(|record| (record.name.clone(), record.uid.clone()))
         .collect();
     let is_majority = missing.len() > ALWAYS_REMOVED && missing.len() * 2 > ours.len();
@@ -329,7 +330,7 @@ mod tests {
             catalog,
             queue: Queue::new(Settings::default(), &workqueue::Metrics::register(registry)),
             states: RepositoryStates::default(),
-            metrics: Metrics::register(registry),
+            metrics: GarbageMetrics::register(registry),
             origin: Arc::new(origin),
             is_incomplete: Box::new(move || flag.load(Ordering::Relaxed)),
             namespace: None,

@@ -7,12 +7,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
-use super::event_handler::{key, reconcile_inputs};
-use super::reconciler::{Reconciler, ignore_not_found, is_same};
-use super::spec::RepositorySpec;
-use super::status::{self, Facts, ImportProgress, Phase};
-use crate::api::{AppRepository, NamespacedName};
+use super::{Reconciler, ignore_not_found, is_same};
+use crate::api::NamespacedName;
 use crate::catalog::{self, Record, State};
+use crate::controllers::apprepository::event_handler::{key, reconcile_inputs};
+use crate::controllers::apprepository::jobs::Declared;
+use crate::controllers::apprepository::status::{self, Facts, ImportProgress, Phase};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
 use crate::runtime::watch::Cached;
@@ -25,13 +25,13 @@ const DATABASE_BACKOFF: Backoff = Backoff {
 };
 
 impl Reconciler {
+    /// Reports an error of the database in the status, and returns the error of the reconcile.
     pub(super) async fn report_database_error(
         &self,
-        object: &AppRepository,
-        spec: &RepositorySpec,
+        declared: Declared<'_>,
         record: Option<&Record>,
         error: &catalog::Error,
-    ) -> Result<Action, ReconcileError> {
+    ) -> ReconcileError {
         let state = State {
             ready: Some(false),
             stalled: false,
@@ -40,28 +40,29 @@ impl Reconciler {
             failures: 1,
             ..State::default()
         };
-        let written = self.write_status(object, spec, record, Some(&state), Phase::Idle).await;
+        let written = self.write_status(declared, record, Some(&state), Phase::Idle).await;
         if let Err(failure) = written {
             tracing::warn!(error = %failure, "failed to update status after database error");
         }
         // A slow repository is handed over to its class by the next reconcile.
-        Err(self.faults.reconcile_error(key(&spec.name), error, DATABASE_BACKOFF))
+        self.faults
+            .reconcile_error(key(&declared.spec.name), error, DATABASE_BACKOFF)
     }
 
     /// Returns false if the CRD is not installed, or has no status subresource, as Kubeapps' CRD.
     async fn has_status_subresource(&self) -> Result<bool, ReconcileError> {
-        let found = self.origin.has_status().await;
-        found.or_else(|error| ignore_not_found(error).map(|()| false))
+        let has_status = self.origin.has_status().await;
+        has_status.or_else(|error| ignore_not_found(error).map(|()| false))
     }
 
     pub(super) async fn write_status(
         &self,
-        object: &AppRepository,
-        spec: &RepositorySpec,
+        declared: Declared<'_>,
         record: Option<&Record>,
         unrecorded: Option<&State>,
         phase: Phase,
     ) -> Result<(), ReconcileError> {
+        let Declared { object, spec } = declared;
         if !self.has_status_subresource().await? {
             return Ok(());
         }

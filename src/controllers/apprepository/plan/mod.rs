@@ -1,0 +1,131 @@
+//! Plans a reconcile: pure functions of the spec, the stored rows, the Jobs and the time.
+//!
+//! ```text
+//!  rows ─► adopt ─► own rows ─┬─► plan_jobs ─► Await, Run ─► JobRunner
+//!                             │       └─► End, then:
+//!                             └─► plan ─► HandOver, Wait, Sync ─► after_sync, after_abort
+//! ```
+
+mod adoption;
+mod outcome;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+pub use adoption::{Replaced, Rows, adopt};
+pub use outcome::{AbortPlan, after_abort, after_sync, changed_charts, has_used_secrets, metric_label};
+
+use super::decision::{Decision, Mode, decide, fresh_since, is_slow, until_next};
+use super::jobs::{DueSync, Execution, LaterSync};
+use super::spec::RepositorySpec;
+use super::sync::request::SyncRequest;
+use super::{NAME, SLOW};
+use crate::catalog::Record;
+use crate::runtime::controller::Action;
+use crate::runtime::workqueue::Priority;
+
+/// A repository as one reconcile finds it.
+#[derive(Clone, Copy)]
+pub struct Observed<'a> {
+    pub spec: &'a RepositorySpec,
+    pub rows: &'a Rows,
+    /// The time of creation; `None` for a manifest.
+    pub created: Option<Timestamp>,
+    /// The class of the worker; `None` for a sync that is due whatever the schedule says.
+    pub class: Option<&'static str>,
+    /// A sync is requested by something else than the object, such as a changed Secret.
+    pub force_sync: bool,
+}
+
+/// The work on the Jobs of a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobsPlan {
+    /// Waits for the list of Jobs, without which another executor may be at work.
+    Await { is_overdue: bool },
+    /// Ends the Jobs that an earlier executor left, before this process syncs.
+    End,
+    /// Brings the CronJob and Jobs to the declared state, with a Job of the sync that is due.
+    Run(Option<DueSync>),
+}
+
+/// The work of this process on a repository.
+#[derive(Debug)]
+pub enum Plan {
+    /// Leaves the repository to the workers of another class. No other class syncs it, so that it has one worker.
+    HandOver(&'static str),
+    /// Nothing is due before this time; without one, before the next event.
+    Wait(Option<Timestamp>),
+    Sync(Box<SyncRequest>),
+}
+
+/// Plans the work on the Jobs of a repository, where repositories may have Jobs.
+#[must_use]
+pub fn plan_jobs(observed: Observed<'_>, execution: Execution, now: Timestamp) -> JobsPlan {
+    match execution {
+        Execution::Unknown { is_overdue } => JobsPlan::Await { is_overdue },
+        Execution::InProcess => JobsPlan::End,
+        Execution::Jobs => JobsPlan::Run(due_job(observed, now)),
+    }
+}
+
+/// Returns the sync that needs a Job of its own. A CronJob runs the scheduled syncs, and retries.
+fn due_job(observed: Observed<'_>, now: Timestamp) -> Option<DueSync> {
+    let (spec, rows, is_forced) = (observed.spec, observed.rows, observed.force_sync);
+    let record = rows.record.as_ref();
+    let later = record.filter(|record| is_of_later_generation(record, spec));
+    let is_due = match decide(spec, record, now) {
+        Decision::Suspended => false,
+        Decision::Wait | Decision::Sync(Mode::Conditional) => is_forced || later.is_some(),
+        Decision::Sync(Mode::Complete) => true,
+    };
+    is_due.then(|| DueSync {
+        is_forced,
+        replaces_uid: rows.uid.clone().filter(|stored| *stored != spec.uid),
+        later: later.map(|record| LaterSync {
+            revision: record.revision,
+        }),
+    })
+}
+
+/// Returns true if a later generation of the same object was synced.
+fn is_of_later_generation(record: &Record, spec: &RepositorySpec) -> bool {
+    record.uid == spec.uid && spec.generation.is_some_and(|generation| record.generation > generation)
+}
+
+/// Plans the work of this process on a repository without Jobs.
+#[must_use]
+pub fn plan(observed: Observed<'_>, now: Timestamp) -> Plan {
+    let (spec, record) = (observed.spec, observed.rows.record.as_ref());
+    let is_slow = record.is_some_and(|record| is_slow(&spec.url, record));
+    let class = if is_slow { SLOW } else { NAME };
+    if observed.class.is_some_and(|current| current != class) {
+        return Plan::HandOver(class);
+    }
+    let is_forced = observed.class.is_none() || observed.force_sync;
+    let mode = match decide(spec, record, now) {
+        Decision::Suspended => return Plan::Wait(None),
+        Decision::Wait if !is_forced => return Plan::Wait(Some(now + until_next(spec, record, now))),
+        Decision::Wait => Mode::Conditional,
+        Decision::Sync(mode) => mode,
+    };
+    Plan::Sync(Box::new(SyncRequest {
+        fresh_since: fresh_since(spec, record, observed.created, mode, now),
+        spec: spec.clone(),
+        previous: record.cloned(),
+        expected_uid: observed.rows.uid.clone(),
+        mode,
+        started: now,
+    }))
+}
+
+/// Requeues for the schedule at low priority, even if a user's change caused this reconcile.
+#[must_use]
+pub fn scheduled(delay: Duration) -> Action {
+    Action::RequeueAfter {
+        delay,
+        priority: Some(Priority::LOW),
+    }
+}

@@ -1,0 +1,24 @@
+use prometheus_client::registry::Registry;
+
+use crate::controllers::apprepository::garbage::GarbageMetrics;
+use crate::controllers::apprepository::jobs::JobMetrics;
+use crate::controllers::apprepository::metrics::RepositoryMetrics;
+
+/// All metrics of the controller.
+#[derive(Clone, Debug)]
+pub struct ControllerMetrics {
+    pub(super) repositories: RepositoryMetrics,
+    pub(super) garbage: GarbageMetrics,
+    pub(super) jobs: JobMetrics,
+}
+
+impl ControllerMetrics {
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        Self {
+            garbage: GarbageMetrics::register(registry),
+            jobs: JobMetrics::register(registry),
+            repositories: RepositoryMetrics::register(registry),
+        }
+    }
+}
