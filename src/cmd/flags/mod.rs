@@ -8,7 +8,7 @@ pub mod deprecated;
 pub mod fetch;
 pub mod jobs;
 pub mod leader;
-pub mod oam;
+pub mod vela;
 pub mod parse;
 pub mod program_name;
 pub mod resources;
