@@ -60,7 +60,10 @@ pub(super) fn help_template(root: &Command) -> String {
             let _ = writeln!(text, "  {name:WIDTH$}{about}");
         }
     }
-    let _ = write!(text, "\n{header}Options:{header:#}\n{{options}}\n\nSee `portolan help COMMAND` for the flags of a command.");
+    let _ = write!(
+        text,
+        "\n{header}Options:{header:#}\n{{options}}\n\nSee `portolan help COMMAND` for the flags of a command."
+    );
     text
 }
 
@@ -83,6 +86,9 @@ mod tests {
     #[test]
     fn names_of_commands_are_shorter_than_their_column() {
         let names = super::GROUPS.iter().flat_map(|group| group.commands);
-        assert_eq!(names.map(|name| name.len()).max().map(|longest| longest + 2), Some(super::WIDTH));
+        assert_eq!(
+            names.map(|name| name.len()).max().map(|longest| longest + 2),
+            Some(super::WIDTH)
+        );
     }
 }

@@ -25,7 +25,11 @@ async fn doctor_checks_the_controllers_that_are_enabled() {
         "ok       not installed: applications of app.k8s.io/v1beta1, so the controller application has nothing to do",
         "problem  custom resource definitions are missing: applications.core.oam.dev, ",
     ] {
-        assert!(all.stdout.lines().any(|found| found.starts_with(line)), "{line} in {}", all.stdout);
+        assert!(
+            all.stdout.lines().any(|found| found.starts_with(line)),
+            "{line} in {}",
+            all.stdout
+        );
     }
     let enabled = ["--controllers=apprepository,application"];
     let missing = doctor(&server, &enabled).await;
@@ -50,14 +54,23 @@ async fn doctor_checks_the_controllers_that_are_enabled() {
 
     let namespace = server.namespace().await;
     let token = server.token_for(&namespace, "default").await;
-    let mut command = command(["doctor", "--controllers=apprepository", "--watch-namespace=shop", "--kubeconfig"]);
+    let mut command = command([
+        "doctor",
+        "--controllers=apprepository",
+        "--watch-namespace=shop",
+        "--kubeconfig",
+    ]);
     command.arg(server.kubeconfig_for(&server.url(), &token));
     let unprivileged = execute(command).await;
     for line in [
         "problem  no right to patch apprepositories/status.kubeapps.com in namespace shop",
         "problem  no right to get namespaces kube-system",
     ] {
-        assert!(unprivileged.stdout.lines().any(|found| found == line), "{}", unprivileged.stdout);
+        assert!(
+            unprivileged.stdout.lines().any(|found| found == line),
+            "{}",
+            unprivileged.stdout
+        );
     }
     assert_eq!(unprivileged.failed(1), "error: 6 problems found\n");
 }
@@ -75,5 +88,8 @@ async fn doctor_names_the_schema_version_of_the_database() {
     let url = world.serve("stable", build_index(1));
     world.execute(&["sync", "stable", &url, "helm"]).await.ok();
     let text = doctor().await;
-    assert!(text.starts_with("ok       database answers, schema version 4\n"), "{text}");
+    assert!(
+        text.starts_with("ok       database answers, schema version 4\n"),
+        "{text}"
+    );
 }

@@ -13,7 +13,10 @@ use crate::support::process::ScratchDir;
 #[tokio::test]
 async fn a_completion_script_completes_commands(#[case] shell: &str, #[case] start: &str) {
     let script = execute(command(["completion", shell])).await.ok();
-    assert!(script.contains(start) && script.contains("invalidate-cache"), "{script}");
+    assert!(
+        script.contains(start) && script.contains("invalidate-cache"),
+        "{script}"
+    );
 }
 
 #[tokio::test]

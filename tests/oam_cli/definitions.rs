@@ -43,7 +43,10 @@ async fn the_starter_set_is_installed_once_and_never_over_the_definitions_of_oth
     assert!(text.contains("/worker: changed\n"), "{text}");
     assert_ne!(definitions.get("worker").await.unwrap().spec.workload.type_, "own");
 
-    let table = site.run(&["vela", "definitions", "list", "-n", &site.namespace]).await.ok();
+    let table = site
+        .run(&["vela", "definitions", "list", "-n", &site.namespace])
+        .await
+        .ok();
     let row = table
         .lines()
         .map(words)

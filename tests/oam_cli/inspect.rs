@@ -111,7 +111,9 @@ async fn history_shows_versions_and_results() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn status_names_definitions_that_are_newer_than_the_revision() {
     let site = Site::new().await;
-    site.run(&["vela", "definitions", "apply", "-n", &site.namespace]).await.ok();
+    site.run(&["vela", "definitions", "apply", "-n", &site.namespace])
+        .await
+        .ok();
     let traits: Api<TraitDefinition> = Api::namespaced(site.client.clone(), &site.namespace);
     let (scaler, labels) = (traits.get("scaler").await.unwrap(), traits.get("labels").await.unwrap());
     let recorded = json!({

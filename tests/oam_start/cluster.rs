@@ -56,7 +56,13 @@ struct Doctor {
 }
 
 async fn doctor(control_plane: &ControlPlane, evaluator: &str) -> Doctor {
-    let mut command: Command = command(["doctor", "--controllers=oam", "--cue-evaluator", evaluator, "--kubeconfig"]);
+    let mut command: Command = command([
+        "doctor",
+        "--controllers=oam",
+        "--cue-evaluator",
+        evaluator,
+        "--kubeconfig",
+    ]);
     command.arg(control_plane.kubeconfig());
     let output = portolan::run(command).await;
     let text = String::from_utf8(output.stdout).unwrap();

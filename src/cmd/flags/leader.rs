@@ -138,7 +138,10 @@ fn normalized(selector: &str) -> Option<String> {
     if is_list {
         return None;
     }
-    let mut requirements: Vec<String> = requirements.iter().map(|text| requirement(text)).collect::<Option<_>>()?;
+    let mut requirements: Vec<String> = requirements
+        .iter()
+        .map(|text| requirement(text))
+        .collect::<Option<_>>()?;
     requirements.sort_unstable();
     requirements.dedup();
     Some(requirements.join(","))

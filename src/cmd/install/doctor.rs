@@ -128,7 +128,10 @@ async fn check_api_server(client: &Client) -> Checked {
 }
 
 async fn check_database(flags: &DatabaseFlags) -> Checked {
-    let versions = flags.read(async |catalog| Ok(catalog.schema_versions().await?)).await.map_err(|(Error::Usage(message) | Error::Failed(message))| message)?;
+    let versions = flags
+        .read(async |catalog| Ok(catalog.schema_versions().await?))
+        .await
+        .map_err(|(Error::Usage(message) | Error::Failed(message))| message)?;
     match (versions.recorded, versions.supported) {
         (0, _) => fine("database answers, without tables: `portolan run` creates them"),
         (recorded, supported) if recorded < supported => fine(format!(

@@ -17,7 +17,12 @@ pub fn command_line() -> String {
         "# Command line\n\nFor operators who look up a command, a flag or its environment variable. {GENERATED}\n\n{}\
          ## Flags of all commands\n\n{}",
         about(&root),
-        table(HEADER, root.get_arguments().filter(|argument| argument.is_global_set()).map(row))
+        table(
+            HEADER,
+            root.get_arguments()
+                .filter(|argument| argument.is_global_set())
+                .map(row)
+        )
     );
     for group in &GROUPS {
         text.push_str(&format!("## {}\n\n", group.heading));
@@ -50,7 +55,9 @@ fn section(command: &Command) -> String {
     // As in the help: arguments without a heading come first.
     headings.sort_by_key(Option::is_some);
     for heading in headings {
-        let arguments = arguments.iter().filter(|argument| argument.get_help_heading() == heading);
+        let arguments = arguments
+            .iter()
+            .filter(|argument| argument.get_help_heading() == heading);
         if let Some(heading) = heading {
             text.push_str(&format!("{heading}:\n\n"));
         }
@@ -65,7 +72,10 @@ fn section(command: &Command) -> String {
 fn about(command: &Command) -> String {
     let about = command.get_long_about().or(command.get_about());
     let about = about.map(ToString::to_string).unwrap_or_default();
-    about.split("\n\n").map(|paragraph| escape(paragraph) + "\n\n").collect()
+    about
+        .split("\n\n")
+        .map(|paragraph| escape(paragraph) + "\n\n")
+        .collect()
 }
 
 fn row(argument: &Arg) -> [String; 4] {
@@ -86,7 +96,10 @@ fn name(argument: &Arg) -> String {
     let Some(long) = argument.get_long() else {
         return code(&values);
     };
-    let short = argument.get_short().map(|short| format!("`-{short}`, ")).unwrap_or_default();
+    let short = argument
+        .get_short()
+        .map(|short| format!("`-{short}`, "))
+        .unwrap_or_default();
     let value = match values {
         values if values.is_empty() => values,
         values if argument.is_require_equals_set() => format!("[={values}]"),

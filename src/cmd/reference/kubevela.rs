@@ -29,11 +29,7 @@ fn sections() -> Vec<Section> {
             let entries: Vec<Entry> = entries.iter().filter(|entry| entry.effect == effect).cloned().collect();
             if !entries.is_empty() {
                 let title = format!("{}: {kind}", effect.title());
-                sections.push(Section {
-                    title,
-                    column,
-                    entries,
-                });
+                sections.push(Section { title, column, entries });
             }
         }
     }
@@ -49,7 +45,7 @@ pub fn kubevela_help() -> String {
             let default = entry.default.as_deref().unwrap_or("(differs)");
             vec![entry.name.clone(), default.to_owned(), meaning(entry)]
         });
-        let table = output::table(&[&column, "DEFAULT", "MEANING"], rows);
+        let table = output::table(&[column.as_str(), "DEFAULT", "MEANING"], rows);
         text.push_str(&format!("\n{}\n\n{table}", section.title));
     }
     text
@@ -91,7 +87,9 @@ mod tests {
         let texts = [kubevela_help(), kubevela_flags().replace(['`', '|'], "")];
         for entry in [flag_entries(), gate_entries()].concat() {
             for text in &texts {
-                let lines = text.lines().filter(|line| line.split_whitespace().next() == Some(&entry.name));
+                let lines = text
+                    .lines()
+                    .filter(|line| line.split_whitespace().next() == Some(&entry.name));
                 assert_eq!(lines.count(), 1, "{} in {text}", entry.name);
             }
         }

@@ -7,5 +7,4 @@ mod markdown;
 pub use command_line::command_line;
 pub use kubevela::{kubevela_flags, kubevela_help};
 
-const GENERATED: &str =
-    "This page is generated from the program; `UPDATE_EXPECT=1 make test ARGS=surface` writes it.";
+const GENERATED: &str = "This page is generated from the program; `UPDATE_EXPECT=1 make test ARGS=surface` writes it.";

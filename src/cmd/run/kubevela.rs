@@ -64,7 +64,9 @@ pub(in crate::cmd) fn extract(
 }
 
 fn texts(arguments: &[OsString]) -> Result<Vec<String>, String> {
-    let texts = arguments.iter().map(|argument| argument.to_str().map(str::to_owned).ok_or(argument));
+    let texts = arguments
+        .iter()
+        .map(|argument| argument.to_str().map(str::to_owned).ok_or(argument));
     let texts: Result<Vec<String>, &OsString> = texts.collect();
     texts.map_err(|argument| format!("argument {} is not UTF-8", argument.display()))
 }

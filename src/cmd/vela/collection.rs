@@ -64,7 +64,9 @@ impl Adopt {
 /// Checks that no Application has one of these UIDs.
 async fn check_gone(client: &Client, uids: &[String]) -> Result<(), Error> {
     let applications: Api<Partial<Application>> = Api::all(client.clone());
-    let applications = objects::list_all(&applications, &ListParams::default()).await.map_err(failed_to("list all Applications, which may own the trackers"))?;
+    let applications = objects::list_all(&applications, &ListParams::default())
+        .await
+        .map_err(failed_to("list all Applications, which may own the trackers"))?;
     let owner = applications.iter().find(|application| {
         let uid = application.metadata.uid.as_ref();
         uid.is_some_and(|uid| uids.contains(uid))
@@ -163,7 +165,9 @@ async fn confirm(client: &Client, application: &Application) -> Result<(), Error
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    let written = call(applications.patch(&name.name, &parameters, &Patch::Merge(patch))).await.map_err(|error| objects::application_error(&name, "annotate", error))?;
+    let written = call(applications.patch(&name.name, &parameters, &Patch::Merge(patch)))
+        .await
+        .map_err(|error| objects::application_error(&name, "annotate", error))?;
     // The annotation of an older generation has no effect.
     if written.metadata.generation != application.metadata.generation {
         return Err(Error::Failed(format!(

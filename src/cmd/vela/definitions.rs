@@ -116,7 +116,9 @@ impl Apply {
             return Ok(format!("{display}: left unchanged: managed by {manager}"));
         }
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let applied = call(definitions.patch(&name, &parameters, &Patch::Apply(&definition))).await.map_err(failed)?;
+        let applied = call(definitions.patch(&name, &parameters, &Patch::Apply(&definition)))
+            .await
+            .map_err(failed)?;
         let version = existing.and_then(|existing| existing.metadata.resource_version);
         Ok(match version {
             None => format!("{display}: created"),

@@ -95,7 +95,9 @@ async fn publish(
     forgotten: &[ManagedResource],
 ) -> Result<(), Error> {
     let applications: Api<Application> = Api::namespaced(client.clone(), &name.namespace);
-    let application = call(applications.get_opt(&name.name)).await.map_err(|error| objects::application_error(name, "read", error))?;
+    let application = call(applications.get_opt(&name.name))
+        .await
+        .map_err(|error| objects::application_error(name, "read", error))?;
     // Trackers may outlive their Application.
     let Some(application) = application else {
         return Ok(());

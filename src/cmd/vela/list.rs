@@ -68,13 +68,15 @@ impl List {
         } else {
             Api::namespaced(client.clone(), &namespace)
         };
-        let applications = objects::list_all(&api, &ListParams::default()).await.map_err(|error| match error.code {
-            Some(404) => objects::not_installed(),
-            Some(403) if self.all_namespaces => Error::Failed(format!(
-                "failed to list Applications: {error}; omit -A and use -n NAMESPACE"
-            )),
-            _ => failed_to("list Applications")(error),
-        })?;
+        let applications = objects::list_all(&api, &ListParams::default())
+            .await
+            .map_err(|error| match error.code {
+                Some(404) => objects::not_installed(),
+                Some(403) if self.all_namespaces => Error::Failed(format!(
+                    "failed to list Applications: {error}; omit -A and use -n NAMESPACE"
+                )),
+                _ => failed_to("list Applications")(error),
+            })?;
         let mut views: Vec<View> = Vec::new();
         let mut support = Support::new(&client, &self.definitions.system_definition_namespace);
         if self.unsupported {

@@ -114,7 +114,9 @@ impl Up {
             "annotations": { labels::PUBLISH_VERSION: version },
         } });
         let applications = dynamic_api(client, &name.namespace);
-        let written = call(applications.patch(&name.name, &patch_parameters(), &Patch::Merge(patch))).await.map_err(|error| objects::application_error(name, "publish", error))?;
+        let written = call(applications.patch(&name.name, &patch_parameters(), &Patch::Merge(patch)))
+            .await
+            .map_err(|error| objects::application_error(name, "publish", error))?;
         output::print(&format!("{name}: published as {version}\n"))?;
         Ok(expected(name, &written, true))
     }

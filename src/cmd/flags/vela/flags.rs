@@ -130,7 +130,11 @@ pub struct VelaFlags {
     #[arg(long = "ignore-definition-without-controller-version")]
     pub ignore_definitions_without_version: bool,
     /// Namespace of the definitions for all Applications
-    #[arg(long = "system-definition-namespace", value_name = "NAMESPACE", default_value = "vela-system")]
+    #[arg(
+        long = "system-definition-namespace",
+        value_name = "NAMESPACE",
+        default_value = "vela-system"
+    )]
     pub definition_namespace: String,
     /// Longest pause in seconds of a workflow that waits
     #[arg(long = "max-workflow-wait-backoff-time", value_name = "SECONDS", default_value = "60", value_parser = number)]
@@ -225,7 +229,9 @@ impl VelaFlags {
     /// Returns true for `--flag` if it has an effect here. None of these flags is secret.
     pub fn is_known(argument: &str) -> bool {
         let command = Self::command();
-        let flag = argument.strip_prefix("--").and_then(|name| find(command.get_arguments(), name));
+        let flag = argument
+            .strip_prefix("--")
+            .and_then(|name| find(command.get_arguments(), name));
         flag.is_some_and(|flag| !InertFlags::contains(flag))
     }
 
@@ -234,7 +240,9 @@ impl VelaFlags {
     /// # Errors
     /// The message for the first flag with an invalid value.
     pub(super) fn parse(flags: Vec<String>) -> Result<Self, String> {
-        let matches = Self::command().try_get_matches_from(flags).map_err(|error| message(&error))?;
+        let matches = Self::command()
+            .try_get_matches_from(flags)
+            .map_err(|error| message(&error))?;
         Self::from_arg_matches(&matches).map_err(|error| message(&error))
     }
 
@@ -253,7 +261,10 @@ fn message(error: &Error) -> String {
     match (error.kind(), error.source()) {
         (ErrorKind::ValueValidation, Some(cause)) => {
             // The name is followed by that of the value: `--v <N>`, `--use-webhook[=<BOOL>]`.
-            let flag = text(ContextKind::InvalidArg).split([' ', '[']).next().unwrap_or_default();
+            let flag = text(ContextKind::InvalidArg)
+                .split([' ', '['])
+                .next()
+                .unwrap_or_default();
             let value = text(ContextKind::InvalidValue);
             format!("invalid value {value:?} for {flag}: {cause}")
         }

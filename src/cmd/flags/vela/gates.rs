@@ -120,8 +120,8 @@ impl FeatureGates {
         let has_name = |entry: &&GateEntry| entry.name == name || entry.older_names().any(|older| older == name);
         let entry = Gate::ALL.iter().find(has_name);
         let entry = entry.ok_or_else(|| format!("unknown feature gate {name} ignored"))?;
-        let is_enabled = boolean(value)
-            .map_err(|error| format!("feature gate {name} ignored: invalid value {value:?}: {error}"))?;
+        let is_enabled =
+            boolean(value).map_err(|error| format!("feature gate {name} ignored: invalid value {value:?}: {error}"))?;
         self.changes.push(Change {
             gate: entry.gate,
             is_enabled,

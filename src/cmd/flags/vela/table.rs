@@ -33,7 +33,12 @@ fn flag_entry(flag: &Arg) -> Entry {
     };
     Entry {
         name: format!("--{name}"),
-        older_names: flag.get_all_aliases().into_iter().flatten().map(|alias| format!("--{alias}")).collect(),
+        older_names: flag
+            .get_all_aliases()
+            .into_iter()
+            .flatten()
+            .map(|alias| format!("--{alias}"))
+            .collect(),
         default: match inert {
             Some(inert) => inert.default.map(str::to_owned),
             None => Some(default()),

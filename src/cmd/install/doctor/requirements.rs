@@ -146,7 +146,9 @@ impl Requirements {
                 "not installed: {}, so the controller {name} has nothing to do",
                 missing.join(", ")
             )),
-            Err(error) => Err(format!("failed to look for custom resource definitions of {group}: {error}")),
+            Err(error) => Err(format!(
+                "failed to look for custom resource definitions of {group}: {error}"
+            )),
         }
     }
 

@@ -81,7 +81,9 @@ impl Diff {
 }
 
 async fn live_version(client: &Client) -> Result<Value, Error> {
-    let version = call(client.apiserver_version()).await.map_err(failed_to("read the version of the cluster"))?;
+    let version = call(client.apiserver_version())
+        .await
+        .map_err(failed_to("read the version of the cluster"))?;
     let digits: String = version.minor.chars().take_while(char::is_ascii_digit).collect();
     let minor = digits.parse().unwrap_or_default();
     Ok(cluster_version(&version.major, minor, &version.git_version))

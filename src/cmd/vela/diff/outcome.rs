@@ -149,7 +149,11 @@ impl Target {
         if !decision.changes_replicas() {
             return Ok(decision);
         }
-        let targets = cluster.autoscalers.targets(&cluster.client, &id.namespace).await.map_err(|error| error.to_string())?;
+        let targets = cluster
+            .autoscalers
+            .targets(&cluster.client, &id.namespace)
+            .await
+            .map_err(|error| error.to_string())?;
         if targets.contains(&(id.kind.clone(), id.name.clone())) {
             return decide_if(true);
         }

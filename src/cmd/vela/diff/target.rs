@@ -45,7 +45,9 @@ impl Target {
         let name = manifest.name.clone();
         let resource = ApiResource::erase::<Application>(&());
         let applications: Api<DynamicObject> = Api::namespaced_with(client.clone(), &name.namespace, &resource);
-        let object = call(applications.get_opt(&name.name)).await.map_err(|error| objects::application_error(&name, "read", error))?;
+        let object = call(applications.get_opt(&name.name))
+            .await
+            .map_err(|error| objects::application_error(&name, "read", error))?;
         let decode = |object| {
             let application = serde_json::from_value::<Application>(object);
             application.map_err(|error| Error::Failed(format!("Application {name}: {error}")))

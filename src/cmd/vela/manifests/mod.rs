@@ -44,7 +44,8 @@ pub fn read(path: &Path) -> Result<Vec<Value>, Error> {
 
 /// Parses the objects of a file.
 pub fn parse(path: &Path, content: &[u8]) -> Result<Vec<Value>, Error> {
-    let documents = document::parse(path, content).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
+    let documents =
+        document::parse(path, content).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
     Ok(documents.into_iter().flat_map(document::objects).collect())
 }
 

@@ -63,7 +63,10 @@ impl<'a> Renderer<'a> {
     /// Renders a component without the traits that wait until it is healthy.
     pub async fn component(&self, component: &ParsedComponent, place: &Place) -> Result<ComponentObjects, Error> {
         let prepared = self.release.component(self.parsed, component, place);
-        let rendered = prepared.render(&self.evaluator()).await.map_err(|error| self.failed(&error.to_string()))?;
+        let rendered = prepared
+            .render(&self.evaluator())
+            .await
+            .map_err(|error| self.failed(&error.to_string()))?;
         let key = prepared.key();
         Ok(prepared.objects(key, Arc::new(rendered)))
     }
@@ -93,7 +96,10 @@ impl<'a> Renderer<'a> {
     /// Returns true if the component has traits that wait until it is healthy.
     pub fn has_post_traits(&self, component: &ParsedComponent) -> bool {
         let settings = self.release.settings;
-        component.traits.iter().any(|declared| settings.is_post_dispatch(declared))
+        component
+            .traits
+            .iter()
+            .any(|declared| settings.is_post_dispatch(declared))
     }
 
     fn evaluator(&self) -> NamespaceEvaluator<'_> {

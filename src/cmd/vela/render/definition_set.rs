@@ -105,7 +105,9 @@ impl DefinitionSet {
             set.steps.load(client, namespace).await?;
             set.external_policies.load(client, namespace).await?;
             set.workflows.load(client, namespace).await?;
-            let revisions = objects::list_decodable::<DefinitionRevision>(client, namespace).await.map_err(failed_to(format!("list definitionrevisions in {namespace}")))?;
+            let revisions = objects::list_decodable::<DefinitionRevision>(client, namespace)
+                .await
+                .map_err(failed_to(format!("list definitionrevisions in {namespace}")))?;
             set.revisions.extend(revisions.into_iter().map(Arc::new));
         }
         Ok(set)

@@ -161,7 +161,8 @@ fn warn(text: &str) {
 /// Decodes an Application of a file.
 fn declared(document: Value, namespace: &str) -> Result<Application, Error> {
     let display = manifests::display(&document);
-    let mut application = serde_json::from_value::<Application>(document).map_err(|error| Error::Failed(format!("{display}: {error}")))?;
+    let mut application = serde_json::from_value::<Application>(document)
+        .map_err(|error| Error::Failed(format!("{display}: {error}")))?;
     if application.name_any().is_empty() {
         return Err(Error::Failed("an Application has no metadata.name".to_owned()));
     }

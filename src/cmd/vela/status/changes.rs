@@ -23,7 +23,11 @@ impl Parts {
             let health = |is_healthy| if is_healthy { "healthy" } else { "unhealthy" };
             let component = format!("component {}", service.name);
             for status in &service.traits {
-                let health = if status.pending { "pending" } else { health(status.healthy) };
+                let health = if status.pending {
+                    "pending"
+                } else {
+                    health(status.healthy)
+                };
                 parts.push((
                     format!("{component} trait {}", status.type_),
                     join(&[health, &status.message]),
@@ -50,7 +54,11 @@ impl Parts {
         let changed = changed.map(|(name, text)| format!("{name}: {text}"));
         let gone = before.0.iter().filter(|(name, _)| !new.contains_key(name));
         let gone = gone.map(|(name, _)| {
-            let change = if name.starts_with("condition") { "recovered" } else { "removed" };
+            let change = if name.starts_with("condition") {
+                "recovered"
+            } else {
+                "removed"
+            };
             format!("{name}: {change}")
         });
         changed.chain(gone).collect()

@@ -25,7 +25,9 @@ pub async fn newer_definitions(
         return Ok(Vec::new());
     };
     let revisions: Api<ApplicationRevision> = Api::namespaced(client.clone(), &name.namespace);
-    let revision = call(revisions.get_opt(&latest.name)).await.map_err(failed_to(format!("read revision {}", latest.name)))?;
+    let revision = call(revisions.get_opt(&latest.name))
+        .await
+        .map_err(failed_to(format!("read revision {}", latest.name)))?;
     let Some(revision) = revision else {
         return Ok(Vec::new());
     };
@@ -81,7 +83,9 @@ impl Comparison<'_> {
         }
         for namespace in self.namespaces {
             let definitions: Api<D> = Api::namespaced(self.client.clone(), namespace);
-            let live = call(definitions.get_opt(&name)).await.map_err(failed_to(format!("read {} {name}", D::KIND)))?;
+            let live = call(definitions.get_opt(&name))
+                .await
+                .map_err(failed_to(format!("read {} {name}", D::KIND)))?;
             if let Some(live) = live {
                 let is_newer = live.spec() != recorded.spec();
                 return Ok(is_newer.then(|| format!("{} {name} in namespace {namespace}", D::KIND)));

@@ -23,7 +23,9 @@ pub async fn context_map(client: &Client, application: &Application) -> Result<O
     let Some(name) = name.filter(|name| is_object_name(name)) else {
         return Ok(None);
     };
-    let map = call(config_maps(client, application).get_opt(name)).await.map_err(failed_to(format!("read ConfigMap {name}")))?;
+    let map = call(config_maps(client, application).get_opt(name))
+        .await
+        .map_err(failed_to(format!("read ConfigMap {name}")))?;
     let uid = application.uid();
     let is_owned = |map: &ConfigMap| {
         map.owner_references()

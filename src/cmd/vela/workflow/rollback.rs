@@ -162,7 +162,8 @@ impl<'a> Restore<'a> {
 
     /// Makes a published version current again, while no controller works on the Application.
     async fn published(&self, chosen: &operations::Rollback<'_>, tracker: &ResourceTracker) -> Result<(), Error> {
-        let entries = decode(&tracker.spec).map_err(failed_to(format!("decode ResourceTracker {}", tracker.name_any())))?;
+        let entries =
+            decode(&tracker.spec).map_err(failed_to(format!("decode ResourceTracker {}", tracker.name_any())))?;
         let frozen = replace(self.client, self.name, |live| {
             freeze(live.annotations_mut());
             self.set_spec(live);

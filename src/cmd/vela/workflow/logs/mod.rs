@@ -13,8 +13,8 @@ use tokio::time::sleep;
 use super::context::context_map;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, WorkflowStatus};
-use crate::cmd::vela::{Place, objects};
 use crate::cmd::flags::parse::positive_duration;
+use crate::cmd::vela::{Place, objects};
 use crate::cmd::{Error, output};
 use crate::controllers::oam::workflow::operations::all_steps;
 use crate::controllers::oam::workflow::operations::logs::{LogConfig, LogResource, log_configs};
@@ -191,7 +191,9 @@ fn notes(application: &Application, step: &str, config: &LogConfig) -> Vec<Strin
     if config.data {
         let workflow = application.status.as_ref().and_then(|status| status.workflow.as_ref());
         let mut steps = workflow.into_iter().flat_map(all_steps);
-        let id = steps.find(|candidate| candidate.name == step).map_or("", |step| step.id.as_str());
+        let id = steps
+            .find(|candidate| candidate.name == step)
+            .map_or("", |step| step.id.as_str());
         notes.push(format!(
             "step {step} has messages in the log of the controller, which is not shown; look there for stepSessionID {id}"
         ));

@@ -97,13 +97,17 @@ async fn select(
         if !is_object_name(&resource.name) {
             return Ok(Vec::new());
         }
-        let pod = call(pods.get_opt(&resource.name)).await.map_err(failed_to(format!("read pod {}", resource.name)))?;
+        let pod = call(pods.get_opt(&resource.name))
+            .await
+            .map_err(failed_to(format!("read pod {}", resource.name)))?;
         return Ok(pod.into_iter().collect());
     }
     let labels = resource.label_selector.iter();
     let selector = Vec::from_iter(labels.map(|(label, value)| format!("{label}={value}"))).join(",");
     let parameters = ListParams::default().labels(&selector).limit(MAX_PODS);
-    let page = call(pods.list(&parameters)).await.map_err(failed_to(format!("list the pods with {selector}")))?;
+    let page = call(pods.list(&parameters))
+        .await
+        .map_err(failed_to(format!("list the pods with {selector}")))?;
     if page.metadata.continue_.is_some_and(|token| !token.is_empty()) {
         notes.push(format!("only {MAX_PODS} of the pods with {selector} are shown"));
     }
