@@ -101,8 +101,8 @@ impl Up {
     /// Publishes an Application as it is under a new version.
     async fn publish(&self, client: &Client, name: &NamespacedName) -> Result<Expected, Error> {
         let application = objects::application(client, name).await?;
-        let version = self.publish_version.clone();
-        let version = version.unwrap_or_else(|| Timestamp::now().strftime("up-%Y%m%d%H%M%S").to_string());
+        let by_time = || Timestamp::now().strftime("up-%Y%m%d%H%M%S").to_string();
+        let version = self.publish_version.clone().unwrap_or_else(by_time);
         let current = application.annotations().get(labels::PUBLISH_VERSION);
         if current == Some(&version) {
             return Err(Error::Failed(format!(

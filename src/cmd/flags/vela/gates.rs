@@ -118,8 +118,7 @@ impl FeatureGates {
         let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
         let (name, value) = (name.trim(), value.trim());
         let has_name = |entry: &&GateEntry| entry.name == name || entry.older_names().any(|older| older == name);
-        let entry = Gate::ALL.iter().find(has_name);
-        let entry = entry.ok_or_else(|| format!("unknown feature gate {name} ignored"))?;
+        let entry = (Gate::ALL.iter().find(has_name)).ok_or_else(|| format!("unknown feature gate {name} ignored"))?;
         let is_enabled =
             boolean(value).map_err(|error| format!("feature gate {name} ignored: invalid value {value:?}: {error}"))?;
         self.changes.push(Change {

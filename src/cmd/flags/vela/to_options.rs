@@ -210,3 +210,6 @@ fn non_zero(flag: &str, duration: Duration) -> Result<Duration, String> {
         duration => Ok(duration),
     }
 }
+
+#[cfg(test)]
+mod tests;
