@@ -2,7 +2,8 @@
 
 mod apps;
 mod cluster;
-mod documented;
+mod doctor;
+mod generated;
 mod goldens;
 mod goldens_files;
 mod kubeapps;

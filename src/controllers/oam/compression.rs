@@ -54,7 +54,7 @@ impl CrdCheck {
             } else {
                 Err(format!(
                     "the CRD {crd} does not keep spec.compression; install its current version with \
-                     `portolan install-crds`"
+                     `portolan crds core.oam.dev --apply`"
                 ))
             }
         };
