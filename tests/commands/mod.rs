@@ -2,7 +2,6 @@
 
 mod apps;
 mod cluster;
-mod documented;
 mod goldens;
 mod goldens_files;
 mod kubeapps;

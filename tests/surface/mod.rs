@@ -3,6 +3,8 @@
 //! `UPDATE_EXPECT=1 make test ARGS=surface` updates the files. Review their diff like code.
 
 mod literals;
+mod reasons;
+mod reference;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
