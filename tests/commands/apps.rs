@@ -151,7 +151,10 @@ async fn json_output_has_the_documented_form() {
         .collect();
     for member in expected[0].as_object().unwrap().keys() {
         let is_in = |(cell, _): &(&str, &str)| cell.contains(&format!("`{member}`"));
-        assert!(documented.iter().any(is_in), "{member} is not in docs/reference/applications.md");
+        assert!(
+            documented.iter().any(is_in),
+            "{member} is not in docs/reference/applications.md"
+        );
     }
 
     // The controller does not run, so the status belongs to the previous spec.

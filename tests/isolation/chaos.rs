@@ -238,6 +238,10 @@ async fn chaos(#[case] process: Process) {
         format!("<!-- faults with {name}: written by `make chaos` -->"),
         format!("<!-- end of faults with {name} -->"),
     ];
-    record("docs/explanation/reliability.md", marks.each_ref().map(String::as_str), &text);
+    record(
+        "docs/explanation/reliability.md",
+        marks.each_ref().map(String::as_str),
+        &text,
+    );
     assert!(errors.is_empty(), "{}", errors.join("\n"));
 }

@@ -115,7 +115,10 @@ async fn the_page_of_metrics_lists_each_metric_with_its_type_and_labels() {
     // Behind a gate of KubeVela's; a unit test shows them.
     unknown.retain(|name| !name.starts_with("kubevela_"));
     unknown.retain(|name| cfg!(feature = "otel") || *name != "portolan_trace_spans_total");
-    assert!(unknown.is_empty(), "in docs/reference/metrics.md, but not exported: {unknown:?}");
+    assert!(
+        unknown.is_empty(),
+        "in docs/reference/metrics.md, but not exported: {unknown:?}"
+    );
     let documented: BTreeSet<String> = documented.keys().map(|name| base(name)).collect();
     let missing: Vec<&String> = registered.difference(&documented).collect();
     assert!(

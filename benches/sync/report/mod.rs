@@ -184,7 +184,10 @@ pub fn record(parts: &[&str]) {
         serde_json::from_slice(&kept).expect("rows are JSON")
     };
     let parts: Vec<Part> = parts.iter().map(read).collect();
-    let shown = parts.iter().flat_map(|part| &part.rows).filter(|row| row.is_in_readme());
+    let shown = parts
+        .iter()
+        .flat_map(|part| &part.rows)
+        .filter(|row| row.is_in_readme());
     assert_eq!(shown.count(), README_ROWS.len(), "a row of the README has another name");
     replace("docs/explanation/performance.md", &table(&parts, false));
     replace("README.md", &table(&parts, true));

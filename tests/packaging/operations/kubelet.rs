@@ -112,7 +112,10 @@ async fn process(control_plane: &ControlPlane, pod: &Pod, container: &Container)
     // As in the image, the evaluator is found without a flag.
     let programs = executable().parent().expect("a directory").display().to_string();
     process
-        .env("PATH", format!("{programs}:{}", std::env::var("PATH").unwrap_or_default()))
+        .env(
+            "PATH",
+            format!("{programs}:{}", std::env::var("PATH").unwrap_or_default()),
+        )
         .env("KUBECONFIG", kubeconfig)
         .env("PORTOLAN_SPOOL_DIR", std::env::temp_dir());
     process
