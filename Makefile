@@ -31,7 +31,7 @@ TEST_THREADS ?= 8
 TMPDIR ?= $(shell tests/tmpdir.sh)
 export TMPDIR
 
-.PHONY: help run check test chaos bench fuzz fmt lint evaluator loc docs recording tools image image-push image-digests sbom crds
+.PHONY: help run check test chaos bench fuzz fmt lint evaluator loc tools image image-push image-digests sbom crds
 
 help: ## list targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -80,6 +80,8 @@ evaluator: ## build the CUE evaluator beside the binaries of Cargo; needs Go
 loc: ## count lines of production code and comments in src/, and handwritten words of the docs
 	@find src -name '*.rs' ! -path '*/tests/*' ! -name 'tests.rs' ! -name '*_tests.rs' | xargs awk -f tests/loc.awk
 	@find docs -name '*.md' | xargs awk -f tests/words.awk README.md
+
+.PHONY: docs recording
 
 # The tests that write pages of docs/reference.
 REFERENCE = surface::reference:: surface::reasons:: surface::the_reference_of packaging::readme::
