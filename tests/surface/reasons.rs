@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use expect_test::expect_file;
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenTree};
 
-use super::literals::{source, unquoted};
+use super::calls::Calls;
+use super::literals::source;
+use super::tokens::{group, ident, is_punct, strings, tokens_of};
 use super::{is_camel_case, is_sentence};
 
 const REASONS: &str = "\
@@ -49,39 +51,6 @@ enum Retried {
     Yes,
     No,
     Depends,
-}
-
-fn tokens_of(stream: &TokenStream) -> Vec<TokenTree> {
-    stream.clone().into_iter().collect()
-}
-
-fn is_punct(token: Option<&TokenTree>, expected: char) -> bool {
-    matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == expected)
-}
-
-fn ident(token: Option<&TokenTree>) -> Option<String> {
-    match token {
-        Some(TokenTree::Ident(ident)) => Some(ident.to_string()),
-        _ => None,
-    }
-}
-
-fn group(token: Option<&TokenTree>, delimiter: Delimiter) -> Option<Vec<TokenTree>> {
-    match token {
-        Some(TokenTree::Group(group)) if group.delimiter() == delimiter => Some(tokens_of(&group.stream())),
-        _ => None,
-    }
-}
-
-/// Returns all string literals of tokens, also in groups.
-fn strings(tokens: &[TokenTree], found: &mut Vec<String>) {
-    for token in tokens {
-        match token {
-            TokenTree::Literal(literal) => found.extend(unquoted(&literal.to_string())),
-            TokenTree::Group(group) => strings(&tokens_of(&group.stream()), found),
-            TokenTree::Ident(_) | TokenTree::Punct(_) => {}
-        }
-    }
 }
 
 /// Returns the text of an attribute `#[error("…")]`.
@@ -312,6 +281,43 @@ fn module(path: &Path) -> String {
     parts.join("/")
 }
 
+/// Returns the tables of reasons that stand in calls.
+fn reasons_of_calls() -> String {
+    let mut controllers: BTreeMap<String, Calls> = BTreeMap::new();
+    for (path, tokens) in source() {
+        let module = module(&path);
+        // The conditions of KubeVela's Applications are named by its types.
+        let module = if module == "api" {
+            "controllers/oam".to_owned()
+        } else {
+            module
+        };
+        controllers.entry(module).or_default().read(&tokens_of(&tokens));
+    }
+    let mut text = "\n## Conditions of KubeVela's Applications\n\n| condition | reasons |\n|---|---|\n".to_owned();
+    let quoted = |words: &BTreeSet<&str>| {
+        words
+            .iter()
+            .map(|word| format!("`{word}`"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    for (condition, reasons) in controllers["controllers/oam"].conditions() {
+        writeln!(text, "| `{condition}` | {} |", quoted(&reasons)).unwrap();
+    }
+    text.push_str("\n## Events\n\nEvents with a reason that is computed, such as that of an error, are left out.\n\n");
+    text.push_str("| controller | type | reason |\n|---|---|---|\n");
+    for (module, calls) in &controllers {
+        let Some(controller) = module.strip_prefix("controllers/") else {
+            continue;
+        };
+        for (reason, type_) in &calls.events {
+            writeln!(text, "| {controller} | {type_} | `{reason}` |").unwrap();
+        }
+    }
+    text
+}
+
 #[test]
 fn the_page_of_reasons_is_as_generated() {
     let mut page = REASONS.to_owned();
@@ -328,6 +334,7 @@ fn the_page_of_reasons_is_as_generated() {
         }
     }
     assert!(count > 60, "{count} reasons");
+    page.push_str(&reasons_of_calls());
     expect_file!["../../docs/reference/reasons.md"].assert_eq(&page);
 }
 
