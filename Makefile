@@ -49,10 +49,10 @@ test: tools ## run all tests; the first run builds the tools (ARGS= is passed to
 	cargo test --locked --features $(TEST_FEATURES) --lib --bins -- $(ARGS)
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --features $(TEST_FEATURES) --test main -- $(ARGS)
 
-chaos: tools ## inject faults and interruptions for three hours and write docs/reliability.md (ROUNDS=, HOLD=, SAMPLE=, RESUME=, CAMPAIGNS=)
+chaos: tools ## inject faults and interruptions for three hours and write docs/explanation/reliability.md (ROUNDS=, HOLD=, SAMPLE=, RESUME=, CAMPAIGNS=)
 	ROUNDS=$(ROUNDS) HOLD=$(HOLD) SAMPLE=$(SAMPLE) RESUME=$(RESUME) cargo test --locked --features $(TEST_FEATURES) --test main -- --ignored --nocapture --test-threads 1 $(CAMPAIGNS)
 
-bench: tools ## run the benchmarks (ARGS=--record writes the results to docs/performance.md and README.md)
+bench: tools ## run the benchmarks (ARGS=--record writes the results to docs/explanation/performance.md and README.md)
 	cargo bench --locked --bench sync -- $(ARGS)
 
 fuzz: ## run each fuzz target for FUZZ_TIME seconds; needs cargo-fuzz and nightly Rust (FUZZ_TARGETS=)
@@ -77,8 +77,24 @@ evaluator: ## build the CUE evaluator beside the binaries of Cargo; needs Go
 	cp target/tools/portolan-cue target/debug/
 	cp target/tools/portolan-cue target/release/
 
-loc: ## count lines of production code, doc comments and other comments in src/
+loc: ## count lines of production code and comments in src/, and handwritten words of the docs
 	@find src -name '*.rs' ! -path '*/tests/*' ! -name 'tests.rs' ! -name '*_tests.rs' | xargs awk -f tests/loc.awk
+	@find docs -name '*.md' | xargs awk -f tests/words.awk README.md
+
+.PHONY: docs recording
+
+# The tests that write pages of docs/reference.
+REFERENCE = surface::reference:: surface::reasons:: surface::the_reference_of packaging::readme::
+
+docs: ## write the reference and build the book in target/book; links are checked
+	tests/tools.sh mdbook
+	UPDATE_EXPECT=1 cargo test --locked --features $(TEST_FEATURES) --test main -- $(REFERENCE)
+	target/tools/mdbook build docs
+	cargo test --locked --features $(TEST_FEATURES) --test main -- docs::each_
+
+recording: ## run the commands of the README's picture and draw docs/recording.svg
+	cargo build --locked
+	docs/recording.sh
 
 tools: ## install the control plane, evaluator, Helm, registry and Postgres for the tests in target/tools
 	@tests/tools.sh

@@ -17,7 +17,7 @@
 //! what is true outside, and brings the state closer to the spec; it may be repeated, interrupted, or run twice without
 //! harm.
 //!
-//! Modules import only from the floors below them (docs/architecture.md).
+//! Modules import only from the floors below them (docs/explanation/architecture.md).
 
 #![forbid(unsafe_code)]
 

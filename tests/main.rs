@@ -14,6 +14,7 @@ mod chaos;
 mod cluster;
 mod commands;
 mod cue;
+mod docs;
 mod files;
 mod filter;
 mod fuzz;

@@ -3,6 +3,7 @@
 #
 #   tests/tools.sh [control-plane] [evaluator] [helm] [registry] [postgres] [faketime]      (default: all six)
 #   tests/tools.sh cargo-deny                             (for .ci/run; exits 1 on failure)
+#   tests/tools.sh mdbook                                 (for make docs)
 #
 # KUBEBUILDER_ASSETS  directory with etcd, kube-apiserver, kube-controller-manager and kubectl, used instead of a build
 # PORTOLAN_CUE_EVALUATOR  CUE evaluator, used instead of a build
@@ -134,6 +135,17 @@ cargo_deny() {
     ln -sf bin/cargo-deny "$tools/cargo-deny"
 }
 
+MDBOOK=0.5.4
+
+mdbook() {
+    if [ "$("$tools/bin/mdbook" --version 2>/dev/null)" != "mdbook v$MDBOOK" ]; then
+        say "installing mdbook $MDBOOK (about three minutes)"
+        # Without the features that serve and watch a book. It runs for seconds, as cargo-deny does.
+        cargo install --quiet --locked --debug --no-default-features --features search --root "$tools" "mdbook@$MDBOOK" || fail "failed to install mdbook"
+    fi
+    ln -sf bin/mdbook "$tools/mdbook"
+}
+
 [ $# -gt 0 ] || set -- control-plane evaluator helm registry postgres faketime
 for part; do
     case $part in
@@ -144,6 +156,7 @@ for part; do
     postgres) postgres ;;
     faketime) faketime ;;
     cargo-deny) cargo_deny ;;
-    *) fail "unknown tool $part; expected control-plane, evaluator, helm, registry, postgres, faketime or cargo-deny" ;;
+    mdbook) mdbook ;;
+    *) fail "unknown tool $part; expected control-plane, evaluator, helm, registry, postgres, faketime, cargo-deny or mdbook" ;;
     esac
 done

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Arguments name the parts to run; by default, all run. `--record` writes the results of all parts, including those of
-//! earlier runs, to `docs/performance.md` and `README.md`.
+//! earlier runs, to `docs/explanation/performance.md` and `README.md`.
 
 #![allow(
     clippy::unwrap_used,

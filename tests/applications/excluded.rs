@@ -104,6 +104,6 @@ async fn all_namespaced_kinds_are_counted_and_protected_ones_adopted_only_if_nam
 
 #[test]
 fn the_value_of_these_tests_is_the_documented_one() {
-    let page = std::fs::read_to_string(project("docs/applications.md")).unwrap();
+    let page = std::fs::read_to_string(project("docs/reference/applications.md")).unwrap();
     assert!(page.contains(&format!("--application-kinds='{PEER_KINDS}'")));
 }

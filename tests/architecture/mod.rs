@@ -1,4 +1,4 @@
-//! Rules of dependency: a module imports only modules below it (docs/architecture.md).
+//! Rules of dependency: a module imports only modules below it (docs/explanation/architecture.md).
 
 mod rooms;
 mod vocabulary;

@@ -42,7 +42,7 @@ pub async fn drive(environment: &Environment) {
     environment.apply(KIND, "brief", spec(&labels, true)).await;
     until_components(environment, "brief", "1/1").await;
     until_owned(environment, CONFIG_MAP, "brief", &["brief"]).await;
-    // In the background, components stay if no process observes the beginning of the deletion (docs/applications.md).
+    // In the background, components stay if no process observes the beginning of the deletion (docs/reference/applications.md).
     environment.delete_in_foreground(KIND, "brief").await;
     environment.until_gone(KIND, "brief").await;
     environment.until_gone(CONFIG_MAP, "brief").await;

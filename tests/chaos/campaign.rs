@@ -177,14 +177,14 @@ impl Results {
         points.len()
     }
 
-    /// Writes the report to docs/reliability.md.
+    /// Writes the report to docs/explanation/reliability.md.
     fn record(&self) {
         let name = self.scenario.name();
         let [begin, end] = [
             format!("<!-- interruptions of {name}: written by `make chaos` -->"),
             format!("<!-- end of interruptions of {name} -->"),
         ];
-        record("docs/reliability.md", [&begin, &end], &self.report());
+        record("docs/explanation/reliability.md", [&begin, &end], &self.report());
     }
 
     /// Fails if many interruptions did not take place, so that the campaign shows little.

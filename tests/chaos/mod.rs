@@ -69,7 +69,7 @@ async fn each_field_may_be_set_changed_cleared_and_invalid(#[case] scenario: Sce
     assert!(changes > 3 * count, "{changes} changes were accepted");
 }
 
-/// Writes docs/reliability.md.
+/// Writes docs/explanation/reliability.md.
 #[rstest]
 #[case::repositories(Scenario::Repositories)]
 #[case::applications(Scenario::Applications)]

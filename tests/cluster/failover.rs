@@ -1,5 +1,5 @@
 //! Two and three replicas of which the leader is killed, suspended, cut off or stopped. The times without a leader are
-//! printed for docs/reliability.md.
+//! printed for docs/explanation/reliability.md.
 
 use std::time::Duration;
 

@@ -144,14 +144,17 @@ async fn json_output_has_the_documented_form() {
         ],
     }]);
     assert_eq!(json, expected);
-    let page = std::fs::read_to_string(crate::support::project("docs/applications.md")).unwrap();
+    let page = std::fs::read_to_string(crate::support::project("docs/reference/applications.md")).unwrap();
     let documented: Vec<_> = page
         .lines()
         .filter_map(|line| line.strip_prefix("| ")?.split_once(" |"))
         .collect();
     for member in expected[0].as_object().unwrap().keys() {
         let is_in = |(cell, _): &(&str, &str)| cell.contains(&format!("`{member}`"));
-        assert!(documented.iter().any(is_in), "{member} is not in docs/applications.md");
+        assert!(
+            documented.iter().any(is_in),
+            "{member} is not in docs/reference/applications.md"
+        );
     }
 
     // The controller does not run, so the status belongs to the previous spec.

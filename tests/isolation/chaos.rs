@@ -207,7 +207,7 @@ enum Process {
     Cluster,
 }
 
-/// Writes the table of one process in docs/reliability.md.
+/// Writes the table of one process in docs/explanation/reliability.md.
 #[rstest]
 #[case::sqlite(Process::Engine(Engine::Sqlite))]
 #[case::postgres(Process::Engine(Engine::Postgres))]
@@ -238,6 +238,10 @@ async fn chaos(#[case] process: Process) {
         format!("<!-- faults with {name}: written by `make chaos` -->"),
         format!("<!-- end of faults with {name} -->"),
     ];
-    record("docs/reliability.md", marks.each_ref().map(String::as_str), &text);
+    record(
+        "docs/explanation/reliability.md",
+        marks.each_ref().map(String::as_str),
+        &text,
+    );
     assert!(errors.is_empty(), "{}", errors.join("\n"));
 }

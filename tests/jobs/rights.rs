@@ -4,7 +4,7 @@ use super::Site;
 use crate::cluster::{condition, index, message};
 use crate::support::control_plane::control_plane;
 
-/// Rights in the namespace of Jobs, as documented in docs/running.md.
+/// Rights in the namespace of Jobs, as documented in docs/how-to/jobs.md.
 const DOCUMENTED: [(&str, &str); 4] = [
     ("get,list,watch,create,patch,update,delete", "cronjobs.batch"),
     ("list,watch,create,patch,delete", "jobs.batch"),

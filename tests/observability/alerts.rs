@@ -291,19 +291,20 @@ fn each_alert_has_a_severity_texts_and_an_entry_in_the_runbook() {
                 "{alert}"
             );
         }
-        let anchor = format!("docs/runbook.md#{}", name.to_lowercase());
+        let anchor = format!("docs/how-to/alerts.md#{}", name.to_lowercase());
         assert_eq!(annotations["runbook_url"].as_str(), Some(anchor.as_str()), "{alert}");
         assert!(names.insert(name), "{alert}");
     }
-    let runbook = fs::read_to_string(project("docs/runbook.md")).unwrap();
+    let runbook = fs::read_to_string(project("docs/how-to/alerts.md")).unwrap();
     let entries: BTreeSet<String> = runbook
         .lines()
         .filter_map(|line| Some(line.strip_prefix("### ")?.to_owned()))
         .collect();
     assert_eq!(names, entries);
     for entry in runbook.split("\n### ").skip(1) {
-        for part in ["**Meaning.** ", "**Impact.** ", "**Diagnosis.**", "**Mitigation.** "] {
-            assert!(entry.contains(part), "no {part} in {entry}");
+        // Where to look, and what to do.
+        for part in ["\n\n- ", "\n\n**Do:** "] {
+            assert!(entry.contains(part), "no {part:?} in {entry}");
         }
     }
 }

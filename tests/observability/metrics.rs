@@ -1,4 +1,4 @@
-//! docs/metrics.md and the metrics of real processes.
+//! docs/reference/metrics.md and the metrics of real processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,9 +22,9 @@ pub struct Metric {
     pub labels: BTreeSet<String>,
 }
 
-/// Returns the metrics of docs/metrics.md by name.
+/// Returns the metrics of docs/reference/metrics.md by name.
 pub fn documented() -> BTreeMap<String, Metric> {
-    let page = fs::read_to_string(project("docs/metrics.md")).unwrap();
+    let page = fs::read_to_string(project("docs/reference/metrics.md")).unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
     rows.map(|row| {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
@@ -99,7 +99,7 @@ async fn the_page_of_metrics_lists_each_metric_with_its_type_and_labels() {
     for (name, metric) in &exported {
         let row = documented
             .get(name)
-            .unwrap_or_else(|| panic!("{name} is not in docs/metrics.md"));
+            .unwrap_or_else(|| panic!("{name} is not in docs/reference/metrics.md"));
         assert_eq!(metric.kind, row.kind, "type of {name}");
         // A family without series has no labels yet.
         assert!(
@@ -115,12 +115,15 @@ async fn the_page_of_metrics_lists_each_metric_with_its_type_and_labels() {
     // Behind a gate of KubeVela's; a unit test shows them.
     unknown.retain(|name| !name.starts_with("kubevela_"));
     unknown.retain(|name| cfg!(feature = "otel") || *name != "portolan_trace_spans_total");
-    assert!(unknown.is_empty(), "in docs/metrics.md, but not exported: {unknown:?}");
+    assert!(
+        unknown.is_empty(),
+        "in docs/reference/metrics.md, but not exported: {unknown:?}"
+    );
     let documented: BTreeSet<String> = documented.keys().map(|name| base(name)).collect();
     let missing: Vec<&String> = registered.difference(&documented).collect();
     assert!(
         missing.is_empty(),
-        "registered, but not in docs/metrics.md: {missing:?}"
+        "registered, but not in docs/reference/metrics.md: {missing:?}"
     );
 }
 

@@ -5,7 +5,7 @@ mod definitions;
 mod image;
 mod installed;
 mod monitoring;
-mod operations;
+pub mod operations;
 mod permissions;
 mod readme;
 mod release;

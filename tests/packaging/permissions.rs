@@ -91,7 +91,7 @@ fn with(secrets: &str) -> Vec<&str> {
 
 #[tokio::test]
 async fn the_documented_role_gives_kubeapps_service_account_the_same_permissions() {
-    let page = std::fs::read_to_string(project("docs/kubeapps.md")).unwrap();
+    let page = std::fs::read_to_string(project("docs/how-to/kubeapps.md")).unwrap();
     let blocks = page
         .split("```yaml\n")
         .skip(1)

@@ -9,11 +9,13 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::support::project;
 
 /// Prefixes of metric names.
-const METRICS: [&str; 5] = [
+const METRICS: [&str; 7] = [
     "portolan_",
     "workqueue_",
     "controller_runtime_",
     "rest_client_",
+    "leader_election_",
+    "kubevela_",
     "process_",
 ];
 
@@ -27,17 +29,29 @@ pub enum Literal {
 
 /// Returns the literals of all files below `src/`, without tests, doc comments and attributes other than `#[error]`.
 pub fn literals_of_source() -> Vec<Literal> {
-    let mut files = Vec::new();
-    source_files(&project("src"), &mut files);
     let mut literals = Vec::new();
-    for file in files {
-        let text = fs::read_to_string(&file).unwrap();
-        let tokens = text
-            .parse()
-            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    for (_, tokens) in source() {
         collect(tokens, &mut literals);
     }
     literals
+}
+
+/// Returns the tokens of all files below `src/`, without tests, by their path there.
+pub fn source() -> Vec<(PathBuf, TokenStream)> {
+    let root = project("src");
+    let mut files = Vec::new();
+    source_files(&root, &mut files);
+    files.sort();
+    files
+        .into_iter()
+        .map(|file| {
+            let text = fs::read_to_string(&file).unwrap();
+            let tokens = text
+                .parse()
+                .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            (file.strip_prefix(&root).unwrap().to_owned(), tokens)
+        })
+        .collect()
 }
 
 fn source_files(directory: &Path, files: &mut Vec<PathBuf>) {
@@ -82,11 +96,12 @@ fn is_comma(token: Option<&TokenTree>) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == ',')
 }
 
-/// Returns the help text of a metric, the argument after its name: a literal, or the variable `help` with the literal
+/// Returns the help text of a metric, the argument after its name: a literal, or a variable `…help` with the literal
 /// before. Empty for other variables.
 fn help(tokens: &mut Peekable<impl Iterator<Item = TokenTree>>, literals: &mut Vec<Literal>) -> String {
     tokens.next();
-    let argument = tokens.next_if(|token| matches!(token, TokenTree::Literal(_)) || token.to_string() == "help");
+    let is_help = |token: &TokenTree| matches!(token, TokenTree::Literal(_)) || token.to_string().ends_with("help");
+    let argument = tokens.next_if(is_help);
     match argument {
         Some(TokenTree::Literal(literal)) => unquoted(&literal.to_string()).unwrap_or_default(),
         Some(_) => match literals.pop() {
@@ -121,7 +136,7 @@ fn attribute(tokens: &mut Peekable<impl Iterator<Item = TokenTree>>, literals: &
 }
 
 /// Returns the content of a string literal, with its line continuations joined; nothing for numbers, bytes and characters.
-fn unquoted(literal: &str) -> Option<String> {
+pub fn unquoted(literal: &str) -> Option<String> {
     if let Some(raw) = literal.strip_prefix('r') {
         return Some(raw.trim_matches('#').trim_matches('"').to_owned());
     }

@@ -2,7 +2,11 @@
 //!
 //! `UPDATE_EXPECT=1 make test ARGS=surface` updates the files. Review their diff like code.
 
+mod calls;
 mod literals;
+mod reasons;
+mod reference;
+mod tokens;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -9,7 +9,7 @@
 //!
 //! The result is that of `kubectl apply` on the client side: fields of the manifest are set, fields that an earlier manifest
 //! had and the new one lacks are removed, and all other fields stay. The merge takes place here and not in the API server, so
-//! a JSON merge patch serves all kinds, and an object that is as wanted needs no request (docs/decisions.md).
+//! a JSON merge patch serves all kinds, and an object that is as wanted needs no request (docs/explanation/decisions.md).
 
 mod diff;
 mod equivalence;

@@ -12,7 +12,7 @@ const AROUND_FUNCTION: [&str; 2] = [
     "function call error for : ",
     " (value: cue/format: unsupported node type <nil>)",
 ];
-/// The row of the table of differences in docs/oam.md that names them.
+/// The row of the table of differences in docs/reference/kubevela.md that names them.
 pub const AROUND_FUNCTION_ROW: &str = "messages of failed steps";
 
 #[derive(Clone, Debug, PartialEq)]

@@ -171,7 +171,7 @@ fn an_exception_removes_its_path_with_its_value_only() {
 
 #[test]
 fn each_exception_is_named_by_the_docs() {
-    let docs = fs::read_to_string(project("docs/oam.md")).unwrap();
+    let docs = fs::read_to_string(project("docs/reference/kubevela.md")).unwrap();
     let (_, differences) = docs.split_once("\n## Differences\n").unwrap();
     let (differences, _) = differences.split_once("\n## ").unwrap();
     let exceptions = EXCEPTIONS.iter().map(|one| one.row);

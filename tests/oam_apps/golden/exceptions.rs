@@ -10,7 +10,7 @@ pub struct Exception {
     pub path: &'static str,
     /// Portolan's text; blanks and line ends count as one blank.
     pub ours: &'static str,
-    /// The row of the table of differences in docs/oam.md that names it.
+    /// The row of the table of differences in docs/reference/kubevela.md that names it.
     pub row: &'static str,
 }
 

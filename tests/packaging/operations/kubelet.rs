@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::packaging::release::{set_namespace, set_pod_namespace};
 use crate::support::control_plane::ControlPlane;
+use crate::support::cue::executable;
 use crate::support::eventually::SOON;
 use crate::support::portolan::{Portolan, command};
 
@@ -108,7 +109,13 @@ async fn process(control_plane: &ControlPlane, pod: &Pod, container: &Container)
         process.env(&variable.name, value(pod, &secrets, variable).await);
     }
     set_pod_namespace(&mut process, &namespace);
+    // As in the image, the evaluator is found without a flag.
+    let programs = executable().parent().expect("a directory").display().to_string();
     process
+        .env(
+            "PATH",
+            format!("{programs}:{}", std::env::var("PATH").unwrap_or_default()),
+        )
         .env("KUBECONFIG", kubeconfig)
         .env("PORTOLAN_SPOOL_DIR", std::env::temp_dir());
     process

@@ -1,6 +1,7 @@
-//! The commands of docs/operations.md, run as a reader runs them, on a control plane of their own.
+//! The commands of docs/how-to, from the installation to the removal, run as a reader runs them, on a control plane of their
+//! own.
 
-mod kubelet;
+pub mod kubelet;
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -19,15 +20,15 @@ use crate::support::postgres::{TestDatabase, database};
 use crate::support::process::ScratchDir;
 use crate::support::project;
 
-/// The sections whose commands are run, in this order.
-const SECTIONS: [&str; 7] = [
-    "Installation",
-    "High availability",
-    "Backup",
-    "Upgrade",
-    "Rollback",
-    "Restore",
-    "Removal of the chart",
+/// The pages and sections whose commands are run, in this order.
+const SECTIONS: [(&str, &str); 7] = [
+    ("install", "Install"),
+    ("high-availability", "Hand over"),
+    ("backup", "Backup"),
+    ("upgrade", "Upgrade"),
+    ("upgrade", "Rollback"),
+    ("backup", "Restore"),
+    ("removal", "Remove the chart"),
 ];
 /// The tag of the image.
 const VERSION: &str = concat!(":", env!("CARGO_PKG_VERSION"));
@@ -89,7 +90,7 @@ fn blocks(page: &str, section: &str) -> Vec<Block> {
 }
 
 /// Writes the programs that the commands call into a directory.
-fn write_programs(directory: &Path) {
+pub fn write_programs(directory: &Path) {
     for (name, script) in [("kubectl", KUBECTL), ("sleep", SLEEP)] {
         let program = directory.join(name);
         std::fs::write(&program, script).unwrap();
@@ -112,28 +113,31 @@ async fn the_guide_leads_from_the_installation_to_the_removal() {
 fn the_image_has_one_tag_in_all_steps_of_an_installation() {
     let tag = VERSION.trim_start_matches(':');
     let named = regex::Regex::new(r#"(?:IMAGE=\S+:|\btag: "?|image\.tag=)([0-9][0-9.]*[0-9])"#).unwrap();
-    for (page, count) in [("docs/operations.md", 2), ("docs/kubeapps.md", 1)] {
-        let text = std::fs::read_to_string(project(page)).unwrap();
-        let installation = text.split("\n## Upgrade\n").next().unwrap();
+    for (page, count) in [("install", 2), ("kubeapps", 1)] {
+        let text = read_page(page);
         let tags: Vec<&str> = named
-            .captures_iter(installation)
+            .captures_iter(&text)
             .map(|found| found.extract::<1>().1[0])
             .collect();
         assert_eq!(tags, vec![tag; count], "{page}");
     }
 }
 
+/// Returns the text of a how-to guide.
+fn read_page(name: &str) -> String {
+    std::fs::read_to_string(project(&format!("docs/how-to/{name}.md"))).unwrap()
+}
+
 /// Runs the commands of all sections.
 async fn follow(control_plane: &ControlPlane) {
-    let page = std::fs::read_to_string(project("docs/operations.md")).unwrap();
     let reader = Reader::new(control_plane).await;
-    for section in SECTIONS {
+    for (page, section) in SECTIONS {
         match section {
             "Rollback" => reader.simulate_newer_tables().await,
             "Restore" => reader.lose_database().await,
             _ => {}
         }
-        for block in blocks(&page, section) {
+        for block in blocks(&read_page(page), section) {
             match block.language.as_str() {
                 "yaml" => drop(reader.directory.write("portolan.yaml", &block.text)),
                 language => {
@@ -143,7 +147,7 @@ async fn follow(control_plane: &ControlPlane) {
             }
         }
         match section {
-            "Installation" => reader.assert_image(VERSION).await,
+            "Install" => reader.assert_image(VERSION).await,
             "Upgrade" => reader.assert_image(":0.2.0").await,
             "Rollback" => {
                 reader.assert_image(VERSION).await;

@@ -1,4 +1,4 @@
-//! CronJobs and Jobs equal those that Kubeapps' controller created, but for the exceptions in docs/kubeapps.md.
+//! CronJobs and Jobs equal those that Kubeapps' controller created, but for the exceptions in docs/reference/kubeapps.md.
 
 mod recorded;
 
