@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use expect_test::{ExpectFile, expect_file};
-use portolan::cmd::reference;
 use sqlx::{PgPool, SqlitePool};
 
 use crate::catalog::{Fixture, On, Tables};
@@ -43,12 +42,12 @@ async fn the_help_of_the_program_is_as_recorded() {
 
 #[test]
 fn the_reference_of_the_command_line_is_as_generated() {
-    expect_file!["../../docs/reference/command-line.md"].assert_eq(&reference::command_line());
+    expect_file!["../../docs/reference/command-line.md"].assert_eq(&portolan::cmd::reference::command_line());
 }
 
 #[test]
 fn the_reference_of_kubevelas_flags_is_as_generated() {
-    expect_file!["../../docs/reference/kubevela-flags.md"].assert_eq(&reference::kubevela_flags());
+    expect_file!["../../docs/reference/kubevela-flags.md"].assert_eq(&portolan::cmd::reference::kubevela_flags());
 }
 
 #[test]
