@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::progress::not_started;
-use super::view::{JobView, NotStarted};
+use super::progress::view::{JobView, NotStarted};
 use super::{Jobs, Limits};
 use crate::api::NamespacedName;
 

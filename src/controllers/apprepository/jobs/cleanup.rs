@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::admission::namespace;
 use super::client::JobError;
 use super::names;
-use super::view::JobView;
+use super::progress::view::JobView;
 use super::watch::Jobs;
 use crate::api::NamespacedName;
 

@@ -8,7 +8,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::names::{self, digest};
-use super::view::NotStarted;
+use super::progress::view::NotStarted;
 use super::watch::{Jobs, Written};
 use crate::api::jobs::{NOT_STARTED, REPOSITORY_NAME, REPOSITORY_NAMESPACE, repository_name};
 use crate::api::{NamespacedName, Partial};

@@ -8,8 +8,8 @@ use kube::api::{Api, ListParams, ObjectMeta, PropagationPolicy};
 use kube::{Client, ResourceExt};
 
 use super::client::{JobError, delete};
+use super::progress::view::JobView;
 use super::secrets::delete_copy;
-use super::view::JobView;
 use crate::api::jobs::{repository_name, selector};
 use crate::api::{NamespacedName, Partial};
 use crate::runtime::kube_client::call;

@@ -16,17 +16,14 @@ mod cleanup;
 mod client;
 mod executor;
 mod expansion;
-mod ignored;
 mod leftovers;
 mod metrics;
 pub mod names;
 mod objects;
 mod progress;
-mod quantity;
 mod runner;
 mod secrets;
 mod template;
-mod view;
 mod watch;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::Settings;
 use super::metrics::JobMetrics;
-use super::view::{JobView, PodView};
+use super::progress::view::{JobView, PodView};
 use crate::api::{NamespacedName, jobs};
 use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Selection, Store, decode, raw_informer};
 

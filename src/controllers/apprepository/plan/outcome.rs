@@ -53,7 +53,7 @@ pub fn changed_charts(request: &SyncRequest, outcome: &SyncOutcome) -> ChangedCh
     }
 }
 
-/// What follows a sync that recorded nothing.
+/// The work after a sync that recorded nothing.
 #[derive(Debug)]
 pub enum AbortPlan {
     /// The change that canceled the sync also enqueued the key or triggered an orphan check.

@@ -1,6 +1,6 @@
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::view::Outcome;
+use super::super::progress::view::Outcome;
 use super::*;
 use crate::api::NamespacedName;
 

@@ -4,13 +4,16 @@
 //! that could reach other workloads, nodes or Secrets is refused by name. Fields that Kubeapps' own controller wrote into
 //! the object (image, command, arguments, its variables and volumes) are ignored: they are not the user's.
 
+pub(super) mod ignored;
+mod quantity;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use super::expansion::escape;
-use super::quantity::milli;
 use crate::api::jobs::{REPOSITORY_NAME, REPOSITORY_NAMESPACE};
+use quantity::milli;
 
 /// The part of the template that Jobs take, by `--job-pod-template`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

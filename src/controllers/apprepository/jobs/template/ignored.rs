@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::template::{PROXIES, PodParts, RESERVED, TemplatePolicy, is_unset, texts};
+use super::{PROXIES, PodParts, RESERVED, TemplatePolicy, is_unset, texts};
 use crate::api::jobs::{REPOSITORY_NAME, REPOSITORY_NAMESPACE};
 use crate::text::{printable, truncate};
 
@@ -11,7 +11,7 @@ const MAX_NAMES: usize = 5;
 const MAX_NAME: usize = 100;
 
 /// Returns a sentence about the labels, annotations and variables that `parts`, merged from the template, lack.
-pub(super) fn note(template: Option<&Value>, policy: TemplatePolicy, parts: &PodParts) -> Option<String> {
+pub fn note(template: Option<&Value>, policy: TemplatePolicy, parts: &PodParts) -> Option<String> {
     let template = template?;
     if policy == TemplatePolicy::None {
         let is_used = ["metadata", "spec"].iter().any(|field| !is_unset(&template[*field]));
@@ -74,7 +74,7 @@ fn shown(name: &str) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::super::template::{Resources, merge};
+    use super::super::{Resources, merge};
     use super::*;
 
     fn note_of(template: &Value, policy: TemplatePolicy) -> Option<String> {

@@ -3,13 +3,15 @@
 //! A pod that ran wrote a record with its error. A pod that never started, was evicted, or met its deadline did not: the
 //! Job and the pod say why. Nothing is remembered, so that a problem disappears with its cause.
 
+pub(super) mod view;
+
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::view::{JobView, NotStarted, Outcome, PodProblem, PodView, ProblemKind};
 use crate::catalog::{Record, State};
 use crate::text::{printable, truncate};
+use view::{JobView, NotStarted, Outcome, PodProblem, PodView, ProblemKind};
 
 /// Time for which a pod may be unschedulable or missing: a cluster adds nodes, a scheduler has a backlog.
 const GRACE: Duration = Duration::from_secs(60);
