@@ -1,21 +1,17 @@
-//! Reasons that stand in calls: `Failure::new(CONDITION, "Reason", …)` and `Event::warning("Reason", …)`.
+//! Reasons of events that stand in calls: `Event::warning("Reason", …)`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use proc_macro2::{Delimiter, TokenTree};
 
 use super::is_camel_case;
 use super::tokens::{group, ident, is_punct, strings, tokens_of};
 
-/// Calls and constants of a controller.
+/// The events of a controller.
 #[derive(Default)]
 pub struct Calls {
-    /// Reasons by the constant of their condition.
-    failures: BTreeMap<String, BTreeSet<String>>,
-    /// Reasons of events with their type.
+    /// Reasons with their type.
     pub events: BTreeSet<(String, &'static str)>,
-    /// Values of constants by name.
-    constants: BTreeMap<String, String>,
 }
 
 impl Calls {
@@ -24,58 +20,23 @@ impl Calls {
             if let TokenTree::Group(inner) = token {
                 self.read(&tokens_of(&inner.stream()));
             }
-            match ident(Some(token)).as_deref() {
-                Some("const") => self.constant(&tokens[at + 1..]),
-                Some(type_ @ ("Failure" | "Event")) if is_punct(tokens.get(at + 1), ':') => {
-                    let function = ident(tokens.get(at + 3)).unwrap_or_default();
-                    let arguments = group(tokens.get(at + 4), Delimiter::Parenthesis).unwrap_or_default();
-                    self.call(type_, &function, &arguments);
-                }
-                _ => {}
+            if ident(Some(token)).as_deref() == Some("Event") && is_punct(tokens.get(at + 1), ':') {
+                let function = ident(tokens.get(at + 3)).unwrap_or_default();
+                let arguments = group(tokens.get(at + 4), Delimiter::Parenthesis).unwrap_or_default();
+                self.call(&function, &arguments);
             }
         }
     }
 
-    /// Reads `NAME: &str = "value";`.
-    fn constant(&mut self, tokens: &[TokenTree]) {
-        let end = tokens.iter().position(|token| is_punct(Some(token), ';')).unwrap_or(0);
-        let mut found = Vec::new();
-        strings(&tokens[..end], &mut found);
-        if let (Some(name), [value]) = (ident(tokens.first()), found.as_slice()) {
-            self.constants.insert(name, value.clone());
-        }
-    }
-
-    fn call(&mut self, type_: &str, function: &str, arguments: &[TokenTree]) {
-        let arguments: Vec<&[TokenTree]> = arguments.split(|token| is_punct(Some(token), ',')).collect();
-        let argument = |at: usize| arguments.get(at).copied().unwrap_or_default();
-        match (type_, function) {
-            ("Failure", "new") => {
-                let condition = argument(0).iter().rev().find_map(|token| ident(Some(token)));
-                self.failures
-                    .entry(condition.unwrap_or_default())
-                    .or_default()
-                    .extend(words(argument(1)));
-            }
-            ("Failure", "synced") => {
-                self.failures
-                    .entry("SYNCED".to_owned())
-                    .or_default()
-                    .extend(words(argument(0)));
-            }
-            ("Event", "warning") => self.events.extend(words(argument(0)).map(|word| (word, "Warning"))),
-            ("Event", "normal") => self.events.extend(words(argument(0)).map(|word| (word, "Normal"))),
-            _ => {}
-        }
-    }
-
-    /// Returns the reasons of failures by the type of their condition.
-    pub fn conditions(&self) -> BTreeMap<&str, BTreeSet<&str>> {
-        let named = self.failures.iter().filter_map(|(constant, reasons)| {
-            let reasons: BTreeSet<&str> = reasons.iter().map(String::as_str).collect();
-            Some((self.constants.get(constant)?.as_str(), reasons))
-        });
-        named.filter(|(_, reasons)| !reasons.is_empty()).collect()
+    fn call(&mut self, function: &str, arguments: &[TokenTree]) {
+        let reason = arguments.split(|token| is_punct(Some(token), ',')).next();
+        let type_ = match function {
+            "warning" => "Warning",
+            "normal" => "Normal",
+            _ => return,
+        };
+        let reasons = words(reason.unwrap_or_default());
+        self.events.extend(reasons.map(|reason| (reason, type_)));
     }
 }
 
@@ -87,21 +48,19 @@ fn words(argument: &[TokenTree]) -> impl Iterator<Item = String> + use<> {
 }
 
 #[test]
-fn reasons_of_calls_have_their_condition() {
+fn all_literals_of_a_reason_are_found() {
     let source = r#"
-        const PARSED: &str = "Parsed";
         fn fail() {
-            let error = Failure::new(conditions::PARSED, "FailedParse", text);
-            other(Failure::new(conditions::UNKNOWN, "Lost", text));
             events.push(Event::warning(if late { "Late" } else { "Early" }, "no reason"));
+            events.push(Event::normal(computed, "Ignored"));
         }
     "#;
     let mut calls = Calls::default();
     calls.read(&tokens_of(&source.parse().unwrap()));
-    assert_eq!(
-        calls.conditions(),
-        BTreeMap::from([("Parsed", BTreeSet::from(["FailedParse"]))])
-    );
-    let events: Vec<_> = calls.events.iter().map(|(reason, _)| reason.as_str()).collect();
-    assert_eq!(events, ["Early", "Late"]);
+    let events: Vec<_> = calls
+        .events
+        .iter()
+        .map(|(reason, type_)| (reason.as_str(), *type_))
+        .collect();
+    assert_eq!(events, [("Early", "Warning"), ("Late", "Warning")]);
 }

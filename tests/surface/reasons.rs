@@ -42,6 +42,8 @@ struct File {
     reasons: BTreeMap<(String, String), BTreeSet<String>>,
     /// Results of the function `is_transient` of a type, by variant.
     retried: BTreeMap<(String, String), Retried>,
+    /// Types whose reasons belong to a condition.
+    with_condition: BTreeSet<String>,
     /// Words in CamelCase in each function.
     words: BTreeMap<String, BTreeSet<String>>,
 }
@@ -77,8 +79,11 @@ fn variants(body: &[TokenTree]) -> Vec<(String, String)> {
     variants
 }
 
-/// Returns the arms of the first `match` of a body: the variants, and the tokens of the result.
-fn arms(body: &[TokenTree]) -> Vec<(Vec<String>, Vec<TokenTree>)> {
+/// A variant, by the names of its enum and of itself.
+type Variant = (String, String);
+
+/// Returns the arms of the first `match` of a body of the type `name`: the variants, and the tokens of the result.
+fn arms(name: &str, body: &[TokenTree]) -> Vec<(Vec<Variant>, Vec<TokenTree>)> {
     let start = body
         .iter()
         .position(|token| ident(Some(token)).as_deref() == Some("match"));
@@ -97,17 +102,23 @@ fn arms(body: &[TokenTree]) -> Vec<(Vec<String>, Vec<TokenTree>)> {
         let is_end = |at: &usize| is_punct(arms.get(*at), ',') || group(arms.get(*at), Delimiter::Brace).is_some();
         let end = (arrow + 2..arms.len()).find(is_end).unwrap_or(arms.len());
         let result = arms[arrow + 2..arms.len().min(end + 1)].to_vec();
-        found.push((variants_named(&arms[at..arrow]), result));
+        found.push((variants_named(name, &arms[at..arrow]), result));
         at = end + 1;
     }
     found
 }
 
-/// Returns the names after `Self::`.
-fn variants_named(pattern: &[TokenTree]) -> Vec<String> {
-    let is_self = |at: &usize| ident(pattern.get(*at)).as_deref() == Some("Self");
-    let after = (0..pattern.len()).filter(is_self);
-    after.filter_map(|at| ident(pattern.get(at + 3))).collect()
+/// Returns the variants that a pattern names, as `Self::Variant` of the type `name`, or as `Enum::Variant`.
+fn variants_named(name: &str, pattern: &[TokenTree]) -> Vec<Variant> {
+    let is_type = |word: &String| word.starts_with(char::is_uppercase);
+    let variants = (0..pattern.len()).filter_map(|at| {
+        let owner = ident(pattern.get(at)).filter(is_type)?;
+        let variant = ident(pattern.get(at + 3)).filter(is_type)?;
+        let is_path = is_punct(pattern.get(at + 1), ':') && is_punct(pattern.get(at + 2), ':');
+        let owner = if owner == "Self" { name.to_owned() } else { owner };
+        is_path.then_some((owner, variant))
+    });
+    variants.collect()
 }
 
 impl File {
@@ -172,12 +183,15 @@ impl File {
                 self.words.entry(function).or_default().extend(words);
             }
             (_, "reason") => {
-                for (variants, result) in arms(&body) {
+                for (variants, result) in arms(name, &body) {
                     let words = self.results(&result);
                     for variant in variants {
-                        self.reasons.insert((name.to_owned(), variant), words.clone());
+                        self.reasons.insert(variant, words.clone());
                     }
                 }
+            }
+            (_, "condition") => {
+                self.with_condition.insert(name.to_owned());
             }
             (_, "is_transient") => self.transient(name, &body),
             _ => {}
@@ -196,22 +210,26 @@ impl File {
     }
 
     fn transient(&mut self, name: &str, body: &[TokenTree]) {
-        for (variants, result) in arms(body) {
+        let arms = arms(name, body);
+        if arms.is_empty() {
+            self.retried.insert((name.to_owned(), String::new()), Retried::Depends);
+        }
+        for (variants, result) in arms {
             let retried = match result.first().map(ToString::to_string).as_deref() {
                 Some("true") => Retried::Yes,
                 Some("false") => Retried::No,
                 _ => Retried::Depends,
             };
             for variant in variants {
-                self.retried.insert((name.to_owned(), variant), retried);
+                self.retried.insert(variant, retried);
             }
         }
         if ident(body.first()).as_deref() == Some("matches") {
             let pattern = group(body.get(2), Delimiter::Parenthesis).unwrap_or_default();
             let has_guard = pattern.iter().any(|token| ident(Some(token)).as_deref() == Some("if"));
             let retried = if has_guard { Retried::Depends } else { Retried::Yes };
-            for variant in variants_named(&pattern) {
-                self.retried.insert((name.to_owned(), variant), retried);
+            for variant in variants_named(name, &pattern) {
+                self.retried.insert(variant, retried);
             }
             self.retried.insert((name.to_owned(), String::new()), Retried::No);
         }
@@ -220,7 +238,8 @@ impl File {
     /// Returns the rows of the table of reasons: reason, whether it is retried, and message.
     fn rows(&self) -> BTreeSet<(String, &'static str, String)> {
         let mut rows = BTreeSet::new();
-        for ((name, variant), words) in &self.reasons {
+        let reasons = self.reasons.iter();
+        for ((name, variant), words) in reasons.filter(|((name, _), _)| !self.with_condition.contains(name)) {
             let text = self
                 .texts
                 .get(&(name.clone(), variant.clone()))
@@ -259,15 +278,20 @@ fn shown(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "\\<").replace('*', "\\*")
 }
 
-/// Returns the errors of the source by the module that a reader knows: the directory, or two below `controllers`.
+/// Returns the errors of the source by the module that a reader knows: the directory, or two below `controllers`. A
+/// directory of errors counts as one file.
 fn modules() -> BTreeMap<String, Vec<File>> {
-    let mut modules: BTreeMap<String, Vec<File>> = BTreeMap::new();
+    let mut modules: BTreeMap<String, BTreeMap<PathBuf, File>> = BTreeMap::new();
     for (path, tokens) in source() {
-        let mut file = File::default();
-        file.read(&tokens_of(&tokens));
-        modules.entry(module(&path)).or_default().push(file);
+        let is_part = path.parent().is_some_and(|parent| parent.ends_with("error"));
+        let file = path.parent().filter(|_| is_part).unwrap_or(&path).to_owned();
+        let files = modules.entry(module(&path)).or_default();
+        files.entry(file).or_default().read(&tokens_of(&tokens));
     }
-    modules
+    let files = modules.into_iter();
+    files
+        .map(|(module, files)| (module, files.into_values().collect()))
+        .collect()
 }
 
 fn module(path: &Path) -> String {
@@ -302,7 +326,11 @@ fn reasons_of_calls() -> String {
             .collect::<Vec<_>>()
             .join(", ")
     };
-    for (condition, reasons) in controllers["controllers/oam"].conditions() {
+    let mut conditions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (condition, reason) in portolan::controllers::oam::failure_reasons() {
+        conditions.entry(condition).or_default().insert(reason);
+    }
+    for (condition, reasons) in conditions {
         writeln!(text, "| `{condition}` | {} |", quoted(&reasons)).unwrap();
     }
     text.push_str("\n## Events\n\nEvents with a reason that is computed, such as that of an error, are left out.\n\n");

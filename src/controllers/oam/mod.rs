@@ -26,7 +26,7 @@ pub mod trackers;
 pub mod workflow;
 
 pub use options::{ApplyOnceMode, ControllerVersions, Options, Shard};
-pub use reconciler::{CONFIRMED, TRACKER_FINALIZER as APPLICATION_FINALIZER};
+pub use reconciler::{CONFIRMED, TRACKER_FINALIZER as APPLICATION_FINALIZER, failure_reasons};
 pub use start::setup;
 
 pub const NAME: &str = "oam";

@@ -86,6 +86,18 @@ pub(super) enum FailureKind {
 }
 
 impl FailureKind {
+    const ALL: [Self; 9] = [
+        Self::Parse,
+        Self::Revision,
+        Self::Policies,
+        Self::Workflow,
+        Self::StateKeep,
+        Self::Apply,
+        Self::Collect,
+        Self::RecordRun,
+        Self::Timeout,
+    ];
+
     pub(super) const fn condition(self) -> &'static str {
         match self {
             Self::Parse => conditions::PARSED,
@@ -109,6 +121,13 @@ impl FailureKind {
             Self::Collect => "FailedGC",
         }
     }
+}
+
+/// Returns the conditions of an Application that failures make false, each with the reason of an event.
+#[must_use]
+pub fn failure_reasons() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let kinds = FailureKind::ALL.into_iter();
+    kinds.map(|kind| (kind.condition(), kind.reason()))
 }
 
 /// A failure of a pass, as the status shows it.

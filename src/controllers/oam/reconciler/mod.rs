@@ -65,6 +65,7 @@ use apply::FightKey;
 pub use collect::CONFIRMED;
 use end::BACKOFF;
 use env::{Env, SMALL_BYTES};
+pub use failure::failure_reasons;
 pub use memory::Memories;
 use observed::Observed;
 pub use observed::TRACKER_FINALIZER;
