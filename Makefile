@@ -31,7 +31,7 @@ TEST_THREADS ?= 8
 TMPDIR ?= $(shell tests/tmpdir.sh)
 export TMPDIR
 
-.PHONY: help run check test chaos bench fuzz fmt lint evaluator loc tools image image-push image-digests sbom crds
+.PHONY: help run check test chaos bench fuzz fmt lint evaluator loc tools image image-push image-digests sbom crds man completions
 
 help: ## list targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -127,3 +127,14 @@ crds: ## generate the CRDs of the chart from the Rust types
 	for name in apprepositories applications; do \
 		cargo run --locked --quiet -- crds $$name > charts/portolan/crds/$$name.yaml || exit 1; \
 	done
+
+man: ## write the man pages to target/man
+	cargo run --locked --quiet -- man target/man
+	@echo target/man
+
+completions: ## write the completion scripts of bash, zsh and fish to target/completions
+	@mkdir -p target/completions
+	for shell in bash zsh fish; do \
+		cargo run --locked --quiet -- completion $$shell > target/completions/portolan.$$shell || exit 1; \
+	done
+	@echo target/completions

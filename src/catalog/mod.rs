@@ -61,6 +61,7 @@ pub use icons::MissingIcon;
 pub use oci::{OciChange, OciMetadata, OciRepository, OciTag};
 use record::RecordRow;
 pub use record::{Baseline, Handled, Record, Refused, State};
+pub use schema::SchemaVersions;
 pub use settings::{
     DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Migrations, Password, Pooler, Settings, SettingsError,
 };

@@ -15,7 +15,7 @@ use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Executor, FromRow, SqlSafeStr};
 
 use super::{
-    Error, Migrations,
+    Catalog, Error, Migrations,
     connection::{Connection, Pools, Usage},
     engine::{Engine, Transaction, on_engine, sql},
     identity::{advisory_key, advisory_lock},
@@ -207,6 +207,29 @@ const RECORDED_VERSION: &str = "SELECT coalesce(max(version), 0) FROM portolan_m
 /// Returns the version of the last migration that the database records.
 pub(super) async fn recorded_version(connection: &mut Connection) -> Result<i64, Error> {
     Ok(on_engine!(connection.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?))
+}
+
+/// Versions of the last migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchemaVersions {
+    /// That of the database; 0 without tables of Portolan.
+    pub recorded: i64,
+    /// That of this release.
+    pub supported: i64,
+}
+
+impl Catalog {
+    /// Returns the schema versions of the database and of this release.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a newer release has migrated it.
+    pub async fn schema_versions(&self) -> Result<SchemaVersions, Error> {
+        let supported = newest_version();
+        let read = async |connection: &mut Connection| recorded_version(connection).await;
+        let recorded = self.read("read the schema version", "", read).await?;
+        check_version(recorded, supported)?;
+        Ok(SchemaVersions { recorded, supported })
+    }
 }
 
 async fn version_in(tx: &mut Transaction) -> Result<i64, Error> {

@@ -61,12 +61,11 @@ impl CatalogCommand {
 
 impl Export {
     async fn execute(self) -> Result<(), Error> {
-        let out = match is_standard(&self.file) {
-            true => Box::new(io::stdout()) as Box<dyn Write + Send>,
-            false => {
-                let file = File::create_new(&self.file);
-                Box::new(file.map_err(failed_to(format!("create {}", self.file.display())))?)
-            }
+        let out: Box<dyn Write + Send> = if is_standard(&self.file) {
+            Box::new(io::stdout())
+        } else {
+            let file = File::create_new(&self.file);
+            Box::new(file.map_err(failed_to(format!("create {}", self.file.display())))?)
         };
         let out = BufWriter::new(out);
         let exported = self.database.read(async |catalog| Ok(catalog.export(out).await?)).await;
@@ -86,12 +85,11 @@ impl Import {
         } else {
             ImportMode::Empty
         };
-        let input: Box<dyn io::Read + Send> = match is_standard(&self.file) {
-            true => Box::new(io::stdin()),
-            false => {
-                let file = File::open(&self.file);
-                Box::new(file.map_err(failed_to(format!("open {}", self.file.display())))?)
-            }
+        let input: Box<dyn io::Read + Send> = if is_standard(&self.file) {
+            Box::new(io::stdin())
+        } else {
+            let file = File::open(&self.file);
+            Box::new(file.map_err(failed_to(format!("open {}", self.file.display())))?)
         };
         let input = BufReader::new(input);
         let imported = self

@@ -2,37 +2,47 @@
 //!
 //! Exit codes: 0 success, 1 failure, 2 invalid usage. A second signal exits with 143 (SIGTERM) or 130 (SIGINT).
 
-mod app;
 mod applications;
 mod catalog;
+mod completion;
 mod debug;
 mod delete;
 pub mod flags;
 mod gc;
+mod groups;
 mod history;
 mod install;
 mod logging;
+mod man;
 mod output;
+pub mod reference;
 mod resync;
 mod run;
 mod search;
 mod show;
 mod status;
 mod sync;
+mod vela;
 
 use std::{ffi::OsString, fmt::Display, process::ExitCode, time::Duration};
 
-use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::controllers::apprepository::sync::filter_process::serve_if_child;
 use crate::text::sanitize;
-use flags::{LogFlags, LogFormat, parse::boolean, program_name};
+use flags::{LogFlags, LogFormat, parse::go_boolean, program_name};
 
-/// Sync Helm chart repositories and OCI registries into the database that Kubeapps reads
+const PROGRAM: &str = "portolan";
+
+/// Three Kubernetes controllers in one process: a catalog of Helm charts, and two kinds of Applications
+///
+/// `apprepository` syncs the Helm and OCI repositories that AppRepositories declare into the catalog, a database that Kubeapps
+/// reads. `application` reports the readiness of Applications of app.k8s.io. `oam` deploys Applications of KubeVela
+/// (core.oam.dev).
 ///
 /// Every flag can also be set by the environment variable next to it. Exit codes: 0 success, 1 failure, 2 invalid usage.
 #[derive(Parser, Debug)]
-#[command(name = "portolan", version, args_override_self = true, max_term_width = 140)]
+#[command(name = PROGRAM, version, args_override_self = true, max_term_width = 140)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -49,18 +59,18 @@ enum Command {
     Gc(Box<gc::Gc>),
     Catalog(catalog::CatalogCommand),
     Crds(install::crds::Crds),
-    InstallCrds(install::crds::InstallCrds),
     Status(status::Status),
     History(history::History),
     Search(search::Search),
     Show(show::Show),
     Resync(resync::Resync),
     Apps(applications::Apps),
-    App(app::App),
-    Definitions(app::Definitions),
-    Doctor(install::doctor::Doctor),
+    Vela(vela::Vela),
+    Doctor(Box<install::doctor::Doctor>),
     Debug(debug::Debug),
     Uninstall(install::uninstall::Uninstall),
+    Completion(completion::Completion),
+    Man(man::Man),
 }
 
 /// A message for the user. Does not implement [`std::error::Error`], so that `?` converts all types that do.
@@ -124,36 +134,25 @@ fn report(error: &Error, log_format: LogFormat) {
 }
 
 fn command() -> clap::Command {
-    complete_all(Cli::command()).mut_subcommand("gc", gc::hide_other_flags)
+    let command = complete_all(Cli::command()).mut_subcommand("gc", gc::hide_other_flags);
+    let help = groups::help_template(&command);
+    command.help_template(help)
 }
 
 fn complete_all(command: clap::Command) -> clap::Command {
     command.mut_args(complete).mut_subcommands(complete_all)
 }
 
-/// Lets PORTOLAN_SOME_FLAG set `--some-flag`, and booleans take a value as in Go: `--flag`, `--flag=false`.
+/// Lets PORTOLAN_SOME_FLAG set `--some-flag`, and booleans take a value as in Go.
 fn complete(argument: Arg) -> Arg {
-    let long = argument.get_long().filter(|_| !argument.is_hide_set());
+    let has_variable = !argument.is_hide_set() && argument.get_id() != run::HELP_KUBEVELA;
+    let long = argument.get_long().filter(|_| has_variable);
     let variable = long.map(|long| format!("PORTOLAN_{}", long.replace('-', "_").to_uppercase()));
-    let argument = match variable {
+    go_boolean(match variable {
         // Values may be secret, and help may be logged.
         Some(variable) => argument.env(variable).hide_env_values(true),
         None => argument,
-    };
-    if !matches!(argument.get_action(), ArgAction::SetTrue) {
-        return argument;
-    }
-    let argument = match argument.get_default_values() {
-        [] => argument.default_value("false"),
-        _ => argument,
-    };
-    argument
-        .action(ArgAction::Set)
-        .num_args(0..=1)
-        .require_equals(true)
-        .default_missing_value("true")
-        .value_name("BOOL")
-        .value_parser(boolean)
+    })
 }
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
@@ -174,8 +173,8 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
 impl Cli {
     fn execute(self) -> Result<(), Error> {
         use Command::{
-            App, Apps, Catalog, Crds, Debug, Definitions, Delete, Doctor, Gc, History, InstallCrds, InvalidateCache,
-            Resync, Run, Search, Show, Status, Sync, Uninstall,
+            Apps, Catalog, Completion, Crds, Debug, Delete, Doctor, Gc, History, InvalidateCache, Man, Resync, Run,
+            Search, Show, Status, Sync, Uninstall, Vela,
         };
         let is_query = !matches!(self.command, Run(_) | Sync(_) | Delete(_) | InvalidateCache(_) | Gc(_));
         let (file, traces) = match &self.command {
@@ -192,7 +191,6 @@ impl Cli {
             Gc(command) => block_on(command.execute()),
             Catalog(command) => block_on(command.execute()),
             Crds(command) => block_on(command.execute()),
-            InstallCrds(command) => block_on(command.execute()),
             Doctor(command) => block_on(command.execute()),
             Debug(command) => block_on(command.execute()),
             Status(command) => block_on(command.execute()),
@@ -201,9 +199,10 @@ impl Cli {
             Show(command) => block_on(command.execute()),
             Resync(command) => block_on(command.execute()),
             Apps(command) => block_on(command.execute()),
-            App(command) => block_on(command.execute()),
-            Definitions(command) => block_on(command.execute()),
+            Vela(command) => block_on(command.execute()),
             Uninstall(command) => block_on(command.execute()),
+            Completion(command) => command.execute(),
+            Man(command) => command.execute(),
         }
     }
 }

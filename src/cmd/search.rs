@@ -33,16 +33,16 @@ impl Search {
             limit: self.limit.get(),
             ..query::Search::default()
         };
-        let found = self
+        let results = self
             .database
             .read(async |catalog| Ok(catalog.search(&search).await?))
             .await?;
         match self.query.output {
-            OutputFormat::Json => output::print_json(&found.hits.iter().map(View::new).collect::<Vec<_>>())?,
-            OutputFormat::Table if found.hits.is_empty() => output::print("no charts found\n")?,
-            OutputFormat::Table => output::print(&text(&found.hits))?,
+            OutputFormat::Json => output::print_json(&results.hits.iter().map(View::new).collect::<Vec<_>>())?,
+            OutputFormat::Table if results.hits.is_empty() => output::print("no charts found\n")?,
+            OutputFormat::Table => output::print(&text(&results.hits))?,
         }
-        if found.has_more {
+        if results.has_more {
             eprintln!("more charts match; add words, or raise --limit={}", self.limit);
         }
         Ok(())

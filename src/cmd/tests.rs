@@ -36,7 +36,7 @@ fn each_flag_has_help_and_an_environment_variable_of_its_name() {
                 argument.get_help().is_some_and(|help| help.to_string().len() > 10),
                 "{name} has no help"
             );
-            if let Some(long) = argument.get_long().filter(|long| *long != "help") {
+            if let Some(long) = argument.get_long().filter(|long| !long.starts_with("help")) {
                 let expected = format!("PORTOLAN_{}", long.replace('-', "_").to_uppercase());
                 assert_eq!(
                     argument.get_env().and_then(|env| env.to_str()),

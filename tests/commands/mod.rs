@@ -2,6 +2,8 @@
 
 mod apps;
 mod cluster;
+mod doctor;
+mod generated;
 mod goldens;
 mod goldens_files;
 mod kubeapps;

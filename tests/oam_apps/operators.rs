@@ -1,4 +1,4 @@
-//! Operations on workflows, as `portolan app` does them and as KubeVela's command line writes them.
+//! Operations on workflows, as `portolan vela` does them and as KubeVela's command line writes them.
 
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -58,11 +58,11 @@ impl Site {
             .await
     }
 
-    /// Runs `portolan app …` in the namespace.
+    /// Runs `portolan vela …` in the namespace.
     pub async fn app(&self, arguments: &[&str]) -> String {
         let kubeconfig = self.control_plane.kubeconfig();
         let place = ["-n", &self.namespace, "--kubeconfig", kubeconfig.to_str().unwrap()];
-        let output = run(command([&["app"], arguments, &place].concat())).await;
+        let output = run(command([&["vela"], arguments, &place].concat())).await;
         assert!(output.status.success(), "{arguments:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }

@@ -77,7 +77,7 @@ async fn the_tree_shows_what_each_step_waits_for() {
             "{expected}: {rows:#?}\n{text}"
         );
     }
-    assert!(text.contains("`portolan app resume shop -n "), "{text}");
+    assert!(text.contains("`portolan vela resume shop -n "), "{text}");
     follow(&site).await;
 }
 
@@ -85,7 +85,7 @@ async fn the_tree_shows_what_each_step_waits_for() {
 async fn follow(site: &Site) {
     let kubeconfig = site.control_plane.kubeconfig();
     let watch = [
-        "app",
+        "vela",
         "status",
         "shop",
         "--watch",
@@ -107,7 +107,7 @@ async fn follow(site: &Site) {
     ];
     let mut output = String::new();
     while let Some(line) = lines.next_line().await.unwrap() {
-        if line.contains("`portolan app resume shop") {
+        if line.contains("`portolan vela resume shop") {
             site.resume(By::Vela, "shop").await;
             site.open_gate("gate").await;
         }

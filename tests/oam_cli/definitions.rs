@@ -20,7 +20,7 @@ async fn the_starter_set_is_installed_once_and_never_over_the_definitions_of_oth
         .await
         .unwrap();
 
-    let apply = ["definitions", "apply", "-n", &site.namespace];
+    let apply = ["vela", "definitions", "apply", "-n", &site.namespace];
     let text = site.run(&apply).await.ok();
     let namespace = &site.namespace;
     assert!(
@@ -43,7 +43,10 @@ async fn the_starter_set_is_installed_once_and_never_over_the_definitions_of_oth
     assert!(text.contains("/worker: changed\n"), "{text}");
     assert_ne!(definitions.get("worker").await.unwrap().spec.workload.type_, "own");
 
-    let table = site.run(&["definitions", "list", "-n", &site.namespace]).await.ok();
+    let table = site
+        .run(&["vela", "definitions", "list", "-n", &site.namespace])
+        .await
+        .ok();
     let row = table
         .lines()
         .map(words)
@@ -56,7 +59,7 @@ async fn the_starter_set_is_installed_once_and_never_over_the_definitions_of_oth
 async fn a_missing_namespace_is_named_with_the_command_that_creates_it() {
     let site = Site::new().await;
     let error = site
-        .run(&["definitions", "apply", "-n", "nowhere-to-be-found"])
+        .run(&["vela", "definitions", "apply", "-n", "nowhere-to-be-found"])
         .await
         .failed(1);
     assert!(

@@ -51,7 +51,7 @@ impl Site {
         let file = self.file("diff.yaml", &[document]);
         let evaluator = executable();
         let arguments = ["diff", &file, "--cue-evaluator", evaluator.to_str().unwrap()];
-        self.app(&arguments).await.ok()
+        self.vela(&arguments).await.ok()
     }
 
     pub async fn define(&self, name: &str, template: &str) {
@@ -94,7 +94,7 @@ async fn diff_shows_what_deploying_a_file_would_do() {
 
     // What the controller does with it.
     let file = site.file("shop.yaml", &[pair("one", "hush")]);
-    let render = ["app", "render", &file, "-n", namespace, "--definitions"];
+    let render = ["vela", "render", &file, "-n", namespace, "--definitions"];
     let directory = site.files.join("definitions");
     std::fs::create_dir(&directory).unwrap();
     let exported = serde_yaml::to_string(&definition("pair", PAIR)).unwrap();

@@ -22,7 +22,7 @@ async fn applications_are_listed_with_phase_health_and_problems() {
         }),
     )
     .await;
-    let table = site.app(&["list"]).await.ok();
+    let table = site.vela(&["list"]).await.ok();
     let rows: Vec<_> = table.lines().map(words).collect();
     assert_eq!(rows[0][..3], ["NAMESPACE", "NAME", "PHASE"]);
     assert_eq!(rows[1][..6], [&site.namespace, "blog", "-", "0/0", "-", "-"]);
@@ -34,7 +34,7 @@ async fn applications_are_listed_with_phase_health_and_problems() {
         table.ends_with(&format!("{}/shop: Ready: no [2J way\n", site.namespace)),
         "{table}"
     );
-    let json: Value = serde_json::from_str(&site.app(&["list", "-o", "json"]).await.ok()).unwrap();
+    let json: Value = serde_json::from_str(&site.vela(&["list", "-o", "json"]).await.ok()).unwrap();
     assert_eq!(json[1]["healthyServices"], 1);
 }
 
@@ -66,7 +66,7 @@ async fn applications_that_are_not_supported_are_listed_before_any_controller_ru
     site.create_tracker("remote", &uid, 1, encode(vec![remote.unwrap()], None).unwrap())
         .await;
 
-    let table = site.app(&["list", "--unsupported"]).await.ok();
+    let table = site.vela(&["list", "--unsupported"]).await.ok();
     let namespace = &site.namespace;
     assert!(!table.contains("plain") && !table.contains("debug"), "{table}");
     assert_line(
@@ -101,7 +101,7 @@ async fn history_shows_versions_and_results() {
         .await
         .unwrap();
 
-    let table = site.app(&["history", "shop"]).await.ok();
+    let table = site.vela(&["history", "shop"]).await.ok();
     let rows: Vec<_> = table.lines().map(words).collect();
     assert_eq!(rows.len(), 3, "{table}");
     assert_eq!(rows[1][..5], ["shop-v9", "9", "-", "true", "-"]);
@@ -111,7 +111,9 @@ async fn history_shows_versions_and_results() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn status_names_definitions_that_are_newer_than_the_revision() {
     let site = Site::new().await;
-    site.run(&["definitions", "apply", "-n", &site.namespace]).await.ok();
+    site.run(&["vela", "definitions", "apply", "-n", &site.namespace])
+        .await
+        .ok();
     let traits: Api<TraitDefinition> = Api::namespaced(site.client.clone(), &site.namespace);
     let (scaler, labels) = (traits.get("scaler").await.unwrap(), traits.get("labels").await.unwrap());
     let recorded = json!({
@@ -131,7 +133,7 @@ async fn status_names_definitions_that_are_newer_than_the_revision() {
         }),
     )
     .await;
-    let text = site.app(&["status", "shop"]).await.ok();
+    let text = site.vela(&["status", "shop"]).await.ok();
     assert!(!text.contains("definitions that have changed"), "{text}");
     assert_line(&text, "phase: running");
     assert_line(&text, "web - healthy Ready:1/1");
@@ -140,12 +142,12 @@ async fn status_names_definitions_that_are_newer_than_the_revision() {
 
     let change = Patch::Merge(json!({ "spec": { "podDisruptive": true } }));
     traits.patch("scaler", &PatchParams::default(), &change).await.unwrap();
-    let text = site.app(&["status", "shop"]).await.ok();
+    let text = site.vela(&["status", "shop"]).await.ok();
     assert_line(
         &text,
         &format!("TraitDefinition scaler in namespace {}", site.namespace),
     );
     assert!(!text.contains("TraitDefinition labels"), "{text}");
-    let error = site.app(&["status", "nobody"]).await.failed(1);
+    let error = site.vela(&["status", "nobody"]).await.failed(1);
     assert!(error.contains("/nobody not found"), "{error}");
 }

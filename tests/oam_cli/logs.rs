@@ -1,4 +1,4 @@
-//! `portolan app logs`, against a server that answers like an API server with a kubelet.
+//! `portolan vela logs`, against a server that answers like an API server with a kubelet.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl Server {
 
     async fn logs(&self, arguments: &[&str]) -> Output {
         let apiserver = format!("http://{}", self.address);
-        let cluster = ["app", "logs", "shop", "-n", "default", "--apiserver", &apiserver];
+        let cluster = ["vela", "logs", "shop", "-n", "default", "--apiserver", &apiserver];
         execute(&[&cluster, arguments].concat()).await
     }
 }

@@ -1,4 +1,4 @@
-//! `portolan app` and `portolan definitions`, without a running controller: the tests write what it would.
+//! `portolan vela`, without a running controller: the tests write what it would.
 
 mod definitions;
 mod diff;
@@ -86,10 +86,10 @@ impl Site {
         }
     }
 
-    /// Runs `portolan app …` in the namespace.
-    async fn app(&self, arguments: &[&str]) -> Output {
+    /// Runs `portolan vela …` in the namespace.
+    async fn vela(&self, arguments: &[&str]) -> Output {
         let namespace = ["-n", &self.namespace];
-        self.run(&[&["app"], arguments, &namespace].concat()).await
+        self.run(&[&["vela"], arguments, &namespace].concat()).await
     }
 
     /// Runs a command with the cluster.

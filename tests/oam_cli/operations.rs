@@ -85,7 +85,7 @@ fn phases(workflow: &WorkflowStatus) -> Vec<(&str, &str)> {
 async fn a_workflow_is_suspended_resumed_terminated_and_restarted() {
     let site = Site::new().await;
     site.create_application("shop", worker("nginx:1")).await;
-    let error = site.app(&["suspend", "shop"]).await.failed(1);
+    let error = site.vela(&["suspend", "shop"]).await.failed(1);
     assert!(
         error.contains("/shop: workflow is not running: it has not started"),
         "{error}"
@@ -93,42 +93,42 @@ async fn a_workflow_is_suspended_resumed_terminated_and_restarted() {
     site.set_status("shop", running(json!([step("a", "succeeded"), step("b", "running")])))
         .await;
 
-    let text = site.app(&["suspend", "shop"]).await.ok();
+    let text = site.vela(&["suspend", "shop"]).await.ok();
     assert!(text.ends_with("/shop: workflow suspended\n"), "{text}");
     let workflow = site.workflow("shop").await;
     assert!(workflow.suspend);
     assert_eq!(phases(&workflow), [("a", "succeeded"), ("b", "suspending")]);
-    let text = site.app(&["suspend", "shop"]).await.ok();
+    let text = site.vela(&["suspend", "shop"]).await.ok();
     assert!(text.contains("already suspended"), "{text}");
-    let text = site.app(&["status", "shop"]).await.ok();
+    let text = site.vela(&["status", "shop"]).await.ok();
     assert_line(&text, "b apply-object suspending - - -");
     assert!(
-        text.contains(&format!("`portolan app resume shop -n {}`", site.namespace)),
+        text.contains(&format!("`portolan vela resume shop -n {}`", site.namespace)),
         "{text}"
     );
 
-    let error = site.app(&["resume", "shop", "--step", "a"]).await.failed(1);
+    let error = site.vela(&["resume", "shop", "--step", "a"]).await.failed(1);
     assert!(error.contains("step a is succeeded, not suspending"), "{error}");
-    site.app(&["resume", "shop", "--step", "b"]).await.ok();
+    site.vela(&["resume", "shop", "--step", "b"]).await.ok();
     let workflow = site.workflow("shop").await;
     assert!(!workflow.suspend);
     assert_eq!(phases(&workflow), [("a", "succeeded"), ("b", "running")]);
 
-    site.app(&["terminate", "shop"]).await.ok();
+    site.vela(&["terminate", "shop"]).await.ok();
     let workflow = site.workflow("shop").await;
     assert!(workflow.terminated);
     assert_eq!(
         (workflow.steps[1].phase.as_str(), workflow.steps[1].reason.as_str()),
         ("failed", "Terminate")
     );
-    let error = site.app(&["resume", "shop"]).await.failed(1);
+    let error = site.vela(&["resume", "shop"]).await.failed(1);
     assert!(error.contains("workflow is terminated"), "{error}");
 
-    site.app(&["restart", "shop"]).await.ok();
+    site.vela(&["restart", "shop"]).await.ok();
     let status = site.application("shop").await.status.unwrap();
     assert_eq!(status.workflow, None);
     assert_eq!(status.phase, "runningWorkflow");
-    let error = site.app(&["restart", "nobody"]).await.failed(1);
+    let error = site.vela(&["restart", "nobody"]).await.failed(1);
     assert!(error.contains("/nobody not found"), "{error}");
 }
 
@@ -143,7 +143,7 @@ async fn an_operation_keeps_what_the_controller_writes_at_the_same_time() {
             site.set_status("shop", json!({ "services": service })).await;
         }
     };
-    let (output, ()) = tokio::join!(site.app(&["suspend", "shop"]), controller);
+    let (output, ()) = tokio::join!(site.vela(&["suspend", "shop"]), controller);
     output.ok();
     let status = site.application("shop").await.status.unwrap();
     assert_eq!(status.services[0].message, "Ready:39");
@@ -175,13 +175,13 @@ async fn a_workflow_restarts_from_a_failed_step_without_its_values() {
     site.create_context(&app, json!({ "vars": vars, "logConfig": "{}" }))
         .await;
 
-    let error = site.app(&["restart", "shop", "--step", "c"]).await.failed(1);
+    let error = site.vela(&["restart", "shop", "--step", "c"]).await.failed(1);
     assert!(error.contains("step c is skipped, not failed"), "{error}");
-    let error = site.app(&["restart", "shop", "--step", "web"]).await.failed(1);
+    let error = site.vela(&["restart", "shop", "--step", "web"]).await.failed(1);
     assert!(error.contains("step web not found; the steps are: a, b, c"), "{error}");
     assert_eq!(site.values("shop").await["vars"], vars);
 
-    let text = site.app(&["restart", "shop", "--step", "b"]).await.ok();
+    let text = site.vela(&["restart", "shop", "--step", "b"]).await.ok();
     assert!(text.ends_with("these steps run again: b, c\n"), "{text}");
     let workflow = site.workflow("shop").await;
     assert_eq!(phases(&workflow), [("a", "succeeded")]);
@@ -210,11 +210,11 @@ async fn values_of_another_owner_are_left() {
         json!({ "contextBackend": { "name": "workflow-other-context" } }),
     )
     .await;
-    site.app(&["restart", "shop", "--step", "a"]).await.ok();
+    site.vela(&["restart", "shop", "--step", "a"]).await.ok();
     assert_eq!(site.values("other").await["vars"], "x: 1\n");
     site.patch_workflow("shop", json!({ "contextBackend": { "name": "../secrets/x" } }))
         .await;
-    let error = site.app(&["logs", "shop"]).await.failed(1);
+    let error = site.vela(&["logs", "shop"]).await.failed(1);
     assert!(error.contains("no step has logs"), "{error}");
 }
 
@@ -229,14 +229,14 @@ async fn a_rollback_deploys_the_spec_of_the_last_success() {
     let mut status = running(json!([step("web", "running")]));
     status["latestRevision"] = json!({ "name": "shop-v2", "revision": 2 });
     site.set_status("shop", status).await;
-    let error = site.app(&["rollback", "shop", "--yes"]).await.failed(1);
+    let error = site.vela(&["rollback", "shop", "--yes"]).await.failed(1);
     assert!(
         error.contains("workflow is running; suspend or terminate it first"),
         "{error}"
     );
     site.patch_workflow("shop", json!({ "terminated": true, "finished": true }))
         .await;
-    let error = site.app(&["rollback", "shop", "--yes"]).await.failed(1);
+    let error = site.vela(&["rollback", "shop", "--yes"]).await.failed(1);
     assert!(error.contains("no revision has succeeded"), "{error}");
     let succeeded = Patch::Merge(json!({ "status": { "succeeded": true } }));
     let parameters = PatchParams::default();
@@ -245,7 +245,7 @@ async fn a_rollback_deploys_the_spec_of_the_last_success() {
         .await
         .unwrap();
 
-    let text = site.app(&["rollback", "shop"]).await.ok();
+    let text = site.vela(&["rollback", "shop"]).await.ok();
     assert!(
         text.contains("/shop: revision shop-v1 becomes current\nadd --yes"),
         "{text}"
@@ -258,13 +258,13 @@ async fn a_rollback_deploys_the_spec_of_the_last_success() {
             .clone()
     };
     assert_eq!(image().await, "nginx:2");
-    site.app(&["rollback", "shop", "--yes"]).await.ok();
+    site.vela(&["rollback", "shop", "--yes"]).await.ok();
     assert_eq!(image().await, "nginx:1");
     assert!(site.revisions().get_opt("shop-v2").await.unwrap().is_some());
 
     let latest = json!({ "latestRevision": { "name": "shop-v1", "revision": 1 } });
     site.set_status("shop", latest).await;
-    let text = site.app(&["rollback", "shop", "--yes"]).await.ok();
+    let text = site.vela(&["rollback", "shop", "--yes"]).await.ok();
     assert!(text.contains("revision shop-v1 is deployed already"), "{text}");
 }
 
@@ -296,7 +296,7 @@ async fn a_published_version_becomes_current_again() {
     status["services"] = json!([{ "name": "web", "healthy": false }]);
     site.set_status("shop", status).await;
 
-    let error = site.app(&["rollback", "shop"]).await.failed(1);
+    let error = site.vela(&["rollback", "shop"]).await.failed(1);
     assert!(error.contains("revision shop-v1 has no ResourceTracker"), "{error}");
     let manifest = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "c" } });
     let objects = encode(vec![site.entry(&manifest)], Some(Format::Zstd)).unwrap();
@@ -304,7 +304,7 @@ async fn a_published_version_becomes_current_again() {
     let labeled = Patch::Merge(json!({ "metadata": { "labels": { "app.oam.dev/appRevision": "shop-v1" } } }));
     site.trackers().patch(&tracker, &parameters, &labeled).await.unwrap();
 
-    let text = site.app(&["rollback", "shop"]).await.ok();
+    let text = site.vela(&["rollback", "shop"]).await.ok();
     assert!(
         text.contains("revision shop-v1, version one becomes current\n"),
         "{text}"
@@ -312,7 +312,7 @@ async fn a_published_version_becomes_current_again() {
     assert!(text.contains("revision shop-v2 is deleted\nadd --yes"), "{text}");
     assert_eq!(site.workflow("shop").await.app_revision, "shop-v1");
 
-    site.app(&["rollback", "shop", "--yes"]).await.ok();
+    site.vela(&["rollback", "shop", "--yes"]).await.ok();
     let app = site.application("shop").await;
     let annotations = app.metadata.annotations.unwrap();
     assert_eq!(annotations["app.oam.dev/publishVersion"], "one");
@@ -339,11 +339,11 @@ async fn a_published_version_becomes_current_again() {
         .patch("shop", &parameters, &Patch::Merge(frozen))
         .await
         .unwrap();
-    site.app(&["rollback", "shop", "--yes"]).await.ok();
+    site.vela(&["rollback", "shop", "--yes"]).await.ok();
     let annotations = site.application("shop").await.metadata.annotations.unwrap();
     assert_eq!(annotations["app.oam.dev/controller-version-require"], "v9");
     assert!(!annotations.contains_key("portolan.dev/version-before-rollback"));
-    let text = site.app(&["rollback", "shop", "--yes"]).await.ok();
+    let text = site.vela(&["rollback", "shop", "--yes"]).await.ok();
     assert!(text.contains("revision shop-v1 is deployed already"), "{text}");
 }
 
@@ -352,14 +352,14 @@ async fn changes_of_a_status_are_printed_until_the_application_is_deleted() {
     let site = Site::new().await;
     site.create_application("shop", worker("nginx:1")).await;
     site.set_status("shop", running(json!([step("a", "running")]))).await;
-    let error = site.app(&["status", "shop", "--watch", "-o", "json"]).await.failed(2);
+    let error = site.vela(&["status", "shop", "--watch", "-o", "json"]).await.failed(2);
     assert!(error.contains("--watch"), "{error}");
-    let output = site.app(&["status", "shop", "--watch", "--timeout", "1s"]).await.ok();
+    let output = site.vela(&["status", "shop", "--watch", "--timeout", "1s"]).await.ok();
     assert_line(&output, "a apply-object running - - -");
 
     let kubeconfig = site.control_plane.kubeconfig();
     let watch = [
-        "app",
+        "vela",
         "status",
         "shop",
         "-n",

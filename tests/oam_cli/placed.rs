@@ -1,4 +1,4 @@
-//! `portolan app render` and `diff` of workflows and placed components.
+//! `portolan vela render` and `diff` of workflows and placed components.
 
 use std::fs;
 

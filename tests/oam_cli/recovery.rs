@@ -35,7 +35,7 @@ async fn records_of_a_lost_cluster_are_dropped_after_they_were_shown() {
     };
 
     let forget = ["delete", "shop", "--forget-cluster", "edge"];
-    let text = site.app(&forget).await.ok();
+    let text = site.vela(&forget).await.ok();
     let namespace = &site.namespace;
     assert!(
         text.contains(&format!(
@@ -46,7 +46,7 @@ async fn records_of_a_lost_cluster_are_dropped_after_they_were_shown() {
     assert!(text.contains("add --yes"), "{text}");
     assert_eq!(names().await, ["near", "far"]);
 
-    let text = site.app(&[&forget[..], &["--yes"]].concat()).await.ok();
+    let text = site.vela(&[&forget[..], &["--yes"]].concat()).await.ok();
     assert!(text.contains("1 records of objects dropped"), "{text}");
     assert_eq!(names().await, ["near"]);
     assert!(site.application("shop").await.metadata.deletion_timestamp.is_none());
@@ -60,10 +60,10 @@ async fn records_of_a_lost_cluster_are_dropped_after_they_were_shown() {
     })
     .await;
 
-    let text = site.app(&[&forget[..], &["--yes"]].concat()).await.ok();
+    let text = site.vela(&[&forget[..], &["--yes"]].concat()).await.ok();
     assert!(text.contains("has no objects in cluster edge"), "{text}");
     let error = site
-        .app(&["delete", "shop", "--forget-cluster", "local"])
+        .vela(&["delete", "shop", "--forget-cluster", "local"])
         .await
         .failed(2);
     assert!(error.contains("objects of the local cluster"), "{error}");
@@ -75,13 +75,13 @@ async fn trackers_of_a_former_application_are_adopted() {
     let empty = || encode(Vec::new(), None).unwrap();
     let former = site.create_tracker("shop", "former-uid", 7, empty()).await;
     let uid = site.create_application("shop", worker("nginx:1")).await.uid().unwrap();
-    let text = site.app(&["adopt", "shop"]).await.ok();
+    let text = site.vela(&["adopt", "shop"]).await.ok();
     assert!(text.contains(&format!("ResourceTracker {former}: adopted")), "{text}");
     let adopted = site.trackers().get(&former).await.unwrap();
     assert_eq!(adopted.labels()[UID], uid);
     // Otherwise it would count as newer than the current one.
     assert_eq!(adopted.spec.application_generation, 0);
-    let text = site.app(&["adopt", "shop"]).await.ok();
+    let text = site.vela(&["adopt", "shop"]).await.ok();
     assert!(text.contains("has no trackers of another Application"), "{text}");
 }
 
@@ -93,7 +93,7 @@ async fn trackers_of_an_application_that_exists_are_not_adopted() {
     let tracker = site
         .create_tracker("shop", &other, 1, encode(Vec::new(), None).unwrap())
         .await;
-    let error = site.app(&["adopt", "shop"]).await.failed(1);
+    let error = site.vela(&["adopt", "shop"]).await.failed(1);
     assert!(
         error.contains(&format!("Application {}/other exists", site.namespace)),
         "{error}"
@@ -115,13 +115,13 @@ async fn a_collection_is_confirmed_for_the_current_generation() {
         annotations.get("portolan.dev/confirm-collection").cloned()
     };
 
-    let text = site.app(&["gc", "shop"]).await.ok();
+    let text = site.vela(&["gc", "shop"]).await.ok();
     assert!(
         text.contains("ConfigMap old") && text.contains("add --confirm"),
         "{text}"
     );
     assert_eq!(confirmed().await, None);
-    site.app(&["gc", "shop", "--confirm"]).await.ok();
+    site.vela(&["gc", "shop", "--confirm"]).await.ok();
     assert_eq!(confirmed().await.as_deref(), Some("2"));
 }
 
@@ -136,7 +136,7 @@ async fn a_deletion_is_waited_for() {
     let held = finalizer(json!(["app.oam.dev/resource-tracker-finalizer"]));
     site.applications().patch("shop", &parameters, &held).await.unwrap();
     let error = site
-        .app(&["delete", "shop", "--wait", "--timeout", "1s"])
+        .vela(&["delete", "shop", "--wait", "--timeout", "1s"])
         .await
         .failed(1);
     assert!(
@@ -148,7 +148,7 @@ async fn a_deletion_is_waited_for() {
         let released = finalizer(Value::Null);
         site.applications().patch("shop", &parameters, &released).await.unwrap();
     };
-    let (output, ()) = tokio::join!(site.app(&["delete", "shop", "--wait", "--timeout", "60s"]), controller);
+    let (output, ()) = tokio::join!(site.vela(&["delete", "shop", "--wait", "--timeout", "60s"]), controller);
     // The controller may be faster than the command.
     if output.code != Some(0) {
         assert!(output.stderr.contains("/shop not found"), "{output:?}");

@@ -20,7 +20,7 @@ pub async fn render(files: &ScratchDir, documents: &[Value], more: &[&str]) -> s
     let file = files.write("app.yaml", texts.join("---\n"));
     let evaluator = executable();
     let arguments = [
-        "app",
+        "vela",
         "render",
         file.to_str().unwrap(),
         "--cue-evaluator",

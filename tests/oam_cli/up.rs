@@ -21,14 +21,14 @@ async fn a_file_is_created_changed_and_left_as_it_is() {
         "type": "override", "properties": { "components": [] },
     });
     let file = site.file("app.yaml", &[application("shop", spec), policy]);
-    let text = site.app(&["up", "-f", &file]).await.ok();
+    let text = site.vela(&["up", "-f", &file]).await.ok();
     let namespace = &site.namespace;
     assert_eq!(
         text,
         format!("Policy {namespace}/over: created\nApplication {namespace}/shop: created\n")
     );
     let before = site.application("shop").await.resource_version();
-    let text = site.app(&["up", "-f", &file]).await.ok();
+    let text = site.vela(&["up", "-f", &file]).await.ok();
     assert!(
         text.contains("shop: unchanged") && text.contains("over: unchanged"),
         "{text}"
@@ -36,7 +36,7 @@ async fn a_file_is_created_changed_and_left_as_it_is() {
     assert_eq!(site.application("shop").await.resource_version(), before);
 
     let file = site.file("app.yaml", &[application("shop", worker("nginx:2"))]);
-    let text = site.app(&["up", "-f", &file, "--publish-version", "two"]).await.ok();
+    let text = site.vela(&["up", "-f", &file, "--publish-version", "two"]).await.ok();
     assert!(text.contains("shop: changed"), "{text}");
     let changed = site.application("shop").await;
     assert!(changed.spec.policies.is_empty(), "{:?}", changed.spec);
@@ -47,7 +47,7 @@ async fn a_file_is_created_changed_and_left_as_it_is() {
     assert_eq!(changed.annotations()[VERSION], "two");
 
     // A version that stayed would keep its own release.
-    site.app(&["up", "-f", &file]).await.ok();
+    site.vela(&["up", "-f", &file]).await.ok();
     assert!(!site.application("shop").await.annotations().contains_key(VERSION));
 }
 
@@ -55,12 +55,12 @@ async fn a_file_is_created_changed_and_left_as_it_is() {
 async fn an_application_is_published_anew_and_restored_from_a_compressed_revision() {
     let site = Site::new().await;
     site.create_application("shop", worker("nginx:2")).await;
-    let text = site.app(&["up", "shop", "--publish-version", "two"]).await.ok();
+    let text = site.vela(&["up", "shop", "--publish-version", "two"]).await.ok();
     assert!(text.contains("shop: published as two"), "{text}");
     assert_eq!(site.application("shop").await.annotations()[VERSION], "two");
-    let error = site.app(&["up", "shop", "--publish-version", "two"]).await.failed(1);
+    let error = site.vela(&["up", "shop", "--publish-version", "two"]).await.failed(1);
     assert!(error.contains("publishes version two already"), "{error}");
-    site.app(&["up", "shop"]).await.ok();
+    site.vela(&["up", "shop"]).await.ok();
     let version = site.application("shop").await.annotations()[VERSION].clone();
     assert!(version.starts_with("up-20"), "{version}");
 
@@ -70,7 +70,7 @@ async fn an_application_is_published_anew_and_restored_from_a_compressed_revisio
     let compressed: Value = serde_json::to_value(compressed).unwrap();
     site.create_revision("shop-v1", "shop", None, compressed.clone()).await;
     site.create_revision("other-v1", "other", None, compressed).await;
-    let text = site.app(&["up", "--revision", "shop-v1"]).await.ok();
+    let text = site.vela(&["up", "--revision", "shop-v1"]).await.ok();
     assert!(text.contains("shop: deployed from revision shop-v1"), "{text}");
     let restored = site.application("shop").await;
     assert_eq!(
@@ -79,16 +79,16 @@ async fn an_application_is_published_anew_and_restored_from_a_compressed_revisio
     );
     assert!(!restored.annotations().contains_key(VERSION));
 
-    let error = site.app(&["up", "shop", "--revision", "other-v1"]).await.failed(1);
+    let error = site.vela(&["up", "shop", "--revision", "other-v1"]).await.failed(1);
     assert!(
         error.contains("other-v1 is a revision of Application other, not of shop"),
         "{error}"
     );
-    let error = site.app(&["up", "shop", "--revision", "shop-v9"]).await.failed(1);
-    assert!(error.contains("shop-v9 not found; `portolan app history"), "{error}");
-    let error = site.app(&["up", "nobody"]).await.failed(1);
+    let error = site.vela(&["up", "shop", "--revision", "shop-v9"]).await.failed(1);
+    assert!(error.contains("shop-v9 not found; `portolan vela history"), "{error}");
+    let error = site.vela(&["up", "nobody"]).await.failed(1);
     assert!(
-        error.contains("/nobody not found") && error.contains("app list -A"),
+        error.contains("/nobody not found") && error.contains("vela list -A"),
         "{error}"
     );
 }
@@ -109,7 +109,7 @@ async fn waiting_ends_when_the_new_generation_runs() {
         site.set_status("shop", json!({ "observedGeneration": 2, "status": "running" }))
             .await;
     };
-    let (output, ()) = tokio::join!(site.app(&arguments), controller);
+    let (output, ()) = tokio::join!(site.vela(&arguments), controller);
     assert!(output.ok().ends_with("shop: running\n"));
 }
 
@@ -125,10 +125,10 @@ async fn waiting_ends_with_the_failed_condition_or_the_timeout() {
         json!({ "observedGeneration": 9, "status": "rendering", "conditions": failed }),
     )
     .await;
-    let error = site.app(&["up", "-f", &file]).await;
+    let error = site.vela(&["up", "-f", &file]).await;
     error.ok();
     let error = site
-        .app(&["up", "-f", &file, "--wait", "--timeout", "60s"])
+        .vela(&["up", "-f", &file, "--wait", "--timeout", "60s"])
         .await
         .failed(1);
     assert!(
@@ -140,7 +140,7 @@ async fn waiting_ends_with_the_failed_condition_or_the_timeout() {
         .await;
     let started = std::time::Instant::now();
     let error = site
-        .app(&["up", "-f", &file, "--wait", "--timeout", "1s"])
+        .vela(&["up", "-f", &file, "--wait", "--timeout", "1s"])
         .await
         .failed(1);
     assert!(
@@ -152,9 +152,9 @@ async fn waiting_ends_with_the_failed_condition_or_the_timeout() {
 
 #[tokio::test]
 async fn invalid_usage_is_explained() {
-    let error = execute(&["app", "up"]).await.failed(2);
+    let error = execute(&["vela", "up"]).await.failed(2);
     assert!(error.contains("--file") && error.contains("--revision"), "{error}");
-    let error = execute(&["app", "up", "web", "--publish-version", "A/B"])
+    let error = execute(&["vela", "up", "web", "--publish-version", "A/B"])
         .await
         .failed(2);
     assert!(error.contains("lower case letters"), "{error}");

@@ -56,7 +56,13 @@ struct Doctor {
 }
 
 async fn doctor(control_plane: &ControlPlane, evaluator: &str) -> Doctor {
-    let mut command: Command = command(["doctor", "--cue-evaluator", evaluator, "--kubeconfig"]);
+    let mut command: Command = command([
+        "doctor",
+        "--controllers=oam",
+        "--cue-evaluator",
+        evaluator,
+        "--kubeconfig",
+    ]);
     command.arg(control_plane.kubeconfig());
     let output = portolan::run(command).await;
     let text = String::from_utf8(output.stdout).unwrap();
@@ -82,8 +88,8 @@ async fn missing_definitions_and_webhooks_without_endpoints_are_named_until_they
         "problem  no CUE evaluator",
         "ok       API server answers, version v1.",
         "problem  custom resource definitions are missing: applications.core.oam.dev, ",
+        "ok       rights are sufficient for the controller oam",
         "problem  webhook kubevela-vela-core-admission: no endpoints for service default/vela-core-webhook",
-        "ok       rights are sufficient",
         "warning  no webhook protects app.oam.dev/username and app.oam.dev/group",
         "ok       nothing to check: no custom resource definition to list Applications",
         "ok       nothing to check: no custom resource definition to list ResourceTrackers",
@@ -93,7 +99,7 @@ async fn missing_definitions_and_webhooks_without_endpoints_are_named_until_they
     for (line, start) in broken.lines.iter().zip(starts) {
         assert!(line.starts_with(start), "{line}");
     }
-    assert!(broken.lines[3].contains(REMOVAL), "{}", broken.lines[3]);
+    assert!(broken.lines[4].contains(REMOVAL), "{}", broken.lines[4]);
 
     // A start waits for the definitions, and warns about the webhook.
     let run = super::run(&control_plane.kubeconfig(), &["--namespace=default"]);
@@ -119,7 +125,7 @@ async fn missing_definitions_and_webhooks_without_endpoints_are_named_until_they
     })
     .await;
 
-    let mut install = command(["install-crds", "--kubeconfig"]);
+    let mut install = command(["crds", "core.oam.dev", "--apply", "--kubeconfig"]);
     install.arg(control_plane.kubeconfig());
     let output = portolan::run(install).await;
     assert!(output.status.success(), "{output:?}");

@@ -206,10 +206,12 @@ async fn a_release_for_kubevelas_applications_has_the_rights_that_doctor_checks(
     let kubeconfig = control_plane.kubeconfig_for(&control_plane.url(), &token);
     // The API server applies new roles with a short delay.
     eventually(SOON, "the rights", async || {
-        let mut doctor = command(["doctor", "--cue-evaluator"]);
+        let mut doctor = command(["doctor", "--controllers=apprepository,oam", "--cue-evaluator"]);
         doctor.arg(executable()).arg("--kubeconfig").arg(&kubeconfig);
         let text = String::from_utf8(run(doctor).await.stdout).unwrap();
-        let is_sufficient = text.contains("rights are sufficient") && !text.contains("failed to check");
+        let mut controllers = ["apprepository", "oam"].into_iter();
+        let is_sufficient =
+            controllers.all(|name| text.contains(&format!("rights are sufficient for the controller {name}\n")));
         if is_sufficient { Ok(()) } else { Err(text) }
     })
     .await;

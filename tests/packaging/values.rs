@@ -267,7 +267,10 @@ async fn definitions_are_installed_before_the_controller_starts_only_if_enabled(
         .iter()
         .map(|one| &one["args"])
         .collect();
-    let expected = [json!(["install-crds"]), json!(["definitions", "apply", "-n", "vela"])];
+    let expected = [
+        json!(["crds", "core.oam.dev", "--apply"]),
+        json!(["vela", "definitions", "apply", "-n", "vela"]),
+    ];
     assert_eq!(commands, expected.iter().collect::<Vec<_>>());
 }
 

@@ -1,4 +1,4 @@
-//! Snapshots of the user-facing surface: help, metrics, texts, reasons and tables. Every change shows as a diff here.
+//! Snapshots of the user-facing surface: command line, metrics, texts, reasons and tables. Every change shows as a diff here.
 //!
 //! `UPDATE_EXPECT=1 make test ARGS=surface` updates the files. Review their diff like code.
 
@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use expect_test::{ExpectFile, expect_file};
+use portolan::cmd::reference;
 use sqlx::{PgPool, SqlitePool};
 
 use crate::catalog::{Fixture, On, Tables};
@@ -27,38 +28,27 @@ fn assert_snapshot(expected: &ExpectFile, lines: impl IntoIterator<Item = String
     expected.assert_eq(&text);
 }
 
-async fn help(arguments: &[&str]) -> String {
-    let mut command = command(arguments);
-    command.env("COLUMNS", "120");
-    String::from_utf8(run(command).await.stdout).unwrap()
-}
-
-fn commands_in(help: &str) -> Vec<String> {
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    listed
-        .take_while(|line| !line.is_empty())
-        .filter_map(|line| {
-            line.strip_prefix("  ")
-                .filter(|line| !line.starts_with(' '))?
-                .split_whitespace()
-                .next()
-        })
-        .filter(|name| *name != "help")
-        .map(str::to_owned)
-        .collect()
-}
-
+/// Shows the layout; the reference of the command line has the texts.
 #[tokio::test]
-async fn the_help_of_every_command_is_as_recorded() {
-    let overview = help(&["--help"]).await;
-    let commands = commands_in(&overview);
-    assert!(commands.iter().any(|name| name == "run"), "{overview}");
-    let mut text = overview;
-    for name in commands {
-        write!(text, "\n$ portolan {name} --help\n{}", help(&[&name, "--help"]).await).unwrap();
+async fn the_help_of_the_program_is_as_recorded() {
+    let mut text = String::new();
+    for arguments in [&["--help"][..], &["vela", "--help"], &["completion", "--help"]] {
+        let mut command = command(arguments);
+        command.env("COLUMNS", "120");
+        let help = String::from_utf8(run(command).await.stdout).unwrap();
+        write!(text, "$ portolan {}\n{help}\n", arguments.join(" ")).unwrap();
     }
-    let version = format!("portolan {}", env!("CARGO_PKG_VERSION"));
-    expect_file!["help.txt"].assert_eq(&text.replace(&version, "portolan VERSION"));
+    expect_file!["help.txt"].assert_eq(&text);
+}
+
+#[test]
+fn the_reference_of_the_command_line_is_as_generated() {
+    expect_file!["../../docs/reference/command-line.md"].assert_eq(&reference::command_line());
+}
+
+#[test]
+fn the_reference_of_kubevelas_flags_is_as_generated() {
+    expect_file!["../../docs/reference/kubevela-flags.md"].assert_eq(&reference::kubevela_flags());
 }
 
 #[test]

@@ -61,8 +61,10 @@ async fn list(client: Client, namespace: Option<&str>, name: Option<&str>) -> Re
     }
     let mut views = Vec::new();
     loop {
-        let page = applications.list(&parameters).await;
-        let page = page.map_err(|error| list_error(error, namespace))?;
+        let page = applications
+            .list(&parameters)
+            .await
+            .map_err(|error| list_error(error, namespace))?;
         views.extend(page.items.into_iter().map(View::new));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters = parameters.continue_token(&token),

@@ -178,8 +178,9 @@ fn failed_to_list(plural: &str, error: &ApiError) -> Error {
 }
 
 async fn version(client: &Client) -> Result<Vec<Part>, Error> {
-    let version = call(client.apiserver_version()).await;
-    let version = version.map_err(|error| Error::Failed(format!("failed to get the version: {error}")))?;
+    let version = call(client.apiserver_version())
+        .await
+        .map_err(|error| Error::Failed(format!("failed to get the version: {error}")))?;
     Ok(vec![Part::new("cluster/version.txt", version.git_version + "\n")])
 }
 

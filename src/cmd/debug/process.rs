@@ -83,8 +83,9 @@ async fn get(client: &reqwest::Client, address: &str, path: &str, token: Option<
     let mut request = client.get(&url);
     // The token is only for the metrics.
     if let Some(file) = token.filter(|_| path == "/metrics") {
-        let token = tokio::fs::read_to_string(file).await;
-        let token = token.map_err(failed_to(format!("read the token {}", file.display())))?;
+        let token = tokio::fs::read_to_string(file)
+            .await
+            .map_err(failed_to(format!("read the token {}", file.display())))?;
         request = request.bearer_auth(token.trim());
     }
     // The error would name the URL, with a password if there is one.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::redact::redact_setting;
-use crate::cmd::flags::oam::OamFlags;
+use crate::cmd::flags::vela::VelaFlags;
 
 /// Environment variables of others that change the behavior of this program.
 const OTHERS: [&str; 12] = [
@@ -81,7 +81,7 @@ fn is_public(flag: &str) -> bool {
                 .is_some_and(|long| flag.strip_prefix("--") == Some(long))
         })
     };
-    OamFlags::is_known(flag) || is_ours()
+    VelaFlags::is_known(flag) || is_ours()
 }
 
 #[cfg(test)]

@@ -48,9 +48,9 @@ pub struct LeaderElectionFlags {
 impl LeaderElectionFlags {
     /// Returns the options of the Lease outside of KubeVela; `namespace` is the value of `--namespace`.
     pub fn lease(&self, namespace: Option<&str>) -> Result<LeaseOptions, Error> {
-        let own = non_empty(self.leader_election_namespace.as_deref());
+        let named = non_empty(self.leader_election_namespace.as_deref());
         Ok(LeaseOptions {
-            namespace: own.map_or_else(|| lease_namespace(namespace), str::to_owned),
+            namespace: named.map_or_else(|| lease_namespace(namespace), str::to_owned),
             name: self.lease_name()?.unwrap_or(LEASE_NAME).to_owned(),
             timing: checked(Timing {
                 lease_duration: self.leader_election_lease_duration,
@@ -138,7 +138,10 @@ fn normalized(selector: &str) -> Option<String> {
     if is_list {
         return None;
     }
-    let mut requirements: Vec<String> = requirements.iter().map(|one| requirement(one)).collect::<Option<_>>()?;
+    let mut requirements: Vec<String> = requirements
+        .iter()
+        .map(|text| requirement(text))
+        .collect::<Option<_>>()?;
     requirements.sort_unstable();
     requirements.dedup();
     Some(requirements.join(","))

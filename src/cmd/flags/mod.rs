@@ -8,11 +8,11 @@ pub mod deprecated;
 pub mod fetch;
 pub mod jobs;
 pub mod leader;
-pub mod oam;
 pub mod parse;
 pub mod program_name;
 pub mod resources;
 pub mod traces;
+pub mod vela;
 
 use std::num::NonZeroU32;
 

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use clap::{Arg, ArgAction};
 use jiff::SignedDuration;
 
 const ZERO: &str = "must be greater than zero";
@@ -13,6 +14,24 @@ pub fn boolean(text: &str) -> Result<bool, String> {
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
         _ => Err("expected true or false".to_owned()),
     }
+}
+
+/// Lets a boolean flag take a value as in Go: `--flag`, `--flag=false`.
+pub fn go_boolean(argument: Arg) -> Arg {
+    if !matches!(argument.get_action(), ArgAction::SetTrue) {
+        return argument;
+    }
+    let argument = match argument.get_default_values() {
+        [] => argument.default_value("false"),
+        _ => argument,
+    };
+    argument
+        .action(ArgAction::Set)
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value("true")
+        .value_name("BOOL")
+        .value_parser(boolean)
 }
 
 /// Parses a duration as in Go and Kubernetes: `90s`, `1m30s`, `500ms`, `2h`.

@@ -30,28 +30,6 @@ pub struct Crds {
     pub cluster: ClusterFlags,
 }
 
-/// Install the custom resource definitions of KubeVela, or others; same as `portolan crds --apply`
-#[derive(Args, Debug)]
-pub struct InstallCrds {
-    /// Resources as in `portolan crds`
-    #[arg(default_value = api::oam::GROUP)]
-    pub names: Vec<String>,
-    #[command(flatten)]
-    pub cluster: ClusterFlags,
-}
-
-impl InstallCrds {
-    pub(in crate::cmd) async fn execute(self) -> Result<(), Error> {
-        let Self { names, cluster } = self;
-        let crds = Crds {
-            names,
-            apply: true,
-            cluster,
-        };
-        crds.execute().await
-    }
-}
-
 impl Crds {
     pub(in crate::cmd) async fn execute(self) -> Result<(), Error> {
         let definitions = select(&self.names)?;
@@ -61,8 +39,9 @@ impl Crds {
         let client = self.cluster.client().await?;
         for definition in definitions {
             let name = definition.name_any();
-            let installed = install(&client, &definition).await;
-            let result = installed.map_err(failed_to(format!("install {name}")))?;
+            let result = install(&client, &definition)
+                .await
+                .map_err(failed_to(format!("install {name}")))?;
             output::print(&format!("{name} {result}\n"))?;
         }
         Ok(())
@@ -104,8 +83,9 @@ fn select(names: &[String]) -> Result<Vec<CustomResourceDefinition>, Error> {
 async fn install(client: &Client, definition: &CustomResourceDefinition) -> Result<String, String> {
     if definition.spec.group == api::oam::GROUP {
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        let existing = call(definitions.get_opt(&definition.name_any())).await;
-        let existing = existing.map_err(|error| error.to_string())?;
+        let existing = call(definitions.get_opt(&definition.name_any()))
+            .await
+            .map_err(|error| error.to_string())?;
         if let Some(manager) = existing.as_ref().and_then(foreign_manager) {
             return Ok(format!("left unchanged: managed by {manager}"));
         }
@@ -123,15 +103,11 @@ fn foreign_manager(definition: &CustomResourceDefinition) -> Option<String> {
         })
         .map(|entry| entry.manager.clone().unwrap_or_default())
         .collect();
-    match managers.iter().any(|manager| manager == FIELD_MANAGER) {
-        true => None,
-        false => Some(
-            managers
-                .into_iter()
-                .next()
-                .unwrap_or_else(|| "an unknown manager".to_owned()),
-        ),
+    if managers.iter().any(|manager| manager == FIELD_MANAGER) {
+        return None;
     }
+    let manager = managers.into_iter().next();
+    Some(manager.unwrap_or_else(|| "an unknown manager".to_owned()))
 }
 
 /// Applies a definition and waits until it is established. Takes over fields that Helm or kubectl own, because the

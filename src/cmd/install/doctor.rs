@@ -1,47 +1,42 @@
 mod identity;
+mod requirements;
 
-use clap::Args;
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use clap::{Args, ValueEnum};
 use kube::Client;
-use kube::api::{Api, PostParams};
 
 use crate::api::oam::GROUP;
 use crate::budget::ResourceMetrics;
 use crate::cmd::flags::cluster::ClusterFlags;
+use crate::cmd::flags::database::DatabaseFlags;
 use crate::cmd::flags::non_empty;
+use crate::cmd::run::ControllerName;
 use crate::cmd::{Error, output};
-use crate::controllers::oam::start::prerequisites::missing_crds;
 use crate::controllers::oam::start::webhooks::find_unserved;
 use crate::cue::{self, Evaluator};
-use crate::runtime::kube_client::{ApiError, call};
+use crate::runtime::kube_client::call;
 use crate::text::sanitize;
+use requirements::Requirements;
 
-/// Rights without which the controller oam cannot work: verb, group, resource.
-const RIGHTS: [(&str, &str, &str); 11] = [
-    ("watch", GROUP, "applications"),
-    ("patch", GROUP, "applications"),
-    ("patch", GROUP, "applications/status"),
-    ("create", GROUP, "applicationrevisions"),
-    ("delete", GROUP, "applicationrevisions"),
-    ("create", GROUP, "resourcetrackers"),
-    ("delete", GROUP, "resourcetrackers"),
-    ("watch", GROUP, "componentdefinitions"),
-    ("create", GROUP, "definitionrevisions"),
-    ("create", "apps", "deployments"),
-    ("create", "events.k8s.io", "events"),
-];
-
-/// Check a cluster and this installation for problems of the controller oam
+/// Check a cluster, the database and this installation for problems of the controllers
 ///
 /// Prints one line for each check, and exits with 1 if there is a problem. Rights are those of the current user: run it in
-/// the pod of Portolan to check its service account.
+/// the pod of Portolan, which has the flags in its environment, to check its service account. The database is checked if one of
+/// its flags is set.
 #[derive(Args, Debug)]
 pub struct Doctor {
-    #[command(flatten)]
-    pub cluster: ClusterFlags,
+    /// Controllers to check (default: all; those of AppRepositories and of app.k8s.io need not be installed then)
+    #[arg(long, value_name = "NAME", value_enum, value_delimiter = ',')]
+    pub controllers: Vec<ControllerName>,
+    /// Namespace that Portolan watches (default: all namespaces)
+    #[arg(long, value_name = "NAMESPACE")]
+    pub watch_namespace: Option<String>,
     /// Path to the CUE evaluator (default: portolan-cue beside the executable or in PATH)
     #[arg(long, value_name = "FILE")]
     pub cue_evaluator: Option<String>,
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+    #[command(flatten)]
+    pub database: Option<DatabaseFlags>,
 }
 
 /// The result of a check.
@@ -60,16 +55,28 @@ fn fine(text: impl Into<String>) -> Checked {
 
 impl Doctor {
     pub(in crate::cmd) async fn execute(self) -> Result<(), Error> {
-        let evaluator = check_evaluator(self.cue_evaluator.as_deref()).await;
-        let mut problems = print(&[evaluator])?;
+        let has_oam = self.controllers().contains(&ControllerName::Oam);
+        let mut problems = 0;
+        if has_oam {
+            problems += print(&[check_evaluator(self.cue_evaluator.as_deref()).await])?;
+        }
+        if let Some(database) = &self.database {
+            problems += print(&[check_database(database).await])?;
+        }
         let client = self.cluster.client().await?;
         let version = check_api_server(&client).await;
         let is_reachable = version.is_ok();
         problems += print(&[version])?;
         if is_reachable {
-            problems += print(&[check_crds(&client).await])?;
+            let namespace = non_empty(self.watch_namespace.as_deref());
+            for controller in self.controllers() {
+                let is_enabled = !self.controllers.is_empty();
+                let requirements = Requirements::new(*controller, is_enabled, namespace);
+                problems += print(&requirements.check(&client).await)?;
+            }
+        }
+        if is_reachable && has_oam {
             problems += print(&check_webhooks(&client).await)?;
-            problems += print(&check_rights(&client).await)?;
             problems += print(&identity::check(&client).await)?;
         }
         match problems {
@@ -77,6 +84,14 @@ impl Doctor {
             1 => Err(Error::Failed("1 problem found".to_owned())),
             count => Err(Error::Failed(format!("{count} problems found"))),
         }
+    }
+
+    /// Returns the named controllers, or all.
+    fn controllers(&self) -> &[ControllerName] {
+        if self.controllers.is_empty() {
+            return ControllerName::value_variants();
+        }
+        &self.controllers
     }
 }
 
@@ -112,14 +127,17 @@ async fn check_api_server(client: &Client) -> Checked {
     }
 }
 
-async fn check_crds(client: &Client) -> Checked {
-    match missing_crds(client).await {
-        Ok(missing) if missing.is_empty() => fine(format!("custom resource definitions of {GROUP} are installed")),
-        Ok(missing) => Err(format!(
-            "custom resource definitions are missing: {}; `portolan install-crds` installs them",
-            missing.join(", ")
+async fn check_database(flags: &DatabaseFlags) -> Checked {
+    let versions = flags
+        .read(async |catalog| Ok(catalog.schema_versions().await?))
+        .await
+        .map_err(|(Error::Usage(message) | Error::Failed(message))| message)?;
+    match (versions.recorded, versions.supported) {
+        (0, _) => fine("database answers, without tables: `portolan run` creates them"),
+        (recorded, supported) if recorded < supported => fine(format!(
+            "database answers, schema version {recorded}: `portolan run` upgrades it to {supported}"
         )),
-        Err(error) => Err(format!("failed to look for custom resource definitions: {error}")),
+        (recorded, _) => fine(format!("database answers, schema version {recorded}")),
     }
 }
 
@@ -135,39 +153,4 @@ async fn check_webhooks(client: &Client) -> Vec<Checked> {
         }
         Err(error) => vec![Err(format!("failed to check the webhooks of {GROUP}: {error}"))],
     }
-}
-
-async fn check_rights(client: &Client) -> Vec<Checked> {
-    let mut problems = Vec::new();
-    for (verb, group, resource) in RIGHTS {
-        let name = format!("{resource}.{group}");
-        match may(client, verb, group, resource).await {
-            Ok(true) => {}
-            Ok(false) => problems.push(Err(format!("no right to {verb} {name} in all namespaces"))),
-            Err(error) => problems.push(Err(format!("failed to check the right to {verb} {name}: {error}"))),
-        }
-    }
-    if problems.is_empty() {
-        problems.push(fine("rights are sufficient"));
-    }
-    problems
-}
-
-async fn may(client: &Client, verb: &str, group: &str, resource: &str) -> Result<bool, ApiError> {
-    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    let review = SelfSubjectAccessReview {
-        spec: SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(ResourceAttributes {
-                verb: Some(verb.to_owned()),
-                group: Some(group.to_owned()),
-                resource: Some(resource.to_owned()),
-                subresource: Some(subresource.to_owned()),
-                ..ResourceAttributes::default()
-            }),
-            non_resource_attributes: None,
-        },
-        ..SelfSubjectAccessReview::default()
-    };
-    let reviewed = call(Api::all(client.clone()).create(&PostParams::default(), &review)).await?;
-    Ok(reviewed.status.is_some_and(|status| status.allowed))
 }

@@ -81,8 +81,8 @@ pub fn start(
     let writer = match file {
         None => BoxMakeWriter::new(|| StandardError),
         Some(FileOptions { path, max_size }) => {
-            let file = LogFile::open(path, *max_size);
-            let file = file.map_err(failed_to(format!("open the log file {}", path.display())))?;
+            let file =
+                LogFile::open(path, *max_size).map_err(failed_to(format!("open the log file {}", path.display())))?;
             BoxMakeWriter::new((|| StandardError).and(file))
         }
     };

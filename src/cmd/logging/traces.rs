@@ -195,8 +195,9 @@ impl Traces {
 
     async fn export(&mut self, batch: Vec<SpanData>) {
         let spans = batch.len();
-        let result = timeout(EXPORT_TIMEOUT, self.exporter.export(batch)).await;
-        let result = result.map_err(|_| format!("no response within {EXPORT_TIMEOUT:?}"));
+        let result = timeout(EXPORT_TIMEOUT, self.exporter.export(batch))
+            .await
+            .map_err(|_| format!("no response within {EXPORT_TIMEOUT:?}"));
         match result.and_then(|result| result.map_err(|error| error.to_string())) {
             Ok(()) => {
                 self.metrics.count("exported", spans);

@@ -6,7 +6,7 @@ use clap::error::{Error, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
 
-use crate::cmd::flags::oam::{Arity, OamFlags, extract as extract_flags};
+use crate::cmd::flags::vela::{Arity, VelaFlags, extract as extract_flags, find};
 use crate::controllers::oam;
 
 /// Flags of both, which mean the same.
@@ -21,7 +21,7 @@ const SHARED: [&str; 6] = [
 
 #[derive(Clone, Debug)]
 pub struct KubeVela {
-    pub flags: OamFlags,
+    pub flags: VelaFlags,
     /// One for each flag that is ignored or unknown.
     pub warnings: Vec<String>,
     /// `--listen` is set, and replaces KubeVela's addresses.
@@ -51,15 +51,9 @@ pub(in crate::cmd) fn extract(
         return Ok((arguments, None));
     }
     command.build();
-    let flags: Result<Vec<String>, OsString> = flags.iter().cloned().map(OsString::into_string).collect();
-    let flags = flags.map_err(|argument| {
-        command.error(
-            ErrorKind::InvalidUtf8,
-            format!("argument {} is not UTF-8", argument.display()),
-        )
-    })?;
-    let extracted = extract_flags(flags, |name| arity(command, name));
-    let extracted = extracted.map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
+    let flags = texts(flags).map_err(|message| command.error(ErrorKind::InvalidUtf8, message))?;
+    let extracted = extract_flags(flags, |name| arity(command, name))
+        .map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
     let remaining = extracted.remaining.into_iter().map(OsString::from);
     let kubevela = KubeVela {
         flags: extracted.flags,
@@ -67,6 +61,14 @@ pub(in crate::cmd) fn extract(
         has_listen: false,
     };
     Ok((program.iter().cloned().chain(remaining).collect(), Some(kubevela)))
+}
+
+fn texts(arguments: &[OsString]) -> Result<Vec<String>, String> {
+    let texts = arguments
+        .iter()
+        .map(|argument| argument.to_str().map(str::to_owned).ok_or(argument));
+    let texts: Result<Vec<String>, &OsString> = texts.collect();
+    texts.map_err(|argument| format!("argument {} is not UTF-8", argument.display()))
 }
 
 /// Returns the index after the subcommand, if it is `run`.
@@ -100,16 +102,12 @@ fn runs_oam(flags: &[OsString]) -> bool {
 /// Returns the form of a flag of `portolan run`, except of those that KubeVela's flag of the same name replaces.
 fn arity(command: &Command, name: &str) -> Option<Arity> {
     let run = command.find_subcommand("run")?;
-    let mut arguments = run.get_arguments().chain(command.get_arguments());
-    let flag = arguments.find(|argument| {
-        let aliases = argument.get_all_aliases().unwrap_or_default();
-        argument.get_long() == Some(name) || aliases.contains(&name)
-    })?;
-    if SHARED.contains(&name) || (flag.is_hide_set() && OamFlags::arity(name).is_some()) {
+    let flag = find(run.get_arguments().chain(command.get_arguments()), name)?;
+    let is_replaced = || find(VelaFlags::command().get_arguments(), name).is_some();
+    if SHARED.contains(&name) || (flag.is_hide_set() && is_replaced()) {
         return None;
     }
-    let takes_next = flag.get_action().takes_values() && !flag.is_require_equals_set();
-    Some(if takes_next { Arity::Value } else { Arity::Boolean })
+    Some(Arity::of(flag))
 }
 
 #[cfg(test)]

@@ -19,23 +19,24 @@ use crate::cmd::flags::resources::ResourceFlags;
 use crate::cmd::flags::traces::TraceFlags;
 use crate::cmd::logging::{Logging, Traces};
 use crate::cmd::output::progress;
-use crate::cmd::{Error, failed_to};
+use crate::cmd::reference::kubevela_help;
+use crate::cmd::{Error, failed_to, output};
 use crate::controllers::application::kinds::ComponentKinds;
 use crate::controllers::{application, apprepository, oam};
 use crate::manager::{self, shutdown};
 use crate::server::{ListenAddress, RESERVED_CONNECTIONS};
 use kubevela::KubeVela;
 
+/// The flag that prints help. It has no environment variable, which would keep the controllers from running.
+pub(super) const HELP_KUBEVELA: &str = "help_kubevela";
+
 /// Run the controllers
 ///
 /// The first SIGTERM or SIGINT ends the process within --drain-timeout, a second one immediately.
 ///
-/// With oam in --controllers, all flags of KubeVela's vela-core are accepted with their defaults, such as --metrics-addr,
-/// --health-addr, --leader-election-namespace, --concurrent-reconciles, --application-re-sync-period and --feature-gates; so
-/// are --cue-evaluator, --cue-workers, --cue-timeout, --cue-memory, --strict-validation, --respect-hpa, --allow-private-http,
-/// --compat-version, --default-service-account, --require-identity, --trust-identity-annotations, --privileged-namespaces and
-/// --redact-secrets-in-revisions. docs/oam.md lists them. A flag that neither of both knows is then a warning, and so is one
-/// without effect that is not at its default.
+/// With oam in --controllers, all flags of KubeVela's vela-core are accepted with their defaults, and some of Portolan beside
+/// them; --help-kubevela lists both. A flag that neither of both knows is then a warning, and so is one without effect that is
+/// not at its default.
 #[derive(Args, Debug)]
 pub struct Run {
     /// Controllers to run; with --manifests or --once only apprepository runs
@@ -66,6 +67,9 @@ pub struct Run {
     /// Deprecated: see --controllers
     #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
     pub applications: Option<bool>,
+    /// Print the flags and feature gates of KubeVela's vela-core with their effect, and exit
+    #[arg(long)]
+    pub help_kubevela: bool,
     #[command(flatten)]
     pub cluster: ClusterFlags,
     /// ID of this cluster, if several clusters with repositories of different names share one database
@@ -233,6 +237,9 @@ fn http_connections(text: &str) -> Result<usize, String> {
 
 impl Run {
     pub(in crate::cmd) async fn execute(self, logging: Logging) -> Result<(), Error> {
+        if self.help_kubevela {
+            return output::print(&kubevela_help());
+        }
         self.deprecated.warn();
         if self.applications.is_some() {
             tracing::warn!("--applications is deprecated, use --controllers=apprepository to disable Applications");

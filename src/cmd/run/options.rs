@@ -166,7 +166,7 @@ impl Run {
             return ProxyNamespaces::All;
         }
         let global = non_empty(self.global_repos_namespace.as_deref()).map(str::to_owned);
-        let own = kubeapps_namespace(self.namespace.as_deref());
-        ProxyNamespaces::Only(global.into_iter().chain([own]).collect())
+        let kubeapps = kubeapps_namespace(self.namespace.as_deref());
+        ProxyNamespaces::Only(global.into_iter().chain([kubeapps]).collect())
     }
 }

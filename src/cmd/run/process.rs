@@ -9,7 +9,7 @@ use crate::cmd::Error;
 use crate::cmd::debug::public_argument;
 use crate::cmd::flags::cluster::kubeapps_namespace;
 use crate::cmd::flags::leader::checked;
-use crate::cmd::flags::oam::OamFlags;
+use crate::cmd::flags::vela::VelaFlags;
 use crate::cmd::flags::{count, non_empty};
 use crate::cmd::logging::FileOptions;
 use crate::manager::{DatabaseOptions, DebugListener, LeaderElection, LeaseOptions, Listener, PasswordSecret};
@@ -22,7 +22,7 @@ const KUBEAPPS_SECRET: &str = "kubeapps-db";
 
 impl Run {
     /// Returns KubeVela's flags if the controller oam is enabled.
-    pub(super) fn oam(&self) -> Option<&OamFlags> {
+    pub(super) fn oam(&self) -> Option<&VelaFlags> {
         self.kubevela.as_ref().map(|kubevela| &kubevela.flags)
     }
 
@@ -108,23 +108,16 @@ impl Run {
     }
 
     pub(super) fn request_limits(&self) -> RequestLimits {
-        let is_set = self
-            .kubevela
-            .as_ref()
-            .filter(|kubevela| kubevela.flags.kube_api_qps > 0.0);
-        let own = NonZeroU32::new(self.api.kube_api_qps);
-        let (per_second, burst) = match is_set {
-            Some(kubevela) => (
-                whole(kubevela.flags.kube_api_qps),
-                NonZeroU32::new(kubevela.flags.kube_api_burst),
-            ),
-            None => (own, None),
+        let vela = self.oam().filter(|flags| flags.kube_api_qps > 0.0);
+        let (per_second, burst) = match vela {
+            Some(flags) => (whole(flags.kube_api_qps), NonZeroU32::new(flags.kube_api_burst)),
+            None => (NonZeroU32::new(self.api.kube_api_qps), None),
         };
         RequestLimits {
             inflight: count(self.api.kube_api_inflight),
             per_second,
             burst,
-            timeouts: self.oam().map(OamFlags::request_timeouts),
+            timeouts: self.oam().map(VelaFlags::request_timeouts),
         }
     }
 
@@ -148,8 +141,8 @@ impl Run {
 
     /// Returns the listener of `--debug-addr`, or else of KubeVela's `--profiling-addr`.
     pub(super) fn debug(&self) -> Result<Option<DebugListener>, Error> {
-        let own = non_empty(self.service.debug_addr.as_deref());
-        let (flag, text) = match (own, self.oam()) {
+        let debug_addr = non_empty(self.service.debug_addr.as_deref());
+        let (flag, text) = match (debug_addr, self.oam()) {
             (Some(text), _) => ("--debug-addr", text),
             (None, Some(flags)) => ("--profiling-addr", flags.profiling_addr.as_str()),
             (None, None) => return Ok(None),
@@ -166,7 +159,7 @@ impl Run {
     }
 }
 
-fn timing(flags: &OamFlags) -> Result<Timing, Error> {
+fn timing(flags: &VelaFlags) -> Result<Timing, Error> {
     checked(Timing {
         lease_duration: flags.lease_duration,
         renew_deadline: flags.renew_deadline,
@@ -237,7 +230,7 @@ impl KubeVela {
             "starting the controller oam"
         );
         tracing::info!(
-            capabilities = flags.disabled_capabilities.join(","),
+            capabilities = flags.disabled_capabilities.0.join(","),
             "disabled capabilities"
         );
         tracing::info!(namespace = flags.definition_namespace, "definition namespace");

@@ -52,7 +52,7 @@ impl CrdCheck {
                 true => Ok(()),
                 false => Err(format!(
                     "the CRD {crd} does not keep spec.compression; install its current version with \
-                     `portolan install-crds`"
+                     `portolan crds core.oam.dev --apply`"
                 )),
             }
         };

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::{Checked, Finding, fine};
 use crate::api::oam::labels::{SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
 use crate::api::oam::{Application, ApplicationRevision, ResourceTracker, labels};
-use crate::cmd::app::objects::list_all;
+use crate::cmd::vela::objects::list_all;
 use crate::controllers::oam::dispatch::admission::controls_elsewhere;
 use crate::controllers::oam::start::authentication::find_protection;
 use crate::controllers::oam::trackers::{Tracker, display_name};
@@ -57,25 +57,25 @@ async fn check_applications(client: &Client) -> Result<Checked, ApiError> {
         let is_set = |name: &str| app.annotations().get(name).is_some_and(|text| !text.trim().is_empty());
         !is_set(USER_ANNOTATION) && !is_set(SERVICE_ACCOUNT_ANNOTATION)
     };
-    let found = names_of(client, has_no_identity).await?;
-    Ok(match found.is_empty() {
-        true => fine("all Applications name an identity"),
-        false => Ok(Finding::Warning(format!(
-            "{} have the rights of the controller, unless --default-service-account or --require-identity is set",
-            listed(&found, "Applications")
-        ))),
-    })
+    let names = names_of(client, has_no_identity).await?;
+    if names.is_empty() {
+        return Ok(fine("all Applications name an identity"));
+    }
+    Ok(Ok(Finding::Warning(format!(
+        "{} have the rights of the controller, unless --default-service-account or --require-identity is set",
+        listed(&names, "Applications")
+    ))))
 }
 
 /// Looks for objects that give privileges in other namespaces. Once recorded, they are kept.
 async fn check_trackers(client: &Client) -> Result<Checked, ApiError> {
-    let mut found = Vec::new();
+    let mut objects = Vec::new();
     let mut undecodable = Vec::new();
     for tracker in list_all(&Api::<ResourceTracker>::all(client.clone()), &ListParams::default()).await? {
         let name = tracker.name_any();
         let namespace = tracker.labels().get(labels::APP_NAMESPACE).cloned().unwrap_or_default();
         match Tracker::decode(Arc::new(tracker)) {
-            Ok(tracker) => found.extend(
+            Ok(tracker) => objects.extend(
                 (tracker.entries.iter())
                     .filter(|entry| controls_elsewhere(&namespace, &entry.api_version, &entry.namespace))
                     .map(|entry| format!("{} of {name}", display_name(entry))),
@@ -85,27 +85,27 @@ async fn check_trackers(client: &Client) -> Result<Checked, ApiError> {
     }
     Ok(if !undecodable.is_empty() {
         Err(format!("{} can't be decoded", listed(&undecodable, "ResourceTrackers")))
-    } else if found.is_empty() {
+    } else if objects.is_empty() {
         fine("no Application has applied objects of this controller in another namespace")
     } else {
         Ok(Finding::Warning(format!(
             "{} are in another namespace than their Application, where they may get other privileges",
-            listed(&found, "objects of this controller")
+            listed(&objects, "objects of this controller")
         )))
     })
 }
 
 async fn check_revisions(client: &Client) -> Result<Checked, ApiError> {
     let is_redacted = |revision: &ApplicationRevision| revision.annotations().contains_key(labels::REDACTED);
-    let found = names_of(client, is_redacted).await?;
-    Ok(match found.is_empty() {
-        true => fine("all ApplicationRevisions have the data that vela-core needs"),
-        false => Ok(Finding::Warning(format!(
-            "{} lack the data of Secrets: vela-core would deploy empty ones, so don't give their Applications back; run \
-             without --redact-secrets-in-revisions first",
-            listed(&found, "ApplicationRevisions")
-        ))),
-    })
+    let names = names_of(client, is_redacted).await?;
+    if names.is_empty() {
+        return Ok(fine("all ApplicationRevisions have the data that vela-core needs"));
+    }
+    Ok(Ok(Finding::Warning(format!(
+        "{} lack the data of Secrets: vela-core would deploy empty ones, so don't give their Applications back; run \
+         without --redact-secrets-in-revisions first",
+        listed(&names, "ApplicationRevisions")
+    ))))
 }
 
 /// Returns the names of the objects that `is_selected` by their metadata.

@@ -24,7 +24,7 @@ use crate::runtime::kube_client::call;
 const MAX_LISTED: u32 = 100;
 /// Time until a deletion that waits is looked at again, if no event comes first.
 const WAIT: Duration = Duration::from_secs(3);
-/// Annotation: the guard of garbage collection is lifted for a generation, set by `portolan app gc --confirm`.
+/// Annotation: the guard of garbage collection is lifted for a generation, set by `portolan vela gc --confirm`.
 pub const CONFIRMED: &str = "portolan.dev/confirm-collection";
 
 impl Pass<'_> {

@@ -99,7 +99,7 @@ impl Prerequisites {
             let message = match missing_crds(&client).await {
                 Ok(missing) if missing.is_empty() => break,
                 Ok(missing) => format!(
-                    "waiting for the custom resource definitions {}; `portolan install-crds` installs them",
+                    "waiting for the custom resource definitions {}; `portolan crds core.oam.dev --apply` installs them",
                     missing.join(", ")
                 ),
                 Err(error) => format!("failed to look for custom resource definitions, retrying: {error}"),

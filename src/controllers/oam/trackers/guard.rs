@@ -10,12 +10,12 @@ use super::inventory::{Inventory, Tracker};
 pub enum Refusal {
     #[error(
         "no resourcetracker of the current version exists while older ones do; \
-         confirm with `portolan app gc --confirm`, or set keepLegacyResource"
+         confirm with `portolan vela gc --confirm`, or set keepLegacyResource"
     )]
     NoCurrentTracker,
     #[error(
         "the current resourcetracker {tracker} is empty while older ones are not; \
-         confirm with `portolan app gc --confirm`, or set keepLegacyResource"
+         confirm with `portolan vela gc --confirm`, or set keepLegacyResource"
     )]
     EmptyTracker { tracker: String },
     #[error("the current resourcetracker lacks {missing} of the applied objects, the first is {kind} {name}")]

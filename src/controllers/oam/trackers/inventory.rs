@@ -95,7 +95,7 @@ pub enum InventoryError {
     Invalid { tracker: String, cause: String },
     #[error(
         "resourcetracker {tracker} exists but controlled by another application (uid: {uid}); \
-         take it over with `portolan app adopt`, or check it and delete it manually"
+         take it over with `portolan vela adopt`, or check it and delete it manually"
     )]
     OtherApplication { tracker: String, uid: String },
     #[error("current publish version {version}(gen-{current}) is in-use and outdated, found newer gen-{newest}")]

@@ -34,7 +34,11 @@ fn older_trackers_are_kept_until_the_current_one_is_complete() {
     let nothing = HashSet::new();
     let empty = inventory(&[current(&[])]);
     let refusal = check_mark(&empty, &nothing, false).unwrap_err();
-    assert!(refusal.to_string().contains("confirm with `portolan app gc --confirm`"));
+    assert!(
+        refusal
+            .to_string()
+            .contains("confirm with `portolan vela gc --confirm`")
+    );
     assert_eq!(check_mark(&empty, &nothing, true), Ok(()));
     assert_eq!(
         check_mark(&inventory(&[]), &nothing, false),

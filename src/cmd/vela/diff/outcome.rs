@@ -1,0 +1,256 @@
+//! The decisions of a pass about one object, as text.
+
+use std::collections::{BTreeMap, HashSet};
+
+use jiff::Timestamp;
+use kube::{Client, ResourceExt};
+use serde_json::{Map, Value};
+
+use super::lines::changed_paths;
+use super::target::Target;
+use crate::api::oam::labels;
+use crate::api::oam::labels::{SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
+use crate::cmd::vela::{manifests, objects};
+use crate::controllers::oam::collect::{self, Subject};
+use crate::controllers::oam::dispatch::admission::check_control;
+use crate::controllers::oam::dispatch::bookkeeping::remove_record;
+use crate::controllers::oam::dispatch::decide::{
+    Decision, Identity, ObjectPolicy, Occasion, Refusal, Request, Settings, decide,
+};
+use crate::controllers::oam::objects::{Autoscalers, ObjectId, Objects};
+use crate::controllers::oam::policies::{Stage, Target as Selected};
+use crate::controllers::oam::render::identity::render_hash::render_hash;
+use crate::controllers::oam::trackers::{ResourceKey, display_name};
+use crate::runtime::three_way;
+use crate::text::sanitize;
+
+/// Maximum number of lines for one object.
+const MAX_LINES: usize = 200;
+
+/// Reads of the cluster.
+pub struct Cluster {
+    pub objects: Objects,
+    pub client: Client,
+    pub autoscalers: Autoscalers,
+}
+
+/// The result of a pass for one object.
+#[derive(Debug, PartialEq)]
+pub enum Outcome {
+    Create,
+    Unchanged,
+    /// A policy keeps the object as it is.
+    ReadOnly,
+    /// Lines with the changed paths.
+    Change(Vec<String>),
+    /// The object is deleted and created again.
+    Recreate(Vec<String>),
+    /// The object is not applied, nor are the others of its component.
+    Blocked(String),
+}
+
+impl Target {
+    /// Decides about an object as a run of the workflow does, and state-keep after it. An error is the text of a refusal.
+    pub async fn outcome(&self, cluster: &Cluster, id: &ObjectId, manifest: &Value) -> Result<Outcome, String> {
+        let live = cluster.objects.read(id).await.map_err(|error| error.to_string())?;
+        // A user may have other rights; the API server decides about them.
+        let has_identity = [USER_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION].iter().any(|name| {
+            let annotation = self.application.annotations().get(*name);
+            annotation.is_some_and(|text| !text.trim().is_empty())
+        });
+        if !has_identity && !self.inventory.records(&id.key()) {
+            let forbidden = check_control(&self.name.namespace, &Identity::of(manifest));
+            forbidden.map_err(|error| error.to_string())?;
+        }
+        let recorded = id.recorded_in(&self.inventory);
+        let manifest = match recorded.last() {
+            _ if self.runs => manifest,
+            // State-keep knows only what was applied.
+            Some(applied) => applied,
+            None => return Ok(Outcome::Unchanged),
+        };
+        let mut becomes = live.clone();
+        let mut is_recreated = false;
+        for occasion in self.occasions() {
+            let decision = self.decision(cluster, id, manifest, &recorded, becomes.as_ref(), occasion);
+            match (decision.await?, &mut becomes) {
+                (Decision::Create(_), _) if occasion == Occasion::StateKeep && self.is_applied_once(manifest) => {}
+                (Decision::Create(_), _) => return Ok(Outcome::Create),
+                (Decision::Patch(patch) | Decision::Share(patch) | Decision::Record(patch), Some(live)) => {
+                    json_patch::merge(live, &patch)
+                }
+                (Decision::Replace(object), Some(live)) => merge(&recorded, &object, live)?,
+                (Decision::Recreate { object, .. }, Some(live)) => {
+                    is_recreated = true;
+                    merge(&recorded, &object, live)?;
+                }
+                _ => {}
+            }
+        }
+        let is_read_only = self.parsed.rules.read_only.contains(&Selected::of(manifest));
+        let lines = changed_paths(&fields(live), &fields(becomes), !manifests::is_secret(manifest));
+        Ok(if is_recreated {
+            Outcome::Recreate(lines)
+        } else if !lines.is_empty() {
+            Outcome::Change(lines)
+        } else if is_read_only {
+            Outcome::ReadOnly
+        } else {
+            Outcome::Unchanged
+        })
+    }
+
+    fn occasions(&self) -> impl Iterator<Item = Occasion> {
+        let is_kept = !self.parsed.rules.apply_once.omits_manifests();
+        let run = self.runs.then_some(Occasion::Dispatch);
+        run.into_iter().chain(is_kept.then_some(Occasion::StateKeep))
+    }
+
+    /// Returns true if an object that is gone is not created again.
+    fn is_applied_once(&self, manifest: &Value) -> bool {
+        let strategy = self.parsed.rules.apply_once.strategy(&Selected::of(manifest));
+        strategy.is_some_and(|strategy| strategy.affects(Stage::StateKeep))
+    }
+
+    async fn decision(
+        &self,
+        cluster: &Cluster,
+        id: &ObjectId,
+        manifest: &Value,
+        recorded: &[Value],
+        live: Option<&Value>,
+        occasion: Occasion,
+    ) -> Result<Decision, String> {
+        // Each object of a new revision has another hash, because of its labels.
+        let hash = if self.is_new_revision {
+            String::new()
+        } else {
+            render_hash(manifest)
+        };
+        let decide_if = |is_autoscaled| {
+            let decision = decide(&Request {
+                application: (&self.name.namespace, &self.name.name),
+                manifest,
+                render_hash: &hash,
+                live,
+                recorded,
+                occasion,
+                policy: ObjectPolicy::of(&self.parsed.rules, manifest, occasion),
+                is_autoscaled,
+                settings: Settings::default(),
+                now: Timestamp::now(),
+            });
+            decision.map_err(|refusal| match refusal {
+                Refusal::Unmanaged { .. } => format!("{refusal}; a take-over policy adopts it"),
+                refusal => refusal.to_string(),
+            })
+        };
+        let decision = decide_if(false)?;
+        if !decision.changes_replicas() {
+            return Ok(decision);
+        }
+        let targets = cluster
+            .autoscalers
+            .targets(&cluster.client, &id.namespace)
+            .await
+            .map_err(|error| error.to_string())?;
+        if targets.contains(&(id.kind.clone(), id.name.clone())) {
+            return decide_if(true);
+        }
+        Ok(decision)
+    }
+
+    /// Returns the objects of older versions that are collected after the run.
+    pub async fn collected(&self, cluster: &Cluster, wanted: &HashSet<ResourceKey>) -> Vec<String> {
+        let rules = &self.parsed.rules;
+        if rules.garbage_collect.keep_legacy_resource {
+            return Vec::new();
+        }
+        let identity = objects::identity(&self.application);
+        let subject = Subject {
+            app: &identity,
+            rules: &rules.garbage_collect,
+            read_only: &rules.read_only,
+            orphans_all: self
+                .application
+                .finalizers()
+                .iter()
+                .any(|finalizer| finalizer == labels::ORPHAN_FINALIZER),
+            dependents: &BTreeMap::new(),
+        };
+        let (current, root) = (self.inventory.current.iter(), self.inventory.root.iter());
+        let (old, kept) = if self.has_new_tracker {
+            (Some(current), None)
+        } else {
+            (None, Some(current))
+        };
+        let kept = root
+            .chain(kept.into_iter().flatten())
+            .flat_map(|tracker| &tracker.entries);
+        let mut seen: HashSet<ResourceKey> = kept.map(ResourceKey::of).collect();
+        let mut lines = Vec::new();
+        let old = self.inventory.history.iter().chain(old.into_iter().flatten());
+        for entry in old.rev().flat_map(|tracker| &tracker.entries) {
+            let key = ResourceKey::of(entry);
+            let is_left = entry.deleted || !key.is_local() || self.plan.may_apply(entry);
+            if is_left || wanted.contains(&key) || !seen.insert(key) {
+                continue;
+            }
+            let live = cluster
+                .objects
+                .read(&ObjectId::of_entry(entry))
+                .await
+                .unwrap_or_default();
+            let decision = live.map(|live| collect::decide(&subject, entry, &live));
+            match decision {
+                Some(collect::Decision::Delete { .. }) => lines.push(format!("remove    {}", display_name(entry))),
+                Some(collect::Decision::Release(_)) => lines.push(format!("release   {}", display_name(entry))),
+                _ => {}
+            }
+        }
+        lines
+    }
+}
+
+/// Merges an object that replaces another one: fields that the API server sets stay.
+fn merge(recorded: &[Value], object: &Value, live: &mut Value) -> Result<(), String> {
+    let applied: Vec<&Value> = recorded.iter().collect();
+    let patch = three_way::patch(&applied, object, live).map_err(|error| error.to_string())?;
+    if let Some(patch) = patch {
+        json_patch::merge(live, &patch.into_body(live));
+    }
+    Ok(())
+}
+
+/// Returns the fields of an object without the record of its last write.
+fn fields(object: Option<Value>) -> Map<String, Value> {
+    let mut object = object.unwrap_or_default();
+    remove_record(&mut object);
+    match object {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+impl Outcome {
+    pub fn text(&self, display: &str) -> String {
+        let (word, details) = match self {
+            Self::Create => ("create", String::new()),
+            Self::Unchanged => ("unchanged", String::new()),
+            Self::ReadOnly => ("read-only", String::new()),
+            Self::Change(_) => ("change", String::new()),
+            Self::Recreate(_) => ("recreate", String::new()),
+            Self::Blocked(reason) => ("blocked", format!(": {reason}")),
+        };
+        let mut text = sanitize(&format!("{word:<9} {display}{details}")) + "\n";
+        if let Self::Change(lines) | Self::Recreate(lines) = self {
+            for line in lines.iter().take(MAX_LINES) {
+                text.push_str(&format!("  {}\n", sanitize(line)));
+            }
+            if lines.len() > MAX_LINES {
+                text.push_str(&format!("  … and {} more\n", lines.len() - MAX_LINES));
+            }
+        }
+        text
+    }
+}
