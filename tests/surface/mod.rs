@@ -4,8 +4,8 @@
 
 mod calls;
 mod literals;
+mod pages;
 mod reasons;
-mod reference;
 mod tokens;
 
 use std::collections::BTreeSet;
