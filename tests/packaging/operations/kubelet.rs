@@ -109,6 +109,8 @@ async fn process(control_plane: &ControlPlane, pod: &Pod, container: &Container)
         process.env(&variable.name, value(pod, &secrets, variable).await);
     }
     set_pod_namespace(&mut process, &namespace);
+    // Pods import chart files, as the chart says.
+    process.env_remove("PORTOLAN_CHART_FILES");
     // As in the image, the evaluator is found without a flag.
     let programs = executable().parent().expect("a directory").display().to_string();
     process
