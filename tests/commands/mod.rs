@@ -3,6 +3,7 @@
 mod apps;
 mod cluster;
 mod doctor;
+mod documented;
 mod generated;
 mod goldens;
 mod goldens_files;

@@ -13,7 +13,7 @@ pub(super) fn escape(text: &str) -> String {
             '\n' => out.push(' '),
             // Ends a cell even within code.
             '|' => out.push_str("\\|"),
-            '<' | '*' | '[' | '_' if !is_code => {
+            '<' | '*' | '[' if !is_code => {
                 out.push('\\');
                 out.push(c);
             }
