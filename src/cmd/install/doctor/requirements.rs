@@ -75,7 +75,7 @@ pub(super) struct Requirements {
     rights: &'static [Right],
     /// Without them, the controller fails. Otherwise it has nothing to do.
     are_crds_required: bool,
-    /// Where rights are needed; everywhere if `None`.
+    /// The namespace in which rights are needed; `None` for all namespaces.
     namespace: Option<String>,
 }
 
