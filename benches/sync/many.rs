@@ -74,7 +74,6 @@ async fn until_ready() -> Row {
     Row::new("1,000 repositories until Ready", &[sample])
         .database("SQLite")
         .against(RECEIVING)
-        .neighbor("")
         .limits(&[Wall(60.0), Peak(100.0)])
 }
 

@@ -118,7 +118,7 @@ fn problem(page: &Path, link: &str) -> Option<String> {
         normalized(&page.parent().unwrap().join(path))
     };
     let is_of_the_book = page.starts_with("docs");
-    if is_of_the_book && !target.starts_with("docs") {
+    if is_of_the_book && (!target.starts_with("docs") || target == Path::new(SUMMARY)) {
         return Some("leads out of the book".to_owned());
     }
     if !project("").join(&target).exists() {

@@ -152,7 +152,7 @@ impl Bench {
     fn compared(&self, row: Row, cost: &str) -> Row {
         match self.fleet.size.applications {
             100 => row.neighbor(&format!("kubernetes-sigs/application: {cost}")),
-            _ => row.neighbor(""),
+            _ => row,
         }
     }
 

@@ -66,7 +66,7 @@ impl Stop {
     }
 }
 
-/// What has failed. It decides which condition becomes false, besides Ready, and the reason of the event.
+/// The kind of a failure. It decides which condition becomes false, besides Ready, and the reason of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureKind {
     Parse,
