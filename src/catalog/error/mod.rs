@@ -349,6 +349,39 @@ mod tests {
         assert_eq!((error.fault(), error.is_outage()), (fault, is_outage));
     }
 
+    #[rstest]
+    #[case::timed_out(
+        Error::timed_out("read the record", Duration::from_secs(60)),
+        "timed out after 60s trying to read the record; check that the database is reachable and not overloaded"
+    )]
+    #[case::no_response(
+        Error::no_response(Duration::from_secs(5)).context("read the record"),
+        "failed to read the record: the database can't be reached: no response within 5s; check that it is up and that \
+         --database-url is correct"
+    )]
+    #[case::no_connection(
+        Error::from(ErrorKind::NoConnection { seconds: 10, advice: "raise --database-connections" }).context("write"),
+        "failed to write: no database connection was free within 10s; raise --database-connections"
+    )]
+    #[case::database(
+        Error::from(sqlx::Error::PoolClosed).context("write"),
+        "failed to write: attempted to acquire a connection on a closed pool; check that the database is up and that \
+         --database-url is correct"
+    )]
+    #[case::schema(
+        MigrateError::VersionMissing(3).into(),
+        "catalog tables do not match this release of Portolan: migration 3 was previously applied but is missing in the \
+         resolved migrations; run the release that wrote them, or a newer one"
+    )]
+    #[case::rows(
+        Error::rows(io::Error::other("gone")),
+        "failed to read the spooled rows: gone; check the disk of --spool-dir"
+    )]
+    #[case::read_only(ErrorKind::ReadOnly.into(), "catalog is open for reading only")]
+    fn a_text_joins_the_operation_the_source_and_the_next_step(#[case] error: Error, #[case] expected: &str) {
+        assert_eq!(error.to_string(), expected);
+    }
+
     #[test]
     fn a_value_that_can_not_be_written_is_no_answer_of_the_database() {
         let error = Error::from(serde_json::from_str::<u8>("x").unwrap_err());
