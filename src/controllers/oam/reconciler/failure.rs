@@ -124,7 +124,6 @@ impl FailureKind {
 }
 
 /// Returns the conditions of an Application that failures make false, each with the reason of an event.
-#[must_use]
 pub fn failure_reasons() -> impl Iterator<Item = (&'static str, &'static str)> {
     let kinds = FailureKind::ALL.into_iter();
     kinds.map(|kind| (kind.condition(), kind.reason()))

@@ -94,7 +94,7 @@ fn apply(status: &mut ApplicationStatus, change: &Change, now: Timestamp, events
         } => {
             let available = if *condition == READY { SUCCESS } else { AVAILABLE };
             if set(status, condition, "True", available, "", now) {
-                events.push(Event::normal(*reason, *note));
+                events.push(Event::normal(reason, *note));
             }
         }
         Change::Failed { condition, message } => {
