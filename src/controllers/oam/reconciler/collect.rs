@@ -180,7 +180,7 @@ impl Garbage<'_, '_> {
                 return self.collect_unmarked().await;
             }
         };
-        let generation = self.observed.app.metadata.generation.unwrap_or_default().to_string();
+        let generation = self.objects.ledger.identity.generation.to_string();
         let is_confirmed = self.observed.app.annotations().get(CONFIRMED) == Some(&generation);
         self.collect(Mark::History { applied, is_confirmed }).await?;
         self.delete_old_revisions().await

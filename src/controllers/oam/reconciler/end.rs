@@ -10,7 +10,7 @@ use super::failure::{Failure, FailureKind, Stop};
 use super::observed::requests::{RECONCILE_INTERVAL, requested_interval};
 use super::outcome::status::{self, Built};
 use super::pass::{End, Pass};
-use crate::api::oam::{Application, ApplicationStatus};
+use crate::api::oam::{Application, ApplicationStatus, Condition, WorkflowStatus};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
 use crate::runtime::jitter::jitter;
@@ -114,13 +114,17 @@ impl Pass<'_> {
     /// Stores what steps have done in a pass that writes no other status: those that have ended must not run again. If this
     /// write fails, they do.
     async fn save_steps(&mut self) {
-        let steps = |status: &ApplicationStatus| status.workflow.as_ref().map(|workflow| workflow.steps.clone());
-        let built = status::build(&self.outcome, self.env.now);
-        if steps(&built.status) == steps(&self.outcome.before) {
+        let steps =
+            |workflow: Option<&WorkflowStatus>| workflow.map(|workflow| workflow.steps.clone()).unwrap_or_default();
+        if steps(self.outcome.workflow.as_ref()) == steps(self.outcome.before.workflow.as_ref()) {
             return;
         }
-        if let Err(error) = self.observed.write_status(self.env, &built.status).await {
-            tracing::debug!(application = %self.env.name, %error, "failed to record what steps have done");
+        let built = status::build(&self.outcome, self.env.now);
+        match self.observed.write_status(self.env, &built.status).await {
+            Ok(()) => self.publish(built).await,
+            Err(error) => {
+                tracing::debug!(application = %self.env.name, %error, "failed to record what steps have done");
+            }
         }
     }
 
@@ -150,8 +154,10 @@ impl Pass<'_> {
                     events.push(Event::warning(reason, note));
                 }
             }
-            let mut conditions = status.conditions.iter();
-            if self.outcome.is_complete && conditions.all(|condition| condition.status == "True") {
+            let are_true = |conditions: &[Condition]| conditions.iter().all(|condition| condition.status == "True");
+            // A single success may be one of many that alternate with failures.
+            let has_succeeded = are_true(&status.conditions) && are_true(&self.outcome.before.conditions);
+            if self.outcome.is_complete && has_succeeded {
                 memory.forget_warnings();
             }
             // A pass that ended early has no notices.

@@ -27,8 +27,8 @@ use super::outcome::{Change, Outcome};
 use super::policies::{apply_policies, find_unsupported_clusters, policies_without_effect};
 use super::references::resolve_references;
 use super::revise::{Current, Revision, Revisions, application_of};
-use super::rollout::Rollout;
 use super::rollout::render::Target;
+use super::rollout::{Declared, Rollout};
 use super::run::{end_run, is_deployed, restart_if_due, run_workflow};
 use super::values::StepValues;
 use crate::api::oam::{Application, ApplicationStatus, WorkflowStatus, labels};
@@ -165,8 +165,15 @@ impl<'p> Pass<'p> {
     /// Stores what the stages have found so far.
     pub(super) async fn checkpoint(&mut self) -> Result<(), Stop> {
         let Built { status, .. } = status::build(&self.outcome, self.env.now);
+        let before = self.observed.identity(self.env);
         let written = self.observed.write_status(self.env, &status).await;
-        written.map_err(|error| Stop::of_write(&error))
+        written.map_err(|error| Stop::of_write(&error))?;
+        // The write may have met another generation, which this pass has not parsed.
+        if self.observed.identity(self.env) == before {
+            Ok(())
+        } else {
+            Err(Stop::Stale)
+        }
     }
 
     fn check_size(&self) -> Result<(), Failure> {
@@ -303,8 +310,10 @@ async fn follow(state: State, rollout: &mut Rollout<'_, '_>, observed: &Observed
 async fn settle(rollout: &mut Rollout<'_, '_>, observed: &Observed) -> Result<(), Stop> {
     let status = observed.app.status.as_ref();
     let shown = status.map(|status| status.services.as_slice()).unwrap_or_default();
-    let declared = rollout.assess(shown).await?;
-    rollout.apply_post_traits().await?;
+    let mut declared = rollout.assess(shown).await?;
+    if let Some(cause) = rollout.apply_post_traits().await? {
+        declared = Declared::Unknown { cause };
+    }
     rollout.show_phase();
     rollout.outcome.applied_resources = rollout.objects.applied();
     let rules = &rollout.target.parsed.rules;

@@ -126,9 +126,11 @@ impl<'x> Rollout<'x, '_> {
         objects.reads_status && self.objects.live_status(&objects.workload).await != objects.output_status
     }
 
-    /// Applies traits of the last stage, for components whose workload is healthy.
-    pub(super) async fn apply_post_traits(&mut self) -> Result<(), Stop> {
-        for placed in self.placed(Steps::Run).await?.placed {
+    /// Applies traits of the last stage, for components whose workload is healthy. Returns the reason why there may be more
+    /// components.
+    pub(super) async fn apply_post_traits(&mut self) -> Result<Option<String>, Stop> {
+        let PlacedComponents { placed, unknown } = self.placed(Steps::Run).await?;
+        for placed in placed {
             let mut traits = placed.component.traits.iter();
             let settings = self.target.current.release.settings;
             let has_post = traits.any(|trait_| settings.is_post_dispatch(trait_));
@@ -166,7 +168,7 @@ impl<'x> Rollout<'x, '_> {
                 .map_err(|error| Stop::of_evaluator(&error))?;
             self.outcome.services.set(&placed, service);
         }
-        Ok(())
+        Ok(unknown)
     }
 
     /// Renders a component. The inner error is that of its template.
