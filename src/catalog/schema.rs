@@ -208,9 +208,9 @@ pub(super) async fn recorded_version(connection: &mut Connection) -> Result<i64,
 /// Versions of the last migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchemaVersions {
-    /// That of the database; 0 without tables of Portolan.
+    /// The last migration of the database; 0 without tables of Portolan.
     pub recorded: i64,
-    /// That of this release.
+    /// The last migration of this release.
     pub supported: i64,
 }
 

@@ -89,7 +89,7 @@ fn normalized(text: &str) -> String {
 /// A reader with a directory and a shell.
 pub struct Reader {
     pub directory: ScratchDir,
-    /// What the page names, and what stands for it in the test.
+    /// Texts of the page, each with its replacement in the test.
     pub substitutes: Vec<(String, String)>,
     pub environment: Vec<(String, String)>,
 }

@@ -157,7 +157,7 @@ impl Collection<'_, '_> {
     }
 }
 
-/// Collects what a version no longer contains.
+/// Collects objects that a version no longer contains.
 pub(super) struct Garbage<'c, 'p> {
     pub(super) target: Target<'c>,
     pub(super) observed: &'c Observed,

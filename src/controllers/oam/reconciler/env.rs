@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
+use kube::api::PostParams;
 use parking_lot::Mutex;
 
 use super::Reconciler;
@@ -13,6 +14,7 @@ use super::failure::{Failure, Stop};
 use super::memory::Memory;
 use crate::api::NamespacedName;
 use crate::budget::{Reservation, WorkError};
+use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::definitions::{LoadError, Loaded, Missing};
 use crate::controllers::oam::parse::Lookup;
 use crate::controllers::oam::placement;
@@ -158,5 +160,13 @@ impl<'a> Env<'a> {
                 Failure::parse(error.to_string()).into()
             }
         })
+    }
+}
+
+/// Returns the parameters of requests that create or replace an object of the controller.
+pub(super) fn post_parameters() -> PostParams {
+    PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
     }
 }

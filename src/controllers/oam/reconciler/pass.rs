@@ -52,7 +52,7 @@ pub(super) enum End {
     Gone,
 }
 
-/// One pass over an Application.
+/// A pass over an Application: what it has read, and what its stages have found.
 pub(super) struct Pass<'p> {
     pub(super) env: &'p Env<'p>,
     pub(super) observed: Observed,

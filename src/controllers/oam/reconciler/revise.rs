@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use kube::api::{GetParams, Patch, PatchParams, PostParams};
+use kube::api::{GetParams, Patch, PatchParams};
 use kube::core::Request;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::json;
 
 use super::conditions::phase;
-use super::env::Env;
+use super::env::{Env, post_parameters};
 use super::failure::{Failure, FailureKind, Stop};
 use super::observed::Observed;
 use crate::api::NamespacedName;
@@ -216,7 +216,7 @@ impl Revisions<'_> {
                 publish_version: revision.publish_version(),
                 spec: &unlike,
             };
-            // One at a time is in memory. Undecodable revisions never match; their names stay taken.
+            // Only one revision at a time is in memory. Undecodable revisions never match; their names stay taken.
             if can_match(other.publish_version, other.hash, candidate)
                 && let Some(packed) = read(self.env, name).await?
             {
@@ -247,7 +247,7 @@ impl Revisions<'_> {
             spec,
             status: None,
         };
-        let created = call(revisions(self.env).create(&parameters(), &revision)).await;
+        let created = call(revisions(self.env).create(&post_parameters(), &revision)).await;
         self.env.reconciler.metrics.count_write("create", "ApplicationRevision");
         match created {
             Ok(created) => Ok(self.written(created, true)?),
@@ -277,7 +277,7 @@ impl Revisions<'_> {
         let checked = crd.check(revisions(self.env), &wanted.spec.compression).await;
         checked.map_err(failed)?;
         let name = latest.object.name_any();
-        let written = call(revisions(self.env).replace(&name, &parameters(), &wanted)).await;
+        let written = call(revisions(self.env).replace(&name, &post_parameters(), &wanted)).await;
         self.env.reconciler.metrics.count_write("update", "ApplicationRevision");
         match written {
             Ok(written) => Ok(self.written(written, false)?),
@@ -354,13 +354,6 @@ pub(super) fn application_of(revision: &Revision) -> Application {
 
 fn revisions(env: &Env<'_>) -> Api<ApplicationRevision> {
     Api::namespaced(env.reconciler.client.clone(), &env.name.namespace)
-}
-
-fn parameters() -> PostParams {
-    PostParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PostParams::default()
-    }
 }
 
 fn failed(message: String) -> Failure {

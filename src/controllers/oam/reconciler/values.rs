@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
-use super::env::Env;
+use super::env::{Env, post_parameters};
 use super::failure::{Failure, FailureKind, Stop};
+use super::observed::is_owned_by;
 use super::outcome::Outcome;
 use crate::api::is_object_name;
 use crate::api::oam::{Application, WorkflowStatus};
@@ -44,7 +45,7 @@ impl Stored {
 /// The values of the workflow, in a ConfigMap that the Application owns.
 pub(super) struct StepValues<'p> {
     env: &'p Env<'p>,
-    /// That of the Application.
+    /// The UID of the Application.
     uid: Option<String>,
     /// The logs that steps declare, by the name of the step.
     pub(super) logs: BTreeMap<String, LogConfig>,
@@ -168,11 +169,7 @@ impl<'p> StepValues<'p> {
         let suffix: String = super::new_id().chars().take(5).collect();
         for name in [usual.clone(), format!("{usual}-{suffix}")] {
             let map = self.config_map(&name, data);
-            let parameters = PostParams {
-                field_manager: Some(FIELD_MANAGER.to_owned()),
-                ..PostParams::default()
-            };
-            let created = call(self.config_maps().create(&parameters, &map)).await;
+            let created = call(self.config_maps().create(&post_parameters(), &map)).await;
             self.env.reconciler.metrics.count_write("create", "ConfigMap");
             let stored = match created {
                 Ok(_) => data.clone(),
@@ -208,7 +205,7 @@ impl<'p> StepValues<'p> {
     }
 
     fn owns(&self, owners: &[OwnerReference]) -> bool {
-        owners.iter().any(|owner| Some(&owner.uid) == self.uid.as_ref())
+        is_owned_by(owners, self.uid.as_deref())
     }
 
     fn config_map(&self, name: &str, data: &BTreeMap<String, String>) -> ConfigMap {

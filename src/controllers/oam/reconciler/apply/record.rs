@@ -4,14 +4,13 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
 use crate::api::oam::{ManagedResource, ResourceTracker, labels};
 use crate::budget::leave_runtime_if_large;
-use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::objects::ObjectId;
-use crate::controllers::oam::reconciler::env::Env;
+use crate::controllers::oam::reconciler::env::{Env, post_parameters};
 use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
 use crate::controllers::oam::reconciler::observed::Observed;
 use crate::controllers::oam::trackers::{
@@ -182,11 +181,11 @@ impl<'p> Ledger<'p> {
                 let mut changed = ResourceTracker::clone(&tracker);
                 changed.spec.managed_resources = encoded.managed_resources;
                 changed.spec.compression = encoded.compression;
-                call(self.api().replace(&tracker.name_any(), &parameters(), &changed)).await
+                call(self.api().replace(&tracker.name_any(), &post_parameters(), &changed)).await
             }
             None => {
                 let new = create(&self.identity, type_, Some(revision), self.shard.as_deref(), encoded);
-                match call(self.api().create(&parameters(), &new)).await {
+                match call(self.api().create(&post_parameters(), &new)).await {
                     Err(error) if error.is_conflict() => return Err(self.taken(&new.name_any()).await),
                     result => result,
                 }
@@ -237,12 +236,5 @@ impl<'p> Ledger<'p> {
 
     fn api(&self) -> Api<ResourceTracker> {
         Api::all(self.env.reconciler.client.clone())
-    }
-}
-
-fn parameters() -> PostParams {
-    PostParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PostParams::default()
     }
 }

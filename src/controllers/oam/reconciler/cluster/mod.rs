@@ -27,7 +27,7 @@ const MAX_REVIEWS: usize = 200;
 pub(super) struct Cluster<'p> {
     pub(super) env: &'p Env<'p>,
     pub(super) objects: Objects,
-    /// That of the Application.
+    /// The UID of the Application.
     uid: Option<String>,
 }
 

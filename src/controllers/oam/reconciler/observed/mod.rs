@@ -50,8 +50,7 @@ impl Observed {
     }
 
     pub(super) fn owns(&self, owners: &[OwnerReference]) -> bool {
-        let uid = self.app.uid();
-        owners.iter().any(|owner| Some(&owner.uid) == uid.as_ref())
+        is_owned_by(owners, self.app.metadata.uid.as_deref())
     }
 
     /// Decodes the revision that the status names. Its memory is reserved.
@@ -132,6 +131,10 @@ impl Observed {
         };
         env.reconciler.caches.assume_application(&decoded);
     }
+}
+
+pub(super) fn is_owned_by(owners: &[OwnerReference], uid: Option<&str>) -> bool {
+    owners.iter().any(|owner| Some(owner.uid.as_str()) == uid)
 }
 
 fn api(env: &Env<'_>) -> Api<Partial<Application>> {
