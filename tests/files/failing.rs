@@ -287,7 +287,7 @@ async fn an_import_resumes_after_a_database_failure() {
     };
     eventually(SOON, "the first files", async || (count().await > 0).then_some(())).await;
     gate.close().await;
-    portolan.line_with("database", SOON).await;
+    portolan.line_with("the database failed", SOON).await;
     let requests = world.requested_paths("stable", &archives).len();
     assert!(requests < archives.len(), "{requests}");
     gate.open().await;

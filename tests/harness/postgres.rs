@@ -1,8 +1,11 @@
+use std::net::Ipv4Addr;
+use std::process::Command;
 use std::str::FromStr;
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{Connection, Executor, PgConnection, Row};
 
+use crate::support::gate::Gate;
 use crate::support::postgres::{PASSWORD, PostgresServer, USER, database};
 
 #[tokio::test]
@@ -74,4 +77,22 @@ async fn a_database_behind_a_closed_gate_is_unreachable() {
     assert!(matches!(error, sqlx::Error::Io(_)), "{error}");
     gate.open().await;
     PgConnection::connect(&url).await.unwrap();
+}
+
+/// A program that starts has copies of all open sockets for a moment, also of a listener that is being closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gate_opens_again_at_once_while_programs_start() {
+    let gate = Gate::in_front_of((Ipv4Addr::LOCALHOST, 9).into()).await;
+    let starting = tokio::task::spawn_blocking(|| {
+        for _ in 0..300 {
+            let status = Command::new("true").status().expect("the program can be run");
+            assert!(status.success());
+        }
+    });
+    while !starting.is_finished() {
+        gate.close().await;
+        gate.open().await;
+    }
+    starting.await.unwrap();
+    tokio::net::TcpStream::connect(gate.address()).await.unwrap();
 }

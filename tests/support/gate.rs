@@ -10,6 +10,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::eventually::{SOON, eventually};
+
 /// Forwards connections to a server on this machine.
 pub struct Gate {
     address: SocketAddr,
@@ -25,7 +27,7 @@ pub struct Gate {
 impl Gate {
     /// An open gate in front of `target`.
     pub async fn in_front_of(target: SocketAddr) -> Self {
-        let reservation = bind((Ipv4Addr::LOCALHOST, 0).into());
+        let reservation = bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port is free");
         let gate = Self {
             address: reservation.local_addr().expect("the socket is bound"),
             _reservation: reservation,
@@ -45,7 +47,11 @@ impl Gate {
 
     /// Accepts connections (again).
     pub async fn open(&self) {
-        let listener = bind(self.address).listen(1024).expect("the port is reserved");
+        // A program that another test starts has a copy of the closed listener until it runs.
+        let listener = eventually(SOON, "the gate to listen again", async || {
+            bind(self.address).and_then(|socket| socket.listen(1024))
+        })
+        .await;
         let (target, cuts, is_stalled) = (self.target, self.cuts.clone(), self.is_stalled.clone());
         let delay = self.delay.clone();
         let task = tokio::spawn(async move {
@@ -99,13 +105,11 @@ impl Gate {
 }
 
 /// A socket for this address, which several may have as long as at most one listens.
-fn bind(address: SocketAddr) -> TcpSocket {
-    let socket = TcpSocket::new_v4().expect("a socket can be created");
-    socket.set_reuseaddr(true).expect("the option is known");
-    socket
-        .bind(address)
-        .expect("the port is free, or reserved by the same gate");
-    socket
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 async fn pass(
