@@ -266,7 +266,11 @@ async fn steps_delete_outside_their_namespace_only_what_their_application_has_ap
     let component = objects("own", &[config_map("own", &other)]);
     site.declare("shop", with_steps(&[component], &[deploy, remove("own")]))
         .await;
-    site.until_running("shop").await;
+    // The phase becomes unhealthy soon: the component has no object.
+    site.until(APPLICATION, "shop", "workflow to end", |app| {
+        app["status"]["workflow"]["status"] == "succeeded"
+    })
+    .await;
     assert_eq!(get(&site, CONFIG_MAP, &other, "own").await, None);
 }
 
