@@ -17,12 +17,12 @@ while read -r line; do
     id=${line#*\"id\":}
     id=${id%%,*}
     case $line in
-    *version*) echo "{\"id\":$id,\"version\":1}" ;;
+    *version*) echo "{\"id\":$id,\"version\":2}" ;;
     *hang*) echo $$ >>"$0.hanging"; exec /bin/sleep 1000 ;;
     *note*) note=${line#*note }; echo "${note%%[!a-z]*}" >>"$0.notes"; echo "{\"id\":$id,\"result\":1}" ;;
     *crash*) echo 'fatal error: on purpose' >&2; exit 2 ;;
     *other*) echo "{\"id\":0,\"result\":1}" ;;
-    *wrong*) echo "{\"id\":$id,\"error\":\"a: on purpose\",\"kind\":\"conflict\"}" ;;
+    *wrong*) echo "{\"id\":$id,\"errors\":[{\"text\":\"a: on purpose\",\"line\":2}],\"kind\":\"conflict\"}" ;;
     *) echo "{\"id\":$id,\"result\":$$}" ;;
     esac
 done

@@ -77,7 +77,8 @@ async fn a_component_is_rendered() {
 #[tokio::test]
 async fn an_error_has_a_kind(#[case] source: &str, #[case] kind: Kind, #[case] words: &str) {
     match evaluate(&evaluator(options()), source).await {
-        Err(Error::Failed { kind: found, text }) => {
+        Err(Error::Failed { kind: found, errors }) => {
+            let text = errors.to_string();
             assert!(found == kind && text.contains(words), "{source:?}: {found:?}: {text}");
         }
         other => panic!("{source:?}: {other:?}"),

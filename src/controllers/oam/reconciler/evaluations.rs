@@ -14,8 +14,8 @@ use crate::api::NamespacedName;
 use crate::budget::{leave_runtime_if_large, parsed_size};
 use crate::controllers::oam::render::evaluate::{Evaluate, NamespaceEvaluator};
 use crate::controllers::oam::steps::{Answer, Call};
-use crate::cue;
 use crate::cue::turn::Turn;
+use crate::cue::{self, CueSource, TextErrors};
 
 /// Delay of a pass if the end of its evaluation does not wake it earlier.
 const WAKE_LIMIT: Duration = Duration::from_secs(60);
@@ -33,22 +33,22 @@ pub(super) struct PassEvaluator<'a> {
 impl Evaluate for PassEvaluator<'_> {
     type Error = cue::Error;
 
-    async fn evaluate(&self, source: String) -> Result<Value, cue::Error> {
+    async fn evaluate(&self, source: CueSource) -> Result<Value, cue::Error> {
         // The text is hashed and copied here; before a large result is, the turn and the pool leave the runtime too.
-        leave_runtime_if_large(source.len()).await;
+        leave_runtime_if_large(source.text().len()).await;
         let evaluation = || {
             let (pool, namespace, source) = (self.pool.clone(), self.namespace.to_owned(), source.clone());
             async move { pool.evaluate(&namespace, source).await }.boxed()
         };
-        self.turn.run(&source, evaluation).await
+        self.turn.run(source.text(), evaluation).await
     }
 
     fn is_stopped(error: &cue::Error) -> bool {
         NamespaceEvaluator::is_stopped(error)
     }
 
-    fn is_invalid(error: &cue::Error) -> bool {
-        NamespaceEvaluator::is_invalid(error)
+    fn text_errors(error: &cue::Error) -> Option<TextErrors> {
+        NamespaceEvaluator::text_errors(error)
     }
 }
 

@@ -89,13 +89,18 @@ impl<'p> StepValues<'p> {
             Ok(store) => Ok(store),
             Err(InvalidStore::Cue) => {
                 let text = data.get("vars").cloned().unwrap_or_default();
-                let values = self.env.evaluator().evaluate(text).await.map_err(|error| match error {
-                    cue::Error::Deferred => Stop::NeedsEvaluator,
-                    error => {
-                        let message = format!("values of the workflow in configmap {name}: {error}");
-                        Failure::new(FailureKind::Workflow, message).into()
-                    }
-                })?;
+                let values = self
+                    .env
+                    .evaluator()
+                    .evaluate(text.into())
+                    .await
+                    .map_err(|error| match error {
+                        cue::Error::Deferred => Stop::NeedsEvaluator,
+                        error => {
+                            let message = format!("values of the workflow in configmap {name}: {error}");
+                            Failure::new(FailureKind::Workflow, message).into()
+                        }
+                    })?;
                 let values: Map<String, Value> = values.as_object().cloned().unwrap_or_default();
                 Ok(Store::with_values(values, data))
             }

@@ -146,7 +146,8 @@ impl<'a> Parser<'a> {
             self.removals.push(Edit {
                 start: start.start,
                 end: end.end,
-                text: String::new(),
+                // Lines keep their numbers.
+                text: self.source[start.start..end.end].matches('\n').collect(),
             });
             self.at = last + 1;
         }

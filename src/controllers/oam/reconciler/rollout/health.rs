@@ -206,7 +206,11 @@ impl Assessor<'_> {
                 ..Health::default()
             });
         };
+        let component_type = &placed.component.component.type_;
         let templates = health::StatusTemplates {
+            definition: part
+                .split_once('/')
+                .map_or(component_type, |(_, trait_type)| trait_type),
             details: text(&templates.details),
             health_policy: text(&templates.health_policy),
             custom_status: text(&templates.custom_status),
