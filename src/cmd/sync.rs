@@ -295,10 +295,8 @@ impl Sync {
     }
 }
 
-/// The result of an attempt.
 enum Attempt {
     Synced(Box<Synced>),
-    /// The AppRepository of `--uid` was deleted.
     Deleted,
     Obsolete(Obsolete),
 }

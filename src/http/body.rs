@@ -91,9 +91,8 @@ impl Seek for BodyReader {
     }
 }
 
-/// Hashes and stores a body chunk by chunk.
-///
-/// It writes on the asynchronous thread: a chunk of a few hundred kilobytes reaches the page cache faster than another thread.
+/// Hashes and stores a body chunk by chunk. It writes on the asynchronous thread: a chunk of a few hundred kilobytes
+/// reaches the page cache faster than another thread.
 pub(super) struct Spool {
     /// Name of the body in errors.
     name: String,
@@ -104,7 +103,6 @@ pub(super) struct Spool {
     transfer: Transfer,
 }
 
-/// The directory of temporary files, and the budget of their bytes.
 #[derive(Debug, Clone)]
 pub(super) struct SpoolSpace {
     pub(super) directory: Option<PathBuf>,

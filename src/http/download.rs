@@ -34,8 +34,7 @@ pub(super) fn is_gzip(response: &Response, url: &str, verbatim: bool) -> Result<
 /// Bytes per second below which a transfer is stalled, as with curl's `--speed-limit`.
 const MIN_SPEED: u64 = 1024;
 
-/// Reads a body within the size limit and at a minimum speed: each time that `stall` passes, it must have brought
-/// [`MIN_SPEED`] times its seconds.
+/// Each time that `stall` passes, the body must have brought [`MIN_SPEED`] times its seconds.
 pub(super) async fn read_body(
     mut response: Response,
     spool: Spool,

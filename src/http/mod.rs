@@ -147,10 +147,10 @@ pub enum Fetched {
     Body(Body),
 }
 
-/// Fetches over HTTP. Clones share connections and limits.
+/// Clones share connections and limits.
 ///
-/// The address policy applies to resolved names, and to the URL of each hop. A proxy resolves names itself, so behind one only
-/// the URL is checked. Proxies of the environment may have private addresses, because the operator chose them.
+/// The address policy applies to resolved names, and to the URL of each hop. A proxy resolves names itself, so behind
+/// one only the URL is checked. Proxies of the environment may have private addresses, because the operator chose them.
 #[derive(Debug, Clone)]
 pub struct Fetcher(Arc<Inner>);
 
@@ -236,8 +236,7 @@ impl Fetcher {
         }))
     }
 
-    /// Returns a fetcher for one repository. It shares connections and host limits with all repositories that have the same
-    /// TLS and proxy settings.
+    /// Shares connections and host limits with all repositories that have the same TLS and proxy settings.
     pub fn with(&self, access: Access) -> Result<Self, FetchError> {
         access.check()?;
         let separate = self.0.shared.for_access(&access)?.map(Arc::new);
@@ -286,16 +285,12 @@ impl Fetcher {
         })
     }
 
-    /// Reads a file within the limits of size and total time. The caller decides if the path may be read.
-    ///
-    /// The file is copied like a download, so that it cannot change between hashing and decoding.
+    /// The caller decides if the path may be read. Copies it, so that it cannot change between hash and decoding.
     pub async fn read_file(&self, path: &Path, limits: &Limits) -> Result<Body, FetchError> {
         body::read_file(path, &self.0.spool, &self.0.access.namespace, limits).await
     }
 
-    /// Sends a request, follows redirects and reads the body.
-    ///
-    /// Any status except 200, and 304 for conditional requests, is a [`FetchError::Status`].
+    /// Follows redirects. Any status except 200, and 304 for conditional requests, is a [`FetchError::Status`].
     pub async fn send(&self, request: &Request, limits: &Limits) -> Result<Response, FetchError> {
         let timeout = |_| FetchError::Timeout {
             url: public_url(&request.url),

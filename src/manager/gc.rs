@@ -1,5 +1,3 @@
-//! Collects garbage once, for a command.
-
 use kube::Api;
 use kube::api::ListParams;
 use prometheus_client::registry::Registry;
@@ -29,10 +27,7 @@ pub enum Mode {
     Preview,
 }
 
-/// Collects garbage.
-///
-/// # Errors
-/// The declared repositories could not be listed, the database can't be used, or `shutdown` came first.
+/// Fails if `shutdown` comes first.
 pub async fn run(options: &Options, mode: Mode, shutdown: CancellationToken) -> Result<Report, Error> {
     let collect = async {
         let metrics = Metrics::register(&mut Registry::default(), &budget::Metrics::default(), None);

@@ -24,7 +24,6 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 type Condition = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Running servers.
 pub(super) struct Listening {
     shutdown: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
@@ -120,7 +119,6 @@ async fn beat(health: Health, shutdown: CancellationToken) {
     shutdown.run_until_cancelled(beats).await;
 }
 
-/// The state that health depends on.
 #[derive(Clone, Default)]
 pub(super) struct Health(Arc<State>);
 

@@ -1,7 +1,5 @@
-//! Runs the controllers in one process: build, fill caches, elect, work, drain.
-//!
-//! The listener for health and metrics starts first and ends last, so that probes see the process wait for a database, and see it
-//! drain.
+//! Runs the controllers in one process: build, fill caches, elect, work, drain. The listener for health and metrics
+//! starts first and ends last, so that probes see the process wait for a database, and see it drain.
 
 mod database;
 mod debug;
@@ -40,23 +38,18 @@ use startup::Access;
 pub use startup::{DatabaseOptions, PasswordSecret, Patience, lock};
 use work::Manager;
 
-/// The timeout for closing connections to the database. With that of the Lease and the runtime, the process ends within
-/// 2 s.
+/// With the timeouts of the Lease and the runtime, the process ends within 2 s.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The options of the process.
 #[derive(Clone)]
 pub struct Options {
     pub source: SourceOptions,
-    /// The options of the AppRepository controller; it is disabled if `None`.
+    /// Controllers are disabled if `None`.
     pub apprepository: Option<apprepository::Options>,
-    /// The options of the Application controller; it is disabled if `None`.
     pub application: Option<application::Options>,
-    /// The options of the controller of KubeVela's Applications; it is disabled if `None`.
     pub oam: Option<oam::Options>,
     /// Those of the AppRepository controller, if it is enabled.
     pub budgets: Budgets,
-    /// The database of the catalog.
     pub database: DatabaseOptions,
     /// Part of the origin of this cluster's repositories; empty if no other cluster uses the database.
     pub cluster_id: String,
@@ -66,22 +59,18 @@ pub struct Options {
     pub queue_burst: NonZeroU32,
     pub listeners: Vec<Listener>,
     pub debug: Option<DebugListener>,
-    /// The filter of the log, for the debug listener.
     pub log_filter: Option<Arc<dyn LogFilter>>,
-    /// The metrics of exported traces.
     pub spans: Option<SpanMetrics>,
     /// Requires a token that the API server authorizes for `/metrics`.
     pub metrics_auth: bool,
     /// The maximum number of connections to each address.
     pub http_connections: usize,
-    /// The timeout for reconciles in progress at shutdown.
     pub drain_timeout: Duration,
     pub leader_election: LeaderElection,
     /// Selects the objects to watch by their labels, normalized; all objects if `None`.
     pub label_selector: Option<String>,
 }
 
-/// An address for health or metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     pub address: ListenAddress,
@@ -97,16 +86,12 @@ impl Options {
     }
 }
 
-/// The source of objects.
 #[derive(Clone, Debug)]
 pub enum SourceOptions {
-    /// The API server of a cluster.
     Cluster(ConnectOptions),
-    /// A directory of manifests.
     Directory(PathBuf),
 }
 
-/// A message for the user: the process cannot continue.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Error(String);
@@ -117,10 +102,7 @@ impl Error {
     }
 }
 
-/// Runs the controllers until `shutdown`.
-///
-/// # Errors
-/// A part cannot be set up or ends, the Lease is lost, or reconciles do not end within the drain timeout.
+/// Fails if a part ends, the Lease is lost, or reconciles do not end within the drain timeout.
 pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
     let mut registry = Registry::default();
     let budgets = options.budgets.metrics();

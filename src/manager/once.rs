@@ -1,5 +1,3 @@
-//! Syncs all declared repositories once.
-
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -26,10 +24,7 @@ pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of attempts to sync a repository that changes during the sync.
 const TRIES: usize = 3;
 
-/// Syncs each declared repository once.
-///
-/// # Errors
-/// A repository or a manifest failed, or `shutdown` came first.
+/// Fails if a repository or a manifest failed, or `shutdown` came first.
 pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
     let sync = async {
         let metrics = Metrics::register(&mut Registry::default(), &budget::Metrics::default(), None);

@@ -25,7 +25,6 @@ use crate::runtime::shards::Shards;
 use crate::runtime::watch;
 use crate::runtime::workqueue::{self, Queue};
 
-/// The metrics of the process.
 #[derive(Clone)]
 pub struct Metrics {
     pub(super) queue: workqueue::Metrics,
@@ -66,25 +65,16 @@ impl Metrics {
 
 /// The controllers and the parts that they share.
 pub struct Setup {
-    /// The parts that all controllers share.
     pub context: SetupContext,
-    /// The AppRepository controller, if it is enabled.
     pub apprepository: Option<apprepository::Parts>,
-    /// The Application controller, if it is enabled.
     pub application: Option<Controller>,
-    /// The controller of KubeVela's Applications, if it is enabled.
     pub oam: Option<Controller>,
-    /// The catalog of the AppRepository controller.
     pub catalog: Option<OpenCatalog>,
-    /// The identity of this process to other users of the database.
     pub(super) identity: Option<Identity>,
 }
 
 impl Setup {
-    /// Builds the controllers for the objects in `shards`. `stopping` is canceled at shutdown.
-    ///
-    /// # Errors
-    /// The API server, the directory of manifests or the database cannot be used.
+    /// `stopping` is canceled at shutdown.
     pub async fn new(
         options: &Options,
         metrics: &Metrics,

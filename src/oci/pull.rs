@@ -1,5 +1,3 @@
-//! Pulls manifests and blobs and verifies their digests.
-
 use reqwest::header::HeaderMap;
 use sha2::{Digest as _, Sha256};
 
@@ -34,7 +32,6 @@ impl Registry {
         }
     }
 
-    /// Pulls the manifest of a chart by tag or digest.
     pub async fn manifest(&self, repository: &str, reference: &str) -> Result<ChartManifest, OciError> {
         let (digest, found) = self.any_manifest(repository, reference).await?;
         let what = match found {

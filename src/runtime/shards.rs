@@ -19,8 +19,7 @@ use super::workqueue::Priority;
 /// The shard whose holder does what is done once for all objects.
 const PRIMARY: u32 = 0;
 
-/// The shards that this process owns. Clones share them. A shard is added when its Lease is taken; the process ends
-/// when it loses one.
+/// Clones share them. A shard is added when its Lease is taken; the process ends when it loses one.
 #[derive(Clone, Debug)]
 pub struct Shards {
     count: u32,
@@ -46,7 +45,6 @@ impl Shards {
         }
     }
 
-    /// Returns the shards of a process that owns all objects.
     #[must_use]
     pub fn all() -> Self {
         let shards = Self::new(1);
@@ -58,7 +56,6 @@ impl Shards {
         self.owned.write().insert(shard);
     }
 
-    /// Returns true if this process does what is done once for all objects.
     #[must_use]
     pub fn is_primary(&self) -> bool {
         self.owned.read().contains(&PRIMARY)
@@ -90,8 +87,7 @@ impl Shards {
     }
 }
 
-/// Returns the shard of an object. Another number of shards moves only the objects that a new shard takes, or that the
-/// removed one had.
+/// Another number of shards moves only the objects that a new shard takes, or that the removed one had.
 fn shard_of(uid: &str, count: u32) -> u32 {
     let hash = |shard: &u32| {
         Sha256::new()
@@ -102,7 +98,6 @@ fn shard_of(uid: &str, count: u32) -> u32 {
     (0..count).max_by_key(hash).unwrap_or(PRIMARY)
 }
 
-/// Returns the UID of a cached object.
 type UidOf = dyn Fn(&Key) -> Option<String> + Send + Sync;
 
 struct OwnedReconciler {

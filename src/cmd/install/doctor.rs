@@ -40,10 +40,8 @@ pub struct Doctor {
     pub database: Option<DatabaseFlags>,
 }
 
-/// The result of a check.
 type Checked = Result<Finding, String>;
 
-/// A check that found no problem.
 enum Finding {
     Fine(String),
     /// Open to tenants, by choice or because the controller works as KubeVela's.
@@ -102,7 +100,6 @@ impl Doctor {
         Evaluator::new(options, ResourceMetrics::unregistered())
     }
 
-    /// Returns the named controllers, or all.
     fn controllers(&self) -> &[ControllerName] {
         if self.controllers.is_empty() {
             return ControllerName::value_variants();

@@ -251,7 +251,6 @@ impl<'a> Support<'a> {
     }
 }
 
-/// Returns what the controller says that it does not support.
 fn refusal(application: &Application) -> Option<String> {
     let conditions = &application.status.as_ref()?.conditions;
     let mut refusals = conditions

@@ -86,7 +86,6 @@ struct Place {
 }
 
 impl Place {
-    /// Connects to the cluster. Returns the client and the namespace.
     async fn connect(&self) -> Result<(Client, String), Error> {
         let client = self.cluster.client().await?;
         let namespace = non_empty(self.namespace.as_deref()).unwrap_or(client.default_namespace());
@@ -94,7 +93,6 @@ impl Place {
         Ok((client, namespace))
     }
 
-    /// Connects to the cluster. Returns the client and the full name of an Application.
     async fn connect_to(&self, name: &str) -> Result<(Client, NamespacedName), Error> {
         let (client, namespace) = self.connect().await?;
         Ok((client, NamespacedName::new(namespace, name)))

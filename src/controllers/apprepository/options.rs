@@ -34,7 +34,6 @@ pub struct Options {
     /// Directories besides the manifests' own that `file:` URLs may name.
     pub allowed_directories: Vec<PathBuf>,
     pub confirm_removals: bool,
-    /// The time between two garbage collections.
     pub gc_interval: Duration,
     /// The namespace of the Leases. Expired Leases are collected.
     pub lease_namespace: String,
@@ -46,7 +45,6 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns the number of workers for slow repositories, besides the others.
     #[must_use]
     pub const fn slow_workers(&self) -> usize {
         self.workers.div_ceil(4)

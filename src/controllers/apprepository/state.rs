@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::api::NamespacedName;
 use crate::sync_ext::ObjectStates;
 
-/// States of all AppRepositories; a handle, cheap to clone.
 pub type RepositoryStates = Arc<ObjectStates<NamespacedName, RepositoryState>>;
 
 #[derive(Debug, Default, PartialEq)]
@@ -23,13 +22,11 @@ pub struct RepositoryState {
     pub cron_jobs_removed: bool,
     /// Readiness and reason of the last reported result of a Job, so that only changes are events.
     pub job_result: Option<(bool, String)>,
-    /// The last event about parts of the template that Jobs leave out.
     pub ignored_template: Option<String>,
 }
 
 impl RepositoryState {
-    /// Resets the state if the object is gone (no UID) or was recreated, and returns true then. An approved removal stays:
-    /// it belongs to the charts.
+    /// Returns true if the object is gone (no UID) or recreated. An approved removal stays: it belongs to charts.
     pub fn reset_unless_same(&mut self, uid: Option<String>) -> bool {
         // Without a UID, the state was set before the first reconcile of the object.
         let is_other = uid.is_none() || (self.uid.is_some() && self.uid != uid);

@@ -1,5 +1,3 @@
-//! The controller of KubeVela's Applications.
-
 mod cache;
 pub mod clusters;
 pub mod collect;

@@ -1,5 +1,3 @@
-//! The options of the controller.
-
 use std::time::Duration;
 
 use crate::api::oam::compression::Format;
@@ -13,7 +11,6 @@ use crate::http::Fetcher;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Maximum number of Applications that are reconciled at the same time.
     pub workers: usize,
     /// The namespace to watch; all namespaces if `None`.
     pub namespace: Option<String>,
@@ -23,7 +20,6 @@ pub struct Options {
     pub resync_period: Duration,
     /// Time between two complete lists of managed objects, which find what a watch may have missed; never if `None`.
     pub relist_period: Option<Duration>,
-    /// Longest time of one pass.
     pub pass_timeout: Duration,
     /// Time to write the status after a pass that took longer.
     pub grace_period: Duration,

@@ -1,6 +1,5 @@
-//! Requests with a method, headers and a body, whose responses of any status go back to the caller.
-//!
-//! Address policy, host limits and redirects are those of downloads. Nothing is stored: the body is small and in memory.
+//! Requests with method, headers and body, whose responses of any status go back to the caller. Address policy, host
+//! limits and redirects are those of downloads. The body is small and in memory.
 
 #[cfg(test)]
 mod tests;

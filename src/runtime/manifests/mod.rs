@@ -56,8 +56,7 @@ const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Maximum rescan interval without notifications.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval at which file metadata is compared: network file systems and links to other directories send no
-/// notifications.
+/// Network file systems and links to other directories send no notifications.
 pub const RESCAN_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The directory cannot be read. Its previous objects are kept, and it is retried.
@@ -93,7 +92,6 @@ impl Display for Problem {
 /// Returns the URL of the data of an object of any kind, as declared.
 pub type DataUrl = fn(&Value) -> Option<&str>;
 
-/// Problems of a directory; a handle, cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Problems(Arc<RwLock<ProblemState>>);
 
@@ -101,7 +99,6 @@ pub struct Problems(Arc<RwLock<ProblemState>>);
 struct ProblemState {
     problems: BTreeSet<Problem>,
     is_complete: bool,
-    /// The number of problems.
     gauge: Gauge<i64>,
 }
 
@@ -111,13 +108,11 @@ impl Problems {
         self.0.read().problems.iter().cloned().collect()
     }
 
-    /// Keeps the number of problems in `gauge`.
     pub fn report_to(&self, gauge: Gauge<i64>) {
         self.0.write().gauge = gauge;
     }
 
-    /// Returns true if all declared objects are known. Until then, no object may be removed for being undeclared; a
-    /// complete list follows.
+    /// Until then, no object may be removed for being undeclared; a complete list follows.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.0.read().is_complete
@@ -147,8 +142,7 @@ pub fn directory_id(directory: &Path) -> io::Result<String> {
     ))
 }
 
-/// Requests a resync of a declared object by storing a token, which replaces an earlier one. Each new token is a new
-/// request.
+/// Stores a token in place of an earlier one. Each new token is a new request.
 pub fn request_resync(directory: &Path, name: &NamespacedName, token: &str) -> io::Result<()> {
     if !is_object_name(&name.namespace) || !is_object_name(&name.name) {
         return Err(io::Error::new(
@@ -185,9 +179,8 @@ pub fn is_object_name(text: &str) -> bool {
         && bytes.last().is_some_and(is_outer)
 }
 
-/// Returns the events of all objects of a kind, and keeps `problems` up to date. The events never end.
-///
-/// Starts with a complete list as soon as the directory is readable; until then, errors are returned.
+/// Starts with a complete list as soon as the directory is readable; returns errors before. Keeps `problems` up to
+/// date. Never ends.
 pub fn events<K>(
     directory: PathBuf,
     rescan: Duration,

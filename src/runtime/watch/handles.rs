@@ -64,9 +64,8 @@ impl<K> KindWatches<K> {
         }
     }
 
-    /// Stops watches that are no longer desired once their replacements are complete, or fail as well. Returns true if
-    /// subscribers must check the kind again: a stopped watch loses the changes that it has not reported, and changes
-    /// of its replacement were reported before any read.
+    /// Stops watches once their replacements are complete, or fail as well. Returns true if subscribers must check the
+    /// kind again: a stopped watch loses unreported changes, and its replacement has reported before any read.
     pub(super) fn stop_unneeded(&mut self, desired: &BTreeSet<Scope>, namespaces: &BTreeSet<String>) -> bool {
         let is_needed = |scope: &Scope| match scope {
             Scope::All => true,

@@ -1,5 +1,3 @@
-//! The child's side.
-
 use std::io::{BufReader, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd as _;

@@ -16,7 +16,6 @@ use crate::controllers::oam::start::authentication::find_protection;
 use crate::controllers::oam::trackers::{Tracker, display_name};
 use crate::runtime::kube_client::{ApiError, call};
 
-/// Names in one line.
 const MAX_NAMES: usize = 10;
 const PAGE_SIZE: u32 = 500;
 

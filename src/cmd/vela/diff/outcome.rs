@@ -27,14 +27,12 @@ use crate::text::sanitize;
 /// Maximum number of lines for one object.
 const MAX_LINES: usize = 200;
 
-/// Reads of the cluster.
 pub struct Cluster {
     pub objects: Objects,
     pub client: Client,
     pub autoscalers: Autoscalers,
 }
 
-/// The result of a pass for one object.
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
     Create,
@@ -43,7 +41,6 @@ pub enum Outcome {
     ReadOnly,
     /// Lines with the changed paths.
     Change(Vec<String>),
-    /// The object is deleted and created again.
     Recreate(Vec<String>),
     /// The object is not applied, nor are the others of its component.
     Blocked(String),

@@ -19,14 +19,12 @@ const SETTINGS: Settings = Settings {
     has_stages: true,
 };
 
-/// Renders one Application.
 pub struct Renderer<'a> {
     evaluator: &'a Evaluator,
     release: Release,
     parsed: &'a Parsed,
 }
 
-/// A failure to render a part of an Application.
 pub enum RenderError {
     /// The template does not accept its context.
     Invalid(String),
@@ -49,7 +47,6 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// Renders the policies that have a template.
     pub async fn policies(&self) -> Result<Vec<ReleaseObject>, Error> {
         let mut objects = Vec::new();
         for policy in &self.parsed.policies {

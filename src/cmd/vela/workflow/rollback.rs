@@ -68,7 +68,6 @@ impl Rollback {
     }
 }
 
-/// A revision that becomes current again.
 struct Restore<'a> {
     client: &'a Client,
     name: &'a NamespacedName,

@@ -56,8 +56,7 @@ enum CollectError {
 }
 
 impl GarbageCollector {
-    /// Compares after each complete list, and collects all garbage after the first one and every `interval`. Never
-    /// returns.
+    /// Compares after each complete list. Collects all garbage after the first one and every `interval`. Never returns.
     pub async fn run(self, listed: Arc<Notify>, interval: Duration) {
         let mut next = Instant::now();
         let mut has_list = false;

@@ -1,6 +1,4 @@
-//! Collects our objects in the cluster whose repository is gone, and expired Leases.
-//!
-//! An object is ours by its labels, and names the UID of its AppRepository. Objects of Kubeapps do not.
+//! Collects objects with our labels whose repository, named by its UID, is gone, and expired Leases.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -27,7 +25,6 @@ const PAGE: u32 = 500;
 /// Time after the end of a Lease in which its holder may come back. Far beyond any difference between clocks.
 const LEASE_AGE: SignedDuration = SignedDuration::from_hours(24);
 
-/// The objects in one namespace.
 pub struct Objects {
     pub client: Client,
     /// The namespace of Kubeapps, with CronJobs, Jobs and copies of Secrets.
@@ -36,7 +33,6 @@ pub struct Objects {
     pub lease_namespace: String,
 }
 
-/// The garbage of a kind, named for the log.
 pub(super) type Names = Vec<String>;
 
 impl Objects {
@@ -152,7 +148,6 @@ impl Objects {
     }
 }
 
-/// A kind of object that is collected.
 trait Object:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static
 {

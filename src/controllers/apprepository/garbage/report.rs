@@ -1,8 +1,5 @@
-//! The result of a collection.
-
 use std::fmt::{self, Display};
 
-/// The kinds of garbage, each with a collector of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Rows of repositories that no AppRepository declares.
@@ -14,16 +11,12 @@ pub enum Kind {
     /// Our rows of repositories without a record.
     Rows,
     CronJobs,
-    /// Finished Jobs.
     Jobs,
-    /// Copies of Secrets.
     Secrets,
-    /// Expired Leases.
     Leases,
 }
 
 impl Kind {
-    /// The value of the label `kind`.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -61,7 +54,6 @@ pub struct Garbage {
     pub names: Vec<String>,
 }
 
-/// The result of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub garbage: Vec<Garbage>,
@@ -82,7 +74,6 @@ impl Report {
         }
     }
 
-    /// Replaces what was found of a kind.
     pub fn set(&mut self, kind: Kind, names: Vec<String>) {
         let position = self.garbage.iter().position(|garbage| garbage.kind == kind);
         let at = position.unwrap_or(self.garbage.len());
@@ -93,7 +84,6 @@ impl Report {
         }
     }
 
-    /// Returns the count of a kind.
     #[must_use]
     pub fn count(&self, kind: Kind) -> u64 {
         let of_kind = self.garbage.iter().filter(|garbage| garbage.kind == kind);

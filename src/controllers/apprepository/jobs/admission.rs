@@ -81,7 +81,6 @@ impl Jobs {
     }
 }
 
-/// The next write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Release(JobView),
@@ -149,8 +148,7 @@ impl Queue {
     }
 }
 
-/// Returns the waiting Jobs that another Job supersedes. A repository keeps the oldest Job of its CronJob, and the newest
-/// requested Job, which handles all requests.
+/// A repository keeps the oldest Job of its CronJob, and the newest requested Job, which handles all requests.
 fn superseded(jobs: &[JobView]) -> Vec<&JobView> {
     let mut kept: HashMap<_, &JobView> = HashMap::new();
     let mut superseded = Vec::new();
@@ -167,8 +165,7 @@ fn superseded(jobs: &[JobView]) -> Vec<&JobView> {
     superseded
 }
 
-/// Returns the Jobs to suspend and to release, in this order for each slot. `not_started` returns the reason why a running
-/// Job may be suspended.
+/// Suspends before it releases, for each slot. `not_started` tells why a running Job may be suspended.
 fn plan(
     jobs: &[JobView],
     not_started: impl Fn(&JobView) -> Option<NotStarted>,
@@ -236,7 +233,6 @@ fn until_next_start(jobs: &[JobView], now: Timestamp) -> Option<Duration> {
     Duration::try_from(next.duration_since(now)).ok()
 }
 
-/// The number of running Jobs.
 struct Slots<'a> {
     total: usize,
     by_namespace: BTreeMap<&'a str, usize>,
@@ -256,8 +252,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// Returns the index of the Job that yields to a waiting Job: a Job of the same namespace if that is at its limit,
-    /// otherwise of the namespace with the most Jobs.
+    /// Returns the index of a Job of the same namespace if that is at its limit, else of the one with the most Jobs.
     fn victim(&self, idle: &[(&JobView, NotStarted)], namespace_of_waiting: &str) -> Option<usize> {
         let is_full = self.count(namespace_of_waiting) >= self.limits.per_namespace;
         let victims = idle

@@ -44,10 +44,8 @@ pub use runner::{Declared, DueSync, JobRunner, LaterSync};
 pub use template::{Resources, TemplatePolicy};
 pub use watch::Jobs;
 
-/// Settings of Jobs, by the flags of the same names.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The executor of repositories that choose none.
     pub executor: Executor,
     /// Obeys the annotation [`EXECUTOR`].
     pub allow_annotation: bool,
@@ -77,7 +75,6 @@ pub struct Settings {
     pub fetch_timeout: Duration,
 }
 
-/// The maximum number of Jobs that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub total: usize,
@@ -95,7 +92,6 @@ pub struct DatabaseAccess {
 }
 
 impl Settings {
-    /// Returns true if a repository may run as Jobs.
     #[must_use]
     pub const fn is_enabled(&self) -> bool {
         matches!(self.executor, Executor::Job) || self.allow_annotation

@@ -27,7 +27,6 @@ use crate::catalog::Record;
 use crate::runtime::controller::Action;
 use crate::runtime::workqueue::Priority;
 
-/// A repository as one reconcile finds it.
 #[derive(Clone, Copy)]
 pub struct Observed<'a> {
     pub spec: &'a RepositorySpec,
@@ -40,7 +39,6 @@ pub struct Observed<'a> {
     pub force_sync: bool,
 }
 
-/// The work on the Jobs of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobsPlan {
     /// Waits for the list of Jobs, without which another executor may be at work.
@@ -51,7 +49,6 @@ pub enum JobsPlan {
     Run(Option<DueSync>),
 }
 
-/// The work of this process on a repository.
 #[derive(Debug)]
 pub enum Plan {
     /// Leaves the repository to the workers of another class. No other class syncs it, so that it has one worker.
@@ -61,7 +58,6 @@ pub enum Plan {
     Sync(Box<SyncRequest>),
 }
 
-/// Plans the work on the Jobs of a repository, where repositories may have Jobs.
 #[must_use]
 pub fn plan_jobs(observed: Observed<'_>, execution: Execution, now: Timestamp) -> JobsPlan {
     match execution {
@@ -90,7 +86,6 @@ fn due_job(observed: Observed<'_>, now: Timestamp) -> Option<DueSync> {
     })
 }
 
-/// Returns true if a later generation of the same object was synced.
 fn is_of_later_generation(record: &Record, spec: &RepositorySpec) -> bool {
     record.uid == spec.uid && spec.generation.is_some_and(|generation| record.generation > generation)
 }

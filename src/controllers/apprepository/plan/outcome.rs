@@ -26,8 +26,7 @@ pub fn after_sync(outcome: SyncOutcome, failures: u32, next_tick: Duration) -> R
     }
 }
 
-/// Retries after `failures`, as counted in the database. The queue's count includes API conflicts and is lost on
-/// restart.
+/// The database counts the `failures`. The queue's count includes API conflicts and is lost on restart.
 fn retry(failed: SyncError, failures: u32) -> ReconcileError {
     let delay = retry_delay(failures);
     ReconcileError::Transient {

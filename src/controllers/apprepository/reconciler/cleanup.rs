@@ -40,8 +40,8 @@ impl Reconciler {
         }
     }
 
-    /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::super::garbage::orphans`]), and
-    /// by one replica: without the object, its shard is unknown.
+    /// Removes charts only if that was approved (see [`super::super::garbage::orphans`]), and on one replica: without
+    /// the object, its shard is unknown.
     async fn remove_orphan(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
         let Some(uid) = self.states.read(name, |state| state.approved_removal.clone()) else {
@@ -71,8 +71,7 @@ impl Reconciler {
         Ok(Action::Done)
     }
 
-    /// Handles a repository that is being deleted. Removes the rows before the finalizer, so that a restart finds the
-    /// object again. Ignores the spec, which may be invalid, and suspension.
+    /// Removes the rows before the finalizer, so that a restart finds the object. Ignores suspension and the spec.
     async fn clean_up_deleted(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
         self.remove_cron_jobs(name).await;
@@ -103,10 +102,8 @@ impl Reconciler {
         }
     }
 
-    /// Removes the rows of an object that is being deleted, or of an earlier object of its name.
-    ///
-    /// The API server is asked between reading the UID of the rows and removing them: if the object is still there, the
-    /// rows that were read are not those of a successor.
+    /// Removes rows of the object or of an earlier one of its name. The API server is asked between reading their UID
+    /// and removing them: if the object is still there, the rows are not those of a successor.
     async fn remove_deleted(
         &self,
         name: &NamespacedName,

@@ -54,15 +54,13 @@ pub(super) fn informer(
     }
 }
 
-/// Returns the URL of the index of a declared repository.
 #[must_use]
 pub fn data_url(manifest: &serde_json::Value) -> Option<&str> {
     manifest["spec"]["url"].as_str()
 }
 
-/// Handles removed manifests together, like objects that vanished while a watch was disconnected: a volume that is not
-/// mounted removes all of them at once. An unreadable file may declare any repository, so the list is complete only
-/// without errors.
+/// Handles removed manifests together: a volume that is not mounted removes all of them at once. An unreadable file may
+/// declare any repository, so the list is complete only without errors.
 fn on_manifest_change(event_handler: &EventHandler, problems: &Problems, change: Change<Cached<CachedRepository>>) {
     let is_list = !matches!(change, Change::Applied { .. });
     match change {

@@ -1,5 +1,3 @@
-//! Builds the controller from its options.
-
 mod informer;
 mod metrics;
 mod tasks;
@@ -101,7 +99,6 @@ pub fn setup(
     }
 }
 
-/// The pieces that the parts share.
 struct Builder<'a> {
     context: &'a SetupContext,
     options: &'a Options,
@@ -260,7 +257,6 @@ impl Parts {
         }
     }
 
-    /// Returns the tasks that need a cluster.
     fn cluster_tasks(&self, context: &SetupContext, options: &Options) -> Tasks {
         let (mut sources, mut leader) = (Vec::new(), Vec::new());
         let Source::Cluster(client) = &context.source else {

@@ -1,5 +1,3 @@
-//! Records the outcome of a sync: rows, record and history in one transaction.
-
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -182,7 +180,6 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the rows to retain although they are not in the index.
     fn retention(&self, retain: Retain, filtered_out: HashSet<String>) -> Option<Retention> {
         let (duration, kept) = match retain {
             Retain::All => (Some(Duration::MAX), HashMap::new()),

@@ -37,7 +37,6 @@ const MAX_KEYS: usize = 20_000;
 /// Concurrent requests for one key, which differ by their validators.
 const MAX_REQUESTS: usize = 4;
 
-/// Shared responses; a handle, cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct DownloadCache(Arc<Mutex<Inner>>);
 
@@ -150,7 +149,6 @@ impl Download {
 }
 
 impl DownloadCache {
-    /// Fetches, or returns a fresh response of an identical request.
     pub(super) async fn get(&self, request: DownloadRequest<'_>) -> Download {
         let key = RequestKey {
             url: request.url.to_string(),
@@ -281,8 +279,7 @@ impl SentRequest {
         }
     }
 
-    /// Returns the response if it is fresh enough. A 304 only serves requests with the same validators, and so does a
-    /// request in flight, which may end with one.
+    /// A 304 only serves requests with the same validators, and so does a request in flight, which may end with one.
     fn response_for(&self, request: &DownloadRequest<'_>) -> Option<Source> {
         if self.sent_at < request.fresh_since {
             return None;

@@ -25,7 +25,6 @@ pub const fn process_memory(memory: u64) -> u64 {
     memory + STACK as u64 + PROGRAM
 }
 
-/// The processes that evaluate filters, and the limits of a filter.
 #[derive(Clone)]
 pub struct FilterProcesses {
     pub(super) processes: WorkerProcesses,

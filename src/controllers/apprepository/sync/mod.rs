@@ -60,8 +60,7 @@ pub struct SyncContext {
     pub index_memory: u64,
     pub filters: FilterProcesses,
     pub verify_delta: bool,
-    /// Interval between checks of all tag digests of an OCI repository. A retagged version does not change the list of
-    /// tags.
+    /// A retagged version does not change the list of tags, so that all tag digests are checked at this interval.
     pub check_digests: Duration,
     /// Retention of versions that left the index; `None` deletes them immediately.
     pub keep_removed: Option<Duration>,
@@ -120,7 +119,6 @@ struct Run<'a> {
     request: SyncRequest,
     attempt: Attempt,
     secret_versions: String,
-    /// Counts to compare the index with.
     baseline: Option<Baseline>,
     /// Ignores stored digests, because the charts changed during the sync.
     ignore_cache: bool,
@@ -150,7 +148,6 @@ struct Decoded {
     memory: Reservation,
 }
 
-/// Work that one sync left in an OCI registry.
 #[derive(Clone)]
 struct Remaining {
     pulled: u64,
@@ -243,7 +240,6 @@ impl Run<'_> {
         }
     }
 
-    /// Returns a body that has to be decoded, or else the result of the fetch.
     async fn body(&self, session: &Fetcher) -> Result<(Body, SharedSplit), Prepared> {
         let refused = self.refused();
         let (fetched, split, is_initiator) = self.fetch(session, refused.as_ref()).await?;
@@ -274,7 +270,6 @@ impl Run<'_> {
         Ok((body, split))
     }
 
-    /// Returns the refusal of the last body, if it still applies.
     fn refused(&self) -> Option<Refused> {
         let refused = self.request.previous.as_ref()?.refused.as_ref()?;
         let applies = self.request.mode == Mode::Conditional && refused.inputs == self.request.spec.refusal_key();

@@ -45,7 +45,6 @@ pub struct Caches {
     budget: Budget,
 }
 
-/// Names of objects by Application.
 #[derive(Default)]
 struct Members {
     trackers: HashMap<NamespacedName, BTreeSet<NamespacedName>>,
@@ -75,8 +74,7 @@ impl Caches {
         self.trackers.wait_until_synced().await;
     }
 
-    /// Returns the watches. They never end. The selector applies to Applications: their revisions and trackers have no
-    /// labels of the user.
+    /// The selector applies to Applications only: their revisions and trackers have no labels of the user.
     pub fn sources(
         &self,
         client: &Client,
@@ -133,7 +131,6 @@ impl Caches {
         self.applications.assume(Cached::Object(Arc::new(cached)));
     }
 
-    /// Returns the trackers of an Application.
     #[must_use]
     pub fn trackers_of(&self, application: &NamespacedName) -> Vec<Cached<CachedTracker>> {
         let names = self
@@ -172,7 +169,6 @@ impl Caches {
         }
     }
 
-    /// Returns the revisions of an Application.
     #[must_use]
     pub fn revisions_of(&self, application: &NamespacedName) -> Vec<Arc<CachedRevision>> {
         let names = self

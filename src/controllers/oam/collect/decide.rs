@@ -46,8 +46,7 @@ fn sharers(live: &Value) -> impl Iterator<Item = NamespacedName> {
     })
 }
 
-/// Decides about an object that the Application manages and no longer needs. Only the owner, which the labels name, deletes
-/// it or removes the labels; others leave the list of sharers.
+/// Only the owner, which the labels name, deletes an object or removes the labels; others leave the list of sharers.
 #[must_use]
 pub fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Value) -> Decision {
     let recorded = entry.raw.as_ref().and_then(|manifest| manifest.parse().ok());

@@ -31,7 +31,6 @@ pub use decide::{Decision, decide, is_managed};
 pub use failures::CollectError;
 use failures::Failures;
 
-/// Collects the objects of Applications.
 #[derive(Clone)]
 pub struct Collector {
     /// With the rights of the Application.
@@ -42,11 +41,9 @@ pub struct Collector {
     pub write_limit: usize,
 }
 
-/// An Application whose objects are collected.
 pub struct Subject<'a> {
     pub app: &'a AppIdentity,
     pub rules: &'a GarbageCollect,
-    /// Objects that are never written.
     pub read_only: &'a SelectedResources,
     /// All objects stay, without the labels of the Application (finalizer `app.oam.dev/orphan-resource`).
     pub orphans_all: bool,
@@ -64,7 +61,6 @@ pub enum Mark<'a> {
         applied: &'a HashSet<ResourceKey>,
         is_confirmed: bool,
     },
-    /// All, because the Application is being deleted.
     All,
 }
 
@@ -75,10 +71,7 @@ pub enum Progress {
 }
 
 impl Collector {
-    /// Marks, finalizes and sweeps. Trackers that are marked or gone are updated in `inventory`.
-    ///
-    /// # Errors
-    /// If the older trackers must not be deleted, or requests failed. A failed request does not stop the others.
+    /// Updates trackers that are marked or gone in `inventory`. A failed request does not stop the others.
     pub async fn collect(
         &self,
         subject: &Subject<'_>,
@@ -104,10 +97,7 @@ impl Collector {
         failures.result().map(|()| progress)
     }
 
-    /// Deletes ApplicationRevisions. Returns the names of those that remain until their finalizers are removed.
-    ///
-    /// # Errors
-    /// If requests failed. A failed request does not stop the others.
+    /// Returns the revisions that remain until their finalizers are removed. A failed request does not stop the others.
     pub async fn delete_revisions(&self, namespace: &str, names: &[&str]) -> Result<Vec<String>, CollectError> {
         let delete = async |name: &str| {
             (
@@ -167,7 +157,6 @@ impl Collector {
         Ok(())
     }
 
-    /// Deletes trackers. Their finalizers keep them.
     async fn mark(
         &self,
         subject: &Subject<'_>,
@@ -231,7 +220,6 @@ impl Collector {
         (released, progress(&candidates))
     }
 
-    /// Removes the finalizers of trackers.
     async fn sweep(&self, inventory: &mut Inventory, released: &HashSet<String>, failures: &mut Failures) {
         let remove = async |tracker: &Tracker| {
             let result = requests::remove_finalizer(&self.client, tracker).await;

@@ -34,7 +34,6 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// The occasion of applying an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
     /// A component is deployed: an object with the hash of the manifest is up to date.
@@ -43,7 +42,6 @@ pub enum Occasion {
     StateKeep,
 }
 
-/// The form of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpdateMethod {
     #[default]
@@ -51,7 +49,6 @@ pub enum UpdateMethod {
     Replace,
 }
 
-/// The verdict of an Application's policies about one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectPolicy<'a> {
     pub is_read_only: bool,
@@ -101,7 +98,6 @@ impl ObjectPolicy<'_> {
     }
 }
 
-/// The settings of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Gate `ApplyResourceByReplace`.
@@ -110,7 +106,6 @@ pub struct Settings {
     pub can_take_over: bool,
 }
 
-/// The input of a decision.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// Namespace and name of the Application.
@@ -136,7 +131,7 @@ pub enum Decision {
     Patch(Value),
     /// A JSON merge patch that adds the Application to the sharers of another Application's object.
     Share(Value),
-    /// A JSON merge patch of annotations and labels, because live values that win (apply-once) are not recorded as applied.
+    /// A merge patch of annotations and labels: live values that win (apply-once) are not recorded as applied.
     Record(Value),
     /// An update with the resource version of the live object.
     Replace(Value),
@@ -192,10 +187,7 @@ pub enum Refusal {
     Merge(#[from] three_way::Error),
 }
 
-/// Decides how to apply an object.
-///
-/// # Errors
-/// The object must not be written, for a reason that the user has to resolve.
+/// Fails if the object must not be written, for a reason that the user has to resolve.
 pub fn decide(request: &Request<'_>) -> Result<Decision, Refusal> {
     let Identity { kind, name, .. } = Identity::of(request.manifest);
     if name.is_empty() {
@@ -276,7 +268,7 @@ impl Request<'_> {
         Ok(patch.map_or(Decision::Nothing, |patch| Decision::Patch(patch.into_body(live))))
     }
 
-    /// Records the live values that win as applied, as KubeVela does: it puts them into the manifest before it applies it.
+    /// Records live values that win as applied: KubeVela puts them into the manifest before it applies it.
     fn record_live_fields(&self, manifest: &Value, live: &Value) -> Result<Decision, Refusal> {
         let Some(recorded) = last_applied(live).filter(|_| !self.policy.live_fields.is_empty()) else {
             return Ok(Decision::Nothing);
@@ -375,8 +367,7 @@ impl Request<'_> {
         Ok(manifest)
     }
 
-    /// Returns the manifests that were applied before: of the tracker and of the annotation. Each may lack a field that the
-    /// other has: an update that changed nothing is not written.
+    /// Reads tracker and annotation. Each may lack a field, since an update without changes is not written.
     fn applied(&self, live: &Value) -> Vec<Value> {
         let recorded = self.recorded.iter().filter(|manifest| manifest.is_object()).cloned();
         let mut applied: Vec<Value> = recorded.chain(last_applied(live)).collect();
@@ -411,7 +402,7 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the body of an update. Finalizers and owners that others have set stay, unless the manifest names its own.
+    /// Returns an update's body. Finalizers and owners of others stay, unless the manifest names its own.
     fn replacement(&self, manifest: &Value, live: &Value) -> Value {
         let mut object = with_bookkeeping(manifest, self.render_hash, self.now);
         if self.is_autoscaled

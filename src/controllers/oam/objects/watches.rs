@@ -1,5 +1,3 @@
-//! The watches of managed objects, and the Applications that a change concerns.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +40,6 @@ pub(super) fn open(
     move |client, _, resource, scope| documents(client, resource, scope, labels::APP_NAME, cache.clone())
 }
 
-/// Returns true if the watches select an object.
 pub(super) fn is_selected(object: &Value) -> bool {
     object
         .pointer("/metadata/labels")

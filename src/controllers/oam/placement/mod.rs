@@ -34,7 +34,6 @@ pub use progress::{Applied, Check, DeployEnd, Progress};
 pub use services::{ServiceKey, merge_replicas, place_service, service_key};
 pub use topology::{cluster_selector, named_clusters};
 
-/// The place of the objects of a component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Empty if a step names none. Both mean the controller's own cluster.

@@ -29,7 +29,6 @@ struct Topology {
     _cluster_selector: Option<BTreeMap<String, String>>,
 }
 
-/// A cluster and namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placement {
     pub(super) cluster: String,

@@ -1,11 +1,8 @@
-//! Properties of the built-in policies.
-
 use serde::Deserialize;
 
 use super::selector::{Selector, Target};
 use crate::api::lenient::{self, null_as_default};
 
-/// Rules of garbage collection.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GarbageCollect {
@@ -14,7 +11,6 @@ pub struct GarbageCollect {
     /// Keeps objects of older versions until nothing records them.
     #[serde(deserialize_with = "null_as_default")]
     pub keep_legacy_resource: bool,
-    /// Collects also after a failed workflow.
     #[serde(deserialize_with = "null_as_default")]
     pub continue_on_failure: bool,
     #[serde(deserialize_with = "null_as_default")]
@@ -33,7 +29,6 @@ struct GarbageCollectRule {
     propagation: Option<String>,
 }
 
-/// The time at which an object is collected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GarbageCollectStrategy {
     Never,
@@ -45,7 +40,6 @@ pub enum GarbageCollectStrategy {
 }
 
 impl GarbageCollect {
-    /// Returns true if components are deleted after those that depend on them.
     #[must_use]
     pub fn is_ordered_by_dependency(&self) -> bool {
         self.order == "dependency"
@@ -71,7 +65,6 @@ impl GarbageCollect {
         }
     }
 
-    /// Returns true if a rule decides when an object is collected.
     #[must_use]
     pub fn has_strategy(&self, target: &Target<'_>) -> bool {
         self.rule(target).is_some_and(|rule| !rule.strategy.is_empty())
@@ -85,7 +78,6 @@ impl GarbageCollect {
     }
 }
 
-/// Rules of fields that others may change.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ApplyOnce {
@@ -102,7 +94,6 @@ pub struct ApplyOnceRule {
     strategy: Option<ApplyOnceStrategy>,
 }
 
-/// Fields of an object that others may change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ApplyOnceStrategy {
@@ -113,7 +104,6 @@ pub struct ApplyOnceStrategy {
     affect: String,
 }
 
-/// Occasions on which an object is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The workflow dispatches it.
@@ -141,7 +131,6 @@ impl ApplyOnce {
         self.enable && self.rules.is_none()
     }
 
-    /// Returns the fields of an object that others may change.
     #[must_use]
     pub fn strategy(&self, target: &Target<'_>) -> Option<&ApplyOnceStrategy> {
         let rules = self.rules.as_ref().filter(|_| self.enable)?;
@@ -150,7 +139,6 @@ impl ApplyOnce {
     }
 }
 
-/// Objects that a policy applies to.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SelectedResources {
@@ -172,7 +160,6 @@ impl SelectedResources {
     }
 }
 
-/// Rules of how objects are updated.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceUpdate {
@@ -189,19 +176,16 @@ struct ResourceUpdateRule {
     strategy: ResourceUpdateStrategy,
 }
 
-/// The way in which an object is updated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceUpdateStrategy {
     #[serde(deserialize_with = "null_as_default")]
     op: String,
-    /// Paths whose change recreates the object.
     #[serde(deserialize_with = "lenient::list")]
     pub recreate_fields: Vec<String>,
 }
 
 impl ResourceUpdateStrategy {
-    /// Returns true if the object is replaced instead of patched.
     #[must_use]
     pub fn replaces(&self) -> bool {
         self.op == "replace"

@@ -1,5 +1,3 @@
-//! Garbage collection, and the deletion of an Application.
-
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
@@ -72,8 +70,7 @@ pub(super) async fn delete(
     Ok(End::Gone)
 }
 
-/// Returns the policies and components by which an Application is deleted. If its policies are invalid, those of its
-/// revision decide: they may keep objects. Without objects there is nothing to decide.
+/// If policies are invalid, those of the revision decide: they may keep objects. Without objects, any will do.
 fn policies_of_deletion(observed: &Observed, inventory: &Inventory) -> Result<(Policies, Vec<Component>), Stop> {
     let mut trackers = inventory.in_order().chain(&inventory.component_revision);
     if trackers.next().is_none() {
@@ -126,7 +123,6 @@ fn revision_names(env: &Env<'_>) -> (Vec<String>, Vec<String>) {
     (names, deleting)
 }
 
-/// The collection of the objects of an Application, by these policies and components.
 struct Collection<'c, 'p> {
     objects: &'c mut AppObjects<'p>,
     observed: &'c Observed,
@@ -157,7 +153,6 @@ impl Collection<'_, '_> {
     }
 }
 
-/// Collects objects that a version no longer contains.
 pub(super) struct Garbage<'c, 'p> {
     pub(super) target: Target<'c>,
     pub(super) observed: &'c Observed,
@@ -166,7 +161,6 @@ pub(super) struct Garbage<'c, 'p> {
 }
 
 impl Garbage<'_, '_> {
-    /// Goes on with the collection of trackers that are being deleted.
     pub(super) async fn collect_unmarked(&mut self) -> Result<(), Stop> {
         self.collect(Mark::No).await
     }
@@ -229,7 +223,6 @@ impl Garbage<'_, '_> {
 }
 
 impl Outcome {
-    /// Shows what a collection waits for.
     fn wait_for_deletion(&mut self, message: String) {
         self.changes.push(Change::Deleting(message));
         self.is_waiting_for_deletion = true;

@@ -22,7 +22,6 @@ const WAKE_LIMIT: Duration = Duration::from_secs(60);
 /// Delay of a pass that lacked the memory to keep its evaluation.
 const MEMORY_RETRY: Duration = Duration::from_secs(5);
 
-/// The evaluators, for the templates of one Application.
 #[derive(Clone)]
 pub(super) struct PassEvaluator<'a> {
     pub(super) pool: &'a cue::Evaluator,
@@ -53,7 +52,6 @@ impl Evaluate for PassEvaluator<'_> {
 }
 
 impl Reconciler {
-    /// Returns the turn of a pass, with what the one before has left.
     pub(super) fn turn(&self, application: &NamespacedName) -> Turn {
         let before = std::mem::take(&mut self.memories.of(application).lock().evaluations);
         let (wake, name) = (Arc::clone(&self.wake), application.clone());
@@ -74,8 +72,7 @@ impl Env<'_> {
     }
 }
 
-/// The answers to calls with effects, by the id of a step that has not ended: the next pass does not make them again. A
-/// restart does.
+/// Answers to calls with effects, by id of a step that has not ended: only a restart makes the calls again.
 #[derive(Default)]
 pub struct Answers(HashMap<String, HashMap<[u8; 32], Value>>);
 
@@ -93,7 +90,6 @@ impl Answers {
         }
     }
 
-    /// Forgets the answers to a step that has ended, or starts again.
     pub(super) fn forget(&mut self, step_id: &str) {
         self.0.remove(step_id);
     }

@@ -71,14 +71,11 @@ use observed::Observed;
 pub use observed::TRACKER_FINALIZER;
 use pass::Pass;
 
-/// Longest wait for the first lists within a pass.
 const CACHE_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait for memory. The worker is needed by Applications that are small.
 const MEMORY_WAIT: Duration = Duration::from_secs(2);
-/// Delay after it.
 const MEMORY_RETRY: Duration = Duration::from_secs(5);
 
-/// The reconciler of Applications.
 pub struct Reconciler {
     pub client: Client,
     pub budgets: Budgets,
@@ -98,9 +95,7 @@ pub struct Reconciler {
     pub step_requests: StepRequests,
     pub step_logs: StepLogs,
     pub fights: Mutex<Fights<FightKey>>,
-    /// Enqueues an Application whose evaluation has ended.
     pub wake: Arc<dyn Fn(&NamespacedName) + Send + Sync>,
-    /// Canceled at shutdown.
     pub stopping: CancellationToken,
     pub memories: Memories,
     /// The version of the cluster, as templates see it.
@@ -175,8 +170,8 @@ impl Reconciler {
         Pass::new(&env, Observed::of(app)).run().await
     }
 
-    /// Returns an Application from the cache, or as it is now: if the cache left it out, or if a status may have been written
-    /// that the cache does not have. Steps that have ended would run again.
+    /// Returns an Application, read again if the cache left it out, or may lack its last status: steps that have ended
+    /// would run again.
     async fn unpack(&self, name: &NamespacedName, cached: &CachedApplication) -> Result<Option<Decoded>, ApiError> {
         let memory = self.memories.of(name);
         let is_status_unknown = memory.lock().is_status_unknown;
@@ -199,7 +194,6 @@ impl Reconciler {
         Ok(live)
     }
 
-    /// Reads an Application, decoded as those in the cache.
     async fn read_application(&self, name: &NamespacedName) -> Result<Option<Decoded>, ApiError> {
         let api: Api<Raw<Application>> = Api::namespaced(self.client.clone(), &name.namespace);
         let read = call(api.get_opt(&name.name)).await?.map(Decoded::of).transpose();

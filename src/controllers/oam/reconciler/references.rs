@@ -1,7 +1,4 @@
-//! Existing objects that components refer to.
-//!
-//! A revision records them. They are read for a new revision and at a restart of the workflow; a published version stays as
-//! it is.
+//! Reads objects that components refer to, for a new revision and at a restart. A published version stays as it is.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +85,6 @@ async fn parse_references(cluster: &Cluster<'_>, components: &[Component]) -> Re
     References::parse(components, &cluster.env.name.namespace, scope, kind_of)
 }
 
-/// Returns true if the latest revision stays, with the objects that it records.
 fn keeps_objects(observed: &Observed, latest: &Revision, parsed: &Parsed) -> bool {
     let annotations = observed.app.annotations();
     if annotations.contains_key(labels::AUTO_UPDATE) {
@@ -103,7 +99,6 @@ fn keeps_objects(observed: &Observed, latest: &Revision, parsed: &Parsed) -> boo
     is_unchanged(&latest.recorded(), &candidate)
 }
 
-/// Reads objects with the rights of the Application.
 struct Fetch<'x>(&'x Cluster<'x>);
 
 impl FetchObjects for Fetch<'_> {

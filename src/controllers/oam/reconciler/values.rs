@@ -1,5 +1,3 @@
-//! The ConfigMap with the values of the workflow.
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
@@ -24,7 +22,6 @@ use crate::controllers::oam::workflow::{InvalidStore, Store};
 use crate::cue;
 use crate::runtime::kube_client::call;
 
-/// The data of the ConfigMap as last read or written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
     name: String,
@@ -34,7 +31,6 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Returns the memory that it takes, with the parsed values.
     pub(super) fn bytes(&self) -> u64 {
         let texts = self.data.iter();
         let texts = texts.map(|(name, text)| (name.len() + text.len()) as u64 + parsed_bytes(text));
@@ -42,10 +38,8 @@ impl Stored {
     }
 }
 
-/// The values of the workflow, in a ConfigMap that the Application owns.
 pub(super) struct StepValues<'p> {
     env: &'p Env<'p>,
-    /// The UID of the Application.
     uid: Option<String>,
     /// The logs that steps declare, by the name of the step.
     pub(super) logs: BTreeMap<String, LogConfig>,
@@ -244,7 +238,6 @@ pub(super) fn stored(env: &Env<'_>) -> BTreeMap<String, String> {
     stored.map(|stored| stored.data).unwrap_or_default()
 }
 
-/// Returns the name of the ConfigMap of a run.
 fn context_map(workflow: Option<&WorkflowStatus>) -> Option<&str> {
     workflow?.context_backend.as_ref()?.name.as_deref()
 }

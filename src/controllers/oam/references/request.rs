@@ -43,11 +43,9 @@ struct Reference {
     _selector: Option<BTreeMap<String, String>>,
 }
 
-/// The objects that a component refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sources {
     pub(super) requests: Vec<ObjectRequest>,
-    /// URLs of manifests.
     pub(super) urls: Vec<String>,
 }
 

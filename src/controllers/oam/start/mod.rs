@@ -1,5 +1,3 @@
-//! The start of the controller: its parts, and what it needs of the cluster and of this process.
-
 pub mod authentication;
 pub mod prerequisites;
 mod setup;

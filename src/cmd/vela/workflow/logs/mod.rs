@@ -22,9 +22,7 @@ use crate::text::{printable, truncate};
 use cursor::Cursor;
 use pods::{Container, LogRequest, complete_lines, containers, read};
 
-/// Time between two reads with --follow.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// Largest number of lines per container.
 const MAX_LINES: u32 = 100_000;
 const MAX_LINE_BYTES: usize = 16 << 10;
 

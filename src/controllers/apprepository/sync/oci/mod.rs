@@ -212,8 +212,7 @@ fn tags_full(full: &Full) -> SyncError {
     SyncError::transient("ResourceExhausted", message)
 }
 
-/// Alternates new and known repositories, and rotates both, so that each is listed at some time even if the time limit
-/// is short.
+/// Alternates new and known repositories, and rotates both: each is listed sometime even if the limit is short.
 fn interleave(repositories: Vec<OciRepository>, rotation: usize) -> Vec<OciRepository> {
     let (mut unknown, mut known): (Vec<_>, Vec<_>) =
         (repositories.into_iter()).partition(|stored| stored.tags.is_empty());

@@ -1,5 +1,3 @@
-//! Keeps the state of deployed objects.
-
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -21,14 +19,13 @@ use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
 use crate::controllers::oam::reconciler::outcome::Outcome;
 use crate::controllers::oam::trackers::ResourceKey;
 
-/// An object that may be fought over. Records of the values of other managers must not use up the restores of other fields.
+/// An object that may be fought over. Records of others' values must not use up the restores of other fields.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FightKey {
     Restored(ObjectId),
     Recorded(ObjectId),
 }
 
-/// The result of keeping one object.
 enum Kept {
     Unchanged,
     Restored,
@@ -42,7 +39,6 @@ enum Kept {
 }
 
 impl AppObjects<'_> {
-    /// Restores objects that have changed, and creates those that are gone.
     pub async fn keep(&mut self, policies: &Policies, outcome: &mut Outcome) -> Result<(), Stop> {
         let env = self.env;
         let metrics = &env.reconciler.metrics;
@@ -164,8 +160,7 @@ impl Applier<'_> {
         Ok(Kept::Unchanged)
     }
 
-    /// Restores an object, unless it is fought over: changed or deleted again each time.
-    /// Writes are counted under `key`.
+    /// Restores an object, unless it is fought over. Writes are counted under `key`.
     async fn restore(&self, planned: &Planned, key: &FightKey) -> Result<Kept, ApplyError> {
         let now = Timestamp::now();
         let restore = self.env.reconciler.fights.lock().restore(key, now);

@@ -1,5 +1,3 @@
-//! Sends writes, and dry runs of them.
-
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -101,7 +99,6 @@ impl Applier<'_> {
         result.map(Some)
     }
 
-    /// Deletes an object, and creates another one once it is gone.
     async fn recreate(&self, id: &ObjectId, uid: &str, object: &Value) -> Result<Value, ApplyError> {
         let objects = &self.cluster.objects;
         objects.delete(id, uid).await.map_err(ApplyError::Delete)?;

@@ -1,5 +1,3 @@
-//! Values that components provide to other steps and components.
-
 use serde_json::{Map, Value, json};
 
 use super::render::RenderError;
@@ -14,8 +12,7 @@ use crate::cue::{self, TextErrors};
 const VALUE: &str = "$value";
 
 impl Rollout<'_, '_> {
-    /// Evaluates the outputs of a component over its live objects; `None` if one of them may come from a trait of the last
-    /// stage that is not applied yet.
+    /// Uses live objects. `None` if an output may come from a trait of the last stage that is not applied yet.
     pub async fn outputs(
         &self,
         deployment: &Deployment,
@@ -76,7 +73,6 @@ impl Rollout<'_, '_> {
     }
 }
 
-/// Returns the source of an expression over live objects.
 fn expression(text: &str, scope: &Map<String, Value>) -> String {
     let fields: Vec<String> = scope.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     format!(

@@ -1,5 +1,3 @@
-//! The components that the steps of a workflow deploy, with their places and values.
-
 use serde_json::Value;
 
 use super::Rollout;
@@ -11,7 +9,6 @@ use crate::controllers::oam::reconciler::conditions::phase;
 use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
 use crate::controllers::oam::workflow::{DEPLOY, InputScope, InputUsage, Store, copy_inputs, is_apply_component};
 
-/// The steps whose components are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steps {
     All,
@@ -22,8 +19,7 @@ pub enum Steps {
 /// The components that a step deploys; `None` if they are not known.
 type StepDeployments<'s> = (&'s WorkflowStep, Option<Vec<PlacedComponent>>);
 
-/// Returns the steps with what their components add: inputs, outputs and dependencies. Fails if the steps together deploy
-/// too much.
+/// Adds the inputs, outputs and dependencies of components. Fails if steps deploy too much together.
 pub fn completed_steps(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
     let steps = with_components(parsed)?;
     // Without regard to settings, which allow less. The run of a step tells what is not allowed.
@@ -69,16 +65,13 @@ fn deployments<'s>(
     deployed.collect()
 }
 
-/// Components in their places.
 pub struct PlacedComponents {
     pub placed: Vec<Placed>,
-    /// The reason why there may be more.
     pub(super) unknown: Option<String>,
 }
 
 impl Rollout<'_, '_> {
-    /// Returns the components in the places where the workflow deploys them, with the values that they have taken. Those
-    /// whose values are not known now are left out.
+    /// Includes the values that components have taken. Components whose values are not known now are left out.
     pub async fn placed(&mut self, which: Steps) -> Result<PlacedComponents, Stop> {
         let parsed = self.target.parsed;
         let steps = with_components(parsed)?;
@@ -144,7 +137,6 @@ impl Rollout<'_, '_> {
         Ok(placed)
     }
 
-    /// Returns true if a step has begun and was not skipped.
     fn has_run(&self, step: &WorkflowStep) -> bool {
         let (status, _) = self.status_of(step);
         status.is_some_and(|status| !matches!(status.phase.as_str(), "" | "pending" | "skipped"))
@@ -169,8 +161,7 @@ fn with_sub_steps(step: &WorkflowStep) -> impl Iterator<Item = &WorkflowStep> {
     std::iter::once(step).chain(&step.sub_steps)
 }
 
-/// Returns the component of a step with the values that it takes; `None` if one can't be set. The step fails then, and the
-/// others run.
+/// `None` if a value can't be set. The step fails then, and the others run.
 fn component_of(
     parsed: &Parsed,
     step: &WorkflowStep,

@@ -1,5 +1,3 @@
-//! Components that `deploy` steps place.
-
 use serde_json::{Value, json};
 
 use super::health::PostTraits;
@@ -72,7 +70,6 @@ impl Rollout<'_, '_> {
         })
     }
 
-    /// Returns the placements of topology policies.
     pub fn placements(&self, params: &Value) -> Answer {
         let named = json!({ "policies": params["policies"] });
         let components = [Component::default()];
@@ -176,7 +173,6 @@ impl Rollout<'_, '_> {
         }
     }
 
-    /// Resolves the definitions of a component, and sets the values that it takes from others.
     pub(super) async fn place(
         &self,
         placed: &PlacedComponent,

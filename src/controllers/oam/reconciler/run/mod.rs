@@ -28,12 +28,10 @@ use crate::controllers::oam::workflow::{
 use lifecycle::finished_state;
 pub(super) use lifecycle::{end_run, is_deployed, restart_if_due};
 
-/// The workflow of the version that is deployed.
 pub(super) struct Run<'r, 'x, 'p> {
     rollout: &'r mut Rollout<'x, 'p>,
 }
 
-/// Runs what is left of the workflow. Returns the state that it reached.
 pub(super) async fn run_workflow(rollout: &mut Rollout<'_, '_>) -> Result<State, Stop> {
     let env = rollout.env();
     let _timer = env.reconciler.metrics.time(PassStage::Workflow);
@@ -58,7 +56,6 @@ pub(super) async fn run_workflow(rollout: &mut Rollout<'_, '_>) -> Result<State,
     Run { rollout }.turn(&steps, workflow).await
 }
 
-/// Drops the services of components that the workflow no longer deploys.
 async fn drop_services(rollout: &mut Rollout<'_, '_>) -> Result<(), Stop> {
     if rollout.outcome.services.shown().is_empty() {
         return Ok(());
@@ -70,7 +67,6 @@ async fn drop_services(rollout: &mut Rollout<'_, '_>) -> Result<(), Stop> {
 }
 
 impl Run<'_, '_, '_> {
-    /// Runs one turn of the engine.
     async fn turn(&mut self, steps: &[WorkflowStep], workflow: WorkflowStatus) -> Result<State, Stop> {
         let store = self.rollout.load_values().await?;
         if workflow.context_backend.is_none() {
@@ -110,7 +106,6 @@ impl Run<'_, '_, '_> {
         values.store(store, outcome).await
     }
 
-    /// Runs the steps that can run, round by round.
     async fn run_rounds(&mut self, turn: &mut Turn<'_>) -> Result<(), Stop> {
         // A pass that exceeds its timeout records nothing.
         let end = Instant::now() + self.rollout.env().options().pass_timeout / 2;
@@ -142,8 +137,8 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    /// Runs steps that don't depend on each other, until `end`. The objects of all their components are recorded at once.
-    /// If the pass ends meanwhile, `results` has those of the steps that have run.
+    /// The steps are independent, and run until `end`. Their objects are recorded at once. If the pass ends meanwhile,
+    /// `results` has those of the steps that have run.
     async fn run_steps(
         &mut self,
         turn: &Turn<'_>,
@@ -197,7 +192,6 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    /// Renders the component of a step.
     async fn prepare(
         &mut self,
         turn: &Turn<'_>,
