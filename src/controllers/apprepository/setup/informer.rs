@@ -42,12 +42,7 @@ pub(super) fn informer(
         }
         Source::Directory(manifests) => {
             let problems = problems.clone();
-            let events = manifests::events::<AppRepository>(
-                manifests.clone(),
-                manifests::RESCAN_INTERVAL,
-                data_url,
-                problems.clone(),
-            );
+            let events = manifests::events::<AppRepository>(manifests.clone(), data_url, problems.clone());
             let on_change = move |change| on_manifest_change(&event_handler, &problems, change);
             watch::run(events, store, on_change).boxed()
         }
