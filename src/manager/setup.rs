@@ -21,6 +21,7 @@ use crate::runtime::controller::{self, Key};
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::{ApiError, api_server_endpoint, api_server_of_pod, connect};
 use crate::runtime::leader_election;
+use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::shards::Shards;
 use crate::runtime::watch;
 use crate::runtime::workqueue::{self, Queue};
@@ -97,8 +98,7 @@ impl Setup {
             queue: queue(options, &metrics.queue),
             source,
             budgets: options.budgets.clone(),
-            label_selector: options.label_selector.clone(),
-            shards,
+            ownership: OwnershipFilter::new(shards, options.label_selector.clone()),
             stopping,
         };
         let (mut apprepository, mut catalog, mut identity) = (None, None, None);

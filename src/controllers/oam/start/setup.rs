@@ -19,10 +19,9 @@ use crate::controllers::oam::rights::AccessReviews;
 use crate::controllers::oam::{NAME, Options};
 use crate::controllers::{Controller, SetupContext, Source};
 use crate::cue::Evaluator;
-use crate::runtime::controller::{Class, Key};
+use crate::runtime::controller::Class;
 use crate::runtime::events::EventPublisher;
-use crate::runtime::shards::MissingObjects;
-use crate::runtime::watch::{Scope, Stored};
+use crate::runtime::watch::Scope;
 use crate::runtime::workqueue::{ClassLimits, Priority};
 
 /// The source of events, as KubeVela names it.
@@ -74,14 +73,15 @@ pub fn setup(
     );
     metrics.set_objects(&objects);
     let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
-    let mut sources = caches.sources(client, &scope, context.label_selector.as_deref(), handler.clone());
+    let ownership = context.ownership.clone().with_shard_label(options.shard.clone());
+    let mut sources = caches.sources(client, &ownership.selection(scope), handler.clone());
     let definition_namespace = options.definition_namespace.clone();
     let on_definition = move |change: definitions::DefinitionChange| {
         if let ChangedKind::Definition(kind) = change.kind {
             handler.on_definition(kind, &change.namespace, &change.name, &definition_namespace);
         }
     };
-    let has_definitions = options.shard.has_definitions();
+    let has_definitions = ownership.can_be_primary();
     let definition_queue = has_definitions.then(|| context.queue.clone());
     sources.extend(definition_caches.sources(client, definition_queue, on_definition));
     sources.push(objects.clone().run().boxed());
@@ -95,6 +95,7 @@ pub fn setup(
         client: client.clone(),
         budgets: context.budgets.clone(),
         options: options.clone(),
+        ownership: ownership.clone(),
         caches: caches.clone(),
         definitions: definition_caches.clone(),
         objects,
@@ -115,16 +116,14 @@ pub fn setup(
         tracker_crd: CrdCheck::default(),
         revision_crd: CrdCheck::default(),
     };
-    let owned = caches.applications.clone();
-    let uid = move |key: &Key| Some(owned.get(&key.name)?.uid().to_owned());
     let mut classes = vec![Class {
         name: NAME,
         workers: options.workers,
-        reconciler: context.shards.filter(Arc::new(reconciler), MissingObjects::OfAll, uid),
+        reconciler: Arc::new(reconciler),
     }];
     if has_definitions {
         let settings = definitions::Settings::from(options);
-        let is_in_use = is_revision_in_use(&caches, context.label_selector.is_some());
+        let is_in_use = is_revision_in_use(&caches, ownership.has_partial_lists());
         let definitions = definitions::classes(
             client,
             &context.budgets,
@@ -135,9 +134,7 @@ pub fn setup(
         );
         // They are few, and belong to no Application.
         let of_primary = |class: Class| Class {
-            reconciler: context
-                .shards
-                .filter(class.reconciler, MissingObjects::OfPrimary, |_| None),
+            reconciler: ownership.only_primary(class.reconciler),
             ..class
         };
         classes.extend(definitions.into_iter().map(of_primary));
