@@ -5,4 +5,4 @@ pub mod prerequisites;
 mod setup;
 pub mod webhooks;
 
-pub use setup::setup;
+pub use setup::{ProcessParts, setup};

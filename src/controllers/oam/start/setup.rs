@@ -2,8 +2,12 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use tokio::sync::OnceCell;
 
+use super::prerequisites::Prerequisites;
+use super::{authentication, webhooks};
+use crate::budget;
 use crate::controllers::oam::cache::{Caches, EventHandler, key};
 use crate::controllers::oam::clusters::JoinedClusters;
 use crate::controllers::oam::collect::Collector;
@@ -40,13 +44,30 @@ impl Options {
     }
 }
 
+/// The parts of the controller that serve health and metrics before it is set up.
+#[derive(Clone)]
+pub struct ProcessParts {
+    pub prerequisites: Prerequisites,
+    metrics: Metrics,
+}
+
+impl ProcessParts {
+    pub fn register(registry: &mut Registry, budgets: &budget::Metrics, options: &Options) -> Self {
+        let evaluator = Evaluator::new(options.evaluator.clone(), budgets.of("cue_workers", 0));
+        evaluator.register(registry);
+        Self {
+            prerequisites: Prerequisites::new(evaluator),
+            metrics: Metrics::register(registry, options.has_application_metrics),
+        }
+    }
+}
+
 /// Builds the controller; `None` without an API server.
 #[must_use]
 pub fn setup(
     context: &SetupContext,
     options: &Options,
-    evaluator: &Evaluator,
-    metrics: &Metrics,
+    ProcessParts { prerequisites, metrics }: &ProcessParts,
 ) -> Option<Controller> {
     let Source::Cluster(client) = &context.source else {
         return None;
@@ -101,7 +122,7 @@ pub fn setup(
         objects,
         reviews: AccessReviews::new(client.clone(), metrics.clone()),
         collector,
-        evaluator: evaluator.clone(),
+        evaluator: prerequisites.evaluator().clone(),
         events: EventPublisher::new(client.clone(), EVENT_SOURCE),
         metrics: metrics.clone(),
         autoscalers: Autoscalers::default(),
@@ -144,13 +165,18 @@ pub fn setup(
         led_metrics.set_applications(&led);
         std::future::pending().await
     };
+    sources.extend(prerequisites.tasks(client));
+    let mut leader_tasks = vec![lead.boxed(), webhooks::warn_task(client.clone())];
+    if options.identity.needs_webhook() {
+        leader_tasks.push(authentication::watch_task(client.clone(), metrics.clone()));
+    }
     let (applications, queue) = (caches.applications.clone(), context.queue.clone());
     let all_definitions = has_definitions.then(|| definition_caches.clone());
     Some(Controller {
         name: NAME,
         classes,
         sources,
-        leader_tasks: vec![lead.boxed()],
+        leader_tasks,
         shard_tasks: Vec::new(),
         enqueue_all: Box::new(move || {
             for name in applications.names() {
