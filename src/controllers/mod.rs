@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::budget::Budgets;
 use crate::runtime::controller::{Class, Key};
-use crate::runtime::shards::Shards;
+use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::workqueue::Queue;
 
 /// The field manager of our writes to the API server, and the reporting controller of our events.
@@ -28,10 +28,8 @@ pub struct SetupContext {
     pub source: Source,
     pub queue: Queue<Key>,
     pub budgets: Budgets,
-    /// Selects the declared objects to watch by their labels. Lists are then incomplete: an object that is missing may be
-    /// that of another process.
-    pub label_selector: Option<String>,
-    pub shards: Shards,
+    /// The objects that this process watches and reconciles.
+    pub ownership: OwnershipFilter,
     /// Canceled at shutdown; keys that are still in the queue are then skipped.
     pub stopping: CancellationToken,
 }

@@ -112,11 +112,10 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
         spans.register(&mut registry);
     }
     let health = Health::default();
-    if let Some(prerequisites) = &metrics.prerequisites {
-        health.watch_prerequisites(prerequisites.clone());
-    }
     let authorize = authorize_metrics(options, &metrics).await?;
-    let listening = health::listen(options, registry, budgets, &health, authorize, &shutdown).await?;
+    let prerequisites = metrics.oam.as_ref().map(|oam| &oam.prerequisites);
+    let ready = health.ready_checks(options, prerequisites, &shutdown);
+    let listening = health::listen(options, registry, budgets, &health, ready, authorize).await?;
     let debug = debug::listen(options).await;
     let result = match &debug {
         Ok(_) => lead(options, &metrics, &health, &shutdown).await,
@@ -201,29 +200,23 @@ async fn set_up_and_run(
         setup.context.budgets.clone(),
         options.drain_timeout,
     );
-    if let (Some(parts), Some(options)) = (setup.apprepository, &options.apprepository) {
-        manager.add(parts.into_controller(&setup.context, options));
+    let mut database = None;
+    if let Some(repositories) = setup.repositories {
+        let controller = repositories
+            .parts
+            .into_controller(&setup.context, &repositories.options);
+        manager.add(controller);
+        health.watch_catalog(repositories.catalog.catalog.clone());
+        leadership.fence_catalog(&repositories.catalog.catalog, &repositories.identity.origin);
+        database = Some((repositories.catalog, repositories.identity));
     }
-    let controllers = setup.application.into_iter().chain(setup.oam);
-    controllers.for_each(|controller| manager.add(controller));
-    let mut database = setup.catalog;
-    let identity = setup.identity;
-    if let Some(database) = &database {
-        health.watch_catalog(database.catalog.clone());
-    }
-    if let Some((database, identity)) = database.as_ref().zip(identity.as_ref()) {
-        leadership.fence_catalog(&database.catalog, &identity.origin);
-    }
-    let result = manager
-        .run(
-            metrics,
-            health,
-            shutdown,
-            leadership,
-            database.as_mut().zip(identity.as_ref()),
-        )
-        .await;
-    if let Some(database) = database {
+    setup
+        .controllers
+        .into_iter()
+        .for_each(|controller| manager.add(controller));
+    let used = database.as_mut().map(|(catalog, identity)| (catalog, &*identity));
+    let result = manager.run(metrics, health, shutdown, leadership, used).await;
+    if let Some((database, _)) = database {
         close(&database.catalog).await;
         drop(database.lock);
     }

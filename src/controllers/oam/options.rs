@@ -1,13 +1,14 @@
 use std::time::Duration;
 
 use crate::api::oam::compression::Format;
-use crate::api::oam::labels::MASTER_SHARD;
+use crate::api::oam::labels::{MASTER_SHARD, SHARD_ID};
 use crate::controllers::oam::dispatch::admission::Admission;
 use crate::controllers::oam::dispatch::decide;
 use crate::controllers::oam::rights::IdentityOptions;
 use crate::controllers::oam::{references, workflow};
 use crate::cue;
 use crate::http::Fetcher;
+use crate::runtime::ownership::ShardLabel;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -32,7 +33,8 @@ pub struct Options {
     /// Shown at `/info` only: there is one storage, the cluster.
     pub storage_driver: String,
     pub versions: ControllerVersions,
-    pub shard: Shard,
+    /// The label of Applications that names this process; `None` without `--enable-sharding`.
+    pub shard: Option<ShardLabel>,
     pub workflow: workflow::Settings,
     pub dispatch: decide::Settings,
     /// Maximum number of objects of one Application that are written at the same time.
@@ -88,22 +90,12 @@ pub struct ControllerVersions {
     pub are_required_of_definitions: bool,
 }
 
-/// The Applications that are ours, by their label `controller.core.oam.dev/scheduled-shard-id`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shard {
-    /// All Applications.
-    Disabled,
-    /// Those of this shard, and those without the label if it is the master.
-    Id(String),
-}
-
-impl Shard {
-    /// Returns true if the process records revisions of definitions: only the master does.
-    #[must_use]
-    pub fn has_definitions(&self) -> bool {
-        match self {
-            Self::Disabled => true,
-            Self::Id(id) => id == MASTER_SHARD,
-        }
+/// Returns the label by which KubeVela divides Applications. The master records the revisions of definitions.
+#[must_use]
+pub fn shard(id: &str) -> ShardLabel {
+    ShardLabel {
+        name: SHARD_ID,
+        id: id.to_owned(),
+        default_id: MASTER_SHARD,
     }
 }

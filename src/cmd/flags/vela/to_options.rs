@@ -12,7 +12,7 @@ use crate::controllers::oam::dispatch::admission::{Admission, ResourceTypes};
 use crate::controllers::oam::dispatch::decide::{self, UpdateMethod};
 use crate::controllers::oam::references::Scope;
 use crate::controllers::oam::rights::IdentityOptions;
-use crate::controllers::oam::{ApplyOnceMode, ControllerVersions, Options, Shard, workflow};
+use crate::controllers::oam::{ApplyOnceMode, ControllerVersions, Options, shard, workflow};
 use crate::cue;
 use crate::http::Fetcher;
 use crate::runtime::kube_client::RequestTimeouts;
@@ -57,11 +57,7 @@ impl VelaFlags {
                 are_required_of_applications: self.ignore_apps_without_version,
                 are_required_of_definitions: self.ignore_definitions_without_version,
             },
-            shard: if self.enable_sharding {
-                Shard::Id(self.shard_id.clone())
-            } else {
-                Shard::Disabled
-            },
+            shard: self.enable_sharding.then(|| shard(&self.shard_id)),
             workflow: workflow::Settings {
                 max_retries: self.max_step_retries,
                 max_wait_backoff: seconds(self.max_wait_backoff_seconds),

@@ -20,6 +20,7 @@ pub use reconciler::FilesReconciler;
 
 use super::decision::has_charts;
 use super::event_handler;
+use super::state::ObjectStates;
 use super::status::ImportProgress;
 use crate::api::Files;
 use crate::api::NamespacedName;
@@ -27,7 +28,6 @@ use crate::catalog::{Catalog, ChangedCharts, FilesMode, Handled, Record};
 use crate::helm::archive as helm_archive;
 use crate::runtime::controller::Key;
 use crate::runtime::workqueue::{Priority, Queue};
-use crate::sync_ext::ObjectStates;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {

@@ -47,12 +47,12 @@ impl Reconciler {
         let Some(uid) = self.states.read(name, |state| state.approved_removal.clone()) else {
             return Ok(Action::Done);
         };
-        if !self.shards.is_primary() {
+        if !self.ownership.is_primary() {
             self.states.update(name, |state| state.approved_removal = None);
             return Ok(Action::Done);
         }
         if !self.is_cache_current(name).await? {
-            if self.has_selector {
+            if self.ownership.has_partial_lists() {
                 // It exists, and its labels have changed: another process syncs it.
                 self.states.update(name, |state| state.approved_removal = None);
                 return Ok(Action::Done);

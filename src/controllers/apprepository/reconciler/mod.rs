@@ -39,7 +39,7 @@ use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{Catalog, Fence, Record};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::kube_client::ApiError;
-use crate::runtime::shards::Shards;
+use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::watch::{Cached, Store};
 use crate::runtime::workqueue::{Backoff, Priority, Queue};
 
@@ -68,9 +68,7 @@ pub struct Reconciler {
     pub job_runner: Option<JobRunner>,
     /// Canceled at shutdown; queued keys are left for the next start.
     pub stopping: CancellationToken,
-    /// Only objects with certain labels are watched, so that an object may leave the cache without a deletion.
-    pub has_selector: bool,
-    pub shards: Shards,
+    pub ownership: OwnershipFilter,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

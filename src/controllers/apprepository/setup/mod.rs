@@ -32,11 +32,10 @@ use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, CachedRepository, NAME, SLOW}
 use crate::api::NamespacedName;
 use crate::catalog::Catalog;
 use crate::controllers::{Controller, SetupContext, Source, Task};
-use crate::runtime::controller::{Class, Key, Reconcile};
+use crate::runtime::controller::{Class, Reconcile};
 use crate::runtime::cron::CronTrigger;
 use crate::runtime::manifests::Problems;
-use crate::runtime::shards::MissingObjects;
-use crate::runtime::watch::{Cached, Scope, Store, Stored};
+use crate::runtime::watch::{Cached, Scope, Store};
 use crate::runtime::workqueue::Priority;
 use informer::informer;
 
@@ -124,8 +123,8 @@ impl Builder<'_> {
             origin: Arc::clone(&self.origin),
             is_incomplete: match &context.source {
                 Source::Cluster(_) => {
-                    let is_selection = context.label_selector.is_some();
-                    Box::new(move || is_selection)
+                    let is_partial = context.ownership.has_partial_lists();
+                    Box::new(move || is_partial)
                 }
                 Source::Directory(_) => {
                     let problems = problems.clone();
@@ -195,8 +194,7 @@ impl Builder<'_> {
             cronjob_remover: cronjob_remover(context, options, &self.states),
             states: Arc::clone(&self.states),
             stopping: context.stopping.clone(),
-            has_selector: context.label_selector.is_some(),
-            shards: context.shards.clone(),
+            ownership: context.ownership.clone(),
         }
     }
 
@@ -241,11 +239,7 @@ impl Parts {
         let garbage = self.garbage.run(self.listed, options.gc_interval);
         tasks.leader.insert(0, garbage.boxed());
         let (cached, queue) = (self.store.clone(), context.queue.clone());
-        let owned = |reconciler: Arc<dyn Reconcile>| {
-            let store = self.store.clone();
-            let uid = move |key: &Key| Some(store.get(&key.name)?.uid().to_owned());
-            context.shards.filter(reconciler, MissingObjects::OfAll, uid)
-        };
+        let owned = |reconciler: Arc<dyn Reconcile>| context.ownership.owned_of(&cached, reconciler);
         Controller {
             name: NAME,
             classes: classes(options, &owned(self.reconciler), owned(self.files)),
@@ -272,7 +266,7 @@ impl Parts {
                 &context.queue,
             ));
         }
-        let has_selector = context.label_selector.is_some();
+        let has_selector = context.ownership.has_partial_lists();
         match &self.reconciler.job_runner {
             Some(JobRunner { jobs, .. }) => {
                 let queue = context.queue.clone();

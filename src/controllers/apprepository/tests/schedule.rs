@@ -269,8 +269,7 @@ async fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_t
         ..Settings::default()
     };
     let context = SetupContext {
-        label_selector: None,
-        shards: crate::runtime::shards::Shards::all(),
+        ownership: crate::runtime::ownership::OwnershipFilter::all(),
         source: Source::Directory(directory.path().to_owned()),
         queue: Queue::new(settings, &queue::Metrics::register(&mut registry)),
         budgets: crate::budget::Budgets::default(),

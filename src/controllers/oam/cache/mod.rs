@@ -23,7 +23,7 @@ use crate::api::{Partial, Raw};
 use crate::budget::Budget;
 use crate::controllers::Task;
 use crate::runtime::watch::{
-    Cached, Change, ErrorPolicy, Scope, Selection, Store, Stored, cluster_informer, informer, raw_informer,
+    Cached, Change, ErrorPolicy, Selection, Store, Stored, cluster_informer, informer, raw_informer,
 };
 
 /// Labels and annotations that decide whether an Application gets a pass.
@@ -75,22 +75,13 @@ impl Caches {
     }
 
     /// The selector applies to Applications only: their revisions and trackers have no labels of the user.
-    pub fn sources(
-        &self,
-        client: &Client,
-        scope: &Scope,
-        label_selector: Option<&str>,
-        handler: EventHandler,
-    ) -> Vec<Task> {
+    pub fn sources(&self, client: &Client, selection: &Selection, handler: EventHandler) -> Vec<Task> {
         let handler = Arc::new(handler);
         let on_application = Arc::clone(&handler);
         let budget = self.budget.clone();
         let applications = raw_informer(
             client.clone(),
-            Selection {
-                scope: scope.clone(),
-                labels: label_selector.map(str::to_owned),
-            },
+            selection.clone(),
             ErrorPolicy::Optional,
             self.applications.clone(),
             move |raw: Raw<Application>| {
@@ -103,7 +94,7 @@ impl Caches {
         let members = Arc::clone(&self.members);
         let revisions = informer::<Partial<ApplicationRevision>, _>(
             client.clone(),
-            scope.clone(),
+            selection.scope.clone(),
             ErrorPolicy::Optional,
             self.revisions.clone(),
             move |change| update(&mut members.write().revisions, &change, application_of_revision),

@@ -39,6 +39,7 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::Options;
 use super::cache::{CachedApplication, Caches, Decoded};
 use super::clusters::JoinedClusters;
 use super::collect::Collector;
@@ -51,7 +52,6 @@ use super::metrics::Metrics;
 use super::objects::{Autoscalers, Objects};
 use super::render::release::unknown_version;
 use super::rights::AccessReviews;
-use super::{Options, Shard};
 use crate::api::oam::{Application, labels};
 use crate::api::{NamespacedName, Raw};
 use crate::budget::{Budgets, leave_runtime};
@@ -59,6 +59,7 @@ use crate::cue::Evaluator;
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::EventPublisher;
 use crate::runtime::kube_client::{ApiError, call};
+use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Priority;
 use apply::FightKey;
@@ -80,6 +81,7 @@ pub struct Reconciler {
     pub client: Client,
     pub budgets: Budgets,
     pub options: Options,
+    pub ownership: OwnershipFilter,
     pub caches: Caches,
     pub definitions: DefinitionCaches,
     /// With the rights of the controller.
@@ -209,13 +211,7 @@ impl Reconciler {
             Some(version) => *version == self.options.compat_version,
             None => !self.options.versions.are_required_of_applications,
         };
-        let shard = app.labels().get(labels::SHARD_ID);
-        let is_of_shard = match (&self.options.shard, shard) {
-            (Shard::Disabled, _) => true,
-            (Shard::Id(id), Some(shard)) => id == shard,
-            (Shard::Id(id), None) => id == labels::MASTER_SHARD,
-        };
-        is_of_version && is_of_shard
+        is_of_version && self.ownership.owns(app.meta())
     }
 }
 

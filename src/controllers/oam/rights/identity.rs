@@ -40,6 +40,12 @@ impl Default for IdentityOptions {
 }
 
 impl IdentityOptions {
+    /// Returns true if a webhook must write and protect the annotations.
+    #[must_use]
+    pub fn needs_webhook(&self) -> bool {
+        self.is_authenticated && !self.trusts_annotations
+    }
+
     /// Returns true if Applications have rights of their own, while nothing keeps their authors from naming any user.
     fn is_annotation_open(&self) -> bool {
         let is_isolated = self.is_required || self.default_service_account.is_some();

@@ -9,7 +9,7 @@ use crate::controllers::oam::dispatch::admission::ResourceTypes;
 use crate::controllers::oam::dispatch::decide::UpdateMethod;
 use crate::controllers::oam::references::Scope;
 use crate::controllers::oam::rights::IdentityOptions;
-use crate::controllers::oam::{ApplyOnceMode, Shard, workflow};
+use crate::controllers::oam::{ApplyOnceMode, shard, workflow};
 use crate::http::{self, Fetcher, Limits};
 
 fn fetcher() -> Fetcher {
@@ -25,7 +25,7 @@ fn options_have_the_defaults_of_kubevela() {
         (options.resync_period, options.pass_timeout),
         (Duration::from_mins(5), Duration::from_mins(3))
     );
-    assert_eq!(options.shard, Shard::Disabled);
+    assert_eq!(options.shard, None);
     assert_eq!(options.workflow, workflow::Settings::default());
     assert_eq!((options.tracker_format, options.revision_format), (None, None));
     assert!(options.has_stages && options.has_dry_run && options.respects_autoscalers);
@@ -75,7 +75,7 @@ fn flags_and_gates_become_options() {
     assert!(!options.has_dry_run);
     assert_eq!(options.apply_once, ApplyOnceMode::Force);
     assert_eq!((options.workers, options.resync_period), (1, Duration::from_secs(10)));
-    assert_eq!(options.shard, Shard::Id("a".to_owned()));
+    assert_eq!(options.shard, Some(shard("a")));
     assert_eq!(options.evaluator.workers.get(), 1);
     assert_eq!(options.evaluator.program.as_deref(), Some(Path::new("/bin/cue")));
     assert_eq!(options.namespace.as_deref(), Some("here"));
