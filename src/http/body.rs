@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::{SpooledData, SpooledTempFile};
 
 use super::error::FetchError;
-use super::{Limits, Validators};
+use super::{FetchLimits, Validators};
 use crate::budget::{Budget, Reservation, Transfer};
 use crate::text::{printable, truncate};
 
@@ -179,7 +179,7 @@ pub(super) async fn read_file(
     path: &Path,
     space: &SpoolSpace,
     namespace: &str,
-    limits: &Limits,
+    limits: &FetchLimits,
 ) -> Result<Body, FetchError> {
     let path_text = display_path(path);
     let spool = space.open(path_text.clone(), limits.max_bytes, namespace);

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::body::{Body, Spool};
 use super::error::FetchError;
-use super::{Limits, RequestTracker, Validators, error};
+use super::{FetchLimits, RequestTracker, Validators, error};
 use crate::text::{printable, truncate};
 
 /// Compressed bytes decompressed between two yields to the runtime. Deflate expands them at most 1,032 times.
@@ -41,7 +41,7 @@ pub(super) async fn read_body(
     url: &str,
     is_gzip: bool,
     validators: Validators,
-    limits: &Limits,
+    limits: &FetchLimits,
     tracker: &RequestTracker,
 ) -> Result<Body, FetchError> {
     let too_large = |actual: u64| FetchError::TooLarge {

@@ -59,7 +59,7 @@ pub use encoded::percent_decoded;
 use secret::Secret;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Limits {
+pub struct FetchLimits {
     /// Applies before and after decompression.
     pub max_bytes: u64,
     /// Timeout of connecting, including DNS and TLS.
@@ -70,7 +70,7 @@ pub struct Limits {
     pub total: Duration,
 }
 
-impl Default for Limits {
+impl Default for FetchLimits {
     fn default() -> Self {
         Self {
             max_bytes: 100 * 1024 * 1024,
@@ -272,7 +272,7 @@ impl Fetcher {
         &self,
         url: &Url,
         validators: Option<&Validators>,
-        limits: &Limits,
+        limits: &FetchLimits,
     ) -> Result<Fetched, FetchError> {
         let request = Request {
             validators: validators.cloned(),
@@ -286,12 +286,12 @@ impl Fetcher {
     }
 
     /// The caller decides if the path may be read. Copies it, so that it cannot change between hash and decoding.
-    pub async fn read_file(&self, path: &Path, limits: &Limits) -> Result<Body, FetchError> {
+    pub async fn read_file(&self, path: &Path, limits: &FetchLimits) -> Result<Body, FetchError> {
         body::read_file(path, &self.0.spool, &self.0.access.namespace, limits).await
     }
 
     /// Follows redirects. Any status except 200, and 304 for conditional requests, is a [`FetchError::Status`].
-    pub async fn send(&self, request: &Request, limits: &Limits) -> Result<Response, FetchError> {
+    pub async fn send(&self, request: &Request, limits: &FetchLimits) -> Result<Response, FetchError> {
         let timeout = |_| FetchError::Timeout {
             url: public_url(&request.url),
             limit: limits.total,

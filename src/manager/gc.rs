@@ -13,7 +13,7 @@ use crate::budget;
 use crate::controllers::Source;
 use crate::controllers::apprepository::event_handler::cleanup_key;
 use crate::controllers::apprepository::garbage::orphans::Comparison;
-use crate::controllers::apprepository::garbage::report::{Kind, Report};
+use crate::controllers::apprepository::garbage::report::{GarbageKind, Report};
 use crate::runtime::controller::{Action, Reconcile};
 use crate::runtime::kube_client::call;
 use crate::runtime::workqueue::Priority;
@@ -101,8 +101,10 @@ async fn remove_repositories(comparison: &Comparison, reconciler: &impl Reconcil
             Ok(Action::Done) => removed.push(name.to_string()),
             // Declared since the list was taken.
             Ok(_) => {}
-            Err(error) => report.failures.push((Kind::Repositories, format!("{name}: {error}"))),
+            Err(error) => report
+                .failures
+                .push((GarbageKind::Repositories, format!("{name}: {error}"))),
         }
     }
-    report.set(Kind::Repositories, removed);
+    report.set(GarbageKind::Repositories, removed);
 }

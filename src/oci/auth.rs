@@ -16,7 +16,7 @@ use super::error::OciError;
 use super::{Registry, body, decode};
 use crate::http::credentials;
 use crate::http::secret::Secret;
-use crate::http::{Authorization, FetchError, Limits, Request, Response};
+use crate::http::{Authorization, FetchError, FetchLimits, Request, Response};
 use crate::text::{printable, public_url, truncate};
 
 /// Size limit of a token server's response. Tokens may have several kilobytes.
@@ -114,7 +114,12 @@ impl Unauthorized {
 }
 
 impl Registry {
-    pub(super) async fn send(&self, scope: &str, mut request: Request, limits: &Limits) -> Result<Response, OciError> {
+    pub(super) async fn send(
+        &self,
+        scope: &str,
+        mut request: Request,
+        limits: &FetchLimits,
+    ) -> Result<Response, OciError> {
         request.authorization = self.initial_authorization(scope).await?;
         let unauthorized = match self.fetcher.send(&request, limits).await {
             Ok(response) => return Ok(response),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::change::{dynamic_api, replace};
 use super::manifests::{self, Manifest, patch_parameters};
 use super::wait::{Expected, until_running};
-use super::{Place, objects};
+use super::{ApplicationFlags, objects};
 use crate::api::NamespacedName;
 use crate::api::oam::{ApplicationRevision, ApplicationStatus, Condition, PARSED, labels};
 use crate::cmd::flags::parse::positive_duration;
@@ -40,7 +40,7 @@ pub struct Up {
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, default_value = "10m")]
     timeout: Duration,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 impl Up {

@@ -16,7 +16,7 @@ use super::{NAME, components};
 use crate::controllers::{Controller, FIELD_MANAGER, SetupContext, Source};
 use crate::runtime::controller::Class;
 use crate::runtime::events::EventPublisher;
-use crate::runtime::watch::{ErrorPolicy, MAX_WATCHES, Scope, Settings, Store, WatchManager, raw_informer};
+use crate::runtime::watch::{ErrorPolicy, MAX_WATCHES, Scope, Store, WatchManager, WatchSettings, raw_informer};
 use crate::runtime::workqueue::{ClassLimits, Priority};
 
 #[derive(Clone)]
@@ -51,7 +51,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         index: index.clone(),
         queue: context.queue.clone(),
     };
-    let settings = Settings {
+    let settings = WatchSettings {
         sync_period: options.sync_period,
         kinds: options.kinds.filter().clone(),
         relist_period: None,

@@ -65,14 +65,14 @@ impl Defaults {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum RepositoryKind {
     #[default]
     Helm,
     /// Any type other than `helm`, as in Kubeapps.
     Oci,
 }
 
-impl Kind {
+impl RepositoryKind {
     /// Returns the value of `spec.type`, which is also stored in the catalog.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -134,7 +134,7 @@ pub struct RepositorySpec {
     /// Generation of the object; `None` for manifests.
     pub generation: Option<i64>,
     pub url: String,
-    pub kind: Kind,
+    pub kind: RepositoryKind,
     /// Hash of the whole spec; a change requests a sync.
     pub spec_hash: String,
     pub change_key: ChangeKey,
@@ -168,10 +168,10 @@ impl RepositorySpec {
         let number = |name: &str| annotation(name).and_then(|text| text.parse::<u64>().ok());
         let max_bytes = defaults.index_max_bytes;
         let url = spec.url.trim().to_owned();
-        let kind = if spec.type_ == Kind::Helm.as_str() {
-            Kind::Helm
+        let kind = if spec.type_ == RepositoryKind::Helm.as_str() {
+            RepositoryKind::Helm
         } else {
-            Kind::Oci
+            RepositoryKind::Oci
         };
         let (cron, interval_error) = choose_interval(&spec.interval, defaults);
         let filter = object.filter().map(rule);
@@ -268,7 +268,7 @@ impl RepositorySpec {
 #[derive(Clone, Debug, Default)]
 pub struct OneShot {
     pub url: String,
-    pub kind: Kind,
+    pub kind: RepositoryKind,
     pub oci_repositories: Vec<String>,
     pub filter: Option<Rule>,
     pub access: RepositoryAccess,

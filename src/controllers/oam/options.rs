@@ -35,8 +35,8 @@ pub struct Options {
     pub versions: ControllerVersions,
     /// The label of Applications that names this process; `None` without `--enable-sharding`.
     pub shard: Option<ShardLabel>,
-    pub workflow: workflow::Settings,
-    pub dispatch: decide::Settings,
+    pub workflow: workflow::WorkflowSettings,
+    pub dispatch: decide::DispatchSettings,
     /// Maximum number of objects of one Application that are written at the same time.
     pub max_concurrent_writes: usize,
     pub admission: Admission,
@@ -56,7 +56,7 @@ pub struct Options {
     /// The users with whose rights Applications are applied.
     pub identity: IdentityOptions,
     /// The existing objects that Applications may refer to.
-    pub reference_scope: references::Scope,
+    pub reference_scope: references::ReferenceScope,
     /// Components may refer to manifests at URLs; not with the gate `DisableReferObjectsFromURL`.
     pub allows_urls: bool,
     /// Leaves the data of Secrets that components refer to out of revisions.

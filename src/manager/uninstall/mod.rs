@@ -26,7 +26,7 @@ use super::Error;
 use crate::api::oam::{self, ResourceTracker};
 use crate::api::{AppRepository, FINALIZER, Partial};
 use finalizers::Finalizers;
-use objects::Selection;
+use objects::ObjectSelection;
 use selected::SelectedObjects;
 
 #[derive(Clone, Debug)]

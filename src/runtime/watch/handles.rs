@@ -10,9 +10,9 @@ use super::discovery::{Resource, Served};
 use super::error_policy::ErrorPolicy;
 use super::events::ObjectEvents;
 use super::planner::Demand;
-use super::store::Store;
+use super::store::ValueStore;
 use super::watcher::{Notification, Watch};
-use super::{GroupKind, Object, Scope, Settings};
+use super::{GroupKind, Object, Scope, WatchSettings};
 
 pub(super) struct KindWatches<K> {
     pub(super) resource: Resource,
@@ -36,7 +36,7 @@ pub(super) fn demands<K>(
     subscribed: &BTreeMap<GroupKind, BTreeSet<String>>,
     served: &Served,
     running: &HashMap<GroupKind, KindWatches<K>>,
-    settings: &Settings,
+    settings: &WatchSettings,
 ) -> BTreeMap<GroupKind, Demand> {
     let demand = |(kind, namespaces): (&GroupKind, &BTreeSet<String>)| {
         let is_watched = |resource: &&Resource| resource.can_list && settings.kinds.admits(kind, resource);

@@ -44,7 +44,7 @@ pub use discovery::{Resource, Served, discover};
 pub use error_policy::ErrorPolicy;
 pub use events::{ObjectEvents, documents, events};
 pub use kind_filter::KindFilter;
-pub use manager::{KindEvent, KindState, ObjectState, ResolveError, Settings, View, WatchManager};
+pub use manager::{KindEvent, KindState, ObjectState, ResolveError, View, WatchManager, WatchSettings};
 pub use metadata::watch_names;
 pub use planner::MAX_WATCHES;
 pub use projection::{Document, DocumentCache, FieldSet, Labels, Object, Project};

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-pub use child::{Limits, limit_cpu, serve};
+pub use child::{ProcessLimits, limit_cpu, serve};
 pub use frame::Framing;
 use process::{Process, resident_bytes};
 

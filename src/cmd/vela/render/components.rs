@@ -10,11 +10,11 @@ use crate::cmd::Error;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent};
 use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::render::evaluate::{self, Cause, NamespaceEvaluator};
-use crate::controllers::oam::render::release::{ComponentObjects, Release, ReleaseObject, Settings};
+use crate::controllers::oam::render::release::{ComponentObjects, Release, ReleaseObject, ReleaseSettings};
 use crate::cue::{self, Evaluator};
 
 /// The defaults of the controller.
-const SETTINGS: Settings = Settings {
+const SETTINGS: ReleaseSettings = ReleaseSettings {
     is_strict: false,
     has_stages: true,
 };

@@ -9,7 +9,7 @@ use url::Url;
 use super::locate::{ArchiveLocation, locate_archive};
 use crate::budget::{Reservation, WorkError};
 use crate::catalog::{self, ChartFiles, FetchedFiles, MAX_URL_CHARACTERS, MissingFiles};
-use crate::controllers::apprepository::spec::{Kind, RepositorySpec};
+use crate::controllers::apprepository::spec::{RepositoryKind, RepositorySpec};
 use crate::controllers::apprepository::sync::location::locate_file;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::controllers::apprepository::sync::{SyncContext, limits};
@@ -271,10 +271,11 @@ impl<'a> ArchiveFetcher<'a> {
         };
         let at = |url: &Url| Registry::new(self.session.clone(), url, limits);
         let declared = Url::parse(&self.spec.url).ok().and_then(|url| at(&url).ok());
-        let registry = match declared.filter(|registry| self.spec.kind == Kind::Oci && registry.contains(reference)) {
-            Some(registry) => registry,
-            None => at(&reference.registry)?,
-        };
+        let registry =
+            match declared.filter(|registry| self.spec.kind == RepositoryKind::Oci && registry.contains(reference)) {
+                Some(registry) => registry,
+                None => at(&reference.registry)?,
+            };
         let registry = Arc::new(registry);
         registries.push(Arc::clone(&registry));
         Ok(registry)

@@ -38,7 +38,7 @@ const MAX_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(15);
 const TRIGGER_LATENCY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum SyncMode {
     /// Sends conditional requests, and skips entries that are known to be unchanged.
     Conditional,
     /// Fetches everything and compares all rows. Used for repair and after changes on our side.
@@ -46,33 +46,33 @@ pub enum Mode {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum SyncDecision {
     Suspended,
     Wait,
-    Sync(Mode),
+    Sync(SyncMode),
 }
 
 #[must_use]
-pub fn decide(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp) -> Decision {
+pub fn decide(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp) -> SyncDecision {
     if spec.suspended {
-        return Decision::Suspended;
+        return SyncDecision::Suspended;
     }
     let Some(record) = record else {
-        return Decision::Sync(Mode::Complete);
+        return SyncDecision::Sync(SyncMode::Complete);
     };
     if is_changed(spec, record) {
-        return Decision::Sync(Mode::Complete);
+        return SyncDecision::Sync(SyncMode::Complete);
     }
     if next_retry(record, now).is_some_and(|retry| retry > now) {
-        return Decision::Wait;
+        return SyncDecision::Wait;
     }
     if needs_complete_sync(spec, record) {
-        return Decision::Sync(Mode::Complete);
+        return SyncDecision::Sync(SyncMode::Complete);
     }
     if is_due(spec, record, now) || has_more(record) {
-        Decision::Sync(Mode::Conditional)
+        SyncDecision::Sync(SyncMode::Conditional)
     } else {
-        Decision::Wait
+        SyncDecision::Wait
     }
 }
 
@@ -83,13 +83,13 @@ pub fn fresh_since(
     spec: &RepositorySpec,
     record: Option<&Record>,
     created: Option<Timestamp>,
-    mode: Mode,
+    mode: SyncMode,
     now: Timestamp,
 ) -> Timestamp {
     let since = match (mode, record) {
         // A requested sync needs a new response, regardless of the age of the object.
         (_, None) if !is_requested(spec, &Handled::default()) => created,
-        (Mode::Conditional, Some(record)) if record.state.ready == Some(true) => {
+        (SyncMode::Conditional, Some(record)) if record.state.ready == Some(true) => {
             let last = record.last_attempt.filter(|last| *last <= now);
             last.and_then(|last| spec.cron.next_after(last))
         }

@@ -12,7 +12,7 @@ use backon::{ExponentialBuilder, Retryable};
 use tokio::sync::watch;
 
 use super::metrics::GarbageMetrics;
-use super::report::Kind;
+use super::report::GarbageKind;
 use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog, Record};
 use crate::controllers::apprepository::CachedRepository;
@@ -68,7 +68,7 @@ impl OrphanFinder {
             .without_max_times()
             .with_jitter();
         let compared = (|| self.compare()).retry(backoff).notify(|error, delay| {
-            self.metrics.failed(Kind::Repositories);
+            self.metrics.failed(GarbageKind::Repositories);
             tracing::warn!(%error, retry_in = ?delay, "failed to compare the catalog with declared repositories, retrying");
         });
         compared.await.unwrap_or_else(|error| {

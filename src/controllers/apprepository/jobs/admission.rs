@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::progress::not_started;
 use super::progress::view::{JobView, NotStarted};
-use super::{Jobs, Limits};
+use super::{JobLimits, Jobs};
 use crate::api::NamespacedName;
 
 /// Interval after which a write that failed is tried again.
@@ -170,7 +170,7 @@ fn plan(
     jobs: &[JobView],
     not_started: impl Fn(&JobView) -> Option<NotStarted>,
     queue: &Queue,
-    limits: Limits,
+    limits: JobLimits,
     now: Timestamp,
 ) -> Vec<Step> {
     let outdated: Vec<&str> = superseded(jobs).into_iter().map(|job| job.uid.as_str()).collect();
@@ -236,11 +236,11 @@ fn until_next_start(jobs: &[JobView], now: Timestamp) -> Option<Duration> {
 struct Slots<'a> {
     total: usize,
     by_namespace: BTreeMap<&'a str, usize>,
-    limits: Limits,
+    limits: JobLimits,
 }
 
 impl<'a> Slots<'a> {
-    fn of(running: &[&'a JobView], limits: Limits) -> Self {
+    fn of(running: &[&'a JobView], limits: JobLimits) -> Self {
         let mut by_namespace = BTreeMap::new();
         for job in running {
             *by_namespace.entry(namespace(job)).or_default() += 1;

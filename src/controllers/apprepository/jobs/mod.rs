@@ -45,7 +45,7 @@ pub use template::{Resources, TemplatePolicy};
 pub use watch::Jobs;
 
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct JobSettings {
     pub executor: Executor,
     /// Obeys the annotation [`EXECUTOR`].
     pub allow_annotation: bool,
@@ -65,7 +65,7 @@ pub struct Settings {
     pub template: TemplatePolicy,
     /// Maximum size of a template, in bytes.
     pub template_limit: usize,
-    pub limits: Limits,
+    pub limits: JobLimits,
     pub database: DatabaseAccess,
     /// Proxies of this process.
     pub proxies: Proxies,
@@ -76,7 +76,7 @@ pub struct Settings {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct JobLimits {
     pub total: usize,
     pub per_namespace: usize,
 }
@@ -91,7 +91,7 @@ pub struct DatabaseAccess {
     pub secret: Option<SecretKeyRef>,
 }
 
-impl Settings {
+impl JobSettings {
     #[must_use]
     pub const fn is_enabled(&self) -> bool {
         matches!(self.executor, Executor::Job) || self.allow_annotation

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::Settings;
+use super::JobSettings;
 use super::expansion::escape;
 use super::names::{cleanup_job, cron_job, labels, sync_job};
 use super::template::{PodParts, Resources, TemplatePolicy};
@@ -45,7 +45,7 @@ pub struct SyncRun {
     pub replaces_revision: Option<i64>,
 }
 
-impl Settings {
+impl JobSettings {
     #[must_use]
     pub fn cron_job(&self, repository: &Repository<'_>, schedule: &str) -> Value {
         let spec = repository.spec;

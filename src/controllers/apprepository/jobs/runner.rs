@@ -4,7 +4,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
-use super::Settings;
+use super::JobSettings;
 use super::blocked::Blocked;
 use super::executor::{Execution, Executor};
 use super::names;
@@ -275,7 +275,7 @@ enum JobStart {
     Started,
 }
 
-fn merge_template(settings: &Settings, object: &AppRepository) -> Result<PodParts, Blocked> {
+fn merge_template(settings: &JobSettings, object: &AppRepository) -> Result<PodParts, Blocked> {
     let refused = |message: String| Blocked::new("PodTemplateRefused", message, false);
     let template = object.spec.sync_job_pod_template.as_ref();
     if let Some(template) = template.filter(|template| template.is_reduced())

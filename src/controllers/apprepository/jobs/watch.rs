@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Settings;
+use super::JobSettings;
 use super::metrics::JobMetrics;
 use super::progress::view::{JobView, PodView};
 use crate::api::{NamespacedName, jobs};
@@ -21,7 +21,7 @@ use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Selection, Store
 const PATIENCE: Duration = Duration::from_secs(15);
 
 pub struct Jobs {
-    pub settings: Settings,
+    pub settings: JobSettings,
     pub(super) client: Client,
     pub(super) cron_jobs: Store<Cached<CronJob>>,
     jobs: Store<Cached<Job>>,
@@ -49,7 +49,7 @@ type Task = BoxFuture<'static, ()>;
 
 impl Jobs {
     #[must_use]
-    pub fn new(settings: Settings, client: Client, metrics: JobMetrics) -> Self {
+    pub fn new(settings: JobSettings, client: Client, metrics: JobMetrics) -> Self {
         Self {
             settings,
             client,

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 pub use adoption::{Replaced, Rows, adopt};
 pub use outcome::{AbortPlan, after_abort, after_sync, changed_charts, has_used_secrets, metric_label};
 
-use super::decision::{Decision, Mode, decide, fresh_since, is_slow, until_next};
+use super::decision::{SyncDecision, SyncMode, decide, fresh_since, is_slow, until_next};
 use super::jobs::{DueSync, Execution, LaterSync};
 use super::spec::RepositorySpec;
 use super::sync::request::SyncRequest;
@@ -73,9 +73,9 @@ fn due_job(observed: Observed<'_>, now: Timestamp) -> Option<DueSync> {
     let record = rows.record.as_ref();
     let later = record.filter(|record| is_of_later_generation(record, spec));
     let is_due = match decide(spec, record, now) {
-        Decision::Suspended => false,
-        Decision::Wait | Decision::Sync(Mode::Conditional) => is_forced || later.is_some(),
-        Decision::Sync(Mode::Complete) => true,
+        SyncDecision::Suspended => false,
+        SyncDecision::Wait | SyncDecision::Sync(SyncMode::Conditional) => is_forced || later.is_some(),
+        SyncDecision::Sync(SyncMode::Complete) => true,
     };
     is_due.then(|| DueSync {
         is_forced,
@@ -101,10 +101,10 @@ pub fn plan(observed: Observed<'_>, now: Timestamp) -> Plan {
     }
     let is_forced = observed.class.is_none() || observed.force_sync;
     let mode = match decide(spec, record, now) {
-        Decision::Suspended => return Plan::Wait(None),
-        Decision::Wait if !is_forced => return Plan::Wait(Some(now + until_next(spec, record, now))),
-        Decision::Wait => Mode::Conditional,
-        Decision::Sync(mode) => mode,
+        SyncDecision::Suspended => return Plan::Wait(None),
+        SyncDecision::Wait if !is_forced => return Plan::Wait(Some(now + until_next(spec, record, now))),
+        SyncDecision::Wait => SyncMode::Conditional,
+        SyncDecision::Sync(mode) => mode,
     };
     Plan::Sync(Box::new(SyncRequest {
         fresh_since: fresh_since(spec, record, observed.created, mode, now),

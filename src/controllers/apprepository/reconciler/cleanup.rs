@@ -8,7 +8,7 @@ use super::{Reconciler, STALE_CACHE_RETRY, ignore_not_found, is_gone};
 use crate::api::{NamespacedName, SKIP_CLEANUP};
 use crate::catalog::{self, Fence};
 use crate::controllers::apprepository::event_handler::{cleanup_key, key};
-use crate::controllers::apprepository::garbage::report::Kind;
+use crate::controllers::apprepository::garbage::report::GarbageKind;
 use crate::controllers::apprepository::jobs::{Cleanup, Executor};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
@@ -66,7 +66,8 @@ impl Reconciler {
         let fence = Fence::Uid(Some(&uid));
         let removed = self.remove(name, fence, Some(&uid)).await;
         let is_removed = removed.map_err(|error| self.cleanup_error(name, &error))?;
-        self.garbage_metrics.removed(Kind::Repositories, u64::from(is_removed));
+        self.garbage_metrics
+            .removed(GarbageKind::Repositories, u64::from(is_removed));
         self.states.update(name, |state| state.approved_removal = None);
         Ok(Action::Done)
     }

@@ -17,7 +17,7 @@ use super::event_handler::{EventHandler, enqueue_all, key};
 use super::garbage::GarbageCollector;
 use super::garbage::objects::Objects;
 use super::garbage::orphans::{self, OrphanFinder};
-use super::jobs::{JobRunner, Jobs, Settings};
+use super::jobs::{JobRunner, JobSettings, Jobs};
 use super::kubeapps_cronjobs::CronJobRemover;
 use super::options::Options;
 use super::origin::Origin;
@@ -200,7 +200,7 @@ impl Builder<'_> {
 
     /// Returns the runner of Jobs, if any repository may use them.
     fn job_runner(&self, tombstones: &Tombstones, syncs: &SyncContext) -> Option<JobRunner> {
-        let settings = self.options.jobs.clone().filter(Settings::is_enabled)?;
+        let settings = self.options.jobs.clone().filter(JobSettings::is_enabled)?;
         let Source::Cluster(client) = &self.context.source else {
             return None;
         };

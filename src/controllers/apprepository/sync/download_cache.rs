@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use crate::api::NamespacedName;
 use crate::helm::index::SharedSplit;
-use crate::http::{FetchError, Fetched, Fetcher, Limits, RequestTracker, Requester, Validators};
+use crate::http::{FetchError, FetchLimits, Fetched, Fetcher, RequestTracker, Requester, Validators};
 use crate::text::public_url;
 
 /// TTL of a shared response. Must exceed the schedule jitter (1 min).
@@ -84,7 +84,7 @@ impl CachedBytes {
 struct RequestKey {
     url: String,
     by: Requester,
-    limits: Limits,
+    limits: FetchLimits,
 }
 
 #[derive(Default)]
@@ -121,7 +121,7 @@ pub(super) struct DownloadRequest<'a> {
     pub(super) session: &'a Fetcher,
     pub(super) url: &'a url::Url,
     pub(super) validators: Option<Validators>,
-    pub(super) limits: Limits,
+    pub(super) limits: FetchLimits,
     pub(super) fresh_since: Timestamp,
 }
 

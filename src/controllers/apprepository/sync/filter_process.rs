@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::jq::{self, Evaluator};
-use crate::runtime::worker_process::{Framing, Limits, Program, Usage, WorkerProcesses, limit_cpu, serve};
+use crate::runtime::worker_process::{Framing, ProcessLimits, Program, Usage, WorkerProcesses, limit_cpu, serve};
 
 /// Not a subcommand, so that help does not list it.
 const ARGUMENT: &str = "__filter";
@@ -65,7 +65,7 @@ pub fn serve_if_child(arguments: impl IntoIterator<Item = OsString>) -> Option<E
     if arguments.next()? != ARGUMENT {
         return None;
     }
-    let limits = Limits {
+    let limits = ProcessLimits {
         memory: arguments.next()?.to_str()?.parse().ok()?,
         stack: STACK,
     };

@@ -30,11 +30,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use tracing::Instrument;
 
-use super::decision::{Mode, is_unmodified};
+use super::decision::{SyncMode, is_unmodified};
 use super::metrics::RepositoryMetrics;
 use super::running_syncs::Attempt;
 use super::secrets::source::CredentialSource;
-use super::spec::{Kind, RepositorySpec};
+use super::spec::{RepositoryKind, RepositorySpec};
 use crate::api::NamespacedName;
 use crate::budget::{Budgets, Full, Reservation, return_to_runtime};
 use crate::catalog::{Baseline, Catalog, DigestUpdate, ErrorKind, OciRemovals, Record, Refused, RetainedPart};
@@ -205,8 +205,8 @@ impl Run<'_> {
             Err(failed) => return Ok(Prepared::Failed(failed)),
         };
         match self.request.spec.kind {
-            Kind::Helm => self.prepare_index(&session).await,
-            Kind::Oci => self.prepare_registry(session).instrument(trace_span!("fetch")).await,
+            RepositoryKind::Helm => self.prepare_index(&session).await,
+            RepositoryKind::Oci => self.prepare_registry(session).instrument(trace_span!("fetch")).await,
         }
     }
 
@@ -272,7 +272,7 @@ impl Run<'_> {
 
     fn refused(&self) -> Option<Refused> {
         let refused = self.request.previous.as_ref()?.refused.as_ref()?;
-        let applies = self.request.mode == Mode::Conditional && refused.inputs == self.request.spec.refusal_key();
+        let applies = self.request.mode == SyncMode::Conditional && refused.inputs == self.request.spec.refusal_key();
         applies.then(|| refused.clone())
     }
 
@@ -280,7 +280,7 @@ impl Run<'_> {
     fn last_success(&self) -> Option<&Record> {
         let key = self.request.spec.change_key.as_str();
         self.request.previous.as_ref().filter(|previous| {
-            self.request.mode == Mode::Conditional
+            self.request.mode == SyncMode::Conditional
                 && !self.ignore_cache
                 && previous.last_success.is_some()
                 && previous.change_key == key

@@ -65,7 +65,7 @@ pub enum Mark<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum CollectProgress {
     Done,
     Waiting { message: String },
 }
@@ -77,7 +77,7 @@ impl Collector {
         subject: &Subject<'_>,
         inventory: &mut Inventory,
         mark: Mark<'_>,
-    ) -> Result<Progress, CollectError> {
+    ) -> Result<CollectProgress, CollectError> {
         retain(inventory, |tracker| !tracker.is_deleting() || has_finalizer(tracker));
         let is_marked = match mark {
             Mark::No => false,
@@ -85,7 +85,7 @@ impl Collector {
             Mark::All => trackers(inventory).next().is_some(),
         };
         if !is_marked && !trackers(inventory).any(Tracker::is_deleting) {
-            return Ok(Progress::Done);
+            return Ok(CollectProgress::Done);
         }
         let mut failures = Failures::default();
         self.clear_namespaces(inventory).await?;
@@ -202,7 +202,7 @@ impl Collector {
         inventory: &Inventory,
         is_ordered: bool,
         failures: &mut Failures,
-    ) -> (HashSet<String>, Progress) {
+    ) -> (HashSet<String>, CollectProgress) {
         let mut candidates = self.candidates(subject, inventory);
         self.look_up(subject, &mut candidates, is_ordered, failures).await;
         if is_ordered {
@@ -237,7 +237,7 @@ impl Collector {
     }
 }
 
-fn progress(candidates: &[Candidate<'_>]) -> Progress {
+fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
     let mut texts = Vec::new();
     let mut waiting = candidates
         .iter()
@@ -260,9 +260,9 @@ fn progress(candidates: &[Candidate<'_>]) -> Progress {
         format!("{count} objects are in cluster {cluster}, which this controller does not serve")
     }));
     if texts.is_empty() {
-        return Progress::Done;
+        return CollectProgress::Done;
     }
-    Progress::Waiting {
+    CollectProgress::Waiting {
         message: texts.join(" "),
     }
 }

@@ -10,7 +10,7 @@ use super::subscribers::Subscribers;
 use crate::api::NamespacedName;
 use crate::api::oam::labels;
 use crate::runtime::watch::{
-    Document, DocumentCache, GroupKind, KindEvent, KindFilter, Object, ObjectEvents, Resource, Scope, Settings,
+    Document, DocumentCache, GroupKind, KindEvent, KindFilter, Object, ObjectEvents, Resource, Scope, WatchSettings,
     documents,
 };
 
@@ -23,8 +23,8 @@ const LINGER: Duration = Duration::from_mins(10);
 /// Maximum number of Applications in one annotation. Anyone who may write the object may write it.
 const MAX_SHARED_BY: usize = 100;
 
-pub(super) fn settings(resync: Duration, relist: Option<Duration>) -> Settings {
-    Settings {
+pub(super) fn settings(resync: Duration, relist: Option<Duration>) -> WatchSettings {
+    WatchSettings {
         sync_period: resync,
         relist_period: relist,
         linger: LINGER,

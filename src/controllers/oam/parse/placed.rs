@@ -6,7 +6,7 @@ use super::application::{ComponentsError, Parsed, ParsedComponent, parse_placed}
 use super::definitions::Definitions;
 use crate::api::oam::{Component, WorkflowStep};
 use crate::controllers::oam::placement::{
-    DeployParameters, Deployer, Place, PlacedComponent, PlacementError, Settings,
+    DeployParameters, Deployer, Place, PlacedComponent, PlacementError, PlacementSettings,
 };
 use crate::controllers::oam::workflow::{DEPLOY, is_apply_component};
 
@@ -30,7 +30,7 @@ impl Parsed {
 
     /// Returns the means to find what steps deploy, within limits for all steps together.
     #[must_use]
-    pub fn deployments<'a>(&'a self, settings: Settings<'a>) -> Deployments<'a> {
+    pub fn deployments<'a>(&'a self, settings: PlacementSettings<'a>) -> Deployments<'a> {
         Deployments(Deployer::new(&self.spec.components, &self.all_policies, settings))
     }
 

@@ -62,7 +62,7 @@ impl DeployParameters {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings<'a> {
+pub struct PlacementSettings<'a> {
     pub namespace: &'a str,
     pub allow_cross_namespace: bool,
     /// Overrides change all components whose name contains theirs, as in KubeVela.
@@ -75,7 +75,7 @@ pub fn deployments(
     components: &[Component],
     policies: &[AppPolicy],
     step: &DeployParameters,
-    settings: &Settings<'_>,
+    settings: &PlacementSettings<'_>,
 ) -> Result<Vec<PlacedComponent>, PlacementError> {
     Deployer::new(components, policies, *settings).deployments(step)
 }
@@ -84,13 +84,13 @@ pub fn deployments(
 pub struct Deployer<'a> {
     components: Vec<Arc<Component>>,
     policies: HashMap<&'a str, &'a AppPolicy>,
-    settings: Settings<'a>,
+    settings: PlacementSettings<'a>,
     usage: Usage,
 }
 
 impl<'a> Deployer<'a> {
     #[must_use]
-    pub fn new(components: &[Component], policies: &'a [AppPolicy], settings: Settings<'a>) -> Self {
+    pub fn new(components: &[Component], policies: &'a [AppPolicy], settings: PlacementSettings<'a>) -> Self {
         Self {
             components: components.iter().cloned().map(Arc::new).collect(),
             // Of two with one name, KubeVela takes the later.

@@ -27,10 +27,10 @@ use std::sync::Arc;
 use crate::api::oam::Component;
 
 pub use by_place::ByPlace;
-pub use deploy::{DeployParameters, Deployer, Settings, deployments};
+pub use deploy::{DeployParameters, Deployer, PlacementSettings, deployments};
 pub use error::PlacementError;
 pub use overrides::{NamedType, override_types};
-pub use progress::{Applied, Check, DeployEnd, Progress};
+pub use progress::{Applied, Check, DeployEnd, PlacementProgress};
 pub use services::{ServiceKey, merge_replicas, place_service, service_key};
 pub use topology::{cluster_selector, named_clusters};
 

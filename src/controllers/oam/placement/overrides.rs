@@ -9,7 +9,7 @@ use super::error::OverrideError;
 use super::limits::{Usage, check_limit, json_bytes};
 use super::pattern::{NamePattern, is_exact};
 use super::properties::decode;
-use super::{PlacementError, Settings};
+use super::{PlacementError, PlacementSettings};
 use crate::api::lenient::{list, null_as_default};
 use crate::api::oam::{AppPolicy, Component, Trait};
 use crate::controllers::oam::policies::OVERRIDE;
@@ -56,7 +56,7 @@ struct TraitChange {
 pub(super) fn apply(
     policies: &[Cow<'_, AppPolicy>],
     components: Vec<Arc<Component>>,
-    settings: &Settings<'_>,
+    settings: &PlacementSettings<'_>,
     usage: &mut Usage,
 ) -> Result<Vec<Arc<Component>>, PlacementError> {
     let mut overrides = Vec::new();

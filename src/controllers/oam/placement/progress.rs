@@ -39,7 +39,7 @@ pub enum DeployEnd {
 ///
 /// A component depends on others, and takes their values, at its own place only: on its replica there, or on a
 /// component without replicas.
-pub struct Progress<'a> {
+pub struct PlacementProgress<'a> {
     components: &'a [PlacedComponent],
     is_checked: Vec<bool>,
     healthy: HashSet<(PlaceKey<'a>, &'a str)>,
@@ -47,7 +47,7 @@ pub struct Progress<'a> {
     errors: Vec<String>,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> PlacementProgress<'a> {
     #[must_use]
     pub fn new(components: &'a [PlacedComponent]) -> Self {
         Self {

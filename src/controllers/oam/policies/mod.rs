@@ -16,10 +16,10 @@ use serde_json::Value;
 use crate::api::oam::AppPolicy;
 
 pub use rules::{
-    ApplyOnce, ApplyOnceStrategy, GarbageCollect, GarbageCollectStrategy, ResourceUpdate, ResourceUpdateStrategy,
-    SelectedResources, Stage,
+    ApplyOnce, ApplyOnceStage, ApplyOnceStrategy, GarbageCollect, GarbageCollectStrategy, ResourceUpdate,
+    ResourceUpdateStrategy, SelectedResources,
 };
-pub use selector::{Selector, Target};
+pub use selector::{PolicyTarget, Selector};
 pub use strict::unknown_keys;
 
 pub const APPLY_ONCE: &str = "apply-once";

@@ -1,6 +1,6 @@
 use serde::Deserialize;
 
-use super::selector::{Selector, Target};
+use super::selector::{PolicyTarget, Selector};
 use crate::api::lenient::{self, null_as_default};
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -52,12 +52,12 @@ impl GarbageCollect {
             .and_then(|limit| usize::try_from(limit).ok())
     }
 
-    fn rule(&self, target: &Target<'_>) -> Option<&GarbageCollectRule> {
+    fn rule(&self, target: &PolicyTarget<'_>) -> Option<&GarbageCollectRule> {
         self.rules.iter().find(|rule| rule.selector.matches(target))
     }
 
     #[must_use]
-    pub fn strategy(&self, target: &Target<'_>) -> GarbageCollectStrategy {
+    pub fn strategy(&self, target: &PolicyTarget<'_>) -> GarbageCollectStrategy {
         match self.rule(target).map(|rule| rule.strategy.as_str()) {
             Some("never") => GarbageCollectStrategy::Never,
             Some("onAppDelete") => GarbageCollectStrategy::OnAppDelete,
@@ -66,13 +66,13 @@ impl GarbageCollect {
     }
 
     #[must_use]
-    pub fn has_strategy(&self, target: &Target<'_>) -> bool {
+    pub fn has_strategy(&self, target: &PolicyTarget<'_>) -> bool {
         self.rule(target).is_some_and(|rule| !rule.strategy.is_empty())
     }
 
     /// Returns true if an object stays, and no longer belongs to the application.
     #[must_use]
-    pub fn is_orphaned(&self, target: &Target<'_>) -> bool {
+    pub fn is_orphaned(&self, target: &PolicyTarget<'_>) -> bool {
         let propagation = self.rule(target).and_then(|rule| rule.propagation.as_deref());
         propagation == Some("orphan")
     }
@@ -105,7 +105,7 @@ pub struct ApplyOnceStrategy {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum ApplyOnceStage {
     /// The workflow dispatches it.
     Update,
     /// Its state is restored.
@@ -114,11 +114,11 @@ pub enum Stage {
 
 impl ApplyOnceStrategy {
     #[must_use]
-    pub fn affects(&self, stage: Stage) -> bool {
+    pub fn affects(&self, stage: ApplyOnceStage) -> bool {
         match self.affect.as_str() {
             "" | "always" => true,
-            "onUpdate" => stage == Stage::Update,
-            "onStateKeep" => stage == Stage::StateKeep,
+            "onUpdate" => stage == ApplyOnceStage::Update,
+            "onStateKeep" => stage == ApplyOnceStage::StateKeep,
             _ => false,
         }
     }
@@ -132,7 +132,7 @@ impl ApplyOnce {
     }
 
     #[must_use]
-    pub fn strategy(&self, target: &Target<'_>) -> Option<&ApplyOnceStrategy> {
+    pub fn strategy(&self, target: &PolicyTarget<'_>) -> Option<&ApplyOnceStrategy> {
         let rules = self.rules.as_ref().filter(|_| self.enable)?;
         let rule = rules.iter().find(|rule| rule.selector.matches(target))?;
         rule.strategy.as_ref()
@@ -155,7 +155,7 @@ struct SelectorRule {
 
 impl SelectedResources {
     #[must_use]
-    pub fn contains(&self, target: &Target<'_>) -> bool {
+    pub fn contains(&self, target: &PolicyTarget<'_>) -> bool {
         self.rules.iter().any(|rule| rule.selector.matches(target))
     }
 }
@@ -194,7 +194,7 @@ impl ResourceUpdateStrategy {
 
 impl ResourceUpdate {
     #[must_use]
-    pub fn strategy(&self, target: &Target<'_>) -> Option<&ResourceUpdateStrategy> {
+    pub fn strategy(&self, target: &PolicyTarget<'_>) -> Option<&ResourceUpdateStrategy> {
         let rule = self.rules.iter().find(|rule| rule.selector.matches(target))?;
         Some(&rule.strategy)
     }

@@ -14,7 +14,7 @@ use super::pass::End;
 use super::rollout::Declared;
 use super::rollout::render::Target;
 use crate::api::oam::{ApplicationSpec, Component, StepOutput, labels};
-use crate::controllers::oam::collect::{Collector, Mark, Progress, Subject};
+use crate::controllers::oam::collect::{CollectProgress, Collector, Mark, Subject};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::policies::Policies;
 use crate::controllers::oam::revisions::{expendable, in_use};
@@ -45,7 +45,7 @@ pub(super) async fn delete(
         policies: &policies,
         components: &components,
     };
-    if let Progress::Waiting { message } = collection.collect(Mark::All).await? {
+    if let CollectProgress::Waiting { message } = collection.collect(Mark::All).await? {
         outcome.wait_for_deletion(message);
         return Ok(End::Waiting);
     }
@@ -131,7 +131,7 @@ struct Collection<'c, 'p> {
 }
 
 impl Collection<'_, '_> {
-    async fn collect(&mut self, mark: Mark<'_>) -> Result<Progress, Stop> {
+    async fn collect(&mut self, mark: Mark<'_>) -> Result<CollectProgress, Stop> {
         let reconciler = self.objects.env.reconciler;
         let _timer = reconciler.metrics.time(PassStage::Collect);
         let dependents = dependents(self.components);
@@ -197,7 +197,7 @@ impl Garbage<'_, '_> {
             policies: &parsed.rules,
             components: &parsed.spec.components,
         };
-        if let Progress::Waiting { message } = collection.collect(mark).await? {
+        if let CollectProgress::Waiting { message } = collection.collect(mark).await? {
             self.outcome.wait_for_deletion(message);
         }
         Ok(())

@@ -16,7 +16,7 @@ use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::definitions::{LoadError, Loaded, Missing};
 use crate::controllers::oam::parse::Lookup;
 use crate::controllers::oam::placement;
-use crate::controllers::oam::render::release::Settings;
+use crate::controllers::oam::render::release::ReleaseSettings;
 use crate::controllers::oam::{Options, PASS_COPIES};
 use crate::cue::turn::Turn;
 
@@ -74,17 +74,17 @@ impl<'a> Env<'a> {
         }
     }
 
-    pub(super) fn template_settings(&self) -> Settings {
+    pub(super) fn template_settings(&self) -> ReleaseSettings {
         let options = self.options();
-        Settings {
+        ReleaseSettings {
             is_strict: options.is_strict,
             has_stages: options.has_stages,
         }
     }
 
-    pub(super) fn placement_settings(&self) -> placement::Settings<'a> {
+    pub(super) fn placement_settings(&self) -> placement::PlacementSettings<'a> {
         let options = self.options();
-        placement::Settings {
+        placement::PlacementSettings {
             namespace: &self.name.namespace,
             allow_cross_namespace: options.admission.allow_cross_namespace,
             unanchored_overrides: options.unanchored_overrides,

@@ -13,7 +13,8 @@ use crate::api::oam::{Component, labels};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::references::{
-    FetchObjects, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, References, Scope, complete, redacted,
+    FetchObjects, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, ReferenceScope, References, complete,
+    redacted,
 };
 use crate::controllers::oam::revisions::{Candidate, is_release_of, is_unchanged};
 use crate::runtime::manifests::document;
@@ -65,7 +66,7 @@ async fn parse_references(cluster: &Cluster<'_>, components: &[Component]) -> Re
         options.reference_scope
     } else {
         // An Application that may not write to other namespaces must not read there either.
-        Scope::Namespace
+        ReferenceScope::Namespace
     };
     let mut kinds = BTreeMap::new();
     for (group, resource) in References::resources(components) {

@@ -58,14 +58,14 @@ pub enum ObjectSelector {
 
 /// Objects that an application may refer to, by `--ref-objects-available-scope`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
+pub enum ReferenceScope {
     #[default]
     Global,
     Cluster,
     Namespace,
 }
 
-impl Scope {
+impl ReferenceScope {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {

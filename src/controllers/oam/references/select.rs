@@ -10,7 +10,7 @@ use super::objects::{clean, identity, remove_source, source, with_source};
 use super::request::{Sources, resources, sources};
 use super::{
     FetchObjects, MAX_BYTES, MAX_OBJECTS, MAX_REFERENCES, MAX_RESOLVED_BYTES, MAX_URLS, ObjectKind, ObjectRequest,
-    ObjectSelector, REF_OBJECTS, ReferenceError, Scope,
+    ObjectSelector, REF_OBJECTS, ReferenceError, ReferenceScope,
 };
 use crate::api::oam::Component;
 use crate::text;
@@ -26,7 +26,7 @@ impl References {
     pub fn parse(
         components: &[Component],
         namespace: &str,
-        scope: Scope,
+        scope: ReferenceScope,
         kind_of: impl Fn(&str, &str) -> Option<ObjectKind>,
     ) -> Result<Self, ReferenceError> {
         let mut references = Self::default();

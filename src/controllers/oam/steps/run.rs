@@ -15,7 +15,7 @@ use super::types::{
 use super::wrap::{self, Position, Step, declaration};
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::patch::{clean_fields, without_markers};
-use crate::controllers::oam::source::tokens::{Kind, tokenize};
+use crate::controllers::oam::source::tokens::{TokenKind, tokenize};
 use crate::controllers::oam::workflow::{FailureReason, StepResult, VALUES_TOO_LARGE};
 use crate::cue::CueSource;
 use crate::text::sanitize;
@@ -345,7 +345,7 @@ fn within_returns(expression: &str) -> Option<String> {
         return None;
     }
     let is_output =
-        |at: &usize| tokens[*at].kind == Kind::Word && text(*at).ends_with("output") && text(*at + 1) == ".";
+        |at: &usize| tokens[*at].kind == TokenKind::Word && text(*at).ends_with("output") && text(*at + 1) == ".";
     let mut changed = String::new();
     let mut copied = 0;
     for at in (0..tokens.len()).filter(is_output) {

@@ -35,7 +35,7 @@ use crate::runtime::kube_client::call;
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct WatchSettings {
     /// Time between two lists of a kind that cannot be watched.
     pub sync_period: Duration,
     /// Time between two lists of the others; never if `None`.
@@ -76,7 +76,7 @@ impl<U, K> Clone for WatchManager<U, K> {
 
 struct Shared<U, K> {
     client: Client,
-    settings: Settings,
+    settings: WatchSettings,
     open: Box<Open<K>>,
     listener: Box<Listener<K>>,
     subscriptions: Mutex<Subscriptions<U>>,
@@ -128,7 +128,7 @@ where
     /// Creates a manager without watches. `open` starts a watch; `listener` receives all events and must not block.
     pub fn new(
         client: Client,
-        settings: Settings,
+        settings: WatchSettings,
         open: impl Fn(Client, &GroupKind, &Resource, &Scope) -> ObjectEvents<K> + Send + Sync + 'static,
         listener: impl Fn(&GroupKind, KindEvent<K>) + Send + Sync + 'static,
     ) -> Self {

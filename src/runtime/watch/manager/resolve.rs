@@ -124,7 +124,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::runtime::watch::{KindFilter, MAX_WATCHES, Settings};
+    use crate::runtime::watch::{KindFilter, MAX_WATCHES, WatchSettings};
 
     /// An API server with Widgets that are served or not, and the number of discoveries.
     struct Fixture {
@@ -169,7 +169,7 @@ mod tests {
                 let response = response.body(Body::from(list.to_string().into_bytes())).unwrap();
                 ready(Ok::<_, Infallible>(response)).right_future()
             });
-            let settings = Settings {
+            let settings = WatchSettings {
                 sync_period: Duration::from_secs(60),
                 kinds: KindFilter::all(),
                 relist_period: None,

@@ -14,7 +14,7 @@ use super::context::context_map;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, WorkflowStatus};
 use crate::cmd::flags::parse::positive_duration;
-use crate::cmd::vela::{Place, objects};
+use crate::cmd::vela::{ApplicationFlags, objects};
 use crate::cmd::{Error, output};
 use crate::controllers::oam::workflow::operations::all_steps;
 use crate::controllers::oam::workflow::operations::logs::{LogConfig, LogResource, log_configs};
@@ -46,7 +46,7 @@ pub struct Logs {
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, default_value = "1h", requires = "follow")]
     timeout: Duration,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 impl Logs {

@@ -28,7 +28,7 @@ use super::request::{SyncAborted, SyncError};
 use super::{Prepared, Run, limits};
 use crate::budget::{Full, return_to_runtime};
 use crate::catalog::{self, OciRepository};
-use crate::controllers::apprepository::decision::{self, Mode};
+use crate::controllers::apprepository::decision::{self, SyncMode};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::http::Fetcher;
 use crate::oci::{self, OciError, Registry, TagMemory};
@@ -110,7 +110,7 @@ impl Run<'_> {
             ..oci::Limits::default()
         };
         let registry = Registry::new(session, &url, bounds)?.charging(memory.clone());
-        if self.request.mode == Mode::Complete {
+        if self.request.mode == SyncMode::Complete {
             // Stored first, so that an interrupted complete sync is not repeated.
             let (catalog, started) = (self.catalog(), self.request.started);
             catalog.recheck_oci(&spec.name, started).await?;

@@ -16,7 +16,7 @@ use super::failure::{Failure, FailureKind, Stop};
 use crate::api::oam::{AppliedResource, ManagedResource, RawManifest};
 use crate::controllers::oam::ApplyOnceMode;
 use crate::controllers::oam::dispatch::admission::Forbidden;
-use crate::controllers::oam::dispatch::decide::{Decision, Occasion, Refusal};
+use crate::controllers::oam::dispatch::decide::{DispatchDecision, DispatchRefusal, Occasion};
 use crate::controllers::oam::dispatch::order::waves;
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
@@ -46,7 +46,7 @@ struct Planned {
     id: ObjectId,
     object: ToApply,
     occasion: Occasion,
-    decision: Decision,
+    decision: DispatchDecision,
     /// The object exists, and belongs to no Application so far.
     is_taken_over: bool,
 }
@@ -64,7 +64,7 @@ enum ApplyError {
     #[error("{kind} {name} is still being deleted")]
     Deleting { kind: String, name: String },
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(DispatchRefusal),
     /// It belongs to another Application, whatever policies say.
     #[error("forbidden resource: {0}")]
     Record(String),

@@ -8,7 +8,7 @@ use super::{ApplyError, Planned, ToApply, joined};
 use crate::api::oam::labels;
 use crate::budget::leave_runtime_if_large;
 use crate::controllers::oam::dispatch::bookkeeping::label;
-use crate::controllers::oam::dispatch::decide::{Decision, ObjectPolicy, Occasion, Request, decide};
+use crate::controllers::oam::dispatch::decide::{DispatchDecision, DispatchRequest, ObjectPolicy, Occasion, decide};
 use crate::controllers::oam::objects::{CachedObject, ObjectId};
 use crate::controllers::oam::policies::Policies;
 use crate::controllers::oam::reconciler::cluster::Cluster;
@@ -96,7 +96,7 @@ impl Applier<'_> {
         let hash = render_hash(&object.manifest);
         let recorded = id.recorded_in(self.inventory);
         let decide_if = |is_autoscaled| {
-            decide(&Request {
+            decide(&DispatchRequest {
                 application: (&name.namespace, &name.name),
                 manifest: &object.manifest,
                 render_hash: &hash,
@@ -149,7 +149,7 @@ fn split<T, E>(results: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
 fn namespaces_created(planned: &[Planned]) -> HashSet<String> {
     let creates = planned
         .iter()
-        .filter(|planned| matches!(planned.decision, Decision::Create(_)));
+        .filter(|planned| matches!(planned.decision, DispatchDecision::Create(_)));
     let namespaces = creates.filter(|planned| planned.id.api_version == "v1" && planned.id.kind == "Namespace");
     namespaces.map(|planned| planned.id.name.clone()).collect()
 }

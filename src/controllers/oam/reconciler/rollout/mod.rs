@@ -15,7 +15,7 @@ use super::values::StepValues;
 use crate::api::oam::ServiceStatus;
 use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::render::release::ComponentObjects;
-use crate::controllers::oam::workflow::Store;
+use crate::controllers::oam::workflow::ValueStore;
 pub(super) use assess::Declared;
 use health::{Assessor, PostTraits};
 pub(super) use placed::{PlacedComponents, Steps, completed_steps};
@@ -53,7 +53,7 @@ impl<'x> Rollout<'x, '_> {
         }
     }
 
-    pub(super) async fn load_values(&self) -> Result<Store, Stop> {
+    pub(super) async fn load_values(&self) -> Result<ValueStore, Stop> {
         self.values.load(self.outcome.workflow.as_ref()).await
     }
 

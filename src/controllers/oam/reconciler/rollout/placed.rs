@@ -4,10 +4,10 @@ use super::Rollout;
 use super::render::{Placed, with_inputs};
 use crate::api::oam::{StepStatus, WorkflowStep};
 use crate::controllers::oam::parse::{Parsed, component_step, place_of};
-use crate::controllers::oam::placement::{ByPlace, PlacedComponent, PlacementError, Settings};
+use crate::controllers::oam::placement::{ByPlace, PlacedComponent, PlacementError, PlacementSettings};
 use crate::controllers::oam::reconciler::conditions::phase;
 use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
-use crate::controllers::oam::workflow::{DEPLOY, InputScope, InputUsage, Store, copy_inputs, is_apply_component};
+use crate::controllers::oam::workflow::{DEPLOY, InputScope, InputUsage, ValueStore, copy_inputs, is_apply_component};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steps {
@@ -23,7 +23,7 @@ type StepDeployments<'s> = (&'s WorkflowStep, Option<Vec<PlacedComponent>>);
 pub fn completed_steps(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
     let steps = with_components(parsed)?;
     // Without regard to settings, which allow less. The run of a step tells what is not allowed.
-    let settings = Settings {
+    let settings = PlacementSettings {
         namespace: "",
         allow_cross_namespace: true,
         unanchored_overrides: false,
@@ -52,7 +52,7 @@ fn with_components(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
 fn deployments<'s>(
     steps: &mut dyn Iterator<Item = &'s WorkflowStep>,
     parsed: &Parsed,
-    settings: Settings<'_>,
+    settings: PlacementSettings<'_>,
 ) -> Result<Vec<StepDeployments<'s>>, Failure> {
     let mut deployments = parsed.deployments(settings);
     let deployed = steps.map(|step| match deployments.of(step) {
@@ -81,7 +81,7 @@ impl Rollout<'_, '_> {
         let store = if deployments.iter().any(|(step, _)| !step.inputs.is_empty()) {
             self.load_values().await?
         } else {
-            Store::default()
+            ValueStore::default()
         };
         let context = self.target.current.release.step_context();
         let (mut placed, mut usage) = (ByPlace::default(), InputUsage::default());
@@ -190,7 +190,7 @@ mod tests {
     use crate::controllers::oam::parse::{OverrideDefinitions, ParsedComponent, ParsedWorkflow, Workload};
     use crate::controllers::oam::policies::Policies;
 
-    const SETTINGS: Settings<'static> = Settings {
+    const SETTINGS: PlacementSettings<'static> = PlacementSettings {
         namespace: "team",
         allow_cross_namespace: true,
         unanchored_overrides: false,
@@ -236,7 +236,7 @@ mod tests {
         let components = json!([{ "name": "web", "type": "worker", "properties": { "image": "nginx" } }]);
         let parsed = parsed(components, json!([]), json!([]));
         let values = json!({ "tag": "1" });
-        let store = Store::with_values(values.as_object().unwrap().clone(), &Default::default());
+        let store = ValueStore::with_values(values.as_object().unwrap().clone(), &Default::default());
         let placed = |component: &str, key: &str| {
             let input = json!({ "from": "tag", "parameterKey": key });
             let step = step(component, input);

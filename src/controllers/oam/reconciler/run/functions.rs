@@ -5,7 +5,7 @@ use crate::api::oam::labels;
 use crate::controllers::oam::dispatch::bookkeeping::label;
 use crate::controllers::oam::functions::config;
 use crate::controllers::oam::functions::http::StepPermit;
-use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, Deletion, Selection};
+use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, Deletion, ObjectSelection};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::reconciler::apply::{Creator, ToApply};
 use crate::controllers::oam::reconciler::cluster::Cluster;
@@ -252,7 +252,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         Ok(objects::deleted(&params["value"], result))
     }
 
-    async fn matching(&self, selection: &Selection) -> Result<Vec<ObjectId>, String> {
+    async fn matching(&self, selection: &ObjectSelection) -> Result<Vec<ObjectId>, String> {
         let target = selection.target();
         self.cluster().check_read(&target).await?;
         let found = self

@@ -23,7 +23,7 @@ use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::place_of;
 use crate::controllers::oam::trackers::is_local;
 use crate::controllers::oam::workflow::{
-    FailureReason, InputUsage, State, StepResult, Store, Task, Turn, is_apply_component,
+    FailureReason, InputUsage, State, StepResult, StepTask, ValueStore, WorkflowTurn, is_apply_component,
 };
 use lifecycle::finished_state;
 pub(super) use lifecycle::{end_run, is_deployed, restart_if_due};
@@ -77,7 +77,7 @@ impl Run<'_, '_, '_> {
         let settings = self.rollout.env().options().workflow;
         let now = Timestamp::now();
         let mode = workflow.mode.clone();
-        let mut turn = Turn::begin(steps, &mode, workflow, store, &context, settings, now, new_id)
+        let mut turn = WorkflowTurn::begin(steps, &mode, workflow, store, &context, settings, now, new_id)
             .map_err(|error| Failure::workflow(error.to_string()))?;
         if let Some(store) = turn.store_without_removed_values() {
             self.store(store).await?;
@@ -101,12 +101,12 @@ impl Run<'_, '_, '_> {
         result.map(|()| end.state)
     }
 
-    async fn store(&mut self, store: &Store) -> Result<(), Stop> {
+    async fn store(&mut self, store: &ValueStore) -> Result<(), Stop> {
         let Rollout { values, outcome, .. } = &mut *self.rollout;
         values.store(store, outcome).await
     }
 
-    async fn run_rounds(&mut self, turn: &mut Turn<'_>) -> Result<(), Stop> {
+    async fn run_rounds(&mut self, turn: &mut WorkflowTurn<'_>) -> Result<(), Stop> {
         // A pass that exceeds its timeout records nothing.
         let end = Instant::now() + self.rollout.env().options().pass_timeout / 2;
         loop {
@@ -117,8 +117,8 @@ impl Run<'_, '_, '_> {
             let mut to_run = Vec::new();
             for task in round {
                 match task {
-                    Task::Run(step) => to_run.push(step),
-                    Task::Check(step) => {
+                    StepTask::Run(step) => to_run.push(step),
+                    StepTask::Check(step) => {
                         let result = self.check(turn, step).await?;
                         turn.record_check(step, result);
                     }
@@ -141,7 +141,7 @@ impl Run<'_, '_, '_> {
     /// `results` has those of the steps that have run.
     async fn run_steps(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &WorkflowTurn<'_>,
         round: &[usize],
         end: Instant,
         results: &mut Vec<(usize, StepResult)>,
@@ -194,7 +194,7 @@ impl Run<'_, '_, '_> {
 
     async fn prepare(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &WorkflowTurn<'_>,
         step: usize,
         usage: &mut InputUsage,
     ) -> Result<Result<Deployment, StepResult>, Stop> {

@@ -7,11 +7,11 @@ use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::rollout::render::{invalid_key, set_path};
 use crate::controllers::oam::reconciler::rollout::stopped;
 use crate::controllers::oam::steps::{self, StepTemplate};
-use crate::controllers::oam::workflow::{FailureReason, StepResult, Turn};
+use crate::controllers::oam::workflow::{FailureReason, StepResult, WorkflowTurn};
 use crate::cue;
 
 impl Run<'_, '_, '_> {
-    pub(super) async fn run_template(&mut self, turn: &Turn<'_>, index: usize) -> Result<StepResult, Stop> {
+    pub(super) async fn run_template(&mut self, turn: &WorkflowTurn<'_>, index: usize) -> Result<StepResult, Stop> {
         let Some(step) = turn.step(index) else {
             return Ok(execute_failure("the step is missing".to_owned()));
         };
@@ -62,7 +62,7 @@ impl Run<'_, '_, '_> {
         Ok(end)
     }
 
-    pub(super) async fn check(&self, turn: &Turn<'_>, index: usize) -> Result<Result<bool, String>, Stop> {
+    pub(super) async fn check(&self, turn: &WorkflowTurn<'_>, index: usize) -> Result<Result<bool, String>, Stop> {
         let Some(step) = turn.step(index) else {
             return Ok(Err("the step is missing".to_owned()));
         };
