@@ -23,7 +23,7 @@ type request struct {
 	Source *string `json:"source"`
 	// The lines of the source that are the template.
 	Template lines `json:"template"`
-	// Asks what is known of the source without evaluating it.
+	// Asks for the properties of a template, which is not evaluated.
 	Inspect bool `json:"inspect"`
 	Version bool `json:"version"`
 }

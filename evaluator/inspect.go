@@ -2,7 +2,7 @@ package main
 
 import "cuelang.org/go/cue/parser"
 
-// An inspection is what is known of a template without its parameters.
+// An inspection has the properties of a template that do not depend on its parameters.
 type inspection struct {
 	// The template is for an older version of CUE, and is rewritten.
 	Rewritten bool `json:"rewritten"`

@@ -95,7 +95,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// What is known of a template without its parameters.
+/// The properties of a template that do not depend on its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Inspection {
     /// The template is for an older version of CUE, and is rewritten.
@@ -175,10 +175,12 @@ impl Response<'_> {
     fn failure(&mut self) -> Option<Error> {
         let mut errors = std::mem::take(&mut self.errors);
         let mut left = MAX_ERROR;
-        for error in &mut errors {
+        errors.retain_mut(|error| {
+            let has_room = left > 0;
             error.text = truncate(&error.text, left);
             left = left.saturating_sub(error.text.len());
-        }
+            has_room
+        });
         (!errors.is_empty()).then(|| Error::Failed {
             kind: self.kind.unwrap_or(Kind::User),
             errors: TextErrors::new(errors, self.more),
@@ -275,7 +277,7 @@ mod tests {
         assert_eq!(failed(r#"{"id":1,"errors":[{"text":"a"}]}"#), "user: a");
         let long = "a".repeat(10_000);
         let long = format!(r#"{{"id":1,"errors":[{{"text":"{long}"}},{{"text":"{long}"}}]}}"#);
-        assert_eq!(failed(&long).len(), MAX_ERROR + "user: ; ".len());
+        assert_eq!(failed(&long).len(), MAX_ERROR + "user: ".len());
     }
 
     #[test]

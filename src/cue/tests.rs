@@ -145,12 +145,12 @@ async fn a_program_that_cannot_be_executed_is_an_error_of_its_own() {
 
 #[tokio::test]
 async fn another_protocol_version_is_refused() {
-    let fixture = Fixture::new(&SCRIPT.replace("version\\\":1", "version\\\":7"), 1, LONG);
+    let fixture = Fixture::new(&SCRIPT.replace("version\\\":2", "version\\\":7"), 1, LONG);
     for _ in 0..2 {
         let error = fixture.evaluate("a", "x: 1").await.unwrap_err().to_string();
         assert_eq!(
             error,
-            "CUE evaluator failed: it speaks version 7 of the protocol, expected 1"
+            "CUE evaluator failed: it speaks version 7 of the protocol, expected 2"
         );
     }
 }
