@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -11,7 +10,12 @@ import (
 	"cuelang.org/go/cue/token"
 )
 
-const maxError = 4 << 10
+const (
+	// Length of the texts of all errors of a response.
+	maxErrorText = 4 << 10
+	// Errors of a response with their texts. Others are counted.
+	maxErrors = 5
+)
 
 // A kind is the reason why a text is invalid.
 type kind string
@@ -29,27 +33,25 @@ const (
 
 // A failure is the reason why a request has no result.
 type failure struct {
-	kind kind
-	text string
+	kind   kind
+	errors []errors.Error
 	// The text uses operators on lists as older versions of CUE have them.
 	isOld bool
 }
 
-func newFailure(kind kind, err error) *failure {
-	return failureOfFirst(kind, errors.Errors(err))
+// A textError is an error of a text in a response.
+type textError struct {
+	Text string `json:"text"`
+	// The line of the template, from 1; 0 if the error is outside of it.
+	Line int `json:"line,omitempty"`
 }
 
-// failureOfFirst returns a failure with the text of the first error, and the number of the others.
-func failureOfFirst(kind kind, all []errors.Error) *failure {
-	text := strings.TrimPrefix(errors.String(all[0]), "cue: marshal error: ")
-	if more := len(all) - 1; more > 0 {
-		text = fmt.Sprintf("%s (and %d more errors)", text, more)
-	}
-	return &failure{kind: kind, text: truncate(text)}
+func newFailure(kind kind, err error) *failure {
+	return &failure{kind: kind, errors: errors.Errors(err)}
 }
 
 func userFailure(format string, arguments ...any) *failure {
-	return &failure{kind: user, text: truncate(fmt.Sprintf(format, arguments...))}
+	return newFailure(user, errors.Newf(token.NoPos, format, arguments...))
 }
 
 // failureOf returns a failure of a kind, or one that the text reports itself.
@@ -65,9 +67,46 @@ func failureOf(kind kind, err error, file *ast.File) *failure {
 			isOld = true
 		}
 	}
-	failure := failureOfFirst(kind, all)
-	failure.isOld = isOld
-	return failure
+	return &failure{kind: kind, errors: all, isOld: isOld}
+}
+
+// texts returns the first errors, and the number of the others.
+func (failure *failure) texts(template lines) (texts []textError, more int) {
+	known := map[string]bool{}
+	left := maxErrorText
+	for _, err := range failure.errors {
+		text := truncate(strings.TrimPrefix(errors.String(err), "cue: marshal error: "), maxErrorText)
+		if known[text] {
+			continue
+		}
+		known[text] = true
+		if len(texts) == maxErrors || len(text) > left {
+			more++
+			continue
+		}
+		left -= len(text)
+		texts = append(texts, textError{Text: text, Line: template.lineOf(err)})
+	}
+	return texts, more
+}
+
+// lines are those of a text that are the template.
+type lines struct {
+	First int `json:"first"`
+	Count int `json:"count"`
+}
+
+// lineOf returns the line of the template that an error names first, or 0.
+func (template lines) lineOf(err errors.Error) int {
+	for _, position := range append([]token.Pos{err.Position()}, err.InputPositions()...) {
+		if !position.IsValid() {
+			continue
+		}
+		if line := position.Line() - template.First + 1; line >= 1 && line <= template.Count {
+			return line
+		}
+	}
+	return 0
 }
 
 // reportedErrors returns the offsets of calls of error and of literals of bottom.
@@ -90,13 +129,13 @@ func reportedErrors(file *ast.File) map[int]bool {
 	return offsets
 }
 
-// truncate cuts a text that is too long, between characters.
-func truncate(text string) string {
+// truncate cuts a text of more bytes, between characters.
+func truncate(text string, bytes int) string {
 	const mark = "…"
-	if len(text) <= maxError {
+	if len(text) <= bytes {
 		return text
 	}
-	end := maxError - len(mark)
+	end := bytes - len(mark)
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -14,22 +14,28 @@ import (
 
 const (
 	// Changes when an evaluator of an older version could not answer.
-	version   = 1
+	version   = 2
 	maxResult = 4 << 20
 )
 
 type request struct {
-	ID      uint64  `json:"id"`
-	Source  *string `json:"source"`
-	Version bool    `json:"version"`
+	ID     uint64  `json:"id"`
+	Source *string `json:"source"`
+	// The lines of the source that are the template.
+	Template lines `json:"template"`
+	// Asks for the properties of a template, which is not evaluated.
+	Inspect bool `json:"inspect"`
+	Version bool `json:"version"`
 }
 
 type response struct {
-	ID      uint64          `json:"id"`
-	Result  json.RawMessage `json:"result,omitempty"`
-	Error   string          `json:"error,omitempty"`
-	Kind    kind            `json:"kind,omitempty"`
-	Version int             `json:"version,omitempty"`
+	ID         uint64          `json:"id"`
+	Result     json.RawMessage `json:"result,omitempty"`
+	Errors     []textError     `json:"errors,omitempty"`
+	More       int             `json:"more,omitempty"`
+	Kind       kind            `json:"kind,omitempty"`
+	Inspection *inspection     `json:"inspection,omitempty"`
+	Version    int             `json:"version,omitempty"`
 	// The text is for an older version of CUE, and was rewritten.
 	Rewritten bool `json:"rewritten,omitempty"`
 }
@@ -38,17 +44,23 @@ type response struct {
 func answer(line []byte) []byte {
 	var request request
 	if err := decode(line, &request); err != nil {
-		return encode(failed(0, userFailure("invalid request: %v", err)))
+		return encode(request.failed(userFailure("invalid request: %v", err)))
 	}
 	switch {
 	case request.Version:
 		return encode(response{ID: request.ID, Version: version})
 	case request.Source == nil:
-		return encode(failed(request.ID, userFailure("invalid request: no source")))
+		return encode(request.failed(userFailure("invalid request: no source")))
+	case request.Inspect:
+		inspection, failure := inspect(*request.Source)
+		if failure != nil {
+			return encode(request.failed(failure))
+		}
+		return encode(response{ID: request.ID, Inspection: &inspection})
 	}
 	result, rewritten, failure := evaluate(*request.Source)
 	if failure != nil {
-		return encode(failed(request.ID, failure))
+		return encode(request.failed(failure))
 	}
 	return encode(response{ID: request.ID, Result: result, Rewritten: rewritten})
 }
@@ -61,8 +73,9 @@ func decode(line []byte, request *request) error {
 	return json.Unmarshal(line, request)
 }
 
-func failed(id uint64, failure *failure) response {
-	return response{ID: id, Error: failure.text, Kind: failure.kind}
+func (request *request) failed(failure *failure) response {
+	texts, more := failure.texts(request.Template)
+	return response{ID: request.ID, Kind: failure.kind, Errors: texts, More: more}
 }
 
 func encode(response response) []byte {
@@ -78,11 +91,7 @@ func encode(response response) []byte {
 
 // evaluate compiles a text, checks that it is valid, and exports it. A text for an older CUE is rewritten.
 func evaluate(source string) (result json.RawMessage, rewritten bool, failure *failure) {
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			result, rewritten, failure = nil, false, userFailure("CUE failed: %v", panicked)
-		}
-	}()
+	defer recoverAs(&failure)
 	file, err := parser.ParseFile("", source)
 	if err != nil {
 		return nil, false, newFailure(syntax, err)
@@ -100,6 +109,13 @@ func evaluate(source string) (result json.RawMessage, rewritten bool, failure *f
 	}
 	result, failure = evaluateFile(file)
 	return result, true, failure
+}
+
+// recoverAs turns a panic of CUE into a failure of the text.
+func recoverAs(failed **failure) {
+	if panicked := recover(); panicked != nil {
+		*failed = userFailure("CUE failed: %v", panicked)
+	}
 }
 
 // evaluateFile uses a context of its own: one context for all would grow, and could carry values from one text to another.

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -43,8 +45,70 @@ func TestKindsOfErrors(t *testing.T) {
 		{"a: {b: error(\"inner\")}", user, "inner"},
 	} {
 		_, _, failure := evaluate(test.source)
-		if failure == nil || failure.kind != test.kind || !strings.Contains(failure.text, test.text) {
+		if failure == nil || failure.kind != test.kind {
 			t.Errorf("%q: %+v", test.source, failure)
+			continue
+		}
+		if texts, _ := failure.texts(lines{}); !strings.Contains(texts[0].Text, test.text) {
+			t.Errorf("%q: %+v", test.source, texts)
+		}
+	}
+}
+
+func TestErrorsNameLinesOfTheTemplate(t *testing.T) {
+	for _, test := range []struct {
+		source   string
+		template lines
+		lines    []int
+	}{
+		{"t: {\na: 1\na: 2\nb: string & 1\n}", lines{2, 3}, []int{2, 3}},
+		{"t: {\nparameter: {n: int}\n}\nt: parameter: n: \"x\"", lines{2, 1}, []int{1}},
+		{"a: 1\na: 2", lines{3, 1}, []int{0}},
+		{"t: {\na: 1\nb: {\n}", lines{2, 3}, []int{3}},
+		{"t: {\na: 1\nb: c\n}", lines{2, 2}, []int{2}},
+	} {
+		_, _, failure := evaluate(test.source)
+		if failure == nil {
+			t.Fatal(test.source)
+		}
+		texts, _ := failure.texts(test.template)
+		var found []int
+		for _, text := range texts {
+			found = append(found, text.Line)
+		}
+		if !slices.Equal(found, test.lines) {
+			t.Errorf("%q: %+v", test.source, texts)
+		}
+	}
+}
+
+func TestErrorsAreLimitedTogether(t *testing.T) {
+	var many strings.Builder
+	for number := range 20 {
+		fmt.Fprintf(&many, "a%d: 1 & 2\n", number)
+	}
+	_, _, failure := evaluate(many.String())
+	if texts, more := failure.texts(lines{}); len(texts) != maxErrors || more != 20-maxErrors {
+		t.Error(texts, more)
+	}
+	long := strings.Repeat("x", maxErrorText)
+	_, _, failure = evaluate(fmt.Sprintf("a: \"%s\" & 1\nb: 1 & 2", long))
+	if texts, more := failure.texts(lines{}); len(texts) != 1 || len(texts[0].Text) != maxErrorText || more != 1 {
+		t.Error(len(texts), more)
+	}
+}
+
+func TestTemplatesAreInspectedWithoutTheirParameters(t *testing.T) {
+	for source, expected := range map[string]string{
+		"import \"strings\"\na: parameter.x": `{"id":1,"inspection":{"rewritten":false}}`,
+		"a: [parameter.x] + [1]":             `{"id":1,"inspection":{"rewritten":true}}`,
+		"a: 1\nb: ]":                         `{"id":1,"errors":[{"text":"expected operand, found ']'","line":2}],"kind":"syntax"}`,
+	} {
+		request, _ := json.Marshal(map[string]any{
+			"id": 1, "source": source, "inspect": true, "template": lines{1, 2},
+		})
+		if response := strings.TrimSpace(string(answer(request))); response != expected {
+			t.Errorf("%q: %s", source, response)
 		}
 	}
 }
@@ -86,8 +150,8 @@ func TestLinesAreRead(t *testing.T) {
 
 func TestLongErrorsAreCutBetweenCharacters(t *testing.T) {
 	for start := range 4 {
-		text := truncate(strings.Repeat("x", start) + strings.Repeat("é", maxError))
-		if len(text) > maxError || !utf8.ValidString(text) || !strings.HasSuffix(text, "…") {
+		text := truncate(strings.Repeat("x", start)+strings.Repeat("é", maxErrorText), maxErrorText)
+		if len(text) > maxErrorText || !utf8.ValidString(text) || !strings.HasSuffix(text, "…") {
 			t.Error(len(text))
 		}
 	}

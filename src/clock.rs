@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use governor::clock::Clock;
 
-/// Tokio's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock;
 

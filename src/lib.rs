@@ -35,7 +35,6 @@ pub mod manager;
 pub mod oci;
 pub mod runtime;
 pub mod server;
-pub mod sync_ext;
 pub mod text;
 pub mod trace;
 

@@ -104,8 +104,7 @@ pub fn sanitize_lines(text: &str, limit: usize) -> String {
     truncate(&lines.join("\n"), limit)
 }
 
-/// Replaces control characters by spaces, to prevent terminal escape sequences, and removes characters that hide or
-/// reorder text.
+/// Prevents terminal escape sequences, and removes characters that hide or reorder text.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let visible = text.chars().filter(|c| !is_invisible(*c));
@@ -118,8 +117,7 @@ pub fn is_control(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Returns true for characters of no width and for those that change the direction of text (Unicode's categories Cf and
-/// default-ignorable, without variation selectors).
+/// No width, or another direction of text (Unicode's Cf and default-ignorable, without variation selectors).
 #[must_use]
 pub fn is_invisible(c: char) -> bool {
     matches!(c,

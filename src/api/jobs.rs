@@ -40,7 +40,6 @@ pub fn selector() -> String {
     format!("{MANAGED_BY}={MANAGER},{REPOSITORY_NAME}")
 }
 
-/// Returns the name of the AppRepository that an object was created for.
 #[must_use]
 pub fn repository_name(meta: &ObjectMeta) -> Option<NamespacedName> {
     let (namespace, name) = meta.annotations.as_ref()?.get(REPOSITORY)?.split_once('/')?;

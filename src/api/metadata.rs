@@ -1,7 +1,5 @@
-//! Lenient decoding of object metadata.
-//!
-//! Times in `managedFields` or `deletionTimestamp` may exceed what `jiff` can represent. A strict decoder would fail the whole
-//! list because of one object.
+//! Lenient decoding of object metadata. Times in `managedFields` or `deletionTimestamp` may exceed what `jiff` can
+//! represent, and a strict decoder would fail the whole list because of one object.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Display};
@@ -45,15 +43,13 @@ impl Display for NamespacedName {
     }
 }
 
-/// Returns true for a name that an object can have.
 #[must_use]
 pub fn is_object_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     !name.is_empty() && name.len() <= 253 && !name.starts_with('.') && name.bytes().all(is_allowed)
 }
 
-/// Returns true if a resource version is older. Versions that are not integers, as in some aggregated API servers, have no
-/// order.
+/// Versions that are not integers, as in some aggregated API servers, have no order.
 #[must_use]
 pub fn is_older(version: &str, than: &str) -> bool {
     matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)

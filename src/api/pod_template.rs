@@ -1,5 +1,3 @@
-//! The pod template of an AppRepository.
-
 use std::sync::Arc;
 
 use serde::ser::{Error as _, SerializeMap};
@@ -40,7 +38,6 @@ impl PodTemplate {
         self.bytes
     }
 
-    /// Returns the memory that it takes.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         let proxies = self.proxies.iter().flatten().map(String::len);
@@ -59,7 +56,6 @@ impl PodTemplate {
         if self.bytes > limit { self.reduced() } else { self }
     }
 
-    /// Returns true if the text is dropped.
     #[must_use]
     pub const fn is_reduced(&self) -> bool {
         self.text.is_none()
@@ -71,8 +67,8 @@ impl PodTemplate {
         serde_json::from_str(self.text.as_ref()?).ok()
     }
 
-    /// Returns the value of an environment variable of the first container that names a proxy, in upper or lower case. The
-    /// last of several wins, as in a pod.
+    /// Returns the value of an environment variable of the first container that names a proxy, in upper or lower case.
+    /// The last of several wins, as in a pod.
     #[must_use]
     pub fn proxy(&self, name: &str) -> Option<&str> {
         let value = self.proxies.get(position(name)?)?.as_ref()?;

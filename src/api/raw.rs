@@ -17,9 +17,8 @@ use super::metadata::{impl_resource, metadata};
 /// Fields at the top level of an object, besides its metadata.
 pub type Fields<'a> = BTreeMap<String, &'a RawValue>;
 
-/// An object of kind `K` as text, with its metadata. Never fails the list that contains it.
-///
-/// A page of objects is in memory at a time. Decoded, each may take a hundred times its text.
+/// Never fails the list that contains it. A page of objects is in memory at a time. Decoded, each may take a hundred
+/// times its text.
 #[derive(Clone, Debug)]
 pub struct Raw<K> {
     meta: ObjectMeta,
@@ -40,10 +39,7 @@ impl<'de, K> Deserialize<'de> for Raw<K> {
 }
 
 impl<K> Raw<K> {
-    /// Wraps the text of an object.
-    ///
-    /// # Errors
-    /// If it is no object, or its metadata can't be decoded.
+    /// Fails if it is no object, or its metadata can't be decoded.
     pub fn new(text: Box<RawValue>) -> Result<Self, serde_json::Error> {
         let Outline { metadata } = serde_json::from_str(text.get())?;
         Ok(Self {
@@ -63,7 +59,6 @@ impl<K> Raw<K> {
         self.text.get()
     }
 
-    /// Returns the fields besides the metadata.
     #[must_use]
     pub fn fields(&self) -> Fields<'_> {
         // The text was found to be an object before.
@@ -96,10 +91,7 @@ impl<K: DeserializeOwned + Resource> Raw<K> {
     }
 }
 
-/// Decodes an object with these fields and without metadata.
-///
-/// # Errors
-/// If a field is invalid.
+/// Decodes an object without metadata.
 pub fn decode<K: DeserializeOwned + Resource>(fields: Fields<'_>) -> Result<K, String> {
     let none = RawValue::from_string("{}".to_owned()).map_err(|error| error.to_string())?;
     let metadata = [("metadata", &*none)];

@@ -63,7 +63,6 @@ impl Metrics {
     }
 }
 
-/// The metrics of one resource.
 #[derive(Clone, Debug)]
 pub struct ResourceMetrics {
     used: Gauge,

@@ -109,8 +109,8 @@ impl Budget {
         state.shares.held(namespace) > self.share() && state.shares.has_waiters_besides(namespace)
     }
 
-    /// Reserves `amount`, or the share of a namespace if that is less, as soon as it is the namespace's turn. Dropping the
-    /// future gives up the place in the queue.
+    /// Reserves `amount`, or the share of a namespace if that is less, as soon as it is the namespace's turn. Dropping
+    /// the future gives up the place in the queue.
     pub async fn reserve(&self, namespace: &str, amount: u64, deadline: Duration) -> Result<Reservation, Exhausted> {
         let exhausted = |_| Exhausted {
             resource: self.0.resource,
@@ -131,8 +131,8 @@ impl Budget {
         }
     }
 
-    /// Reserves `amount` without waiting, unless the namespace would then hold more than remains for others: half of the
-    /// budget if it is alone, a third if another one holds as much. For what can be dropped and read again.
+    /// Reserves without waiting, unless the namespace would then hold more than remains for others: half of the budget
+    /// if it is alone, a third if another one holds as much. For what can be dropped and read again.
     #[must_use]
     pub fn try_share(&self, namespace: &str, amount: u64) -> Option<Reservation> {
         let namespace = Arc::from(namespace);
@@ -140,8 +140,8 @@ impl Budget {
         is_taken.then(|| self.reservation(namespace, amount))
     }
 
-    /// Returns the namespace that holds most, if it holds more than this one would with `amount`. It should return something
-    /// if [`Self::try_share`] has refused that.
+    /// Returns the namespace that holds most, if it holds more than this one would with `amount`. It should return
+    /// something if [`Self::try_share`] has refused that.
     #[must_use]
     pub fn larger_holder(&self, namespace: &str, amount: u64) -> Option<Arc<str>> {
         let state = self.0.state.lock();
@@ -177,7 +177,6 @@ impl Budget {
         }
     }
 
-    /// Serves all waiters that can be served.
     fn grant(&self) {
         let mut grants = Vec::new();
         {

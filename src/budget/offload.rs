@@ -4,9 +4,9 @@
 //!  offloadable(namespace, task) ── polled by the runtime ── leave_runtime() ──► polled with a CPU permit, while another
 //!                                                                               thread serves the rest of the runtime
 //! ```
-//! The size of most work is a tenant's choice: objects that are decoded, merged, compared, hashed and written. A task leaves
-//! the runtime before it begins such work. From then on, each of its polls has a permit of the namespace's share, and none is
-//! held while the task waits.
+//! The size of most work is a tenant's choice: objects that are decoded, merged, compared, hashed and written. A task
+//! leaves the runtime before it begins such work. From then on, each of its polls has a permit of the namespace's
+//! share, and none is held while the task waits.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -115,8 +115,8 @@ async fn offloadable<T>(permits: &Permits<'_>, task: impl Future<Output = T>) ->
     }
 }
 
-/// Continues the task off the runtime's threads, to its end or until [`return_to_runtime`]. Has no effect in a task that is
-/// not offloadable.
+/// Continues the task off the runtime's threads, to its end or until [`return_to_runtime`]. Has no effect in a task
+/// that is not offloadable.
 pub async fn leave_runtime() {
     // A future that one task has begun to poll may go on in another.
     while PLACE.try_with(|place| place.leave()).is_ok_and(|has_left| !has_left) {

@@ -17,8 +17,7 @@ const VALUE: u64 = 48;
 /// A text, besides its bytes.
 const TEXT: u64 = 32;
 
-/// Counts the memory of parsed JSON without parsing it. The text may come in parts. Of invalid JSON, the count is of no
-/// use, and parsing fails.
+/// Counts without parsing. The text may come in parts. For invalid JSON, the count is of no use, and parsing fails.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ParsedSize {
     objects: u64,

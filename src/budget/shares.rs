@@ -113,9 +113,8 @@ impl<T> Shares<T> {
         has_left
     }
 
-    /// Serves the first namespace in turn that holds less than its share.
-    ///
-    /// A waiter whose amount is not free yet is not overtaken, or else large amounts would wait forever beside small ones.
+    /// Serves the first namespace in turn that holds less than its share. A waiter whose amount is not free yet is not
+    /// overtaken, or else large amounts would wait forever beside small ones.
     pub(super) fn grant(&mut self) -> Option<Grant<T>> {
         let has_others = self.waiting.len() > 1;
         let at = (self.waiting.iter()).position(|(namespace, queue)| {

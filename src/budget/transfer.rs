@@ -26,8 +26,8 @@ struct OpenTransfer {
     aborted: CancellationToken,
 }
 
-/// A growing part of a budget. When the budget is full, the largest transfer of the namespace that holds most is aborted:
-/// its amount counts as returned, since its owner drops the bytes as soon as it sees the abort.
+/// If the budget is full, the largest transfer of the namespace that holds most is aborted: its amount counts as
+/// returned, since its owner drops the bytes as soon as it sees the abort.
 pub struct Transfer {
     budget: Budget,
     id: u64,
@@ -78,7 +78,6 @@ impl State {
 }
 
 impl Transfer {
-    /// Takes `bytes` more.
     pub fn grow(&mut self, bytes: u64) -> Result<(), Full> {
         let full = Full {
             limit: self.budget.0.limit,
@@ -109,7 +108,6 @@ impl Transfer {
         }
     }
 
-    /// Waits until this transfer is aborted.
     pub fn aborted(&self) -> impl Future<Output = Full> + use<> {
         let (aborted, limit) = (self.aborted.clone(), self.budget.0.limit);
         async move {

@@ -31,8 +31,7 @@ impl Sizes {
     /// Memory of the most expensive work, decoding an index.
     const MEMORY_PER_PERMIT: u64 = 64 * MIB;
 
-    /// Returns the default number of CPU permits: one for each core that the container may use, at most one for each
-    /// 64 MiB of memory.
+    /// One for each core that the container may use, at most one for each 64 MiB of memory.
     #[must_use]
     pub fn cpu_permits(memory: u64) -> u64 {
         // Respects the CPU quota of the container.
@@ -106,23 +105,19 @@ impl Budgets {
         Budget::with_metrics(resource, limit, self.metrics.of(resource, limit))
     }
 
-    /// Reserves memory for `namespace`.
     pub async fn memory(&self, namespace: &str, bytes: u64) -> Result<Reservation, Exhausted> {
         self.memory.reserve(namespace, bytes, WAIT).await
     }
 
-    /// Reserves a permit for a filter, and then memory for the work: filters leave half of the CPU permits to others, and
-    /// those that wait for a permit hold no memory.
+    /// Reserves a permit, then memory: filters leave half of the CPU permits to others, and wait without memory.
     pub async fn filter_memory(&self, namespace: &str, bytes: u64) -> Result<(Reservation, Reservation), Exhausted> {
         let permit = self.filters.reserve(namespace, 1, WAIT).await?;
         Ok((self.memory(namespace, bytes).await?, permit))
     }
 
-    /// Reserves a CPU permit for `namespace`, and runs `work` on a blocking thread.
-    ///
-    /// The thread owns the permit and what `work` captures: if the caller is canceled, they are returned when `work` has
-    /// really ended. A task of its own takes the permit: one that has left the runtime is polled with a permit only, and
-    /// would wait for another while it has this one.
+    /// Runs `work` on a blocking thread, which owns the permit and what `work` captures until it has really ended, also
+    /// for a canceled caller. A task of its own takes the permit: one that has left the runtime is polled with a permit
+    /// only, and would wait for another while it has this one.
     pub async fn compute<T: Send + 'static>(
         &self,
         namespace: &str,
@@ -143,8 +138,7 @@ impl Budgets {
         result.await
     }
 
-    /// Reserves memory, and runs `work` as [`Self::compute`] does. Returns its result with the memory, which the caller
-    /// shrinks to what the result takes.
+    /// Runs `work` as [`Self::compute`]. Returns the memory too, which the caller shrinks to what the result takes.
     pub async fn run<T: Send + 'static>(
         &self,
         namespace: &str,

@@ -12,10 +12,9 @@ pub struct ChartRow {
     pub info: ChartInfo,
 }
 
-/// The JSON of `charts.info`, as Kubeapps writes it.
-///
-/// Unknown keys are an error: another program wrote the row, and the next sync rewrites it. Kubeapps' readers require
-/// non-null texts (a null `category` breaks every listing), at least one version, newest first, and maintainer names.
+/// As Kubeapps writes it. Unknown keys are an error: another program wrote the row, and the next sync rewrites it.
+/// Kubeapps' readers require non-null texts (a null `category` breaks every listing), at least one version, newest
+/// first, and maintainer names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChartInfo {
@@ -76,10 +75,8 @@ pub struct ChartVersion {
     pub schema: String,
 }
 
-/// 128-bit hash of a chart. Charts with equal fingerprints need no write.
-///
-/// It excludes `created`, which some index builders change at each run, and the imported icon, which is written
-/// separately.
+/// Charts with equal fingerprints need no write. Excludes `created`, which some index builders change at each run, and
+/// the imported icon, which is written separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 16]);
 
@@ -89,7 +86,6 @@ impl ChartInfo {
         self.hash(false)
     }
 
-    /// Returns a hash like the fingerprint that includes `created`.
     pub(super) fn fingerprint_with_times(&self) -> Fingerprint {
         self.hash(true)
     }

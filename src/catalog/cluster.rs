@@ -1,6 +1,5 @@
-//! The cluster that uses the database: a row per cluster ID, renewed by `portolan run`.
-//!
-//! Two clusters that declare repositories of the same name would overwrite each other's charts.
+//! The cluster that uses the database: a row per cluster ID, renewed by `portolan run`. Two clusters that declare
+//! repositories of the same name would overwrite each other's charts.
 
 use std::time::Duration;
 
@@ -8,7 +7,6 @@ use super::engine::{Transaction, on_engine};
 use super::identity::{advisory_key, advisory_lock};
 use super::{Catalog, Error, ErrorKind};
 
-/// Interval after which a claim is renewed.
 pub const RENEW_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Age of a claim after which its cluster no longer uses the database.

@@ -25,7 +25,6 @@ pub enum Fault {
 }
 
 impl Catalog {
-    /// Succeeds once a fault is over.
     pub async fn probe(&self, fault: Fault) -> Result<(), Error> {
         const OPERATION: &str = "probe the database";
         let probe = async {
@@ -47,8 +46,8 @@ impl Catalog {
     }
 }
 
-/// Fails if another session holds a lock on a table that a write would wait for. A write transaction of SQLite has the lock.
-/// The end of the transaction checks the fences, whose rows a former leader may have locked.
+/// Fails if a write would wait for another session's lock. A write transaction of SQLite has it. The end of the
+/// transaction checks the fences, whose rows a former leader may have locked.
 async fn lock_all_tables(tx: &mut Transaction) -> Result<(), Error> {
     if let Engine::Postgres(connection) = tx.executor() {
         let tables = schema::tables().join(", ");

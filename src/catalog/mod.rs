@@ -91,7 +91,6 @@ struct Inner {
     limits: stored_bytes::Limits,
     rebuilt: watch::Sender<u64>,
     refused_logins: watch::Sender<u64>,
-    /// The file at the path of the database belongs to another origin.
     is_foreign_file: AtomicBool,
     writes: connection::WriteHistory,
     fences: fence::Fences,
@@ -114,9 +113,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Returns a catalog whose Postgres may not be reachable yet, or `None` for SQLite.
-    ///
-    /// Calls fail until it is. Call [`Catalog::ensure_tables`] once it can be reached.
+    /// `None` for SQLite. Postgres may be unreachable: calls fail, and [`Catalog::ensure_tables`] is due afterwards.
     #[must_use]
     pub fn open_lazy(settings: &Settings) -> Option<Self> {
         match &settings.database {
@@ -226,7 +223,6 @@ impl Catalog {
         self.0.refused_logins.subscribe()
     }
 
-    /// Sets the password of new connections.
     pub fn set_password(&self, password: &Password) {
         self.0.pools.set_password(password);
     }
@@ -253,8 +249,7 @@ impl Catalog {
             .await
     }
 
-    /// Returns the records. One that can't be read, of a newer release, concerns only its own repository: it is logged and
-    /// left out.
+    /// A record that can't be read, of a newer release, concerns only its own repository: it is logged and left out.
     pub async fn records(&self) -> Result<Vec<Record>, Error> {
         self.read("list the repository records", "", async |connection| {
             let rows: Vec<RecordRow> = on_engine!(connection.executor(), executor =>
@@ -283,10 +278,8 @@ impl Catalog {
         .await
     }
 
-    /// Writes the record of a sync that changed no charts.
-    ///
-    /// Fails with [`ErrorKind::Superseded`] if the stored UID is not `expected_uid` (`None`: no record), or if the record was
-    /// written since `record` was read.
+    /// The sync changed no charts. Fails with [`ErrorKind::Superseded`] if the stored UID is not `expected_uid`
+    /// (`None`: no record), or if the record was written since `record` was read.
     pub async fn save(
         &self,
         record: &Record,
@@ -318,14 +311,13 @@ impl Catalog {
 
     /// Replaces the charts of a repository by `rows` and writes its record, in one transaction.
     ///
-    /// A row whose chart differs only in creation times is not written, unless [`SyncCommit::is_complete`]. An imported icon stays while its URL is the
-    /// same. Charts without a row are deleted, or retained as [`SyncCommit::retention`] says. Of several rows with one
-    /// ID the first is used. A chart that the database rejects keeps its old row and is reported in
-    /// [`CommitSummary::rejected`].
+    /// A row whose chart differs only in creation times is not written, unless [`SyncCommit::is_complete`]. An imported
+    /// icon stays while its URL is the same. Charts without a row are deleted, or retained as [`SyncCommit::retention`]
+    /// says. Of several rows with one ID the first is used. [`CommitSummary::rejected`] charts keep their rows.
     ///
-    /// Fails with [`ErrorKind::Superseded`] if the stored UID is not `expected_uid`, [`ErrorKind::StaleDigests`] if a chart of
-    /// [`DigestUpdate::unchanged`] has changed, [`ErrorKind::Rows`] if the iterator fails, [`ErrorKind::QuotaExceeded`] if the
-    /// charts take more space than allowed. Nothing is written then.
+    /// Fails with [`ErrorKind::Superseded`] if the stored UID is not `expected_uid`, [`ErrorKind::StaleDigests`] if a
+    /// chart of [`DigestUpdate::unchanged`] has changed, [`ErrorKind::Rows`] if the iterator fails,
+    /// [`ErrorKind::QuotaExceeded`] if the charts take more space than allowed. Nothing is written then.
     pub async fn commit(
         &self,
         commit: SyncCommit,
@@ -340,8 +332,7 @@ impl Catalog {
             .await
     }
 
-    /// Deletes a repository with its charts, record and history. Returns false if there was nothing to delete, or if the
-    /// repository is another one than the fence names.
+    /// Deletes charts, record and history too. Returns false for another repository than the fence names, or for none.
     pub async fn remove(&self, name: &NamespacedName, fence: Fence<'_>) -> Result<bool, Error> {
         self.remove_with(name, fence, None).await
     }
@@ -375,8 +366,7 @@ impl Catalog {
             .await
     }
 
-    /// Returns true if each version needs a row of files. Without imported files only Kubeapps reads them, which reads
-    /// only Postgres.
+    /// Without imported files only Kubeapps reads the rows, and only from Postgres.
     #[must_use]
     pub fn needs_files(&self, mode: FilesMode) -> bool {
         mode != FilesMode::None || !self.0.pools.is_sqlite()

@@ -1,7 +1,6 @@
 //! Cached state of a registry's repositories and tags, so that only new tags are pulled: `portolan_oci_repositories`
-//! and `portolan_oci_tags`.
-//!
-//! All of it can be fetched again. It is therefore not bound to a UID, and it survives the loss of Kubeapps' tables.
+//! and `portolan_oci_tags`. All of it can be fetched again, so it is not bound to a UID, and survives the loss of
+//! Kubeapps' tables.
 
 use std::collections::BTreeMap;
 
@@ -78,10 +77,7 @@ pub struct OciMetadata {
 }
 
 impl Catalog {
-    /// Returns the cached repositories and tags, without metadata.
-    ///
-    /// `source` is a digest of the URL, the type and the repository list. State cached for another source is not
-    /// returned.
+    /// Omits metadata and other sources. `source` is a digest of the URL, the type and the repository list.
     pub async fn oci_repositories(&self, name: &NamespacedName, source: &str) -> Result<Vec<OciRepository>, Error> {
         const SELECT: &str = "SELECT r.repository, r.etag, r.last_modified, r.digests_checked,
                 t.tag, t.digest, t.problem, t.tries, t.next_try
@@ -133,9 +129,7 @@ impl Catalog {
         .await
     }
 
-    /// Writes the changed tags of a repository and its other fields. State of other sources is deleted.
-    ///
-    /// `repository.tags` is ignored. [`Catalog::delete_oci`] deletes what left the registry.
+    /// Ignores `repository.tags`. Deletes state of other sources; [`Catalog::delete_oci`] what left the registry.
     pub async fn save_oci(
         &self,
         name: &NamespacedName,

@@ -1,6 +1,4 @@
-//! Read queries for commands.
-//!
-//! They work on a database that only Kubeapps has written, and never wait for a running sync.
+//! Read queries for commands. They never wait for a sync, and work on a database that only Kubeapps has written.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,5 +1,3 @@
-//! Sync state of a repository: `portolan_repositories`, one row each.
-
 use std::borrow::Cow;
 
 use jiff::Timestamp;
@@ -14,7 +12,7 @@ use super::{
 };
 use crate::api::NamespacedName;
 
-/// Sync state of a repository. Decisions depend on this row; the status of the object only displays it.
+/// A row of `portolan_repositories`. Decisions depend on it; the status of the object only displays it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     pub name: NamespacedName,
@@ -113,9 +111,8 @@ impl Record {
     }
 }
 
-/// Fields of a record that are stored as JSON, because no statement filters by them.
-///
-/// Unknown fields are an error: a newer release wrote them, and the next write would drop them.
+/// Stored as JSON, because no statement filters by them. Unknown fields are an error: a newer release wrote them, and
+/// the next write would drop them.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Details {

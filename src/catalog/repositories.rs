@@ -1,5 +1,4 @@
-//! Kubeapps' row of a repository. Kubeapps reads it to detect an unchanged index, and we read it to detect other
-//! writers.
+//! Kubeapps' row of a repository: Kubeapps detects an unchanged index by it, and Portolan other writers.
 
 use jiff::Timestamp;
 use sqlx::FromRow;

@@ -1,8 +1,7 @@
 //! Table creation: Kubeapps' three tables when they are missing, and our own by migrations.
 //!
-//! Kubeapps' API server creates its tables at startup, and its `invalidate-cache` command drops and recreates them at
-//! any time. They are therefore not part of the migrations: they are checked at each start, and again when a statement
-//! fails because a table is missing.
+//! Kubeapps' API server creates its tables at startup, and `invalidate-cache` recreates them at any time. So they are
+//! no migrations: they are checked at each start, and again when a statement fails because a table is missing.
 
 mod migrations;
 #[cfg(test)]
@@ -63,16 +62,13 @@ impl Present {
     }
 }
 
-/// Returns the names of all tables: ours and Kubeapps'.
 pub(super) fn tables() -> Vec<&'static str> {
     let kubeapps = ["repos", "charts", "files"];
     kubeapps.into_iter().chain(migrations::tables(STEPS)).collect()
 }
 
-/// Creates missing tables. Returns true if there were any.
-///
-/// Runs under a lock, so that several Portolans may start concurrently. Kubeapps does not take that lock, so a race with
-/// it is retried.
+/// Returns true if a table was missing. Runs under a lock, so that several Portolans may start concurrently. Kubeapps
+/// does not take that lock, so a race with it is retried.
 pub(super) async fn ensure(pools: &Pools, migrations: Migrations) -> Result<bool, Error> {
     let attempt = || ensure_once(pools, STEPS, migrations);
     attempt.retry(backoff()).when(Error::is_schema_race).await
@@ -127,10 +123,8 @@ async fn ensure_in(tx: &mut Transaction, steps: &[Step], migrations: Migrations)
     Ok((before.kubeapps && is_complete, before.kubeapps && before.index))
 }
 
-/// Creates Kubeapps' tables, as the last statements of a transaction.
-///
-/// Kubeapps creates them at its start too, and ends if it waited for our transaction and finds that we created them.
-/// So a transaction that something waits for is given up: the other program creates the tables.
+/// The last statements of a transaction. Kubeapps creates the tables at its start too, and ends if it waited for our
+/// transaction and finds them. So a transaction that something waits for is given up: the other program creates them.
 async fn create_kubeapps_tables(tx: &mut Transaction) -> Result<(), Error> {
     const WAITING: &str = "SELECT count(*) FROM pg_locks AS waiting JOIN pg_locks AS held
             ON held.transactionid = waiting.transactionid AND held.granted AND held.pid = pg_backend_pid()
@@ -200,25 +194,19 @@ async fn refuse_development_tables(tx: &mut Transaction) -> Result<(), Error> {
 
 const RECORDED_VERSION: &str = "SELECT coalesce(max(version), 0) FROM portolan_migrations";
 
-/// Returns the version of the last migration that the database records.
 pub(super) async fn recorded_version(connection: &mut Connection) -> Result<i64, Error> {
     Ok(on_engine!(connection.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?))
 }
 
-/// Versions of the last migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchemaVersions {
     /// The last migration of the database; 0 without tables of Portolan.
     pub recorded: i64,
-    /// The last migration of this release.
     pub supported: i64,
 }
 
 impl Catalog {
-    /// Returns the schema versions of the database and of this release.
-    ///
-    /// # Errors
-    /// The database cannot be read, or a newer release has migrated it.
+    /// Fails if a newer release has migrated the database.
     pub async fn schema_versions(&self) -> Result<SchemaVersions, Error> {
         let supported = newest_version();
         let read = async |connection: &mut Connection| recorded_version(connection).await;
@@ -232,7 +220,6 @@ async fn version_in(tx: &mut Transaction) -> Result<i64, Error> {
     Ok(on_engine!(tx.executor(), executor => sqlx::query_scalar(RECORDED_VERSION).fetch_one(executor).await?))
 }
 
-/// Returns the version of the last migration of this release.
 pub(super) fn newest_version() -> i64 {
     migrations::newest(STEPS)
 }
@@ -248,7 +235,6 @@ async fn refuse_newer_schema(tx: &mut Transaction, steps: &[Step]) -> Result<(),
     check_version(found, migrations::newest(steps))
 }
 
-/// Fails if a migration is pending, or one of our tables is missing.
 async fn refuse_changes(tx: &mut Transaction, steps: &[Step], present: Present) -> Result<(), Error> {
     if !present.migrations || !present.ours {
         return Err(ErrorKind::NotMigrated.into());
@@ -259,7 +245,6 @@ async fn refuse_changes(tx: &mut Transaction, steps: &[Step], present: Present) 
     Ok(())
 }
 
-/// Fails if a newer release has migrated the tables.
 pub(super) fn check_version(found: i64, supported: i64) -> Result<(), Error> {
     if found > supported {
         return Err(ErrorKind::NewerSchema { found, supported }.into());

@@ -1,5 +1,3 @@
-//! Database settings from `--database-url` and the flags for user, name and password.
-
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -17,8 +15,6 @@ pub const DEFAULT_POSTGRES_CONNECTIONS: u32 = 10;
 
 const APPLICATION_NAME: &str = "portolan";
 
-/// Accepted query parameters of a `postgres://` URL.
-///
 /// Others are refused: the driver would ignore a misspelled key and log its value, which may be a password.
 const POSTGRES_PARAMETERS: &[&str] = &[
     "sslmode",
@@ -120,8 +116,7 @@ pub enum Database {
 }
 
 impl Database {
-    /// Parses `sqlite://FILE`, `postgres://…`, `postgresql://…`, or Kubeapps' `HOST:PORT`.
-    /// Errors never repeat the URL, which may contain a password.
+    /// Accepts `sqlite://FILE`, `postgres://…`, `postgresql://…`, or Kubeapps' `HOST:PORT`. Errors never repeat it.
     pub fn parse(url: &str, login: &Login) -> Result<Self, SettingsError> {
         let url = url.trim();
         if let Some(file) = url.strip_prefix("sqlite://") {

@@ -229,7 +229,6 @@ pub(super) async fn add_files(
     }
 }
 
-/// Returns the size of these charts, as they are stored now.
 pub(super) async fn of_charts(tx: &mut Transaction, name: &NamespacedName, charts: &[&str]) -> Result<i64, Error> {
     const SQLITE: &str = "SELECT coalesce(sum(octet_length(info)), 0) FROM charts
         WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id IN (SELECT value FROM json_each($3))";

@@ -5,8 +5,7 @@ use super::{Error, failed_to, output};
 use crate::controllers::apprepository::garbage::report::Report;
 use crate::manager::{self, gc::Mode, shutdown};
 
-/// Arguments of `portolan run` that decide what is garbage. The others are accepted, so that both can share a file of
-/// variables.
+/// They decide what is garbage. Other arguments are accepted, so that both commands can share a file of variables.
 const USED: [&str; 18] = [
     "manifests",
     "watch_namespace",

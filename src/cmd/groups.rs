@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use clap::Command;
 
-/// Width of the names of commands.
 const WIDTH: usize = 18;
 
 /// Commands of one heading.

@@ -17,13 +17,13 @@ use crate::api::NamespacedName;
 use crate::catalog::{Catalog, ChangedCharts, Fence, Record};
 use crate::controllers::apprepository::SyncOptions;
 use crate::controllers::apprepository::chart_files::{Batch, Importer, Worklist};
-use crate::controllers::apprepository::decision::{Decision, Mode, decide};
+use crate::controllers::apprepository::decision::{SyncDecision, SyncMode, decide};
 use crate::controllers::apprepository::metrics::RepositoryMetrics;
 use crate::controllers::apprepository::origin::ONE_SHOT;
 use crate::controllers::apprepository::running_syncs;
 use crate::controllers::apprepository::secrets::source::CredentialSource;
 use crate::controllers::apprepository::spec::{
-    Defaults, Kind, OneShot, ProxyNamespaces, RepositoryAccess, RepositorySpec, Requests,
+    Defaults, OneShot, ProxyNamespaces, RepositoryAccess, RepositoryKind, RepositorySpec, Requests,
 };
 use crate::controllers::apprepository::sync::Syncer;
 use crate::controllers::apprepository::sync::location::{FileAccess, check_url};
@@ -148,10 +148,10 @@ impl Sync {
         let oci_repositories = self.oci_repositories.iter().flat_map(|names| names.0.iter().cloned());
         let arguments = OneShot {
             url: self.url.clone(),
-            kind: if self.kind == Kind::Helm.as_str() {
-                Kind::Helm
+            kind: if self.kind == RepositoryKind::Helm.as_str() {
+                RepositoryKind::Helm
             } else {
-                Kind::Oci
+                RepositoryKind::Oci
             },
             oci_repositories: oci_repositories.filter(|name| !name.is_empty()).collect(),
             filter: filter(&self.filter_rules)?,
@@ -241,8 +241,8 @@ impl Sync {
         let origin = self.declared.origin.as_deref().unwrap_or(stored_origin).to_owned();
         let started = Timestamp::now();
         let mode = match decide(&spec, previous.as_ref(), started) {
-            Decision::Sync(mode) => mode,
-            _ => Mode::Conditional,
+            SyncDecision::Sync(mode) => mode,
+            _ => SyncMode::Conditional,
         };
         let request = SyncRequest {
             spec: spec.clone(),
@@ -295,10 +295,8 @@ impl Sync {
     }
 }
 
-/// The result of an attempt.
 enum Attempt {
     Synced(Box<Synced>),
-    /// The AppRepository of `--uid` was deleted.
     Deleted,
     Obsolete(Obsolete),
 }
@@ -344,7 +342,7 @@ async fn sync_completely(syncer: &Syncer, mut request: SyncRequest) -> Result<Sy
         request.expected_uid = Some(result.record.uid);
         // The stored record has the current revision.
         request.previous = syncer.record(&request.spec.name).await?;
-        request.mode = Mode::Conditional;
+        request.mode = SyncMode::Conditional;
     }
 }
 

@@ -12,32 +12,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::budget::Budgets;
 use crate::runtime::controller::{Class, Key};
-use crate::runtime::shards::Shards;
+use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::workqueue::Queue;
 
 /// The field manager of our writes to the API server, and the reporting controller of our events.
 pub const FIELD_MANAGER: &str = "portolan";
 
-/// The source of objects.
 #[derive(Clone)]
 pub enum Source {
-    /// The API server of a cluster.
     Cluster(Client),
-    /// A directory of manifests.
     Directory(PathBuf),
 }
 
-/// The parts that all controllers share.
 pub struct SetupContext {
     pub source: Source,
-    /// Shared by all controllers.
     pub queue: Queue<Key>,
     pub budgets: Budgets,
-    /// Selects the declared objects to watch by their labels. Lists are then incomplete: an object that is missing may be
-    /// that of another process.
-    pub label_selector: Option<String>,
-    /// The objects that this process reconciles.
-    pub shards: Shards,
+    /// The objects that this process watches and reconciles.
+    pub ownership: OwnershipFilter,
     /// Canceled at shutdown; keys that are still in the queue are then skipped.
     pub stopping: CancellationToken,
 }
@@ -49,7 +41,6 @@ pub type Task = BoxFuture<'static, ()>;
 pub struct Controller {
     /// The name in flags, metrics and logs.
     pub name: &'static str,
-    /// The classes of keys that it reconciles.
     pub classes: Vec<Class>,
     /// Watches. They run on every replica and write nothing.
     pub sources: Vec<Task>,

@@ -1,5 +1,8 @@
+use std::fmt;
 use std::io;
 use std::time::Duration;
+
+use serde::Deserialize;
 
 use super::protocol::Kind;
 use crate::runtime::worker_process::WorkerError;
@@ -20,8 +23,8 @@ pub enum Error {
     #[error("more than {}MiB", .0 / MIB)]
     Memory(u64),
     /// The text, or its result, is invalid.
-    #[error("{text}")]
-    Failed { kind: Kind, text: String },
+    #[error("{errors}")]
+    Failed { kind: Kind, errors: TextErrors },
     /// The process of the evaluator failed. Another attempt may succeed.
     #[error("CUE evaluator failed: {0}")]
     Crashed(String),
@@ -30,7 +33,79 @@ pub enum Error {
     Deferred,
 }
 
+/// The first errors of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextErrors {
+    errors: Vec<TextError>,
+    /// The number of others.
+    more: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct TextError {
+    pub text: String,
+    /// The line of the template; `None` outside of it.
+    pub line: Option<u32>,
+}
+
+impl TextErrors {
+    #[must_use]
+    pub const fn new(errors: Vec<TextError>, more: usize) -> Self {
+        Self { errors, more }
+    }
+
+    #[must_use]
+    pub fn one(text: impl Into<String>) -> Self {
+        let error = TextError {
+            text: text.into(),
+            line: None,
+        };
+        Self::new(vec![error], 0)
+    }
+
+    #[must_use]
+    pub fn first(&self) -> &str {
+        self.errors.first().map_or("", |error| &error.text)
+    }
+
+    /// Returns the errors with other texts, and each text once.
+    #[must_use]
+    pub fn map(&self, text: impl Fn(&str) -> String) -> Self {
+        let mut errors: Vec<TextError> = Vec::new();
+        for error in &self.errors {
+            let text = text(&error.text);
+            if errors.iter().all(|other| other.text != text) {
+                errors.push(TextError { text, ..*error });
+            }
+        }
+        Self::new(errors, self.more)
+    }
+}
+
+impl fmt::Display for TextErrors {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.errors.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(formatter, "{separator}{}", error.text)?;
+            if let Some(line) = error.line {
+                write!(formatter, " (line {line})")?;
+            }
+        }
+        match self.more {
+            0 => Ok(()),
+            more => write!(formatter, " (and {more} more errors)"),
+        }
+    }
+}
+
 impl Error {
+    pub(super) fn user(text: impl Into<String>) -> Self {
+        Self::Failed {
+            kind: Kind::User,
+            errors: TextErrors::one(text),
+        }
+    }
+
     /// Returns true if the evaluation was stopped at a limit: another attempt will probably be stopped too.
     #[must_use]
     pub const fn is_stopped(&self) -> bool {
@@ -59,5 +134,25 @@ impl Error {
             WorkerError::Failed(cause) => Self::Crashed(cause),
             start @ WorkerError::Start(_) => Self::Crashed(start.to_string()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_listed_once_with_their_lines() {
+        let error = |text: &str, line| TextError {
+            text: text.to_owned(),
+            line,
+        };
+        let errors = TextErrors::new(
+            vec![error("a: x", Some(2)), error("_b.a: x", None), error("b: y", None)],
+            3,
+        );
+        assert_eq!(errors.to_string(), "a: x (line 2); _b.a: x; b: y (and 3 more errors)");
+        let mapped = errors.map(|text| text.trim_start_matches("_b.").to_owned());
+        assert_eq!(mapped.to_string(), "a: x (line 2); b: y (and 3 more errors)");
     }
 }

@@ -16,7 +16,9 @@
 mod error;
 mod metrics;
 pub mod protocol;
+mod rewritten;
 mod slow;
+mod source;
 #[cfg(test)]
 mod tests;
 pub mod turn;
@@ -32,12 +34,14 @@ use serde_json::Value;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-pub use error::Error;
-pub use protocol::Kind;
+pub use error::{Error, TextErrors};
+pub use protocol::{Inspection, Kind};
+pub use source::CueSource;
 
 use crate::budget::{Budget, Reservation, ResourceMetrics, leave_runtime_if_large};
 use crate::runtime::worker_process::{Framing, Program, Usage, Worker, WorkerError, WorkerProcesses};
 use metrics::Metrics;
+use rewritten::RewrittenTemplates;
 use slow::SlowNamespaces;
 
 /// The name of the program, and of its processes.
@@ -83,6 +87,7 @@ struct Inner {
     permits: Budget,
     slow: SlowNamespaces,
     metrics: Metrics,
+    rewritten: RewrittenTemplates,
     next_id: AtomicU64,
 }
 
@@ -111,6 +116,7 @@ impl Evaluator {
             permits: Budget::with_metrics("cue_workers", workers as u64, waiting),
             slow: SlowNamespaces::new(workers, options.timeout),
             metrics,
+            rewritten: RewrittenTemplates::default(),
             next_id: AtomicU64::new(1),
         }))
     }
@@ -118,23 +124,19 @@ impl Evaluator {
     /// Compiles a CUE text, checks that it is valid, and exports it. Waits for a process; namespaces are served in turn.
     ///
     /// Dropping the future ends the evaluation.
-    pub async fn evaluate(&self, namespace: &str, source: String) -> Result<Value, Error> {
-        leave_runtime_if_large(source.len()).await;
-        let id = self.next_id();
-        let result = match protocol::evaluation(id, source) {
-            Ok(request) => {
-                let request: Arc<[u8]> = request.into();
-                let evaluate = move |evaluator: &Self, cancel: &CancellationToken| {
-                    evaluator.evaluate_blocking(id, &request, cancel)
-                };
-                self.run(namespace, evaluate).await
-            }
-            Err(error) => Err(error),
-        };
+    pub async fn evaluate(&self, namespace: &str, source: impl Into<CueSource>) -> Result<Value, Error> {
+        let source = source.into();
+        leave_runtime_if_large(source.text().len()).await;
+        let template = rewritten::Template::of(&source);
+        let result = self.ask(namespace, source, protocol::evaluation, decode_result).await;
         let result = match result {
-            Ok((value, bytes)) => {
+            Ok((exported, bytes)) => {
                 leave_runtime_if_large(bytes).await;
-                Ok(value)
+                if exported.is_rewritten {
+                    self.0.metrics.rewritten.inc();
+                    self.0.rewritten.log(template);
+                }
+                Ok(exported.value)
             }
             Err(error) => Err(error),
         };
@@ -143,6 +145,34 @@ impl Evaluator {
             Err(error) => error.result(),
         });
         result
+    }
+
+    /// Parses a template.
+    pub async fn inspect(&self, namespace: &str, template: &str) -> Result<Inspection, Error> {
+        let mut source = CueSource::default();
+        source.push_template(template);
+        self.ask(namespace, source, protocol::inspection, protocol::decode_inspection)
+            .await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        namespace: &str,
+        source: CueSource,
+        question: fn(u64, CueSource) -> Result<Vec<u8>, Error>,
+        decode: fn(u64, &[u8]) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let id = self.next_id();
+        let request: Arc<[u8]> = question(id, source)?.into();
+        let ask = move |evaluator: &Self, cancel: &CancellationToken| {
+            let mut worker = evaluator.checkout()?;
+            if worker.is_new() {
+                evaluator.check_version(&mut worker, cancel)?;
+            }
+            let response = evaluator.call(&mut worker, &request, cancel)?;
+            decode(id, &response).map_err(|error| evaluator.failed(&mut worker, error))
+        };
+        self.run(namespace, ask).await
     }
 
     /// Starts a process unless one is running, and checks that it speaks the protocol.
@@ -219,19 +249,6 @@ impl Evaluator {
         }
     }
 
-    /// Returns the result with its size as JSON.
-    fn evaluate_blocking(&self, id: u64, request: &[u8], cancel: &CancellationToken) -> Result<(Value, usize), Stop> {
-        let mut worker = self.checkout()?;
-        if worker.is_new() {
-            self.check_version(&mut worker, cancel)?;
-        }
-        let response = self.call(&mut worker, request, cancel)?;
-        let result = protocol::decode_result(id, &response);
-        let exported = result.map_err(|error| self.failed(&mut worker, error))?;
-        self.0.metrics.rewritten.inc_by(u64::from(exported.is_rewritten));
-        Ok((exported.value, response.len()))
-    }
-
     fn check_version(&self, worker: &mut Worker, cancel: &CancellationToken) -> Result<(), Stop> {
         let id = self.next_id();
         let response = self.call(worker, &protocol::version_question(id), cancel)?;
@@ -288,6 +305,11 @@ enum Stop {
     Failed(Error),
     /// The attempt yielded, or its caller is gone.
     Canceled,
+}
+
+/// Returns the result of an evaluation with its size as JSON.
+fn decode_result(id: u64, response: &[u8]) -> Result<(protocol::Exported, usize), Error> {
+    protocol::decode_result(id, response).map(|exported| (exported, response.len()))
 }
 
 fn reason_to_replace(usage: Usage, memory: u64) -> Option<&'static str> {

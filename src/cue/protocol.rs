@@ -3,10 +3,14 @@
 //! | request | response |
 //! |---|---|
 //! | `{"id": 1, "source": "a: 1 + 1"}` | `{"id": 1, "result": {"a": 2}}` |
-//! | | `{"id": 1, "error": "a: conflicting values 1 and 2", "kind": "conflict"}` |
-//! | `{"id": 2, "version": true}` | `{"id": 2, "version": 1}` |
+//! | | `{"id": 1, "kind": "conflict", "errors": [{"text": "a: conflicting values 1 and 2", "line": 3}], "more": 2}` |
+//! | `{"id": 2, "source": "a: [1] + [2]", "inspect": true}` | `{"id": 2, "inspection": {"rewritten": true}}` |
+//! | `{"id": 3, "version": true}` | `{"id": 3, "version": 2}` |
 //!
-//! A result of a text for an older version of CUE, which the evaluator has rewritten, has `"rewritten": true`.
+//! A request may have `"template": {"first": 4, "count": 20}`, the lines of its source that are the template. The line of an
+//! error counts from the first of them; one outside has none. `more` counts the errors that are not listed.
+//!
+//! The result of a text for an older version of CUE, which the evaluator has rewritten, has `"rewritten": true`.
 //! Requests are answered in order. Fields that are not listed are ignored. A result takes at most [`MAX_RESULT`] bytes.
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -14,13 +18,16 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Error;
+use super::error::{TextError, TextErrors};
+use super::source::{CueSource, Lines};
 use crate::text::truncate;
 
 /// Changes when an evaluator of an older version could not answer.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Maximum length of a text, several times that of the largest object of Kubernetes.
 const MAX_SOURCE: usize = 4 * 1024 * 1024;
 const MAX_RESULT: usize = 4 * 1024 * 1024;
+/// Length of all errors of a response.
 const MAX_ERROR: usize = 4 * 1024;
 /// Maximum length of a response.
 pub const MAX_RESPONSE: usize = MAX_RESULT + 6 * MAX_ERROR + ENVELOPE;
@@ -53,11 +60,15 @@ impl Kind {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Request {
     id: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template: Option<Lines>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    inspect: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     version: bool,
 }
@@ -68,8 +79,12 @@ struct Response<'a> {
     /// `null` is a result too.
     #[serde(borrow, default, deserialize_with = "present")]
     result: Option<&'a RawValue>,
-    error: Option<String>,
+    #[serde(default)]
+    errors: Vec<TextError>,
+    #[serde(default)]
+    more: usize,
     kind: Option<Kind>,
+    inspection: Option<Inspection>,
     version: Option<u32>,
     /// The text is for an older version of CUE, and was rewritten.
     #[serde(default)]
@@ -80,25 +95,43 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-pub(super) fn evaluation(id: u64, source: String) -> Result<Vec<u8>, Error> {
-    if source.len() > MAX_SOURCE {
-        return Err(Error::Failed {
-            kind: Kind::User,
-            text: format!("the CUE text has {} bytes, more than {MAX_SOURCE}", source.len()),
-        });
+/// The properties of a template that do not depend on its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Inspection {
+    /// The template is for an older version of CUE, and is rewritten.
+    #[serde(rename = "rewritten")]
+    pub is_rewritten: bool,
+}
+
+pub(super) fn evaluation(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
+    question(id, source, false)
+}
+
+pub(super) fn inspection(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
+    question(id, source, true)
+}
+
+fn question(id: u64, source: CueSource, inspect: bool) -> Result<Vec<u8>, Error> {
+    let length = source.text().len();
+    if length > MAX_SOURCE {
+        return Err(Error::user(format!(
+            "the CUE text has {length} bytes, more than {MAX_SOURCE}"
+        )));
     }
     Ok(encode(&Request {
         id,
-        source: Some(source),
-        version: false,
+        template: source.template_lines(),
+        source: Some(source.into_text()),
+        inspect,
+        ..Request::default()
     }))
 }
 
 pub(super) fn version_question(id: u64) -> Vec<u8> {
     encode(&Request {
         id,
-        source: None,
         version: true,
+        ..Request::default()
     })
 }
 
@@ -116,22 +149,42 @@ pub(super) struct Exported {
 
 /// Returns the result of an evaluation. An error of the kind `Crashed` means that the response is invalid.
 pub(super) fn decode_result(id: u64, response: &[u8]) -> Result<Exported, Error> {
-    let response = decode(id, response)?;
+    let mut response = decode(id, response)?;
     let is_rewritten = response.rewritten;
-    match (response.result, response.error) {
+    match (response.result, response.failure()) {
         // Numbers beyond 64-bit floats and nesting beyond serde_json's limit are refused here.
         (Some(result), None) => match serde_json::from_str(result.get()) {
             Ok(value) => Ok(Exported { value, is_rewritten }),
-            Err(error) => Err(Error::Failed {
-                kind: Kind::User,
-                text: format!("the result is not supported: {error}"),
-            }),
+            Err(error) => Err(Error::user(format!("the result is not supported: {error}"))),
         },
-        (None, Some(error)) => Err(Error::Failed {
-            kind: response.kind.unwrap_or(Kind::User),
-            text: truncate(&error, MAX_ERROR),
-        }),
+        (None, Some(error)) => Err(error),
         _ => Err(Error::Crashed("response without a result or an error".to_owned())),
+    }
+}
+
+pub(super) fn decode_inspection(id: u64, response: &[u8]) -> Result<Inspection, Error> {
+    let mut response = decode(id, response)?;
+    match (response.inspection, response.failure()) {
+        (Some(inspection), None) => Ok(inspection),
+        (None, Some(error)) => Err(error),
+        _ => Err(Error::Crashed("response without an inspection or an error".to_owned())),
+    }
+}
+
+impl Response<'_> {
+    fn failure(&mut self) -> Option<Error> {
+        let mut errors = std::mem::take(&mut self.errors);
+        let mut left = MAX_ERROR;
+        errors.retain_mut(|error| {
+            let has_room = left > 0;
+            error.text = truncate(&error.text, left);
+            left = left.saturating_sub(error.text.len());
+            has_room
+        });
+        (!errors.is_empty()).then(|| Error::Failed {
+            kind: self.kind.unwrap_or(Kind::User),
+            errors: TextErrors::new(errors, self.more),
+        })
     }
 }
 
@@ -163,25 +216,31 @@ mod tests {
 
     fn text(error: Error) -> String {
         match error {
-            Error::Failed { kind, text } => format!("{}: {text}", kind.name()),
+            Error::Failed { kind, errors } => format!("{}: {errors}", kind.name()),
             other => other.to_string(),
         }
     }
 
     #[test]
     fn a_request_is_one_line() {
-        let request = evaluation(7, "a: 1\nb: \"\0\u{2028}\"".to_owned()).unwrap();
+        let request = evaluation(7, "a: 1\nb: \"\0\u{2028}\"".into()).unwrap();
         assert_eq!(
             String::from_utf8(request).unwrap(),
             "{\"id\":7,\"source\":\"a: 1\\nb: \\\"\\u0000\u{2028}\\\"\"}"
         );
         assert_eq!(version_question(8), br#"{"id":8,"version":true}"#);
-        let longest = evaluation(u64::MAX, "\0".repeat(MAX_SOURCE)).unwrap();
+        let mut source = CueSource::from("t: {\n");
+        source.push_template("a: 1");
+        assert_eq!(
+            String::from_utf8(inspection(9, source).unwrap()).unwrap(),
+            r#"{"id":9,"source":"t: {\na: 1","template":{"first":2,"count":1},"inspect":true}"#
+        );
+        let longest = evaluation(u64::MAX, "\0".repeat(MAX_SOURCE).into()).unwrap();
         assert!(
             longest.len() <= 6 * MAX_SOURCE + ENVELOPE,
             "the evaluator reads this much"
         );
-        let error = evaluation(7, "a".repeat(MAX_SOURCE + 1)).unwrap_err();
+        let error = evaluation(7, "a".repeat(MAX_SOURCE + 1).into()).unwrap_err();
         assert_eq!(text(error), "user: the CUE text has 4194305 bytes, more than 4194304");
     }
 
@@ -211,12 +270,24 @@ mod tests {
     }
 
     #[test]
-    fn errors_keep_their_kind() {
+    fn errors_keep_their_kind_and_their_lines() {
         let failed = |response: &str| text(decode_result(1, response.as_bytes()).unwrap_err());
-        assert_eq!(failed(r#"{"id":1,"error":"a: b","kind":"conflict"}"#), "conflict: a: b");
-        assert_eq!(failed(r#"{"id":1,"error":"a"}"#), "user: a");
-        let long = format!(r#"{{"id":1,"error":"{}"}}"#, "a".repeat(10_000));
+        let listed = r#"{"id":1,"errors":[{"text":"a: b","line":3},{"text":"c"}],"more":2,"kind":"conflict"}"#;
+        assert_eq!(failed(listed), "conflict: a: b (line 3); c (and 2 more errors)");
+        assert_eq!(failed(r#"{"id":1,"errors":[{"text":"a"}]}"#), "user: a");
+        let long = "a".repeat(10_000);
+        let long = format!(r#"{{"id":1,"errors":[{{"text":"{long}"}},{{"text":"{long}"}}]}}"#);
         assert_eq!(failed(&long).len(), MAX_ERROR + "user: ".len());
+    }
+
+    #[test]
+    fn an_inspection_has_an_answer_or_errors() {
+        let decoded = |response: &str| decode_inspection(1, response.as_bytes());
+        let rewritten = decoded(r#"{"id":1,"inspection":{"rewritten":true}}"#);
+        assert_eq!(rewritten, Ok(Inspection { is_rewritten: true }));
+        let error = decoded(r#"{"id":1,"errors":[{"text":"a","line":1}],"kind":"syntax"}"#).unwrap_err();
+        assert_eq!(text(error), "syntax: a (line 1)");
+        assert!(matches!(decoded(r#"{"id":1,"result":1}"#), Err(Error::Crashed(_))));
     }
 
     #[test]
@@ -228,7 +299,7 @@ mod tests {
             "{}",
             r#"{"id":2,"result":1}"#,
             r#"{"id":1}"#,
-            r#"{"id":1,"result":1,"error":"a"}"#,
+            r#"{"id":1,"result":1,"errors":[{"text":"a"}]}"#,
         ] {
             let error = decode_result(1, response.as_bytes()).unwrap_err();
             assert!(matches!(error, Error::Crashed(_)), "{response}: {error}");
@@ -237,11 +308,11 @@ mod tests {
 
     #[test]
     fn another_version_is_named() {
-        assert_eq!(check_version(1, br#"{"id":1,"version":1}"#), Ok(()));
-        let error = check_version(1, br#"{"id":1,"version":2}"#).unwrap_err().to_string();
+        assert_eq!(check_version(1, br#"{"id":1,"version":2}"#), Ok(()));
+        let error = check_version(1, br#"{"id":1,"version":1}"#).unwrap_err().to_string();
         assert_eq!(
             error,
-            "CUE evaluator failed: it speaks version 2 of the protocol, expected 1"
+            "CUE evaluator failed: it speaks version 1 of the protocol, expected 2"
         );
         assert!(check_version(1, br#"{"id":1,"result":1}"#).is_err());
     }

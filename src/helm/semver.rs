@@ -1,5 +1,4 @@
-/// Sort key of a version; a greater rank is newer. Parsing is lenient, as in Helm (`v2.0.0`, `1.9`, `01.2.3`).
-/// Prereleases count, build metadata does not.
+/// A greater rank is newer. Lenient as in Helm (`v2.0.0`, `1.9`, `01.2.3`). Prereleases count, build metadata does not.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// Sorts after all valid versions, for example `latest` or `0.1.2.3`.
@@ -26,8 +25,7 @@ impl Rank {
     }
 }
 
-/// Returns true if Masterminds' `NewVersion` accepts the text, for example with a leading `v` or fewer than three
-/// numbers.
+/// As Masterminds' `NewVersion`, for example with a leading `v` or fewer than three numbers.
 pub(crate) fn is_version(text: &str) -> bool {
     parse(text).is_some()
 }

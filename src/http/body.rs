@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::{SpooledData, SpooledTempFile};
 
 use super::error::FetchError;
-use super::{Limits, Validators};
+use super::{FetchLimits, Validators};
 use crate::budget::{Budget, Reservation, Transfer};
 use crate::text::{printable, truncate};
 
@@ -91,9 +91,8 @@ impl Seek for BodyReader {
     }
 }
 
-/// Hashes and stores a body chunk by chunk.
-///
-/// It writes on the asynchronous thread: a chunk of a few hundred kilobytes reaches the page cache faster than another thread.
+/// Hashes and stores a body chunk by chunk. It writes on the asynchronous thread: a chunk of a few hundred kilobytes
+/// reaches the page cache faster than another thread.
 pub(super) struct Spool {
     /// Name of the body in errors.
     name: String,
@@ -104,7 +103,6 @@ pub(super) struct Spool {
     transfer: Transfer,
 }
 
-/// The directory of temporary files, and the budget of their bytes.
 #[derive(Debug, Clone)]
 pub(super) struct SpoolSpace {
     pub(super) directory: Option<PathBuf>,
@@ -181,7 +179,7 @@ pub(super) async fn read_file(
     path: &Path,
     space: &SpoolSpace,
     namespace: &str,
-    limits: &Limits,
+    limits: &FetchLimits,
 ) -> Result<Body, FetchError> {
     let path_text = display_path(path);
     let spool = space.open(path_text.clone(), limits.max_bytes, namespace);

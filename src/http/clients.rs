@@ -76,7 +76,6 @@ impl Clients {
         &self.policy
     }
 
-    /// Returns clients for other addresses.
     pub(super) fn with_policy(&self, policy: Policy) -> Self {
         Self {
             user_agent: self.user_agent.clone(),

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::body::{Body, Spool};
 use super::error::FetchError;
-use super::{Limits, RequestTracker, Validators, error};
+use super::{FetchLimits, RequestTracker, Validators, error};
 use crate::text::{printable, truncate};
 
 /// Compressed bytes decompressed between two yields to the runtime. Deflate expands them at most 1,032 times.
@@ -34,15 +34,14 @@ pub(super) fn is_gzip(response: &Response, url: &str, verbatim: bool) -> Result<
 /// Bytes per second below which a transfer is stalled, as with curl's `--speed-limit`.
 const MIN_SPEED: u64 = 1024;
 
-/// Reads a body within the size limit and at a minimum speed: each time that `stall` passes, it must have brought
-/// [`MIN_SPEED`] times its seconds.
+/// Each time that `stall` passes, the body must have brought [`MIN_SPEED`] times its seconds.
 pub(super) async fn read_body(
     mut response: Response,
     spool: Spool,
     url: &str,
     is_gzip: bool,
     validators: Validators,
-    limits: &Limits,
+    limits: &FetchLimits,
     tracker: &RequestTracker,
 ) -> Result<Body, FetchError> {
     let too_large = |actual: u64| FetchError::TooLarge {

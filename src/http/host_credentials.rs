@@ -17,10 +17,8 @@ use super::tracker::RequestTracker;
 use super::url::Origin;
 use crate::text::public_url;
 
-/// TLS, proxies and credentials of one repository.
-///
-/// The credentials are `authorization` or else the user information of `scope`. They are sent only to the origin of `scope`
-/// unless `pass_credentials` is set, and never from `https` to plain `http`.
+/// The credentials are `authorization` or else the user information of `scope`. They are sent only to the origin of
+/// `scope` unless `pass_credentials` is set, and never from `https` to plain `http`.
 #[derive(Clone, Default)]
 pub struct Access {
     pub authorization: Option<Secret>,
@@ -47,7 +45,6 @@ impl Access {
         self.authorization.clone().or_else(user_info)
     }
 
-    /// Returns the credentials allowed for `url`.
     pub(super) fn credentials_for(&self, url: &Url) -> Option<Secret> {
         let scope = self.scope.as_ref().and_then(Origin::of);
         let is_in_scope = scope.is_some() && scope == Origin::of(url);

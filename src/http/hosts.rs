@@ -55,7 +55,6 @@ impl Hosts {
         }
     }
 
-    /// Returns the state of a host.
     pub(super) fn get(&self, name: &str) -> Arc<Host> {
         let mut hosts = self.hosts.lock();
         if let Some(host) = hosts.get(name) {

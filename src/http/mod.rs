@@ -59,7 +59,7 @@ pub use encoded::percent_decoded;
 use secret::Secret;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Limits {
+pub struct FetchLimits {
     /// Applies before and after decompression.
     pub max_bytes: u64,
     /// Timeout of connecting, including DNS and TLS.
@@ -70,7 +70,7 @@ pub struct Limits {
     pub total: Duration,
 }
 
-impl Default for Limits {
+impl Default for FetchLimits {
     fn default() -> Self {
         Self {
             max_bytes: 100 * 1024 * 1024,
@@ -147,10 +147,10 @@ pub enum Fetched {
     Body(Body),
 }
 
-/// Fetches over HTTP. Clones share connections and limits.
+/// Clones share connections and limits.
 ///
-/// The address policy applies to resolved names, and to the URL of each hop. A proxy resolves names itself, so behind one only
-/// the URL is checked. Proxies of the environment may have private addresses, because the operator chose them.
+/// The address policy applies to resolved names, and to the URL of each hop. A proxy resolves names itself, so behind
+/// one only the URL is checked. Proxies of the environment may have private addresses, because the operator chose them.
 #[derive(Debug, Clone)]
 pub struct Fetcher(Arc<Inner>);
 
@@ -236,8 +236,7 @@ impl Fetcher {
         }))
     }
 
-    /// Returns a fetcher for one repository. It shares connections and host limits with all repositories that have the same
-    /// TLS and proxy settings.
+    /// Shares connections and host limits with all repositories that have the same TLS and proxy settings.
     pub fn with(&self, access: Access) -> Result<Self, FetchError> {
         access.check()?;
         let separate = self.0.shared.for_access(&access)?.map(Arc::new);
@@ -273,7 +272,7 @@ impl Fetcher {
         &self,
         url: &Url,
         validators: Option<&Validators>,
-        limits: &Limits,
+        limits: &FetchLimits,
     ) -> Result<Fetched, FetchError> {
         let request = Request {
             validators: validators.cloned(),
@@ -286,17 +285,13 @@ impl Fetcher {
         })
     }
 
-    /// Reads a file within the limits of size and total time. The caller decides if the path may be read.
-    ///
-    /// The file is copied like a download, so that it cannot change between hashing and decoding.
-    pub async fn read_file(&self, path: &Path, limits: &Limits) -> Result<Body, FetchError> {
+    /// The caller decides if the path may be read. Copies it, so that it cannot change between hash and decoding.
+    pub async fn read_file(&self, path: &Path, limits: &FetchLimits) -> Result<Body, FetchError> {
         body::read_file(path, &self.0.spool, &self.0.access.namespace, limits).await
     }
 
-    /// Sends a request, follows redirects and reads the body.
-    ///
-    /// Any status except 200, and 304 for conditional requests, is a [`FetchError::Status`].
-    pub async fn send(&self, request: &Request, limits: &Limits) -> Result<Response, FetchError> {
+    /// Follows redirects. Any status except 200, and 304 for conditional requests, is a [`FetchError::Status`].
+    pub async fn send(&self, request: &Request, limits: &FetchLimits) -> Result<Response, FetchError> {
         let timeout = |_| FetchError::Timeout {
             url: public_url(&request.url),
             limit: limits.total,

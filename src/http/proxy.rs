@@ -30,7 +30,6 @@ impl Proxies {
         }
     }
 
-    /// Returns true if a proxy has a user or a password.
     pub fn has_credentials(&self) -> bool {
         let proxies = [&self.http, &self.https].into_iter().flatten();
         let mut urls = proxies.filter_map(|text| parse_proxy_url(text.trim()).ok());
@@ -226,7 +225,6 @@ impl NoProxyEntry {
     }
 }
 
-/// Returns true if both addresses have the same first `bits` bits.
 fn has_prefix(one: IpAddr, other: IpAddr, bits: u8) -> bool {
     let common_bits = match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),

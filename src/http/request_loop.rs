@@ -8,7 +8,7 @@ use super::host_credentials::Credentials;
 use super::hosts::Host;
 use super::request::{Request, Response};
 use super::retry_after::{parse_http_date, parse_retry_after};
-use super::{Inner, Limits, Validators, download, error, url};
+use super::{FetchLimits, Inner, Validators, download, error, url};
 use crate::text::public_url;
 
 /// Same limit as in Go's client.
@@ -23,7 +23,7 @@ const MAX_CHALLENGE_BYTES: usize = 4096;
 
 impl Inner {
     /// Sends a request hop by hop. reqwest's own redirects would bypass host limits, credential scope and address policy.
-    pub(super) async fn follow(&self, request: &Request, limits: &Limits) -> Result<Response, FetchError> {
+    pub(super) async fn follow(&self, request: &Request, limits: &FetchLimits) -> Result<Response, FetchError> {
         url::check(&request.url)?;
         let mut credentials = Credentials::new(&self.access, request)?;
         let headers = headers(request);
@@ -79,7 +79,7 @@ impl Inner {
         request: &Request,
         mut response: reqwest::Response,
         url: Url,
-        limits: &Limits,
+        limits: &FetchLimits,
     ) -> Result<Response, FetchError> {
         if request.head {
             return self.without_body(response, url);

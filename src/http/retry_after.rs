@@ -16,13 +16,12 @@ const MAX_BACKOFF: Duration = Duration::from_mins(15);
 const REPOSITORIES_PER_NAMESPACE: usize = 2;
 /// Namespaces with a `Retry-After` that hold all requests to the host.
 const NAMESPACES_PER_HOST: usize = 3;
-/// Upper bound of a hold of the host, and time until it may be held again: three namespaces of one tenant, whose own paths
+/// Upper bound of a hold of the host, and time until the next one: three namespaces of one tenant, whose own paths
 /// answer with a `Retry-After`, would otherwise stop the repositories of all others.
 const MAX_HOST_HOLD: Duration = Duration::from_mins(1);
 /// Repositories with a `Retry-After`. A held namespace adds none, so there are few.
 const MAX_HELD: usize = 1_024;
 
-/// A running backoff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Backoff {
     pub(super) status: StatusCode,

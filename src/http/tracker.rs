@@ -85,8 +85,7 @@ impl RequestTracker {
         self.0.state.lock().unanswered
     }
 
-    /// Returns the state of requests in flight. A sync whose request was answered a moment ago counts too: a server
-    /// that answers one of many in time is as slow.
+    /// A sync whose request was answered a moment ago counts too: a server that answers one of many in time is as slow.
     #[must_use]
     pub fn waiting(&self) -> Option<Waiting> {
         let now = Instant::now();

@@ -9,8 +9,7 @@ use super::operators::split;
 use super::regex;
 use super::value::Value;
 
-/// Functions of the interpreter that rules may not use: `range` outputs values without interpreter steps, and the
-/// others depend on the key order of maps.
+/// `range` outputs values without interpreter steps, and the others depend on the key order of maps.
 const EXCLUDED: [&str; 3] = ["range", "keys_unsorted", "key_values"];
 
 /// Returns the definitions in jq. Neither they nor the native functions access anything but their input.
@@ -203,8 +202,7 @@ fn has(input: Value, key: &Value) -> ValR<Value> {
     }
 }
 
-/// Returns true if `part` is contained in `container`: as a substring, item by item, entry by entry, or as an equal
-/// value.
+/// Contained as a substring, item by item, entry by entry, or as an equal value.
 fn contains(container: &Value, part: &Value) -> Result<bool, Error<Value>> {
     match (container, part) {
         (Value::Text(container), Value::Text(part)) => Ok(container.contains(&**part)),
@@ -238,8 +236,7 @@ fn contains(container: &Value, part: &Value) -> Result<bool, Error<Value>> {
     }
 }
 
-/// Returns the positions of `part` in a text (in characters) or list. If `part` is not a list, it is searched for as an
-/// item.
+/// Positions are in characters of a text, or in a list. A `part` that is not a list is searched for as an item.
 pub(super) fn indices(container: Value, part: &Value) -> ValR<Value> {
     match (&container, part) {
         (Value::Null, _) => Ok(Value::Null),

@@ -25,7 +25,6 @@ pub fn load_request(rule: &Rule, limits: Limits) -> Vec<u8> {
     request
 }
 
-/// Returns true for a request that compiles a rule.
 #[must_use]
 pub fn is_load_request(request: &[u8]) -> bool {
     request.first() == Some(&LOAD)
@@ -44,7 +43,6 @@ pub fn decode_answer(answer: &[u8], charts: usize) -> Result<Vec<bool>, FilterEr
     answer.and_then(|kept| if kept.len() == charts { Ok(kept) } else { Err(invalid()) })
 }
 
-/// Answers requests in the child process.
 #[derive(Default)]
 pub struct Evaluator {
     filter: Option<Filter>,

@@ -124,8 +124,7 @@ fn compile(pattern: &str, flags: Flags) -> Result<Regex, String> {
         })
 }
 
-/// Translates Go's syntax. In Rust `\d`, `\s`, `\w` and `\b` are Unicode-aware, and nested classes, `&&` and `~~` have
-/// a meaning.
+/// In Rust `\d`, `\s`, `\w` and `\b` are Unicode-aware, and nested classes, `&&` and `~~` have a meaning.
 fn from_go(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern.chars().peekable();

@@ -1,7 +1,5 @@
-//! The remaining steps of the evaluation on this thread.
-//!
-//! The number is thread-local because jaq calls operators without a context. An exceeded limit unwinds the stack, because
-//! a rule could catch an error (`try`) and the interpreter's iterators cannot be canceled.
+//! The remaining steps of the evaluation, thread-local because jaq calls operators without a context. An exceeded limit
+//! unwinds: a rule could catch an error (`try`), and the interpreter's iterators cannot be canceled.
 
 use std::any::Any;
 use std::cell::Cell;

@@ -27,8 +27,7 @@ pub(super) struct Identity {
     pub(super) cluster_id: Option<String>,
 }
 
-/// Claims the database for this cluster. Returns false if it is not reachable, and must be claimed later.
-/// A failure is logged only if `is_logged`.
+/// Returns false if the database is not reachable, and must be claimed later. Logs a failure only if `is_logged`.
 pub(super) async fn claim(catalog: &Catalog, identity: &Identity, is_logged: bool) -> Result<bool, Error> {
     let Some(cluster_id) = &identity.cluster_id else {
         return Ok(true);

@@ -26,7 +26,6 @@ const INDEX: &str = "/debug/pprof/\n\n\
 
 const NOT_AVAILABLE: &str = "this profile is not available; see /debug/pprof/\n";
 
-/// The listener for the log filter and profiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugListener {
     pub address: ListenAddress,

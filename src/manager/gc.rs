@@ -1,5 +1,3 @@
-//! Collects garbage once, for a command.
-
 use kube::Api;
 use kube::api::ListParams;
 use prometheus_client::registry::Registry;
@@ -7,19 +5,17 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::once::LIST_TIMEOUT;
-use super::setup::{Metrics, Setup};
-use super::startup::{Access, OpenCatalog, Patience};
+use super::setup::{Metrics, Repositories, Setup};
+use super::startup::Access;
 use super::{Error, Options};
 use crate::api::{AppRepository, Partial};
 use crate::budget;
-use crate::controllers::apprepository::Parts;
+use crate::controllers::Source;
 use crate::controllers::apprepository::event_handler::cleanup_key;
 use crate::controllers::apprepository::garbage::orphans::Comparison;
-use crate::controllers::apprepository::garbage::report::{Kind, Report};
-use crate::controllers::{SetupContext, Source};
+use crate::controllers::apprepository::garbage::report::{GarbageKind, Report};
 use crate::runtime::controller::{Action, Reconcile};
 use crate::runtime::kube_client::call;
-use crate::runtime::shards::Shards;
 use crate::runtime::workqueue::Priority;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,23 +25,16 @@ pub enum Mode {
     Preview,
 }
 
-/// Collects garbage.
-///
-/// # Errors
-/// The declared repositories could not be listed, the database can't be used, or `shutdown` came first.
+/// Fails if `shutdown` comes first.
 pub async fn run(options: &Options, mode: Mode, shutdown: CancellationToken) -> Result<Report, Error> {
     let collect = async {
         let metrics = Metrics::register(&mut Registry::default(), &budget::Metrics::default(), None);
-        let shared = (Shards::all(), CancellationToken::new());
         let access = match mode {
             Mode::Remove => Access::Write,
             Mode::Preview => Access::Read,
         };
-        let setup = Setup::new(options, &metrics, Patience::Fail, access, shared).await?;
-        match (setup.apprepository, setup.catalog) {
-            (Some(parts), Some(database)) => collect(parts, &setup.context, database, mode).await,
-            _ => Err(Error("the controller apprepository is disabled".to_owned())),
-        }
+        let (context, repositories) = Setup::for_command(options, &metrics, access).await?;
+        collect(repositories, &context.source, mode).await
     };
     let interrupted = || {
         Err(Error(
@@ -55,8 +44,9 @@ pub async fn run(options: &Options, mode: Mode, shutdown: CancellationToken) -> 
     shutdown.run_until_cancelled(collect).await.unwrap_or_else(interrupted)
 }
 
-async fn collect(parts: Parts, context: &SetupContext, database: OpenCatalog, mode: Mode) -> Result<Report, Error> {
-    check_list(&context.source, parts.garbage.orphans.namespace.as_deref()).await?;
+async fn collect(repositories: Repositories, source: &Source, mode: Mode) -> Result<Report, Error> {
+    let Repositories { parts, catalog, .. } = repositories;
+    check_list(source, parts.garbage.orphans.namespace.as_deref()).await?;
     let informer = tokio::spawn(parts.informer);
     if timeout(LIST_TIMEOUT, parts.store.wait_until_synced()).await.is_err() {
         let seconds = LIST_TIMEOUT.as_secs();
@@ -83,8 +73,8 @@ async fn collect(parts: Parts, context: &SetupContext, database: OpenCatalog, mo
     }
     informer.abort();
     let _ = informer.await;
-    database.catalog.close().await;
-    drop(database.lock);
+    catalog.catalog.close().await;
+    drop(catalog.lock);
     Ok(report)
 }
 
@@ -111,8 +101,10 @@ async fn remove_repositories(comparison: &Comparison, reconciler: &impl Reconcil
             Ok(Action::Done) => removed.push(name.to_string()),
             // Declared since the list was taken.
             Ok(_) => {}
-            Err(error) => report.failures.push((Kind::Repositories, format!("{name}: {error}"))),
+            Err(error) => report
+                .failures
+                .push((GarbageKind::Repositories, format!("{name}: {error}"))),
         }
     }
-    report.set(Kind::Repositories, removed);
+    report.set(GarbageKind::Repositories, removed);
 }

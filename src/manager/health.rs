@@ -24,7 +24,6 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 type Condition = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Running servers.
 pub(super) struct Listening {
     shutdown: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
@@ -51,12 +50,11 @@ pub(super) async fn listen(
     mut registry: Registry,
     budgets: &budget::Metrics,
     health: &Health,
+    ready: Vec<Check>,
     authorize: Option<Authorize>,
-    shutdown: &CancellationToken,
 ) -> Result<Listening, Error> {
     let checks = HealthMetrics::register(&mut registry);
-    let ready = health.ready_checks(options, shutdown).into_iter();
-    let ready = ready.map(|check| check.with_metric(&checks)).collect();
+    let ready = ready.into_iter().map(|check| check.with_metric(&checks)).collect();
     let probes = server::probe_routes(health.live_checks(), ready);
     let oam = options.oam.as_ref();
     let probes = probes.merge(server::info_routes(&Info {
@@ -120,7 +118,6 @@ async fn beat(health: Health, shutdown: CancellationToken) {
     shutdown.run_until_cancelled(beats).await;
 }
 
-/// The state that health depends on.
 #[derive(Clone, Default)]
 pub(super) struct Health(Arc<State>);
 
@@ -132,7 +129,6 @@ struct State {
     caches: OnceLock<Vec<Condition>>,
     is_lease_known: OnceLock<Condition>,
     catalog: OnceLock<Catalog>,
-    prerequisites: OnceLock<Prerequisites>,
     /// Another replica leads. A standby is ready without the database, or a rollout would wait for it forever.
     stands_by: AtomicBool,
 }
@@ -161,11 +157,6 @@ impl Health {
         let _ = self.0.catalog.set(catalog);
     }
 
-    pub(super) fn watch_prerequisites(&self, prerequisites: Prerequisites) {
-        // Called once.
-        let _ = self.0.prerequisites.set(prerequisites);
-    }
-
     pub(super) fn stand_by(&self, stands_by: bool) {
         self.0.stands_by.store(stands_by, Ordering::Relaxed);
     }
@@ -189,7 +180,12 @@ impl Health {
     }
 
     /// Checks that the process can do its work. What is disabled is not checked.
-    fn ready_checks(&self, options: &Options, shutdown: &CancellationToken) -> Vec<Check> {
+    pub(super) fn ready_checks(
+        &self,
+        options: &Options,
+        prerequisites: Option<&Prerequisites>,
+        shutdown: &CancellationToken,
+    ) -> Vec<Check> {
         let (caches, lease, database, shutdown) = (self.clone(), self.clone(), self.clone(), shutdown.clone());
         let mut checks = vec![condition(
             "caches",
@@ -204,9 +200,11 @@ impl Health {
                 lease.0.is_lease_known.get().is_some_and(|is_known| is_known())
             }));
         }
-        if options.oam.is_some() {
-            checks.extend(self.prerequisite_checks());
-        }
+        checks.extend(
+            prerequisites
+                .into_iter()
+                .flat_map(|found| self.prerequisite_checks(found)),
+        );
         if options.apprepository.is_some() {
             let check = Check::new("database", move || {
                 let health = database.clone();
@@ -227,12 +225,10 @@ impl Health {
     }
 
     /// A standby may look for them only once it leads.
-    fn prerequisite_checks(&self) -> [Check; 2] {
+    fn prerequisite_checks(&self, prerequisites: &Prerequisites) -> [Check; 2] {
         let check = |name, reason, is_found: fn(&Prerequisites) -> bool| {
-            let health = self.clone();
-            condition(name, reason, move || {
-                health.stands_by() || health.0.prerequisites.get().is_some_and(is_found)
-            })
+            let (health, prerequisites) = (self.clone(), prerequisites.clone());
+            condition(name, reason, move || health.stands_by() || is_found(&prerequisites))
         };
         [
             check(

@@ -47,7 +47,6 @@ pub(super) struct Leadership {
     catalog: Option<(Catalog, String)>,
 }
 
-/// A change of the leadership.
 pub(super) enum Event {
     /// This process has taken a further shard.
     Gained,
@@ -130,7 +129,6 @@ impl Leadership {
         Some(Box::new(candidacy.is_known()))
     }
 
-    /// Returns true if this process does not lead yet.
     pub(super) fn is_candidate(&self) -> bool {
         self.candidacy.is_some() && self.held.is_empty()
     }

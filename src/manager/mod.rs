@@ -1,7 +1,5 @@
-//! Runs the controllers in one process: build, fill caches, elect, work, drain.
-//!
-//! The listener for health and metrics starts first and ends last, so that probes see the process wait for a database, and see it
-//! drain.
+//! Runs the controllers in one process: build, fill caches, elect, work, drain. The listener for health and metrics
+//! starts first and ends last, so that probes see the process wait for a database, and see it drain.
 
 mod database;
 mod debug;
@@ -40,23 +38,18 @@ use startup::Access;
 pub use startup::{DatabaseOptions, PasswordSecret, Patience, lock};
 use work::Manager;
 
-/// The timeout for closing connections to the database. With that of the Lease and the runtime, the process ends within
-/// 2 s.
+/// With the timeouts of the Lease and the runtime, the process ends within 2 s.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The options of the process.
 #[derive(Clone)]
 pub struct Options {
     pub source: SourceOptions,
-    /// The options of the AppRepository controller; it is disabled if `None`.
+    /// Controllers are disabled if `None`.
     pub apprepository: Option<apprepository::Options>,
-    /// The options of the Application controller; it is disabled if `None`.
     pub application: Option<application::Options>,
-    /// The options of the controller of KubeVela's Applications; it is disabled if `None`.
     pub oam: Option<oam::Options>,
     /// Those of the AppRepository controller, if it is enabled.
     pub budgets: Budgets,
-    /// The database of the catalog.
     pub database: DatabaseOptions,
     /// Part of the origin of this cluster's repositories; empty if no other cluster uses the database.
     pub cluster_id: String,
@@ -66,22 +59,18 @@ pub struct Options {
     pub queue_burst: NonZeroU32,
     pub listeners: Vec<Listener>,
     pub debug: Option<DebugListener>,
-    /// The filter of the log, for the debug listener.
     pub log_filter: Option<Arc<dyn LogFilter>>,
-    /// The metrics of exported traces.
     pub spans: Option<SpanMetrics>,
     /// Requires a token that the API server authorizes for `/metrics`.
     pub metrics_auth: bool,
     /// The maximum number of connections to each address.
     pub http_connections: usize,
-    /// The timeout for reconciles in progress at shutdown.
     pub drain_timeout: Duration,
     pub leader_election: LeaderElection,
     /// Selects the objects to watch by their labels, normalized; all objects if `None`.
     pub label_selector: Option<String>,
 }
 
-/// An address for health or metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     pub address: ListenAddress,
@@ -97,16 +86,12 @@ impl Options {
     }
 }
 
-/// The source of objects.
 #[derive(Clone, Debug)]
 pub enum SourceOptions {
-    /// The API server of a cluster.
     Cluster(ConnectOptions),
-    /// A directory of manifests.
     Directory(PathBuf),
 }
 
-/// A message for the user: the process cannot continue.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Error(String);
@@ -117,10 +102,7 @@ impl Error {
     }
 }
 
-/// Runs the controllers until `shutdown`.
-///
-/// # Errors
-/// A part cannot be set up or ends, the Lease is lost, or reconciles do not end within the drain timeout.
+/// Fails if a part ends, the Lease is lost, or reconciles do not end within the drain timeout.
 pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
     let mut registry = Registry::default();
     let budgets = options.budgets.metrics();
@@ -130,11 +112,10 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
         spans.register(&mut registry);
     }
     let health = Health::default();
-    if let Some(prerequisites) = &metrics.prerequisites {
-        health.watch_prerequisites(prerequisites.clone());
-    }
     let authorize = authorize_metrics(options, &metrics).await?;
-    let listening = health::listen(options, registry, budgets, &health, authorize, &shutdown).await?;
+    let prerequisites = metrics.oam.as_ref().map(|oam| &oam.prerequisites);
+    let ready = health.ready_checks(options, prerequisites, &shutdown);
+    let listening = health::listen(options, registry, budgets, &health, ready, authorize).await?;
     let debug = debug::listen(options).await;
     let result = match &debug {
         Ok(_) => lead(options, &metrics, &health, &shutdown).await,
@@ -219,29 +200,23 @@ async fn set_up_and_run(
         setup.context.budgets.clone(),
         options.drain_timeout,
     );
-    if let (Some(parts), Some(options)) = (setup.apprepository, &options.apprepository) {
-        manager.add(parts.into_controller(&setup.context, options));
+    let mut database = None;
+    if let Some(repositories) = setup.repositories {
+        let controller = repositories
+            .parts
+            .into_controller(&setup.context, &repositories.options);
+        manager.add(controller);
+        health.watch_catalog(repositories.catalog.catalog.clone());
+        leadership.fence_catalog(&repositories.catalog.catalog, &repositories.identity.origin);
+        database = Some((repositories.catalog, repositories.identity));
     }
-    let controllers = setup.application.into_iter().chain(setup.oam);
-    controllers.for_each(|controller| manager.add(controller));
-    let mut database = setup.catalog;
-    let identity = setup.identity;
-    if let Some(database) = &database {
-        health.watch_catalog(database.catalog.clone());
-    }
-    if let Some((database, identity)) = database.as_ref().zip(identity.as_ref()) {
-        leadership.fence_catalog(&database.catalog, &identity.origin);
-    }
-    let result = manager
-        .run(
-            metrics,
-            health,
-            shutdown,
-            leadership,
-            database.as_mut().zip(identity.as_ref()),
-        )
-        .await;
-    if let Some(database) = database {
+    setup
+        .controllers
+        .into_iter()
+        .for_each(|controller| manager.add(controller));
+    let used = database.as_mut().map(|(catalog, identity)| (catalog, &*identity));
+    let result = manager.run(metrics, health, shutdown, leadership, used).await;
+    if let Some((database, _)) = database {
         close(&database.catalog).await;
         drop(database.lock);
     }

@@ -1,5 +1,3 @@
-//! Syncs all declared repositories once.
-
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -9,16 +7,15 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::setup::{Metrics, Setup};
-use super::startup::{Access, OpenCatalog, Patience};
+use super::setup::{Metrics, Repositories, Setup};
+use super::startup::Access;
 use super::{Error, Options};
 use crate::api::NamespacedName;
 use crate::budget;
 use crate::controllers::SetupContext;
+use crate::controllers::apprepository;
 use crate::controllers::apprepository::reconciler::Reconciler;
-use crate::controllers::apprepository::{self, Parts};
 use crate::runtime::controller::{Action, Class, Key, Reconcile, ReconcileError, WorkerPool};
-use crate::runtime::shards::Shards;
 use crate::runtime::workqueue::Priority;
 
 /// The timeout for the first complete list of declarations.
@@ -26,27 +23,12 @@ pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of attempts to sync a repository that changes during the sync.
 const TRIES: usize = 3;
 
-/// Syncs each declared repository once.
-///
-/// # Errors
-/// A repository or a manifest failed, or `shutdown` came first.
+/// Fails if a repository or a manifest failed, or `shutdown` came first.
 pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
     let sync = async {
         let metrics = Metrics::register(&mut Registry::default(), &budget::Metrics::default(), None);
-        let setup = Setup::new(
-            options,
-            &metrics,
-            Patience::Fail,
-            Access::Write,
-            (Shards::all(), CancellationToken::new()),
-        )
-        .await?;
-        match (setup.apprepository, setup.catalog, &options.apprepository) {
-            (Some(parts), Some(database), Some(options)) => {
-                sync_all(parts, &setup.context, database, options, metrics).await
-            }
-            _ => Err(Error("the controller apprepository is disabled".to_owned())),
-        }
+        let (context, repositories) = Setup::for_command(options, &metrics, Access::Write).await?;
+        sync_all(repositories, &context, metrics).await
     };
     // A canceled sync has written nothing: its transaction is rolled back.
     shutdown.run_until_cancelled(sync).await.unwrap_or_else(|| {
@@ -56,13 +38,13 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     })
 }
 
-async fn sync_all(
-    parts: Parts,
-    context: &SetupContext,
-    database: OpenCatalog,
-    options: &apprepository::Options,
-    metrics: Metrics,
-) -> Result<(), Error> {
+async fn sync_all(repositories: Repositories, context: &SetupContext, metrics: Metrics) -> Result<(), Error> {
+    let Repositories {
+        options,
+        parts,
+        catalog,
+        ..
+    } = repositories;
     let informer = tokio::spawn(parts.informer);
     if timeout(LIST_TIMEOUT, parts.store.wait_until_synced()).await.is_err() {
         return Err(Error(format!(
@@ -110,8 +92,8 @@ async fn sync_all(
     stream::iter(names.iter().cloned())
         .for_each_concurrent(options.files_workers, import)
         .await;
-    database.catalog.close().await;
-    drop(database.lock);
+    catalog.catalog.close().await;
+    drop(catalog.lock);
     summary(&names, &once.results.lock(), problems.len())
 }
 

@@ -11,21 +11,20 @@ use super::database::Identity;
 use super::startup::{self, Access, OpenCatalog, Patience};
 use super::{Error, Options, SourceOptions};
 use crate::budget;
+use crate::controllers::apprepository::Parts;
 use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
-use crate::controllers::oam::start::prerequisites::Prerequisites;
-use crate::controllers::oam::start::{authentication, webhooks};
+use crate::controllers::oam::start::authentication;
 use crate::controllers::{Controller, SetupContext, Source, application, apprepository, oam};
-use crate::cue::Evaluator;
 use crate::http::Fetcher;
 use crate::runtime::controller::{self, Key};
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::{ApiError, api_server_endpoint, api_server_of_pod, connect};
 use crate::runtime::leader_election;
+use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::shards::Shards;
 use crate::runtime::watch;
 use crate::runtime::workqueue::{self, Queue};
 
-/// The metrics of the process.
 #[derive(Clone)]
 pub struct Metrics {
     pub(super) queue: workqueue::Metrics,
@@ -34,9 +33,8 @@ pub struct Metrics {
     pub(super) leader_election: leader_election::Metrics,
     apprepository: apprepository::ControllerMetrics,
     application: application::metrics::Metrics,
-    oam: oam::metrics::Metrics,
-    /// Of the controller oam, if it is enabled.
-    pub(super) prerequisites: Option<Prerequisites>,
+    /// `None` if the controller is disabled.
+    pub(super) oam: Option<oam::ProcessParts>,
 }
 
 impl Metrics {
@@ -44,20 +42,12 @@ impl Metrics {
     pub fn register(registry: &mut Registry, budgets: &budget::Metrics, oam: Option<&oam::Options>) -> Self {
         budgets.register(registry);
         watch::metrics::register(registry);
-        let prerequisites = oam.map(|options| {
-            let evaluator = Evaluator::new(options.evaluator.clone(), budgets.of("cue_workers", 0));
-            evaluator.register(registry);
-            Prerequisites::new(evaluator)
-        });
         Self {
             queue: workqueue::Metrics::register(registry),
             workers: controller::Metrics::register(registry),
             apprepository: apprepository::ControllerMetrics::register(registry),
             application: application::metrics::Metrics::register(registry),
-            oam: oam.map_or_else(oam::metrics::Metrics::default, |options| {
-                oam::metrics::Metrics::register(registry, options.has_application_metrics)
-            }),
-            prerequisites,
+            oam: oam.map(|options| oam::ProcessParts::register(registry, budgets, options)),
             requests: RequestMetrics::register(registry, budgets.of("api_requests", 0)),
             leader_election: leader_election::Metrics::register(registry),
         }
@@ -66,25 +56,22 @@ impl Metrics {
 
 /// The controllers and the parts that they share.
 pub struct Setup {
-    /// The parts that all controllers share.
     pub context: SetupContext,
-    /// The AppRepository controller, if it is enabled.
-    pub apprepository: Option<apprepository::Parts>,
-    /// The Application controller, if it is enabled.
-    pub application: Option<Controller>,
-    /// The controller of KubeVela's Applications, if it is enabled.
-    pub oam: Option<Controller>,
-    /// The catalog of the AppRepository controller.
-    pub catalog: Option<OpenCatalog>,
+    pub repositories: Option<Repositories>,
+    pub controllers: Vec<Controller>,
+}
+
+/// The AppRepository controller, whose parts commands use one by one.
+pub struct Repositories {
+    pub options: apprepository::Options,
+    pub parts: Parts,
+    pub catalog: OpenCatalog,
     /// The identity of this process to other users of the database.
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Identity,
 }
 
 impl Setup {
-    /// Builds the controllers for the objects in `shards`. `stopping` is canceled at shutdown.
-    ///
-    /// # Errors
-    /// The API server, the directory of manifests or the database cannot be used.
+    /// `stopping` is canceled at shutdown.
     pub async fn new(
         options: &Options,
         metrics: &Metrics,
@@ -97,62 +84,70 @@ impl Setup {
             queue: queue(options, &metrics.queue),
             source,
             budgets: options.budgets.clone(),
-            label_selector: options.label_selector.clone(),
-            shards,
+            ownership: OwnershipFilter::new(shards, options.label_selector.clone()),
             stopping,
         };
-        let (mut apprepository, mut catalog, mut identity) = (None, None, None);
-        if let Some(options_of) = &options.apprepository {
-            let connections = &options_of.sync.budgets.metrics().of("database_connections", 0);
-            let opened = startup::open(&options.database, &context.source, connections, patience, access).await?;
-            let origin = origin(&context.source, &options.cluster_id, patience).await?;
-            identity = Some(Identity {
-                origin: origin.id().to_owned(),
-                cluster_id: (!origin.is_directory()).then(|| options.cluster_id.clone()),
-            });
-            let metrics = &metrics.apprepository;
-            let mut options_of = options_of.clone();
-            options_of.sync.fetcher = without_api_server(&options_of.sync.fetcher, &options.source).await?;
-            apprepository = Some(apprepository::setup(
-                &context,
-                &options_of,
-                &opened.catalog,
-                origin,
-                metrics,
-            ));
-            catalog = Some(opened);
-        }
+        let repositories = repositories(options, &context, metrics, patience, access).await?;
         let application = options.application.as_ref();
         let application = application.and_then(|options| application::setup(&context, options, &metrics.application));
-        let mut oam = None;
-        if let Some((options_of, prerequisites)) = options.oam.as_ref().zip(metrics.prerequisites.as_ref()) {
-            let mut options_of = options_of.clone();
-            options_of.fetcher = without_api_server(&options_of.fetcher, &options.source).await?;
-            oam = set_up_oam(&context, &options_of, prerequisites, &metrics.oam, patience).await?;
-        }
+        let oam = oam(options, &context, metrics, patience).await?;
         Ok(Self {
             context,
-            apprepository,
-            application,
-            oam,
-            catalog,
-            identity,
+            repositories,
+            controllers: application.into_iter().chain(oam).collect(),
         })
+    }
+
+    /// Builds the AppRepository controller for a command.
+    pub async fn for_command(
+        options: &Options,
+        metrics: &Metrics,
+        access: Access,
+    ) -> Result<(SetupContext, Repositories), Error> {
+        let shared = (Shards::all(), CancellationToken::new());
+        let setup = Self::new(options, metrics, Patience::Fail, access, shared).await?;
+        let disabled = || Error("the controller apprepository is disabled".to_owned());
+        Ok((setup.context, setup.repositories.ok_or_else(disabled)?))
     }
 }
 
-async fn set_up_oam(
+async fn repositories(
+    options: &Options,
     context: &SetupContext,
-    options: &oam::Options,
-    prerequisites: &Prerequisites,
-    metrics: &oam::metrics::Metrics,
+    metrics: &Metrics,
     patience: Patience,
-) -> Result<Option<Controller>, Error> {
-    let Source::Cluster(client) = &context.source else {
+    access: Access,
+) -> Result<Option<Repositories>, Error> {
+    let Some(mut enabled) = options.apprepository.clone() else {
         return Ok(None);
     };
-    let needs_webhook = options.identity.is_authenticated && !options.identity.trusts_annotations;
-    if needs_webhook {
+    let connections = options.budgets.metrics().of("database_connections", 0);
+    let catalog = startup::open(&options.database, &context.source, &connections, patience, access).await?;
+    let origin = origin(&context.source, &options.cluster_id, patience).await?;
+    let identity = Identity {
+        origin: origin.id().to_owned(),
+        cluster_id: (!origin.is_directory()).then(|| options.cluster_id.clone()),
+    };
+    enabled.sync.fetcher = without_api_server(&enabled.sync.fetcher, &options.source).await?;
+    Ok(Some(Repositories {
+        parts: apprepository::setup(context, &enabled, &catalog.catalog, origin, &metrics.apprepository),
+        options: enabled,
+        catalog,
+        identity,
+    }))
+}
+
+async fn oam(
+    options: &Options,
+    context: &SetupContext,
+    metrics: &Metrics,
+    patience: Patience,
+) -> Result<Option<Controller>, Error> {
+    let (Source::Cluster(client), Some(mut oam), Some(parts)) = (&context.source, options.oam.clone(), &metrics.oam)
+    else {
+        return Ok(None);
+    };
+    if oam.identity.needs_webhook() {
         let find = || authentication::find_protection(client);
         let found = patience
             .get("the webhook of Applications", ApiError::is_retryable, find)
@@ -163,16 +158,8 @@ async fn set_up_oam(
             "this webhook has to write and protect the identities of Applications"
         );
     }
-    let Some(mut controller) = oam::setup(context, options, prerequisites.evaluator(), metrics) else {
-        return Ok(None);
-    };
-    controller.sources.extend(prerequisites.tasks(client));
-    controller.leader_tasks.push(webhooks::warn_task(client.clone()));
-    if needs_webhook {
-        let task = authentication::watch_task(client.clone(), metrics.clone());
-        controller.leader_tasks.push(task);
-    }
-    Ok(Some(controller))
+    oam.fetcher = without_api_server(&oam.fetcher, &options.source).await?;
+    Ok(oam::setup(context, &oam, parts))
 }
 
 /// Keeps tenants from reaching the API server from within.

@@ -5,11 +5,8 @@ use std::io;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Returns a token that the first SIGTERM or SIGINT cancels. A second signal exits with the status that a shell reports for a
-/// process killed by it (143 or 130); the database rolls back open transactions.
-///
-/// # Errors
-/// The signal handlers cannot be installed.
+/// The first SIGTERM or SIGINT cancels the token. A second one exits with the status that a shell reports for a process
+/// killed by it (143 or 130); the database rolls back open transactions.
 pub fn on_signal() -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -20,7 +20,6 @@ use crate::controllers::{Source, Task};
 
 pub(super) const TABLES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The handling of transient errors at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
     /// Retries: the API server or the database may start later than the service.
@@ -61,7 +60,6 @@ pub struct DatabaseOptions {
     pub url: String,
     /// The login where the URL has none.
     pub login: Login,
-    /// The maximum number of connections to Postgres.
     pub connections: u32,
     pub pooler: Pooler,
     pub limits: StorageLimits,
@@ -72,9 +70,7 @@ pub struct DatabaseOptions {
 /// A key of a Secret that holds the password of the database.
 #[derive(Clone, Debug)]
 pub struct PasswordSecret {
-    /// The Secret.
     pub name: NamespacedName,
-    /// The key.
     pub key: String,
 }
 
@@ -86,10 +82,7 @@ impl DatabaseOptions {
         settings.is_ok_and(|settings| settings.database.sqlite_path().is_some())
     }
 
-    /// Returns the settings of the database, with `password` if `login` has none.
-    ///
-    /// # Errors
-    /// The URL has an unknown form.
+    /// Uses `password` if `login` has none. Fails if the URL has an unknown form.
     pub fn settings(&self, password: Option<Password>) -> Result<Settings, SettingsError> {
         let mut login = self.login.clone();
         login.password = login.password.or(password);
@@ -104,17 +97,12 @@ impl DatabaseOptions {
     }
 }
 
-/// Locks the database against other writers, if it is SQLite.
-///
-/// # Errors
-/// Another process holds the lock.
+/// Locks SQLite against other writers. Fails if another process holds the lock.
 pub fn lock(settings: &Settings) -> Result<Option<SqliteLock>, LockError> {
     settings.database.sqlite_path().map(SqliteLock::acquire).transpose()
 }
 
-/// The catalog of a process.
 pub struct OpenCatalog {
-    /// The catalog.
     pub catalog: Catalog,
     /// Held as long as anything may be written to SQLite.
     pub lock: Option<SqliteLock>,
@@ -131,7 +119,6 @@ enum Tables {
     Deferred,
 }
 
-/// The use of the database by a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Creates or migrates the tables.
@@ -198,8 +185,8 @@ pub(super) async fn open(
 }
 
 impl OpenCatalog {
-    /// Creates or migrates the tables if that was deferred. A database that is not reachable is not an error: without it,
-    /// objects that are being deleted can still report the reason for the delay.
+    /// Creates or migrates the tables if that was deferred. An unreachable database is no error: objects that are being
+    /// deleted can still report the reason for the delay.
     pub(super) async fn ensure_tables(&mut self) -> Result<(), Error> {
         if self.tables != Tables::Deferred {
             return Ok(());
@@ -225,8 +212,7 @@ impl OpenCatalog {
         self.tables == Tables::Ready
     }
 
-    /// Returns the tasks that keep the database usable on each replica that leads a shard. One creates or migrates the
-    /// tables as soon as the database is reachable, if it was not.
+    /// They run on each replica that leads a shard. One creates or migrates the tables once the database is reachable.
     pub(super) fn shard_tasks(&self) -> Vec<Task> {
         let mut tasks = Vec::new();
         if let Some((secret, client)) = self.password.clone() {
@@ -238,7 +224,6 @@ impl OpenCatalog {
         tasks
     }
 
-    /// Returns the tasks for the database that run on one replica.
     pub(super) fn leader_tasks(&self, identity: &Identity) -> Vec<Task> {
         database::leader_tasks(&self.catalog, identity)
     }

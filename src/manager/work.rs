@@ -169,15 +169,14 @@ impl Manager {
     }
 }
 
-/// Tasks that keep the database usable.
 #[derive(Default)]
 struct DatabaseTasks {
     leader_tasks: Vec<Task>,
     shard_tasks: Vec<Task>,
 }
 
-/// Waits until this replica leads, then creates or migrates the tables and claims the database. A database that does not
-/// respond delays this by a few seconds: Applications do not need it.
+/// Creates or migrates the tables and claims the database, once this replica leads. A database that does not respond
+/// delays this by a few seconds: Applications do not need it.
 async fn prepare_to_lead(
     leadership: &mut Leadership,
     database: Option<(&mut OpenCatalog, &Identity)>,

@@ -1,7 +1,5 @@
-//! Authentication at a registry: Basic credentials, a custom header, or tokens from a token server.
-//!
-//! A request uses the cached token of its scope. After a 401 of the registry itself, the request is
-//! repeated once with the credentials that the challenge demands.
+//! Authentication by Basic credentials, a custom header, or tokens from a token server. A request uses the cached token
+//! of its scope. After a 401 of the registry itself, it is repeated once with the demanded credentials.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +16,7 @@ use super::error::OciError;
 use super::{Registry, body, decode};
 use crate::http::credentials;
 use crate::http::secret::Secret;
-use crate::http::{Authorization, FetchError, Limits, Request, Response};
+use crate::http::{Authorization, FetchError, FetchLimits, Request, Response};
 use crate::text::{printable, public_url, truncate};
 
 /// Size limit of a token server's response. Tokens may have several kilobytes.
@@ -116,8 +114,12 @@ impl Unauthorized {
 }
 
 impl Registry {
-    /// Sends a request, and repeats it once after a 401 with the credentials that the challenge demands.
-    pub(super) async fn send(&self, scope: &str, mut request: Request, limits: &Limits) -> Result<Response, OciError> {
+    pub(super) async fn send(
+        &self,
+        scope: &str,
+        mut request: Request,
+        limits: &FetchLimits,
+    ) -> Result<Response, OciError> {
         request.authorization = self.initial_authorization(scope).await?;
         let unauthorized = match self.fetcher.send(&request, limits).await {
             Ok(response) => return Ok(response),
@@ -139,7 +141,6 @@ impl Registry {
         }
     }
 
-    /// Returns the credentials allowed for this registry.
     fn credentials(&self) -> RegistryCredentials {
         match self.fetcher.credentials_for(&self.declared) {
             None => RegistryCredentials::None,
@@ -240,8 +241,7 @@ impl Registry {
         }
     }
 
-    /// Returns the token server of a challenge. Credentials and tokens are secrets, so it must use https unless the registry
-    /// itself uses http.
+    /// Credentials and tokens are secrets, so the token server must use https unless the registry itself uses http.
     fn realm(&self, unauthorized: &Unauthorized, challenge: &Challenge) -> Result<Realm, OciError> {
         let bad = |problem: &str| OciError::Challenge {
             url: unauthorized.url.clone(),

@@ -1,7 +1,5 @@
-//! Decoders of registry documents.
-//!
-//! Registries differ, so unknown fields and invalid names are ignored. Missing required fields are errors: an error page with
-//! status 200 must not decode as an empty list.
+//! Decoders of registry documents. Registries differ, so unknown fields and invalid names are ignored. Missing required
+//! fields are errors: an error page with status 200 must not decode as an empty list.
 
 use std::collections::HashSet;
 use std::time::Duration;

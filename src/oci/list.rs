@@ -106,8 +106,7 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// Returns true if the registry does not provide this listing. A transient error must not switch to another listing, which
-/// may contain other names.
+/// A transient error must not switch to another listing, which may contain other names.
 fn is_no_listing(error: &OciError) -> bool {
     match error {
         OciError::Fetch(error @ FetchError::Status { status, .. }) => !error.is_transient() || status.as_u16() == 501,

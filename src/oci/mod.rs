@@ -1,6 +1,4 @@
-//! A read-only client of OCI registries: charts, tags, manifests and blobs.
-//!
-//! It implements the OCI distribution specification 1.1 and Docker's token authentication.
+//! A read-only client of OCI registries, by the OCI distribution specification 1.1 and Docker's token authentication.
 
 mod auth;
 mod body;
@@ -151,7 +149,6 @@ impl Registry {
         self
     }
 
-    /// Returns the full name of a repository below the path prefix.
     #[must_use]
     pub fn repository(&self, name: &str) -> String {
         match self.prefix.as_str() {

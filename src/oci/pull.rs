@@ -1,12 +1,10 @@
-//! Pulls manifests and blobs and verifies their digests.
-
 use reqwest::header::HeaderMap;
 use sha2::{Digest as _, Sha256};
 
 use super::error::OciError;
 use super::manifest::{self, Descriptor, Manifest};
 use super::{Registry, body, name};
-use crate::http::{Body, Limits, Request, Response};
+use crate::http::{Body, FetchLimits, Request, Response};
 use crate::text::{hex, public_url};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +32,6 @@ impl Registry {
         }
     }
 
-    /// Pulls the manifest of a chart by tag or digest.
     pub async fn manifest(&self, repository: &str, reference: &str) -> Result<ChartManifest, OciError> {
         let (digest, found) = self.any_manifest(repository, reference).await?;
         let what = match found {
@@ -52,7 +49,7 @@ impl Registry {
         Ok(body::bytes(body)?)
     }
 
-    pub async fn layer(&self, repository: &str, chart: &ChartManifest, limits: &Limits) -> Result<Body, OciError> {
+    pub async fn layer(&self, repository: &str, chart: &ChartManifest, limits: &FetchLimits) -> Result<Body, OciError> {
         self.blob(repository, &chart.layer, limits).await
     }
 
@@ -90,7 +87,7 @@ impl Registry {
         &self,
         repository: &str,
         descriptor: &Descriptor,
-        limits: &Limits,
+        limits: &FetchLimits,
     ) -> Result<Body, OciError> {
         let scope = Self::scope(repository)?;
         let url = self.url(&format!("/v2/{repository}/blobs/{}", descriptor.digest));

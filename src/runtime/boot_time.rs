@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// Returns the time since the machine booted, including the time that it was suspended, which `Instant` leaves out on
-/// Linux. For deadlines that other machines rely on.
+/// Includes the time in suspension, which `Instant` leaves out on Linux. For deadlines that other machines rely on.
 #[must_use]
 pub fn boot_time() -> Duration {
     #[cfg(target_os = "linux")]

@@ -57,8 +57,7 @@ impl EventPublisher {
         }
     }
 
-    /// Publishes an event about an object of kind `K`. Failures are logged only, the first of several in a row as a
-    /// warning.
+    /// Failures are logged only, the first of several in a row as a warning.
     pub async fn publish<K: Resource<DynamicType = ()>>(&self, meta: &ObjectMeta, action: &str, event: Event) {
         let reference = ObjectReference {
             api_version: Some(K::api_version(&()).into_owned()),

@@ -1,5 +1,3 @@
-//! Spreads over time what would otherwise happen at once.
-
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::ops::Range;
 use std::time::Duration;
@@ -10,7 +8,7 @@ pub fn jitter(period: Duration, factors: Range<f64>) -> Duration {
     scale(period, factors, random())
 }
 
-/// Same, but always the same duration for a key.
+/// As [`jitter`], but the same duration for a key.
 #[must_use]
 pub fn jitter_of(key: &str, period: Duration, factors: Range<f64>) -> Duration {
     let mut hasher = DefaultHasher::new();
@@ -18,7 +16,6 @@ pub fn jitter_of(key: &str, period: Duration, factors: Range<f64>) -> Duration {
     scale(period, factors, hasher.finish())
 }
 
-/// Returns a number that differs each time.
 #[must_use]
 pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()

@@ -9,6 +9,7 @@ pub mod kube_client;
 pub mod leader_election;
 pub mod manifests;
 pub mod owner_refs;
+pub mod ownership;
 pub mod shards;
 pub mod three_way;
 pub mod watch;

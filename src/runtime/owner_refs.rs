@@ -91,7 +91,6 @@ pub fn changed(owners: &[OwnerReference], change: &OwnerChange) -> Option<Vec<Ow
     }
 }
 
-/// Returns the objects of a namespace that have an owner with this UID.
 pub async fn owned_by(
     client: &Client,
     resource: &Resource,
@@ -119,9 +118,8 @@ pub async fn owned_by(
     }
 }
 
-/// Changes the owner references of an object. Objects that are gone, recreated or unchanged are not written. An object
-/// that has changed meanwhile is read, so that concurrent changes are not lost, and written only if `confirm` still
-/// returns true.
+/// Objects that are gone, recreated or unchanged are not written. One that has changed meanwhile is read, so that
+/// concurrent changes are not lost, and written only if `confirm` still returns true.
 pub async fn change<F>(
     client: &Client,
     manager: &str,

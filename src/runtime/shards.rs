@@ -1,39 +1,19 @@
 //! Division of the objects among replicas: rendezvous hashing of UIDs over shards, of which a replica owns some.
-//!
-//! ```text
-//!  UID ─► shard with the highest hash ─► owned by this replica? ─► reconcile
-//!                                                             └──► leave it to the owner
-//! ```
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
-
-use super::controller::{Action, Key, Reconcile, ReconcileError};
-use super::workqueue::Priority;
 
 /// The shard whose holder does what is done once for all objects.
 const PRIMARY: u32 = 0;
 
-/// The shards that this process owns. Clones share them. A shard is added when its Lease is taken; the process ends
-/// when it loses one.
+/// Clones share them. A shard is added when its Lease is taken; the process ends when it loses one.
 #[derive(Clone, Debug)]
 pub struct Shards {
     count: u32,
     owned: Arc<RwLock<BTreeSet<u32>>>,
-}
-
-/// The owner of a key without an object, which therefore has no UID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MissingObjects {
-    /// Reconciled by the primary replica, as they may leave something behind.
-    OfPrimary,
-    /// Reconciled by each replica, which forgets its memory of the object.
-    OfAll,
 }
 
 impl Shards {
@@ -46,7 +26,6 @@ impl Shards {
         }
     }
 
-    /// Returns the shards of a process that owns all objects.
     #[must_use]
     pub fn all() -> Self {
         let shards = Self::new(1);
@@ -54,11 +33,16 @@ impl Shards {
         shards
     }
 
+    /// Returns true if there is nothing to divide.
+    #[must_use]
+    pub fn is_single(&self) -> bool {
+        self.count == 1
+    }
+
     pub fn add(&self, shard: u32) {
         self.owned.write().insert(shard);
     }
 
-    /// Returns true if this process does what is done once for all objects.
     #[must_use]
     pub fn is_primary(&self) -> bool {
         self.owned.read().contains(&PRIMARY)
@@ -67,31 +51,11 @@ impl Shards {
     #[must_use]
     pub fn owns(&self, uid: &str) -> bool {
         let owned = self.owned.read();
-        self.count == 1 && !owned.is_empty() || owned.contains(&shard_of(uid, self.count))
-    }
-
-    /// Returns a reconciler that leaves objects of other shards alone. `uid` returns the UID of a cached object.
-    #[must_use]
-    pub fn filter(
-        &self,
-        reconciler: Arc<dyn Reconcile>,
-        missing: MissingObjects,
-        uid: impl Fn(&Key) -> Option<String> + Send + Sync + 'static,
-    ) -> Arc<dyn Reconcile> {
-        if self.count == 1 {
-            return reconciler;
-        }
-        Arc::new(OwnedReconciler {
-            shards: self.clone(),
-            reconciler,
-            missing,
-            uid: Box::new(uid),
-        })
+        self.is_single() && !owned.is_empty() || owned.contains(&shard_of(uid, self.count))
     }
 }
 
-/// Returns the shard of an object. Another number of shards moves only the objects that a new shard takes, or that the
-/// removed one had.
+/// Another number of shards moves only the objects that a new shard takes, or that the removed one had.
 fn shard_of(uid: &str, count: u32) -> u32 {
     let hash = |shard: &u32| {
         Sha256::new()
@@ -100,35 +64,6 @@ fn shard_of(uid: &str, count: u32) -> u32 {
             .finalize()
     };
     (0..count).max_by_key(hash).unwrap_or(PRIMARY)
-}
-
-/// Returns the UID of a cached object.
-type UidOf = dyn Fn(&Key) -> Option<String> + Send + Sync;
-
-struct OwnedReconciler {
-    shards: Shards,
-    reconciler: Arc<dyn Reconcile>,
-    missing: MissingObjects,
-    uid: Box<UidOf>,
-}
-
-impl OwnedReconciler {
-    fn owns(&self, key: &Key) -> bool {
-        match (self.uid)(key) {
-            Some(uid) => self.shards.owns(&uid),
-            None => self.missing == MissingObjects::OfAll || self.shards.is_primary(),
-        }
-    }
-}
-
-impl Reconcile for OwnedReconciler {
-    fn reconcile<'a>(&'a self, key: &'a Key, priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
-        if self.owns(key) {
-            return self.reconciler.reconcile(key, priority);
-        }
-        // All objects are enqueued again when this process takes a shard.
-        async { Ok(Action::Done) }.boxed()
-    }
 }
 
 #[cfg(test)]

@@ -39,11 +39,8 @@ pub enum ProfileError {
     Failed(String),
 }
 
-/// Records the CPU time of all threads for `duration`, at most [`MAX_DURATION`]. Returns a gzipped profile. Ends early if
-/// the future is dropped.
-///
-/// # Errors
-/// Another profile is being recorded, memory is short, or the temporary directory is not writable.
+/// Records all threads for at most [`MAX_DURATION`]. Returns a gzipped profile. Ends early if the future is dropped.
+/// Fails if another profile is being recorded, memory is short, or the temporary directory is not writable.
 pub async fn record(duration: Duration) -> Result<Vec<u8>, ProfileError> {
     let running = Running::start().ok_or(ProfileError::Busy)?;
     // The kernel would kill the process.
@@ -69,7 +66,6 @@ pub async fn record(duration: Duration) -> Result<Vec<u8>, ProfileError> {
     profile.flatten().map_err(ProfileError::Failed)
 }
 
-/// Held while a profile is recorded.
 struct Running;
 
 impl Running {

@@ -1,7 +1,5 @@
-//! The response of `/metrics`: OpenMetrics text, in gzip for clients that accept it.
-//!
-//! Thousands of repositories make megabytes of text. One thread beside the runtime's encodes and compresses them, whatever
-//! the number of clients.
+//! The response of `/metrics`: OpenMetrics text, in gzip for clients that accept it. Thousands of repositories make
+//! megabytes of text: one thread beside the runtime's encodes it, whatever the number of clients.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! Health checks with a deadline.
-
 use std::{
     fmt::Write as _,
     sync::atomic::{AtomicBool, Ordering},

@@ -14,19 +14,14 @@ const MAX_FILTER_SIZE: usize = 4096;
 const NOT_LOOPBACK: &str = "the log filter can be changed only at a loopback address: set --debug-addr 127.0.0.1:6060 and use \
      kubectl port-forward\n";
 
-/// Access to the filter of the running log.
 pub trait LogFilter: Send + Sync {
     fn current(&self) -> String;
 
-    /// Replaces the filter.
-    ///
-    /// # Errors
-    /// The text is no filter; the message says why.
+    /// The error says why the text is no filter.
     fn replace(&self, text: &str) -> Result<(), String>;
 }
 
-/// Returns the route `/debug/log`: GET shows the filter, PUT replaces it. Without authentication, so PUT is refused unless
-/// the address `is_loopback`.
+/// GET shows the filter of `/debug/log`, PUT replaces it: without authentication, so only if `is_loopback`.
 pub fn log_filter_routes(filter: Arc<dyn LogFilter>, is_loopback: bool) -> Router {
     let show = get(async |State(filter): State<Arc<dyn LogFilter>>| format!("{}\n", filter.current()));
     let routes = if is_loopback {

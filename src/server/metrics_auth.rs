@@ -20,9 +20,7 @@ pub type Authorize = Box<dyn Fn(String) -> BoxFuture<'static, Decision> + Send +
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     Allowed,
-    /// The token is not valid.
     Unauthenticated,
-    /// The owner of the token has no permission.
     Forbidden,
     /// The API server did not decide.
     Unknown,

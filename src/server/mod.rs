@@ -1,7 +1,5 @@
-//! HTTP/1.1 server for probes and metrics.
-//!
-//! Clients are not authenticated, so connections, header size, header timeout and connection lifetime are limited. Probes
-//! have reserved places: no other client can keep the kubelet from reaching them.
+//! HTTP/1.1 server for probes and metrics. Clients are not authenticated, so connections, header size, header timeout
+//! and connection lifetime are limited. Probes have reserved places: no other client can keep the kubelet out.
 
 mod connections;
 pub mod cpu_profile;

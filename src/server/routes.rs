@@ -13,8 +13,8 @@ use super::exposition::{self, Exposition};
 use super::health::{self, Check};
 use super::metrics_auth::{Authorize, Authorizer, require_permission};
 
-/// Returns routes for `/livez` with its old name `/healthz`, and `/readyz`. `?verbose` lists the checks; a failure always
-/// does. The checks `ping` of controller-runtime succeed as long as the process responds.
+/// `/livez` with its old name `/healthz`, and `/readyz`. `?verbose` lists the checks; a failure always does. The checks
+/// `ping` of controller-runtime succeed as long as the process responds.
 pub fn probe_routes(live: Vec<Check>, ready: Vec<Check>) -> Router {
     let (live, ready): (Arc<[Check]>, Arc<[Check]>) = (live.into(), ready.into());
     Router::new()
@@ -51,7 +51,6 @@ pub struct Info {
     pub storage_driver: Option<String>,
 }
 
-/// Returns the route `/info`.
 pub fn info_routes(info: &Info) -> Router {
     let info = serde_json::json!(info).to_string();
     Router::new().route("/info", get(([(CONTENT_TYPE, "application/json")], info)))

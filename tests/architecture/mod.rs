@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 
 use crate::support::project;
 
-/// Imports that each module is allowed, besides `text`, `clock`, `sync_ext`, `trace` and `budget`, which import nothing of ours.
-const ALLOWED: [(&str, &[&str]); 20] = [
+/// Imports that each module is allowed, besides `text`, `clock`, `trace` and `budget`, which import nothing of ours.
+const ALLOWED: [(&str, &[&str]); 19] = [
     ("budget", &[]),
     ("text", &[]),
     ("clock", &[]),
-    ("sync_ext", &[]),
     ("trace", &[]),
     ("api", &[]),
     ("http", &[]),
@@ -68,7 +67,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     ),
 ];
 
-const FOR_ALL: [&str; 5] = ["text", "clock", "sync_ext", "trace", "budget"];
+const FOR_ALL: [&str; 4] = ["text", "clock", "trace", "budget"];
 
 fn source_files(directory: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {

@@ -77,7 +77,8 @@ async fn a_component_is_rendered() {
 #[tokio::test]
 async fn an_error_has_a_kind(#[case] source: &str, #[case] kind: Kind, #[case] words: &str) {
     match evaluate(&evaluator(options()), source).await {
-        Err(Error::Failed { kind: found, text }) => {
+        Err(Error::Failed { kind: found, errors }) => {
+            let text = errors.to_string();
             assert!(found == kind && text.contains(words), "{source:?}: {found:?}: {text}");
         }
         other => panic!("{source:?}: {other:?}"),
@@ -150,7 +151,7 @@ fn requests_are_lines_of_json() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(errors, "");
-    assert_eq!(answers[0], json!({"id": 1, "version": 1}));
+    assert_eq!(answers[0], json!({"id": 1, "version": 2}));
     assert_eq!(answers[1], json!({"id": 2, "result": {"a": 1}}));
     for invalid in [&answers[2], &answers[3]] {
         assert_eq!(invalid["id"], 0);

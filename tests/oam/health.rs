@@ -19,6 +19,7 @@ async fn health(templates: StatusTemplates<'_>, output: Value) -> Health {
 }
 
 const DEPLOYMENT: StatusTemplates<'_> = StatusTemplates {
+    definition: "webservice",
     details: None,
     health_policy: Some(
         r#"
@@ -69,6 +70,7 @@ async fn a_health_policy_that_can_not_be_evaluated_is_unhealthy_and_says_why() {
 #[tokio::test]
 async fn details_are_texts_and_known_to_health_and_message() {
     let templates = StatusTemplates {
+        definition: "webservice",
         details: Some(
             r#"
 replicas: context.output.spec.replicas

@@ -2,6 +2,7 @@
 
 mod goldens;
 mod health;
+mod older;
 mod steps;
 mod templates;
 mod unification;

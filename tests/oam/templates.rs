@@ -422,3 +422,18 @@ async fn a_template_can_not_leave_its_wrapping() {
         .unwrap_err();
     assert_eq!(error, "component web: invalid template: line 2: unexpected '}'");
 }
+
+#[tokio::test]
+async fn all_errors_are_listed_with_the_lines_of_the_template() {
+    let template =
+        "import \"strings\"\n\noutput: name: strings.ToUpper(parameter.a)\nparameter: {\n\ta: string\n\tb: int\n}\n";
+    let error = Case::new(template, json!({ "a": 1, "b": "x" }))
+        .render()
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error,
+        "component web: parameter.a: conflicting values string and 1 (mismatched types string and int) (line 5); \
+         parameter.b: conflicting values int and \"x\" (mismatched types int and string) (line 6)"
+    );
+}

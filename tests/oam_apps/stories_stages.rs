@@ -219,3 +219,36 @@ async fn a_collection_that_waits_in_a_running_application_is_shown_in_ready() {
     site.edit(CONFIG_MAP, "old", held(json!([]))).await;
     site.until_running("shop").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_template_for_an_older_version_of_cue_is_deployed_and_logged_once() {
+    const OLDER: &str = r#"
+import "strings"
+
+output: {
+	apiVersion: "v1"
+	kind:       "ConfigMap"
+	data: value: strings.Join(["first"] + parameter.values, ",")
+}
+parameter: values: [...string]
+"#;
+    let site = Site::new().await;
+    let portolan = site.portolan(&[]).await;
+    define(&site, "older", OLDER).await;
+    for name in ["one", "two"] {
+        let component = json!({ "name": name, "type": "older", "properties": { "values": ["second"] } });
+        site.declare(name, spec(&[component])).await;
+        site.until_running(name).await;
+        let value = &site.get(CONFIG_MAP, name).await.unwrap()["data"]["value"];
+        assert_eq!(value, "first,second");
+    }
+    let lines = portolan.lines();
+    let logged: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains("template is for an older version of CUE"))
+        .collect();
+    assert!(
+        matches!(logged.as_slice(), [line] if line.contains("definition=\"older\"")),
+        "{logged:?}"
+    );
+}

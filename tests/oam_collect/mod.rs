@@ -16,7 +16,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use portolan::api::NamespacedName;
 use portolan::api::oam::{ManagedResource, RawManifest, ResourceTracker, crds};
-use portolan::controllers::oam::collect::{CollectError, Collector, Mark, Progress, Subject};
+use portolan::controllers::oam::collect::{CollectError, CollectProgress, Collector, Mark, Subject};
 use portolan::controllers::oam::objects::Objects;
 use portolan::controllers::oam::policies::{GarbageCollect, SelectedResources};
 use portolan::controllers::oam::trackers::{self, AppIdentity, Inventory, ResourceKey, Tracker, TrackerType, encode};
@@ -177,7 +177,7 @@ impl Scene {
         Inventory::of(&self.app, list.items.into_iter().map(decode).collect()).unwrap()
     }
 
-    async fn collect(&self, policies: &Policies, mark: Mark<'_>) -> Result<Progress, CollectError> {
+    async fn collect(&self, policies: &Policies, mark: Mark<'_>) -> Result<CollectProgress, CollectError> {
         let subject = Subject {
             app: &self.app,
             rules: &policies.garbage_collect,
@@ -190,7 +190,7 @@ impl Scene {
     }
 
     /// Collects after a workflow that applied these objects.
-    async fn collect_history(&self, policies: &Policies, applied: &[&str]) -> Result<Progress, CollectError> {
+    async fn collect_history(&self, policies: &Policies, applied: &[&str]) -> Result<CollectProgress, CollectError> {
         let applied: HashSet<_> = applied.iter().map(|name| ResourceKey::of(&self.entry(name))).collect();
         let mark = Mark::History {
             applied: &applied,
@@ -270,17 +270,17 @@ fn is_write(request: &ApiRequest) -> bool {
     request.method != Method::GET
 }
 
-fn done(result: Result<Progress, CollectError>) -> Result<(), String> {
+fn done(result: Result<CollectProgress, CollectError>) -> Result<(), String> {
     match result {
-        Ok(Progress::Done) => Ok(()),
-        Ok(Progress::Waiting { message }) => Err(message),
+        Ok(CollectProgress::Done) => Ok(()),
+        Ok(CollectProgress::Waiting { message }) => Err(message),
         Err(error) => Err(error.to_string()),
     }
 }
 
-fn message(result: Result<Progress, CollectError>) -> String {
+fn message(result: Result<CollectProgress, CollectError>) -> String {
     match result {
-        Ok(Progress::Waiting { message }) => message,
+        Ok(CollectProgress::Waiting { message }) => message,
         other => panic!("{other:?} instead of a message"),
     }
 }

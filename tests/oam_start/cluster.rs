@@ -160,6 +160,7 @@ async fn missing_definitions_and_webhooks_without_endpoints_are_named_until_they
         "warning  1 Applications (default/shop) have the rights of the controller",
         "warning  1 objects of this controller (Application escape (Namespace: vela-system) of shop-v1-default) are in",
         "warning  1 ApplicationRevisions (default/shop-v1) lack the data of Secrets",
+        "warning  1 templates (TraitDefinition default/older) are for CUE before 0.11",
     ];
     let found = warnings(&open);
     assert_eq!(found.len(), expected.len(), "{found:#?}");
@@ -188,6 +189,13 @@ async fn leave_open(client: &Client) {
         .await;
     };
     create("Application", json!({ "name": "shop" }), json!({ "components": [] })).await;
+    let schematic = json!({ "cue": { "template": "patch: list: [1] + [2]" } });
+    create(
+        "TraitDefinition",
+        json!({ "name": "older" }),
+        json!({ "schematic": schematic }),
+    )
+    .await;
     let entry = json!({
         "apiVersion": "core.oam.dev/v1beta1", "kind": "Application", "name": "escape", "namespace": "vela-system",
     });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::decision::SyncMode;
 use portolan::controllers::apprepository::sync::request::SyncOutcome;
 use rstest::rstest;
 use serde_json::json;
@@ -45,7 +45,7 @@ async fn charts_of_a_forbidden_repository_remain_and_are_reported_once() {
     assert!(record.state.message.contains("1 entry"), "{}", record.state.message);
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     // Its digests are not checked, because each request would be denied.
-    assert!(skipped(&site.attempt(Mode::Complete).await)[0].starts_with("quay: "));
+    assert!(skipped(&site.attempt(SyncMode::Complete).await)[0].starts_with("quay: "));
     assert_eq!(site.server.count(&manifest("quay", "1.0.0")), 1);
     assert_eq!(site.charts().await, ["harbour 1.0.0", "quay 1.0.0"]);
     site.server.clear_faults(&list("quay"));
@@ -193,7 +193,7 @@ async fn charts_remain_if_their_list_fails_without_cached_metadata() {
     site.server
         .break_path(&manifest("harbour", "1.1.0"), Fault::status(502));
     site.list("pier", &[]);
-    interrupted(&site.attempt(Mode::Complete).await);
+    interrupted(&site.attempt(SyncMode::Complete).await);
     assert_eq!(site.charts().await, ["harbour 1.1.0 1.0.0", "quay 1.0.0"]);
     site.server.clear_faults(&list("quay"));
     assert_eq!(skipped(&site.sync().await).len(), 1);
@@ -268,7 +268,7 @@ async fn a_transient_pull_failure_is_reported_and_retried_without_affecting_othe
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     assert_eq!(site.number("SELECT max(tries) FROM portolan_oci_tags").await, 2);
     site.server.clear_faults(&broken);
-    site.attempt(Mode::Complete).await;
+    site.attempt(SyncMode::Complete).await;
     assert_eq!(site.charts().await, ["harbour 1.2.0 1.1.0 1.0.0"]);
     assert_eq!(site.number("SELECT max(tries) FROM portolan_oci_tags").await, 0);
 }
@@ -313,7 +313,7 @@ async fn repeated_pull_failures_end_the_attempt_and_the_next_one_tries_other_tag
         SyncOutcome::Synced { is_complete: true, .. }
     ));
     assert!(site.version_count(1).await > 150);
-    site.attempt(Mode::Complete).await;
+    site.attempt(SyncMode::Complete).await;
     assert_eq!(site.version_count(1).await, 200);
 }
 
@@ -325,14 +325,14 @@ async fn a_tag_pushed_again_keeps_its_old_metadata_until_it_is_pulled() {
     site.push("harbour", "1.0.0", &json!({"appVersion": "another"}));
     site.server
         .break_path(&manifest("harbour", "1.0.0"), Fault::status(500));
-    let finished = site.attempt(Mode::Complete).await;
+    let finished = site.attempt(SyncMode::Complete).await;
     assert!(matches!(
         finished.outcome,
         SyncOutcome::Synced { is_complete: true, .. }
     ));
     assert_eq!(site.charts().await, ["harbour 1.1.0 1.0.0"]);
     site.server.clear_faults(&manifest("harbour", "1.0.0"));
-    site.attempt(Mode::Complete).await;
+    site.attempt(SyncMode::Complete).await;
     assert_eq!(site.infos().await[0].chart_versions[1].app_version, "another");
 }
 

@@ -1,6 +1,6 @@
 //! Registries that list tags whose manifests are missing or forbidden: charts remain.
 
-use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::decision::SyncMode;
 use portolan::controllers::apprepository::sync::request::SyncOutcome;
 use rstest::rstest;
 
@@ -33,7 +33,7 @@ async fn a_chart_remains_unchanged_if_its_manifest_is_gone(#[case] page: Option<
     site.make_retries_due().await;
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));
     assert_eq!(site.number("SELECT min(tries) FROM portolan_oci_tags").await, 2);
-    let problems = skipped(&site.attempt(Mode::Complete).await);
+    let problems = skipped(&site.attempt(SyncMode::Complete).await);
     assert!(problems[0].starts_with("harbour 1.0.0: "), "{problems:?}");
     assert_eq!(site.charts().await, charts);
 
@@ -42,7 +42,7 @@ async fn a_chart_remains_unchanged_if_its_manifest_is_gone(#[case] page: Option<
     for (repository, tag) in [("harbour", "1.0.0"), ("harbour", "1.1.0"), ("quay", "1.0.0")] {
         site.server.clear_faults(&manifest(repository, tag));
     }
-    assert!(skipped(&site.attempt(Mode::Complete).await).is_empty());
+    assert!(skipped(&site.attempt(SyncMode::Complete).await).is_empty());
     assert_eq!(site.charts().await, charts);
 }
 
@@ -60,7 +60,7 @@ async fn charts_that_became_forbidden_remain_if_other_repositories_are_added() {
     }
     site.server.break_path(&list("gone"), Fault::status(404));
     site.declare(&["gone", "harbour", "pier", "quay"]);
-    assert!(is_complete(&site.attempt(Mode::Complete).await));
+    assert!(is_complete(&site.attempt(SyncMode::Complete).await));
     let charts = ["harbour 1.1.0 1.0.0", "pier 1.1.0 1.0.0", "quay 1.1.0 1.0.0"];
     assert_eq!(site.charts().await, charts);
     assert!(matches!(site.sync().await.outcome, SyncOutcome::NotModified));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::decision::SyncMode;
 use portolan::controllers::apprepository::sync::request::SyncOutcome;
 use reqwest::Method;
 use serde_json::json;
@@ -35,7 +35,7 @@ async fn a_large_registry_is_pulled_in_several_attempts_and_charts_are_removed_a
         .await;
     site.list("quay", &[]);
     site.push("harbour", "1.3.0", &json!({"appVersion": "another"}));
-    let part = site.attempt(Mode::Complete).await;
+    let part = site.attempt(SyncMode::Complete).await;
     assert!(matches!(part.outcome, SyncOutcome::Synced { is_complete: false, .. }));
     assert_eq!(
         (
@@ -102,7 +102,7 @@ async fn a_slow_registry_is_pulled_in_attempts_of_the_fetch_timeout_without_dupl
 
     // The digest check finds that the last tag was pushed again.
     site.push("harbour", "1.99.0", &json!({"appVersion": "another"}));
-    let first = site.attempt(Mode::Complete).await;
+    let first = site.attempt(SyncMode::Complete).await;
     assert!(matches!(first.outcome, SyncOutcome::Synced { is_complete: false, .. }));
     attempts_until_complete(&site).await;
     let infos = site.infos().await;

@@ -1,6 +1,6 @@
 //! Tags that a registry lists but denies.
 
-use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::decision::SyncMode;
 use portolan::controllers::apprepository::sync::request::SyncOutcome;
 
 use super::site::{Site, is_complete, manifest, skipped, versions};
@@ -43,7 +43,7 @@ async fn forbidden_digest_checks_stop_for_the_repository() {
     site.sync().await;
     refuse(&site, "harbour", &tags);
     let (harbour, quay) = (requests_for(&site, "harbour"), requests_for(&site, "quay"));
-    let finished = site.attempt(Mode::Complete).await;
+    let finished = site.attempt(SyncMode::Complete).await;
     assert!(is_complete(&finished));
     let problems = skipped(&finished);
     assert!(
@@ -78,7 +78,7 @@ async fn a_forbidden_tag_is_reported_and_retried_without_affecting_others() {
     site.server
         .break_path(&manifest("harbour", "1.0.0"), Fault::status(403));
     site.server.clear_faults(&refused);
-    let problems = skipped(&site.attempt(Mode::Complete).await);
+    let problems = skipped(&site.attempt(SyncMode::Complete).await);
     let named: Vec<&str> = problems.iter().filter_map(|text| text.split(": ").next()).collect();
     assert_eq!(named, ["harbour 1.0.0", "harbour 1.3.0"], "{problems:?}");
     assert_eq!(site.charts().await, ["harbour 1.2.0 1.1.0 1.0.0"]);

@@ -1,6 +1,6 @@
 //! Shrinking registries: charts and cached metadata remain until the removal is accepted.
 
-use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::decision::SyncMode;
 use portolan::controllers::apprepository::sync::request::SyncOutcome;
 use serde_json::json;
 
@@ -95,7 +95,7 @@ async fn the_accepted_digest_is_stable_during_several_attempts() {
     site.declaration.allow_shrink = Some(confirm);
     assert_eq!(refused(&site).await, other);
     site.declaration.allow_shrink = Some(other);
-    let finished = site.attempt(Mode::Complete).await;
+    let finished = site.attempt(SyncMode::Complete).await;
     assert!(matches!(
         finished.outcome,
         SyncOutcome::Synced { is_complete: true, .. }
@@ -112,7 +112,7 @@ async fn an_accepted_digest_applies_to_all_attempts_of_a_sync() {
     site.publish_many("harbour", 1200);
     let confirm = refused(&site).await;
     site.declaration.allow_shrink = Some(confirm);
-    let first = site.attempt(Mode::Complete).await;
+    let first = site.attempt(SyncMode::Complete).await;
     assert!(
         matches!(first.outcome, SyncOutcome::Synced { is_complete: false, .. }),
         "{:?}",
@@ -134,7 +134,7 @@ async fn an_unlistable_repository_does_not_count_as_removed() {
     }
     site.list("lock", &[]);
     site.push("anchor", "1.0.0", &json!({"appVersion": "another"}));
-    let finished = site.attempt(Mode::Complete).await;
+    let finished = site.attempt(SyncMode::Complete).await;
     assert!(matches!(&finished.outcome, SyncOutcome::Interrupted(failed) if failed.reason == "ServerError"));
     let infos = site.infos().await;
     assert_eq!(infos.len(), 12, "removed charts are unknown");

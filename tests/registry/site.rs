@@ -7,17 +7,17 @@ use jiff::Timestamp;
 use portolan::api::NamespacedName;
 use portolan::budget::Budgets;
 use portolan::catalog::{Catalog, ChartInfo, Database, Login, Settings as CatalogSettings};
-use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::decision::SyncMode;
 use portolan::controllers::apprepository::metrics::RepositoryMetrics;
 use portolan::controllers::apprepository::running_syncs::Attempt;
 use portolan::controllers::apprepository::secrets::source::CredentialSource;
-use portolan::controllers::apprepository::spec::{Defaults, Kind, OneShot, ProxyNamespaces, RepositorySpec};
+use portolan::controllers::apprepository::spec::{Defaults, OneShot, ProxyNamespaces, RepositoryKind, RepositorySpec};
 use portolan::controllers::apprepository::sync::filter_process::FilterProcesses;
 use portolan::controllers::apprepository::sync::location::FileAccess;
 use portolan::controllers::apprepository::sync::request::{SyncOutcome, SyncRequest, SyncResult};
 use portolan::controllers::apprepository::sync::{SyncContext, Syncer};
 use portolan::helm::index::DecodeLimits;
-use portolan::http::{Fetcher, Limits, Settings};
+use portolan::http::{FetchLimits, Fetcher, Settings};
 use portolan::jq as filter;
 use portolan::runtime::cron::Intervals;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ fn declared(server: &ChartServer, repositories: &[&str]) -> RepositorySpec {
     };
     let arguments = OneShot {
         url: server.url("/ports"),
-        kind: Kind::Oci,
+        kind: RepositoryKind::Oci,
         oci_repositories: repositories.iter().map(|name| (*name).to_owned()).collect(),
         ..OneShot::default()
     };
@@ -103,7 +103,7 @@ impl Site {
             catalog,
             fetcher: fetcher(),
             credentials: CredentialSource::Static(Default::default()),
-            fetch_limits: Limits::default(),
+            fetch_limits: FetchLimits::default(),
             decode_limits: DecodeLimits::default(),
             budgets: Budgets::default(),
             index_memory: 64 * 1024 * 1024,
@@ -173,11 +173,11 @@ impl Site {
         );
     }
 
-    pub async fn attempt(&self, mode: Mode) -> SyncResult {
+    pub async fn attempt(&self, mode: SyncMode) -> SyncResult {
         self.attempt_as(mode, Attempt::default()).await
     }
 
-    pub async fn attempt_as(&self, mode: Mode, attempt: Attempt) -> SyncResult {
+    pub async fn attempt_as(&self, mode: SyncMode, attempt: Attempt) -> SyncResult {
         let previous = self.syncer.record(&name()).await.unwrap();
         let request = SyncRequest {
             spec: self.declaration.clone(),
@@ -193,9 +193,9 @@ impl Site {
     pub async fn sync(&self) -> SyncResult {
         let record = self.syncer.record(&name()).await.unwrap();
         self.attempt(if record.is_some() {
-            Mode::Conditional
+            SyncMode::Conditional
         } else {
-            Mode::Complete
+            SyncMode::Complete
         })
         .await
     }

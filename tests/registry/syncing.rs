@@ -1,6 +1,6 @@
 //! Cached metadata of a registry.
 
-use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::decision::SyncMode;
 use portolan::controllers::apprepository::sync::request::SyncOutcome;
 use serde_json::json;
 
@@ -81,7 +81,7 @@ async fn tags_pushed_again_are_found_by_a_full_comparison_even_if_interrupted() 
         "the list does not show the change"
     );
     site.server.break_path(&list("quay"), Fault::retry_after(503, "1"));
-    interrupted(&site.attempt(Mode::Complete).await);
+    interrupted(&site.attempt(SyncMode::Complete).await);
     site.server.clear_faults(&list("quay"));
     site.restart();
     site.sync().await;
@@ -91,7 +91,7 @@ async fn tags_pushed_again_are_found_by_a_full_comparison_even_if_interrupted() 
     site.push("harbour", "1.1.0", &json!({"appVersion": "another"}));
     site.server
         .break_times(&manifest("quay", "1.0.0"), Fault::retry_after(503, "1"), 1);
-    interrupted(&site.attempt(Mode::Complete).await);
+    interrupted(&site.attempt(SyncMode::Complete).await);
     let requests = site.server.count(&manifest("harbour", "1.0.0"));
     site.restart();
     site.sync().await;

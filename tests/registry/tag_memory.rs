@@ -1,7 +1,7 @@
 //! The memory of tags.
 
 use portolan::budget::{Budgets, Sizes};
-use portolan::controllers::apprepository::decision::Mode;
+use portolan::controllers::apprepository::decision::SyncMode;
 use portolan::controllers::apprepository::sync::request::SyncOutcome;
 
 use super::site::{Site, syncer};
@@ -19,7 +19,7 @@ async fn a_registry_with_too_many_tags_fails_alone_until_it_has_fewer() {
     site.syncer = syncer(&site.context);
     let tags: Vec<String> = (0..1_000).map(|number| format!("1.{number}.0")).collect();
     site.list("harbour", &tags);
-    let SyncOutcome::Failed(failed) = site.attempt(Mode::Complete).await.outcome else {
+    let SyncOutcome::Failed(failed) = site.attempt(SyncMode::Complete).await.outcome else {
         panic!("the tags exceed their memory");
     };
     assert!(failed.transient, "{failed:?}");

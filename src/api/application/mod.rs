@@ -1,6 +1,5 @@
-//! The Application of kubernetes-sigs/application: components selected by kind and label, with an aggregated readiness.
-//!
-//! KubeVela's group `core.oam.dev` has the same kind and short name, so requests must include the group.
+//! The Application of kubernetes-sigs/application. KubeVela's group `core.oam.dev` has the same kind and short name, so
+//! requests must include the group.
 
 mod descriptor;
 mod info;

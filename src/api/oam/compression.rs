@@ -17,7 +17,6 @@ const MAX_WINDOW_LOG: u32 = 25;
 /// The default of zstd: levels above it take several times the CPU time for a few percent.
 const ZSTD_LEVEL: i32 = 3;
 
-/// A compression format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Gzip,
@@ -50,7 +49,6 @@ pub struct Compressed {
     pub data: String,
 }
 
-/// A failure to decompress.
 #[derive(Debug, thiserror::Error)]
 pub enum CompressionError {
     #[error("unknown compression type {0:?}; supported types: gzip, zstd")]
@@ -69,10 +67,7 @@ impl Compressed {
         self.type_.is_empty()
     }
 
-    /// Compresses JSON.
-    ///
-    /// # Errors
-    /// If the compressor fails, for lack of memory.
+    /// Fails for lack of memory.
     pub fn encode(format: Format, json: &[u8]) -> io::Result<Self> {
         let mut bytes = Vec::new();
         match format {
@@ -88,10 +83,7 @@ impl Compressed {
         })
     }
 
-    /// Decompresses to JSON of at most `limit` bytes.
-    ///
-    /// # Errors
-    /// If the type is unknown, or the data are invalid or too large.
+    /// Decompresses to at most `limit` bytes. Fails if the type is unknown, or the data are invalid or too large.
     pub fn decode(&self, limit: usize) -> Result<Vec<u8>, CompressionError> {
         let mut json = Vec::new();
         self.decode_to(limit, &mut json)?;
@@ -99,17 +91,11 @@ impl Compressed {
     }
 
     /// Returns the size of the JSON, at most `limit`. Takes little memory.
-    ///
-    /// # Errors
-    /// Same as [`Self::decode`].
     pub fn decoded_size(&self, limit: usize) -> Result<u64, CompressionError> {
         self.decode_to(limit, &mut io::sink())
     }
 
-    /// Returns the memory that the JSON takes once it is parsed. Takes little memory.
-    ///
-    /// # Errors
-    /// Same as [`Self::decode`].
+    /// Counts the memory of the parsed JSON. Takes little memory.
     pub fn parsed_bytes(&self, limit: usize) -> Result<u64, CompressionError> {
         let mut size = ParsedSize::default();
         self.decode_to(limit, &mut size)?;

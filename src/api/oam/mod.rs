@@ -1,6 +1,5 @@
-//! Types of KubeVela's group `core.oam.dev`, and their CRDs.
-//!
-//! Unknown fields of specs are kept, because revisions record them. An invalid status never fails its object.
+//! KubeVela's group `core.oam.dev`. Unknown fields of specs are kept, because revisions record them. An invalid status
+//! never fails its object.
 
 mod application;
 pub mod compression;
@@ -35,11 +34,9 @@ pub use status::{
 pub use tracker::{ManagedResource, RawManifest, ResourceTracker, ResourceTrackerSpec};
 pub use workflow::{StepInput, StepMeta, StepOutput, WorkflowMode, WorkflowSource, WorkflowStep};
 
-/// The API group of all types here.
 pub const GROUP: &str = "core.oam.dev";
 
-/// Implements serde's traits for a type with `#[serde(remote = "Self")]`, so that null and an absent field decode as the
-/// default.
+/// For a type with `#[serde(remote = "Self")]`: null and an absent field decode as the default.
 macro_rules! absent_as_default {
     ($type:ident) => {
         impl serde::Serialize for $type {

@@ -130,10 +130,6 @@ pub struct ManagedResource {
 pub struct RawManifest(Box<RawValue>);
 
 impl RawManifest {
-    /// Serializes a manifest.
-    ///
-    /// # Errors
-    /// If the value doesn't serialize as JSON.
     pub fn of(manifest: &Value) -> Result<Self, serde_json::Error> {
         serde_json::value::to_raw_value(manifest).map(Self)
     }
@@ -143,10 +139,7 @@ impl RawManifest {
         self.0.get()
     }
 
-    /// Parses the manifest.
-    ///
-    /// # Errors
-    /// If it is nested too deeply.
+    /// Fails if it is nested too deeply.
     pub fn parse(&self) -> Result<Value, serde_json::Error> {
         serde_json::from_str(self.text())
     }

@@ -1,5 +1,4 @@
-//! The time at which the server last answered. A pool whose connections are all in use is busy if it answers, and stuck
-//! if it does not.
+//! The time of the last answer. A pool with all connections in use is busy if the server answers, and stuck if not.
 
 use std::sync::Arc;
 use std::time::Duration;

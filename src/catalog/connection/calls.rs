@@ -20,7 +20,6 @@ impl Catalog {
         }
     }
 
-    /// Runs `work` in a write transaction and commits it.
     pub(in crate::catalog) async fn write<T>(
         &self,
         operation: &'static str,

@@ -1,8 +1,7 @@
 //! Lock file next to a SQLite database: only one process writes.
 //!
 //! SQLite itself would let several processes write in turn. A one-shot sync next to a running controller would then
-//! change rows that the controller relies on. On Postgres an advisory lock per repository prevents that. Readers need
-//! no lock.
+//! change rows that the controller relies on. Postgres has an advisory lock per repository. Readers need no lock.
 
 use std::{
     ffi::OsString,

@@ -32,7 +32,6 @@ pub(super) struct Permits(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// The configured number.
     max: usize,
     state: Mutex<State>,
     metrics: ResourceMetrics,
@@ -90,7 +89,6 @@ impl Permits {
         }))
     }
 
-    /// Returns true while there are fewer permits than configured.
     pub(super) fn is_reduced(&self) -> bool {
         self.0.state.lock().limit < self.0.max
     }
@@ -116,7 +114,6 @@ impl Permits {
         }
     }
 
-    /// Raises the number of permits to that of the `open` connections.
     pub(super) fn opened(&self, open: usize) {
         let mut state = self.0.state.lock();
         if state.limit < open && state.limit < self.0.max {
@@ -147,8 +144,7 @@ impl Permits {
 }
 
 impl Shared {
-    /// Grants free permits: clean-up first, then namespaces that hold the fewest, then namespaces in turn, then first in,
-    /// first out.
+    /// Order: clean-up, namespaces that hold the fewest, namespaces in turn, first in first out.
     fn dispatch(self: &Arc<Self>) {
         loop {
             let mut state = self.state.lock();
@@ -203,7 +199,6 @@ impl State {
         }
     }
 
-    /// Adds a permit if the server may grant another connection by now.
     fn try_one_more(&mut self, max: usize) -> bool {
         let now = Instant::now();
         let is_due = self.next_trial.is_some_and(|next| next <= now);

@@ -32,8 +32,7 @@ const SQLITE_READERS: u32 = 4;
 /// Timeout of short writes for the writer of SQLite, which may be in a commit.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Timeout for a connection that commits a sync. Long, because a sync that gives up here has to be repeated; shorter than
-/// a wait for memory, which the sync holds.
+/// Long, because a sync that gives up is repeated; shorter than a wait for memory, which the sync holds.
 const COMMIT_QUEUE_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
 /// Timeout for any answer of the server.
@@ -212,7 +211,6 @@ impl Pools {
         .into())
     }
 
-    /// Returns true if all connections are in use.
     pub(in crate::catalog) fn is_busy(&self) -> bool {
         self.permits.are_all_used()
     }
@@ -241,7 +239,6 @@ impl Pools {
         &self.generation
     }
 
-    /// Connections that are opened from now on use this password.
     pub(in crate::catalog) fn set_password(&self, password: &Password) {
         if let Engine::Postgres(pool) = &self.engine {
             pool.set_password(password);
@@ -255,9 +252,8 @@ impl Pools {
         }
     }
 
-    /// Closes the SQLite file and opens the one that is at its path now.
-    ///
-    /// Closes first: the last connection to a file deletes the write-ahead log by its name, even that of another file.
+    /// Opens the file that is at the path now. Closes the old one first: the last connection to a file deletes the
+    /// write-ahead log by its name, even that of another file.
     pub(in crate::catalog) async fn reopen(&self) -> Result<(), Error> {
         let Engine::Sqlite(database) = &self.engine else {
             return Ok(());

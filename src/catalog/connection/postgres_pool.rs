@@ -1,7 +1,5 @@
-//! Connections to Postgres. The permits bound the number of those in use; the others wait here for their next use.
-//!
-//! The pool of sqlx hides why a connection is refused: it retries until its timeout. Here a server that is at its limit, and
-//! one that can't be reached, are known at once.
+//! Connections to Postgres, bounded by permits. The pool of sqlx retries until its timeout and hides why a connection
+//! is refused. Here a server that is at its limit, and one that can't be reached, are known at once.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -54,7 +52,6 @@ struct Idle {
     since: Instant,
 }
 
-/// An open connection.
 #[derive(Debug)]
 struct Session {
     connection: PgConnection,
@@ -62,7 +59,6 @@ struct Session {
     _counted: Counted,
 }
 
-/// Counts an open connection until it is dropped.
 #[derive(Debug)]
 struct Counted(Arc<AtomicUsize>);
 
@@ -122,7 +118,6 @@ impl PostgresPool {
         }))
     }
 
-    /// Returns the number of open connections, used or idle.
     pub(super) fn open(&self) -> usize {
         self.0.open.load(Ordering::Relaxed)
     }

@@ -50,7 +50,6 @@ impl SqliteFile {
         &self.path
     }
 
-    /// Remembers the file that is at the path now.
     pub(super) fn remember(&self) {
         self.open.lock().database = identity(&self.path).ok().flatten();
         self.remember_log();
@@ -93,7 +92,6 @@ impl SqliteFile {
         Ok(FileState::Same)
     }
 
-    /// Returns the origins of the declared repositories in the file that is at the path now.
     pub async fn origins(&self) -> Result<Vec<String>, Error> {
         const SELECT: &str = "SELECT DISTINCT origin FROM portolan_repositories WHERE origin <> 'one-shot'";
         // Without the write-ahead log, which may be that of the former file.
@@ -121,10 +119,8 @@ fn identity(path: &Path) -> io::Result<Identity> {
 }
 
 impl Catalog {
-    /// Opens the SQLite file at the path of the database if that is another one than is open. Returns true if so: every
-    /// repository needs a sync.
-    ///
-    /// A file that contains repositories of other origins only is not opened, and all calls fail.
+    /// Opens the file at the path of the database if it is another one. Returns true then: every repository needs a
+    /// sync. Does not open a file with repositories of other origins only, and all calls fail.
     pub async fn follow_file(&self, origin: &str) -> Result<bool, Error> {
         let Some(file) = self.0.pools.sqlite_file() else {
             return Ok(false);

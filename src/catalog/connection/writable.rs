@@ -18,8 +18,8 @@ use crate::catalog::{Catalog, Error, SHORT_DEADLINE};
 const MAX_AGE: Duration = Duration::from_secs(60);
 /// Age up to which an answer shows that the server can be reached, and interval of tests: anyone may ask for readiness.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Time of a test through the pool, and of the question beside it: below the kubelet's default probe timeout of one second.
-/// A distant server needs most of it for either.
+/// Time of a test through the pool, and of the question beside it: below the kubelet's default probe timeout of one
+/// second. A distant server needs most of it for either.
 const DEADLINE: Duration = Duration::from_millis(700);
 /// Time after which the server is asked beside the test.
 const HEAD_START: Duration = Duration::from_millis(100);
@@ -39,8 +39,7 @@ type Test = RemoteHandle<Result<(), String>>;
 #[derive(Debug, Default)]
 struct Tests {
     last: Option<(Instant, Result<(), String>)>,
-    /// A test that took longer than its time. The next one continues with it: a distant server answers each statement, and
-    /// not all of them in time.
+    /// The next test continues with it: a distant server answers each statement, and not all of them in time.
     unfinished: Option<Test>,
 }
 
@@ -60,8 +59,8 @@ impl WriteHistory {
 }
 
 impl Catalog {
-    /// Succeeds if the server answers and writes succeed: the last one did, is recent, and no fault of the database occurred
-    /// since; otherwise a row is written. Connections that are all in use are no failure. Returns the reason of a failure.
+    /// Succeeds if the server answers, and the last write did succeed, is recent, and no fault of the database occurred
+    /// since; otherwise writes a row. Connections that are all in use are no failure. Returns the reason of a failure.
     pub async fn check_writable(&self) -> Result<(), String> {
         let writes = &self.0.writes;
         let is_proven =

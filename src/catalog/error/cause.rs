@@ -4,11 +4,9 @@ use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
-/// The cause of a failed statement or connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     Unreachable,
-    /// The TLS handshake failed.
     Tls,
     /// No connection of the pool was free in time.
     PoolTimedOut,
@@ -33,7 +31,6 @@ pub enum Cause {
     /// Not a database file, or a damaged one.
     Corrupt,
     InvalidData,
-    /// The database has answered with another error.
     Other,
     /// A request or an answer that can't be encoded or decoded.
     Client,
@@ -139,7 +136,6 @@ impl Cause {
         )
     }
 
-    /// Returns the reason of the condition.
     pub(super) const fn reason(self) -> &'static str {
         match self {
             Self::Unreachable | Self::Tls | Self::PoolTimedOut | Self::NoSuchDatabase => "DatabaseUnreachable",
@@ -150,7 +146,6 @@ impl Cause {
         }
     }
 
-    /// Returns the next step of a user.
     pub(super) const fn advice(self) -> &'static str {
         match self {
             Self::Tls => "check sslmode and sslrootcert in --database-url, and the server's certificate",

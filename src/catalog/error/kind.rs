@@ -80,7 +80,6 @@ pub enum ErrorKind {
     /// An export that can't be written or imported. Nothing was imported.
     #[error("{reason}")]
     Transfer { reason: String },
-    /// The spooled rows can't be read.
     #[error("check the disk of --spool-dir")]
     Rows,
     #[error("stored chart {chart} is malformed: {reason}; run `portolan resync` for its repository to rewrite it")]
@@ -89,7 +88,6 @@ pub enum ErrorKind {
         "cannot read the record of repository {repository}: {reason}; if a newer release wrote it, run that release, otherwise delete its row from portolan_repositories to sync the repository again"
     )]
     UnreadableRecord { repository: NamespacedName, reason: String },
-    /// A statement or a connection failed.
     #[error("{}", .cause.advice())]
     Database {
         cause: Cause,

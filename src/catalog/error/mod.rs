@@ -58,7 +58,6 @@ impl Error {
         &self.kind
     }
 
-    /// Returns the cause of a failed statement or connection.
     const fn cause(&self) -> Option<Cause> {
         match self.kind {
             ErrorKind::Database { cause, .. } => Some(cause),
@@ -95,7 +94,6 @@ impl Error {
         }
     }
 
-    /// Returns the reason of the condition.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match &self.kind {
@@ -141,7 +139,6 @@ impl Error {
         }
     }
 
-    /// Returns true for a fault of the database, not of one repository.
     pub(super) const fn is_outage(&self) -> bool {
         match &self.kind {
             ErrorKind::TimedOut { .. } | ErrorKind::NoResponse { .. } | ErrorKind::ReadOnlyServer => true,
@@ -158,7 +155,6 @@ impl Error {
         matches!(self.kind, ErrorKind::NoConnection { .. })
     }
 
-    /// Returns true if the server allows no more connections.
     pub(super) const fn is_connection_limit(&self) -> bool {
         matches!(self.cause(), Some(Cause::TooManyConnections))
     }
@@ -207,7 +203,6 @@ impl Error {
         matches!(self.cause(), Some(Cause::ForeignKey))
     }
 
-    /// Returns true if another program creates the same tables.
     pub(super) const fn is_schema_race(&self) -> bool {
         matches!(
             self.kind,
@@ -243,7 +238,6 @@ impl Error {
         ErrorKind::NoResponse { seconds }.into()
     }
 
-    /// Returns an error of the spooled rows.
     pub(super) fn rows(source: io::Error) -> Self {
         Self::new(ErrorKind::Rows, source)
     }

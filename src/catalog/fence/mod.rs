@@ -9,10 +9,8 @@
 //!
 //! The check is the last statement before the commit and locks the row until then. A claim by a newer leader therefore
 //! comes before the check, which fails, or after the commit. A leader that is suspended amid a transaction does not
-//! delay the claim, unless it is between the two.
-//!
-//! Each transaction can store the generation, so a database that was away at the time of the claim, was restored or
-//! has a new file needs no special case.
+//! delay the claim, unless it is between the two. Each transaction can store the generation, so a database that was
+//! away at the time of the claim, was restored or has a new file needs no special case.
 
 mod blockers;
 
@@ -35,10 +33,8 @@ pub struct LeaseGeneration {
     pub transitions: i64,
 }
 
-/// A Lease that this process holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLease {
-    /// The cluster of the Lease.
     pub origin: String,
     /// `namespace/name`.
     pub name: String,
@@ -46,10 +42,8 @@ pub struct HeldLease {
     pub holder: String,
 }
 
-/// The effect of a stored generation on a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// The row is ours.
     Current,
     /// The row is of an earlier leader.
     Outdated,
@@ -68,11 +62,9 @@ impl HeldLease {
     }
 }
 
-/// The Leases of this process.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
     held: RwLock<Vec<HeldLease>>,
-    /// The names of Leases whose generation this process has stored.
     stored: RwLock<HashSet<String>>,
     /// The error of a refused write; no further write is tried.
     refusal: watch::Sender<Option<Refusal>>,
@@ -95,7 +87,6 @@ impl Fences {
         !self.held.read().is_empty()
     }
 
-    /// Fails after a refused write.
     pub(super) fn ensure_open(&self) -> Result<(), Error> {
         match self.refusal.borrow().clone() {
             Some(refusal) => Err(refusal.into()),
@@ -135,8 +126,8 @@ impl Fences {
         Ok(())
     }
 
-    /// Stores new generations before any row is locked for sharing: two transactions that share the lock of a row and then
-    /// write it would wait for each other.
+    /// Runs before any row is locked for sharing: two transactions that share its lock and then write it would
+    /// deadlock.
     async fn store_new(&self, tx: &mut Transaction, held: &[HeldLease]) -> Result<(), Error> {
         let mut new: Vec<&HeldLease> = held.iter().collect();
         new.retain(|lease| !self.stored.read().contains(&lease.name));
@@ -217,8 +208,7 @@ async fn store(tx: &mut Transaction, lease: &HeldLease) -> Result<bool, Error> {
 }
 
 impl Catalog {
-    /// Fences all further writes by a Lease: they fail with [`ErrorKind::Fenced`] once a process with a newer generation of
-    /// it has written.
+    /// Further writes fail with [`ErrorKind::Fenced`] once a process with a newer generation of the Lease has written.
     pub fn hold_lease(&self, lease: HeldLease) {
         let mut held = self.0.fences.held.write();
         self.0.fences.stored.write().remove(&lease.name);

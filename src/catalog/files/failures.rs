@@ -85,7 +85,6 @@ pub(super) async fn delete(tx: &mut Transaction, name: &NamespacedName, files: &
     Ok(())
 }
 
-/// Adds a failed try of an icon and sets the next one.
 pub(in crate::catalog) async fn record_icon(
     tx: &mut Transaction,
     name: &NamespacedName,

@@ -8,10 +8,8 @@ use serde_json::value::RawValue;
 use crate::catalog::record::storable;
 use crate::catalog::{ChartFiles, Error, MissingFiles};
 
-/// Files of a version, encoded as JSON before the transaction begins, because they may be several MB.
-///
-/// The repository comes from the chart row, which only the transaction reads. Its position is near the end, so
-/// everything before it can be encoded in advance.
+/// Encoded before the transaction begins, because files may be several MB. The repository comes from the chart row,
+/// which only the transaction reads. Its position is near the end, so everything before it can be encoded in advance.
 #[derive(Clone, Debug)]
 pub struct FetchedFiles {
     pub(super) missing: MissingFiles,
@@ -63,7 +61,6 @@ impl FetchedFiles {
         Self { warning, ..self }
     }
 
-    /// Returns the size of the encoded files.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.info.len() as u64

@@ -42,7 +42,6 @@ impl FilesMode {
     }
 }
 
-/// A version whose files are missing or outdated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingFiles {
     pub chart_id: String,
@@ -92,10 +91,8 @@ impl Progress {
 }
 
 impl Catalog {
-    /// Returns up to `limit` versions whose files can be fetched at `now`.
-    ///
-    /// These are versions without files, or with files of an archive with another digest. Failed ones are omitted until
-    /// their next try is due. Of duplicate versions the first counts.
+    /// Returns up to `limit` versions without files, or with those of an archive with another digest. Failed ones are
+    /// omitted until their next try is due. Of duplicate versions the first counts.
     pub async fn missing_files(
         &self,
         name: &NamespacedName,
@@ -110,7 +107,6 @@ impl Catalog {
         self.read("list missing chart files", &name.namespace, page).await
     }
 
-    /// Returns all digests that the index contains for a version.
     pub async fn version_digests(
         &self,
         name: &NamespacedName,
@@ -130,10 +126,8 @@ impl Catalog {
         self.read("count the chart files", &name.namespace, progress).await
     }
 
-    /// Inserts empty rows for versions of these charts that `mode` excludes and that have no files. Returns their
-    /// number.
-    ///
-    /// They count as missing again when the mode includes them.
+    /// Inserts empty rows for versions without files that `mode` excludes. Returns their number. They count as missing
+    /// again when the mode includes them.
     pub async fn skip_files(
         &self,
         name: &NamespacedName,

@@ -13,7 +13,6 @@ use crate::catalog::{Catalog, Error, ErrorKind, FetchedFiles, MissingFiles, reco
 
 const REJECTED_RETRY: SignedDuration = SignedDuration::from_hours(24);
 
-/// The result of one version.
 #[derive(Debug)]
 pub enum FilesResult {
     Imported(FetchedFiles),
@@ -35,14 +34,12 @@ impl FilesResult {
     }
 }
 
-/// A row of Kubeapps' table.
 struct Row<'a> {
     chart_id: &'a str,
     files_id: String,
     info: Cow<'a, str>,
 }
 
-/// A version that still exists, and the results of which are written.
 struct Current {
     /// Position in the group.
     at: usize,
@@ -52,11 +49,9 @@ struct Current {
 }
 
 impl Catalog {
-    /// Writes results in one transaction, and returns the number of those whose version still exists with the same digest;
-    /// others are obsolete. Equal rows are not touched.
-    ///
-    /// Files that the database rejects are found by bisection and recorded as failed. Fails with [`ErrorKind::QuotaExceeded`] if the repository would
-    /// take more space than allowed; results before it are written.
+    /// Returns the number of results whose version still exists with the same digest; others are obsolete. Equal rows
+    /// are not touched. Files that the database rejects are found by bisection and recorded as failed. Fails with
+    /// [`ErrorKind::QuotaExceeded`] beyond the allowed space; results before it are written.
     pub async fn write_files(
         &self,
         name: &NamespacedName,

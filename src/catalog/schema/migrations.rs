@@ -84,7 +84,6 @@ pub(super) fn tables(steps: &[Step]) -> Vec<&'static str> {
     steps.iter().flat_map(|step| step.tables).copied().collect()
 }
 
-/// Returns the statements that drop our tables and the record of the migrations.
 pub(super) fn drop_statements(steps: &[Step]) -> String {
     let tables = tables(steps).into_iter().rev().chain([MIGRATIONS_TABLE]);
     tables.map(|table| format!("DROP TABLE IF EXISTS {table}; ")).collect()

@@ -111,10 +111,8 @@ trait Writable: Sized + Sync {
     ) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// Writes all rows in one statement if the database accepts them.
-///
-/// Otherwise bisects them until the rejected row is alone, and skips it. Savepoints are needed because Postgres aborts
-/// a transaction at the first error.
+/// Bisects rows that the database rejects until the rejected one is alone, and skips it. Savepoints are needed because
+/// Postgres aborts a transaction at the first error.
 async fn write_all<R: Writable>(
     tx: &mut Transaction,
     name: &NamespacedName,

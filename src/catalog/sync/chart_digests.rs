@@ -88,10 +88,8 @@ const SELECT: &str = "SELECT i.digest_key, k.key, k.digest, k.stats, k.chart_id 
 type Row = (String, Option<String>, Option<String>, Option<String>, Option<String>);
 
 impl Catalog {
-    /// Returns the cached digests of a repository, if the cache key matches and no other process has written the
-    /// charts.
-    ///
-    /// Read the record of [`SyncCommit`](crate::catalog::SyncCommit) first: its revision shows later writes.
+    /// Returns none if the cache key differs or another process has written the charts. Read the record of
+    /// [`SyncCommit`](crate::catalog::SyncCommit) first: its revision shows later writes.
     pub async fn chart_digests(&self, name: &NamespacedName, cache_key: &str) -> Result<Option<ChartDigests>, Error> {
         self.read("read the chart digests", &name.namespace, async |connection| {
             let mut digests: Option<ChartDigests> = None;

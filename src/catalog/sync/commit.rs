@@ -9,9 +9,8 @@
 //!                                 missing ──► delete ─► chart digests ─► repos row ─► cached registry state ─► record, history ─► commit
 //! ```
 //!
-//! Charts in [`DigestUpdate::unchanged`] have no row, and their stored rows are not read. The cost of a sync is
-//! therefore proportional to the number of changed charts. No network I/O happens in the transaction, and only one
-//! batch of charts is in memory.
+//! Charts in [`DigestUpdate::unchanged`] have no row, and their stored rows are not read, so the cost is proportional
+//! to the number of changed charts. The transaction has no network I/O, and only one batch of charts is in memory.
 
 use std::{fmt, io};
 
@@ -98,7 +97,6 @@ pub struct CommitSummary {
     pub repos_id: i64,
     pub kept: u64,
     pub written: ChangedCharts,
-    /// Change of the stored bytes.
     pub bytes: StoredBytes,
 }
 

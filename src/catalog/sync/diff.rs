@@ -1,5 +1,3 @@
-//! Compares the charts of a sync with the stored ones.
-
 use std::{collections::HashMap, io};
 
 use futures::FutureExt;
@@ -146,8 +144,7 @@ pub(super) async fn delete_charts(
     Ok(deleted)
 }
 
-/// Deletes all charts of a repository in batches: one statement for a large repository would take longer than the
-/// server allows.
+/// Works in batches: one statement for a large repository would take longer than the server allows.
 pub(in crate::catalog) async fn delete_all_charts(tx: &mut Transaction, name: &NamespacedName) -> Result<u64, Error> {
     let rows = stored::ids(tx, name).await?;
     let ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();

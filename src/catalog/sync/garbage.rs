@@ -18,7 +18,6 @@ pub(in crate::catalog) const REPOSITORY_STATEMENTS: [&str; 9] = [
     "DELETE FROM portolan_stored_bytes WHERE namespace = $1 AND name = $2",
 ];
 
-/// Rows of files per transaction.
 const FILES_BATCH: i64 = 1000;
 
 impl Catalog {
@@ -70,11 +69,11 @@ impl Catalog {
         .await
     }
 
-    /// Deletes our rows of repositories that have no record. Returns their number.
+    /// Returns the number of rows. While two clusters use the database, nothing is deleted: a first sync of the other
+    /// one may be in progress.
     ///
-    /// A first sync writes the state of a registry before the record, so rows of repositories that `is_declared` returns
-    /// true for stay. Rows of Kubeapps' tables are not ours. While two clusters use the database, nothing is deleted: a
-    /// first sync of the other one may be in progress.
+    /// A first sync writes the state of a registry before the record, so rows of repositories that `is_declared`
+    /// returns true for stay. Rows of Kubeapps' tables are not ours.
     pub async fn collect_stray_rows(
         &self,
         is_declared: impl Fn(&NamespacedName) -> bool,

@@ -40,9 +40,8 @@ struct StoredIndex {
 }
 
 impl IndexCache {
-    /// Loads the rows of unchanged charts. Fails with [`ErrorKind::StaleDigests`] if one has changed.
-    ///
-    /// The caller holds the locks of the repository and of Kubeapps' row.
+    /// Loads the rows of unchanged charts. Fails with [`ErrorKind::StaleDigests`] if one has changed. The caller holds
+    /// the locks of the repository and of Kubeapps' row.
     pub(super) async fn load(
         tx: &mut Transaction,
         record: &Record,

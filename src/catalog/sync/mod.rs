@@ -1,5 +1,3 @@
-//! Writes of a sync: compares an index with the stored charts and commits the difference.
-
 pub mod batch;
 pub mod chart_digests;
 pub mod commit;

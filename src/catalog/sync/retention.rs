@@ -35,7 +35,6 @@ pub struct Retention {
     pub retained: HashMap<String, RetainedPart>,
 }
 
-/// Part of a chart that is retained because its current content is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetainedPart {
     Chart,
@@ -126,7 +125,6 @@ impl RetentionPlan {
         kept
     }
 
-    /// Returns the retained versions of a chart that left the index.
     pub(super) fn retain_chart(&mut self, chart_id: &str, versions: &[String]) -> HashSet<String> {
         if self
             .retention

@@ -1,5 +1,3 @@
-//! The stored charts that a sync compares with.
-
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use futures::{Stream, TryStreamExt};
@@ -16,7 +14,6 @@ use crate::catalog::{ChartInfo, Error, ErrorKind, RepoRef};
 pub(super) struct Comparison {
     /// Versions that are missing in the index, to retain them.
     pub(super) versions: bool,
-    /// Creation times.
     pub(super) times: bool,
 }
 
@@ -105,8 +102,7 @@ pub(super) struct StoredCharts {
 }
 
 impl StoredCharts {
-    /// Reads the stored charts except `unchanged_rows` (row ID by `chart_id`). Fails with [`ErrorKind::StaleDigests`] if one of
-    /// those does not exist under its ID.
+    /// Excludes `unchanged_rows` (row ID by `chart_id`). Fails with [`ErrorKind::StaleDigests`] if one does not exist.
     pub(super) async fn read(
         tx: &mut Transaction,
         name: &NamespacedName,

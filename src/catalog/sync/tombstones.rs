@@ -1,5 +1,4 @@
-//! Tombstones: the UIDs of deleted repositories. A sync in another process may end after the deletion, and must not write
-//! the rows of a repository that nothing would ever remove.
+//! The UIDs of deleted repositories: a sync in another process may end later, and would write rows that stay forever.
 
 use std::time::Duration;
 

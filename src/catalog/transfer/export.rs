@@ -22,7 +22,6 @@ const BEGIN_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
     SET LOCAL statement_timeout = '10min'; SET LOCAL idle_in_transaction_session_timeout = '10min'";
 
 impl Catalog {
-    /// Writes all rows, as of one point in time.
     pub async fn export(&self, out: impl Write + Send) -> Result<Transferred, Error> {
         const OPERATION: &str = "export the catalog";
         let export = async |connection: &mut Connection| {

@@ -16,7 +16,6 @@ use crate::catalog::{Catalog, Error, ErrorKind, RENEW_INTERVAL, cluster, schema}
 /// For all rows, over a slow network.
 const DEADLINE: Duration = Duration::from_secs(12 * 3600);
 
-/// Limits of the rows of a statement.
 const BATCH_ROWS: usize = 500;
 const BATCH_BYTES: usize = 1024 * 1024;
 
@@ -29,9 +28,8 @@ pub enum ImportMode {
 }
 
 impl Catalog {
-    /// Reads an export into the catalog, in one transaction: after any failure nothing has changed.
-    ///
-    /// Fails with [`ErrorKind::Transfer`] if the export was cut or edited, if the catalog has rows, or if a controller uses it.
+    /// In one transaction: after any failure nothing has changed. Fails with [`ErrorKind::Transfer`] if the export was
+    /// cut or edited, if the catalog has rows, or if a controller uses it.
     pub async fn import(&self, input: impl BufRead + Send, mode: ImportMode) -> Result<Transferred, Error> {
         let mut reader = Reader::new(input);
         let import = async |tx: &mut Transaction| {
@@ -186,7 +184,6 @@ async fn delete_all(tx: &mut Transaction) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rows of a table that are written together.
 struct Batch {
     table: &'static Table,
     columns: Vec<(&'static str, Type)>,

@@ -54,7 +54,6 @@ impl<W: Write> Writer<W> {
         self.line(&Line::Row(row))
     }
 
-    /// Returns the digest of all lines.
     pub(super) fn digest(&self) -> String {
         hex(&self.digest.clone().finalize())
     }
@@ -93,8 +92,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Returns the next line, with whole rows and without chunks; `None` at the end of the input. The second value is the
-    /// digest of all lines before it.
+    /// Joins the chunks of rows. `None` at the end of the input. The text is the digest of all lines before.
     pub(super) fn next(&mut self) -> Result<Option<(Line, String)>, String> {
         loop {
             let before = self.digest.clone();

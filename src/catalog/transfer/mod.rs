@@ -23,10 +23,8 @@ use serde_json::Value;
 
 pub use import::ImportMode;
 
-/// Version of the format.
 const FORMAT: u32 = 1;
 
-/// The number of rows that were moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transferred {
     pub repositories: u64,

@@ -1,6 +1,3 @@
-//! The tables that are moved, and their columns.
-
-/// The engine of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum On {
     Sqlite,

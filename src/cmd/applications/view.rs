@@ -5,7 +5,6 @@ use serde::Serialize;
 use crate::api::{Application, ApplicationCondition, ApplicationStatus, ComponentStatus, Guarded};
 use crate::text::truncate;
 
-/// The maximum number of components in a cell.
 const MAX_COMPONENTS: usize = 5;
 /// The maximum length of `KIND/NAME` in Kubernetes, in bytes.
 pub const MAX_NAME: usize = 63 + 1 + 253;
@@ -128,7 +127,6 @@ impl View {
     }
 }
 
-/// Parses `componentsReady`.
 fn parse_counts(text: &str) -> Option<(u64, u64)> {
     let (ready, total) = text.split_once('/')?;
     Some((ready.parse().ok()?, total.parse().ok()?))

@@ -15,7 +15,6 @@ use crate::text::sanitize;
 /// The size limit of a part, in bytes. With the number of parts it bounds the archive.
 const MAX_PART: usize = 4 << 20;
 
-/// A file of the archive.
 pub struct Part {
     name: String,
     /// Redacted and cut.
@@ -62,7 +61,6 @@ impl Part {
         }
     }
 
-    /// Returns a line about the part.
     pub fn summary(&self) -> String {
         match (&self.error, &self.cut) {
             (None, None) => format!("ok       {}", self.name),

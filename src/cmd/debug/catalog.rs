@@ -9,7 +9,6 @@ use crate::catalog::Catalog;
 use crate::cmd::Error;
 use crate::cmd::{history, status};
 
-/// The maximum number of repositories.
 const MAX_REPOSITORIES: usize = 500;
 /// The number of syncs of each.
 const SYNCS: u32 = 10;

@@ -18,7 +18,6 @@ const MAX_LISTED: usize = 10_000;
 const MAX_EVENTS: usize = 2000;
 const PAGE: u32 = 500;
 
-/// The objects of a part.
 struct Kind {
     part: &'static str,
     group: &'static str,

@@ -21,7 +21,6 @@ use super::{Error, failed_to, output};
 use archive::Part;
 pub use settings::public_argument;
 
-/// The maximum time of a part.
 const PART_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Collect data for a bug report

@@ -7,8 +7,8 @@ use regex::{Captures, Regex};
 
 const REDACTED: &str = "REDACTED";
 
-/// Removes user information, queries and fragments from URLs, and the values of headers and settings whose names promise a
-/// secret.
+/// Removes user information, queries and fragments from URLs, and the values of headers and settings whose names
+/// promise a secret.
 pub fn redact(text: &str) -> String {
     let text = replace(&ADDRESS, text, |found| value_of(found, &|value| url(value, true)));
     let text = replace(&URL, &text, |found| url(&found[0], false));
@@ -30,7 +30,6 @@ pub fn redact_setting(name: &str, value: &str) -> String {
     }
 }
 
-/// Replaces the value of a setting within its quotes.
 fn value_of(found: &Captures<'_>, with: &dyn Fn(&str) -> String) -> String {
     let (text, name) = (&found[0], &found[1]);
     let value = text.strip_prefix(name).unwrap_or(text);
@@ -77,8 +76,8 @@ fn replace<'a>(pattern: &Regex, text: &'a str, with: impl Fn(&Captures<'_>) -> S
     pattern.replace_all(text, with)
 }
 
-/// Removes user information, query and fragment without parsing: what is no valid URL may hold a secret too. In an address,
-/// which may lack the scheme, all before the last `@` is user information.
+/// Does not parse: what is no valid URL may hold a secret too. In an address, which may lack the scheme, all before the
+/// last `@` is user information.
 fn url(text: &str, is_address: bool) -> String {
     match text.split_once("://") {
         Some((scheme, rest)) => format!("{scheme}://{}", public(rest, is_address)),

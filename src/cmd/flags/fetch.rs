@@ -14,7 +14,7 @@ use crate::controllers::apprepository::chart_files::{self, icon_decoder};
 use crate::controllers::apprepository::sync::filter_process::FilterProcesses;
 use crate::controllers::apprepository::sync::object_limits::ObjectLimits;
 use crate::helm::archive;
-use crate::http::{self, Fetcher, Limits};
+use crate::http::{self, FetchLimits, Fetcher};
 use crate::jq;
 
 /// This program, even if its file was replaced.
@@ -79,7 +79,7 @@ impl FetchFlags {
         lowered.iter().for_each(|lowered| tracing::warn!("{lowered}"));
         Ok(SyncOptions {
             fetcher: self.fetcher(&budgets, self.allow_loopback || is_local)?,
-            fetch_limits: Limits {
+            fetch_limits: FetchLimits {
                 max_bytes: self.index_max_bytes,
                 connect: self.connect_timeout,
                 stall: self.stall_timeout,

@@ -10,7 +10,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use super::parse::{CommaSeparated, bytes, duration};
 use super::{count, non_empty};
 use crate::cmd::Error;
-use crate::controllers::apprepository::jobs::{self, DatabaseAccess, Executor, Limits, Resources, TemplatePolicy};
+use crate::controllers::apprepository::jobs::{self, DatabaseAccess, Executor, JobLimits, Resources, TemplatePolicy};
 use crate::http::Proxies;
 
 #[derive(Args, Debug)]
@@ -117,12 +117,12 @@ pub struct JobContext<'a> {
 }
 
 impl JobFlags {
-    pub fn settings(&self, context: JobContext<'_>) -> Result<jobs::Settings, Error> {
+    pub fn settings(&self, context: JobContext<'_>) -> Result<jobs::JobSettings, Error> {
         let executor = match self.executor {
             ExecutorFlag::InProcess => Executor::InProcess,
             ExecutorFlag::Job => Executor::Job,
         };
-        let settings = jobs::Settings {
+        let settings = jobs::JobSettings {
             executor,
             allow_annotation: self.allow_executor_annotation,
             namespace: context.namespace.to_owned(),
@@ -150,7 +150,7 @@ impl JobFlags {
                 PodTemplateFlag::Full => TemplatePolicy::Full,
             },
             template_limit: usize::try_from(self.job_pod_template_limit).unwrap_or(usize::MAX),
-            limits: Limits {
+            limits: JobLimits {
                 total: count(self.max_jobs),
                 per_namespace: count(self.max_jobs_per_namespace),
             },
@@ -167,7 +167,7 @@ impl JobFlags {
     }
 }
 
-fn check(settings: &jobs::Settings, is_sqlite: bool, has_own_password: bool) -> Result<(), Error> {
+fn check(settings: &jobs::JobSettings, is_sqlite: bool, has_own_password: bool) -> Result<(), Error> {
     let usage = |text: &str| Err(Error::Usage(format!("syncs as Jobs {text}")));
     if is_sqlite {
         return usage(

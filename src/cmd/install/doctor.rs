@@ -1,3 +1,4 @@
+mod definitions;
 mod identity;
 mod requirements;
 
@@ -39,10 +40,8 @@ pub struct Doctor {
     pub database: Option<DatabaseFlags>,
 }
 
-/// The result of a check.
 type Checked = Result<Finding, String>;
 
-/// A check that found no problem.
 enum Finding {
     Fine(String),
     /// Open to tenants, by choice or because the controller works as KubeVela's.
@@ -57,8 +56,12 @@ impl Doctor {
     pub(in crate::cmd) async fn execute(self) -> Result<(), Error> {
         let has_oam = self.controllers().contains(&ControllerName::Oam);
         let mut problems = 0;
+        let evaluator = self.evaluator();
+        let mut has_evaluator = false;
         if has_oam {
-            problems += print(&[check_evaluator(self.cue_evaluator.as_deref()).await])?;
+            let checked = check_evaluator(&evaluator).await;
+            has_evaluator = checked.is_ok();
+            problems += print(&[checked])?;
         }
         if let Some(database) = &self.database {
             problems += print(&[check_database(database).await])?;
@@ -79,6 +82,9 @@ impl Doctor {
             problems += print(&check_webhooks(&client).await)?;
             problems += print(&identity::check(&client).await)?;
         }
+        if is_reachable && has_evaluator {
+            problems += print(&definitions::check(&client, &evaluator).await)?;
+        }
         match problems {
             0 => Ok(()),
             1 => Err(Error::Failed("1 problem found".to_owned())),
@@ -86,7 +92,14 @@ impl Doctor {
         }
     }
 
-    /// Returns the named controllers, or all.
+    fn evaluator(&self) -> Evaluator {
+        let options = cue::Options {
+            program: non_empty(self.cue_evaluator.as_deref()).map(Into::into),
+            ..cue::Options::default()
+        };
+        Evaluator::new(options, ResourceMetrics::unregistered())
+    }
+
     fn controllers(&self) -> &[ControllerName] {
         if self.controllers.is_empty() {
             return ControllerName::value_variants();
@@ -108,12 +121,7 @@ fn print(checks: &[Checked]) -> Result<usize, Error> {
     Ok(checks.iter().filter(|check| check.is_err()).count())
 }
 
-async fn check_evaluator(program: Option<&str>) -> Checked {
-    let options = cue::Options {
-        program: non_empty(program).map(Into::into),
-        ..cue::Options::default()
-    };
-    let evaluator = Evaluator::new(options, ResourceMetrics::unregistered());
+async fn check_evaluator(evaluator: &Evaluator) -> Checked {
     match evaluator.check().await {
         Ok(()) => fine("CUE evaluator answers"),
         Err(error) => Err(error.to_string()),

@@ -6,8 +6,8 @@ use crate::cmd::Error;
 use crate::cmd::flags::{LogFlags, non_empty};
 use crate::server::LogFilter;
 
-/// The default filter. At info, the scheduler logs every job, sqlx every existing table and notify every removed watch.
-const DEFAULT_FILTER: &str = "info,tokio_cron_scheduler=warn,sqlx=warn,notify=warn";
+/// The default filter. At info, the scheduler logs every job and sqlx every existing table.
+const DEFAULT_FILTER: &str = "info,tokio_cron_scheduler=warn,sqlx=warn";
 
 const USAGE: &str = "use a level such as debug, or a list such as info,portolan::http=debug";
 

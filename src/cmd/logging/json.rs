@@ -12,8 +12,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::clean_value;
 
-/// Writes time, level, target and message, then the fields of the event, and those of its spans. Of fields with the same
-/// name, the first one is written.
+/// Writes time, level, target and message, then the fields of the event, and those of its spans. The first of equal
+/// names is written.
 pub(super) struct JsonLines;
 
 impl<S> FormatEvent<S, JsonFields> for JsonLines

@@ -54,7 +54,6 @@ const BODIES: &str = "kube_client::client";
 /// The target of kube's warnings about missing permissions, which repeat at each attempt. The watch reports them itself.
 const WATCHER: &str = "kube_runtime::watcher";
 
-/// A file in addition to the standard error output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     pub path: PathBuf,
@@ -62,7 +61,6 @@ pub struct FileOptions {
     pub max_size: u64,
 }
 
-/// The running log.
 pub struct Logging {
     pub filter: Arc<dyn LogFilter>,
     /// The export of traces, which the caller runs.
@@ -161,7 +159,6 @@ fn text_fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
     .delimited(" ")
 }
 
-/// Makes the text of a field safe for a log.
 fn clean_value(name: &str, value: &str) -> String {
     match name {
         // Our own text, and long.

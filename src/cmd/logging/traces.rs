@@ -28,7 +28,6 @@ use crate::trace::{SpanMetrics, TARGET};
 
 /// The maximum number of spans that wait to be exported: about 2 MiB.
 const QUEUE_LENGTH: usize = 2048;
-/// The maximum number of spans in a request.
 const BATCH_LENGTH: usize = 512;
 /// The maximum time that a span waits for others in its request.
 const BATCH_DELAY: Duration = Duration::from_secs(1);

@@ -1,5 +1,3 @@
-//! Output of commands: tables, JSON, ages.
-
 pub mod progress;
 
 use std::io::{self, Write};

@@ -36,7 +36,6 @@ pub async fn show(mut running: watch::Receiver<BTreeMap<NamespacedName, Attempt>
     }
 }
 
-/// The running syncs and the number of finished ones.
 #[derive(Default)]
 struct Tally {
     running: BTreeSet<NamespacedName>,

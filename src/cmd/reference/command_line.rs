@@ -1,5 +1,3 @@
-//! Commands, flags and environment variables.
-
 use clap::{Arg, Command};
 
 use super::GENERATED;
@@ -8,7 +6,6 @@ use crate::cmd::groups::GROUPS;
 
 const HEADER: [&str; 4] = ["argument", "variable", "default", "meaning"];
 
-/// Returns the page docs/reference/command-line.md.
 #[must_use]
 pub fn command_line() -> String {
     let mut root = crate::cmd::command();
@@ -34,7 +31,6 @@ pub fn command_line() -> String {
     text
 }
 
-/// Returns the section of a command, and those of its subcommands.
 fn section(command: &Command) -> String {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     let usage = command.clone().render_usage().to_string();
@@ -68,7 +64,6 @@ fn section(command: &Command) -> String {
     text
 }
 
-/// Returns the paragraphs of the description.
 fn about(command: &Command) -> String {
     let about = command.get_long_about().or(command.get_about());
     let about = about.map(ToString::to_string).unwrap_or_default();

@@ -9,7 +9,6 @@ const INTRODUCTION: &str = "`portolan run --controllers=oam` accepts all flags a
     have no environment variables. Each one without effect that is not at its default is named by a warning, and so is one that \
     is unknown; an invalid value ends the start.";
 
-/// Flags or gates with the same effect.
 struct Section {
     title: String,
     column: &'static str,
@@ -51,7 +50,6 @@ pub fn kubevela_help() -> String {
     text
 }
 
-/// Returns the page docs/reference/kubevela-flags.md.
 #[must_use]
 pub fn kubevela_flags() -> String {
     let mut text = format!(

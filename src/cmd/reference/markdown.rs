@@ -1,5 +1,3 @@
-//! Parts of Markdown pages.
-
 /// Returns plain text for a paragraph or a cell of a table. Code between backquotes stays code.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -31,7 +29,6 @@ pub(super) fn code(text: &str) -> String {
     format!("`{}`", text.replace('|', "\\|"))
 }
 
-/// Returns a table and an empty line.
 pub(super) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let mut text = line(&header.map(str::to_owned));

@@ -7,11 +7,11 @@ use crate::api::SecretKeyRef;
 use crate::cmd::Error;
 use crate::cmd::flags::cluster::kubeapps_namespace;
 use crate::cmd::flags::jobs::JobContext;
-use crate::controllers::apprepository::jobs::{DatabaseAccess, Settings};
+use crate::controllers::apprepository::jobs::{DatabaseAccess, JobSettings};
 
 impl Run {
     /// Returns the settings of Jobs. They need a cluster, and a process that stays.
-    pub(super) fn jobs(&self) -> Result<Option<Settings>, Error> {
+    pub(super) fn jobs(&self) -> Result<Option<JobSettings>, Error> {
         if self.manifests.is_some() || self.syncing.once {
             return Ok(None);
         }

@@ -1,5 +1,3 @@
-//! The options of the process, from the flags of `portolan run`.
-
 use super::{ControllerName, Run};
 use crate::budget::Budgets;
 use crate::cmd::Error;

@@ -21,7 +21,6 @@ use crate::server::ListenAddress;
 const KUBEAPPS_SECRET: &str = "kubeapps-db";
 
 impl Run {
-    /// Returns KubeVela's flags if the controller oam is enabled.
     pub(super) fn oam(&self) -> Option<&VelaFlags> {
         self.kubevela.as_ref().map(|kubevela| &kubevela.flags)
     }
@@ -37,8 +36,7 @@ impl Run {
         Ok(options)
     }
 
-    /// Returns the Secret with the password of Postgres. A URL may contain a password or need none, so only Kubeapps'
-    /// `HOST:PORT` has a default.
+    /// A URL may contain a password or need none, so only Kubeapps' `HOST:PORT` has a default.
     pub(super) fn password_secret(&self) -> Option<PasswordSecret> {
         let is_url = self.database.database_url.reveal().contains("://");
         let default = (!is_url).then_some(KUBEAPPS_SECRET);
@@ -214,7 +212,6 @@ fn address(flag: &str, text: &str) -> Result<Option<ListenAddress>, Error> {
     }
 }
 
-/// Returns the next whole number.
 fn whole(number: f64) -> Option<NonZeroU32> {
     // Casts of floats saturate.
     NonZeroU32::new(number.ceil() as u32)

@@ -22,7 +22,6 @@ const MAX_STATUS_ATTEMPTS: u32 = 8;
 /// Time after the first conflict; it doubles after each.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Changes an Application.
 pub async fn replace(
     client: &Client,
     name: &NamespacedName,
@@ -45,7 +44,6 @@ pub async fn replace(
     Err(changed_too_often(&format!("Application {name}")))
 }
 
-/// Returns the API of Applications with all their fields.
 pub fn dynamic_api(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<Application>(&()))
 }

@@ -5,7 +5,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use super::{Place, objects};
+use super::{ApplicationFlags, objects};
 use crate::api::Partial;
 use crate::api::oam::{Application, ResourceTracker, labels};
 use crate::cmd::{Error, failed_to, output};
@@ -22,7 +22,7 @@ pub struct Adopt {
     /// Name of the Application
     name: String,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 impl Adopt {
@@ -126,7 +126,7 @@ pub struct Gc {
     #[arg(long)]
     confirm: bool,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 impl Gc {

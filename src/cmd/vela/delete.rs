@@ -6,7 +6,7 @@ use kube::{Api, Client, ResourceExt};
 use tokio::time::sleep;
 
 use super::forget_cluster::forget_cluster;
-use super::{Place, objects};
+use super::{ApplicationFlags, objects};
 use crate::api::NamespacedName;
 use crate::api::oam::Application;
 use crate::cmd::flags::parse::positive_duration;
@@ -34,7 +34,7 @@ pub struct Delete {
     #[arg(long, requires = "forget_cluster")]
     yes: bool,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 impl Delete {

@@ -4,7 +4,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 
 use super::list::cell;
-use super::{Place, objects};
+use super::{ApplicationFlags, objects};
 use crate::api::oam::{ApplicationRevision, labels};
 use crate::cmd::flags::OutputFormat;
 use crate::cmd::{Error, output};
@@ -21,7 +21,7 @@ pub struct History {
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t)]
     output: OutputFormat,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 #[derive(Debug, Serialize)]

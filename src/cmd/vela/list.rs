@@ -8,7 +8,7 @@ use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 
 use super::render::definition_set::DefinitionSet;
-use super::{DefinitionNamespace, Place, objects};
+use super::{ApplicationFlags, DefinitionNamespace, objects};
 use crate::api::oam::{Application, ResourceTracker, labels};
 use crate::api::{Guarded, NamespacedName};
 use crate::cmd::flags::OutputFormat;
@@ -41,7 +41,7 @@ pub struct List {
     #[command(flatten)]
     definitions: DefinitionNamespace,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -251,7 +251,6 @@ impl<'a> Support<'a> {
     }
 }
 
-/// Returns what the controller says that it does not support.
 fn refusal(application: &Application) -> Option<String> {
     let conditions = &application.status.as_ref()?.conditions;
     let mut refusals = conditions

@@ -77,7 +77,7 @@ impl Vela {
 
 /// The flags of commands for one Application of a cluster.
 #[derive(Args, Clone, Debug)]
-struct Place {
+struct ApplicationFlags {
     /// Namespace of the Application (default: the namespace of the kubeconfig context)
     #[arg(long, short, value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -85,8 +85,7 @@ struct Place {
     cluster: ClusterFlags,
 }
 
-impl Place {
-    /// Connects to the cluster. Returns the client and the namespace.
+impl ApplicationFlags {
     async fn connect(&self) -> Result<(Client, String), Error> {
         let client = self.cluster.client().await?;
         let namespace = non_empty(self.namespace.as_deref()).unwrap_or(client.default_namespace());
@@ -94,7 +93,6 @@ impl Place {
         Ok((client, namespace))
     }
 
-    /// Connects to the cluster. Returns the client and the full name of an Application.
     async fn connect_to(&self, name: &str) -> Result<(Client, NamespacedName), Error> {
         let (client, namespace) = self.connect().await?;
         Ok((client, NamespacedName::new(namespace, name)))

@@ -17,10 +17,8 @@ use crate::runtime::kube_client::{ApiError, call};
 
 /// Objects per page of a list. Revisions and trackers have up to 1.5 MiB.
 const PAGE_SIZE: u32 = 50;
-/// Maximum number of objects of one list.
 const MAX_OBJECTS: usize = 50_000;
 
-/// Lists objects page by page.
 pub async fn list_all<K>(api: &Api<K>, parameters: &ListParams) -> Result<Vec<K>, ApiError>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -109,7 +107,6 @@ pub async fn trackers(client: &Client, name: &NamespacedName) -> Result<Vec<Reso
         .map_err(failed_to(format!("list the ResourceTrackers of {name}")))
 }
 
-/// Returns the trackers of an Application with their objects.
 pub async fn inventory(client: &Client, application: &Application) -> Result<Inventory, Error> {
     let identity = identity(application);
     let trackers = trackers(client, &identity.name).await?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::change::{dynamic_api, replace};
 use super::manifests::{self, Manifest, patch_parameters};
 use super::wait::{Expected, until_running};
-use super::{Place, objects};
+use super::{ApplicationFlags, objects};
 use crate::api::NamespacedName;
 use crate::api::oam::{ApplicationRevision, ApplicationStatus, Condition, PARSED, labels};
 use crate::cmd::flags::parse::positive_duration;
@@ -40,7 +40,7 @@ pub struct Up {
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, default_value = "10m")]
     timeout: Duration,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 impl Up {
@@ -72,7 +72,6 @@ impl Up {
         Ok(())
     }
 
-    /// Applies the objects of a file.
     async fn apply(&self, client: &Client, namespace: &str, documents: Vec<Value>) -> Result<Vec<Expected>, Error> {
         let file = self.file.as_deref().unwrap_or(Path::new("")).display();
         let mut manifests = Vec::new();
@@ -171,8 +170,7 @@ async fn revision(client: &Client, name: &NamespacedName) -> Result<ApplicationR
         })
 }
 
-/// Returns the state to wait for after a write. Without a change, a failure of before counts too; and that of the parser is
-/// always one of the generation that the controller has seen.
+/// Without a change, a failure of before counts too; that of the parser is always one of the observed generation.
 fn expected(name: &NamespacedName, written: &DynamicObject, is_changed: bool) -> Expected {
     let status: ApplicationStatus = serde_json::from_value(written.data["status"].clone()).unwrap_or_default();
     let version = written.annotations().get(labels::PUBLISH_VERSION);

@@ -1,5 +1,3 @@
-//! Waits until an Application runs.
-
 use std::time::{Duration, Instant};
 
 use kube::{Api, Client};
@@ -18,7 +16,6 @@ const DELETING: &str = "Deleting";
 /// Phases that only a change of the Application ends.
 const FAILED: [&str; 2] = ["workflowFailed", "workflowTerminated"];
 
-/// The state of an Application to wait for.
 #[derive(Clone, Debug)]
 pub struct Expected {
     pub name: NamespacedName,

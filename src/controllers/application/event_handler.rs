@@ -1,5 +1,3 @@
-//! Maps events of Applications and of their components to work queue keys.
-
 use std::sync::Arc;
 use std::time::Duration;
 

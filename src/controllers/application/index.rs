@@ -1,5 +1,3 @@
-//! Lookup of the Applications that a component event affects.
-
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -72,7 +70,6 @@ impl Index {
         self.0.read().by_name.get(name).cloned()
     }
 
-    /// Returns the Applications that watch a kind.
     #[must_use]
     pub fn users(&self, kind: &GroupKind) -> Vec<NamespacedName> {
         let tables = self.0.read();
@@ -82,7 +79,6 @@ impl Index {
             .collect()
     }
 
-    /// Returns the Applications of a namespace that watch a kind.
     #[must_use]
     pub fn users_in(&self, kind: &GroupKind, namespace: &str) -> Vec<NamespacedName> {
         let tables = self.0.read();

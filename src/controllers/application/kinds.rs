@@ -1,5 +1,3 @@
-//! The kinds that may be components.
-//!
 //! An author of Applications chooses what Portolan watches, and with `addOwnerRef` what is deleted with an Application.
 //! So only kinds that tenants usually own are watched by default, and kinds that restrict tenants are adopted only if
 //! the operator names them.

@@ -1,8 +1,5 @@
-//! The controller of `app.k8s.io/v1beta1` Applications: aggregates the readiness of components and sets owner
-//! references.
-//!
-//! Condition types, reasons, messages, readiness rules and owner references are compatible with
-//! kubernetes-sigs/application. The README lists the differences.
+//! Aggregates the readiness of components and sets owner references. Condition types, reasons, messages, readiness
+//! rules and owner references are compatible with kubernetes-sigs/application. The README lists the differences.
 
 pub mod cached;
 pub mod components;

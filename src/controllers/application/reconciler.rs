@@ -43,13 +43,11 @@ const STATUS_BACKOFF: Backoff = Backoff {
 /// Minimum time between status writes of one Application: a flapping component must not cause a write for each change.
 const MIN_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Delay of the retry after a conflict or with a stale store. Constant, as the event may arrive at any moment or look
-/// like our own write.
+/// Constant, as the event may arrive at any moment or look like our own write.
 const STALE_RETRY: Duration = Duration::from_millis(500);
 /// Pause until an API group is looked for again.
 const GROUP_RETRY: Duration = Duration::from_secs(5);
-/// Number of comparisons of an object with a requirement of a selector that takes less than a millisecond, together with
-/// the rest of the work on that many objects.
+/// So many comparisons with requirements of selectors, and the work on as many objects, take less than a millisecond.
 const FEW_COMPARISONS: usize = 1_000;
 
 pub struct Reconciler {

@@ -65,8 +65,7 @@ async fn patch_metadata(
     Ok(written.metadata)
 }
 
-/// Replaces the status if the Application still has `version`. `status` already contains the conditions of other
-/// writers. Returns the new resource version.
+/// Fails if the version has changed. `status` contains the conditions of other writers. Returns the new version.
 pub(super) async fn write_status(
     client: &Client,
     meta: &ObjectMeta,

@@ -37,8 +37,7 @@ enum Test {
 }
 
 impl Selection {
-    /// Compiles a selector. It is never applied in part: the missing part could be the one that keeps it from selecting
-    /// everything.
+    /// Never applied in part: the missing part could be the one that keeps it from selecting everything.
     pub fn of(selector: Option<&LabelSelector>) -> Result<Self, String> {
         let Some(selector) = selector else {
             return Ok(Self::Nothing);

@@ -16,10 +16,7 @@ use super::{NAME, components};
 use crate::controllers::{Controller, FIELD_MANAGER, SetupContext, Source};
 use crate::runtime::controller::Class;
 use crate::runtime::events::EventPublisher;
-use crate::runtime::shards::MissingObjects;
-use crate::runtime::watch::{
-    ErrorPolicy, MAX_WATCHES, Scope, Selection, Settings, Store, Stored, WatchManager, raw_informer,
-};
+use crate::runtime::watch::{ErrorPolicy, MAX_WATCHES, Scope, Store, WatchManager, WatchSettings, raw_informer};
 use crate::runtime::workqueue::{ClassLimits, Priority};
 
 #[derive(Clone)]
@@ -54,7 +51,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         index: index.clone(),
         queue: context.queue.clone(),
     };
-    let settings = Settings {
+    let settings = WatchSettings {
         sync_period: options.sync_period,
         kinds: options.kinds.filter().clone(),
         relist_period: None,
@@ -71,20 +68,17 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         queue: context.queue.clone(),
         watches: watches.clone(),
     };
-    let selection = Selection {
-        scope: options.namespace.clone().map_or(Scope::All, Scope::Namespace),
-        labels: context.label_selector.clone(),
-    };
+    let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
     let on_change = move |change| event_handler.on_change(change);
     let informer = raw_informer(
         client.clone(),
-        selection,
+        context.ownership.selection(scope),
         ErrorPolicy::Optional,
         store.clone(),
         CachedApplication::convert,
         on_change,
     );
-    let (cached, owned, queue) = (store.clone(), store.clone(), context.queue.clone());
+    let (cached, queue) = (store.clone(), context.queue.clone());
     let (applications, watch_manager) = (store.clone(), watches.clone());
     // Before all Applications are known, kinds would be watched in each of the first few namespaces, and then in all.
     let component_watches = async move {
@@ -115,11 +109,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         classes: vec![Class {
             name: NAME,
             workers: options.workers,
-            reconciler: context
-                .shards
-                .filter(Arc::new(reconciler), MissingObjects::OfAll, move |key| {
-                    Some(owned.get(&key.name)?.uid().to_owned())
-                }),
+            reconciler: context.ownership.owned_of(&cached, Arc::new(reconciler)),
         }],
         sources: vec![informer.boxed(), component_watches.boxed()],
         leader_tasks: Vec::new(),

@@ -72,8 +72,7 @@ impl AppSpec {
             && (&self.selection, &self.add_owner_ref) == (selection, add_owner_ref)
     }
 
-    /// Returns `new` with the recorded kinds of `known` if a user has removed them: `kubectl replace` removes annotations.
-    /// Only a reconcile that finds nothing owned shortens the record.
+    /// `kubectl replace` removes annotations. Only a reconcile that finds nothing owned shortens the record.
     #[must_use]
     pub fn with_record_of(new: &Arc<Self>, known: &Self) -> Arc<Self> {
         let is_kept = |kind| new.recorded_kinds.contains(kind);

@@ -145,8 +145,7 @@ impl Assessment {
         }
     }
 
-    /// Builds the status of an object that has `size` bytes without it. Unchanged conditions keep the times they have in
-    /// `before`.
+    /// `size` is that of the object without the status, in bytes. Unchanged conditions keep the times of `before`.
     #[must_use]
     pub fn status(
         &self,

@@ -70,7 +70,7 @@ pub struct RepositoryCache {
 }
 
 impl RepositoryCache {
-    /// Converts an object as the API server sends it. It is invalid if it takes more memory than its namespace has left.
+    /// Converts an object. It is invalid if it takes more memory than its namespace has left.
     #[must_use]
     pub fn convert(&self, raw: Raw<AppRepository>) -> Cached<CachedRepository> {
         self.try_convert(raw).into()
@@ -110,7 +110,7 @@ impl RepositoryCache {
         })
     }
 
-    /// Returns the memory of an object, if its namespace has that much left besides what it holds for the stored version.
+    /// Returns the memory of an object, if its namespace has that much left besides the stored version.
     fn memory(&self, meta: &ObjectMeta, bytes: u64) -> Option<Memory> {
         let namespace = meta.namespace.as_deref().unwrap_or_default();
         let Some(memory) = self.stored_memory(meta) else {

@@ -66,7 +66,6 @@ impl State {
         keys.insert(key) && keys.len() == 1
     }
 
-    /// Returns the keys that waited for the end of a fault.
     fn resume(&mut self, fault: Fault) -> HashSet<Key> {
         let now = Instant::now();
         self.resumed.retain(|_, (_, until)| now < *until);
@@ -89,8 +88,7 @@ impl DatabaseFaults {
         }
     }
 
-    /// Returns the error of a reconcile: after a fault of the database the key is enqueued once it is over, after another
-    /// error, and after the same fault once more, with `backoff`.
+    /// After a fault of the database, enqueues the key; after other errors, and the same fault again, with `backoff`.
     pub(super) fn reconcile_error(&self, key: Key, error: &catalog::Error, backoff: Backoff) -> ReconcileError {
         let is_first = {
             let mut state = self.state.lock();

@@ -1,5 +1,3 @@
-//! Handles watch events of AppRepositories: enqueues keys and cancels syncs.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -88,8 +86,7 @@ impl EventHandler {
     }
 }
 
-/// Returns the priority of an object in the initial list. It must not delay a user's change. Objects that changed while
-/// Portolan was down come first.
+/// Must not delay a user's change. Objects that changed while Portolan was down come first.
 fn initial_priority(cached: &Cached<CachedRepository>) -> Priority {
     let is_observed = cached.object().map(|object| {
         let observed = object.status.as_ref().and_then(|status| status.observed_generation);

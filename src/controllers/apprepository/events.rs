@@ -50,7 +50,6 @@ pub fn sync_events(
     events
 }
 
-/// Returns the warnings about a new spec.
 fn spec_events(spec: &RepositorySpec, before: Option<&Record>) -> Vec<Event> {
     let mut events = Vec::new();
     if before.and_then(|record| record.spec_hash.as_deref()) == Some(spec.spec_hash.as_str()) {

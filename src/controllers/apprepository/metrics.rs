@@ -36,7 +36,6 @@ pub struct Due {
     pub attempt: Option<Timestamp>,
 }
 
-/// Metrics of syncs, imports and repositories.
 #[derive(Clone, Debug)]
 pub struct RepositoryMetrics {
     syncs: Family<ResultLabel, Counter>,
@@ -120,7 +119,6 @@ impl RepositoryMetrics {
         self.manifest_problems.clone()
     }
 
-    /// Updates the series of a repository.
     pub fn observe(&self, name: &NamespacedName, record: Option<&Record>, due: Due) {
         let count = |record: &Record, field: &str| record.last_sync.as_ref()?.get(field)?.as_i64();
         let contents = |record: &Record| ["charts", "versions"].map(|field| count(record, field).unwrap_or_default());

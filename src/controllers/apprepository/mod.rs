@@ -35,13 +35,11 @@ pub use setup::{ControllerMetrics, Parts, data_url, setup};
 pub const NAME: &str = "apprepository";
 /// The class of keys that it syncs with few workers, since the servers of their last syncs did not respond.
 pub const SLOW: &str = "apprepository/slow";
-/// The class of keys whose chart files it imports.
 pub const CHART_FILES: &str = "apprepository/chart-files";
 /// The class of keys whose charts it removes: a deletion waits for no sync of others.
 pub const CLEANUP: &str = "apprepository/cleanup";
 const CLEANUP_WORKERS: usize = 4;
 
-/// Condition and event reason of a sync that the shrink guard blocked.
 pub const SHRINK_REFUSED: &str = "ShrinkRefused";
 
 #[cfg(test)]

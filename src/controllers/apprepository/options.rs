@@ -15,7 +15,7 @@ use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, NAME, SLOW, chart_files, jobs
 use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::helm::index::DecodeLimits;
-use crate::http::{Fetcher, Limits};
+use crate::http::{FetchLimits, Fetcher};
 use crate::runtime::workqueue::ClassLimits;
 
 #[derive(Clone)]
@@ -34,7 +34,6 @@ pub struct Options {
     /// Directories besides the manifests' own that `file:` URLs may name.
     pub allowed_directories: Vec<PathBuf>,
     pub confirm_removals: bool,
-    /// The time between two garbage collections.
     pub gc_interval: Duration,
     /// The namespace of the Leases. Expired Leases are collected.
     pub lease_namespace: String,
@@ -42,11 +41,10 @@ pub struct Options {
     pub adopt_kubeapps: bool,
     pub running: RunningSyncs,
     /// Settings of Jobs; `None` without a cluster.
-    pub jobs: Option<jobs::Settings>,
+    pub jobs: Option<jobs::JobSettings>,
 }
 
 impl Options {
-    /// Returns the number of workers for slow repositories, besides the others.
     #[must_use]
     pub const fn slow_workers(&self) -> usize {
         self.workers.div_ceil(4)
@@ -55,7 +53,7 @@ impl Options {
     /// Returns the maximum size of a pod template that is kept: only Jobs use more of it than proxies.
     #[must_use]
     pub fn template_limit(&self) -> usize {
-        let uses = |jobs: &&jobs::Settings| jobs.is_enabled() && jobs.template != TemplatePolicy::None;
+        let uses = |jobs: &&jobs::JobSettings| jobs.is_enabled() && jobs.template != TemplatePolicy::None;
         let jobs = self.jobs.as_ref().filter(uses);
         jobs.map_or(0, |jobs| jobs.template_limit)
     }
@@ -93,7 +91,7 @@ fn with_reserve(workers: usize) -> ClassLimits {
 #[derive(Clone)]
 pub struct SyncOptions {
     pub fetcher: Fetcher,
-    pub fetch_limits: Limits,
+    pub fetch_limits: FetchLimits,
     pub verify_delta: bool,
     pub check_digests: Duration,
     pub keep_removed: Option<Duration>,

@@ -15,8 +15,7 @@ use crate::runtime::cron::{self, Cron, Intervals};
 use crate::runtime::manifests::MANIFEST_ANNOTATION;
 use crate::text::hex;
 
-/// Must be raised whenever the decoder produces different rows, so that a new release rewrites them despite 304
-/// responses.
+/// Raise it whenever the decoder produces different rows, so that a new release rewrites them despite 304 responses.
 const DECODER_VERSION: u32 = 2;
 
 /// Annotation that lowers the maximum size of the index, in bytes.
@@ -31,13 +30,11 @@ pub const ARCHIVE_MAX_BYTES: &str = "portolan.dev/archive-max-bytes";
 pub struct Defaults {
     pub crontab: Arc<Cron>,
     pub intervals: Intervals,
-    /// Minimum time between two ticks of an interval.
     pub min_interval: Duration,
     pub index_max_bytes: u64,
     pub proxy_namespaces: ProxyNamespaces,
 }
 
-/// The namespaces whose repositories may declare proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyNamespaces {
     All,
@@ -68,14 +65,14 @@ impl Defaults {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum RepositoryKind {
     #[default]
     Helm,
     /// Any type other than `helm`, as in Kubeapps.
     Oci,
 }
 
-impl Kind {
+impl RepositoryKind {
     /// Returns the value of `spec.type`, which is also stored in the catalog.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -86,8 +83,8 @@ impl Kind {
     }
 }
 
-/// Key of everything that determines the stored rows. A new *source* also resets the baseline of the shrink guard, a new
-/// filter or decoder only causes a complete sync.
+/// Key of what determines the stored rows. A new *source* resets the baseline of the shrink guard, a new filter or
+/// decoder only causes a complete sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeKey(String);
 
@@ -129,7 +126,6 @@ pub struct Requests {
     pub flux_requested_at: Option<String>,
 }
 
-/// The spec of an AppRepository, parsed and with defaults applied.
 #[derive(Clone, Debug)]
 pub struct RepositorySpec {
     pub name: NamespacedName,
@@ -138,7 +134,7 @@ pub struct RepositorySpec {
     /// Generation of the object; `None` for manifests.
     pub generation: Option<i64>,
     pub url: String,
-    pub kind: Kind,
+    pub kind: RepositoryKind,
     /// Hash of the whole spec; a change requests a sync.
     pub spec_hash: String,
     pub change_key: ChangeKey,
@@ -162,8 +158,7 @@ pub struct RepositorySpec {
 }
 
 impl RepositorySpec {
-    /// Parses `object`. Only `directory_mode` trusts the annotation with the manifest path; in a cluster, users could
-    /// set it.
+    /// Only `directory_mode` trusts the annotation with the manifest path; in a cluster, users could set it.
     #[must_use]
     pub fn of(object: &AppRepository, defaults: &Defaults, directory_mode: bool) -> Self {
         let spec = &object.spec;
@@ -173,10 +168,10 @@ impl RepositorySpec {
         let number = |name: &str| annotation(name).and_then(|text| text.parse::<u64>().ok());
         let max_bytes = defaults.index_max_bytes;
         let url = spec.url.trim().to_owned();
-        let kind = if spec.type_ == Kind::Helm.as_str() {
-            Kind::Helm
+        let kind = if spec.type_ == RepositoryKind::Helm.as_str() {
+            RepositoryKind::Helm
         } else {
-            Kind::Oci
+            RepositoryKind::Oci
         };
         let (cron, interval_error) = choose_interval(&spec.interval, defaults);
         let filter = object.filter().map(rule);
@@ -273,7 +268,7 @@ impl RepositorySpec {
 #[derive(Clone, Debug, Default)]
 pub struct OneShot {
     pub url: String,
-    pub kind: Kind,
+    pub kind: RepositoryKind,
     pub oci_repositories: Vec<String>,
     pub filter: Option<Rule>,
     pub access: RepositoryAccess,
@@ -308,8 +303,7 @@ impl RepositoryAccess {
     }
 }
 
-/// Returns the proxies from the environment of the first container, which ran the sync in Kubeapps. Kubeapps' chart
-/// uses lower case, its dashboard upper case.
+/// The first container ran the sync in Kubeapps. Kubeapps' chart uses lower case, its dashboard upper case.
 fn proxies(template: &PodTemplate) -> Option<Proxies> {
     let value = |name: &str| template.proxy(name).map(str::to_owned);
     let proxies = Proxies {

@@ -1,11 +1,44 @@
 //! In-memory state of each AppRepository. A restart loses it: the database and the object decide what is due.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
-use crate::api::NamespacedName;
-use crate::sync_ext::ObjectStates;
+use parking_lot::Mutex;
 
-/// States of all AppRepositories; a handle, cheap to clone.
+use crate::api::NamespacedName;
+
+/// States of objects by name. Missing entries have the default state, and default entries are dropped.
+#[derive(Debug)]
+pub struct ObjectStates<K, S>(Mutex<HashMap<K, S>>);
+
+impl<K, S> Default for ObjectStates<K, S> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Clone + Eq + Hash, S: Default + PartialEq> ObjectStates<K, S> {
+    /// Reads a state while holding the lock.
+    pub fn read<T>(&self, name: &K, read: impl FnOnce(&S) -> T) -> T {
+        match self.0.lock().get(name) {
+            Some(state) => read(state),
+            None => read(&S::default()),
+        }
+    }
+
+    /// Changes a state while holding the lock.
+    pub fn update<T>(&self, name: &K, change: impl FnOnce(&mut S) -> T) -> T {
+        let mut states = self.0.lock();
+        let state = states.entry(name.clone()).or_default();
+        let result = change(state);
+        if *state == S::default() {
+            states.remove(name);
+        }
+        result
+    }
+}
+
 pub type RepositoryStates = Arc<ObjectStates<NamespacedName, RepositoryState>>;
 
 #[derive(Debug, Default, PartialEq)]
@@ -23,13 +56,11 @@ pub struct RepositoryState {
     pub cron_jobs_removed: bool,
     /// Readiness and reason of the last reported result of a Job, so that only changes are events.
     pub job_result: Option<(bool, String)>,
-    /// The last event about parts of the template that Jobs leave out.
     pub ignored_template: Option<String>,
 }
 
 impl RepositoryState {
-    /// Resets the state if the object is gone (no UID) or was recreated, and returns true then. An approved removal stays:
-    /// it belongs to the charts.
+    /// Returns true if the object is gone (no UID) or recreated. An approved removal stays: it belongs to charts.
     pub fn reset_unless_same(&mut self, uid: Option<String>) -> bool {
         // Without a UID, the state was set before the first reconcile of the object.
         let is_other = uid.is_none() || (self.uid.is_some() && self.uid != uid);
@@ -47,6 +78,17 @@ impl RepositoryState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_that_becomes_the_default_is_dropped() {
+        let states = ObjectStates::<&str, u8>::default();
+        states.update(&"a", |state| *state = 7);
+        states.update(&"b", |state| *state += 1);
+        assert_eq!(states.read(&"a", |state| *state), 7);
+        assert_eq!(states.update(&"a", std::mem::take), 7);
+        assert_eq!(states.read(&"a", |state| *state), 0);
+        assert_eq!(states.0.lock().len(), 1);
+    }
 
     fn used(uid: Option<&str>, approved_removal: Option<&str>) -> RepositoryState {
         RepositoryState {

@@ -82,7 +82,6 @@ pub(super) fn unless_quiet(new: LastSync, before: Option<LastSync>) -> LastSync 
     if as_if_quiet == new { before } else { new }
 }
 
-/// Adds the counts of the earlier parts of a sync.
 pub(super) fn with_earlier(new: LastSync, earlier: &LastSync) -> LastSync {
     let added = new.added.saturating_add(earlier.added);
     LastSync {

@@ -9,14 +9,12 @@ use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog};
 use crate::runtime::kube_client::ApiError;
 
-/// Compares the tombstones in the catalog with the API server.
 #[derive(Clone)]
 pub struct Tombstones {
     pub catalog: Catalog,
     pub origin: Arc<Origin>,
 }
 
-/// Failure to compare a tombstone with the API server.
 #[derive(Debug, thiserror::Error)]
 pub enum TombstoneError {
     #[error("request to the API server failed: {0}")]

@@ -26,12 +26,10 @@ pub struct JoinedCluster {
     pub labels: BTreeMap<String, String>,
 }
 
-/// The labels by which a topology selects clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSelector(pub BTreeMap<String, String>);
 
 impl ClusterSelector {
-    /// Returns true if the selector matches the controller's own cluster.
     #[must_use]
     pub fn selects_local(&self) -> bool {
         self.0
@@ -39,7 +37,6 @@ impl ClusterSelector {
             .all(|(label, value)| label == CONTROL_PLANE && value == "true")
     }
 
-    /// Returns true if a joined cluster could match.
     #[must_use]
     pub fn may_select_joined(&self) -> bool {
         self.0.get(CONTROL_PLANE).is_none_or(|value| value == "false")
@@ -74,19 +71,12 @@ impl JoinedClusters {
         }
     }
 
-    /// Returns the clusters as they were a moment ago.
-    ///
-    /// # Errors
-    /// The request fails, or there are too many clusters.
+    /// Returns the clusters as they were at most [`LIFETIME`] ago.
     pub async fn list(&self) -> Listed {
         let now = Instant::now();
         self.list_since(now.checked_sub(LIFETIME).unwrap_or(now)).await
     }
 
-    /// Returns the clusters as they are.
-    ///
-    /// # Errors
-    /// As [`Self::list`].
     pub async fn list_again(&self) -> Listed {
         self.list_since(Instant::now()).await
     }
@@ -107,10 +97,7 @@ impl JoinedClusters {
     }
 }
 
-/// Lists the clusters whose Secrets are in a namespace. Reads no data of Secrets.
-///
-/// # Errors
-/// The request fails, or there are too many clusters.
+/// Reads no data of Secrets.
 pub async fn joined_clusters(client: &Client, namespace: &str) -> Result<Vec<JoinedCluster>, ApiError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let parameters = ListParams::default().labels(CREDENTIAL_TYPE).limit(MAX_CLUSTERS);

@@ -1,5 +1,4 @@
-//! Checks that the CRDs keep compressed records before the first one is written. Those of old versions of KubeVela drop the
-//! field, and all that it holds.
+//! Checks that the CRDs keep compressed records: those of old versions of KubeVela drop the field.
 
 use std::fmt::Debug;
 
@@ -16,7 +15,6 @@ use crate::api::oam::{ApplicationRevision, ApplicationRevisionSpec, ResourceTrac
 use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::call;
 
-/// Name of the objects of dry runs.
 const PROBE: &str = "portolan-compression-check";
 
 /// The check of the CRD of a kind. It succeeds once for the process.
@@ -24,10 +22,7 @@ const PROBE: &str = "portolan-compression-check";
 pub struct CrdCheck(OnceCell<()>);
 
 impl CrdCheck {
-    /// Creates an object with compressed contents in a dry run, and looks at what the API server would store.
-    ///
-    /// # Errors
-    /// If it would drop the contents, or the request fails.
+    /// Creates an object in a dry run, and fails if the API server would drop its compressed contents.
     pub async fn check<K: Compressible>(&self, api: Api<K>, compression: &Compressed) -> Result<(), String> {
         if compression.is_empty() {
             return Ok(());
@@ -62,9 +57,7 @@ impl CrdCheck {
     }
 }
 
-/// A kind whose contents may be compressed.
 pub trait Compressible: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize {
-    /// Returns an object without other contents.
     fn compressed(metadata: ObjectMeta, compression: Compressed) -> Self;
 
     fn compression(&self) -> &Compressed;

@@ -1,5 +1,3 @@
-//! The context of templates.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -7,8 +5,7 @@ use serde_json::{Map, Value};
 
 use super::source::context_names;
 
-/// The field `context` of templates. All components of an Application share most of it: with the list of components in
-/// the context of each, memory would grow with the square of their number.
+/// The field `context` of templates. Components share most of it, or else memory would grow with their number squared.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
     shared: Arc<Map<String, Value>>,

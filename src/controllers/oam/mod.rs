@@ -1,5 +1,3 @@
-//! The controller of KubeVela's Applications.
-
 mod cache;
 pub mod clusters;
 pub mod collect;
@@ -25,9 +23,9 @@ pub mod steps;
 pub mod trackers;
 pub mod workflow;
 
-pub use options::{ApplyOnceMode, ControllerVersions, Options, Shard};
+pub use options::{ApplyOnceMode, ControllerVersions, Options, shard};
 pub use reconciler::{CONFIRMED, TRACKER_FINALIZER as APPLICATION_FINALIZER, failure_reasons};
-pub use start::setup;
+pub use start::{ProcessParts, setup};
 
 pub const NAME: &str = "oam";
 

@@ -1,19 +1,17 @@
-//! The options of the controller.
-
 use std::time::Duration;
 
 use crate::api::oam::compression::Format;
-use crate::api::oam::labels::MASTER_SHARD;
+use crate::api::oam::labels::{MASTER_SHARD, SHARD_ID};
 use crate::controllers::oam::dispatch::admission::Admission;
 use crate::controllers::oam::dispatch::decide;
 use crate::controllers::oam::rights::IdentityOptions;
 use crate::controllers::oam::{references, workflow};
 use crate::cue;
 use crate::http::Fetcher;
+use crate::runtime::ownership::ShardLabel;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Maximum number of Applications that are reconciled at the same time.
     pub workers: usize,
     /// The namespace to watch; all namespaces if `None`.
     pub namespace: Option<String>,
@@ -23,7 +21,6 @@ pub struct Options {
     pub resync_period: Duration,
     /// Time between two complete lists of managed objects, which find what a watch may have missed; never if `None`.
     pub relist_period: Option<Duration>,
-    /// Longest time of one pass.
     pub pass_timeout: Duration,
     /// Time to write the status after a pass that took longer.
     pub grace_period: Duration,
@@ -36,9 +33,10 @@ pub struct Options {
     /// Shown at `/info` only: there is one storage, the cluster.
     pub storage_driver: String,
     pub versions: ControllerVersions,
-    pub shard: Shard,
-    pub workflow: workflow::Settings,
-    pub dispatch: decide::Settings,
+    /// The label of Applications that names this process; `None` without `--enable-sharding`.
+    pub shard: Option<ShardLabel>,
+    pub workflow: workflow::WorkflowSettings,
+    pub dispatch: decide::DispatchSettings,
     /// Maximum number of objects of one Application that are written at the same time.
     pub max_concurrent_writes: usize,
     pub admission: Admission,
@@ -58,7 +56,7 @@ pub struct Options {
     /// The users with whose rights Applications are applied.
     pub identity: IdentityOptions,
     /// The existing objects that Applications may refer to.
-    pub reference_scope: references::Scope,
+    pub reference_scope: references::ReferenceScope,
     /// Components may refer to manifests at URLs; not with the gate `DisableReferObjectsFromURL`.
     pub allows_urls: bool,
     /// Leaves the data of Secrets that components refer to out of revisions.
@@ -92,22 +90,12 @@ pub struct ControllerVersions {
     pub are_required_of_definitions: bool,
 }
 
-/// The Applications that are ours, by their label `controller.core.oam.dev/scheduled-shard-id`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shard {
-    /// All Applications.
-    Disabled,
-    /// Those of this shard, and those without the label if it is the master.
-    Id(String),
-}
-
-impl Shard {
-    /// Returns true if the process records revisions of definitions: only the master does.
-    #[must_use]
-    pub fn has_definitions(&self) -> bool {
-        match self {
-            Self::Disabled => true,
-            Self::Id(id) => id == MASTER_SHARD,
-        }
+/// Returns the label by which KubeVela divides Applications. The master records the revisions of definitions.
+#[must_use]
+pub fn shard(id: &str) -> ShardLabel {
+    ShardLabel {
+        name: SHARD_ID,
+        id: id.to_owned(),
+        default_id: MASTER_SHARD,
     }
 }

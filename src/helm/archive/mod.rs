@@ -63,10 +63,8 @@ impl Limits {
         }
     }
 
-    /// Returns an upper bound of the memory in bytes that one group of archives needs until its files are stored.
-    ///
-    /// Reading holds the extracted files, one more file and path names. Writing holds up to three copies: texts, JSON
-    /// and the bound statement.
+    /// An upper bound in bytes for one group of archives, until its files are stored. Reading holds the extracted
+    /// files, one more file and path names. Writing holds up to three copies: texts, JSON and the bound statement.
     #[must_use]
     pub const fn memory(&self) -> u64 {
         let reading = self.kept_bytes + self.file_bytes + 3 * EXTENSION_BYTES + GROUP_BYTES;
@@ -75,8 +73,7 @@ impl Limits {
     }
 }
 
-/// The extracted files as text: without NUL, which Postgres rejects in JSON, and with U+FFFD for each invalid UTF-8
-/// byte, as Go does.
+/// Without NUL, which Postgres rejects in JSON, and with U+FFFD for each invalid UTF-8 byte, as Go does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChartFiles {
     pub readme: String,

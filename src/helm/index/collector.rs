@@ -12,10 +12,9 @@ use crate::text::printable;
 
 type KeyHash = [u8; 16];
 
-/// Collects charts, passes them to the sink and counts them.
-///
-/// A chart is emitted as soon as it is complete, so memory is bounded by the largest chart. If its key occurs again,
-/// the last occurrence wins and the emitted chart was wrong. The rest of the pass then only reads keys, and a second
+/// Emits a chart as soon as it is complete, so memory is bounded by the largest chart. If its key occurs again, the
+/// last occurrence wins and the emitted chart was wrong. The rest of the pass then only reads keys, and a second pass
+/// emits the winners.
 /// pass emits the winners.
 pub(super) struct Collector<'a, S: Sink> {
     limits: &'a DecodeLimits,

@@ -21,8 +21,7 @@ pub(super) struct InvalidEntry {
     pub(super) reason: String,
 }
 
-/// Converts the fields. A wrong type in any field that is read makes the version invalid, whether or not it is the
-/// newest.
+/// A wrong type in any field that is read makes the version invalid, even if it is not the newest.
 pub(super) fn read(mut fields: Fields) -> Result<Entry, InvalidEntry> {
     let version =
         text(&mut fields, Field::Version, "version").map_err(|reason| InvalidEntry { version: None, reason })?;

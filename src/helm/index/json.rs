@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::collector::Collector;
 use super::error::{DecodeError, ParserError, Position};
 use super::limits::DecodeLimits;
-use super::metered_reader::{Fault, Meter, Metered};
+use super::metered_reader::{Meter, Metered, ReadFault};
 use super::node::{self, Field, Fields, Node, Scalar};
 use super::{Entries, Sink, TopLevel};
 
@@ -97,14 +97,14 @@ fn position(error: &serde_json::Error) -> Position {
     }
 }
 
-fn parser_error(fault: Fault, limit: u64, position: Position) -> ParserError {
+fn parser_error(fault: ReadFault, limit: u64, position: Position) -> ParserError {
     match fault {
-        Fault::Read(error) => ParserError::Read(error),
-        Fault::NoProgress => {
+        ReadFault::Read(error) => ParserError::Read(error),
+        ReadFault::NoProgress => {
             let limit = format!("a single text or chart version has more than {limit} bytes");
             ParserError::TooComplex { limit, position }
         }
-        Fault::NotUtf8 | Fault::NulByte => ParserError::invalid("the bytes are not valid UTF-8", position),
+        ReadFault::NotUtf8 | ReadFault::NulByte => ParserError::invalid("the bytes are not valid UTF-8", position),
     }
 }
 

@@ -1,5 +1,4 @@
-/// Limits that reject a hostile index (YAML bomb, a million versions) early. The defaults allow an index of 100 MiB
-/// with 25,000 versions of one chart.
+/// Rejects a hostile index (YAML bomb, a million versions) early. By default, 100 MiB with 25,000 versions pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// Keys under `entries`, including skipped ones.
@@ -41,8 +40,7 @@ impl Default for DecodeLimits {
 pub(super) const LEVELS_ABOVE: usize = 4;
 
 impl DecodeLimits {
-    /// Memory that a decode takes at most for each byte of [`DecodeLimits::chart_bytes`]: the chart, its row, their spare
-    /// capacity, and the row as JSON.
+    /// For each byte of [`DecodeLimits::chart_bytes`]: the chart, its row, their spare capacity, and the row as JSON.
     pub const MEMORY_FACTOR: u64 = 5;
 
     /// Lowers the limits until a decode needs at most `memory` bytes.
@@ -57,8 +55,7 @@ impl DecodeLimits {
         }
     }
 
-    /// Maximum input without a parser event: one scalar (JSON may escape each byte with six) or one JSON version.
-    /// Bounds the parser's own buffers.
+    /// For one scalar (JSON may escape each byte with six) or one JSON version. Bounds the parser's own buffers.
     pub(super) const fn max_bytes_without_progress(&self) -> u64 {
         self.scalar_bytes.saturating_mul(6)
     }

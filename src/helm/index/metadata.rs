@@ -20,7 +20,6 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Returns the chart's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.chart.name
@@ -31,8 +30,7 @@ impl Metadata {
         &self.version
     }
 
-    /// Returns the fields that the catalog needs as JSON, which [`metadata`] parses back to an equal value. A full
-    /// Chart.yaml can be a hundred times larger.
+    /// [`metadata`] parses it back to an equal value. A full Chart.yaml can be a hundred times larger.
     #[must_use]
     pub fn to_json(&self) -> String {
         let Self {
@@ -118,8 +116,7 @@ fn fields(bytes: &[u8], limits: &DecodeLimits) -> Result<Fields, String> {
     }
 }
 
-/// Builds a chart from versions in any order; equal and invalid versions keep it. Returns None if there are no versions
-/// or the newest one is deprecated.
+/// Versions may have any order; equal and invalid ones keep it. None without versions, or if the newest is deprecated.
 #[must_use]
 pub fn chart(versions: Vec<Metadata>) -> Option<Chart> {
     let mut builder = Versions::default();
@@ -159,8 +156,7 @@ impl Versions {
     }
 }
 
-/// Orders versions newest first, as Helm's `SortEntries` does: lenient parsing, prereleases included, build metadata
-/// ignored, invalid versions last.
+/// As Helm's `SortEntries`: lenient parsing, prereleases included, build metadata ignored, invalid versions last.
 #[must_use]
 pub fn newest_first(a: &str, b: &str) -> Ordering {
     Rank::of(b).cmp(&Rank::of(a))

@@ -6,11 +6,11 @@ use std::rc::Rc;
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     since_progress: Cell<u64>,
-    fault: RefCell<Option<Fault>>,
+    fault: RefCell<Option<ReadFault>>,
 }
 
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum ReadFault {
     Read(io::Error),
     NotUtf8,
     NulByte,
@@ -27,11 +27,11 @@ impl Meter {
         self.fault.borrow().is_some()
     }
 
-    pub(super) fn take_fault(&self) -> Option<Fault> {
+    pub(super) fn take_fault(&self) -> Option<ReadFault> {
         self.fault.borrow_mut().take()
     }
 
-    fn fail(&self, fault: Fault) {
+    fn fail(&self, fault: ReadFault) {
         *self.fault.borrow_mut() = Some(fault);
     }
 }
@@ -58,7 +58,7 @@ impl<R: Read> Read for Metered<R> {
             return Ok(0);
         }
         if since_progress > self.limit {
-            self.meter.fail(Fault::NoProgress);
+            self.meter.fail(ReadFault::NoProgress);
             return Ok(0);
         }
         loop {
@@ -69,7 +69,7 @@ impl<R: Read> Read for Metered<R> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    self.meter.fail(Fault::Read(error));
+                    self.meter.fail(ReadFault::Read(error));
                     return Ok(0);
                 }
             }
@@ -105,7 +105,7 @@ impl<R: Read> Characters<R> {
         count > 0
     }
 
-    fn fail(&mut self, fault: Fault) -> Option<char> {
+    fn fail(&mut self, fault: ReadFault) -> Option<char> {
         self.start = self.end;
         self.input.meter.fail(fault);
         None
@@ -118,16 +118,16 @@ impl<R: Read> Characters<R> {
         }
         let length = match self.buffer[self.start] {
             // YAML does not allow NUL, which the parser would take for the end.
-            0 => return self.fail(Fault::NulByte),
+            0 => return self.fail(ReadFault::NulByte),
             0x01..=0x7f => 1,
             0xc2..=0xdf => 2,
             0xe0..=0xef => 3,
             0xf0..=0xf4 => 4,
-            _ => return self.fail(Fault::NotUtf8),
+            _ => return self.fail(ReadFault::NotUtf8),
         };
         while self.end - self.start < length {
             if !self.refill() {
-                return self.fail(Fault::NotUtf8);
+                return self.fail(ReadFault::NotUtf8);
             }
         }
         let bytes = &self.buffer[self.start..self.start + length];
@@ -136,7 +136,7 @@ impl<R: Read> Characters<R> {
                 self.start += length;
                 Some(character)
             }
-            None => self.fail(Fault::NotUtf8),
+            None => self.fail(ReadFault::NotUtf8),
         }
     }
 }
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    fn read(bytes: &[u8]) -> (String, Option<Fault>) {
+    fn read(bytes: &[u8]) -> (String, Option<ReadFault>) {
         let meter = Rc::new(Meter::default());
         let text = Characters::new(Metered::new(OneByOne(bytes), u64::MAX, Rc::clone(&meter))).collect();
         (text, meter.take_fault())
@@ -195,7 +195,7 @@ mod tests {
                 Ok(text) => prop_assert_eq!(read, text),
                 Err(error) => {
                     prop_assert_eq!(read.as_bytes(), &bytes[..error.valid_up_to()]);
-                    prop_assert!(matches!(fault, Some(Fault::NotUtf8)));
+                    prop_assert!(matches!(fault, Some(ReadFault::NotUtf8)));
                 }
             }
         }
@@ -207,11 +207,11 @@ mod tests {
         let mut characters = Characters::new(Metered::new(io::repeat(b'a'), 1 << 20, Rc::clone(&meter)));
         let count = characters.by_ref().count();
         assert!((1 << 20..2 << 20).contains(&count), "{count}");
-        assert!(matches!(meter.take_fault(), Some(Fault::NoProgress)));
+        assert!(matches!(meter.take_fault(), Some(ReadFault::NoProgress)));
     }
 
     #[test]
     fn a_nul_byte_is_rejected() {
-        assert!(matches!(read(b"a\0b"), (text, Some(Fault::NulByte)) if text == "a"));
+        assert!(matches!(read(b"a\0b"), (text, Some(ReadFault::NulByte)) if text == "a"));
     }
 }

@@ -169,9 +169,7 @@ impl Skip {
     pub const TEXT_BYTES: usize = 1024;
 }
 
-/// Decodes an index in YAML or JSON from its beginning and passes its charts to the sink. Blocking (about 30 ms per
-/// megabyte of YAML).
-///
+/// Decodes an index from its beginning and passes its charts to the sink. Blocking (about 30 ms per megabyte of YAML).
 /// An error rejects the whole index. The sink must discard all charts then.
 pub fn decode<R: Read + Seek, S: Sink>(
     mut input: R,
@@ -217,8 +215,7 @@ fn run_passes<'a, R: Read + Seek, S: Sink>(
     Ok(())
 }
 
-/// Parses one version with the YAML parser and with the fast path, for the fuzz target that compares both. Returns None
-/// if the fast path does not support the text.
+/// For the fuzz target that compares both. Returns None if the fast path does not support the text.
 #[doc(hidden)]
 #[must_use]
 pub fn parse_with_both_parsers(slice: &[u8], limits: &DecodeLimits) -> Option<[String; 2]> {

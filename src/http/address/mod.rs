@@ -25,8 +25,7 @@ const LOOPBACK: &str = "it is this machine; see --allow-loopback";
 const API_SERVER: &str = "it is the API server";
 const PRIVATE: &str = "it is not public, and private networks are disabled; see --allow-private-networks, or --allow-private-http for steps of workflows";
 
-/// Names of metadata services: AWS, Google, Tencent. A proxy would resolve them itself. The other clouds have addresses
-/// only, or names as in [`is_metadata_name`].
+/// AWS, Google, Tencent. A proxy would resolve them itself. Other clouds have only addresses or [`is_metadata_name`]s.
 const METADATA_NAMES: [&str; 5] = [
     "instance-data",
     "instance-data.ec2.internal",
@@ -78,8 +77,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Checks the literal address or well-known name of a URL. The [`Resolver`] checks all other names, unless a proxy
-    /// resolves them.
+    /// Checks literal addresses and well-known names. The [`Resolver`] checks all other names, unless a proxy does.
     pub(super) fn check_url(&self, url: &Url) -> Result<(), FetchError> {
         let port = url.port_or_known_default().unwrap_or_default();
         let (address, refusal) = match url.host() {
@@ -205,8 +203,7 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Returns the IPv4 addresses that a local NAT64 address (RFC 8215) may embed. The prefix has 48, 56, 64 or 96 bits; the octet
-/// after 64 bits is never part of the address (RFC 6052, section 2.2).
+/// RFC 8215: the prefix has 48, 56, 64 or 96 bits; the octet after 64 bits is no part of the address (RFC 6052, 2.2).
 fn local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     let o = address.octets();
     if !o.starts_with(&[0, 0x64, 0xff, 0x9b, 0, 1]) {
@@ -230,8 +227,7 @@ pub(super) fn system_lookup() -> Lookup {
     })
 }
 
-/// Resolves names for the client and drops addresses that are not allowed. The client connects to the addresses it gets
-/// here without a second lookup, which prevents DNS rebinding.
+/// Drops forbidden addresses. The client connects without a second lookup, which prevents DNS rebinding.
 #[derive(Clone)]
 pub(super) struct Resolver {
     pub(super) lookup: Lookup,

@@ -1,6 +1,5 @@
-//! Requests with a method, headers and a body, whose responses of any status go back to the caller.
-//!
-//! Address policy, host limits and redirects are those of downloads. Nothing is stored: the body is small and in memory.
+//! Requests with method, headers and body, whose responses of any status go back to the caller. Address policy, host
+//! limits and redirects are those of downloads. The body is small and in memory.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +16,7 @@ use reqwest::{Method, StatusCode};
 use super::host_credentials::{basic_credentials, header as sensitive_header};
 use super::request_loop::{MAX_REDIRECTS, is_redirect, redirect_target};
 use super::url::Origin;
-use super::{FetchError, Fetcher, Inner, Limits, Validators, error, url};
+use super::{FetchError, FetchLimits, Fetcher, Inner, Validators, error, url};
 use crate::text::public_url;
 
 pub struct Exchange {
@@ -63,7 +62,7 @@ impl fmt::Debug for Exchanged {
 
 impl Fetcher {
     /// Sends a request and reads the response, whatever its status is. Redirects are followed as Go's client does.
-    pub async fn exchange(&self, exchange: &Exchange, limits: &Limits) -> Result<Exchanged, FetchError> {
+    pub async fn exchange(&self, exchange: &Exchange, limits: &FetchLimits) -> Result<Exchanged, FetchError> {
         let timeout = |_| FetchError::Timeout {
             url: public_url(&exchange.url),
             limit: limits.total,
@@ -82,7 +81,7 @@ struct Hop {
 }
 
 impl Inner {
-    async fn exchange(&self, exchange: &Exchange, limits: &Limits) -> Result<Exchanged, FetchError> {
+    async fn exchange(&self, exchange: &Exchange, limits: &FetchLimits) -> Result<Exchanged, FetchError> {
         url::check(&exchange.url)?;
         let mut hop = Hop::first(exchange)?;
         for _ in 0..=MAX_REDIRECTS {

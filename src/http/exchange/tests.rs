@@ -16,11 +16,11 @@ fn fetcher() -> Fetcher {
     Fetcher::new(Settings::default()).unwrap()
 }
 
-fn limits() -> Limits {
-    Limits {
+fn limits() -> FetchLimits {
+    FetchLimits {
         max_bytes: 1_000,
         total: Duration::from_secs(5),
-        ..Limits::default()
+        ..FetchLimits::default()
     }
 }
 
@@ -216,7 +216,7 @@ async fn a_slow_response_ends_at_the_time_limit() {
             parts.chain([Part::Hang]).collect()
         })
         .await;
-        let limits = Limits {
+        let limits = FetchLimits {
             total: Duration::from_millis(200),
             ..limits()
         };

@@ -20,8 +20,8 @@ fn fetcher() -> Fetcher {
     Fetcher::new(Settings::default()).unwrap()
 }
 
-fn limits() -> Limits {
-    Limits::default()
+fn limits() -> FetchLimits {
+    FetchLimits::default()
 }
 
 async fn get(url: &Url) -> Result<Fetched, FetchError> {

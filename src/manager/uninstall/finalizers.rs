@@ -1,5 +1,3 @@
-//! Removes finalizers.
-
 use std::fmt::Debug;
 
 use futures::{StreamExt, stream};
@@ -19,7 +17,6 @@ use crate::controllers::application::owners::finalizer::{
 };
 use crate::runtime::kube_client::{ApiError, call};
 
-/// Requests in flight.
 const CONCURRENCY: usize = 16;
 /// Passes over all objects: some may be created meanwhile, or a list may expire.
 const PASSES: usize = 3;

@@ -26,10 +26,9 @@ use super::Error;
 use crate::api::oam::{self, ResourceTracker};
 use crate::api::{AppRepository, FINALIZER, Partial};
 use finalizers::Finalizers;
-use objects::Selection;
+use objects::ObjectSelection;
 use selected::SelectedObjects;
 
-/// Settings of a removal.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The namespace of AppRepositories and Applications; `None` for all.
@@ -48,7 +47,6 @@ pub struct Options {
     pub scale_down: Option<String>,
     /// Deadline of the end of its pods.
     pub scale_down_timeout: Duration,
-    /// Changes nothing.
     pub dry_run: bool,
     /// Goes on although a controller runs.
     pub force: bool,
@@ -56,7 +54,6 @@ pub struct Options {
     pub timeout: Duration,
 }
 
-/// The result of a step.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     done: usize,
@@ -94,10 +91,8 @@ impl<'a> Log<'a> {
     }
 }
 
-/// Runs all steps and prints a line for each. Returns the number of failures that remain; they are in the log.
-///
-/// # Errors
-/// A controller runs, or the Deployment to scale down does not exist.
+/// Prints a line for each step. Returns the number of failures that remain; they are in the log. Fails if a controller
+/// runs, or the Deployment to scale down does not exist.
 pub async fn run(
     client: &Client,
     options: &Options,

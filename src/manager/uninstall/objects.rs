@@ -1,5 +1,3 @@
-//! Deletes our objects.
-
 use std::fmt::Debug;
 
 use futures::{StreamExt, stream};
@@ -91,8 +89,7 @@ where
     Ok(found)
 }
 
-/// Returns true for a Lease of ours, and with a name only for those of that name. An earlier release labeled only Leases of
-/// shards.
+/// With a name only for those of that name. An earlier release labeled only Leases of shards.
 pub(super) fn is_lease(meta: &ObjectMeta, name: Option<&str>) -> bool {
     let is_single = meta.name.as_deref() == Some(name.unwrap_or(NAME));
     let label = meta.labels.as_ref().and_then(|labels| labels.get(LEASE));
@@ -100,7 +97,6 @@ pub(super) fn is_lease(meta: &ObjectMeta, name: Option<&str>) -> bool {
     is_single || name.map_or_else(|| jobs::is_lease(meta), has_label)
 }
 
-/// Returns true for an object of an AppRepository in this namespace.
 fn is_of(meta: &ObjectMeta, namespace: &str) -> bool {
     jobs::repository_of(meta).is_some_and(|(repository, _)| repository.namespace == namespace)
 }

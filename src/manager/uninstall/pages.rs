@@ -10,7 +10,6 @@ use serde::de::DeserializeOwned;
 
 use crate::runtime::kube_client::{ApiError, call};
 
-/// Objects per page of a list.
 pub(super) const PAGE: u32 = 500;
 
 /// Attempts of a request that may succeed later.
@@ -32,7 +31,6 @@ where
         .await
 }
 
-/// A list that is read page by page.
 pub(super) struct Pages<'a, K> {
     api: &'a Api<K>,
     parameters: Option<ListParams>,

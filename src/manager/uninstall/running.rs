@@ -18,8 +18,7 @@ use crate::runtime::leader_election::{Timing, active_holder};
 
 const POLL: Duration = Duration::from_secs(1);
 
-/// Returns the holders of Leases that are renewed, of all of ours or those of a name. Waits until a Lease is renewed or has
-/// expired.
+/// Finds Leases of ours, or of a name. Waits until a Lease is renewed or has expired.
 pub(super) async fn holders(client: &Client, namespace: &str, name: Option<&str>) -> Result<Vec<String>, ApiError> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let mut pages = Pages::new(&leases, None);
@@ -62,7 +61,6 @@ pub(super) async fn scale_down(client: &Client, namespace: &str, name: &str, lim
     }
 }
 
-/// Returns the number of pods of a Deployment that have not ended.
 async fn pods_of(client: &Client, namespace: &str, deployment: &Deployment) -> Result<usize, ApiError> {
     let labels = deployment
         .spec

@@ -38,15 +38,13 @@ impl SelectedObjects {
         })
     }
 
-    /// Returns true for an object that was created for a selected AppRepository. Objects of one that is gone belong to no
-    /// release; `portolan gc` without a selector removes them.
+    /// Objects of an AppRepository that is gone belong to no release; `portolan gc` without a selector removes them.
     pub(super) fn has_object(&self, meta: &ObjectMeta) -> bool {
         self.repositories.as_ref().is_none_or(|selected| {
             jobs::repository_of(meta).is_some_and(|(repository, _)| selected.contains(&repository))
         })
     }
 
-    /// Returns true for a ResourceTracker of a selected Application.
     pub(super) fn has_tracker(&self, meta: &ObjectMeta) -> bool {
         let label = |key| meta.labels.as_ref().and_then(|labels| labels.get(key));
         self.applications.as_ref().is_none_or(|selected| {

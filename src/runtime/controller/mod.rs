@@ -50,21 +50,19 @@ impl Item for Key {
 pub struct Class {
     /// The controller's name, or `controller/part`: the label of metrics and logs.
     pub name: &'static str,
-    /// The maximum number of concurrent reconciles.
     pub workers: usize,
     pub reconciler: Arc<dyn Reconcile>,
 }
 
 pub trait Reconcile: Send + Sync + 'static {
-    /// Brings the world one step closer to the declared state. Called at any time, also for objects that are unchanged or
-    /// gone, but never concurrently for one key.
+    /// Brings the state closer to the spec. Called at any time, also for objects that are unchanged or gone, but never
+    /// concurrently for one key.
     fn reconcile<'a>(&'a self, key: &'a Key, priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>>;
 }
 
 /// The next step after a successful reconcile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Waits for the next event.
     Done,
     /// Requeues with exponential backoff, although nothing failed.
     Requeue,
@@ -84,7 +82,6 @@ impl Action {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReconcileError {
-    /// A retry may succeed.
     Transient {
         message: String,
         backoff: Backoff,
@@ -93,8 +90,8 @@ pub enum ReconcileError {
     },
     /// The object has changed since it was read, which is no fault. The reconcile is repeated.
     Conflict { message: String },
-    /// A fault of this process, such as an unreachable database. It counts no failure of the key, which is enqueued when the
-    /// fault is over, by the reconciler.
+    /// A fault of this process, such as an unreachable database. It counts no failure of the key, which the reconciler
+    /// enqueues when the fault is over.
     Outage {
         message: String,
         /// The time to the next reconcile if nothing enqueues the key before.
@@ -119,7 +116,6 @@ impl fmt::Display for ReconcileError {
 }
 
 impl ReconcileError {
-    /// Returns an error that is retried with `backoff`.
     #[must_use]
     pub fn transient(message: impl Into<String>, backoff: Backoff) -> Self {
         Self::Transient {

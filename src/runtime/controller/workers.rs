@@ -70,8 +70,7 @@ impl WorkerPool {
         }
     }
 
-    /// Runs the workers until the queue is shut down and drained, or until `canceled`, which cancels reconciles in
-    /// progress. No reconcile is in progress afterwards.
+    /// Ends when the queue is drained, or when `canceled`, which cancels reconciles in progress. None is left.
     pub async fn run(self, canceled: CancellationToken) {
         let Self { pool, workers } = self;
         let mut tasks = JoinSet::new();

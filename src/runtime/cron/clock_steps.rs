@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-/// Detects steps of the wall clock.
 #[derive(Debug)]
 pub struct StepDetector {
     monotonic: Instant,
@@ -26,7 +25,6 @@ impl Default for StepDetector {
 }
 
 impl StepDetector {
-    /// Returns when the wall clock was set.
     pub async fn stepped(&mut self) {
         loop {
             let next = *self
@@ -41,7 +39,6 @@ impl StepDetector {
         }
     }
 
-    /// Compares both clocks since the last call.
     fn has_stepped(&mut self, monotonic: Instant, wall: SystemTime) -> bool {
         let expected = self.wall + monotonic.saturating_duration_since(self.monotonic);
         (self.monotonic, self.wall) = (monotonic, wall);

@@ -1,5 +1,3 @@
-//! Cron expressions: parsing, translation for the scheduler, and computation of ticks.
-
 use std::fmt::{self, Display};
 use std::time::Duration;
 
@@ -64,10 +62,8 @@ pub struct Cron {
 ///   (`@hourly`, `@5minutes`…).
 /// - Go durations, rounded up to whole minutes, hours, days or months like Kubeapps does (`90m` is every second hour).
 ///
-/// If both day fields are restricted, either is enough, as in cron and Kubernetes.
-///
-/// # Errors
-/// Anything else, and schedules that never fire: `@every 5m`, `@reboot`, `*/0`, `1d`, `0s`, February 31st.
+/// If both day fields are restricted, either is enough, as in cron and Kubernetes. Fails for other texts, and schedules
+/// that never fire: `@every 5m`, `@reboot`, `*/0`, `1d`, `0s`, February 31st.
 pub fn parse(text: &str) -> Result<Cron, IntervalError> {
     let trimmed = text.trim();
     if trimmed.is_empty() {

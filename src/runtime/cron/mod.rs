@@ -1,6 +1,4 @@
-//! Intervals and cron expressions.
-//!
-//! [`parse`] and [`Cron`] are pure. All times are UTC.
+//! Intervals and cron expressions, in UTC. [`parse`] and [`Cron`] are pure.
 
 mod cache;
 mod clock_steps;

@@ -1,5 +1,3 @@
-//! Calls to the API server with a deadline.
-
 use std::error::Error as _;
 use std::time::Duration;
 
@@ -41,7 +39,6 @@ impl ApiError {
         }
     }
 
-    /// A request that the API server would refuse as invalid.
     #[must_use]
     pub fn bad_request(message: String) -> Self {
         Self {
@@ -62,8 +59,7 @@ impl ApiError {
         self.code == Some(409)
     }
 
-    /// Returns true for a creation of an object whose name is taken. A conflict may have other reasons, such as one of two
-    /// updates of a quota.
+    /// The name is taken. Conflicts may have other reasons, such as one of two updates of a quota.
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
         self.is_already_exists

@@ -37,7 +37,6 @@ pub struct ConnectOptions {
 #[error("{0}")]
 pub struct ConnectError(String);
 
-/// Builds a client without sending a request.
 pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Result<Client, ConnectError> {
     let mut config = config(options).await?;
     // The work queue retries and logs; a client that retries silently only holds a worker.
@@ -68,7 +67,6 @@ fn host_label(url: &Uri) -> String {
     authority.rsplit('@').next().unwrap_or_default().to_owned()
 }
 
-/// Returns host and port of the API server.
 pub async fn api_server_endpoint(options: &ConnectOptions) -> Result<(String, u16), ConnectError> {
     let url = config(options).await?.cluster_url;
     let default_port = if url.scheme_str() == Some("http") { 80 } else { 443 };

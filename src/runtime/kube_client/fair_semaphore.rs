@@ -15,7 +15,6 @@ pub struct FairLimits {
     pub per_object: usize,
 }
 
-/// The requester of a permit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requester {
     /// Classes are served in turn.
@@ -44,7 +43,6 @@ struct State {
     classes: VecDeque<Queue<Queue<Waiter>>>,
 }
 
-/// A named queue of classes, of groups, or of waiters.
 struct Queue<T> {
     name: String,
     items: VecDeque<T>,

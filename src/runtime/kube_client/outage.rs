@@ -25,7 +25,6 @@ pub fn is_api_server_unreachable() -> bool {
     OF_PROCESS.is_active()
 }
 
-/// Observes the result of a request of the process.
 pub(super) fn observe<T>(result: Result<T, BoxError>) -> Result<T, BoxError> {
     match &result {
         Ok(_) => OF_PROCESS.responded(),

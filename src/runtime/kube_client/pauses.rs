@@ -37,7 +37,6 @@ impl Verb {
     }
 }
 
-/// The requests that a pause applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Flow {
     /// A hash of the impersonated user, whose name may be long; `None` for this process.
@@ -79,7 +78,6 @@ impl Pauses {
         *known = (*known).max(end);
     }
 
-    /// Returns the end of the pause of these requests, if it is not over.
     pub(super) fn end_of(&self, flow: Flow) -> Option<Instant> {
         let ends = self.ends.lock();
         let of_all = Flow { user: None, ..flow };

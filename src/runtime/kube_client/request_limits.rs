@@ -79,8 +79,8 @@ impl RequestLimiter {
         }
     }
 
-    /// Sends a request with `send`, which returns the complete response. Repeats it after a 429 with `Retry-After`. Waiting
-    /// for a permit does not count towards the time limit, and no permit is held during a pause.
+    /// Repeats a request after a 429 with `Retry-After`. `send` returns the complete response. Waiting for a permit
+    /// does not count towards the time limit, and no permit is held during a pause.
     pub(super) async fn limit<B, E, F>(
         &self,
         request: Request<Body>,
@@ -158,8 +158,8 @@ fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     (status == StatusCode::TOO_MANY_REQUESTS).then(|| Duration::from_secs(seconds).min(MAX_PAUSE))
 }
 
-/// Groups requests by namespace. Status writes of each resource are a class of their own, so that those of many objects of
-/// one resource alternate with those of another.
+/// Groups requests by namespace. Status writes of each resource are a class of their own, so that those of many objects
+/// of one resource alternate with those of another.
 pub(super) fn requester(method: &Method, uri: &Uri) -> Requester {
     let segments: Vec<&str> = uri.path().split('/').collect();
     let resource = match segments.as_slice() {

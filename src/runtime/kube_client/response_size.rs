@@ -168,8 +168,7 @@ impl Page {
         })
     }
 
-    /// Returns the request for half as many objects; none at one object. Continue tokens are independent of the page
-    /// size, so the next page begins with the omitted objects.
+    /// None at one object. Continue tokens don't depend on the page size: the next page has the omitted objects.
     fn halved(&mut self) -> Option<Result<Request<Body>, Error>> {
         self.limit = Some(self.limit / 2).filter(|limit| *limit > 0)?;
         let limit = format!("limit={}", self.limit);

@@ -19,8 +19,7 @@ use super::response_size::is_watch;
 
 /// Time limit to open a watch; an API server that is not overloaded responds immediately.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time limit after a watch that timed out: an overloaded API server queues requests for a quarter of its own limit of
-/// a minute.
+/// After a watch that timed out: an overloaded API server queues requests for a quarter of its own limit of a minute.
 pub(in crate::runtime) const SLOW_WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of other requests, above the API server's own default of a minute.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);

@@ -5,8 +5,7 @@ use tracing::{Span, field};
 
 use crate::trace::trace_span;
 
-/// Returns a span with verb and resource as in audit logs, without the name of an object. Renewals of Leases have none:
-/// each would be a trace of its own.
+/// Verb and resource are those of audit logs. Renewals of Leases have no span: each would be a trace of its own.
 pub(super) fn request_span<B>(request: &Request<B>) -> Span {
     let Target {
         resource,
@@ -29,7 +28,6 @@ pub(super) fn request_span<B>(request: &Request<B>) -> Span {
     )
 }
 
-/// Records the status of a response, or an error without one.
 pub(super) fn record_status(span: &Span, status: Option<u16>) {
     if let Some(status) = status {
         span.record("http.response.status_code", status);
@@ -53,7 +51,6 @@ fn verb(method: &Method, has_name: bool, is_watch: bool) -> &'static str {
     }
 }
 
-/// The object of a request.
 #[derive(Debug, PartialEq, Eq)]
 struct Target<'a> {
     /// As `apps/deployments`, with the subresource. Empty for other paths than those of objects.

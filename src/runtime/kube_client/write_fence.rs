@@ -29,7 +29,6 @@ pub struct WriteFence {
 }
 
 impl WriteFence {
-    /// Returns a fence that counts the requests that it refuses.
     #[must_use]
     pub fn counting(refused: Counter) -> Self {
         Self {
@@ -43,7 +42,6 @@ impl WriteFence {
         self.leads_until.lock().insert(lease.to_owned(), until);
     }
 
-    /// Removes a Lease that was released.
     pub fn remove(&self, lease: &str) {
         self.leads_until.lock().remove(lease);
     }

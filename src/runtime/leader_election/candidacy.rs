@@ -17,10 +17,8 @@ use super::{LeaderGuard, Timing, WriteFence};
 use crate::runtime::jitter::jitter;
 use crate::runtime::kube_client::is_api_server_unreachable;
 
-/// The contenders for the Leases that this process does not hold.
-///
-/// A process takes a further Lease only after it was free for one more retry period for each Lease that the process
-/// holds: each contender checks twice in that period, so processes that hold fewer come first.
+/// Takes a further Lease only after it was free for one more retry period for each Lease that the process holds. Each
+/// contender checks twice in that period, so processes that hold fewer come first.
 #[derive(Debug)]
 pub struct Candidacy {
     candidates: Vec<Candidate>,
@@ -85,8 +83,8 @@ impl Candidacy {
         move || is_known.load(Ordering::Relaxed)
     }
 
-    /// Waits until this process holds one more Lease, and returns it with its shard. Errors are logged and retried. Waits
-    /// forever if it holds all. Dropping the future interrupts the contention until the next call.
+    /// Returns one more Lease with its shard, or waits forever if this process holds all. Errors are logged and
+    /// retried. Dropping the future interrupts the contention until the next call.
     pub async fn acquire(&mut self) -> (u32, LeaderGuard) {
         loop {
             if self.candidates.is_empty() {

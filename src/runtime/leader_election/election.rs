@@ -31,7 +31,6 @@ impl From<kube::Error> for LeaseError {
     }
 }
 
-/// A contender for a Lease, or its holder.
 #[derive(Debug)]
 pub struct Election {
     api: Api<Lease>,
@@ -70,7 +69,6 @@ impl Election {
         }
     }
 
-    /// Opens `fence` as long as the Lease is held.
     #[must_use]
     pub fn fencing(mut self, fence: WriteFence) -> Self {
         self.fence = fence;
@@ -84,7 +82,6 @@ impl Election {
         self
     }
 
-    /// Writes these labels and annotations into the Lease.
     #[must_use]
     pub(super) fn marked(mut self, marks: Marks) -> Self {
         self.marks = marks;
@@ -113,14 +110,14 @@ impl Election {
         &self.identity
     }
 
-    /// Returns the generation of the Lease when this process took it. A Lease that this process creates again later, after
-    /// it was deleted, is newer still for the next holder.
+    /// Returns the generation of the Lease when this process took it. A Lease that this process creates again later,
+    /// after it was deleted, is newer still for the next holder.
     pub(super) fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Takes the Lease if it has been free for `patience`. Canceled or without a response, it may be taken all the same;
-    /// the next call finds out.
+    /// Takes the Lease if it has been free for `patience`. Canceled or without a response, it may be taken all the
+    /// same; the next call finds out.
     pub(super) async fn take(&mut self, patience: Duration) -> Result<(), LeaseError> {
         let found = self.api.get_opt(&self.name).await?;
         let spec = found.as_ref().and_then(|found| found.spec.clone()).unwrap_or_default();

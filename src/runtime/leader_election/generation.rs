@@ -1,7 +1,6 @@
 use k8s_openapi::api::coordination::v1::Lease;
 
-/// The generation of a Lease: it grows whenever another process takes the Lease, and when the Lease is deleted and
-/// created again.
+/// Grows whenever another process takes the Lease, and when the Lease is deleted and created again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Generation {
     /// The creation in seconds since 1970, by the clock of the API server: a new Lease starts its transitions again.

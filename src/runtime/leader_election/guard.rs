@@ -31,7 +31,6 @@ pub enum Lost {
     Abandoned,
 }
 
-/// The time at which a request was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     at: Instant,
@@ -47,8 +46,7 @@ impl Moment {
     }
 }
 
-/// A Lease held by this process and renewed in the background. Dropping it stops the renewal; the Lease then expires
-/// as after a crash.
+/// Renewed in the background. Dropping it stops the renewal; the Lease then expires as after a crash.
 #[derive(Debug)]
 pub struct LeaderGuard {
     name: String,
@@ -100,7 +98,6 @@ impl LeaderGuard {
         &self.identity
     }
 
-    /// Returns the generation of the Lease when this process took it.
     #[must_use]
     pub const fn generation(&self) -> Generation {
         self.generation
@@ -113,8 +110,7 @@ impl LeaderGuard {
         }
     }
 
-    /// Releases the Lease so that another process can take it immediately. Call this after all leader-only work has
-    /// ended. Failures are logged; the Lease then expires.
+    /// Lets another process take the Lease. Call it after all leader-only work. If it fails, the Lease expires.
     pub async fn release(mut self) {
         self.stop.cancel();
         // A panic of the task needs no handling here.
@@ -189,7 +185,6 @@ async fn renew_until_lost(mut election: Election, since: Moment, stop: &Cancella
     }
 }
 
-/// Moves the time until which writes are allowed.
 fn extend_fence(election: &Election, sent: Moment) {
     let until = sent.since_boot + election.timing().renew_deadline;
     election.fence().extend(election.name(), until);

@@ -15,12 +15,9 @@ use crate::runtime::kube_client::{ApiError, call};
 
 /// A difference between two clocks that a working cluster does not have.
 const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(1);
-/// Longest wait for the end of a Lease.
 const MAX_WAIT: Duration = Duration::from_mins(2);
 
-/// Returns a Lease of this name or of one of its shards that another process renews, with its holder.
-///
-/// Waits like [`active_holder`].
+/// The Lease may be of one of the shards. Returns its name and holder. Waits like [`active_holder`].
 pub async fn active_holder_of_any(
     client: &Client,
     namespace: &str,
@@ -49,8 +46,6 @@ pub async fn active_holder_of_any(
     Ok(try_join_all(find).await?.into_iter().flatten().next())
 }
 
-/// Returns the holder of a Lease if another process renews it.
-///
 /// Waits until the Lease is renewed or has expired, since its timestamps come from another clock.
 pub async fn active_holder(
     client: &Client,

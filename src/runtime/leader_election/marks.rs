@@ -5,9 +5,7 @@ use kube::api::ObjectMeta;
 
 use crate::api::jobs::{LEASE, MANAGED_BY, MANAGER};
 
-/// The number of shards.
 const SHARDS: &str = "portolan.dev/shards";
-/// The label selector of the watched objects.
 const SELECTOR: &str = "portolan.dev/watch-label-selector";
 /// The size limit of the value of a label, in bytes. Names of objects may be longer.
 const MAX_LABEL: usize = 63;
@@ -76,7 +74,6 @@ impl Marks {
         self.shards > 1 || !self.selector.is_empty()
     }
 
-    /// Returns the name of the Lease of a shard.
     #[must_use]
     pub fn lease_name(&self, shard: u32) -> String {
         if self.shards > 1 {

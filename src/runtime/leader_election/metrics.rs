@@ -30,7 +30,6 @@ impl Metrics {
         metrics
     }
 
-    /// Returns a closed fence that counts the writes that it refuses.
     #[must_use]
     pub fn fence(&self) -> WriteFence {
         WriteFence::counting(self.refused.clone())

@@ -59,8 +59,7 @@ impl Default for Timing {
     }
 }
 
-/// Returns a unique identity: a readable name, such as the pod's, and a random suffix, since a restarted container
-/// keeps the pod's name.
+/// Adds a random suffix to a name such as the pod's, since a restarted container keeps that.
 #[must_use]
 pub fn identity(name: &str) -> String {
     format!("{name}_{:016x}", random())

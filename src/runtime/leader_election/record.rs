@@ -58,8 +58,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Observes the Lease; returns true if it may be taken: it has no holder, or it was unchanged for its duration, by
-    /// default `default`.
+    /// Returns true if the Lease has no holder, or was unchanged for its duration, by default `default`.
     pub fn may_take(&mut self, found: &LeaseSpec, default: Duration, now: Instant) -> bool {
         let since = match &self.last {
             Some((last, since)) if last == found => *since,

@@ -23,8 +23,7 @@ fn yaml_keys(text: &[u8]) -> Vec<&[u8]> {
     unquoted.collect()
 }
 
-/// Returns the texts of the outermost map, keys and values. A value is never mistaken for `entries`: an index needs it as
-/// a key of a list or map.
+/// Returns keys and values of the outermost map. A value is never mistaken for `entries`, which has a list or map.
 fn json_keys(text: &[u8]) -> Vec<&[u8]> {
     let (mut keys, mut depth, mut at) = (Vec::new(), 0_usize, 0);
     while let Some(byte) = text.get(at) {

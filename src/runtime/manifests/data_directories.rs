@@ -5,14 +5,11 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Directories relative to that of the manifests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct DataDirectories(BTreeSet<PathBuf>);
 
 impl DataDirectories {
-    /// Collects the directories that manifests name, as pairs of manifest and directory.
-    ///
-    /// Data may look like a manifest, so that only a manifest outside all named directories counts.
+    /// Takes pairs of manifest and directory. Data may look like a manifest: inside named directories none counts.
     pub fn new(named: &[(&Path, PathBuf)]) -> Self {
         let is_data = |path: &Path| named.iter().any(|(_, directory)| path.starts_with(directory));
         let certain = named.iter().filter(|(manifest, _)| !is_data(manifest));
@@ -24,8 +21,7 @@ impl DataDirectories {
     }
 }
 
-/// Returns the directory of a `file:` URL in a manifest, relative to the `roots` of all manifests. Returns `None` for a
-/// directory elsewhere, and for one that contains the manifest itself.
+/// Returns a path relative to the `roots` of all manifests; `None` for a directory elsewhere, or with the manifest.
 pub fn named_directory(url: &str, manifest: &Path, roots: [&Path; 2]) -> Option<PathBuf> {
     let path = url.trim().strip_prefix("file:")?;
     let path = Path::new(path.strip_prefix("//").unwrap_or(path));

@@ -52,7 +52,6 @@ pub struct ManifestDirectory<K> {
     started: bool,
 }
 
-/// The accepted and the last seen state of a file.
 #[derive(Default)]
 struct File {
     /// Objects of the last valid content; none if there was never any.
@@ -98,10 +97,8 @@ where
         self.complete
     }
 
-    /// Applies a snapshot; returns the events since the previous one.
-    ///
-    /// The first snapshot gives a complete list. So does the first one in which every file was readable: a file that
-    /// was never readable may declare anything, so until then no object counts as missing.
+    /// Returns the events since the previous snapshot. The first one gives a complete list. So does the first one in
+    /// which every file was readable: an unreadable file may declare anything, and until then no object is missing.
     pub fn advance(&mut self, mut snapshot: Snapshot) -> SnapshotChanges<K> {
         let is_unread = snapshot.unread.keys().any(|path| !self.data.contain(path));
         let needs_confirmation = self.take(&snapshot, is_unread);
@@ -191,7 +188,6 @@ where
         (objects, problems)
     }
 
-    /// Returns the files that are not data of an object.
     fn manifests(&self) -> impl Iterator<Item = (&PathBuf, &File)> {
         self.files.iter().filter(|(path, _)| !self.data.contain(path))
     }
@@ -233,8 +229,7 @@ where
         Ok(Some(NamespacedName::new(namespace, name)))
     }
 
-    /// Builds the object as a cluster would return it. Only labels and annotations are taken from its metadata; other
-    /// fields may be output of a cluster.
+    /// Takes only labels and annotations from the metadata; other fields may be output of a cluster.
     fn build(
         &self,
         object: &Value,

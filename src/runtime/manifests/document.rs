@@ -1,5 +1,3 @@
-//! Parses manifests in YAML or JSON within limits.
-
 use std::{cell::Cell, fmt, path::Path};
 
 use serde::{

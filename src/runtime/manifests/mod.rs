@@ -1,9 +1,8 @@
 //! Informer source for a directory of manifests, without a cluster.
 //!
 //! ```text
-//!  notifications ───────────┐
-//!                           ├─► reader: snapshot ─► directory: accepted state ─► events
-//!  periodic stat of files ──┘                                  └─► problems
+//!  metadata of files, polled ─► reader: snapshot ─► directory: accepted state ─► events
+//!                                                              └─► problems
 //! ```
 //!
 //! Files are YAML or JSON with one or more documents. A file that cannot be read or parsed keeps its previous objects
@@ -18,7 +17,6 @@ mod chart_index;
 mod data_directories;
 mod directory;
 pub mod document;
-mod notifier;
 mod reader;
 mod secrets;
 
@@ -32,17 +30,16 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, Stream, stream};
+use futures::{Stream, stream};
 use kube::{Resource, core::DeserializeGuard, runtime::watcher::Event};
 use parking_lot::RwLock;
 use prometheus_client::metrics::gauge::Gauge;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use directory::{ManifestDirectory, SnapshotChanges};
-use notifier::Notifier;
 pub use secrets::{SecretContent, SecretFileError, secret};
 
 /// Generated annotation with the path of the file that declares the object.
@@ -50,15 +47,14 @@ pub const MANIFEST_ANNOTATION: &str = "portolan.dev/manifest";
 
 const REQUESTS: &str = ".portolan/resync";
 
-/// Debounce of notifications, and delay until a change is confirmed.
-const DEBOUNCE: Duration = Duration::from_millis(200);
+/// Interval at which file metadata is compared. Network file systems, and links to other directories, do not notify.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum rescan interval without notifications.
-const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Time until files are read again of which some could not be read: their metadata may stay the same.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Interval at which file metadata is compared: network file systems and links to other directories send no
-/// notifications.
-pub const RESCAN_INTERVAL: Duration = Duration::from_secs(30);
+/// Delay until a change is confirmed.
+const CONFIRMATION_DELAY: Duration = Duration::from_millis(200);
 
 /// The directory cannot be read. Its previous objects are kept, and it is retried.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +89,6 @@ impl Display for Problem {
 /// Returns the URL of the data of an object of any kind, as declared.
 pub type DataUrl = fn(&Value) -> Option<&str>;
 
-/// Problems of a directory; a handle, cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Problems(Arc<RwLock<ProblemState>>);
 
@@ -101,7 +96,6 @@ pub struct Problems(Arc<RwLock<ProblemState>>);
 struct ProblemState {
     problems: BTreeSet<Problem>,
     is_complete: bool,
-    /// The number of problems.
     gauge: Gauge<i64>,
 }
 
@@ -111,13 +105,11 @@ impl Problems {
         self.0.read().problems.iter().cloned().collect()
     }
 
-    /// Keeps the number of problems in `gauge`.
     pub fn report_to(&self, gauge: Gauge<i64>) {
         self.0.write().gauge = gauge;
     }
 
-    /// Returns true if all declared objects are known. Until then, no object may be removed for being undeclared; a
-    /// complete list follows.
+    /// Until then, no object may be removed for being undeclared; a complete list follows.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.0.read().is_complete
@@ -147,8 +139,7 @@ pub fn directory_id(directory: &Path) -> io::Result<String> {
     ))
 }
 
-/// Requests a resync of a declared object by storing a token, which replaces an earlier one. Each new token is a new
-/// request.
+/// Stores a token in place of an earlier one. Each new token is a new request.
 pub fn request_resync(directory: &Path, name: &NamespacedName, token: &str) -> io::Result<()> {
     if !is_object_name(&name.namespace) || !is_object_name(&name.name) {
         return Err(io::Error::new(
@@ -185,12 +176,10 @@ pub fn is_object_name(text: &str) -> bool {
         && bytes.last().is_some_and(is_outer)
 }
 
-/// Returns the events of all objects of a kind, and keeps `problems` up to date. The events never end.
-///
-/// Starts with a complete list as soon as the directory is readable; until then, errors are returned.
+/// Starts with a complete list as soon as the directory is readable; returns errors before. Keeps `problems` up to
+/// date. Never ends.
 pub fn events<K>(
     directory: PathBuf,
-    rescan: Duration,
     data_url: DataUrl,
     problems: Problems,
 ) -> impl Stream<Item = Result<Event<DeserializeGuard<K>>, DirectoryError>> + Send + use<K>
@@ -205,8 +194,7 @@ where
         problems,
         pause: Duration::ZERO,
         fingerprint: None,
-        notifier: Notifier::default(),
-        rescan,
+        retry_at: None,
     };
     stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await;
@@ -231,10 +219,18 @@ struct DirectoryWatch<K> {
     queue: VecDeque<Event<DeserializeGuard<K>>>,
     problems: Problems,
     pause: Duration,
-    /// Hash of the file metadata, if all files were read and no change needs confirmation.
+    /// Hash of the file metadata, if no change needs confirmation.
     fingerprint: Option<u64>,
-    notifier: Notifier,
-    rescan: Duration,
+    /// Set if a file could not be read.
+    retry_at: Option<Instant>,
+}
+
+/// A snapshot that was applied.
+struct Scan<K> {
+    fingerprint: u64,
+    /// Every file could be read.
+    is_complete: bool,
+    changes: SnapshotChanges<K>,
 }
 
 impl<K> DirectoryWatch<K>
@@ -246,11 +242,7 @@ where
             if let Some(event) = self.queue.pop_front() {
                 return Ok(event);
             }
-            if timeout(self.pause, self.notifier.changed.notified()).await.is_ok() {
-                sleep(DEBOUNCE).await;
-                let _ = self.notifier.changed.notified().now_or_never();
-                self.fingerprint = None;
-            }
+            sleep(self.pause).await;
             if let Err(source) = self.refresh().await {
                 self.fingerprint = None;
                 let error = DirectoryError {
@@ -265,49 +257,43 @@ where
         }
     }
 
-    fn interval(&self) -> Duration {
-        if self.notifier.is_watching() {
-            self.rescan
-        } else {
-            self.rescan.min(MAX_POLL_INTERVAL)
-        }
-    }
-
     async fn refresh(&mut self) -> io::Result<()> {
-        // Before reading, so that no change in between is missed.
-        self.notifier.watch(&self.directory);
-        self.pause = self.interval();
+        self.pause = POLL_INTERVAL;
+        if self.retry_at.is_some_and(|retry_at| retry_at <= Instant::now()) {
+            self.fingerprint = None;
+        }
         let (path, last, data_url) = (self.directory.clone(), self.fingerprint, self.data_url);
         let mut state = self.state.take();
-        let (state, changes) = tokio::task::spawn_blocking(move || {
-            let changes = scan(&mut state, &path, last, data_url);
-            (state, changes)
+        let (state, scan) = tokio::task::spawn_blocking(move || {
+            let scan = scan(&mut state, &path, last, data_url);
+            (state, scan)
         })
         .await
         .map_err(io::Error::other)?;
         self.state = state;
-        let Some((fingerprint, changes)) = changes? else {
+        let Some(scan) = scan? else {
             return Ok(());
         };
         if let Some(state) = &self.state {
             self.problems.set(state.problems().clone(), state.is_complete());
         }
-        self.queue.extend(changes.events);
-        self.fingerprint = fingerprint.filter(|_| !changes.needs_confirmation);
-        if changes.needs_confirmation {
-            self.pause = DEBOUNCE;
+        self.queue.extend(scan.changes.events);
+        self.fingerprint = (!scan.changes.needs_confirmation).then_some(scan.fingerprint);
+        self.retry_at = (!scan.is_complete).then(|| Instant::now() + RETRY_INTERVAL);
+        if scan.changes.needs_confirmation {
+            self.pause = CONFIRMATION_DELAY;
         }
         Ok(())
     }
 }
 
-/// Applies a snapshot unless the fingerprint is unchanged. Returns the fingerprint if all files could be read.
+/// Applies a snapshot unless the fingerprint is unchanged.
 fn scan<K>(
     state: &mut Option<ManifestDirectory<K>>,
     path: &Path,
     last: Option<u64>,
     data_url: DataUrl,
-) -> io::Result<Option<(Option<u64>, SnapshotChanges<K>)>>
+) -> io::Result<Option<Scan<K>>>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
 {
@@ -329,7 +315,11 @@ where
     };
     let mut changes = state.advance(snapshot);
     changes.needs_confirmation |= is_first;
-    Ok(Some((is_complete.then_some(fingerprint), changes)))
+    Ok(Some(Scan {
+        fingerprint,
+        is_complete,
+        changes,
+    }))
 }
 
 #[cfg(test)]

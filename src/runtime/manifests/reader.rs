@@ -1,5 +1,3 @@
-//! Reads snapshots of a manifest directory.
-
 use std::{
     collections::{BTreeMap, HashSet},
     fs,

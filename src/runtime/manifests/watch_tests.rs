@@ -3,6 +3,7 @@
 use std::{os::unix::fs::symlink, pin::Pin};
 
 use futures::StreamExt;
+use tokio::time::timeout;
 
 use super::*;
 use crate::api::{AppRepository, REQUESTED_AT};
@@ -11,14 +12,9 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 type Events = Pin<Box<dyn Stream<Item = Result<Event<DeserializeGuard<AppRepository>>, DirectoryError>> + Send>>;
 
-/// Without rescans, so that only notifications can make a test pass.
 fn watch(directory: &Path) -> (Events, Problems) {
-    watch_with(directory, Duration::from_hours(1))
-}
-
-fn watch_with(directory: &Path, rescan: Duration) -> (Events, Problems) {
     let problems = Problems::default();
-    let events = events(directory.to_owned(), rescan, |_| None, problems.clone());
+    let events = events(directory.to_owned(), |_| None, problems.clone());
     (Box::pin(events), problems)
 }
 
@@ -150,7 +146,6 @@ async fn a_missing_directory_is_awaited_and_a_deleted_one_removes_no_objects() {
         seen = next(&mut events).await;
     }
 
-    // The recreated directory needs a new notifier.
     fs::rename(&directory, parent.path().join("away")).unwrap();
     write(&directory, "a.yaml", "a", "u2");
     while seen != "apply u2" {
@@ -162,11 +157,11 @@ async fn a_missing_directory_is_awaited_and_a_deleted_one_removes_no_objects() {
 }
 
 #[tokio::test]
-async fn changes_without_notification_are_found_by_the_rescan() {
+async fn a_change_behind_a_link_to_another_directory_is_reported() {
     let (directory, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write(outside.path(), "a.yaml", "a", "u1");
     symlink(outside.path().join("a.yaml"), directory.path().join("a.yaml")).unwrap();
-    let (mut events, _) = watch_with(directory.path(), Duration::from_millis(100));
+    let (mut events, _) = watch(directory.path());
     assert_eq!(listed(&mut events).await, ["init", "listed u1", "done"]);
     write(outside.path(), "a.yaml", "a", "u2");
     assert_eq!(next(&mut events).await, "apply u2");
@@ -178,14 +173,14 @@ fn an_unchanged_directory_is_not_read_again() {
     write(directory.path(), "a.yaml", "a", "u1");
     let mut state: Option<ManifestDirectory<AppRepository>> = None;
     let mut next_step = |last: Option<u64>| scan(&mut state, directory.path(), last, |_| None).unwrap();
-    let (fingerprint, first) = next_step(None).unwrap();
-    assert!(first.needs_confirmation && fingerprint.is_some());
-    assert!(next_step(fingerprint).is_none());
+    let first = next_step(None).unwrap();
+    assert!(first.changes.needs_confirmation && first.is_complete);
+    assert!(next_step(Some(first.fingerprint)).is_none());
 
     write(directory.path(), "a.yaml", "a", "u20");
     symlink("nowhere.yaml", directory.path().join("b.yaml")).unwrap();
-    let (unreadable, second) = next_step(fingerprint).unwrap();
-    assert!(second.needs_confirmation && unreadable.is_none());
+    let second = next_step(Some(first.fingerprint)).unwrap();
+    assert!(second.changes.needs_confirmation && !second.is_complete);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::list_rules::Rule;
 
-/// Fields of built-in kinds that the API server does not store if they are zero, and of which no type has a zero with another
-/// meaning than absence. A test creates objects with them.
+/// Fields of built-in kinds that are not stored if they are zero, and whose zero has no meaning of its own in any type.
+/// A test creates objects with them.
 pub const DROPPED_ZEROS: [&str; 24] = [
     "hostIPC",
     "hostNetwork",
@@ -33,7 +33,6 @@ pub const DROPPED_ZEROS: [&str; 24] = [
     "workingDir",
 ];
 
-/// Returns true if the API server stores a field of a built-in kind as absent.
 pub(super) fn is_stored_as_absent(name: &str, value: &Value) -> bool {
     let is_zero = match value {
         Value::Array(elements) => return elements.is_empty(),
@@ -58,8 +57,7 @@ pub(super) fn are_equivalent(rule: Rule, new: &Value, live: &Value) -> bool {
 /// Sign, digits without trailing zeros, and power of ten.
 type Quantity = (bool, u128, i32);
 
-/// Parses a quantity of Kubernetes: `0.5`, `500m`, `1Gi`, `1e3`. Returns `None` for a text that is no quantity, or one of
-/// extreme size.
+/// `0.5`, `500m`, `1Gi`, `1e3`. Returns `None` for other texts, and for quantities of extreme size.
 fn quantity(value: &Value) -> Option<Quantity> {
     let text = match value {
         Value::String(text) => text.trim().to_owned(),

@@ -34,12 +34,10 @@ pub const BUILT_IN_GROUPS: [&str; 22] = [
 /// The rules, by type. A test compares them with the OpenAPI document of an API server.
 pub const TABLE: &str = include_str!("list_rules.txt");
 const OBJECT_META: &str = "meta.v1.ObjectMeta";
-/// A map whose values are quantities.
 const QUANTITIES: &str = "quantities";
 
 static TYPES: LazyLock<HashMap<&str, HashMap<&str, Field>>> = LazyLock::new(|| parse(TABLE));
 
-/// The rules of the kind of an object.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
     fields: Fields,
@@ -122,12 +120,10 @@ impl Fields {
     }
 }
 
-/// The rule for merging one field.
 #[derive(Clone, Copy)]
 pub(super) struct Rule {
     pub list: ListRule,
-    /// Members that the manifest does not name are removed when one of its members changes (`retainKeys`): they belong to
-    /// another variant.
+    /// Unnamed members are removed when a member changes (`retainKeys`): they belong to another variant.
     pub is_union: bool,
     pub is_quantity: bool,
     pub is_built_in: bool,
@@ -147,7 +143,6 @@ impl Rule {
         }
     }
 
-    /// The rule for the elements of a list.
     pub fn of_elements(self) -> Self {
         Self {
             list: ListRule::Atomic,
@@ -166,7 +161,6 @@ pub(super) enum ListRule {
     Map(&'static [Key]),
 }
 
-/// A field that identifies an element of a list.
 pub(super) struct Key {
     pub name: &'static str,
     /// The value that the API server sets for an absent one.

@@ -1,6 +1,4 @@
-//! Merges a manifest into a live value.
-//!
-//! A live value that is equivalent to that of the manifest is kept as it is, so that the difference is empty.
+//! Merges a manifest into a live value. An equivalent live value is kept as it is, so that the difference is empty.
 
 use std::collections::{HashMap, HashSet};
 
@@ -110,8 +108,7 @@ fn merge_list(
     }
 }
 
-/// Returns the live list if it differs from the new one only in what others have set in its elements, such as defaults;
-/// else the new list.
+/// Keeps the live list if only others' settings in its elements differ from the new list, such as defaults.
 fn merge_atomic(
     rule: Rule,
     applied: &[Value],
@@ -150,7 +147,6 @@ fn merge_set(applied: &[Value], new: &[Value], live: &[Value]) -> Vec<Value> {
     live.iter().filter(stays).chain(added).cloned().collect()
 }
 
-/// The elements of a list by their keys, in order.
 struct Elements<'a> {
     ordered: Vec<(String, &'a Value)>,
     by_key: HashMap<String, &'a Value>,
@@ -179,8 +175,7 @@ fn identity(keys: &[Key], element: &Value) -> Option<String> {
     Some(Value::Array(values.collect::<Option<_>>()?).to_string())
 }
 
-/// Merges elements with equal keys. The elements of the manifest keep its order; an element of others follows the element
-/// that precedes it in the live list.
+/// Keeps the order of the manifest; an element of others follows the one that precedes it in the live list.
 fn merge_map(
     rule: Rule,
     keys: &[Key],
@@ -205,8 +200,7 @@ fn merge_map(
     Ok(merged)
 }
 
-/// Returns the live elements that are neither in the manifest nor in the earlier one: those before the first element of the
-/// manifest, and those after each of its elements.
+/// Returns elements that neither manifest has: before the first element of the new one, and after each of its elements.
 fn elements_of_others<'a>(
     applied: &HashMap<String, &Value>,
     new: &Elements<'_>,

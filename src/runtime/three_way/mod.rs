@@ -45,10 +45,8 @@ pub struct MergePatch {
 }
 
 impl MergePatch {
-    /// Returns the patch for the live object that it was computed from.
-    ///
-    /// A list is replaced as a whole. Its patch names the resource version, so that a concurrent change is a conflict and not
-    /// lost. Other patches apply to any version.
+    /// `live` is the object that the patch was computed from. A list is replaced as a whole: its patch names the
+    /// resource version, so that a concurrent change is a conflict and not lost. Other patches apply to any version.
     #[must_use]
     pub fn into_body(mut self, live: &Value) -> Value {
         if self.replaces_lists
@@ -61,10 +59,8 @@ impl MergePatch {
     }
 }
 
-/// Computes the patch that applies `manifest` to `live`, or `None` if the live object has all that it asks for.
-///
-/// `applied` are manifests that were applied before, the oldest first. Their fields that the manifest lacks are removed.
-/// All objects have the version and kind of the manifest.
+/// Returns `None` if `live` has all that `manifest` asks for. Fields of `applied`, the oldest first, that the manifest
+/// lacks are removed. All objects have the version and kind of the manifest.
 pub fn patch(applied: &[&Value], manifest: &Value, live: &Value) -> Result<Option<MergePatch>, Error> {
     let kind = list_rules::Kind::of(manifest);
     let manifest = normalize(manifest, kind).ok_or(Error::NotAnObject("manifest"))?;
@@ -101,8 +97,7 @@ fn normalize(manifest: &Value, kind: list_rules::Kind) -> Option<Map<String, Val
     Some(fields)
 }
 
-/// Moves `stringData` of a Secret to `data`, as the API server does. It never returns `stringData`, so a change of the
-/// stored value could not be seen.
+/// The API server moves `stringData` to `data` and never returns it, so a change could not be seen.
 fn encode_string_data(secret: &mut Map<String, Value>) {
     let Some(Value::Object(texts)) = secret.remove("stringData") else {
         return;

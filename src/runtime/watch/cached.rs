@@ -1,5 +1,3 @@
-//! Declared objects as the cache holds them.
-
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -23,8 +21,7 @@ use crate::text;
 
 /// Maximum length of a decoding error, in bytes; decoders quote their input.
 const MAX_ERROR: usize = 1_024;
-/// Maximum memory of an object while it is decoded. Text of 1.3 MB may take a hundred times as much, and several kinds
-/// are decoded at the same time.
+/// Text of 1.3 MB may take a hundred times as much, and several kinds are decoded at the same time.
 pub const MAX_DECODED_BYTES: u64 = 16 << 20;
 /// Maximum size of the labels, and of the finalizers, of an invalid object. They count toward no share.
 const MAX_META_BYTES: usize = 1 << 10;
@@ -70,7 +67,6 @@ impl<K> From<DeserializeGuard<K>> for Cached<K> {
     }
 }
 
-/// Returns the part of the metadata that is kept of an invalid object.
 fn small(meta: ObjectMeta) -> ObjectMeta {
     let is_small = |bytes: usize| bytes <= MAX_META_BYTES;
     ObjectMeta {
@@ -112,8 +108,7 @@ impl<K: Resource + Clone> Stored for Cached<K> {
     }
 }
 
-/// Watches all objects of a kind in the scope and calls `on_change` in order. Never ends. Objects are converted
-/// immediately.
+/// Converts objects immediately. Calls `on_change` in order. Never ends.
 pub async fn informer<T, K>(
     client: Client,
     selection: impl Into<Selection>,
@@ -174,7 +169,6 @@ where
     DeserializeGuard(decoded.0.map(convert)).into()
 }
 
-/// Returns the error of an object that takes too much memory.
 #[must_use]
 pub fn too_large(bytes: u64, limit: u64) -> String {
     const MIB: u64 = 1 << 20;
@@ -229,7 +223,6 @@ pub async fn run<T, K, E>(
     }
 }
 
-/// Logs an object that has become invalid.
 fn warn_if_invalid<K: Resource<DynamicType = ()> + Clone>(change: &Change<Cached<K>>) {
     if let Change::Applied { old, new, .. } = change
         && let Cached::Invalid { error, .. } = new

@@ -41,7 +41,6 @@ impl Resource {
     }
 }
 
-/// The kinds that the API server serves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Served {
     kinds: HashMap<GroupKind, Resource>,
@@ -55,8 +54,7 @@ impl Served {
         self.kinds.get(kind)
     }
 
-    /// Returns the resource with a name in singular or plural. An empty group means any: the core group first, and then the
-    /// others in their order.
+    /// `name` is singular or plural. An empty group means any: the core group first, then the others in their order.
     #[must_use]
     pub fn find(&self, group: &str, name: &str) -> Option<&Resource> {
         let has_name = |resource: &&Resource| {
@@ -78,7 +76,6 @@ impl Served {
         self.kinds.keys().any(|kind| *kind.group == *group)
     }
 
-    /// Adds what was known before of groups that could not be asked.
     pub(super) fn keep(&mut self, before: &Self) {
         for (kind, resource) in &before.kinds {
             if self.incomplete_groups.contains(&kind.group) {

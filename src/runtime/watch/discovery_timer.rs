@@ -6,8 +6,7 @@ use tokio::time::{Instant, sleep_until};
 use super::GroupKind;
 
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// Retry period for missing kinds while CustomResourceDefinitions are not watched, and for those of groups that could not be
-/// asked.
+/// While CustomResourceDefinitions are not watched, and for kinds of groups that could not be asked.
 const RETRY: Duration = Duration::from_secs(30);
 /// Retry period for missing kinds otherwise: aggregated API servers add kinds without a definition.
 const SLOW_RETRY: Duration = Duration::from_secs(300);

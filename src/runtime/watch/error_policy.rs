@@ -1,5 +1,3 @@
-//! The reaction of a watch to errors.
-
 use std::time::Duration;
 
 use kube::runtime::utils::Backoff;
@@ -16,14 +14,12 @@ const OPTIONAL_POLL: Duration = Duration::from_secs(30);
 const MAX_BACKOFF: Duration = Duration::from_secs(6);
 /// Maximum delay while the API server does not respond: when it has started, it still refuses some requests.
 const MAX_UNREACHABLE_BACKOFF: Duration = Duration::from_secs(3);
-/// Denials in a row of a watch that worked before, until it counts as forbidden: an API server that starts refuses
-/// requests until it knows the roles.
+/// Denials in a row until a watch that worked counts as forbidden: a starting API server does not know the roles.
 const BRIEF_DENIALS: u32 = 10;
 /// Failures further apart are unrelated. Longer than the maximum backoff and the time limit of a request.
 const SERIES_GAP: Duration = Duration::from_secs(120);
 
-/// Time between two warnings about missing permissions. A list that is allowed ends a series, and the watch that is not
-/// begins the next one.
+/// A list that is allowed ends a series, and the watch that is not begins the next one.
 const DENIAL_LOG_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The reaction of a watch to errors. Every watch retries forever.
@@ -37,7 +33,6 @@ pub enum ErrorPolicy {
     PollWhenForbidden { interval: Duration },
 }
 
-/// A failed request of a watch.
 pub(super) struct Failure {
     pub(super) is_list: bool,
     pub(super) code: Option<u16>,

@@ -1,5 +1,3 @@
-//! Events of objects in a cluster, as decoded by kube's watcher.
-
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -21,7 +19,6 @@ const PAGE: u32 = 200;
 pub type Events<T> = BoxStream<'static, Result<Event<T>, watcher::Error>>;
 pub type ObjectEvents<K> = Events<Arc<Object<K>>>;
 
-/// Returns the events of all objects of a kind in the scope, projected by `T` and converted by `convert`.
 #[must_use]
 pub fn events<T: Project, K: Send + 'static>(
     client: Client,
@@ -35,7 +32,6 @@ pub fn events<T: Project, K: Send + 'static>(
     })
 }
 
-/// Returns the events of whole objects of a kind in the scope that match a label selector.
 #[must_use]
 pub fn documents(
     client: Client,
@@ -59,7 +55,6 @@ where
     selected_events_of(api, None, convert)
 }
 
-/// Like [`events_of`], for the objects that a label selector matches.
 pub(super) fn selected_events_of<A, T>(
     api: Api<A>,
     selector: Option<String>,

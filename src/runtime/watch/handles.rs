@@ -10,9 +10,9 @@ use super::discovery::{Resource, Served};
 use super::error_policy::ErrorPolicy;
 use super::events::ObjectEvents;
 use super::planner::Demand;
-use super::store::Store;
+use super::store::ValueStore;
 use super::watcher::{Notification, Watch};
-use super::{GroupKind, Object, Scope, Settings};
+use super::{GroupKind, Object, Scope, WatchSettings};
 
 pub(super) struct KindWatches<K> {
     pub(super) resource: Resource,
@@ -36,7 +36,7 @@ pub(super) fn demands<K>(
     subscribed: &BTreeMap<GroupKind, BTreeSet<String>>,
     served: &Served,
     running: &HashMap<GroupKind, KindWatches<K>>,
-    settings: &Settings,
+    settings: &WatchSettings,
 ) -> BTreeMap<GroupKind, Demand> {
     let demand = |(kind, namespaces): (&GroupKind, &BTreeSet<String>)| {
         let is_watched = |resource: &&Resource| resource.can_list && settings.kinds.admits(kind, resource);
@@ -64,9 +64,8 @@ impl<K> KindWatches<K> {
         }
     }
 
-    /// Stops watches that are no longer desired once their replacements are complete, or fail as well. Returns true if
-    /// subscribers must check the kind again: a stopped watch loses the changes that it has not reported, and changes
-    /// of its replacement were reported before any read.
+    /// Stops watches once their replacements are complete, or fail as well. Returns true if subscribers must check the
+    /// kind again: a stopped watch loses unreported changes, and its replacement has reported before any read.
     pub(super) fn stop_unneeded(&mut self, desired: &BTreeSet<Scope>, namespaces: &BTreeSet<String>) -> bool {
         let is_needed = |scope: &Scope| match scope {
             Scope::All => true,

@@ -2,14 +2,11 @@ use std::collections::BTreeSet;
 
 use super::{GroupKind, Resource};
 
-/// The kinds that may be watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KindFilter {
     /// Of any scope.
     pub named: BTreeSet<GroupKind>,
-    /// Adds all namespaced kinds.
     pub has_all_namespaced: bool,
-    /// Adds all cluster-scoped kinds.
     pub has_all_cluster_scoped: bool,
 }
 

@@ -1,5 +1,3 @@
-//! Watches the metadata of objects to detect changes, without reading their content.
-
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -17,10 +15,8 @@ use crate::api::{NamespacedName, Partial};
 /// The version is the projection, so that each new one is a change.
 type Versioned = Arc<Object<Option<String>>>;
 
-/// Reports the names of objects that are created, changed or deleted. Never ends.
-///
-/// The first complete list is not reported; later lists report what an interrupted watch has missed. Errors are logged
-/// once.
+/// Reports the names of objects that are created, changed or deleted. Never ends. The first complete list is not
+/// reported; later lists report what an interrupted watch has missed. Errors are logged once.
 ///
 /// Requests metadata only. The annotation of `kubectl apply` may contain the content all the same, so only what
 /// identifies an object is kept.

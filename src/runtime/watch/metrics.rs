@@ -1,5 +1,3 @@
-//! The count of failed requests of watches.
-
 use std::sync::LazyLock;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -9,8 +7,7 @@ use prometheus_client::registry::Registry;
 
 use super::error_policy::{ErrorPolicy, Failure};
 
-/// One for the process, as in client-go: watches start deep within each controller, and some start and stop with their
-/// users.
+/// One for the process, as in client-go: watches start deep within each controller.
 static ERRORS: LazyLock<Family<Labels, Counter>> = LazyLock::new(Family::default);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

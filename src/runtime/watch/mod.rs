@@ -44,7 +44,7 @@ pub use discovery::{Resource, Served, discover};
 pub use error_policy::ErrorPolicy;
 pub use events::{ObjectEvents, documents, events};
 pub use kind_filter::KindFilter;
-pub use manager::{KindEvent, KindState, ObjectState, ResolveError, Settings, View, WatchManager};
+pub use manager::{KindEvent, KindState, ObjectState, ResolveError, View, WatchManager, WatchSettings};
 pub use metadata::watch_names;
 pub use planner::MAX_WATCHES;
 pub use projection::{Document, DocumentCache, FieldSet, Labels, Object, Project};
@@ -56,7 +56,6 @@ pub enum Scope {
     Namespace(String),
 }
 
-/// The objects of a kind to watch.
 #[derive(Clone, Debug)]
 pub struct Selection {
     pub scope: Scope,
@@ -71,7 +70,6 @@ impl From<Scope> for Selection {
 }
 
 impl Scope {
-    /// Returns the API of a kind that is known at runtime.
     fn dynamic_api<K>(&self, client: Client, resource: &Resource) -> Api<K>
     where
         K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,

@@ -12,8 +12,7 @@ pub(super) const WIDE_ABOVE: usize = 20;
 /// Number of namespaces up to which it is watched per namespace again. Lower than [`WIDE_ABOVE`] to avoid flapping.
 pub(super) const NARROW_BELOW: usize = 10;
 
-/// Returns the scopes for a kind. A cluster-wide watch may hold many objects that no selector matches, so it is used
-/// only instead of many watches.
+/// A cluster-wide watch may hold many objects that no selector matches: it only replaces many watches.
 fn scopes(namespaces: &BTreeSet<String>, is_namespaced: bool, is_wide: bool) -> BTreeSet<Scope> {
     if namespaces.is_empty() {
         return BTreeSet::new();

@@ -5,13 +5,11 @@ use tokio::time::Instant;
 
 use super::GroupKind;
 
-/// The kinds that each user subscribes to.
 pub(super) struct Subscriptions<U> {
     by_user: BTreeMap<U, (String, Box<[GroupKind]>)>,
     by_kind: BTreeMap<GroupKind, BTreeMap<String, usize>>,
     /// Kinds and namespaces that lost their last user, and until when they stay subscribed.
     unused: BTreeMap<(GroupKind, String), Instant>,
-    /// Time for which they stay subscribed.
     linger: Duration,
     /// Number of kinds above which none stays subscribed without a user: it would keep another from being watched.
     limit: usize,
@@ -77,7 +75,6 @@ impl<U: Ord> Subscriptions<U> {
         }
     }
 
-    /// Returns the namespaces of each subscribed kind.
     pub(super) fn namespaces(&mut self) -> BTreeMap<GroupKind, BTreeSet<String>> {
         let now = Instant::now();
         self.unused.retain(|_, end| *end > now);
@@ -96,7 +93,6 @@ impl<U: Ord> Subscriptions<U> {
         subscribed
     }
 
-    /// Returns the end of the first unused subscription.
     pub(super) fn next_end(&self) -> Option<Instant> {
         self.unused.values().min().copied()
     }

@@ -1,5 +1,3 @@
-//! The child's side.
-
 use std::io::{BufReader, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd as _;
@@ -17,14 +15,14 @@ use super::frame::Framing;
 const MAX_REQUEST: usize = 256 * 1024 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProcessLimits {
     /// Memory besides the program and the stack.
     pub memory: u64,
     pub stack: usize,
 }
 
 /// Answers requests on standard input until it closes, within limits that cannot be raised again.
-pub fn serve(limits: Limits, handler: impl FnMut(Vec<u8>) -> Vec<u8> + Send + 'static) -> io::Result<()> {
+pub fn serve(limits: ProcessLimits, handler: impl FnMut(Vec<u8>) -> Vec<u8> + Send + 'static) -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     run_on_socket(&socket, limits.stack, move || limit_process(limits.memory), handler)
 }

@@ -1,5 +1,3 @@
-//! Delimits messages on a stream.
-
 use std::io::{self, BufRead, Read as _, Write};
 
 const PREFIX: usize = size_of::<u32>();
@@ -28,7 +26,6 @@ impl Framing {
         output.flush()
     }
 
-    /// Reads a message of at most `limit` bytes.
     pub(super) fn read(self, mut input: impl BufRead, limit: usize) -> io::Result<Vec<u8>> {
         match self {
             Self::LengthPrefix => {

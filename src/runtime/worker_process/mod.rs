@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-pub use child::{Limits, limit_cpu, serve};
+pub use child::{ProcessLimits, limit_cpu, serve};
 pub use frame::Framing;
 use process::{Process, resident_bytes};
 
@@ -48,7 +48,6 @@ pub struct Program {
     pub max_memory: Option<u64>,
 }
 
-/// The use of a child since its start.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     pub calls: u32,
@@ -86,7 +85,6 @@ struct Inner {
     running: Arc<Running>,
 }
 
-/// The IDs of all children.
 type Running = Mutex<BTreeSet<u32>>;
 
 #[derive(Default)]
@@ -159,7 +157,6 @@ impl WorkerProcesses {
     }
 }
 
-/// Runs until no child is idle.
 async fn end_idle(pool: Weak<Inner>) {
     let mut next = Some(IDLE);
     while let Some(wait) = next {
@@ -190,13 +187,11 @@ impl Worker {
         Ok(response)
     }
 
-    /// Returns true before the first call.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.process.as_ref().is_some_and(Process::is_new)
     }
 
-    /// Ends the child.
     pub fn discard(&mut self) {
         self.process = None;
     }

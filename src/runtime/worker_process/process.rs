@@ -1,5 +1,3 @@
-//! The parent's side of one child.
-
 use std::io::{self, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -28,7 +26,6 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the first executable of the program that exists.
     pub(super) fn start(program: &Program, running: &Arc<Running>) -> io::Result<Self> {
         let path = program.paths.iter().find(|path| path.is_file());
         let path = path.ok_or(io::ErrorKind::NotFound)?;
@@ -111,7 +108,6 @@ impl Process {
         }
     }
 
-    /// Returns the reason why a child ended or broke the protocol.
     fn cause(&mut self, error: &io::Error) -> WorkerError {
         let mut child = self.child.lock();
         if error.kind() == io::ErrorKind::InvalidData {
@@ -138,8 +134,7 @@ pub(super) fn resident_bytes(process: u32) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Distinguishes limits from faults by the messages of the runtimes of Rust and Go, since these end by SIGABRT or with
-/// the same code.
+/// Reads the messages of the runtimes of Rust and Go, which end by SIGABRT or with the same code at limits and faults.
 fn classify(status: ExitStatus, last_words: &str) -> WorkerError {
     const SHOWN_BYTES: usize = 200;
     const OUT_OF_MEMORY: [&str; 4] = [
@@ -176,7 +171,6 @@ impl Drop for Process {
     }
 }
 
-/// The socket, until the deadline, cancellation, or the limit of memory.
 struct BoundedSocket<'a> {
     socket: &'a UnixStream,
     deadline: Instant,

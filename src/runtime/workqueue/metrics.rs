@@ -128,7 +128,6 @@ pub(super) struct QueueMetrics {
 }
 
 impl QueueMetrics {
-    /// Returns the metrics that count `key`.
     pub(super) fn of<K: Item>(&mut self, key: &K) -> &mut ClassMetrics {
         let Self { metrics, by_class } = self;
         let class = key.class();
@@ -193,7 +192,6 @@ impl ClassMetrics {
 }
 
 pub(super) trait Working: Send + Sync {
-    /// Returns the work in progress by class.
     fn in_progress(&self) -> Vec<(&'static str, InProgress)>;
 }
 

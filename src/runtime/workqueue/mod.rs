@@ -79,7 +79,6 @@ pub struct ClassLimits {
 }
 
 impl ClassLimits {
-    /// Limits only the total.
     #[must_use]
     pub fn workers(workers: usize) -> Self {
         Self {
@@ -123,10 +122,7 @@ pub struct Queue<K: Item> {
 }
 
 impl<K: Item> Queue<K> {
-    /// Creates a queue and starts its timer task, which ends on shutdown or with the last handle and claim.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime with a clock.
+    /// Starts the timer task, which ends on shutdown or with the last handle and claim. Panics outside a tokio runtime.
     #[must_use]
     pub fn new(settings: Settings, metrics: &Metrics) -> Self {
         let Settings {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use super::Priority;
 
-/// Number of times in a row that a waiting priority may be skipped. After a restart all repositories have low priority,
-/// and a steady stream of user changes must not starve them.
+/// After a restart all repositories have low priority, and a steady stream of user changes must not starve them.
 const MAX_SKIPS: u32 = 9;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -20,7 +19,6 @@ pub(super) struct Order<K> {
     len: usize,
 }
 
-/// The ready keys of a priority.
 struct Level<K> {
     /// Contains only namespaces with ready keys.
     namespaces: HashMap<Arc<str>, Namespace<K>>,
@@ -60,7 +58,6 @@ impl<K> Order<K> {
         }
     }
 
-    /// Returns the namespaces with ready keys.
     pub(super) fn namespaces(&self) -> HashSet<&str> {
         let levels = self.levels.values();
         levels
@@ -68,12 +65,10 @@ impl<K> Order<K> {
             .collect()
     }
 
-    /// Returns true if a namespace with room has a ready key.
     pub(super) fn can_pop(&self, has_room: impl Fn(&str) -> bool) -> bool {
         self.levels.values().any(|level| level.next(&has_room).is_some())
     }
 
-    /// Takes the next key of the namespaces with room.
     pub(super) fn pop(&mut self, has_room: impl Fn(&str) -> bool) -> Option<(Arc<K>, Priority)> {
         let next = |(priority, level): (&Reverse<Priority>, &Level<K>)| Some((*priority, level.next(&has_room)?));
         let mut waiting = self.levels.iter().filter(|(_, level)| level.skipped >= MAX_SKIPS).rev();

@@ -44,7 +44,6 @@ struct Class<K> {
     processing: Processing,
 }
 
-/// The number of keys of a class that are processed.
 #[derive(Default)]
 struct Processing {
     total: usize,

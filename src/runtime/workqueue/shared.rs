@@ -17,10 +17,8 @@ const LONGEST_DELAY: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 pub(super) struct Shared<K: Item> {
     state: Mutex<State<K>>,
     bucket: Bucket,
-    /// Wakes one worker per key, and all of them on shutdown.
-    ///
-    /// No wakeup is lost: a worker that takes a key while another one is available wakes the next worker, although
-    /// `Notify` stores a single permit. A permit of a dropped `get` goes to another waiter.
+    /// Wakes one worker per key, and all of them on shutdown. No wakeup is lost: a worker that takes a key while
+    /// another is available wakes the next, although `Notify` stores one permit. A dropped `get` passes its permit on.
     pub(super) available: Notify,
     /// Wakes the timer task for an earlier time or the shutdown.
     pub(super) timer: Arc<Notify>,

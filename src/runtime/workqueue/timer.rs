@@ -6,8 +6,7 @@ use tokio::time::timeout_at;
 use super::Item;
 use super::shared::{Next, Shared};
 
-/// Sleeps until the next delay expires and makes expired keys ready. Holds no strong reference while it sleeps, and
-/// ends with the queue.
+/// Sleeps until the next delay expires. Holds no strong reference meanwhile, and ends with the queue.
 pub(super) async fn run<K: Item>(queue: Weak<Shared<K>>, wakeup: Arc<Notify>) {
     loop {
         let Some(next) = queue.upgrade().map(|queue| queue.fire()) else {

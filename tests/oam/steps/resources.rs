@@ -76,7 +76,7 @@ parameter: {
     assert_eq!(ended.calls[0].params, json!({ "cluster": "", "value": expected }));
     assert_eq!(
         ended.end,
-        waiting("gate.$params.continue: undefined field: readyReplicas")
+        waiting("gate.$params.continue: undefined field: readyReplicas (line 13)")
     );
     let ended = step
         .run(|call| object(call, json!({ "status": { "readyReplicas": 1 } })))

@@ -25,7 +25,8 @@ pub const EXCEPTIONS: &[Exception] = &[
         case: "u-workflow-read-object-app",
         path: "application/read-object/status/workflow/steps/1/message",
         ours: "GenerateComponentManifest: component express-server: parameter.cpu: conflicting values string and null \
-             (mismatched types string and null) (and 1 more errors)",
+             (mismatched types string and null) (line 187); parameter.memory: conflicting values string and null (mismatched types \
+             string and null) (line 189)",
         row: "CUE errors",
     },
     Exception {

@@ -10,9 +10,9 @@ use super::values::Bytes;
 use crate::api::oam::compression::Format;
 use crate::controllers::oam::dispatch::admission::{Admission, ResourceTypes};
 use crate::controllers::oam::dispatch::decide::{self, UpdateMethod};
-use crate::controllers::oam::references::Scope;
+use crate::controllers::oam::references::ReferenceScope;
 use crate::controllers::oam::rights::IdentityOptions;
-use crate::controllers::oam::{ApplyOnceMode, ControllerVersions, Options, Shard, workflow};
+use crate::controllers::oam::{ApplyOnceMode, ControllerVersions, Options, shard, workflow};
 use crate::cue;
 use crate::http::Fetcher;
 use crate::runtime::kube_client::RequestTimeouts;
@@ -57,18 +57,14 @@ impl VelaFlags {
                 are_required_of_applications: self.ignore_apps_without_version,
                 are_required_of_definitions: self.ignore_definitions_without_version,
             },
-            shard: if self.enable_sharding {
-                Shard::Id(self.shard_id.clone())
-            } else {
-                Shard::Disabled
-            },
-            workflow: workflow::Settings {
+            shard: self.enable_sharding.then(|| shard(&self.shard_id)),
+            workflow: workflow::WorkflowSettings {
                 max_retries: self.max_step_retries,
                 max_wait_backoff: seconds(self.max_wait_backoff_seconds),
                 max_failed_backoff: seconds(self.max_failed_backoff_seconds),
                 suspend_on_failure: is_enabled(Gate::EnableSuspendOnFailure),
             },
-            dispatch: decide::Settings {
+            dispatch: decide::DispatchSettings {
                 update: if is_enabled(Gate::ApplyResourceByReplace) {
                     UpdateMethod::Replace
                 } else {
@@ -124,8 +120,8 @@ impl VelaFlags {
         }
     }
 
-    fn reference_scope(&self) -> Result<Scope, String> {
-        let scope = Scope::parse(self.ref_objects_scope.trim());
+    fn reference_scope(&self) -> Result<ReferenceScope, String> {
+        let scope = ReferenceScope::parse(self.ref_objects_scope.trim());
         scope.ok_or_else(|| {
             "invalid value for --ref-objects-available-scope: must be global, cluster or namespace".to_owned()
         })

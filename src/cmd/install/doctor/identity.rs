@@ -16,7 +16,6 @@ use crate::controllers::oam::start::authentication::find_protection;
 use crate::controllers::oam::trackers::{Tracker, display_name};
 use crate::runtime::kube_client::{ApiError, call};
 
-/// Names in one line.
 const MAX_NAMES: usize = 10;
 const PAGE_SIZE: u32 = 500;
 
@@ -30,7 +29,7 @@ pub(super) async fn check(client: &Client) -> Vec<Checked> {
 }
 
 /// Without the CRDs, which another check names, there is nothing to list.
-fn reported(result: Result<Checked, ApiError>, action: &str) -> Checked {
+pub(super) fn reported(result: Result<Checked, ApiError>, action: &str) -> Checked {
     match result {
         Ok(checked) => checked,
         Err(error) if error.is_not_found() => {
@@ -133,7 +132,7 @@ where
     }
 }
 
-fn listed(names: &[String], what: &str) -> String {
+pub(super) fn listed(names: &[String], what: &str) -> String {
     let shown = names
         .iter()
         .take(MAX_NAMES)

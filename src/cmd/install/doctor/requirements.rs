@@ -12,7 +12,6 @@ use crate::controllers::oam::start::prerequisites::missing_crds;
 use crate::controllers::{application, apprepository, oam};
 use crate::runtime::kube_client::{ApiError, call};
 
-/// A right without which a controller cannot work.
 struct Right {
     verb: &'static str,
     group: &'static str,
@@ -65,7 +64,6 @@ const OAM: [Right; 11] = [
     right("create", "events.k8s.io", "events"),
 ];
 
-/// The needs of a controller.
 pub(super) struct Requirements {
     controller: ControllerName,
     name: &'static str,

@@ -5,7 +5,6 @@ use crate::text::truncate;
 /// The maximum length of a value, in bytes.
 const MAX_VALUE: usize = 120;
 
-/// Returns the changed paths of an object, with old and new values.
 pub fn changed_paths(from: &Map<String, Value>, to: &Map<String, Value>, has_values: bool) -> Vec<String> {
     let mut lines = Lines {
         has_values,

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::manifests::{self, Manifest};
 use super::render::{EvaluatorFlags, Renderer, cluster_version};
-use super::{DefinitionNamespace, Place};
+use super::{ApplicationFlags, DefinitionNamespace};
 use crate::cmd::flags::non_empty;
 use crate::cmd::{Error, failed_to};
 use crate::controllers::oam::objects::{Autoscalers, Objects};
@@ -40,7 +40,7 @@ pub struct Diff {
     #[command(flatten)]
     definitions: DefinitionNamespace,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 impl Diff {

@@ -15,10 +15,10 @@ use crate::controllers::oam::collect::{self, Subject};
 use crate::controllers::oam::dispatch::admission::check_control;
 use crate::controllers::oam::dispatch::bookkeeping::remove_record;
 use crate::controllers::oam::dispatch::decide::{
-    Decision, Identity, ObjectPolicy, Occasion, Refusal, Request, Settings, decide,
+    DispatchDecision, DispatchRefusal, DispatchRequest, DispatchSettings, Identity, ObjectPolicy, Occasion, decide,
 };
 use crate::controllers::oam::objects::{Autoscalers, ObjectId, Objects};
-use crate::controllers::oam::policies::{Stage, Target as Selected};
+use crate::controllers::oam::policies::{ApplyOnceStage, Target as Selected};
 use crate::controllers::oam::render::identity::render_hash::render_hash;
 use crate::controllers::oam::trackers::{ResourceKey, display_name};
 use crate::runtime::three_way;
@@ -27,14 +27,12 @@ use crate::text::sanitize;
 /// Maximum number of lines for one object.
 const MAX_LINES: usize = 200;
 
-/// Reads of the cluster.
 pub struct Cluster {
     pub objects: Objects,
     pub client: Client,
     pub autoscalers: Autoscalers,
 }
 
-/// The result of a pass for one object.
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
     Create,
@@ -43,7 +41,6 @@ pub enum Outcome {
     ReadOnly,
     /// Lines with the changed paths.
     Change(Vec<String>),
-    /// The object is deleted and created again.
     Recreate(Vec<String>),
     /// The object is not applied, nor are the others of its component.
     Blocked(String),
@@ -74,13 +71,15 @@ impl Target {
         for occasion in self.occasions() {
             let decision = self.decision(cluster, id, manifest, &recorded, becomes.as_ref(), occasion);
             match (decision.await?, &mut becomes) {
-                (Decision::Create(_), _) if occasion == Occasion::StateKeep && self.is_applied_once(manifest) => {}
-                (Decision::Create(_), _) => return Ok(Outcome::Create),
-                (Decision::Patch(patch) | Decision::Share(patch) | Decision::Record(patch), Some(live)) => {
-                    json_patch::merge(live, &patch)
-                }
-                (Decision::Replace(object), Some(live)) => merge(&recorded, &object, live)?,
-                (Decision::Recreate { object, .. }, Some(live)) => {
+                (DispatchDecision::Create(_), _)
+                    if occasion == Occasion::StateKeep && self.is_applied_once(manifest) => {}
+                (DispatchDecision::Create(_), _) => return Ok(Outcome::Create),
+                (
+                    DispatchDecision::Patch(patch) | DispatchDecision::Share(patch) | DispatchDecision::Record(patch),
+                    Some(live),
+                ) => json_patch::merge(live, &patch),
+                (DispatchDecision::Replace(object), Some(live)) => merge(&recorded, &object, live)?,
+                (DispatchDecision::Recreate { object, .. }, Some(live)) => {
                     is_recreated = true;
                     merge(&recorded, &object, live)?;
                 }
@@ -109,7 +108,7 @@ impl Target {
     /// Returns true if an object that is gone is not created again.
     fn is_applied_once(&self, manifest: &Value) -> bool {
         let strategy = self.parsed.rules.apply_once.strategy(&Selected::of(manifest));
-        strategy.is_some_and(|strategy| strategy.affects(Stage::StateKeep))
+        strategy.is_some_and(|strategy| strategy.affects(ApplyOnceStage::StateKeep))
     }
 
     async fn decision(
@@ -120,7 +119,7 @@ impl Target {
         recorded: &[Value],
         live: Option<&Value>,
         occasion: Occasion,
-    ) -> Result<Decision, String> {
+    ) -> Result<DispatchDecision, String> {
         // Each object of a new revision has another hash, because of its labels.
         let hash = if self.is_new_revision {
             String::new()
@@ -128,7 +127,7 @@ impl Target {
             render_hash(manifest)
         };
         let decide_if = |is_autoscaled| {
-            let decision = decide(&Request {
+            let decision = decide(&DispatchRequest {
                 application: (&self.name.namespace, &self.name.name),
                 manifest,
                 render_hash: &hash,
@@ -137,11 +136,11 @@ impl Target {
                 occasion,
                 policy: ObjectPolicy::of(&self.parsed.rules, manifest, occasion),
                 is_autoscaled,
-                settings: Settings::default(),
+                settings: DispatchSettings::default(),
                 now: Timestamp::now(),
             });
             decision.map_err(|refusal| match refusal {
-                Refusal::Unmanaged { .. } => format!("{refusal}; a take-over policy adopts it"),
+                DispatchRefusal::Unmanaged { .. } => format!("{refusal}; a take-over policy adopts it"),
                 refusal => refusal.to_string(),
             })
         };

@@ -1,5 +1,3 @@
-//! Renders and prints batch by batch.
-
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
@@ -92,7 +90,6 @@ impl Target {
         cluster.objects.read(&id).await.ok().flatten()
     }
 
-    /// Prints the outcomes of objects that are applied together.
     async fn print_batch(
         &self,
         cluster: &Cluster,

@@ -110,7 +110,6 @@ impl Revision {
     }
 }
 
-/// The Application that a pass deploys.
 struct Deployed {
     application: Application,
     parsed: Parsed,

@@ -134,7 +134,6 @@ impl Manifest {
         Ok(applied)
     }
 
-    /// Returns the object with itself in an annotation.
     fn recorded(&self) -> Value {
         let mut object = self.object.clone();
         let text = object.to_string();

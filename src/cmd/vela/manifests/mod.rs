@@ -16,9 +16,7 @@ pub use apply::{MAX_ATTEMPTS, Manifest, changed_too_often, patch_parameters};
 
 /// Maximum size of one file. The API server accepts objects of 1.5 MiB.
 const MAX_FILE: u64 = 8 << 20;
-/// Maximum number of files of a directory.
 const MAX_FILES: usize = 2_000;
-/// The name of the standard input.
 const STDIN: &str = "-";
 
 /// Reads the objects of a file in YAML or JSON with any number of documents; `-` is the standard input.
@@ -42,7 +40,6 @@ pub fn read(path: &Path) -> Result<Vec<Value>, Error> {
     parse(path, &content)
 }
 
-/// Parses the objects of a file.
 pub fn parse(path: &Path, content: &[u8]) -> Result<Vec<Value>, Error> {
     let documents =
         document::parse(path, content).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;

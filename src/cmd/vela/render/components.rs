@@ -10,23 +10,21 @@ use crate::cmd::Error;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent};
 use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::render::evaluate::{self, Cause, NamespaceEvaluator};
-use crate::controllers::oam::render::release::{ComponentObjects, Release, ReleaseObject, Settings};
+use crate::controllers::oam::render::release::{ComponentObjects, Release, ReleaseObject, ReleaseSettings};
 use crate::cue::{self, Evaluator};
 
 /// The defaults of the controller.
-const SETTINGS: Settings = Settings {
+const SETTINGS: ReleaseSettings = ReleaseSettings {
     is_strict: false,
     has_stages: true,
 };
 
-/// Renders one Application.
 pub struct Renderer<'a> {
     evaluator: &'a Evaluator,
     release: Release,
     parsed: &'a Parsed,
 }
 
-/// A failure to render a part of an Application.
 pub enum RenderError {
     /// The template does not accept its context.
     Invalid(String),
@@ -49,7 +47,6 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// Renders the policies that have a template.
     pub async fn policies(&self) -> Result<Vec<ReleaseObject>, Error> {
         let mut objects = Vec::new();
         for policy in &self.parsed.policies {

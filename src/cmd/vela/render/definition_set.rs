@@ -1,5 +1,3 @@
-//! Definitions from files or a cluster.
-
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -72,7 +70,6 @@ where
 }
 
 impl DefinitionSet {
-    /// Returns the definitions that are part of this program.
     pub fn starter() -> Result<Self, Error> {
         let mut set = Self::default();
         for (path, text) in STARTER_SET {
@@ -83,7 +80,6 @@ impl DefinitionSet {
         Ok(set)
     }
 
-    /// Reads the definitions of a directory.
     pub fn of_directory(directory: &Path) -> Result<Self, Error> {
         let mut set = Self::default();
         for file in manifests::files(directory)? {
@@ -94,7 +90,6 @@ impl DefinitionSet {
         Ok(set)
     }
 
-    /// Reads the definitions of namespaces in a cluster.
     pub async fn of_cluster(client: &Client, namespaces: [&str; 2]) -> Result<Self, Error> {
         let mut set = Self::default();
         for namespace in BTreeSet::from(namespaces) {

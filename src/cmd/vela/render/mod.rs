@@ -158,7 +158,6 @@ fn warn(text: &str) {
     eprintln!("warning: {}", sanitize(text));
 }
 
-/// Decodes an Application of a file.
 fn declared(document: Value, namespace: &str) -> Result<Application, Error> {
     let display = manifests::display(&document);
     let mut application = serde_json::from_value::<Application>(document)
@@ -184,8 +183,7 @@ pub fn live_definitions<'a>(
     Definitions::live(definitions, namespace, definition_namespace, is_auto_update)
 }
 
-/// Parses an Application as the controller does, which leaves alone what it does not support. Objects that components refer
-/// to are known to the controller only.
+/// Refuses what the controller does not support. Objects that components refer to are known to the controller only.
 pub fn parse_supported(application: &Application, definitions: &Definitions<'_>) -> Result<Parsed, Error> {
     let failed = |message: String| Error::Failed(format!("Application {}: {message}", application.name_any()));
     let mut unsupported = unsupported_application(application);
@@ -214,7 +212,6 @@ pub fn first_revision(application: &str) -> LatestRevision {
     }
 }
 
-/// Returns the version of a cluster as templates see it.
 pub fn cluster_version(major: &str, minor: u32, git_version: &str) -> Value {
     json!({ "major": major, "minor": minor, "gitVersion": git_version, "platform": "" })
 }

@@ -7,7 +7,9 @@ use crate::cmd::Error;
 use crate::controllers::oam::parse::{
     Definitions, Deployments, Parsed, ParsedComponent, cluster_selections, component_step,
 };
-use crate::controllers::oam::placement::{ByPlace, Place, PlacedComponent, Settings, place_service, service_key};
+use crate::controllers::oam::placement::{
+    ByPlace, Place, PlacedComponent, PlacementSettings, place_service, service_key,
+};
 use crate::controllers::oam::workflow::{DEPLOY, is_apply_component};
 
 /// Types of steps without a template.
@@ -34,7 +36,7 @@ impl Plan {
     /// Plans with the default flags of the controller.
     pub fn new(application: &Application, parsed: &Parsed, definitions: &Definitions<'_>) -> Result<Self, Error> {
         let namespace = application.namespace().unwrap_or_default();
-        let settings = Settings {
+        let settings = PlacementSettings {
             namespace: &namespace,
             allow_cross_namespace: true,
             unanchored_overrides: false,

@@ -1,5 +1,3 @@
-//! Compares two statuses.
-
 use std::collections::BTreeMap;
 
 use crate::api::oam::{ApplicationStatus, StepStatus};

@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 
 use super::list::cell;
-use super::{DefinitionNamespace, Place, objects};
+use super::{ApplicationFlags, DefinitionNamespace, objects};
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationStatus, AppliedResource, labels};
 use crate::cmd::flags::OutputFormat;
@@ -42,7 +42,7 @@ pub struct Status {
     #[command(flatten)]
     definitions: DefinitionNamespace,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 #[derive(Debug, Serialize)]

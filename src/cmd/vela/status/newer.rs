@@ -72,7 +72,6 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Returns a sentence about a definition that has changed in the cluster.
     async fn newer<D>(&self, recorded: &D) -> Result<Option<String>, Error>
     where
         D: Definition + Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + std::fmt::Debug,

@@ -1,5 +1,3 @@
-//! Prints the changes of a status.
-
 use std::pin::pin;
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! Commands for the workflow of an Application.
-
 mod context;
 pub mod logs;
 pub mod operations;

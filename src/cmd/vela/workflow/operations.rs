@@ -7,7 +7,7 @@ use super::context::forget_values;
 use crate::api::oam::{Application, ApplicationRevision, ApplicationSpec, Workflow, WorkflowStep};
 use crate::api::{NamespacedName, is_object_name};
 use crate::cmd::vela::change::{change_status, refused};
-use crate::cmd::vela::{Place, objects};
+use crate::cmd::vela::{ApplicationFlags, objects};
 use crate::cmd::{Error, failed_to, output};
 use crate::controllers::oam::parse::{component_step, workflow_steps};
 use crate::controllers::oam::revisions::expand;
@@ -25,7 +25,7 @@ pub struct Suspend {
     #[arg(long, short, value_name = "STEP")]
     step: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 /// Resume the suspended workflow of an Application
@@ -37,7 +37,7 @@ pub struct Resume {
     #[arg(long, short, value_name = "STEP")]
     step: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 /// Terminate the workflow of an Application; steps that have not ended fail
@@ -48,7 +48,7 @@ pub struct Terminate {
     /// Name of the Application
     name: String,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 /// Run the workflow of an Application again, from the beginning or from a failed step
@@ -60,7 +60,7 @@ pub struct Restart {
     #[arg(long, short, value_name = "STEP")]
     step: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 impl Suspend {

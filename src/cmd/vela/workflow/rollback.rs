@@ -9,7 +9,7 @@ use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationRevision, ManagedResource, ResourceTracker, labels};
 use crate::cmd::vela::change::{change_status, refused, replace};
 use crate::cmd::vela::manifests::patch_parameters;
-use crate::cmd::vela::{Place, objects};
+use crate::cmd::vela::{ApplicationFlags, objects};
 use crate::cmd::{Error, failed_to, output};
 use crate::controllers::oam::revisions::expand;
 use crate::controllers::oam::trackers::{TrackerType, decode};
@@ -33,7 +33,7 @@ pub struct Rollback {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 impl Rollback {
@@ -68,7 +68,6 @@ impl Rollback {
     }
 }
 
-/// A revision that becomes current again.
 struct Restore<'a> {
     client: &'a Client,
     name: &'a NamespacedName,

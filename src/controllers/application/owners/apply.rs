@@ -1,7 +1,5 @@
-//! Applies an owner plan so that no crash or race leaves a wrong owner reference behind.
-//!
-//! The kinds of owned objects are recorded in an annotation before the first owner reference of a kind is written.
-//! Recorded kinds stay watched until nothing of them is owned, so stale references are found after a crash.
+//! Leaves no wrong owner reference behind at a crash or race: kinds are recorded in an annotation before the first
+//! owner reference of a kind is written, and stay watched until nothing of them is owned.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -208,9 +206,9 @@ impl Ownership {
         Ok(is_selected && self.is_unchanged(spec).await.map_err(ChangeError::Transient)?)
     }
 
-    /// Returns true if the Application still has the planned spec and our finalizer. The store may be stale, and the garbage collector
-    /// deletes whatever a deleted Application has just adopted; Kubernetes' own controllers read again for the same
-    /// reason.
+    /// Returns true if the Application still has the planned spec and our finalizer. The store may be stale, and the
+    /// garbage collector deletes whatever a deleted Application has just adopted; Kubernetes' own controllers read
+    /// again for the same reason.
     async fn is_unchanged(&self, spec: &Arc<AppSpec>) -> Result<bool, String> {
         let is_current = self.index.get(&spec.name).is_some_and(|now| {
             (&now.uid, now.generation, &now.kinds, now.add_owner_ref)

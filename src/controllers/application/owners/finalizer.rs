@@ -89,7 +89,6 @@ fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|name| name == finalizer)
 }
 
-/// The result of the removal of all owner references.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Released {
     Complete,
@@ -141,7 +140,6 @@ fn is_recent(deleting: &ObjectMeta) -> bool {
     age.is_some_and(|age| (SignedDuration::ZERO..GROUP_OUTAGE).contains(&age))
 }
 
-/// Removes the finalizer, which ends a deletion.
 pub async fn remove_finalizer(client: &Client, application: &CachedApplication) -> Result<(), ApiError> {
     let (meta, name) = (&application.metadata, &application.spec.name);
     let written = report::write_finalizers(client, name, meta, &finalizers(meta, false)).await;

@@ -4,9 +4,8 @@ use serde_json::value::RawValue;
 
 use super::{FieldSet, NotReady, Rule};
 
-/// Kinds of Kubernetes 1.35 without status conditions. The API server drops conditions that clients write there, so
-/// the generic rule would always report ready. Fetching the metadata is enough; Secrets are never fetched in full.
-///
+/// Kinds of Kubernetes 1.35 without status conditions. The API server drops conditions that clients write there, so the
+/// generic rule would always report ready. Fetching the metadata is enough; Secrets are never fetched in full.
 /// Other kinds use [`Generic`](super::Generic), with the same result at a higher cost. Excluded are kinds with
 /// conditions of any type and kinds that cannot be watched.
 const KINDS: [(&str, &str); 36] = [

@@ -12,10 +12,8 @@ use crate::text::truncate;
 
 const MAX_QUOTED: usize = 64;
 
-/// Ready unless the condition `Ready` is `False` or the condition `InProgress` is `True`.
-///
-/// A kind without conditions is ready, and so is one whose `Ready` is `Unknown`. The first condition of a type counts.
-/// A status or a list of conditions of the wrong type gives `Unknown`.
+/// Ready unless the condition `Ready` is `False` or `InProgress` is `True`. A kind without conditions is ready, and so
+/// is one whose `Ready` is `Unknown`. The first condition of a type counts. Wrong types give `Unknown`.
 #[derive(Debug)]
 pub struct Generic;
 
@@ -102,8 +100,7 @@ impl<'de> Deserialize<'de> for DecisiveConditions<'de> {
 }
 
 impl<'a> DecisiveConditions<'a> {
-    /// Takes the first element of each relevant type. Skips malformed elements, which crash kubernetes-sigs'
-    /// controller. A malformed reason is omitted, as it does not affect readiness.
+    /// Skips malformed elements, which crash kubernetes-sigs' controller, and malformed reasons.
     fn consider(&mut self, element: &'a RawValue) {
         let Ok(Record(element)) = serde_json::from_str::<Record<Element<'a>>>(element.get()) else {
             return;

@@ -107,9 +107,8 @@ pub trait Rule: Send + Sync + 'static {
     /// The fields that [`Rule::check`] reads; others may be absent.
     const FIELDS: FieldSet;
 
-    /// Returns the first reason for which the object is not ready.
-    ///
-    /// `generation` is `metadata.generation`, 0 if absent. Never panics, whatever `spec` and `status` contain.
+    /// Returns the first reason for which the object is not ready. `generation` is `metadata.generation`, 0 if absent.
+    /// Never panics, whatever `spec` and `status` contain.
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady>;
 
     #[must_use]

@@ -1,5 +1,3 @@
-//! Fetches, verifies and reads chart archives.
-
 use std::io::Seek;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,7 +9,7 @@ use url::Url;
 use super::locate::{ArchiveLocation, locate_archive};
 use crate::budget::{Reservation, WorkError};
 use crate::catalog::{self, ChartFiles, FetchedFiles, MAX_URL_CHARACTERS, MissingFiles};
-use crate::controllers::apprepository::spec::{Kind, RepositorySpec};
+use crate::controllers::apprepository::spec::{RepositoryKind, RepositorySpec};
 use crate::controllers::apprepository::sync::location::locate_file;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::controllers::apprepository::sync::{SyncContext, limits};
@@ -105,7 +103,6 @@ impl From<WorkError> for ImportError {
     }
 }
 
-/// A fetched archive.
 pub(super) struct Archive {
     missing: MissingFiles,
     body: Body,
@@ -123,7 +120,6 @@ impl Archive {
     }
 }
 
-/// Archives that were read together.
 pub(super) struct Group {
     pub(super) files: Vec<Result<FetchedFiles, (MissingFiles, ImportError)>>,
     /// Archives that did not fit.
@@ -263,8 +259,7 @@ impl<'a> ArchiveFetcher<'a> {
         Ok((body, Some(manifest.digest)))
     }
 
-    /// Returns the registry of a reference. The declared registry is preferred, since only its URL tells whether to use
-    /// plain HTTP. All archives of a batch share it and its token.
+    /// Prefers the declared registry, whose URL tells whether to use plain HTTP. A batch shares it and its token.
     fn registry(&self, reference: &ChartReference) -> Result<Arc<Registry>, ImportError> {
         let mut registries = self.registries.lock();
         if let Some(registry) = registries.iter().find(|registry| registry.contains(reference)) {
@@ -276,10 +271,11 @@ impl<'a> ArchiveFetcher<'a> {
         };
         let at = |url: &Url| Registry::new(self.session.clone(), url, limits);
         let declared = Url::parse(&self.spec.url).ok().and_then(|url| at(&url).ok());
-        let registry = match declared.filter(|registry| self.spec.kind == Kind::Oci && registry.contains(reference)) {
-            Some(registry) => registry,
-            None => at(&reference.registry)?,
-        };
+        let registry =
+            match declared.filter(|registry| self.spec.kind == RepositoryKind::Oci && registry.contains(reference)) {
+                Some(registry) => registry,
+                None => at(&reference.registry)?,
+            };
         let registry = Arc::new(registry);
         registries.push(Arc::clone(&registry));
         Ok(registry)
@@ -312,8 +308,7 @@ fn read_archive(missing: MissingFiles, body: Body, limits: &archive::Limits) -> 
     FetchedFiles::new(missing, &files).map_err(ImportError::failed)
 }
 
-/// Compares the digest with the index. In an OCI registry, an index may contain the digest of the archive or of its
-/// manifest. Other digests than SHA-256 are not compared.
+/// In an OCI registry, the index may contain the digest of the archive or of its manifest. Compares SHA-256 only.
 fn has_digest(named: &str, body: &Body, manifest: Option<&str>) -> bool {
     is_same(named, &body.sha256, manifest)
 }

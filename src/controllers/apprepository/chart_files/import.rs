@@ -51,7 +51,6 @@ pub enum Batch {
     QuotaExceeded(String),
 }
 
-/// Missing files and icons of one repository, as last looked up.
 #[derive(Debug, Default, PartialEq)]
 pub struct Worklist {
     files: VecDeque<MissingFiles>,
@@ -86,7 +85,6 @@ impl Worklist {
         files.chain(icons).sum()
     }
 
-    /// Returns the first warning since the last call.
     pub fn take_warning(&mut self) -> Option<String> {
         self.warning.take()
     }
@@ -348,7 +346,6 @@ impl Importer {
 /// The PNG of an icon, or the reason of the failure and the time of the next try.
 type IconResult = (MissingIcon, Result<Vec<u8>, (String, Timestamp)>);
 
-/// The outcome of a download.
 enum FetchedArchive {
     Archive(Archive),
     Failed(FilesResult),

@@ -11,10 +11,8 @@ pub enum ArchiveLocation {
     File(String),
 }
 
-/// Resolves the archive URL `text` of an index, as Helm does.
-///
-/// A relative URL is resolved against the repository's URL and inherits its query, where some servers expect a token,
-/// unless it points to another server.
+/// Resolves `text` as Helm does: a relative URL inherits the query of the repository's URL, where some servers expect a
+/// token, unless it points to another server.
 pub fn locate_archive(text: &str, repository: &str) -> Result<ArchiveLocation, FetchError> {
     let invalid = |problem: &str| FetchError::InvalidUrl(format!("the URL of the archive {problem}"));
     let text = text.trim();

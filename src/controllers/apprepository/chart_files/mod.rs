@@ -1,7 +1,6 @@
-//! Imports chart files (README, values, schema) and icons, with one low-priority queue key per repository.
-//!
-//! Missing files are derived from the catalog, so that an import resumes after a restart. Each write checks that the
-//! version still exists, so that removed charts need no cancellation.
+//! Imports chart files (README, values, schema) and icons, with one low-priority queue key per repository. The catalog
+//! tells what is missing, so that an import resumes after a restart. Each write checks that the version still exists,
+//! so that removed charts need no cancellation.
 
 mod archive;
 mod icon;
@@ -21,6 +20,7 @@ pub use reconciler::FilesReconciler;
 
 use super::decision::has_charts;
 use super::event_handler;
+use super::state::ObjectStates;
 use super::status::ImportProgress;
 use crate::api::Files;
 use crate::api::NamespacedName;
@@ -28,7 +28,6 @@ use crate::catalog::{Catalog, ChangedCharts, FilesMode, Handled, Record};
 use crate::helm::archive as helm_archive;
 use crate::runtime::controller::Key;
 use crate::runtime::workqueue::{Priority, Queue};
-use crate::sync_ext::ObjectStates;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -92,7 +91,6 @@ impl SyncId {
     }
 }
 
-/// Enqueues imports and keeps their state; a handle, cheap to clone.
 #[derive(Clone)]
 pub struct ImportQueue {
     queue: Queue<Key>,
@@ -105,7 +103,6 @@ pub struct ImportQueue {
 /// A worklist that does not fit is looked up again.
 const MAX_WAITING_BYTES: usize = 32 << 20;
 
-/// A worklist that waits for a turn, counted until it is dropped.
 #[derive(Debug)]
 struct WaitingWorklist {
     worklist: Worklist,
@@ -252,7 +249,6 @@ impl ImportQueue {
         self.update(name, |import| mem::take(&mut import.events))
     }
 
-    /// Forgets the state of an object that is gone or was recreated.
     pub fn forget(&self, name: &NamespacedName) {
         self.update(name, mem::take);
     }

@@ -122,8 +122,7 @@ impl FilesReconciler {
         }
     }
 
-    /// Imports one batch. Returns `None` if the repository is suspended or its rows are not from this spec; the next
-    /// successful sync enqueues it again.
+    /// Returns `None` if the repository is suspended or its rows are from another spec; the next sync enqueues it.
     async fn import_batch(
         &self,
         object: &AppRepository,

@@ -21,7 +21,6 @@ use crate::catalog;
 const ITEMS: usize = 64;
 /// Time after which a turn starts no more items.
 const TIME: Duration = Duration::from_secs(1);
-/// Fetches at once.
 const FETCHES: usize = 4;
 /// Time within which fetched items become one group.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -31,7 +30,6 @@ const GROUP_BYTES: u64 = 4 << 20;
 /// Minimum pause if all hosts asked for one.
 pub(super) const MIN_PAUSE: Duration = Duration::from_secs(5);
 
-/// The outcome of a fetch.
 pub(super) enum Fetched<W, T> {
     /// An item to store, and the spooled bytes that it holds.
     Ready(T, u64),

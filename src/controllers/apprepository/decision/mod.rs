@@ -1,6 +1,4 @@
-//! Decides what to do with a repository: a pure function of spec, database record and time.
-//!
-//! The status is never an input, since users may edit it.
+//! Decides what to do with a repository: by spec, record and time, not by the status, which users may edit.
 
 #[cfg(test)]
 mod tests;
@@ -15,8 +13,7 @@ use crate::runtime::workqueue::Backoff;
 
 const PARTIAL_PREFIX: &str = "cut-short:";
 
-/// Timers follow the monotonic clock, so this bounds the delay of a sync after a step of the wall clock. Each reconcile
-/// reads the database once.
+/// Bounds the delay of a sync after a step of the wall clock: timers are monotonic. Each reconcile reads the database.
 pub const MAX_REQUEUE: Duration = Duration::from_hours(1);
 
 /// Maximum delay of a reconcile after its tick and jitter.
@@ -41,7 +38,7 @@ const MAX_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(15);
 const TRIGGER_LATENCY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum SyncMode {
     /// Sends conditional requests, and skips entries that are known to be unchanged.
     Conditional,
     /// Fetches everything and compares all rows. Used for repair and after changes on our side.
@@ -49,33 +46,33 @@ pub enum Mode {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum SyncDecision {
     Suspended,
     Wait,
-    Sync(Mode),
+    Sync(SyncMode),
 }
 
 #[must_use]
-pub fn decide(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp) -> Decision {
+pub fn decide(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp) -> SyncDecision {
     if spec.suspended {
-        return Decision::Suspended;
+        return SyncDecision::Suspended;
     }
     let Some(record) = record else {
-        return Decision::Sync(Mode::Complete);
+        return SyncDecision::Sync(SyncMode::Complete);
     };
     if is_changed(spec, record) {
-        return Decision::Sync(Mode::Complete);
+        return SyncDecision::Sync(SyncMode::Complete);
     }
     if next_retry(record, now).is_some_and(|retry| retry > now) {
-        return Decision::Wait;
+        return SyncDecision::Wait;
     }
     if needs_complete_sync(spec, record) {
-        return Decision::Sync(Mode::Complete);
+        return SyncDecision::Sync(SyncMode::Complete);
     }
     if is_due(spec, record, now) || has_more(record) {
-        Decision::Sync(Mode::Conditional)
+        SyncDecision::Sync(SyncMode::Conditional)
     } else {
-        Decision::Wait
+        SyncDecision::Wait
     }
 }
 
@@ -86,13 +83,13 @@ pub fn fresh_since(
     spec: &RepositorySpec,
     record: Option<&Record>,
     created: Option<Timestamp>,
-    mode: Mode,
+    mode: SyncMode,
     now: Timestamp,
 ) -> Timestamp {
     let since = match (mode, record) {
         // A requested sync needs a new response, regardless of the age of the object.
         (_, None) if !is_requested(spec, &Handled::default()) => created,
-        (Mode::Conditional, Some(record)) if record.state.ready == Some(true) => {
+        (SyncMode::Conditional, Some(record)) if record.state.ready == Some(true) => {
             let last = record.last_attempt.filter(|last| *last <= now);
             last.and_then(|last| spec.cron.next_after(last))
         }
@@ -127,7 +124,6 @@ pub fn partial_digest(digest: &str) -> String {
     format!("{PARTIAL_PREFIX}{digest}")
 }
 
-/// Returns true if the last sync left tags of an OCI registry for the next one.
 #[must_use]
 pub fn is_partial(record: &Record) -> bool {
     record.index_digest.starts_with(PARTIAL_PREFIX)
@@ -162,7 +158,6 @@ pub fn is_requested(spec: &RepositorySpec, handled: &Handled) -> bool {
         || differs(&requests.flux_requested_at, &handled.flux_requested_at)
 }
 
-/// Returns the requests that count as handled after a sync for `spec`.
 #[must_use]
 pub fn handled(spec: &RepositorySpec, before: &Handled) -> Handled {
     let requests = &spec.requests;
@@ -198,8 +193,7 @@ pub fn until_due(spec: &RepositorySpec, since: Timestamp, now: Timestamp) -> Dur
     Duration::try_from(wait).unwrap_or_default().min(MAX_REQUEUE)
 }
 
-/// Returns the time at which a sync is due to succeed, whatever has failed since the last success: the tick after it, or the
-/// creation of the object. `None` for a suspended repository.
+/// The tick after the last success, or the creation of the object. `None` for a suspended repository.
 #[must_use]
 pub fn next_success(spec: &RepositorySpec, record: Option<&Record>, created: Timestamp) -> Option<Timestamp> {
     if spec.suspended {
@@ -211,8 +205,7 @@ pub fn next_success(spec: &RepositorySpec, record: Option<&Record>, created: Tim
     tick_after(spec, last)
 }
 
-/// Returns the time at which a sync is due to run, whatever its result: the retry, the tick after the last attempt, or the
-/// creation of the object. `None` for a suspended repository.
+/// The retry, the tick after the last attempt, or the creation of the object. `None` for a suspended repository.
 #[must_use]
 pub fn next_attempt(
     spec: &RepositorySpec,
@@ -229,7 +222,6 @@ pub fn next_attempt(
     next_retry(record, now).or_else(|| tick_after(spec, last))
 }
 
-/// Returns the time of the first scheduled sync after another one.
 fn tick_after(spec: &RepositorySpec, last: Timestamp) -> Option<Timestamp> {
     let tick = spec.cron.next_after(last)?;
     let jitter = SignedDuration::try_from(spec.jitter()).ok()?;
@@ -247,14 +239,12 @@ pub fn until_next(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp
         .min(MAX_REQUEUE)
 }
 
-/// Returns the delay of the retry after a number of failures in a row.
 #[must_use]
 pub fn retry_delay(failures: u32) -> Duration {
     SYNC_BACKOFF.delay(failures.saturating_sub(1))
 }
 
-/// Returns true if the syncs of the repository wait for servers that do not respond. They share few workers, until one
-/// succeeds or the URL changes.
+/// Slow repositories share few workers, until a sync succeeds or the URL changes.
 #[must_use]
 pub fn is_slow(url: &str, record: &Record) -> bool {
     record.state.slow_syncs >= SLOW_AFTER && record.url == url
@@ -278,8 +268,7 @@ pub fn retry_at(retry_after: Option<Duration>, now: Timestamp) -> Option<Timesta
     now.checked_add(delay.min(MAX_RETRY_AFTER)).ok()
 }
 
-/// Returns the time of the retry after a transient failure. Ticks before it are skipped, or a server that fails would be
-/// asked at every tick.
+/// Ticks before the retry are skipped, or a server that fails would be asked at every tick.
 fn next_retry(record: &Record, now: Timestamp) -> Option<Timestamp> {
     let has_failed = record.state.ready == Some(false) && !record.state.stalled;
     let last = record.last_attempt.filter(|last| has_failed && *last <= now)?;

@@ -5,13 +5,13 @@ use crate::controllers::apprepository::tests::samples::{NOW, at, spec_with, sync
 #[test]
 fn a_new_repository_gets_a_complete_sync() {
     let spec = spec_with(|_| ());
-    assert_eq!(decide(&spec, None, at(NOW)), Decision::Sync(Mode::Complete));
+    assert_eq!(decide(&spec, None, at(NOW)), SyncDecision::Sync(SyncMode::Complete));
 }
 
 #[test]
 fn nothing_is_due_between_two_ticks() {
     let spec = spec_with(|_| ());
-    assert_eq!(decide(&spec, Some(&synced(&spec)), at(NOW)), Decision::Wait);
+    assert_eq!(decide(&spec, Some(&synced(&spec)), at(NOW)), SyncDecision::Wait);
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn one_sync_follows_any_number_of_missed_ticks() {
     let spec = spec_with(|_| ());
     for now in ["2026-01-01T10:10:00Z", "2026-03-01T00:00:00Z"] {
         let decision = decide(&spec, Some(&synced(&spec)), at(now));
-        assert_eq!(decision, Decision::Sync(Mode::Conditional), "{now}");
+        assert_eq!(decision, SyncDecision::Sync(SyncMode::Conditional), "{now}");
     }
 }
 
@@ -29,9 +29,9 @@ fn responses_since_the_tick_are_fresh_but_not_for_a_requested_sync() {
     let record = synced(&spec);
     let (created, now) = (Some(at("2026-01-01T09:00:00Z")), at("2026-01-01T10:10:30Z"));
     let since = |record: Option<&Record>, mode| fresh_since(&spec, record, created, mode, now);
-    assert_eq!(since(Some(&record), Mode::Conditional), at("2026-01-01T10:10:00Z"));
-    assert_eq!(since(Some(&record), Mode::Complete), now);
-    assert_eq!(since(None, Mode::Complete), created.unwrap());
+    assert_eq!(since(Some(&record), SyncMode::Conditional), at("2026-01-01T10:10:00Z"));
+    assert_eq!(since(Some(&record), SyncMode::Complete), now);
+    assert_eq!(since(None, SyncMode::Complete), created.unwrap());
     let failed = Record {
         state: State {
             ready: Some(false),
@@ -39,8 +39,8 @@ fn responses_since_the_tick_are_fresh_but_not_for_a_requested_sync() {
         },
         ..synced(&spec)
     };
-    assert_eq!(since(Some(&failed), Mode::Conditional), now);
-    let early = fresh_since(&spec, Some(&record), created, Mode::Conditional, at(NOW));
+    assert_eq!(since(Some(&failed), SyncMode::Conditional), now);
+    let early = fresh_since(&spec, Some(&record), created, SyncMode::Conditional, at(NOW));
     assert_eq!(early, at(NOW));
 }
 
@@ -53,7 +53,7 @@ fn syncs_continue_at_the_next_tick_after_the_clock_was_set_back() {
             ..synced(&spec)
         };
         record.state.ready = Some(ready);
-        assert_eq!(decide(&spec, Some(&record), at(NOW)), Decision::Wait, "{ready}");
+        assert_eq!(decide(&spec, Some(&record), at(NOW)), SyncDecision::Wait, "{ready}");
         let tick = at("2026-01-01T10:10:00Z");
         assert_eq!(
             until_next(&spec, Some(&record), at(NOW)),
@@ -61,7 +61,7 @@ fn syncs_continue_at_the_next_tick_after_the_clock_was_set_back() {
         );
         assert_eq!(
             decide(&spec, Some(&record), tick),
-            Decision::Sync(Mode::Conditional),
+            SyncDecision::Sync(SyncMode::Conditional),
             "{ready}"
         );
     }
@@ -76,12 +76,18 @@ fn a_tick_during_the_backoff_is_skipped() {
     };
     (record.state.ready, record.state.failures) = (Some(false), 5);
     let now = at("2026-01-01T10:10:00Z");
-    assert_eq!(decide(&spec, Some(&record), now), Decision::Wait);
+    assert_eq!(decide(&spec, Some(&record), now), SyncDecision::Wait);
     assert_eq!(until_next(&spec, Some(&record), now), Duration::from_secs(20));
     let retry = at("2026-01-01T10:10:20Z");
-    assert_eq!(decide(&spec, Some(&record), retry), Decision::Sync(Mode::Conditional));
+    assert_eq!(
+        decide(&spec, Some(&record), retry),
+        SyncDecision::Sync(SyncMode::Conditional)
+    );
     let requested = spec_with(|object| object["spec"]["resyncRequests"] = 7.into());
-    assert_eq!(decide(&requested, Some(&record), now), Decision::Sync(Mode::Complete));
+    assert_eq!(
+        decide(&requested, Some(&record), now),
+        SyncDecision::Sync(SyncMode::Complete)
+    );
 }
 
 #[test]
@@ -100,12 +106,12 @@ fn each_way_to_request_a_sync_is_handled_once() {
         let asked = spec_with(way);
         assert_eq!(
             decide(&asked, Some(&record), at(NOW)),
-            Decision::Sync(Mode::Complete),
+            SyncDecision::Sync(SyncMode::Complete),
             "way {number}"
         );
         assert_eq!(
             decide(&asked, Some(&synced(&asked)), at(NOW)),
-            Decision::Wait,
+            SyncDecision::Wait,
             "way {number}, handled"
         );
     }
@@ -135,7 +141,7 @@ fn a_changed_filter_or_source_causes_a_complete_sync() {
     };
     assert_eq!(
         decide(&spec_with(|_| ()), Some(&record), at(NOW)),
-        Decision::Sync(Mode::Complete)
+        SyncDecision::Sync(SyncMode::Complete)
     );
 }
 
@@ -146,7 +152,10 @@ fn modified_rows_cause_a_complete_sync() {
         trusted: false,
         ..synced(&spec)
     };
-    assert_eq!(decide(&spec, Some(&record), at(NOW)), Decision::Sync(Mode::Complete));
+    assert_eq!(
+        decide(&spec, Some(&record), at(NOW)),
+        SyncDecision::Sync(SyncMode::Complete)
+    );
 }
 
 #[test]
@@ -162,12 +171,12 @@ fn a_transient_failure_is_retried_and_a_stalled_one_waits_for_its_tick() {
     };
     assert_eq!(
         decide(&spec, Some(&failed(false)), at(NOW)),
-        Decision::Sync(Mode::Conditional)
+        SyncDecision::Sync(SyncMode::Conditional)
     );
-    assert_eq!(decide(&spec, Some(&failed(true)), at(NOW)), Decision::Wait);
+    assert_eq!(decide(&spec, Some(&failed(true)), at(NOW)), SyncDecision::Wait);
     assert_eq!(
         decide(&spec, Some(&failed(true)), at("2026-01-01T10:10:01Z")),
-        Decision::Sync(Mode::Conditional)
+        SyncDecision::Sync(SyncMode::Conditional)
     );
 }
 
@@ -184,8 +193,8 @@ fn a_partly_pulled_registry_continues_immediately_unless_it_failed() {
         ..synced(&spec)
     };
     let decision = |record: Record| decide(&spec, Some(&record), at(NOW));
-    assert_eq!(decision(part(None, false)), Decision::Sync(Mode::Conditional));
-    assert_eq!(decision(part(Some(false), true)), Decision::Wait);
+    assert_eq!(decision(part(None, false)), SyncDecision::Sync(SyncMode::Conditional));
+    assert_eq!(decision(part(Some(false), true)), SyncDecision::Wait);
 }
 
 #[test]
@@ -208,9 +217,9 @@ fn a_confirmed_shrink_is_synced_immediately_unless_the_digest_is_wrong() {
     };
     assert_eq!(
         decide(&confirmed, Some(&refused("feed")), at(NOW)),
-        Decision::Sync(Mode::Complete)
+        SyncDecision::Sync(SyncMode::Complete)
     );
-    assert_eq!(decide(&confirmed, Some(&refused("beef")), at(NOW)), Decision::Wait);
+    assert_eq!(decide(&confirmed, Some(&refused("beef")), at(NOW)), SyncDecision::Wait);
 }
 
 #[test]
@@ -221,7 +230,7 @@ fn a_suspended_repository_handles_requests_after_resuming() {
     });
     assert_eq!(
         decide(&suspended, Some(&synced(&spec_with(|_| ()))), at(NOW)),
-        Decision::Suspended
+        SyncDecision::Suspended
     );
 }
 
@@ -242,9 +251,9 @@ fn a_refusal_holds_until_its_tick() {
         },
         ..synced(&spec)
     };
-    assert_eq!(decide(&spec, Some(&refused), at(NOW)), Decision::Wait);
+    assert_eq!(decide(&spec, Some(&refused), at(NOW)), SyncDecision::Wait);
     let at_tick = decide(&spec, Some(&refused), at("2026-01-01T10:10:01Z"));
-    assert_eq!(at_tick, Decision::Sync(Mode::Conditional));
+    assert_eq!(at_tick, SyncDecision::Sync(SyncMode::Conditional));
 }
 
 #[test]
@@ -260,10 +269,10 @@ fn a_changed_limit_retries_a_refused_index() {
         }),
         ..synced(&limited("10"))
     };
-    assert_eq!(decide(&limited("10"), Some(&refused), at(NOW)), Decision::Wait);
+    assert_eq!(decide(&limited("10"), Some(&refused), at(NOW)), SyncDecision::Wait);
     assert_eq!(
         decide(&limited("20"), Some(&refused), at(NOW)),
-        Decision::Sync(Mode::Complete)
+        SyncDecision::Sync(SyncMode::Complete)
     );
 }
 
@@ -275,8 +284,11 @@ fn missing_charts_cause_a_complete_sync() {
         charts,
         ..synced(&spec)
     };
-    assert_eq!(decide(&spec, Some(&record(2)), at(NOW)), Decision::Wait);
-    assert_eq!(decide(&spec, Some(&record(1)), at(NOW)), Decision::Sync(Mode::Complete));
+    assert_eq!(decide(&spec, Some(&record(2)), at(NOW)), SyncDecision::Wait);
+    assert_eq!(
+        decide(&spec, Some(&record(1)), at(NOW)),
+        SyncDecision::Sync(SyncMode::Complete)
+    );
     assert!(has_lost_charts(&record(0)) && !has_lost_charts(&record(1)));
 }
 

@@ -5,7 +5,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::report::Kind;
+use super::report::GarbageKind;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct KindLabel {
@@ -38,13 +38,13 @@ impl GarbageMetrics {
         self.pending_removals.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    pub fn removed(&self, kind: Kind, count: u64) {
+    pub fn removed(&self, kind: GarbageKind, count: u64) {
         if count > 0 {
             self.removed.get_or_create(&label(kind)).inc_by(count);
         }
     }
 
-    pub fn failed(&self, kind: Kind) {
+    pub fn failed(&self, kind: GarbageKind) {
         self.failures.get_or_create(&label(kind)).inc();
     }
 
@@ -53,6 +53,6 @@ impl GarbageMetrics {
     }
 }
 
-fn label(kind: Kind) -> KindLabel {
+fn label(kind: GarbageKind) -> KindLabel {
     KindLabel { kind: kind.label() }
 }

@@ -30,7 +30,7 @@ use crate::runtime::jitter::jitter;
 use crate::runtime::kube_client::ApiError;
 use objects::{Names, Objects};
 use orphans::{Comparison, OrphanFinder};
-use report::{Kind, Report};
+use report::{GarbageKind, Report};
 
 /// Time limit of a collector, so that none holds up the others.
 const COLLECTOR_DEADLINE: Duration = Duration::from_secs(10 * 60);
@@ -56,8 +56,7 @@ enum CollectError {
 }
 
 impl GarbageCollector {
-    /// Compares after each complete list, and collects all garbage after the first one and every `interval`. Never
-    /// returns.
+    /// Compares after each complete list. Collects all garbage after the first one and every `interval`. Never returns.
     pub async fn run(self, listed: Arc<Notify>, interval: Duration) {
         let mut next = Instant::now();
         let mut has_list = false;
@@ -80,7 +79,7 @@ impl GarbageCollector {
         let report = self.collect_all(comparison, false).await;
         for garbage in &report.garbage {
             // The worker counts repositories when it removes them.
-            if garbage.kind != Kind::Repositories {
+            if garbage.kind != GarbageKind::Repositories {
                 self.metrics.removed(garbage.kind, garbage.count);
             }
             let names = &garbage.names[..garbage.names.len().min(MAX_NAMES)];
@@ -110,7 +109,7 @@ impl GarbageCollector {
         let is_trusted = match comparison {
             Comparison::Gone(gone) => {
                 let names: Names = gone.iter().map(|(name, _)| name.to_string()).collect();
-                report.add(Kind::Repositories, names.len() as u64, names);
+                report.add(GarbageKind::Repositories, names.len() as u64, names);
                 true
             }
             Comparison::Pending { missing, total } => {
@@ -124,12 +123,20 @@ impl GarbageCollector {
                 false
             }
         };
-        let dependent: &[Kind] = if is_trusted {
-            &[Kind::CronJobs, Kind::Jobs, Kind::Secrets, Kind::Rows]
+        let dependent: &[GarbageKind] = if is_trusted {
+            &[
+                GarbageKind::CronJobs,
+                GarbageKind::Jobs,
+                GarbageKind::Secrets,
+                GarbageKind::Rows,
+            ]
         } else {
             &[]
         };
-        for kind in [Kind::Files, Kind::History, Kind::Leases].iter().chain(dependent) {
+        for kind in [GarbageKind::Files, GarbageKind::History, GarbageKind::Leases]
+            .iter()
+            .chain(dependent)
+        {
             let collected = timeout(COLLECTOR_DEADLINE, self.collect_kind(*kind, dry_run)).await;
             match collected.unwrap_or(Err(CollectError::TimedOut)) {
                 Ok((count, names)) => report.add(*kind, count, names),
@@ -139,12 +146,12 @@ impl GarbageCollector {
         report
     }
 
-    async fn collect_kind(&self, kind: Kind, dry_run: bool) -> Result<(u64, Names), CollectError> {
+    async fn collect_kind(&self, kind: GarbageKind, dry_run: bool) -> Result<(u64, Names), CollectError> {
         let store = &self.orphans.store;
         match kind {
-            Kind::Files => Ok((self.collect_files(dry_run).await?, Names::new())),
-            Kind::History => Ok((self.catalog.collect_history(dry_run).await?, Names::new())),
-            Kind::Rows => {
+            GarbageKind::Files => Ok((self.collect_files(dry_run).await?, Names::new())),
+            GarbageKind::History => Ok((self.catalog.collect_history(dry_run).await?, Names::new())),
+            GarbageKind::Rows => {
                 let is_declared =
                     |name: &NamespacedName| store.get(name).is_some() || !self.orphans.is_watched(&name.namespace);
                 let rows = self.catalog.collect_stray_rows(is_declared, dry_run).await?;

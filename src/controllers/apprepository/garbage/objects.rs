@@ -1,6 +1,4 @@
-//! Collects our objects in the cluster whose repository is gone, and expired Leases.
-//!
-//! An object is ours by its labels, and names the UID of its AppRepository. Objects of Kubeapps do not.
+//! Collects objects with our labels whose repository, named by its UID, is gone, and expired Leases.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -18,7 +16,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::orphans::OrphanFinder;
-use super::report::Kind;
+use super::report::GarbageKind;
 use crate::api::{NamespacedName, Partial, jobs};
 use crate::controllers::apprepository::origin::Origin;
 use crate::runtime::kube_client::{ApiError, call};
@@ -27,7 +25,6 @@ const PAGE: u32 = 500;
 /// Time after the end of a Lease in which its holder may come back. Far beyond any difference between clocks.
 const LEASE_AGE: SignedDuration = SignedDuration::from_hours(24);
 
-/// The objects in one namespace.
 pub struct Objects {
     pub client: Client,
     /// The namespace of Kubeapps, with CronJobs, Jobs and copies of Secrets.
@@ -36,12 +33,16 @@ pub struct Objects {
     pub lease_namespace: String,
 }
 
-/// The garbage of a kind, named for the log.
 pub(super) type Names = Vec<String>;
 
 impl Objects {
     /// Collects the objects of a kind whose repository is gone. Their list is complete, or nothing is removed.
-    pub(super) async fn collect(&self, kind: Kind, orphans: &OrphanFinder, dry_run: bool) -> Result<Names, ApiError> {
+    pub(super) async fn collect(
+        &self,
+        kind: GarbageKind,
+        orphans: &OrphanFinder,
+        dry_run: bool,
+    ) -> Result<Names, ApiError> {
         let gone = Gone {
             orphans,
             origin: &orphans.origin,
@@ -49,21 +50,23 @@ impl Objects {
         };
         let ours = jobs::selector();
         match kind {
-            Kind::CronJobs => {
+            GarbageKind::CronJobs => {
                 let cron_jobs = if_allowed(kind, self.list_metadata::<CronJob>(&ours).await)?;
                 self.remove::<CronJob>(cron_jobs, gone, dry_run).await
             }
-            Kind::Jobs => {
+            GarbageKind::Jobs => {
                 let jobs = if_allowed(kind, self.list::<Job>(&self.namespace, &ours).await)?;
                 let finished = jobs.into_iter().filter(is_finished).map(|job| job.metadata);
                 self.remove::<Job>(finished.collect(), gone, dry_run).await
             }
-            Kind::Secrets => {
+            GarbageKind::Secrets => {
                 let secrets = if_allowed(kind, self.list_metadata::<Secret>(&ours).await)?;
                 self.remove::<Secret>(secrets, gone, dry_run).await
             }
-            Kind::Leases => self.remove_leases(dry_run).await,
-            Kind::Repositories | Kind::Files | Kind::History | Kind::Rows => Ok(Names::new()),
+            GarbageKind::Leases => self.remove_leases(dry_run).await,
+            GarbageKind::Repositories | GarbageKind::Files | GarbageKind::History | GarbageKind::Rows => {
+                Ok(Names::new())
+            }
         }
     }
 
@@ -83,7 +86,7 @@ impl Objects {
     }
 
     async fn remove_leases(&self, dry_run: bool) -> Result<Names, ApiError> {
-        let leases = if_allowed(Kind::Leases, self.list::<Lease>(&self.lease_namespace, "").await)?;
+        let leases = if_allowed(GarbageKind::Leases, self.list::<Lease>(&self.lease_namespace, "").await)?;
         let now = Timestamp::now();
         let mut removed = Names::new();
         for lease in leases
@@ -152,7 +155,6 @@ impl Objects {
     }
 }
 
-/// A kind of object that is collected.
 trait Object:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static
 {
@@ -207,7 +209,7 @@ where
 }
 
 /// Returns nothing if the list is forbidden: without that right, this installation has created no objects of the kind.
-fn if_allowed<T>(kind: Kind, listed: Result<Vec<T>, ApiError>) -> Result<Vec<T>, ApiError> {
+fn if_allowed<T>(kind: GarbageKind, listed: Result<Vec<T>, ApiError>) -> Result<Vec<T>, ApiError> {
     listed.or_else(|error| {
         if !error.is_forbidden() {
             return Err(error);

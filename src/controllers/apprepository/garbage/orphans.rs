@@ -12,7 +12,7 @@ use backon::{ExponentialBuilder, Retryable};
 use tokio::sync::watch;
 
 use super::metrics::GarbageMetrics;
-use super::report::Kind;
+use super::report::GarbageKind;
 use crate::api::NamespacedName;
 use crate::catalog::{self, Catalog, Record};
 use crate::controllers::apprepository::CachedRepository;
@@ -50,7 +50,6 @@ pub enum CompareError {
     Api(#[from] ApiError),
 }
 
-/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// Without a complete list of this cluster, nothing is known to be gone.
@@ -62,7 +61,6 @@ pub enum Comparison {
 }
 
 impl OrphanFinder {
-    /// Compares, and retries until that succeeds.
     pub async fn compare_until_done(&self) -> Comparison {
         let backoff = ExponentialBuilder::default()
             .with_min_delay(Duration::from_secs(1))
@@ -70,7 +68,7 @@ impl OrphanFinder {
             .without_max_times()
             .with_jitter();
         let compared = (|| self.compare()).retry(backoff).notify(|error, delay| {
-            self.metrics.failed(Kind::Repositories);
+            self.metrics.failed(GarbageKind::Repositories);
             tracing::warn!(%error, retry_in = ?delay, "failed to compare the catalog with declared repositories, retrying");
         });
         compared.await.unwrap_or_else(|error| {
@@ -79,9 +77,8 @@ impl OrphanFinder {
         })
     }
 
-    /// Compares once: approves the removal of orphans and enqueues their keys. Does nothing without a complete list.
-    ///
-    /// A restored or recreated cluster declares other objects under the same names, so it removes nothing.
+    /// Approves the removal of orphans and enqueues their keys, if the list is complete. A restored or recreated
+    /// cluster declares other objects under the same names, so it removes nothing.
     pub async fn compare(&self) -> Result<Comparison, CompareError> {
         // The confirmation applies to the first comparison only, whatever it finds.
         let comparison = self.find(|| self.confirmed.swap(false, Ordering::AcqRel)).await?;
@@ -147,7 +144,6 @@ impl OrphanFinder {
         records.iter().filter(is_approved).count()
     }
 
-    /// Returns true if AppRepositories of this namespace are listed.
     #[must_use]
     pub fn is_watched(&self, namespace: &str) -> bool {
         self.namespace.as_deref().is_none_or(|watched| watched == namespace)
@@ -162,7 +158,6 @@ pub async fn refill(mut rebuilt: watch::Receiver<u64>, store: Store<Cached<Cache
     }
 }
 
-/// The rules of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparable<'a> {
     /// The origin of our rows; rows of others are never orphans.

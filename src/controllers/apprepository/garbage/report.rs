@@ -1,10 +1,7 @@
-//! The result of a collection.
-
 use std::fmt::{self, Display};
 
-/// The kinds of garbage, each with a collector of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum GarbageKind {
     /// Rows of repositories that no AppRepository declares.
     Repositories,
     /// Files without a version.
@@ -14,16 +11,12 @@ pub enum Kind {
     /// Our rows of repositories without a record.
     Rows,
     CronJobs,
-    /// Finished Jobs.
     Jobs,
-    /// Copies of Secrets.
     Secrets,
-    /// Expired Leases.
     Leases,
 }
 
-impl Kind {
-    /// The value of the label `kind`.
+impl GarbageKind {
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -55,17 +48,16 @@ impl Kind {
 /// The garbage that a collector found. It was removed, unless the collection was a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Garbage {
-    pub kind: Kind,
+    pub kind: GarbageKind,
     pub count: u64,
     /// Names, for the log and dry runs; empty for rows.
     pub names: Vec<String>,
 }
 
-/// The result of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub garbage: Vec<Garbage>,
-    pub failures: Vec<(Kind, String)>,
+    pub failures: Vec<(GarbageKind, String)>,
     /// A reason why deleted repositories and their objects were not looked for.
     pub skipped: Option<String>,
 }
@@ -76,14 +68,13 @@ impl Report {
         self.garbage.is_empty()
     }
 
-    pub(super) fn add(&mut self, kind: Kind, count: u64, names: Vec<String>) {
+    pub(super) fn add(&mut self, kind: GarbageKind, count: u64, names: Vec<String>) {
         if count > 0 {
             self.garbage.push(Garbage { kind, count, names });
         }
     }
 
-    /// Replaces what was found of a kind.
-    pub fn set(&mut self, kind: Kind, names: Vec<String>) {
+    pub fn set(&mut self, kind: GarbageKind, names: Vec<String>) {
         let position = self.garbage.iter().position(|garbage| garbage.kind == kind);
         let at = position.unwrap_or(self.garbage.len());
         self.garbage.retain(|garbage| garbage.kind != kind);
@@ -93,9 +84,8 @@ impl Report {
         }
     }
 
-    /// Returns the count of a kind.
     #[must_use]
-    pub fn count(&self, kind: Kind) -> u64 {
+    pub fn count(&self, kind: GarbageKind) -> u64 {
         let of_kind = self.garbage.iter().filter(|garbage| garbage.kind == kind);
         of_kind.map(|garbage| garbage.count).sum()
     }
@@ -122,16 +112,23 @@ mod tests {
     fn a_report_names_each_kind_with_its_count() {
         let mut report = Report::default();
         assert_eq!(report.to_string(), "nothing");
-        report.add(Kind::Files, 0, Vec::new());
+        report.add(GarbageKind::Files, 0, Vec::new());
         assert!(report.is_empty());
-        report.add(Kind::Repositories, 2, vec!["team/a".to_owned(), "team/b".to_owned()]);
-        report.add(Kind::Leases, 1, Vec::new());
+        report.add(
+            GarbageKind::Repositories,
+            2,
+            vec!["team/a".to_owned(), "team/b".to_owned()],
+        );
+        report.add(GarbageKind::Leases, 1, Vec::new());
         assert_eq!(
             report.to_string(),
             "2 repositories that are no longer declared, 1 expired Leases"
         );
-        assert_eq!((report.count(Kind::Leases), report.count(Kind::Jobs)), (1, 0));
-        report.set(Kind::Repositories, vec!["team/a".to_owned()]);
+        assert_eq!(
+            (report.count(GarbageKind::Leases), report.count(GarbageKind::Jobs)),
+            (1, 0)
+        );
+        report.set(GarbageKind::Repositories, vec!["team/a".to_owned()]);
         assert_eq!(
             report.to_string(),
             "1 repositories that are no longer declared, 1 expired Leases"

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::progress::not_started;
 use super::progress::view::{JobView, NotStarted};
-use super::{Jobs, Limits};
+use super::{JobLimits, Jobs};
 use crate::api::NamespacedName;
 
 /// Interval after which a write that failed is tried again.
@@ -81,7 +81,6 @@ impl Jobs {
     }
 }
 
-/// The next write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Release(JobView),
@@ -149,8 +148,7 @@ impl Queue {
     }
 }
 
-/// Returns the waiting Jobs that another Job supersedes. A repository keeps the oldest Job of its CronJob, and the newest
-/// requested Job, which handles all requests.
+/// A repository keeps the oldest Job of its CronJob, and the newest requested Job, which handles all requests.
 fn superseded(jobs: &[JobView]) -> Vec<&JobView> {
     let mut kept: HashMap<_, &JobView> = HashMap::new();
     let mut superseded = Vec::new();
@@ -167,13 +165,12 @@ fn superseded(jobs: &[JobView]) -> Vec<&JobView> {
     superseded
 }
 
-/// Returns the Jobs to suspend and to release, in this order for each slot. `not_started` returns the reason why a running
-/// Job may be suspended.
+/// Suspends before it releases, for each slot. `not_started` tells why a running Job may be suspended.
 fn plan(
     jobs: &[JobView],
     not_started: impl Fn(&JobView) -> Option<NotStarted>,
     queue: &Queue,
-    limits: Limits,
+    limits: JobLimits,
     now: Timestamp,
 ) -> Vec<Step> {
     let outdated: Vec<&str> = superseded(jobs).into_iter().map(|job| job.uid.as_str()).collect();
@@ -236,15 +233,14 @@ fn until_next_start(jobs: &[JobView], now: Timestamp) -> Option<Duration> {
     Duration::try_from(next.duration_since(now)).ok()
 }
 
-/// The number of running Jobs.
 struct Slots<'a> {
     total: usize,
     by_namespace: BTreeMap<&'a str, usize>,
-    limits: Limits,
+    limits: JobLimits,
 }
 
 impl<'a> Slots<'a> {
-    fn of(running: &[&'a JobView], limits: Limits) -> Self {
+    fn of(running: &[&'a JobView], limits: JobLimits) -> Self {
         let mut by_namespace = BTreeMap::new();
         for job in running {
             *by_namespace.entry(namespace(job)).or_default() += 1;
@@ -256,8 +252,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// Returns the index of the Job that yields to a waiting Job: a Job of the same namespace if that is at its limit,
-    /// otherwise of the namespace with the most Jobs.
+    /// Returns the index of a Job of the same namespace if that is at its limit, else of the one with the most Jobs.
     fn victim(&self, idle: &[(&JobView, NotStarted)], namespace_of_waiting: &str) -> Option<usize> {
         let is_full = self.count(namespace_of_waiting) >= self.limits.per_namespace;
         let victims = idle

@@ -1,5 +1,3 @@
-//! Problems that keep a repository from running as Jobs.
-
 use std::time::Duration;
 
 use super::client::JobError;
@@ -47,7 +45,6 @@ impl Blocked {
         Self::new("JobsUnknown", message, true)
     }
 
-    /// Returns the error of the reconcile.
     #[must_use]
     pub fn into_error(self) -> ReconcileError {
         let Self { state, is_transient } = self;

@@ -18,10 +18,8 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// Interval between checks of a Job whose end the watch reports.
 const POLL: Duration = Duration::from_secs(10);
 
-/// The next step of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleanup {
-    /// The Job runs.
     Wait(Duration),
     /// The Job has ended or can't run: this process removes what is left.
     Finish,
@@ -47,8 +45,7 @@ impl Jobs {
         Ok(is_idle)
     }
 
-    /// Ends all work for a deleted repository. Errors are logged, since they must not block the deletion: the tombstone
-    /// keeps late pods from writing.
+    /// Errors are logged and don't block the deletion: the tombstone keeps late pods from writing.
     pub(in crate::controllers::apprepository) async fn end_deleted(&self, name: &NamespacedName) {
         if let Err(error) = self.delete_cron_jobs(name).await {
             tracing::warn!(%error, "failed to delete the CronJob of a deleted repository");
@@ -127,8 +124,7 @@ impl Jobs {
         }
     }
 
-    /// Deletes unfinished Jobs of earlier generations or of an earlier repository of this name: they sync an
-    /// outdated spec.
+    /// Deletes unfinished Jobs of earlier generations or of an earlier repository of this name.
     pub(super) async fn end_superseded(
         &self,
         name: &NamespacedName,

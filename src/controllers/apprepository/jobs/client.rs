@@ -1,5 +1,3 @@
-//! Writes CronJobs and Jobs.
-
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -16,7 +14,6 @@ use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::Cached;
 
-/// Failure to write an object of a repository.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     #[error(
@@ -59,7 +56,6 @@ impl JobError {
         }
     }
 
-    /// Returns the reason of the condition.
     pub(super) const fn reason(&self) -> &'static str {
         match self {
             Self::Forbidden { .. } => "JobsForbidden",
@@ -151,7 +147,6 @@ impl Jobs {
         }
     }
 
-    /// Lets a suspended Job run.
     pub(super) async fn release(&self, name: &str, uid: &str) -> Result<(), JobError> {
         let patch = json!({ "metadata": { "uid": uid }, "spec": { "suspend": false } });
         self.patch_job(name, patch).await

@@ -1,11 +1,7 @@
-//! The choice between syncs in this process and Jobs.
-
 use crate::api::AppRepository;
 
-/// Annotation that chooses the executor of a repository, if the operator allows it.
 pub const EXECUTOR: &str = "portolan.dev/executor";
 
-/// The place where syncs run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Executor {
     #[default]
@@ -13,7 +9,6 @@ pub enum Executor {
     Job,
 }
 
-/// The executor of a repository, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Execution {
     /// The caches of Jobs are incomplete.
@@ -26,7 +21,6 @@ pub enum Execution {
 }
 
 impl Executor {
-    /// Parses the value of the flag and the annotation.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {

@@ -1,6 +1,5 @@
-//! Escapes texts of tenants: Kubernetes replaces `$(NAME)` in arguments and variables by the value of a variable.
-//!
-//! Without it, a repository of the URL `https://host/$(DB_PASSWORD)` would send the password of the database to `host`.
+//! Escapes texts of tenants: Kubernetes replaces `$(NAME)` in arguments and variables. A repository of the URL
+//! `https://host/$(DB_PASSWORD)` would else send the password of the database to `host`.
 
 /// Returns a text that Kubernetes expands to `text`.
 #[must_use]

@@ -1,5 +1,3 @@
-//! Removes what an earlier start with Jobs has left.
-
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
@@ -17,11 +15,9 @@ use crate::runtime::kube_client::call;
 /// Lists of what an earlier executor left, until nothing is found.
 const REMOVAL_ROUNDS: usize = 5;
 
-/// Deletes CronJobs and unfinished Jobs that an earlier start with Jobs has left, and retries until they are gone: they would
-/// sync beside this process. Missing rights are only logged: without Jobs, the service account usually has none,
-/// and then there are none.
-///
-/// Objects of repositories that `is_ours` excludes belong to another release.
+/// Deletes CronJobs and unfinished Jobs, which would sync beside this process, and retries until they are gone. Missing
+/// rights are only logged: without Jobs, the service account usually has none, and then there are none. Objects of
+/// repositories that `is_ours` excludes belong to another release.
 pub async fn remove_leftovers(client: &Client, namespace: &str, is_ours: impl Fn(&NamespacedName) -> bool) {
     let backoff = ExponentialBuilder::default()
         .with_min_delay(Duration::from_secs(1))

@@ -1,5 +1,3 @@
-//! Metrics of Jobs.
-
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

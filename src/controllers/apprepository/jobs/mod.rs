@@ -44,10 +44,8 @@ pub use runner::{Declared, DueSync, JobRunner, LaterSync};
 pub use template::{Resources, TemplatePolicy};
 pub use watch::Jobs;
 
-/// Settings of Jobs, by the flags of the same names.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// The executor of repositories that choose none.
+pub struct JobSettings {
     pub executor: Executor,
     /// Obeys the annotation [`EXECUTOR`].
     pub allow_annotation: bool,
@@ -67,7 +65,7 @@ pub struct Settings {
     pub template: TemplatePolicy,
     /// Maximum size of a template, in bytes.
     pub template_limit: usize,
-    pub limits: Limits,
+    pub limits: JobLimits,
     pub database: DatabaseAccess,
     /// Proxies of this process.
     pub proxies: Proxies,
@@ -77,9 +75,8 @@ pub struct Settings {
     pub fetch_timeout: Duration,
 }
 
-/// The maximum number of Jobs that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct JobLimits {
     pub total: usize,
     pub per_namespace: usize,
 }
@@ -94,8 +91,7 @@ pub struct DatabaseAccess {
     pub secret: Option<SecretKeyRef>,
 }
 
-impl Settings {
-    /// Returns true if a repository may run as Jobs.
+impl JobSettings {
     #[must_use]
     pub const fn is_enabled(&self) -> bool {
         matches!(self.executor, Executor::Job) || self.allow_annotation

@@ -22,7 +22,6 @@ const SEPARATORS: [&str; 2] = ["-sync-", "-cleanup-"];
 const NAME_DIGITS: usize = 16;
 const REQUEST_DIGITS: usize = 10;
 
-/// Returns the name of the CronJob of a repository.
 #[must_use]
 pub fn cron_job(name: &NamespacedName) -> String {
     named(name, "sync")
@@ -34,13 +33,11 @@ pub fn sync_job(name: &NamespacedName, request: &str) -> String {
     format!("{}-{}", cron_job(name), digest(request, REQUEST_DIGITS))
 }
 
-/// Returns the name of the Job that removes the charts of a deleted repository.
 #[must_use]
 pub fn cleanup_job(name: &NamespacedName, uid: &str) -> String {
     format!("{}-{}", named(name, "cleanup"), digest(uid, REQUEST_DIGITS))
 }
 
-/// Returns the name of our copy of a repository's Secrets.
 #[must_use]
 pub fn hashed_secret(name: &NamespacedName) -> String {
     format!("{HASHED_PREFIX}-{}", digest(&name.to_string(), 2 * NAME_DIGITS))
@@ -71,7 +68,6 @@ fn is_unambiguous(joined: &str) -> bool {
     SEPARATORS.into_iter().map(count).sum::<usize>() == 1
 }
 
-/// Returns the labels of all objects of a repository.
 #[must_use]
 pub fn labels(name: &NamespacedName) -> BTreeMap<String, String> {
     [
@@ -92,7 +88,6 @@ fn label_value(text: &str) -> String {
     format!("{head}-{}", digest(text, NAME_DIGITS))
 }
 
-/// Returns this many hex digits of a hash of `text`.
 #[must_use]
 pub fn digest(text: &str, digits: usize) -> String {
     let mut digest = hex(&Sha256::digest(text.as_bytes()));

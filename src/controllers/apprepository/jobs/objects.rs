@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::Settings;
+use super::JobSettings;
 use super::expansion::escape;
 use super::names::{cleanup_job, cron_job, labels, sync_job};
 use super::template::{PodParts, Resources, TemplatePolicy};
@@ -26,7 +26,6 @@ pub struct JobSecrets {
     pub ca: Option<SecretKeyRef>,
 }
 
-/// A repository, as far as its objects depend on it.
 #[derive(Clone, Debug)]
 pub struct Repository<'a> {
     pub spec: &'a RepositorySpec,
@@ -36,7 +35,6 @@ pub struct Repository<'a> {
     pub origin: &'a str,
 }
 
-/// A sync that a user or a change requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncRun {
     /// Identifies the request: the same one has the same Job.
@@ -47,8 +45,7 @@ pub struct SyncRun {
     pub replaces_revision: Option<i64>,
 }
 
-impl Settings {
-    /// Returns the CronJob of a repository on this schedule.
+impl JobSettings {
     #[must_use]
     pub fn cron_job(&self, repository: &Repository<'_>, schedule: &str) -> Value {
         let spec = repository.spec;
@@ -75,7 +72,6 @@ impl Settings {
         })
     }
 
-    /// Returns the Job of one sync.
     #[must_use]
     pub fn sync_job(&self, repository: &Repository<'_>, run: &SyncRun) -> Value {
         let spec = repository.spec;
@@ -187,8 +183,7 @@ impl Settings {
         pod
     }
 
-    /// Returns the operator's proxies as they are, and those of a repository as flags of `portolan sync`: they obey the
-    /// address policy.
+    /// The operator's proxies are variables. Those of a repository are flags, which obey the address policy.
     fn proxy_variables(&self, spec: &RepositorySpec) -> Vec<Value> {
         let of_repository = (spec.access.proxies.as_ref()).filter(|_| self.template != TemplatePolicy::None);
         let all = [("", Some(&self.proxies)), ("PORTOLAN_", of_repository)];
@@ -343,7 +338,6 @@ impl Settings {
         json!({ "metadata": { "labels": labels }, "spec": spec })
     }
 
-    /// Returns the variables of the template, and passwords.
     fn variables(&self, parts: &PodParts, secrets: &JobSecrets) -> Vec<Value> {
         let mut variables = parts.env.clone();
         if let Some(password) = &self.database.secret {

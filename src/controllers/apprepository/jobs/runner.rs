@@ -1,12 +1,10 @@
-//! Brings the CronJob and Jobs of a repository to the declared state, and reports what they do.
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
-use super::Settings;
+use super::JobSettings;
 use super::blocked::Blocked;
 use super::executor::{Execution, Executor};
 use super::names;
@@ -27,7 +25,6 @@ use crate::controllers::apprepository::tombstones::{TombstoneError, Tombstones};
 use crate::http::Fetcher;
 use crate::runtime::events::Event;
 
-/// Runs the syncs of repositories as Jobs.
 pub struct JobRunner {
     pub jobs: Arc<Jobs>,
     pub origin: Arc<Origin>,
@@ -37,7 +34,6 @@ pub struct JobRunner {
     pub fetcher: Fetcher,
 }
 
-/// A declared repository.
 #[derive(Clone, Copy)]
 pub struct Declared<'a> {
     pub object: &'a AppRepository,
@@ -51,7 +47,6 @@ pub struct DueSync {
     pub is_forced: bool,
     /// The UID of the stored rows of another object, which the repository takes over.
     pub replaces_uid: Option<String>,
-    /// A later generation of the object was synced already.
     pub later: Option<LaterSync>,
 }
 
@@ -62,7 +57,6 @@ pub struct LaterSync {
     pub revision: Option<i64>,
 }
 
-/// The present state of the Jobs.
 pub struct JobsReport {
     /// State that no record has.
     pub unrecorded: Option<State>,
@@ -71,7 +65,6 @@ pub struct JobsReport {
 }
 
 impl JobRunner {
-    /// Returns the executor of a repository, as far as it is known.
     #[must_use]
     pub fn execution(&self, object: &AppRepository) -> Execution {
         if !self.jobs.is_synced() {
@@ -176,7 +169,6 @@ impl JobRunner {
         Ok(JobStart::Started)
     }
 
-    /// Copies the Secrets of a repository to the namespace of its Jobs.
     async fn copy_secrets(&self, spec: &RepositorySpec) -> Result<Copied, Blocked> {
         let error = match self.jobs.copy_secrets(&self.origin, spec).await {
             Ok(copied) => return Ok(copied),
@@ -228,7 +220,6 @@ impl JobRunner {
         Ok(self.origin.is_live(name, meta).await?)
     }
 
-    /// Returns the present state of the Jobs.
     #[must_use]
     pub fn report(&self, spec: &RepositorySpec, record: Option<&Record>) -> JobsReport {
         let (name, now) = (&spec.name, Timestamp::now());
@@ -276,7 +267,6 @@ impl JobRunner {
     }
 }
 
-/// The end of an attempt to start a Job.
 enum JobStart {
     NotDue,
     /// The cache is older than the stored rows, and the watch has to deliver the object first.
@@ -285,8 +275,7 @@ enum JobStart {
     Started,
 }
 
-/// Returns what a Job takes from the template.
-fn merge_template(settings: &Settings, object: &AppRepository) -> Result<PodParts, Blocked> {
+fn merge_template(settings: &JobSettings, object: &AppRepository) -> Result<PodParts, Blocked> {
     let refused = |message: String| Blocked::new("PodTemplateRefused", message, false);
     let template = object.spec.sync_job_pod_template.as_ref();
     if let Some(template) = template.filter(|template| template.is_reduced())
@@ -307,7 +296,6 @@ fn was_ready(object: &AppRepository) -> bool {
     conditions.any(|condition| condition.type_ == READY && condition.status == "True")
 }
 
-/// Returns a text that differs for each request of a sync.
 fn request(spec: &RepositorySpec, secret_versions: Option<&str>, restored: [Option<i64>; 2]) -> String {
     let requests = &spec.requests;
     serde_json::json!([

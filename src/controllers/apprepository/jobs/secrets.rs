@@ -1,7 +1,6 @@
 //! Copies of the Secrets that repositories of other namespaces reference: a pod reads only Secrets of its own namespace.
 //!
-//! The name is a hash. Under the name of Kubeapps' copy, a sync in this process would read ours after its source was
-//! deleted.
+//! The name is a hash: under that of Kubeapps' copy, syncs here would read ours after the source was deleted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,7 +37,6 @@ pub enum CopyError {
     Write(#[from] JobError),
 }
 
-/// The Secrets of a Job, and their versions at the source.
 #[derive(Debug, Default)]
 pub struct Copied {
     pub secrets: JobSecrets,
@@ -164,7 +162,6 @@ pub(super) async fn delete_copy(client: &Client, namespace: &str, repository: &N
     }
 }
 
-/// Returns the keys in a copy, and its data.
 fn copied(copy: &str, values: Values) -> (JobSecrets, BTreeMap<String, ByteString>) {
     let mut data = BTreeMap::new();
     let mut add = |value: secrets::Value| {

@@ -1,5 +1,3 @@
-//! The last known CronJobs, Jobs and pods of all repositories.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Settings;
+use super::JobSettings;
 use super::metrics::JobMetrics;
 use super::progress::view::{JobView, PodView};
 use crate::api::{NamespacedName, jobs};
@@ -22,9 +20,8 @@ use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Selection, Store
 /// Time after which a missing first list is reported.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Jobs of all repositories: settings, client and caches.
 pub struct Jobs {
-    pub settings: Settings,
+    pub settings: JobSettings,
     pub(super) client: Client,
     pub(super) cron_jobs: Store<Cached<CronJob>>,
     jobs: Store<Cached<Job>>,
@@ -44,7 +41,6 @@ pub struct Jobs {
 pub(super) struct Written {
     pub uid: Option<String>,
     pub generation: Option<i64>,
-    /// Hash of the desired object.
     pub desired: String,
 }
 
@@ -53,7 +49,7 @@ type Task = BoxFuture<'static, ()>;
 
 impl Jobs {
     #[must_use]
-    pub fn new(settings: Settings, client: Client, metrics: JobMetrics) -> Self {
+    pub fn new(settings: JobSettings, client: Client, metrics: JobMetrics) -> Self {
         Self {
             settings,
             client,
@@ -68,13 +64,11 @@ impl Jobs {
         }
     }
 
-    /// Returns true once all three caches are complete.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.cron_jobs.is_synced() && self.jobs.is_synced() && self.pods.is_synced()
     }
 
-    /// Returns true if the caches should be complete by now.
     pub(super) fn is_overdue(&self) -> bool {
         self.started.elapsed() >= PATIENCE
     }
@@ -139,7 +133,6 @@ impl Jobs {
         self.changed.notify_one();
     }
 
-    /// Returns all Jobs.
     pub(super) fn all(&self) -> Vec<JobView> {
         let objects = self.jobs.objects(&self.settings.namespace);
         objects
@@ -167,7 +160,6 @@ impl Jobs {
         pods.map(|pod| PodView::of(pod)).collect()
     }
 
-    /// Returns the pods of a repository.
     pub(super) fn pods_of(&self, name: &NamespacedName) -> Vec<PodView> {
         let objects = self.pods.objects(&self.settings.namespace);
         objects
@@ -234,7 +226,6 @@ fn cron_job_inputs(cron_job: &CronJob) -> CronJobInputs {
     )
 }
 
-/// Drops the part of a Job that only its pods need.
 fn without_template(mut job: Job) -> Job {
     if let Some(spec) = &mut job.spec {
         spec.template = PodTemplateSpec::default();

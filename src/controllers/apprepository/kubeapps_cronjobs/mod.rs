@@ -46,8 +46,7 @@ impl CronJobError {
     }
 }
 
-/// Returns the name that Kubeapps' controller gives the CronJob of a repository: at most 52 characters, as Kubernetes
-/// requires. The end of a part over 19 characters is replaced by its checksum.
+/// Kubernetes allows 52 characters. The end of a part over [`PART`] is replaced by its checksum.
 #[must_use]
 pub fn cron_job_name(name: &NamespacedName) -> String {
     let (namespace, name) = (shortened(&name.namespace), shortened(&name.name));
@@ -76,8 +75,7 @@ fn adler32(bytes: &[u8]) -> u32 {
     high << 16 | low
 }
 
-/// Returns the AppRepository of a CronJob that Kubeapps' controller created; our own are not its. Both labels and name must match: labels
-/// may have been copied, and a name may be a coincidence.
+/// Ignores our own CronJobs. Both labels and name must match: labels may be copied, a name may be a coincidence.
 fn repository_of(cron_job: &Metadata) -> Option<NamespacedName> {
     let labels = cron_job.labels();
     if labels.get(MANAGED_BY).is_some_and(|manager| manager == MANAGER) {
@@ -108,8 +106,7 @@ async fn list(
     }
 }
 
-/// Removes the CronJobs that Kubeapps' controller created for the repository, with their Jobs and pods. Returns their
-/// number. A running Kubeapps controller recreates them.
+/// Removes Jobs and pods too. Returns the number of CronJobs. A running Kubeapps controller recreates them.
 pub async fn remove_cron_jobs(
     client: &Client,
     kubeapps_namespace: &str,
@@ -144,7 +141,6 @@ pub async fn remove_cron_jobs(
     Ok(removed)
 }
 
-/// Removes the CronJobs of each repository: once after its first sync, and with the repository.
 pub struct CronJobRemover {
     client: Client,
     kubeapps_namespace: String,
@@ -225,8 +221,7 @@ pub async fn with_cron_jobs(
     Ok(names.into_iter().collect())
 }
 
-/// Logs once how many repositories are also synced by Kubeapps' CronJobs. Call it after the initial list. Errors are
-/// only logged.
+/// Logs once how many repositories Kubeapps' CronJobs sync too. Call it after the initial list. Errors are only logged.
 pub async fn warn_of_cron_jobs(
     client: &Client,
     kubeapps_namespace: &str,
@@ -242,8 +237,7 @@ pub async fn warn_of_cron_jobs(
     }
 }
 
-/// Removes the CronJobs of repositories that were deleted while Portolan was down. Call it after the initial list. Errors
-/// are only logged.
+/// Removes those deleted while Portolan was down. Errors are only logged. Call it after the initial list.
 pub async fn remove_of_undeclared(
     client: &Client,
     kubeapps_namespace: &str,

@@ -1,5 +1,3 @@
-//! Reads and writes AppRepositories through the API server.
-
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;

@@ -41,7 +41,6 @@ impl Origin {
         matches!(self, Self::Directory(_))
     }
 
-    /// Returns true if the objects still come from where they came from at the start.
     pub async fn is_same_cluster(&self) -> Result<bool, ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.is_same_cluster().await,
@@ -57,7 +56,7 @@ impl Origin {
         }
     }
 
-    /// Returns true if the object has this UID at the moment, or does not exist if `None`. A cached directory is never stale.
+    /// Returns true if the object has this UID now, or does not exist if `None`. A cached directory is never stale.
     pub async fn has_uid(&self, name: &NamespacedName, uid: Option<&str>) -> Result<bool, ApiError> {
         match self {
             Self::Cluster(cluster) => {
@@ -78,7 +77,6 @@ impl Origin {
         }
     }
 
-    /// Returns true if the status can be written.
     pub async fn has_status(&self) -> Result<bool, ApiError> {
         match self {
             Self::Cluster(cluster) => cluster.has_status().await,

@@ -3,7 +3,6 @@
 use crate::catalog::{Handled, Record};
 use crate::controllers::apprepository::spec::{ChangeKey, RepositorySpec};
 
-/// The rows of a repository.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rows {
     /// The record, reduced to what still applies after a restore or takeover.
@@ -18,8 +17,7 @@ pub struct Replaced {
     pub uid: String,
 }
 
-/// Returns the rows of a repository, with the stored record. After a restored backup or a takeover, rows of an object of
-/// the same name, URL and type stay; validators do not.
+/// After a restore or takeover, rows of an object of the same name, URL and type stay; validators do not.
 pub fn adopt(spec: &RepositorySpec, record: Option<Record>) -> Result<Rows, Replaced> {
     let Some(record) = record else {
         return Ok(Rows::default());
@@ -38,8 +36,7 @@ pub fn adopt(spec: &RepositorySpec, record: Option<Record>) -> Result<Rows, Repl
     })
 }
 
-/// Drops what the record says about the server, for an object that was recreated. The rows stay, and the baseline of the
-/// shrink guard with its source.
+/// Drops what the record says about the server. The rows stay, and the baseline of the shrink guard with its source.
 fn without_server_state(record: Record) -> Record {
     Record {
         etag: None,

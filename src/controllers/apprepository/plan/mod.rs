@@ -18,7 +18,7 @@ use jiff::Timestamp;
 pub use adoption::{Replaced, Rows, adopt};
 pub use outcome::{AbortPlan, after_abort, after_sync, changed_charts, has_used_secrets, metric_label};
 
-use super::decision::{Decision, Mode, decide, fresh_since, is_slow, until_next};
+use super::decision::{SyncDecision, SyncMode, decide, fresh_since, is_slow, until_next};
 use super::jobs::{DueSync, Execution, LaterSync};
 use super::spec::RepositorySpec;
 use super::sync::request::SyncRequest;
@@ -27,7 +27,6 @@ use crate::catalog::Record;
 use crate::runtime::controller::Action;
 use crate::runtime::workqueue::Priority;
 
-/// A repository as one reconcile finds it.
 #[derive(Clone, Copy)]
 pub struct Observed<'a> {
     pub spec: &'a RepositorySpec,
@@ -40,7 +39,6 @@ pub struct Observed<'a> {
     pub force_sync: bool,
 }
 
-/// The work on the Jobs of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobsPlan {
     /// Waits for the list of Jobs, without which another executor may be at work.
@@ -51,7 +49,6 @@ pub enum JobsPlan {
     Run(Option<DueSync>),
 }
 
-/// The work of this process on a repository.
 #[derive(Debug)]
 pub enum Plan {
     /// Leaves the repository to the workers of another class. No other class syncs it, so that it has one worker.
@@ -61,7 +58,6 @@ pub enum Plan {
     Sync(Box<SyncRequest>),
 }
 
-/// Plans the work on the Jobs of a repository, where repositories may have Jobs.
 #[must_use]
 pub fn plan_jobs(observed: Observed<'_>, execution: Execution, now: Timestamp) -> JobsPlan {
     match execution {
@@ -77,9 +73,9 @@ fn due_job(observed: Observed<'_>, now: Timestamp) -> Option<DueSync> {
     let record = rows.record.as_ref();
     let later = record.filter(|record| is_of_later_generation(record, spec));
     let is_due = match decide(spec, record, now) {
-        Decision::Suspended => false,
-        Decision::Wait | Decision::Sync(Mode::Conditional) => is_forced || later.is_some(),
-        Decision::Sync(Mode::Complete) => true,
+        SyncDecision::Suspended => false,
+        SyncDecision::Wait | SyncDecision::Sync(SyncMode::Conditional) => is_forced || later.is_some(),
+        SyncDecision::Sync(SyncMode::Complete) => true,
     };
     is_due.then(|| DueSync {
         is_forced,
@@ -90,7 +86,6 @@ fn due_job(observed: Observed<'_>, now: Timestamp) -> Option<DueSync> {
     })
 }
 
-/// Returns true if a later generation of the same object was synced.
 fn is_of_later_generation(record: &Record, spec: &RepositorySpec) -> bool {
     record.uid == spec.uid && spec.generation.is_some_and(|generation| record.generation > generation)
 }
@@ -106,10 +101,10 @@ pub fn plan(observed: Observed<'_>, now: Timestamp) -> Plan {
     }
     let is_forced = observed.class.is_none() || observed.force_sync;
     let mode = match decide(spec, record, now) {
-        Decision::Suspended => return Plan::Wait(None),
-        Decision::Wait if !is_forced => return Plan::Wait(Some(now + until_next(spec, record, now))),
-        Decision::Wait => Mode::Conditional,
-        Decision::Sync(mode) => mode,
+        SyncDecision::Suspended => return Plan::Wait(None),
+        SyncDecision::Wait if !is_forced => return Plan::Wait(Some(now + until_next(spec, record, now))),
+        SyncDecision::Wait => SyncMode::Conditional,
+        SyncDecision::Sync(mode) => mode,
     };
     Plan::Sync(Box::new(SyncRequest {
         fresh_since: fresh_since(spec, record, observed.created, mode, now),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::scheduled;
 use crate::catalog::{self, ChangedCharts, ErrorKind};
-use crate::controllers::apprepository::decision::{Mode, retry_delay};
+use crate::controllers::apprepository::decision::{SyncMode, retry_delay};
 use crate::controllers::apprepository::sync::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::workqueue::{Backoff, Priority};
@@ -26,8 +26,7 @@ pub fn after_sync(outcome: SyncOutcome, failures: u32, next_tick: Duration) -> R
     }
 }
 
-/// Retries after `failures`, as counted in the database. The queue's count includes API conflicts and is lost on
-/// restart.
+/// The database counts the `failures`. The queue's count includes API conflicts and is lost on restart.
 fn retry(failed: SyncError, failures: u32) -> ReconcileError {
     let delay = retry_delay(failures);
     ReconcileError::Transient {
@@ -45,7 +44,7 @@ fn retry(failed: SyncError, failures: u32) -> ReconcileError {
 pub fn changed_charts(request: &SyncRequest, outcome: &SyncOutcome) -> ChangedCharts {
     let is_trusted = request.previous.as_ref().is_some_and(|previous| previous.trusted);
     match outcome {
-        SyncOutcome::Synced { committed, .. } if is_trusted && request.mode == Mode::Conditional => {
+        SyncOutcome::Synced { committed, .. } if is_trusted && request.mode == SyncMode::Conditional => {
             committed.written.clone()
         }
         SyncOutcome::Synced { .. } | SyncOutcome::Interrupted(_) => ChangedCharts::ALL,

@@ -304,12 +304,12 @@ fn the_next_reconcile_follows_from_the_outcome_and_the_failures_in_a_row(
 }
 
 #[rstest]
-#[case::known_charts(Mode::Conditional, true, synced_charts(true), false)]
-#[case::complete(Mode::Complete, true, synced_charts(true), true)]
-#[case::of_another_writer(Mode::Conditional, false, synced_charts(true), true)]
-#[case::interrupted(Mode::Conditional, true, SyncOutcome::Interrupted(failed(true, None)), true)]
+#[case::known_charts(SyncMode::Conditional, true, synced_charts(true), false)]
+#[case::complete(SyncMode::Complete, true, synced_charts(true), true)]
+#[case::of_another_writer(SyncMode::Conditional, false, synced_charts(true), true)]
+#[case::interrupted(SyncMode::Conditional, true, SyncOutcome::Interrupted(failed(true, None)), true)]
 fn all_charts_may_lack_files_unless_the_written_ones_are_known(
-    #[case] mode: Mode,
+    #[case] mode: SyncMode,
     #[case] trusted: bool,
     #[case] outcome: SyncOutcome,
     #[case] expected: bool,

@@ -8,7 +8,7 @@ use super::{Reconciler, STALE_CACHE_RETRY, ignore_not_found, is_gone};
 use crate::api::{NamespacedName, SKIP_CLEANUP};
 use crate::catalog::{self, Fence};
 use crate::controllers::apprepository::event_handler::{cleanup_key, key};
-use crate::controllers::apprepository::garbage::report::Kind;
+use crate::controllers::apprepository::garbage::report::GarbageKind;
 use crate::controllers::apprepository::jobs::{Cleanup, Executor};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
@@ -40,19 +40,19 @@ impl Reconciler {
         }
     }
 
-    /// Handles a repository that is gone. Its charts are removed only if that was approved (see [`super::super::garbage::orphans`]), and
-    /// by one replica: without the object, its shard is unknown.
+    /// Removes charts only if that was approved (see [`super::super::garbage::orphans`]), and on one replica: without
+    /// the object, its shard is unknown.
     async fn remove_orphan(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
         let Some(uid) = self.states.read(name, |state| state.approved_removal.clone()) else {
             return Ok(Action::Done);
         };
-        if !self.shards.is_primary() {
+        if !self.ownership.is_primary() {
             self.states.update(name, |state| state.approved_removal = None);
             return Ok(Action::Done);
         }
         if !self.is_cache_current(name).await? {
-            if self.has_selector {
+            if self.ownership.has_partial_lists() {
                 // It exists, and its labels have changed: another process syncs it.
                 self.states.update(name, |state| state.approved_removal = None);
                 return Ok(Action::Done);
@@ -66,13 +66,13 @@ impl Reconciler {
         let fence = Fence::Uid(Some(&uid));
         let removed = self.remove(name, fence, Some(&uid)).await;
         let is_removed = removed.map_err(|error| self.cleanup_error(name, &error))?;
-        self.garbage_metrics.removed(Kind::Repositories, u64::from(is_removed));
+        self.garbage_metrics
+            .removed(GarbageKind::Repositories, u64::from(is_removed));
         self.states.update(name, |state| state.approved_removal = None);
         Ok(Action::Done)
     }
 
-    /// Handles a repository that is being deleted. Removes the rows before the finalizer, so that a restart finds the
-    /// object again. Ignores the spec, which may be invalid, and suspension.
+    /// Removes the rows before the finalizer, so that a restart finds the object. Ignores suspension and the spec.
     async fn clean_up_deleted(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<Action, ReconcileError> {
         self.metrics.forget(name);
         self.remove_cron_jobs(name).await;
@@ -103,10 +103,8 @@ impl Reconciler {
         }
     }
 
-    /// Removes the rows of an object that is being deleted, or of an earlier object of its name.
-    ///
-    /// The API server is asked between reading the UID of the rows and removing them: if the object is still there, the
-    /// rows that were read are not those of a successor.
+    /// Removes rows of the object or of an earlier one of its name. The API server is asked between reading their UID
+    /// and removing them: if the object is still there, the rows are not those of a successor.
     async fn remove_deleted(
         &self,
         name: &NamespacedName,

@@ -1,5 +1,3 @@
-//! Lets Jobs sync a repository, and reports what they do.
-
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -42,7 +40,6 @@ impl Reconciler {
         Err(self.report_blocked(runner, declared, record, blocked).await)
     }
 
-    /// Reports the present state of the Jobs and the record.
     async fn report_jobs(
         &self,
         runner: &JobRunner,

@@ -1,5 +1,3 @@
-//! Syncs a repository in this process, and reports the result.
-
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -112,7 +110,6 @@ impl Reconciler {
         Some(result)
     }
 
-    /// Reports the result of a sync, which is committed.
     async fn report_sync(
         &self,
         object: &AppRepository,
@@ -137,7 +134,6 @@ impl Reconciler {
         }
     }
 
-    /// Publishes the warnings of imports since the last reconcile.
     async fn publish_import_events(&self, declared: Declared<'_>) {
         let events = self
             .imports

@@ -39,14 +39,12 @@ use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{Catalog, Fence, Record};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::kube_client::ApiError;
-use crate::runtime::shards::Shards;
+use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::watch::{Cached, Store};
 use crate::runtime::workqueue::{Backoff, Priority, Queue};
 
-/// Delay of the retry while the cache is stale.
 const STALE_CACHE_RETRY: Duration = Duration::from_secs(5);
 
-/// Reconciles `AppRepository` objects.
 pub struct Reconciler {
     pub store: Store<Cached<CachedRepository>>,
     pub origin: Arc<Origin>,
@@ -70,12 +68,9 @@ pub struct Reconciler {
     pub job_runner: Option<JobRunner>,
     /// Canceled at shutdown; queued keys are left for the next start.
     pub stopping: CancellationToken,
-    /// Only objects with certain labels are watched, so that an object may leave the cache without a deletion.
-    pub has_selector: bool,
-    pub shards: Shards,
+    pub ownership: OwnershipFilter,
 }
 
-/// The reason for a reconcile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause<'a> {
     Key(&'a Key, Priority),
@@ -186,7 +181,7 @@ impl Reconciler {
         }
     }
 
-    /// Removes the rows of another object of the name, and returns the rows of this one; `None` while the cache is stale.
+    /// Removes the rows of another object of the name, and returns its own. `None` while the cache is stale.
     async fn own_rows(&self, declared: Declared<'_>) -> Result<Option<Rows>, ReconcileError> {
         let name = &declared.spec.name;
         let record = match self.catalog.record(name).await {
@@ -207,7 +202,6 @@ impl Reconciler {
         }
     }
 
-    /// Enqueues the repository for another class.
     fn hand_over(&self, cause: Cause<'_>, class: &'static str) {
         if let Cause::Key(key, priority) = cause {
             self.queue.add(Key { class, ..key.clone() }, priority);
@@ -230,8 +224,8 @@ impl Reconciler {
         }
     }
 
-    /// Returns true if the API server has the same object as the store, or none as well. Asked before charts are removed:
-    /// the cache may be stale after an interrupted watch, and another replica may have synced a newer object.
+    /// Asks the API server before charts are removed: the cache may be stale after an interrupted watch, and another
+    /// replica may have synced a newer object.
     async fn is_cache_current(&self, name: &NamespacedName) -> Result<bool, ReconcileError> {
         let cached = self.store.get(name).and_then(|cached| cached.meta().uid.clone());
         let is_current = self
@@ -275,7 +269,6 @@ fn api_error(error: &ApiError) -> ReconcileError {
     ReconcileError::transient(message, Backoff::CONFLICT)
 }
 
-/// Returns true if the object does not exist or is being deleted.
 fn is_gone(cached: Option<&Cached<CachedRepository>>) -> bool {
     cached.is_none_or(|cached| cached.meta().deletion_timestamp.is_some())
 }

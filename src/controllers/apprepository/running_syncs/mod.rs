@@ -12,7 +12,6 @@ use crate::http::RequestTracker;
 
 pub use preemption::preempt;
 
-/// The handles of one sync; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Attempt {
     /// Canceled when the repository is deleted: nothing is written.
@@ -23,7 +22,6 @@ pub struct Attempt {
     pub is_slow: bool,
 }
 
-/// The running syncs; a handle, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RunningSyncs(watch::Sender<Attempts>);
 
@@ -36,7 +34,6 @@ impl Default for RunningSyncs {
 }
 
 impl RunningSyncs {
-    /// Returns the running syncs by name, and their changes.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<BTreeMap<NamespacedName, Attempt>> {
         self.0.subscribe()
@@ -61,7 +58,6 @@ impl RunningSyncs {
         self.register(name, Attempt::default())
     }
 
-    /// Same as [`Self::begin`] for a slow repository.
     #[must_use]
     pub fn begin_slow(&self, name: &NamespacedName) -> RunningSync {
         let is_slow = true;

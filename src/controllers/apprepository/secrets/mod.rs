@@ -58,7 +58,6 @@ pub struct Credentials {
     pub versions: String,
 }
 
-/// Values of the referenced Secrets.
 #[derive(Default)]
 pub struct Values {
     pub header: Option<Value>,
@@ -90,7 +89,6 @@ pub async fn credentials(
     values(origin, name, refs, kubeapps_namespace).await?.credentials()
 }
 
-/// Reads the referenced Secrets.
 pub async fn values(
     origin: &Origin,
     name: &NamespacedName,
@@ -123,7 +121,6 @@ pub async fn values(
 }
 
 impl Values {
-    /// Parses the values.
     pub fn credentials(&self) -> Result<Credentials, SecretError> {
         Ok(Credentials {
             authorization: self.header.as_ref().map(header).transpose()?,
@@ -237,8 +234,7 @@ fn sanitized(text: &str) -> String {
     truncate(&printable(text), MAX_NAME)
 }
 
-/// Returns the AppRepositories that may use this Secret: those of its namespace that reference it, and the one whose
-/// copy it is.
+/// Returns those of its namespace that reference the Secret, and the one whose copy it is.
 #[must_use]
 pub fn repositories_of(
     secret: &NamespacedName,

@@ -1,5 +1,3 @@
-//! Builds the HTTP settings of a repository from its spec and Secrets.
-
 use std::sync::Arc;
 
 use url::Url;

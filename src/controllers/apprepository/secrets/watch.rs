@@ -1,5 +1,3 @@
-//! Watches the Secrets that repositories may reference.
-
 use std::collections::BTreeSet;
 
 use futures::future::join_all;
@@ -9,9 +7,7 @@ use kube::Client;
 use crate::api::NamespacedName;
 use crate::runtime::watch::{Scope, watch_names};
 
-/// Reports the names of Secrets that are created, changed or deleted. Never ends.
-///
-/// Watches the scope and Kubeapps' namespace, which has its copies.
+/// Watches the scope and Kubeapps' namespace, which has its copies. Never ends.
 pub async fn watch(
     client: Client,
     scope: Scope,

@@ -9,7 +9,7 @@ use crate::controllers::apprepository::options::Options;
 use crate::controllers::apprepository::{CachedRepository, RepositoryCache};
 use crate::controllers::{SetupContext, Source, Task};
 use crate::runtime::manifests::{self, Problems};
-use crate::runtime::watch::{self, Cached, Change, ErrorPolicy, Selection, Store};
+use crate::runtime::watch::{self, Cached, Change, ErrorPolicy, Store};
 
 pub(super) fn informer(
     context: &SetupContext,
@@ -20,10 +20,6 @@ pub(super) fn informer(
 ) -> Task {
     match &context.source {
         Source::Cluster(client) => {
-            let selection = Selection {
-                scope: scope(options),
-                labels: context.label_selector.clone(),
-            };
             let on_change = move |change| event_handler.on_change(change);
             let cache = RepositoryCache {
                 store: store.clone(),
@@ -32,7 +28,7 @@ pub(super) fn informer(
             };
             watch::raw_informer(
                 client.clone(),
-                selection,
+                context.ownership.selection(scope(options)),
                 ErrorPolicy::Required,
                 store,
                 move |raw| cache.convert(raw),
@@ -42,27 +38,20 @@ pub(super) fn informer(
         }
         Source::Directory(manifests) => {
             let problems = problems.clone();
-            let events = manifests::events::<AppRepository>(
-                manifests.clone(),
-                manifests::RESCAN_INTERVAL,
-                data_url,
-                problems.clone(),
-            );
+            let events = manifests::events::<AppRepository>(manifests.clone(), data_url, problems.clone());
             let on_change = move |change| on_manifest_change(&event_handler, &problems, change);
             watch::run(events, store, on_change).boxed()
         }
     }
 }
 
-/// Returns the URL of the index of a declared repository.
 #[must_use]
 pub fn data_url(manifest: &serde_json::Value) -> Option<&str> {
     manifest["spec"]["url"].as_str()
 }
 
-/// Handles removed manifests together, like objects that vanished while a watch was disconnected: a volume that is not
-/// mounted removes all of them at once. An unreadable file may declare any repository, so the list is complete only
-/// without errors.
+/// Handles removed manifests together: a volume that is not mounted removes all of them at once. An unreadable file may
+/// declare any repository, so the list is complete only without errors.
 fn on_manifest_change(event_handler: &EventHandler, problems: &Problems, change: Change<Cached<CachedRepository>>) {
     let is_list = !matches!(change, Change::Applied { .. });
     match change {

@@ -4,7 +4,6 @@ use crate::controllers::apprepository::garbage::GarbageMetrics;
 use crate::controllers::apprepository::jobs::JobMetrics;
 use crate::controllers::apprepository::metrics::RepositoryMetrics;
 
-/// All metrics of the controller.
 #[derive(Clone, Debug)]
 pub struct ControllerMetrics {
     pub(super) repositories: RepositoryMetrics,

@@ -1,5 +1,3 @@
-//! Builds the controller from its options.
-
 mod informer;
 mod metrics;
 mod tasks;
@@ -19,7 +17,7 @@ use super::event_handler::{EventHandler, enqueue_all, key};
 use super::garbage::GarbageCollector;
 use super::garbage::objects::Objects;
 use super::garbage::orphans::{self, OrphanFinder};
-use super::jobs::{JobRunner, Jobs, Settings};
+use super::jobs::{JobRunner, JobSettings, Jobs};
 use super::kubeapps_cronjobs::CronJobRemover;
 use super::options::Options;
 use super::origin::Origin;
@@ -34,11 +32,10 @@ use super::{CHART_FILES, CLEANUP, CLEANUP_WORKERS, CachedRepository, NAME, SLOW}
 use crate::api::NamespacedName;
 use crate::catalog::Catalog;
 use crate::controllers::{Controller, SetupContext, Source, Task};
-use crate::runtime::controller::{Class, Key, Reconcile};
+use crate::runtime::controller::{Class, Reconcile};
 use crate::runtime::cron::CronTrigger;
 use crate::runtime::manifests::Problems;
-use crate::runtime::shards::MissingObjects;
-use crate::runtime::watch::{Cached, Scope, Store, Stored};
+use crate::runtime::watch::{Cached, Scope, Store};
 use crate::runtime::workqueue::Priority;
 use informer::informer;
 
@@ -101,7 +98,6 @@ pub fn setup(
     }
 }
 
-/// The pieces that the parts share.
 struct Builder<'a> {
     context: &'a SetupContext,
     options: &'a Options,
@@ -127,8 +123,8 @@ impl Builder<'_> {
             origin: Arc::clone(&self.origin),
             is_incomplete: match &context.source {
                 Source::Cluster(_) => {
-                    let is_selection = context.label_selector.is_some();
-                    Box::new(move || is_selection)
+                    let is_partial = context.ownership.has_partial_lists();
+                    Box::new(move || is_partial)
                 }
                 Source::Directory(_) => {
                     let problems = problems.clone();
@@ -198,14 +194,13 @@ impl Builder<'_> {
             cronjob_remover: cronjob_remover(context, options, &self.states),
             states: Arc::clone(&self.states),
             stopping: context.stopping.clone(),
-            has_selector: context.label_selector.is_some(),
-            shards: context.shards.clone(),
+            ownership: context.ownership.clone(),
         }
     }
 
     /// Returns the runner of Jobs, if any repository may use them.
     fn job_runner(&self, tombstones: &Tombstones, syncs: &SyncContext) -> Option<JobRunner> {
-        let settings = self.options.jobs.clone().filter(Settings::is_enabled)?;
+        let settings = self.options.jobs.clone().filter(JobSettings::is_enabled)?;
         let Source::Cluster(client) = &self.context.source else {
             return None;
         };
@@ -244,11 +239,7 @@ impl Parts {
         let garbage = self.garbage.run(self.listed, options.gc_interval);
         tasks.leader.insert(0, garbage.boxed());
         let (cached, queue) = (self.store.clone(), context.queue.clone());
-        let owned = |reconciler: Arc<dyn Reconcile>| {
-            let store = self.store.clone();
-            let uid = move |key: &Key| Some(store.get(&key.name)?.uid().to_owned());
-            context.shards.filter(reconciler, MissingObjects::OfAll, uid)
-        };
+        let owned = |reconciler: Arc<dyn Reconcile>| context.ownership.owned_of(&cached, reconciler);
         Controller {
             name: NAME,
             classes: classes(options, &owned(self.reconciler), owned(self.files)),
@@ -260,7 +251,6 @@ impl Parts {
         }
     }
 
-    /// Returns the tasks that need a cluster.
     fn cluster_tasks(&self, context: &SetupContext, options: &Options) -> Tasks {
         let (mut sources, mut leader) = (Vec::new(), Vec::new());
         let Source::Cluster(client) = &context.source else {
@@ -276,7 +266,7 @@ impl Parts {
                 &context.queue,
             ));
         }
-        let has_selector = context.label_selector.is_some();
+        let has_selector = context.ownership.has_partial_lists();
         match &self.reconciler.job_runner {
             Some(JobRunner { jobs, .. }) => {
                 let queue = context.queue.clone();

@@ -47,7 +47,6 @@ pub(super) struct BuiltRows {
     pub(super) fingerprints: HashMap<String, Fingerprint>,
 }
 
-/// Charts that are not filtered and spooled yet.
 struct Batch {
     charts: Vec<PendingChart>,
     /// The request to the filter. The JSON of the charts is also what is spooled.

@@ -1,5 +1,3 @@
-//! Records the outcome of a sync: rows, record and history in one transaction.
-
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -10,7 +8,9 @@ use super::shrink_guard as guard;
 use super::{Decoded, Remaining, Retain, Run, spool_error};
 use crate::api::LastSync;
 use crate::catalog::{CommitSummary, ErrorKind, HistoryEntry, Record, Refused, Retention, State, SyncCommit};
-use crate::controllers::apprepository::decision::{Mode, handled, is_partial, partial_digest, retry_at, slow_syncs};
+use crate::controllers::apprepository::decision::{
+    SyncMode, handled, is_partial, partial_digest, retry_at, slow_syncs,
+};
 use crate::controllers::apprepository::sync_summary::{
     Counts, changes, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
 };
@@ -73,7 +73,7 @@ impl Run<'_> {
             record.credentials.clone_from(&self.secret_versions);
         }
         record.refused = refused;
-        if self.request.mode == Mode::Complete {
+        if self.request.mode == SyncMode::Complete {
             // The comparison is still due: the next sync must not trust "not modified".
             record.etag = None;
             record.last_modified = None;
@@ -119,7 +119,7 @@ impl Run<'_> {
         commit.retention = self.retention(retain, filtered_out);
         commit.digests = digests;
         commit.oci_removals = Some(gone).filter(|gone| !gone.is_empty());
-        commit.is_complete = self.request.mode == Mode::Complete;
+        commit.is_complete = self.request.mode == SyncMode::Complete;
         let committed = match self.catalog().commit(commit, rows).await {
             Ok(committed) => committed,
             // Not remembered as refused: space may become free without a change of the index.
@@ -182,7 +182,6 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the rows to retain although they are not in the index.
     fn retention(&self, retain: Retain, filtered_out: HashSet<String>) -> Option<Retention> {
         let (duration, kept) = match retain {
             Retain::All => (Some(Duration::MAX), HashMap::new()),

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use crate::api::NamespacedName;
 use crate::helm::index::SharedSplit;
-use crate::http::{FetchError, Fetched, Fetcher, Limits, RequestTracker, Requester, Validators};
+use crate::http::{FetchError, FetchLimits, Fetched, Fetcher, RequestTracker, Requester, Validators};
 use crate::text::public_url;
 
 /// TTL of a shared response. Must exceed the schedule jitter (1 min).
@@ -37,7 +37,6 @@ const MAX_KEYS: usize = 20_000;
 /// Concurrent requests for one key, which differ by their validators.
 const MAX_REQUESTS: usize = 4;
 
-/// Shared responses; a handle, cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct DownloadCache(Arc<Mutex<Inner>>);
 
@@ -85,7 +84,7 @@ impl CachedBytes {
 struct RequestKey {
     url: String,
     by: Requester,
-    limits: Limits,
+    limits: FetchLimits,
 }
 
 #[derive(Default)]
@@ -122,7 +121,7 @@ pub(super) struct DownloadRequest<'a> {
     pub(super) session: &'a Fetcher,
     pub(super) url: &'a url::Url,
     pub(super) validators: Option<Validators>,
-    pub(super) limits: Limits,
+    pub(super) limits: FetchLimits,
     pub(super) fresh_since: Timestamp,
 }
 
@@ -150,7 +149,6 @@ impl Download {
 }
 
 impl DownloadCache {
-    /// Fetches, or returns a fresh response of an identical request.
     pub(super) async fn get(&self, request: DownloadRequest<'_>) -> Download {
         let key = RequestKey {
             url: request.url.to_string(),
@@ -281,8 +279,7 @@ impl SentRequest {
         }
     }
 
-    /// Returns the response if it is fresh enough. A 304 only serves requests with the same validators, and so does a
-    /// request in flight, which may end with one.
+    /// A 304 only serves requests with the same validators, and so does a request in flight, which may end with one.
     fn response_for(&self, request: &DownloadRequest<'_>) -> Option<Source> {
         if self.sent_at < request.fresh_since {
             return None;

@@ -14,7 +14,6 @@ use crate::text::{printable, truncate};
 const TIME: Duration = Duration::from_secs(60);
 const NAME_BYTES: usize = 256;
 
-/// A rule and the child that evaluates it, if it has started.
 pub struct Filter {
     processes: FilterProcesses,
     rule: Arc<Rule>,
@@ -35,7 +34,6 @@ impl Filter {
         }
     }
 
-    /// Starts over with the full time.
     pub fn reset(&mut self) {
         self.spent = Duration::ZERO;
     }
@@ -52,7 +50,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Returns true for each chart to keep. `request` is a [`jq::charts_request`] with the charts of these names. Blocking.
+    /// Returns true for each chart to keep. `request` is a [`jq::charts_request`] with these charts. Blocking.
     pub fn keeps(&mut self, request: &[u8], names: &[&str]) -> Result<Vec<bool>, FilterError> {
         if self.worker.is_none() {
             self.compile()?;
@@ -92,7 +90,6 @@ impl Filter {
     }
 }
 
-/// Names the charts of a batch for a message.
 fn place(names: &[&str]) -> String {
     let shown = |name: &str| truncate(&printable(name), NAME_BYTES);
     match names {

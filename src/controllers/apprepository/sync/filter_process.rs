@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::jq::{self, Evaluator};
-use crate::runtime::worker_process::{Framing, Limits, Program, Usage, WorkerProcesses, limit_cpu, serve};
+use crate::runtime::worker_process::{Framing, ProcessLimits, Program, Usage, WorkerProcesses, limit_cpu, serve};
 
 /// Not a subcommand, so that help does not list it.
 const ARGUMENT: &str = "__filter";
@@ -25,7 +25,6 @@ pub const fn process_memory(memory: u64) -> u64 {
     memory + STACK as u64 + PROGRAM
 }
 
-/// The processes that evaluate filters, and the limits of a filter.
 #[derive(Clone)]
 pub struct FilterProcesses {
     pub(super) processes: WorkerProcesses,
@@ -66,7 +65,7 @@ pub fn serve_if_child(arguments: impl IntoIterator<Item = OsString>) -> Option<E
     if arguments.next()? != ARGUMENT {
         return None;
     }
-    let limits = Limits {
+    let limits = ProcessLimits {
         memory: arguments.next()?.to_str()?.parse().ok()?,
         stack: STACK,
     };

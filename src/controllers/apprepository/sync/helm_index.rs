@@ -273,8 +273,7 @@ impl Run<'_> {
         })
     }
 
-    /// Returns the counts of the last accepted index, if they are comparable. Without them the stored charts count, as
-    /// after a takeover from Kubeapps or a restore.
+    /// Returns comparable counts of the last accepted index, or of stored charts, as after a takeover or a restore.
     pub(super) async fn load_baseline(&self) -> Result<Option<Baseline>, catalog::Error> {
         let spec = &self.request.spec;
         if let Some(previous) = &self.request.previous {
@@ -292,7 +291,6 @@ impl Run<'_> {
     }
 }
 
-/// Reservations of a thread that decodes or filters.
 pub(super) struct WorkPermits {
     pub(super) memory: Reservation,
     _filter: Option<Reservation>,
@@ -300,7 +298,6 @@ pub(super) struct WorkPermits {
 
 struct DecoderPanicked;
 
-/// A decoded index that is not accepted yet.
 struct DecodedIndex {
     result: Result<Summary, DecodeError<RowError>>,
     rows: BuiltRows,

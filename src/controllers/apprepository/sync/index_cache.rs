@@ -40,8 +40,7 @@ struct StoredOutcome {
     outcome: ChartOutcome,
 }
 
-/// Digest key for repositories without a stored one: that of the first repository, so that identical repositories share
-/// digests. A handle, cheap to clone.
+/// The key of the first repository serves those without a stored one, so that identical repositories share digests.
 #[derive(Clone, Default)]
 pub(super) struct CommonDigestKey(Arc<Mutex<Option<KeyBytes>>>);
 

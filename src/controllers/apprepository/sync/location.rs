@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use url::Url;
 
 use super::request::SyncError;
-use crate::controllers::apprepository::spec::{Kind, RepositorySpec};
+use crate::controllers::apprepository::spec::{RepositoryKind, RepositorySpec};
 use crate::http::{self as fetch, Fetcher};
 use crate::oci::{self, OciError, Registry};
 
@@ -35,8 +35,8 @@ pub fn locate(url: &str, manifest: Option<&Path>, files: &FileAccess) -> Result<
 /// Checks a URL without a request.
 pub fn check_url(spec: &RepositorySpec, fetcher: &Fetcher) -> Result<(), SyncError> {
     match spec.kind {
-        Kind::Helm => locate(&spec.url, None, &FileAccess::Never).map(drop),
-        Kind::Oci => {
+        RepositoryKind::Helm => locate(&spec.url, None, &FileAccess::Never).map(drop),
+        RepositoryKind::Oci => {
             let url = Url::parse(&spec.url).map_err(|error| OciError::InvalidUrl(error.to_string()));
             let registry = url.and_then(|url| Registry::new(fetcher.clone(), &url, oci::Limits::default()));
             registry.map(drop).map_err(|error| (&error).into())

@@ -30,11 +30,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use tracing::Instrument;
 
-use super::decision::{Mode, is_unmodified};
+use super::decision::{SyncMode, is_unmodified};
 use super::metrics::RepositoryMetrics;
 use super::running_syncs::Attempt;
 use super::secrets::source::CredentialSource;
-use super::spec::{Kind, RepositorySpec};
+use super::spec::{RepositoryKind, RepositorySpec};
 use crate::api::NamespacedName;
 use crate::budget::{Budgets, Full, Reservation, return_to_runtime};
 use crate::catalog::{Baseline, Catalog, DigestUpdate, ErrorKind, OciRemovals, Record, Refused, RetainedPart};
@@ -60,8 +60,7 @@ pub struct SyncContext {
     pub index_memory: u64,
     pub filters: FilterProcesses,
     pub verify_delta: bool,
-    /// Interval between checks of all tag digests of an OCI repository. A retagged version does not change the list of
-    /// tags.
+    /// A retagged version does not change the list of tags, so that all tag digests are checked at this interval.
     pub check_digests: Duration,
     /// Retention of versions that left the index; `None` deletes them immediately.
     pub keep_removed: Option<Duration>,
@@ -120,7 +119,6 @@ struct Run<'a> {
     request: SyncRequest,
     attempt: Attempt,
     secret_versions: String,
-    /// Counts to compare the index with.
     baseline: Option<Baseline>,
     /// Ignores stored digests, because the charts changed during the sync.
     ignore_cache: bool,
@@ -150,7 +148,6 @@ struct Decoded {
     memory: Reservation,
 }
 
-/// Work that one sync left in an OCI registry.
 #[derive(Clone)]
 struct Remaining {
     pulled: u64,
@@ -208,8 +205,8 @@ impl Run<'_> {
             Err(failed) => return Ok(Prepared::Failed(failed)),
         };
         match self.request.spec.kind {
-            Kind::Helm => self.prepare_index(&session).await,
-            Kind::Oci => self.prepare_registry(session).instrument(trace_span!("fetch")).await,
+            RepositoryKind::Helm => self.prepare_index(&session).await,
+            RepositoryKind::Oci => self.prepare_registry(session).instrument(trace_span!("fetch")).await,
         }
     }
 
@@ -243,7 +240,6 @@ impl Run<'_> {
         }
     }
 
-    /// Returns a body that has to be decoded, or else the result of the fetch.
     async fn body(&self, session: &Fetcher) -> Result<(Body, SharedSplit), Prepared> {
         let refused = self.refused();
         let (fetched, split, is_initiator) = self.fetch(session, refused.as_ref()).await?;
@@ -274,10 +270,9 @@ impl Run<'_> {
         Ok((body, split))
     }
 
-    /// Returns the refusal of the last body, if it still applies.
     fn refused(&self) -> Option<Refused> {
         let refused = self.request.previous.as_ref()?.refused.as_ref()?;
-        let applies = self.request.mode == Mode::Conditional && refused.inputs == self.request.spec.refusal_key();
+        let applies = self.request.mode == SyncMode::Conditional && refused.inputs == self.request.spec.refusal_key();
         applies.then(|| refused.clone())
     }
 
@@ -285,7 +280,7 @@ impl Run<'_> {
     fn last_success(&self) -> Option<&Record> {
         let key = self.request.spec.change_key.as_str();
         self.request.previous.as_ref().filter(|previous| {
-            self.request.mode == Mode::Conditional
+            self.request.mode == SyncMode::Conditional
                 && !self.ignore_cache
                 && previous.last_success.is_some()
                 && previous.change_key == key

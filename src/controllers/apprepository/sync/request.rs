@@ -3,7 +3,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::catalog::{self, CommitSummary, Record};
-use crate::controllers::apprepository::decision::Mode;
+use crate::controllers::apprepository::decision::SyncMode;
 use crate::controllers::apprepository::secrets::SecretError;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::Skipped;
@@ -16,7 +16,7 @@ pub struct SyncRequest {
     pub previous: Option<Record>,
     /// UID in the database when the sync was decided; the commit fails if it changed.
     pub expected_uid: Option<String>,
-    pub mode: Mode,
+    pub mode: SyncMode,
     pub started: Timestamp,
     pub fresh_since: Timestamp,
 }

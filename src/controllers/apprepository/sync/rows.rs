@@ -23,14 +23,12 @@ pub fn stored_name(name: &str) -> String {
     name.replace('/', "%2F")
 }
 
-/// Returns the chart ID for a chart name or a path in an OCI registry.
 #[must_use]
 pub fn chart_id(spec: &RepositorySpec, name_or_path: &str) -> String {
     format!("{}/{}", spec.name.name, stored_name(name_or_path))
 }
 
-/// Builds the row of `chart`. In an OCI registry, `path` replaces the name in the ID, as in Kubeapps: two projects may
-/// have charts of the same name.
+/// In an OCI registry, `path` replaces the name in the ID, as in Kubeapps: two projects may have equal chart names.
 #[must_use]
 pub fn row(spec: &RepositorySpec, chart: Chart, path: Option<&str>) -> ChartRow {
     let name = stored_name(&chart.name);

@@ -16,7 +16,6 @@ const MIN_VERSIONS: u64 = 50;
 pub struct Shrunk {
     was: Baseline,
     now: Baseline,
-    /// The digest that confirms the index.
     pub digest: String,
 }
 

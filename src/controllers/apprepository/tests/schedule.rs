@@ -17,7 +17,7 @@ use crate::api::NamespacedName;
 use crate::budget::Budgets;
 use crate::catalog::{self, Catalog, Database, FilesMode, Handled, Record, State};
 use crate::controllers::apprepository::chart_files;
-use crate::controllers::apprepository::decision::{Decision, decide, handled, until_due};
+use crate::controllers::apprepository::decision::{SyncDecision, decide, handled, until_due};
 use crate::controllers::apprepository::origin::{Directory, Origin};
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
@@ -26,7 +26,7 @@ use crate::controllers::apprepository::sync::object_limits::ObjectLimits;
 use crate::controllers::apprepository::{ControllerMetrics, Options, SyncOptions, setup};
 use crate::controllers::{SetupContext, Source};
 use crate::helm::archive;
-use crate::http::{self, Fetcher, Limits};
+use crate::http::{self, FetchLimits, Fetcher};
 use crate::jq;
 use crate::runtime::controller::{self, Action, Class, Key, Reconcile, ReconcileError, WorkerPool};
 use crate::runtime::workqueue::{self as queue, Priority, Queue, Settings};
@@ -119,7 +119,7 @@ impl Reconcile for Schedule {
             let now = self.now();
             self.reconciles.lock().push((self.start.elapsed(), priority));
             let mut record = self.record.lock();
-            if let Decision::Sync(_) = decide(&self.spec, record.as_ref(), now) {
+            if let SyncDecision::Sync(_) = decide(&self.spec, record.as_ref(), now) {
                 self.attempts.lock().push(self.start.elapsed());
                 *record = Some(self.attempted(now));
             }
@@ -201,7 +201,7 @@ fn options() -> Options {
         },
         sync: SyncOptions {
             fetcher: Fetcher::new(http::Settings::default()).unwrap(),
-            fetch_limits: Limits::default(),
+            fetch_limits: FetchLimits::default(),
             verify_delta: false,
             check_digests: DAY,
             keep_removed: None,
@@ -269,8 +269,7 @@ async fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_t
         ..Settings::default()
     };
     let context = SetupContext {
-        label_selector: None,
-        shards: crate::runtime::shards::Shards::all(),
+        ownership: crate::runtime::ownership::OwnershipFilter::all(),
         source: Source::Directory(directory.path().to_owned()),
         queue: Queue::new(settings, &queue::Metrics::register(&mut registry)),
         budgets: crate::budget::Budgets::default(),

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::{Handled, Record, State};
 use crate::controllers::apprepository::decision::{
-    Decision, Mode, decide, handled, is_slow, retry_at, slow_syncs, until_next,
+    SyncDecision, SyncMode, decide, handled, is_slow, retry_at, slow_syncs, until_next,
 };
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
 
@@ -86,16 +86,19 @@ fn no_tick_and_no_restart_comes_before_the_end_of_a_retry_after() {
     let spec = spec(&serde_json::json!({}));
     let record = held(&spec, 600);
     for now in ["2026-01-01T10:01:00Z", "2026-01-01T10:10:04Z"] {
-        assert_eq!(decide(&spec, Some(&record), at(now)), Decision::Wait, "{now}");
+        assert_eq!(decide(&spec, Some(&record), at(now)), SyncDecision::Wait, "{now}");
     }
     let now = at("2026-01-01T10:10:00Z");
     assert_eq!(until_next(&spec, Some(&record), now), Duration::from_secs(5));
     let end = at("2026-01-01T10:10:05Z");
-    assert_eq!(decide(&spec, Some(&record), end), Decision::Sync(Mode::Conditional));
+    assert_eq!(
+        decide(&spec, Some(&record), end),
+        SyncDecision::Sync(SyncMode::Conditional)
+    );
     let short = held(&spec, 1);
     assert_eq!(
         decide(&spec, Some(&short), at("2026-01-01T10:00:08Z")),
-        Decision::Wait,
+        SyncDecision::Wait,
         "the backoff is longer"
     );
 }
@@ -108,8 +111,8 @@ fn a_repository_that_was_never_synced_waits_for_its_backoff_too() {
         ..held(&spec, 0)
     };
     let decision = |now| decide(&spec, Some(&record), at(now));
-    assert_eq!(decision("2026-01-01T10:00:09Z"), Decision::Wait);
-    assert_eq!(decision("2026-01-01T10:00:10Z"), Decision::Sync(Mode::Complete));
+    assert_eq!(decision("2026-01-01T10:00:09Z"), SyncDecision::Wait);
+    assert_eq!(decision("2026-01-01T10:00:10Z"), SyncDecision::Sync(SyncMode::Complete));
 }
 
 #[test]
@@ -117,7 +120,7 @@ fn a_requested_sync_starts_before_the_end_of_a_retry_after() {
     let record = held(&spec(&serde_json::json!({})), 600);
     let requested = spec(&serde_json::json!({ "resyncRequests": 1 }));
     let decision = decide(&requested, Some(&record), at("2026-01-01T10:00:06Z"));
-    assert_eq!(decision, Decision::Sync(Mode::Complete));
+    assert_eq!(decision, SyncDecision::Sync(SyncMode::Complete));
 }
 
 #[test]
@@ -125,7 +128,10 @@ fn a_stored_pause_has_a_limit_though_the_clock_was_set_back() {
     let spec = spec(&serde_json::json!({}));
     let record = held(&spec, 86_400);
     let quarter = at("2026-01-01T10:15:05Z");
-    assert_eq!(decide(&spec, Some(&record), quarter), Decision::Sync(Mode::Conditional));
+    assert_eq!(
+        decide(&spec, Some(&record), quarter),
+        SyncDecision::Sync(SyncMode::Conditional)
+    );
     let mut record = held(&spec, 600);
     record.state.retry_at = Some(at("2027-01-01T00:00:00Z"));
     let now = record.last_attempt.unwrap() + SignedDuration::from_secs(1);

@@ -1,5 +1,3 @@
-//! Applications in memory.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,8 +25,7 @@ const MAX_WORD_BYTES: usize = 32;
 /// Labels and annotations that are kept are cut here, since they count toward no share. Versions and IDs are shorter.
 const MAX_VALUE_BYTES: usize = 256;
 
-/// An Application as compressed text, with the fields that events depend on. In a namespace that holds too much, the text
-/// is left out; a pass reads it from the API server.
+/// An Application as compressed text, with fields for events. If its namespace holds too much, passes read the text.
 #[derive(Clone, Debug)]
 pub struct CachedApplication(Arc<Inner>);
 
@@ -47,7 +44,6 @@ struct Inner {
     contents: Option<Arc<Contents>>,
 }
 
-/// The fields of a status that metrics export.
 #[derive(Clone, Debug)]
 pub struct StatusOutline {
     pub is_healthy: bool,
@@ -92,10 +88,7 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// Decodes an Application, without its spec if that takes too much memory, and without a status that does.
-    ///
-    /// # Errors
-    /// If it is invalid.
+    /// Leaves out a spec or a status that takes too much memory. Fails if the Application is invalid.
     pub fn of(raw: Raw<Application>) -> Result<Self, Box<InvalidObject>> {
         let bytes = parsed_bytes(raw.text());
         if bytes <= MAX_DECODED_BYTES {
@@ -163,23 +156,18 @@ impl CachedApplication {
         self.0.types.may_contain(kind, name)
     }
 
-    /// Returns true if the spec may name a revision of a definition, as `webservice@v2` names webservice-v2. Of a spec that
-    /// names too many, some are not known: an Application must not keep all revisions of the cluster.
+    /// A revision is named as `webservice@v2`. A spec that names too many does not keep all revisions of the cluster.
     #[must_use]
     pub fn may_use_revision(&self, kind: DefinitionKind, revision: &str) -> bool {
         self.0.types.may_contain_revision(kind, revision)
     }
 
-    /// Returns the memory that the Application takes in a pass.
     #[must_use]
     pub fn decoded_bytes(&self) -> u64 {
         self.0.decoded_bytes
     }
 
-    /// Returns the Application, unless it is left out.
-    ///
-    /// # Errors
-    /// If it can't be decoded.
+    /// Returns `None` if it is left out.
     pub fn unpack(&self) -> Result<Option<Decoded>, UnpackError> {
         let Some(contents) = &self.0.contents else {
             return Ok(None);

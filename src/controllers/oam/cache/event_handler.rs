@@ -1,5 +1,3 @@
-//! Maps events to keys of the work queue.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +56,6 @@ impl EventHandler {
         }
     }
 
-    /// Objects that an Application manages may have changed.
     pub fn on_objects(&self, name: &NamespacedName) {
         self.queue.add_after(key(name), DEBOUNCE, Priority::USER);
     }

@@ -23,7 +23,7 @@ use crate::api::{Partial, Raw};
 use crate::budget::Budget;
 use crate::controllers::Task;
 use crate::runtime::watch::{
-    Cached, Change, ErrorPolicy, Scope, Selection, Store, Stored, cluster_informer, informer, raw_informer,
+    Cached, Change, ErrorPolicy, Selection, Store, Stored, cluster_informer, informer, raw_informer,
 };
 
 /// Labels and annotations that decide whether an Application gets a pass.
@@ -45,7 +45,6 @@ pub struct Caches {
     budget: Budget,
 }
 
-/// Names of objects by Application.
 #[derive(Default)]
 struct Members {
     trackers: HashMap<NamespacedName, BTreeSet<NamespacedName>>,
@@ -75,24 +74,14 @@ impl Caches {
         self.trackers.wait_until_synced().await;
     }
 
-    /// Returns the watches. They never end. The selector applies to Applications: their revisions and trackers have no
-    /// labels of the user.
-    pub fn sources(
-        &self,
-        client: &Client,
-        scope: &Scope,
-        label_selector: Option<&str>,
-        handler: EventHandler,
-    ) -> Vec<Task> {
+    /// The selector applies to Applications only: their revisions and trackers have no labels of the user.
+    pub fn sources(&self, client: &Client, selection: &Selection, handler: EventHandler) -> Vec<Task> {
         let handler = Arc::new(handler);
         let on_application = Arc::clone(&handler);
         let budget = self.budget.clone();
         let applications = raw_informer(
             client.clone(),
-            Selection {
-                scope: scope.clone(),
-                labels: label_selector.map(str::to_owned),
-            },
+            selection.clone(),
             ErrorPolicy::Optional,
             self.applications.clone(),
             move |raw: Raw<Application>| {
@@ -105,7 +94,7 @@ impl Caches {
         let members = Arc::clone(&self.members);
         let revisions = informer::<Partial<ApplicationRevision>, _>(
             client.clone(),
-            scope.clone(),
+            selection.scope.clone(),
             ErrorPolicy::Optional,
             self.revisions.clone(),
             move |change| update(&mut members.write().revisions, &change, application_of_revision),
@@ -133,7 +122,6 @@ impl Caches {
         self.applications.assume(Cached::Object(Arc::new(cached)));
     }
 
-    /// Returns the trackers of an Application.
     #[must_use]
     pub fn trackers_of(&self, application: &NamespacedName) -> Vec<Cached<CachedTracker>> {
         let names = self
@@ -172,7 +160,6 @@ impl Caches {
         }
     }
 
-    /// Returns the revisions of an Application.
     #[must_use]
     pub fn revisions_of(&self, application: &NamespacedName) -> Vec<Arc<CachedRevision>> {
         let names = self

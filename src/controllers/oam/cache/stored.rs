@@ -69,8 +69,7 @@ impl CachedRevision {
     }
 }
 
-/// A tracker in memory, with its entries as compressed text if they are large. Those of a namespace that holds too much
-/// are left out but for their metadata, and read when a pass needs them.
+/// A tracker with large entries compressed. Beyond the budget of a namespace, only metadata are kept.
 #[derive(Clone, Debug)]
 pub struct CachedTracker {
     /// Without annotations.
@@ -83,7 +82,6 @@ pub struct CachedTracker {
 impl_resource!([] CachedTracker, as ResourceTracker, metadata_only: false, |this| &this.meta, &mut this.meta);
 
 impl CachedTracker {
-    /// Converts a tracker as the API server sends it.
     #[must_use]
     pub fn new(mut object: ResourceTracker, budget: &Budget) -> Self {
         object.metadata.managed_fields = None;
@@ -118,7 +116,6 @@ impl CachedTracker {
         self.object.as_ref().map(|(object, _)| object)
     }
 
-    /// Returns the memory that decoding takes.
     #[must_use]
     pub const fn decoded_bytes(&self) -> u64 {
         self.decoded_bytes

@@ -1,5 +1,3 @@
-//! The definitions that an Application may use.
-
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 

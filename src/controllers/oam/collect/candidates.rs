@@ -1,5 +1,3 @@
-//! The objects of trackers that are being deleted.
-
 use std::collections::HashSet;
 
 use serde_json::Value;
@@ -11,7 +9,6 @@ use crate::api::oam::ManagedResource;
 use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId};
 use crate::controllers::oam::trackers::{Inventory, Owners, ResourceKey, Tracker, display_name};
 
-/// An object that a tracker owns.
 pub(super) struct Candidate<'a> {
     pub tracker: &'a Tracker,
     pub entry: &'a ManagedResource,
@@ -50,14 +47,12 @@ impl State {
         }
     }
 
-    /// Returns true if the object exists also after this pass.
     pub fn is_existing(&self) -> bool {
         matches!(self, Self::Delete { .. } | Self::Waiting | Self::Failed | Self::Remote)
     }
 }
 
 impl Collector {
-    /// Returns the objects of trackers that are being deleted, as far as the cache knows them.
     pub(super) fn candidates<'a>(&self, subject: &Subject<'_>, inventory: &'a Inventory) -> Vec<Candidate<'a>> {
         let owners = Owners::of(inventory);
         let deleting = trackers(inventory).filter(|tracker| tracker.is_deleting());
@@ -91,8 +86,7 @@ impl Collector {
         }
     }
 
-    /// Reads objects that the cache does not know. Absence is confirmed only where something depends on it: the tracker
-    /// is about to be released, or all components are deleted in order.
+    /// Absence is confirmed only if a tracker is about to be released, or all components are deleted in order.
     pub(super) async fn look_up(
         &self,
         subject: &Subject<'_>,
@@ -163,7 +157,6 @@ impl Collector {
         found
     }
 
-    /// Deletes and releases objects.
     pub(super) async fn write(&self, candidates: &mut [Candidate<'_>], failures: &mut Failures) {
         let is_written =
             |candidate: &Candidate<'_>| matches!(candidate.state, State::Delete { .. } | State::Release(_));

@@ -7,7 +7,7 @@ use crate::api::NamespacedName;
 use crate::api::oam::ManagedResource;
 use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE, SHARED_BY};
 use crate::controllers::oam::dispatch::bookkeeping::{annotation, label};
-use crate::controllers::oam::policies::{GarbageCollectStrategy, Target};
+use crate::controllers::oam::policies::{GarbageCollectStrategy, PolicyTarget};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
@@ -46,12 +46,11 @@ fn sharers(live: &Value) -> impl Iterator<Item = NamespacedName> {
     })
 }
 
-/// Decides about an object that the Application manages and no longer needs. Only the owner, which the labels name, deletes
-/// it or removes the labels; others leave the list of sharers.
+/// Only the owner, which the labels name, deletes an object or removes the labels; others leave the list of sharers.
 #[must_use]
 pub fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Value) -> Decision {
     let recorded = entry.raw.as_ref().and_then(|manifest| manifest.parse().ok());
-    let target = Target::of(recorded.as_ref().unwrap_or(live));
+    let target = PolicyTarget::of(recorded.as_ref().unwrap_or(live));
     if subject.read_only.contains(&target) {
         return Decision::Leave;
     }

@@ -1,8 +1,5 @@
-//! Errors of a pass.
-
 use crate::controllers::oam::trackers::Refusal;
 
-/// Maximum number of failures that an error names.
 const MAX_NAMED: usize = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +11,6 @@ pub enum CollectError {
     Failed(String),
 }
 
-/// Failed requests of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     named: Vec<String>,
@@ -30,7 +26,6 @@ impl Failures {
         }
     }
 
-    /// Returns the failures as one error.
     pub fn result(self) -> Result<(), CollectError> {
         if self.named.is_empty() {
             return Ok(());

@@ -31,7 +31,6 @@ pub use decide::{Decision, decide, is_managed};
 pub use failures::CollectError;
 use failures::Failures;
 
-/// Collects the objects of Applications.
 #[derive(Clone)]
 pub struct Collector {
     /// With the rights of the Application.
@@ -42,11 +41,9 @@ pub struct Collector {
     pub write_limit: usize,
 }
 
-/// An Application whose objects are collected.
 pub struct Subject<'a> {
     pub app: &'a AppIdentity,
     pub rules: &'a GarbageCollect,
-    /// Objects that are never written.
     pub read_only: &'a SelectedResources,
     /// All objects stay, without the labels of the Application (finalizer `app.oam.dev/orphan-resource`).
     pub orphans_all: bool,
@@ -64,27 +61,23 @@ pub enum Mark<'a> {
         applied: &'a HashSet<ResourceKey>,
         is_confirmed: bool,
     },
-    /// All, because the Application is being deleted.
     All,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum CollectProgress {
     Done,
     Waiting { message: String },
 }
 
 impl Collector {
-    /// Marks, finalizes and sweeps. Trackers that are marked or gone are updated in `inventory`.
-    ///
-    /// # Errors
-    /// If the older trackers must not be deleted, or requests failed. A failed request does not stop the others.
+    /// Updates trackers that are marked or gone in `inventory`. A failed request does not stop the others.
     pub async fn collect(
         &self,
         subject: &Subject<'_>,
         inventory: &mut Inventory,
         mark: Mark<'_>,
-    ) -> Result<Progress, CollectError> {
+    ) -> Result<CollectProgress, CollectError> {
         retain(inventory, |tracker| !tracker.is_deleting() || has_finalizer(tracker));
         let is_marked = match mark {
             Mark::No => false,
@@ -92,7 +85,7 @@ impl Collector {
             Mark::All => trackers(inventory).next().is_some(),
         };
         if !is_marked && !trackers(inventory).any(Tracker::is_deleting) {
-            return Ok(Progress::Done);
+            return Ok(CollectProgress::Done);
         }
         let mut failures = Failures::default();
         self.clear_namespaces(inventory).await?;
@@ -104,10 +97,7 @@ impl Collector {
         failures.result().map(|()| progress)
     }
 
-    /// Deletes ApplicationRevisions. Returns the names of those that remain until their finalizers are removed.
-    ///
-    /// # Errors
-    /// If requests failed. A failed request does not stop the others.
+    /// Returns the revisions that remain until their finalizers are removed. A failed request does not stop the others.
     pub async fn delete_revisions(&self, namespace: &str, names: &[&str]) -> Result<Vec<String>, CollectError> {
         let delete = async |name: &str| {
             (
@@ -167,7 +157,6 @@ impl Collector {
         Ok(())
     }
 
-    /// Deletes trackers. Their finalizers keep them.
     async fn mark(
         &self,
         subject: &Subject<'_>,
@@ -213,7 +202,7 @@ impl Collector {
         inventory: &Inventory,
         is_ordered: bool,
         failures: &mut Failures,
-    ) -> (HashSet<String>, Progress) {
+    ) -> (HashSet<String>, CollectProgress) {
         let mut candidates = self.candidates(subject, inventory);
         self.look_up(subject, &mut candidates, is_ordered, failures).await;
         if is_ordered {
@@ -231,7 +220,6 @@ impl Collector {
         (released, progress(&candidates))
     }
 
-    /// Removes the finalizers of trackers.
     async fn sweep(&self, inventory: &mut Inventory, released: &HashSet<String>, failures: &mut Failures) {
         let remove = async |tracker: &Tracker| {
             let result = requests::remove_finalizer(&self.client, tracker).await;
@@ -249,7 +237,7 @@ impl Collector {
     }
 }
 
-fn progress(candidates: &[Candidate<'_>]) -> Progress {
+fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
     let mut texts = Vec::new();
     let mut waiting = candidates
         .iter()
@@ -272,9 +260,9 @@ fn progress(candidates: &[Candidate<'_>]) -> Progress {
         format!("{count} objects are in cluster {cluster}, which this controller does not serve")
     }));
     if texts.is_empty() {
-        return Progress::Done;
+        return CollectProgress::Done;
     }
-    Progress::Waiting {
+    CollectProgress::Waiting {
         message: texts.join(" "),
     }
 }

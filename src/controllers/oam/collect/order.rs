@@ -1,5 +1,3 @@
-//! The order in which components are deleted.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::candidates::{Candidate, State};
@@ -18,7 +16,6 @@ pub(super) fn hold_back(candidates: &mut [Candidate<'_>], dependents: &BTreeMap<
     }
 }
 
-/// Returns the components that others depend on.
 fn blocked<'a>(existing: &BTreeSet<&'a str>, dependents: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<&'a str> {
     let is_blocked = |component: &&str| {
         let mut dependents = dependents.get(*component).into_iter().flatten().map(String::as_str);

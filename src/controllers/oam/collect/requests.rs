@@ -1,5 +1,3 @@
-//! Requests about trackers and revisions.
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Client, ResourceExt};
@@ -29,7 +27,6 @@ pub(super) async fn delete_tracker(client: &Client, tracker: &Tracker) -> Result
     }
 }
 
-/// Removes the finalizer of a tracker, which ends its deletion.
 pub(super) async fn remove_finalizer(client: &Client, tracker: &Tracker) -> Result<(), ApiError> {
     let finalizers = tracker.object.finalizers().iter();
     let finalizers: Vec<_> = finalizers

@@ -1,5 +1,4 @@
-//! Definitions in memory: decoded if they are small, else as compressed text. Those of a namespace that holds too much are
-//! left out, and read when they are needed.
+//! Definitions in memory. Beyond the budget of a namespace they are left out, and read when they are needed.
 
 use std::sync::Arc;
 
@@ -30,7 +29,6 @@ const MAX_TEXT_BYTES: usize = 16 << 20;
 const MAX_OWNERS: usize = 4;
 const MAX_UID_BYTES: usize = 64;
 
-/// Memory of definitions.
 #[derive(Clone, Debug)]
 pub struct DefinitionBudgets {
     /// Of all namespaces but the next one.
@@ -41,7 +39,6 @@ pub struct DefinitionBudgets {
 }
 
 impl DefinitionBudgets {
-    /// Reserves memory, if the namespace has it left.
     fn reserve(&self, namespace: &str, bytes: u64) -> Option<Arc<Reservation>> {
         let budget = if *namespace == *self.definition_namespace {
             &self.shared
@@ -96,7 +93,6 @@ impl<T> Kept<T> {
     }
 }
 
-/// A definition that can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("{kind} {namespace}/{name} {error}")]
@@ -117,7 +113,6 @@ pub enum LoadError {
     Work(#[from] WorkError),
 }
 
-/// Fields of DefinitionRevisions.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RevisionFields {
@@ -127,7 +122,6 @@ pub(super) struct RevisionFields {
 }
 
 impl<D: CachedKind> CachedDefinition<D> {
-    /// Converts an object as the API server sends it.
     pub(super) fn convert(raw: Raw<D>, budgets: &DefinitionBudgets) -> Cached<Self> {
         let mut meta = raw.metadata().clone();
         shrink(&mut meta);
@@ -164,12 +158,10 @@ impl<D: CachedKind> CachedDefinition<D> {
         Some(Contents::Text(Kept::new(text, memory)))
     }
 
-    /// Returns what Applications use of this object, by kind and name.
     pub(super) fn used_as(&self) -> Option<&(ChangedKind, String)> {
         self.outline.used_as.as_ref()
     }
 
-    /// Returns name, number and hash of a DefinitionRevision.
     pub(super) fn latest_revision(&self) -> &LatestRevision {
         &self.outline.latest_revision
     }
@@ -183,12 +175,10 @@ impl<D: CachedKind> CachedDefinition<D> {
         self.meta.uid == other.meta.uid && self.outline.whole == other.outline.whole
     }
 
-    /// Returns the memory that the object takes once it is decoded.
     pub(super) const fn decoded_bytes(&self) -> u64 {
         self.decoded_bytes
     }
 
-    /// Returns the object if it is kept decoded.
     pub(super) const fn decoded(&self) -> Option<&Arc<D>> {
         match &self.contents {
             Contents::Decoded(object) => Some(&object.value),

@@ -1,5 +1,3 @@
-//! The definitions of the cluster, in memory.
-
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -23,9 +21,7 @@ use crate::runtime::workqueue::Queue;
 pub(super) type DefinitionStore<D> = Store<Cached<CachedDefinition<D>>>;
 pub(super) type CacheChange<D> = Change<Cached<CachedDefinition<D>>>;
 
-/// Definitions, their revisions, Policies and Workflows. Clones share the caches.
-///
-/// A kind that is not installed has no objects.
+/// Clones share the caches. A kind that is not installed has no objects.
 #[derive(Clone)]
 pub struct DefinitionCaches {
     /// The namespace to watch; all namespaces if `None`.
@@ -43,7 +39,6 @@ pub struct DefinitionCaches {
     pub(super) external_workflows: Cache<Workflow>,
 }
 
-/// The objects of a kind, in a store for each scope.
 #[derive(Clone)]
 pub(super) struct Cache<D: CachedKind> {
     stores: Arc<[DefinitionStore<D>]>,
@@ -78,10 +73,8 @@ impl DefinitionCaches {
         }
     }
 
-    /// Returns the tasks that keep the caches up to date. Definitions to reconcile are added to `queue`; it is `None` if
-    /// this process has no reconcilers of definitions.
-    ///
-    /// `on_change` is called after a change of the contents of an object, except by the first list. It must not block.
+    /// Adds definitions to reconcile to `queue`; it is `None` if this process has no reconcilers of definitions.
+    /// `on_change` is called if contents of an object change, except by the first list. It must not block.
     pub fn sources(
         &self,
         client: &Client,
@@ -118,7 +111,6 @@ impl DefinitionCaches {
         definitions.into_iter().chain(others).flatten().collect()
     }
 
-    /// Returns true once all caches are complete.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.components.is_synced()
@@ -131,12 +123,10 @@ impl DefinitionCaches {
             && self.external_workflows.is_synced()
     }
 
-    /// Returns the names of the revisions of a definition.
     pub(super) fn revision_names(&self, namespace: &str, kind: DefinitionKind, definition: &str) -> Vec<String> {
         self.revision_index.names(namespace, kind, definition)
     }
 
-    /// Converts an object as the API server sends it.
     pub(super) fn convert<D: CachedKind>(&self, object: Raw<D>) -> Cached<CachedDefinition<D>> {
         CachedDefinition::convert(object, &self.budgets)
     }
@@ -229,7 +219,6 @@ impl Informers<'_> {
     }
 }
 
-/// Returns what Applications have to look at again.
 fn changed_contents<D: CachedKind>(change: &CacheChange<D>) -> Option<DefinitionChange> {
     let (old, new) = match change {
         Change::Applied { old, new, .. } => (old.as_ref().and_then(Cached::object), new.object()),

@@ -8,7 +8,6 @@ use crate::controllers::oam::revisions::names::revision_name;
 /// Maximum length of a name in Kubernetes.
 const MAX_NAME: usize = 253;
 
-/// The name of the revision that records a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Naming {
     /// `<definition>-v<number>`, with a new number for each change.
@@ -60,12 +59,10 @@ pub(super) fn is_object_name(name: &str) -> bool {
     name.len() <= MAX_NAME && name.split('.').all(is_label)
 }
 
-/// A revision of the definition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recorded<'a> {
     pub(super) name: &'a str,
     pub(super) number: i64,
-    /// Records the current contents of the definition.
     pub(super) is_current: bool,
 }
 
@@ -77,7 +74,6 @@ pub(super) enum Decision {
         name: String,
         number: i64,
     },
-    /// The revision has other contents.
     Conflict(String),
 }
 

@@ -1,5 +1,3 @@
-//! Maps changes of definitions and of their revisions to keys of the work queue.
-
 use std::sync::Arc;
 
 use super::cached::CachedDefinition;
@@ -22,7 +20,6 @@ pub(super) struct EventHandler {
 }
 
 impl EventHandler {
-    /// Returns a listener to changes of definitions of a kind.
     pub(super) fn of_definitions<D: CachedKind>(
         &self,
         kind: DefinitionKind,
@@ -81,7 +78,6 @@ fn has_changed<D: CachedKind>(old: &Cached<CachedDefinition<D>>, new: &Cached<Ca
     }
 }
 
-/// Enqueues all definitions, as a new leader does.
 pub fn enqueue_all(caches: &DefinitionCaches, queue: &Queue<Key>) {
     let handler = EventHandler {
         queue: Some(queue.clone()),

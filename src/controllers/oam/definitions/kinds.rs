@@ -1,5 +1,3 @@
-//! The kinds that the caches hold.
-
 use std::fmt::Debug;
 
 use kube::Resource;
@@ -31,14 +29,12 @@ pub struct DefinitionChange {
     pub name: String,
 }
 
-/// A kind of objects in the caches.
 pub(super) trait CachedKind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
     /// Returns what Applications use of an object, by kind and name.
     fn used_as(meta: &ObjectMeta, revision: &RevisionFields) -> Option<(ChangedKind, String)>;
 
-    /// Drops unused metadata.
     fn shrink(&mut self) {
         shrink(self.meta_mut());
     }

@@ -23,7 +23,6 @@ use crate::controllers::oam::parse::Lookup;
 type Key = (TypeId, NamespacedName);
 type Object = Arc<dyn Any + Send + Sync>;
 
-/// Definitions that a pass has loaded, with their memory.
 #[derive(Default)]
 pub struct Loaded(Mutex<State>);
 
@@ -36,16 +35,12 @@ struct State {
 }
 
 impl Loaded {
-    /// Returns the memory of all that is loaded.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.lock().bytes
     }
 
-    /// Loads a definition. `memory` is held as long as it.
-    ///
-    /// # Errors
-    /// If it can't be read or decoded.
+    /// `memory` is held as long as the definition.
     pub async fn load(
         &self,
         missing: &dyn Missing,
@@ -62,7 +57,6 @@ impl Loaded {
     }
 }
 
-/// A definition that is not loaded yet.
 pub trait Missing: Send + Sync {
     fn decoded_bytes(&self) -> u64;
 

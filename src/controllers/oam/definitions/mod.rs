@@ -38,7 +38,6 @@ use crate::api::oam::{ComponentDefinition, DefinitionKind, PolicyDefinition, Tra
 use crate::budget::Budgets;
 use crate::runtime::controller::{Class, Reconcile};
 
-/// The classes of keys, one for each kind of definitions.
 pub const CLASSES: [&str; 4] = [
     class(DefinitionKind::Component),
     class(DefinitionKind::Trait),

@@ -86,7 +86,6 @@ impl Settings {
     }
 }
 
-/// Records the revisions of definitions of a kind.
 pub(super) struct DefinitionReconciler<D> {
     client: Client,
     budgets: Budgets,
@@ -189,7 +188,6 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         self.delete_old(definition, &revisions, &latest).await
     }
 
-    /// Reserves memory for a definition, if it takes much.
     async fn memory(&self, namespace: &str, cached: &CachedDefinition<D>) -> Result<Option<Reservation>, Exhausted> {
         let bytes = PASS_COPIES * cached.decoded_bytes();
         if bytes <= SMALL_BYTES {
@@ -214,7 +212,6 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         Ok(revisions)
     }
 
-    /// Reads a revision of the definition from the API server.
     async fn read_revision(&self, definition: &D, name: &str) -> Result<Option<Arc<CachedRevision>>, Failure> {
         let namespace = definition.namespace().unwrap_or_default();
         let api: Api<Raw<DefinitionRevision>> = Api::namespaced(self.client.clone(), &namespace);
@@ -227,7 +224,6 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         Ok(found.filter(|found| found.used_as() == Some(&owner) && is_owned_by(&**found, definition)))
     }
 
-    /// Returns true if a revision records the current contents of the definition.
     async fn is_current(&self, definition: &D, revision: &CachedRevision) -> Result<bool, Failure> {
         let (namespace, bytes) = (definition.namespace().unwrap_or_default(), revision.decoded_bytes());
         let memory = if bytes > SMALL_BYTES {
@@ -282,7 +278,6 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         Ok(recorded)
     }
 
-    /// Returns the revision that records the definition, after it is created.
     async fn record(&self, definition: &D, revisions: &[Arc<CachedRevision>]) -> Result<LatestRevision, Failure> {
         let annotation = definition.annotations().get(REVISION_NAME).map(String::as_str);
         let naming = naming(&definition.name_any(), definition.version(), annotation)
@@ -329,7 +324,6 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         }
     }
 
-    /// Reports a failure in the status.
     async fn fail(&self, definition: &D, failure: Failure) -> Result<Action, ReconcileError> {
         let message = match failure {
             Failure::Stale => return Ok(Action::requeue_after(STALE_RETRY)),
@@ -394,7 +388,6 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         }
     }
 
-    /// Deletes the oldest revisions that exceed the limit.
     async fn delete_old(
         &self,
         definition: &D,
@@ -460,7 +453,6 @@ fn conflict(name: &str) -> Failure {
     ))
 }
 
-/// Returns the failure of a definition that can't be decoded, or takes too much memory for that.
 fn unusable(error: &str) -> ReconcileError {
     tracing::warn!(error, "definition is not recorded");
     ReconcileError::Terminal {

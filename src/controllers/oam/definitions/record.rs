@@ -1,5 +1,3 @@
-//! The contents of DefinitionRevisions.
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt};
@@ -9,10 +7,6 @@ use super::kinds::ReconciledKind;
 use crate::api::oam::{DefinitionRevision, DefinitionRevisionSpec};
 use crate::controllers::oam::revisions::hash_of_json;
 
-/// Returns a new revision of a definition.
-///
-/// # Errors
-/// If the definition doesn't serialize.
 pub(super) fn revision_of<D: ReconciledKind>(
     definition: &D,
     name: &str,
@@ -44,8 +38,7 @@ pub(super) fn revision_of<D: ReconciledKind>(
     Ok(DefinitionRevision { metadata, spec })
 }
 
-/// Returns true if a revision records the current contents of a definition. Hashes of KubeVela can't be compared with
-/// ours.
+/// Hashes of KubeVela can't be compared with ours.
 pub(super) fn records<D: ReconciledKind>(revision: &DefinitionRevision, definition: &D) -> bool {
     revision.spec.definition_type == D::DEFINITION.type_name()
         && D::recorded_in(&revision.spec).is_some_and(|recorded| have_same_contents(recorded, definition))
@@ -59,8 +52,7 @@ fn have_same_contents<D: ReconciledKind>(recorded: &D, definition: &D) -> bool {
     }
 }
 
-/// Removes what KubeVela drops when it records a definition: `false`, zero and empty values. The extension is free-form
-/// and recorded as it is.
+/// Removes `false`, zero and empty values as KubeVela does, but for those of the free-form extension.
 fn without_zero_values(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -11,7 +11,6 @@ use super::kinds::ChangedKind;
 use crate::api::oam::{DefinitionKind, DefinitionRevision};
 use crate::runtime::watch::{Cached, Change};
 
-/// Names of revisions. Clones share the index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RevisionIndex(Arc<RwLock<Names>>);
 

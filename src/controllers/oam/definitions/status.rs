@@ -1,5 +1,3 @@
-//! The status of definitions.
-
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};

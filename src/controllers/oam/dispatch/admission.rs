@@ -7,8 +7,7 @@ use serde_json::Value;
 use super::decide::Identity;
 use crate::api::oam::labels::SERVICE_ACCOUNT_ANNOTATION;
 
-/// The kinds of `--allow-resource-types`: `whitelist:Kind.version.group,…` or `blacklist:…`. The core group is left out:
-/// `ConfigMap.v1`.
+/// `whitelist:Kind.version.group,…` or `blacklist:…`. The core group is left out: `ConfigMap.v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ResourceTypes {
     #[default]
@@ -18,10 +17,7 @@ pub enum ResourceTypes {
 }
 
 impl ResourceTypes {
-    /// Parses the flag.
-    ///
-    /// # Errors
-    /// The text has another form. KubeVela then forbids no type; a typo in a security setting must not pass.
+    /// Rejects other forms. KubeVela then forbids no type; a typo in a security setting must not pass.
     pub fn parse(text: &str) -> Result<Self, String> {
         let kinds = |list: &str| list.split(',').map(|kind| kind.trim().to_owned()).collect();
         match text.trim().split_once(':') {
@@ -51,7 +47,6 @@ const RECORDS: [&str; 2] = ["ResourceTracker", "ApplicationRevision"];
 /// Groups whose objects make this program act: with its own rights, or with those of the namespace that they are in.
 const CONTROL_GROUPS: [&str; 3] = ["core.oam.dev", "kubeapps.com", "app.k8s.io"];
 
-/// The settings of admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
     pub allow_cross_namespace: bool,
@@ -88,10 +83,7 @@ pub enum Forbidden {
 }
 
 impl Admission {
-    /// Checks the objects of an Application in `namespace`; cluster-scoped objects have no namespace.
-    ///
-    /// # Errors
-    /// The first object that is forbidden.
+    /// `namespace` is that of the Application. Fails at the first object that is forbidden.
     pub fn check<'a>(
         &self,
         namespace: &str,
@@ -123,11 +115,7 @@ impl Admission {
     }
 }
 
-/// Checks that an Application in `namespace`, which has no identity, creates no object by which this program would act in
-/// another namespace.
-///
-/// # Errors
-/// The object is forbidden.
+/// Checks that an Application without identity creates nothing by which this program acts in another namespace.
 pub fn check_control(namespace: &str, object: &Identity<'_>) -> Result<(), Forbidden> {
     if controls_elsewhere(namespace, object.api_version, object.namespace) {
         Err(Forbidden::Control {

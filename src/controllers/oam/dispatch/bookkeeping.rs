@@ -68,12 +68,10 @@ fn is_last_applied_kept(manifest: &Value) -> bool {
     !has_data && record_opt_out(manifest).is_none()
 }
 
-/// Returns the annotation that switches the record of the last write off.
 pub fn record_opt_out(object: &Value) -> Option<&str> {
     annotation(object, LAST_APPLIED).filter(|value| OFF.contains(value))
 }
 
-/// Returns the manifest that was applied last, by the annotation of the live object.
 pub(super) fn last_applied(live: &Value) -> Option<Value> {
     let text = annotation(live, LAST_APPLIED).filter(|text| !OFF.contains(text))?;
     let mut manifest = serde_json::from_str(text).ok().filter(Value::is_object)?;
@@ -87,7 +85,6 @@ pub(super) fn remove_bookkeeping(manifest: &mut Value) {
     remove(manifest, "annotations", &[SHARED_BY]);
 }
 
-/// Removes what [`with_bookkeeping`] adds.
 pub fn remove_record(object: &mut Value) {
     remove(object, "labels", &[RENDER_HASH]);
     remove(object, "annotations", &[LAST_APPLIED, LAST_APPLIED_TIME]);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::bookkeeping::{annotation, label, last_applied, remove_bookkeeping, set_annotation, with_bookkeeping};
 use super::field_path::FieldPath;
 use crate::api::oam::labels::{APP_NAME, APP_NAMESPACE, RENDER_HASH, SHARED_BY};
-use crate::controllers::oam::policies::{Policies, Stage, Target};
+use crate::controllers::oam::policies::{ApplyOnceStage, Policies, PolicyTarget};
 use crate::runtime::three_way;
 
 /// Maximum number of finalizers in a manifest. Objects usually have at most three.
@@ -34,7 +34,6 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// The occasion of applying an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
     /// A component is deployed: an object with the hash of the manifest is up to date.
@@ -43,7 +42,6 @@ pub enum Occasion {
     StateKeep,
 }
 
-/// The form of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpdateMethod {
     #[default]
@@ -51,7 +49,6 @@ pub enum UpdateMethod {
     Replace,
 }
 
-/// The verdict of an Application's policies about one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectPolicy<'a> {
     pub is_read_only: bool,
@@ -68,10 +65,10 @@ pub struct ObjectPolicy<'a> {
 impl<'a> ObjectPolicy<'a> {
     #[must_use]
     pub fn of(policies: &'a Policies, manifest: &Value, occasion: Occasion) -> Self {
-        let target = Target::of(manifest);
+        let target = PolicyTarget::of(manifest);
         let stage = match occasion {
-            Occasion::Dispatch => Stage::Update,
-            Occasion::StateKeep => Stage::StateKeep,
+            Occasion::Dispatch => ApplyOnceStage::Update,
+            Occasion::StateKeep => ApplyOnceStage::StateKeep,
         };
         let update = policies.resource_update.strategy(&target);
         let apply_once = policies.apply_once.strategy(&target);
@@ -96,23 +93,21 @@ impl<'a> ObjectPolicy<'a> {
 impl ObjectPolicy<'_> {
     /// Returns true if an object that exists without an owner is neither created nor refused.
     #[must_use]
-    pub fn concerns_existing(&self, settings: Settings) -> bool {
+    pub fn concerns_existing(&self, settings: DispatchSettings) -> bool {
         self.is_read_only || self.is_shared || self.can_take_over || settings.can_take_over
     }
 }
 
-/// The settings of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct DispatchSettings {
     /// Gate `ApplyResourceByReplace`.
     pub update: UpdateMethod,
     /// Gate `LegacyResourceOwnerValidation`: objects without an Application are taken over.
     pub can_take_over: bool,
 }
 
-/// The input of a decision.
 #[derive(Clone, Debug)]
-pub struct Request<'a> {
+pub struct DispatchRequest<'a> {
     /// Namespace and name of the Application.
     pub application: (&'a str, &'a str),
     pub manifest: &'a Value,
@@ -124,19 +119,19 @@ pub struct Request<'a> {
     pub policy: ObjectPolicy<'a>,
     /// A HorizontalPodAutoscaler sets `spec.replicas` of the live object.
     pub is_autoscaled: bool,
-    pub settings: Settings,
+    pub settings: DispatchSettings,
     pub now: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Decision {
+pub enum DispatchDecision {
     Nothing,
     Create(Value),
     /// A JSON merge patch.
     Patch(Value),
     /// A JSON merge patch that adds the Application to the sharers of another Application's object.
     Share(Value),
-    /// A JSON merge patch of annotations and labels, because live values that win (apply-once) are not recorded as applied.
+    /// A merge patch of annotations and labels: live values that win (apply-once) are not recorded as applied.
     Record(Value),
     /// An update with the resource version of the live object.
     Replace(Value),
@@ -147,7 +142,7 @@ pub enum Decision {
     },
 }
 
-impl Decision {
+impl DispatchDecision {
     /// Returns true if the write may change replicas that an autoscaler sets.
     #[must_use]
     pub fn changes_replicas(&self) -> bool {
@@ -159,7 +154,7 @@ impl Decision {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum DispatchRefusal {
     #[error("{kind} has no name (generateName {generate_name:?}); set metadata.name, so that it can be found again")]
     NoName { kind: String, generate_name: String },
     #[error(
@@ -192,11 +187,8 @@ pub enum Refusal {
     Merge(#[from] three_way::Error),
 }
 
-/// Decides how to apply an object.
-///
-/// # Errors
-/// The object must not be written, for a reason that the user has to resolve.
-pub fn decide(request: &Request<'_>) -> Result<Decision, Refusal> {
+/// Fails if the object must not be written, for a reason that the user has to resolve.
+pub fn decide(request: &DispatchRequest<'_>) -> Result<DispatchDecision, DispatchRefusal> {
     let Identity { kind, name, .. } = Identity::of(request.manifest);
     if name.is_empty() {
         let generate_name = request
@@ -204,7 +196,7 @@ pub fn decide(request: &Request<'_>) -> Result<Decision, Refusal> {
             .pointer("/metadata/generateName")
             .and_then(Value::as_str);
         let generate_name = generate_name.unwrap_or_default().to_owned();
-        return Err(Refusal::NoName {
+        return Err(DispatchRefusal::NoName {
             kind: kind.to_owned(),
             generate_name,
         });
@@ -214,32 +206,32 @@ pub fn decide(request: &Request<'_>) -> Result<Decision, Refusal> {
         .pointer("/metadata/finalizers")
         .and_then(Value::as_array);
     if let Some(count) = finalizers.map(Vec::len).filter(|count| *count > MAX_FINALIZERS) {
-        return Err(Refusal::TooManyFinalizers {
+        return Err(DispatchRefusal::TooManyFinalizers {
             kind: kind.to_owned(),
             name: name.to_owned(),
             count,
         });
     }
     match request.live {
-        None if request.policy.is_read_only => Err(Refusal::ReadOnlyMissing {
+        None if request.policy.is_read_only => Err(DispatchRefusal::ReadOnlyMissing {
             kind: kind.to_owned(),
             name: name.to_owned(),
         }),
-        None => Ok(Decision::Create(request.object_to_create(""))),
-        Some(_) if request.policy.is_read_only => Ok(Decision::Nothing),
+        None => Ok(DispatchDecision::Create(request.object_to_create(""))),
+        Some(_) if request.policy.is_read_only => Ok(DispatchDecision::Nothing),
         Some(live) => request.decide_existing(live),
     }
 }
 
-impl Request<'_> {
-    fn decide_existing(&self, live: &Value) -> Result<Decision, Refusal> {
+impl DispatchRequest<'_> {
+    fn decide_existing(&self, live: &Value) -> Result<DispatchDecision, DispatchRefusal> {
         if self.is_sharer(live)? {
             return Ok(self.share(live));
         }
         let is_applied = label(live, RENDER_HASH) == Some(self.render_hash);
         let is_live_kept = self.policy.live_fields.iter().any(|path| path == "*");
         if is_live_kept {
-            return Ok(Decision::Nothing);
+            return Ok(DispatchDecision::Nothing);
         }
         let manifest = self.desired(live)?;
         if is_applied && self.occasion == Occasion::Dispatch {
@@ -252,7 +244,7 @@ impl Request<'_> {
                 .unwrap_or_default()
                 .to_owned();
             let sharers = annotation(live, SHARED_BY).unwrap_or_default();
-            return Ok(Decision::Recreate {
+            return Ok(DispatchDecision::Recreate {
                 uid,
                 object: self.object_to_create(sharers),
             });
@@ -263,9 +255,9 @@ impl Request<'_> {
         if self.update_method() == UpdateMethod::Replace {
             let is_unchanged = change.is_none() && is_applied;
             return Ok(if is_unchanged {
-                Decision::Nothing
+                DispatchDecision::Nothing
             } else {
-                Decision::Replace(self.replacement(&manifest, live))
+                DispatchDecision::Replace(self.replacement(&manifest, live))
             });
         }
         if change.is_none() {
@@ -273,31 +265,35 @@ impl Request<'_> {
         }
         let object = with_bookkeeping(&manifest, self.render_hash, self.now);
         let patch = three_way::patch(&applied, &object, live)?;
-        Ok(patch.map_or(Decision::Nothing, |patch| Decision::Patch(patch.into_body(live))))
+        Ok(patch.map_or(DispatchDecision::Nothing, |patch| {
+            DispatchDecision::Patch(patch.into_body(live))
+        }))
     }
 
-    /// Records the live values that win as applied, as KubeVela does: it puts them into the manifest before it applies it.
-    fn record_live_fields(&self, manifest: &Value, live: &Value) -> Result<Decision, Refusal> {
+    /// Records live values that win as applied: KubeVela puts them into the manifest before it applies it.
+    fn record_live_fields(&self, manifest: &Value, live: &Value) -> Result<DispatchDecision, DispatchRefusal> {
         let Some(recorded) = last_applied(live).filter(|_| !self.policy.live_fields.is_empty()) else {
-            return Ok(Decision::Nothing);
+            return Ok(DispatchDecision::Nothing);
         };
         let mut is_recorded = true;
         for path in self.policy.live_fields {
-            let path = FieldPath::parse(path).map_err(Refusal::LiveFields)?;
+            let path = FieldPath::parse(path).map_err(DispatchRefusal::LiveFields)?;
             is_recorded &= path.get(&recorded) == path.get(manifest);
         }
         if is_recorded {
-            return Ok(Decision::Nothing);
+            return Ok(DispatchDecision::Nothing);
         }
         let object = with_bookkeeping(manifest, self.render_hash, self.now);
         let applied = self.applied(live);
         let applied: Vec<&Value> = applied.iter().collect();
         let patch = three_way::patch(&applied, &object, live)?;
-        Ok(patch.map_or(Decision::Nothing, |patch| Decision::Record(patch.into_body(live))))
+        Ok(patch.map_or(DispatchDecision::Nothing, |patch| {
+            DispatchDecision::Record(patch.into_body(live))
+        }))
     }
 
     /// Checks the owner. Returns true if another Application owns the object and shares it.
-    fn is_sharer(&self, live: &Value) -> Result<bool, Refusal> {
+    fn is_sharer(&self, live: &Value) -> Result<bool, DispatchRefusal> {
         let owner = match (label(live, APP_NAMESPACE), label(live, APP_NAME)) {
             (Some(namespace), Some(name)) if !namespace.is_empty() && !name.is_empty() => {
                 Some(format!("{namespace}/{name}"))
@@ -310,16 +306,16 @@ impl Request<'_> {
         let (kind, namespace, name) = (kind.to_owned(), namespace.to_owned(), name.to_owned());
         match owner {
             None if self.policy.can_take_over || self.settings.can_take_over => Ok(false),
-            None => Err(Refusal::Unmanaged { kind, namespace, name }),
+            None => Err(DispatchRefusal::Unmanaged { kind, namespace, name }),
             Some(owner) if owner == self.key() => Ok(false),
-            Some(owner) if !self.policy.is_shared => Err(Refusal::OtherApplication {
+            Some(owner) if !self.policy.is_shared => Err(DispatchRefusal::OtherApplication {
                 kind,
                 namespace,
                 name,
                 owner,
             }),
             Some(_) if annotation(live, SHARED_BY).is_some_and(|sharers| !sharers.is_empty()) => Ok(true),
-            Some(owner) => Err(Refusal::NotSharable(owner)),
+            Some(owner) => Err(DispatchRefusal::NotSharable(owner)),
         }
     }
 
@@ -327,14 +323,14 @@ impl Request<'_> {
         format!("{}/{}", self.application.0, self.application.1)
     }
 
-    fn share(&self, live: &Value) -> Decision {
+    fn share(&self, live: &Value) -> DispatchDecision {
         let sharers = annotation(live, SHARED_BY).unwrap_or_default();
         let extended = self.sharers(sharers);
         if extended == sharers {
-            return Decision::Nothing;
+            return DispatchDecision::Nothing;
         }
         let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
-        Decision::Share(json!({"metadata": {"resourceVersion": version, "annotations": {SHARED_BY: extended}}}))
+        DispatchDecision::Share(json!({"metadata": {"resourceVersion": version, "annotations": {SHARED_BY: extended}}}))
     }
 
     /// Adds the Application to a list of sharers; the first one is the owner.
@@ -356,13 +352,13 @@ impl Request<'_> {
     }
 
     /// Returns the manifest without the fields that others control.
-    fn desired(&self, live: &Value) -> Result<Value, Refusal> {
+    fn desired(&self, live: &Value) -> Result<Value, DispatchRefusal> {
         let mut manifest = self.manifest.clone();
         if self.is_autoscaled {
             remove_replicas(&mut manifest);
         }
         for path in self.policy.live_fields {
-            let path = FieldPath::parse(path).map_err(Refusal::LiveFields)?;
+            let path = FieldPath::parse(path).map_err(DispatchRefusal::LiveFields)?;
             path.set(&mut manifest, path.get(live).cloned());
         }
         if self.policy.is_shared {
@@ -375,8 +371,7 @@ impl Request<'_> {
         Ok(manifest)
     }
 
-    /// Returns the manifests that were applied before: of the tracker and of the annotation. Each may lack a field that the
-    /// other has: an update that changed nothing is not written.
+    /// Reads tracker and annotation. Each may lack a field, since an update without changes is not written.
     fn applied(&self, live: &Value) -> Vec<Value> {
         let recorded = self.recorded.iter().filter(|manifest| manifest.is_object()).cloned();
         let mut applied: Vec<Value> = recorded.chain(last_applied(live)).collect();
@@ -389,13 +384,14 @@ impl Request<'_> {
         applied
     }
 
-    fn must_recreate(&self, manifest: &Value, live: &Value) -> Result<bool, Refusal> {
+    fn must_recreate(&self, manifest: &Value, live: &Value) -> Result<bool, DispatchRefusal> {
         let mut differs = false;
         for text in self.policy.recreate_fields {
-            let path = FieldPath::parse(text).map_err(Refusal::RecreateFields)?;
+            let path = FieldPath::parse(text).map_err(DispatchRefusal::RecreateFields)?;
             let value = |object, side| {
                 let missing = || format!("unable to get path {text} from {side} object: {text}: no such field");
-                path.get(object).ok_or_else(|| Refusal::RecreateFields(missing()))
+                path.get(object)
+                    .ok_or_else(|| DispatchRefusal::RecreateFields(missing()))
             };
             differs |= value(live, "existing")? != value(manifest, "desired")?;
         }
@@ -411,7 +407,7 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the body of an update. Finalizers and owners that others have set stay, unless the manifest names its own.
+    /// Returns an update's body. Finalizers and owners of others stay, unless the manifest names its own.
     fn replacement(&self, manifest: &Value, live: &Value) -> Value {
         let mut object = with_bookkeeping(manifest, self.render_hash, self.now);
         if self.is_autoscaled

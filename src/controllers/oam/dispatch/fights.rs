@@ -29,7 +29,6 @@ struct Object {
     delay: Option<Duration>,
 }
 
-/// The answer to the wish to restore an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restore {
     Now,

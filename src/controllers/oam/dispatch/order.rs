@@ -1,5 +1,3 @@
-//! The order in which objects are applied.
-
 use serde_json::Value;
 
 use super::decide::Identity;
@@ -15,10 +13,6 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Parses `spec.stage` of a TraitDefinition.
-    ///
-    /// # Errors
-    /// The name of an unknown stage.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "" | "DefaultDispatch" => Ok(Self::DefaultDispatch),
@@ -31,9 +25,8 @@ impl Stage {
     }
 }
 
-/// Groups objects by stage, in the order of stages; objects of a stage keep their order.
-///
-/// The default stage is always there: its health is that of the workload, which has no object if a trait manages it.
+/// Objects of a stage keep their order. The default stage is always there: its health is that of the workload, which
+/// has no object if a trait manages it.
 #[must_use]
 pub fn stages<T>(objects: impl IntoIterator<Item = (Stage, T)>) -> Vec<(Stage, Vec<T>)> {
     let mut stages: Vec<(Stage, Vec<T>)> = [Stage::PreDispatch, Stage::DefaultDispatch, Stage::PostDispatch]

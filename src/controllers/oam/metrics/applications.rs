@@ -15,7 +15,7 @@ use crate::runtime::watch::{Cached, Store};
 /// Applications that have series. Tenants create Applications, and each one has three series.
 const MAX_APPLICATIONS: usize = 5_000;
 
-/// The numbers of phases.
+/// The position is the number of the phase.
 const PHASES: [&str; 10] = [
     "starting",
     "running",
@@ -28,7 +28,7 @@ const PHASES: [&str; 10] = [
     "unhealthy",
     "deleting",
 ];
-/// The numbers of phases of workflows.
+/// The position is the number of the phase.
 const WORKFLOW_PHASES: [&str; 7] = [
     "initializing",
     "succeeded",

@@ -91,7 +91,6 @@ impl Drop for StageTimer {
 /// Kinds of managed objects that have a label of their own: their names come from tenants.
 const MAX_KINDS: usize = 200;
 
-/// The metrics of the controller.
 #[derive(Clone)]
 pub struct Metrics {
     stages: Family<StageLabel, Histogram, fn() -> Histogram>,
@@ -189,7 +188,6 @@ impl Metrics {
         let _ = self.objects.set(objects.clone());
     }
 
-    /// Exports the Applications of a store, if their gauges are registered.
     pub(super) fn set_applications(&self, applications: &Store<Cached<CachedApplication>>) {
         // A replica leads once.
         let _ = self.applications.set(applications.clone());
@@ -225,7 +223,6 @@ impl Metrics {
         self.reviews.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Counts the steps that have another phase or reason than before.
     pub(super) fn count_steps(&self, before: &WorkflowStatus, after: &WorkflowStatus) {
         self.steps.count(before, after);
     }
@@ -246,7 +243,6 @@ impl Metrics {
     }
 }
 
-/// Exports the size of the watches of managed objects.
 struct WatchCollector(Metrics);
 
 impl std::fmt::Debug for WatchCollector {

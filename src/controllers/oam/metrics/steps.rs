@@ -1,5 +1,3 @@
-//! Counts steps of workflows by the phases that they reach, and measures those that have ended.
-
 use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -101,7 +99,6 @@ impl StepMetrics {
         registry.register("portolan_oam_workflow_step_seconds", help, self.seconds.clone());
     }
 
-    /// Counts the steps that have another phase or reason than before.
     pub fn count(&self, before: &WorkflowStatus, after: &WorkflowStatus) {
         let known: HashMap<&str, &StepStatus> = all_steps(before).map(|step| (step.id.as_str(), step)).collect();
         for step in all_steps(after) {

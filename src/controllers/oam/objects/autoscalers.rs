@@ -1,5 +1,3 @@
-//! The objects whose replicas HorizontalPodAutoscalers set.
-
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +19,6 @@ const MAX_PAGES: usize = 20;
 /// Kinds and names.
 type Targets = Arc<HashSet<(String, String)>>;
 
-/// Lists of autoscalers by namespace.
 #[derive(Default)]
 pub struct Autoscalers(Mutex<HashMap<String, (Instant, Targets)>>);
 

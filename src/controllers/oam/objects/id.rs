@@ -6,7 +6,6 @@ use crate::controllers::oam::dispatch::decide::Identity;
 use crate::controllers::oam::trackers::{Inventory, LOCAL, ResourceKey};
 use crate::runtime::watch::GroupKind;
 
-/// An object in a version of its API.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
     pub api_version: String,
@@ -43,8 +42,7 @@ impl ObjectId {
         }
     }
 
-    /// Returns true for the entry of this object, in this version. Trackers hold thousands of entries, so that nothing is
-    /// cloned.
+    /// Compares the version too. Clones nothing, since trackers hold thousands of entries.
     #[must_use]
     pub fn is_of(&self, entry: &ManagedResource) -> bool {
         self.name == entry.name

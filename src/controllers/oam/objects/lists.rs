@@ -16,11 +16,7 @@ const PAGE: u32 = 50;
 const MAX_PAGES: usize = 100;
 
 impl Objects {
-    /// Returns objects of a kind from the API server, at most 1,000 with 4 MiB. The name of `id` is ignored; without a
-    /// namespace, objects of all namespaces are returned.
-    ///
-    /// # Errors
-    /// The kind is not installed, a request fails, or there are more objects.
+    /// Ignores the name of `id`; without a namespace, lists all. Fails beyond 1,000 objects or 4 MiB.
     pub async fn list(&self, id: &ObjectId, selector: &str) -> Result<Vec<Value>, ObjectError> {
         let resource = self.resource(id).await?;
         let route = Route::collection(id, &resource)?;

@@ -35,7 +35,6 @@ use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::{Document, DocumentCache, GroupKind, ObjectState, Resource, WatchManager};
 
-/// Longest time to wait for the first lists of the watches.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,13 +64,11 @@ pub struct Objects {
     watches: WatchManager<NamespacedName, Document>,
     cache: DocumentCache,
     subscribers: Arc<Subscribers>,
-    /// Notified when the state of a whole kind has changed.
     kind_changed: Arc<watch::Sender<()>>,
 }
 
 impl Objects {
-    /// Creates the cache without watches, for one user. `changed` is called with the name of an Application whose objects
-    /// may have changed; it must not block. Kinds that cannot be watched are listed every `resync`.
+    /// `changed` gets the Application of a changed object; it must not block. Each `resync` lists unwatchable kinds.
     #[must_use]
     pub fn new(client: Client, resync: Duration, changed: impl Fn(NamespacedName) + Send + Sync + 'static) -> Self {
         Self::with_budget(client, resync, None, Budget::new("objects", u64::MAX), changed)
@@ -112,7 +109,6 @@ impl Objects {
         self.watches.run().await;
     }
 
-    /// Replaces the kinds that are watched for an Application.
     pub fn subscribe(&self, application: &NamespacedName, kinds: BTreeSet<GroupKind>) {
         self.subscribers.set(application, kinds.clone());
         self.watches
@@ -124,8 +120,7 @@ impl Objects {
         self.watches.unsubscribe(application);
     }
 
-    /// Waits until the watches of these kinds are complete or have failed, at most a few seconds. The kinds must be
-    /// subscribed.
+    /// Waits until the watches of these subscribed kinds are complete or failed, at most [`SETTLE_TIMEOUT`].
     pub async fn wait_until_settled(&self, kinds: &BTreeSet<GroupKind>) {
         let mut changes = self.kind_changed.subscribe();
         let are_settled = |(): &()| kinds.iter().all(|kind| self.watches.is_settled(kind));
@@ -133,15 +128,10 @@ impl Objects {
         let _ = tokio::time::timeout(SETTLE_TIMEOUT, changes.wait_for(are_settled)).await;
     }
 
-    /// Returns true if the objects of a kind have namespaces. Discovers the kind if necessary.
-    ///
-    /// # Errors
-    /// The kind is not installed, or discovery fails.
     pub async fn is_namespaced(&self, id: &ObjectId) -> Result<bool, ObjectError> {
         Ok(self.resource(id).await?.is_namespaced)
     }
 
-    /// Returns an object from the cache only.
     #[must_use]
     pub fn cached(&self, id: &ObjectId) -> CachedObject {
         let kind = id.group_kind();
@@ -174,10 +164,7 @@ impl Objects {
         }
     }
 
-    /// Returns an object from the cache, or from the API server if the cache does not have it.
-    ///
-    /// # Errors
-    /// The kind is not installed, or the request fails.
+    /// Reads from the API server if the cache does not have the object.
     pub async fn get(&self, id: &ObjectId) -> Result<Option<Value>, ObjectError> {
         if let CachedObject::Found(object) = self.cached(id) {
             return Ok(Some(object));
@@ -185,10 +172,6 @@ impl Objects {
         self.read(id).await
     }
 
-    /// Returns an object from the API server.
-    ///
-    /// # Errors
-    /// The kind is not installed, or the request fails.
     pub async fn read(&self, id: &ObjectId) -> Result<Option<Value>, ObjectError> {
         match self.route(id).await?.send(self.client(), Request::Get).await {
             Err(ObjectError::Api(error)) if error.is_not_found() => Ok(None),
@@ -215,17 +198,13 @@ impl Objects {
         self.watches.size()
     }
 
-    /// Returns the number of kinds beyond the limit of watches, and of those that must not be watched. Their objects are
-    /// read one by one.
+    /// Returns the kinds beyond the limit of watches, and the unwatchable ones: their objects are read one by one.
     #[must_use]
     pub fn unwatched_kinds(&self) -> (usize, usize) {
         self.watches.unwatched_kinds()
     }
 
-    /// Creates an object. Returns it as stored.
-    ///
-    /// # Errors
-    /// Conflict (409, reason AlreadyExists) if it exists.
+    /// Fails with a conflict (409, reason AlreadyExists) if it exists.
     pub async fn create(&self, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
         let id = ObjectId::of(object);
         let request = Request::Create(object, parameters(is_dry_run));
@@ -234,9 +213,6 @@ impl Objects {
     }
 
     /// Applies a JSON merge patch. Returns the object as stored.
-    ///
-    /// # Errors
-    /// The kind is not installed, or the request fails.
     pub async fn patch(&self, id: &ObjectId, patch: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
         let parameters = PatchParams {
             dry_run: is_dry_run,
@@ -247,10 +223,7 @@ impl Objects {
         Ok(self.written(id, patched, is_dry_run, false))
     }
 
-    /// Replaces an object; it names the resource version that it replaces. Returns the object as stored.
-    ///
-    /// # Errors
-    /// The kind is not installed, or the request fails.
+    /// The object names the resource version that it replaces. Returns it as stored.
     pub async fn replace(&self, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
         let id = ObjectId::of(object);
         let request = Request::Replace(object, parameters(is_dry_run));
@@ -258,11 +231,8 @@ impl Objects {
         Ok(self.written(&id, replaced, is_dry_run, false))
     }
 
-    /// Deletes the object with this UID, and then its dependents. An object that is gone, or has another UID, is no error. The cache has it until
-    /// the watch delivers its deletion.
-    ///
-    /// # Errors
-    /// The kind is not installed, or the request fails.
+    /// Deletes the object with this UID, then its dependents. No error if it is gone, or has another UID. The cache has
+    /// it until the watch delivers its deletion.
     pub async fn delete(&self, id: &ObjectId, uid: &str) -> Result<(), ObjectError> {
         // No object has an empty UID, so that the deletion would seem to succeed.
         if uid.is_empty() {
@@ -284,11 +254,7 @@ impl Objects {
         }
     }
 
-    /// Returns version and kind of a resource with this name in singular or plural, such as `configmap`. An empty group
-    /// means any. Discovers it if necessary.
-    ///
-    /// # Errors
-    /// Discovery fails.
+    /// Returns version and kind of a resource, in singular or plural such as `configmap`. An empty group means any.
     pub async fn kind_of(&self, group: &str, name: &str) -> Result<Option<(String, String)>, ObjectError> {
         let resolved = self
             .watches
@@ -298,10 +264,6 @@ impl Objects {
         Ok(resolved.map(|resource| (resource.api.api_version, resource.api.kind)))
     }
 
-    /// Returns the resource of a kind. Discovers it if necessary.
-    ///
-    /// # Errors
-    /// The kind is not installed, or discovery fails.
     pub async fn resource(&self, id: &ObjectId) -> Result<Resource, ObjectError> {
         let resolved = self
             .watches
@@ -315,7 +277,6 @@ impl Objects {
         Route::new(id, &self.resource(id).await?)
     }
 
-    /// Puts the response to a write into the cache. Returns the response.
     fn written(&self, id: &ObjectId, response: Value, is_dry_run: bool, is_created: bool) -> Value {
         if !is_dry_run
             && watches::is_selected(&response)

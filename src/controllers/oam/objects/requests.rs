@@ -1,5 +1,3 @@
-//! Requests for one object of any kind.
-
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::request;
 use kube::{Client, Resource as _};
@@ -20,7 +18,6 @@ pub(super) enum Request<'a> {
     Delete(DeleteParams),
 }
 
-/// The path of an object.
 pub(super) struct Route {
     collection: request::Request,
     name: String,
@@ -63,12 +60,10 @@ impl Route {
         }
     }
 
-    /// Sends a request. Returns the decoded response.
     pub(super) async fn send(self, client: &Client, request: Request<'_>) -> Result<Value, ObjectError> {
         Ok(self.send_sized(client, request).await?.0)
     }
 
-    /// Same with the size of the response.
     pub(super) async fn send_sized(
         &self,
         client: &Client,
@@ -140,15 +135,13 @@ fn invalid(message: String) -> ObjectError {
     ApiError::bad_request(message).into()
 }
 
-/// Returns true if the API server does not know the path. The status of a missing object, or of a missing namespace, names
-/// it.
+/// The status of a missing object, or of a missing namespace, names it; that of an unknown path does not.
 fn is_not_served(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
 }
 
-/// Returns true if a deletion is refused because the object was recreated. The words depend on the version of the API
-/// server; a deletion has no other precondition.
+/// The text depends on the version of the API server. A deletion has no other precondition.
 pub(super) fn is_other_uid(error: &ApiError) -> bool {
     error.is_conflict() && error.message.to_lowercase().contains("precondition")
 }

@@ -1,5 +1,3 @@
-//! The Applications to notify when the state of a whole kind changes.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;

@@ -38,7 +38,6 @@ impl Objects {
         }
     }
 
-    /// Returns the objects with the rights of the controller.
     #[must_use]
     pub fn as_controller(&self) -> Self {
         Self {
@@ -47,13 +46,11 @@ impl Objects {
         }
     }
 
-    /// Returns true if requests have the rights of a user.
     #[must_use]
     pub fn has_user(&self) -> bool {
         self.user.is_some()
     }
 
-    /// Returns the client of all requests.
     #[must_use]
     pub fn client(&self) -> &Client {
         self.user.as_ref().map_or(&self.client, |user| &user.client)

@@ -1,5 +1,3 @@
-//! The watches of managed objects, and the Applications that a change concerns.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +10,7 @@ use super::subscribers::Subscribers;
 use crate::api::NamespacedName;
 use crate::api::oam::labels;
 use crate::runtime::watch::{
-    Document, DocumentCache, GroupKind, KindEvent, KindFilter, Object, ObjectEvents, Resource, Scope, Settings,
+    Document, DocumentCache, GroupKind, KindEvent, KindFilter, Object, ObjectEvents, Resource, Scope, WatchSettings,
     documents,
 };
 
@@ -25,8 +23,8 @@ const LINGER: Duration = Duration::from_mins(10);
 /// Maximum number of Applications in one annotation. Anyone who may write the object may write it.
 const MAX_SHARED_BY: usize = 100;
 
-pub(super) fn settings(resync: Duration, relist: Option<Duration>) -> Settings {
-    Settings {
+pub(super) fn settings(resync: Duration, relist: Option<Duration>) -> WatchSettings {
+    WatchSettings {
         sync_period: resync,
         relist_period: relist,
         linger: LINGER,
@@ -42,7 +40,6 @@ pub(super) fn open(
     move |client, _, resource, scope| documents(client, resource, scope, labels::APP_NAME, cache.clone())
 }
 
-/// Returns true if the watches select an object.
 pub(super) fn is_selected(object: &Value) -> bool {
     object
         .pointer("/metadata/labels")

@@ -17,25 +17,19 @@ use crate::api::oam::{
 
 use crate::controllers::oam::policies::Policies;
 
-/// Maximum number of components of an application.
 const MAX_COMPONENTS: usize = 1000;
 
-/// A component with its definition.
 #[derive(Clone, Debug)]
 pub struct ParsedComponent {
     pub component: Component,
-    /// Value of the label with the type.
     pub type_label: String,
     pub definition: Workload,
-    /// Traits in the order of the application.
     pub traits: Vec<ParsedTrait>,
 }
 
-/// A trait with its definition.
 #[derive(Clone, Debug)]
 pub struct ParsedTrait {
     pub trait_: Trait,
-    /// Value of the label with the type.
     pub type_label: String,
     pub definition: Arc<TraitDefinition>,
 }
@@ -47,11 +41,9 @@ pub struct Parsed {
     pub spec: ApplicationSpec,
     pub components: Vec<ParsedComponent>,
     pub workflow: ParsedWorkflow,
-    /// Policies that are rendered by a PolicyDefinition.
     pub policies: Vec<ParsedPolicy>,
     /// Policies that are skipped, because their definition has a scope.
     pub skipped_policies: Vec<ParsedPolicy>,
-    /// Rules of the built-in policies.
     pub rules: Policies,
     /// All policies, with those that the workflow names.
     pub all_policies: Vec<AppPolicy>,
@@ -94,10 +86,6 @@ pub enum ComponentsError {
     Versions { one: String, two: String },
 }
 
-/// Parses an application.
-///
-/// # Errors
-/// If a definition is missing, or the spec is inconsistent.
 pub fn parse(application: &Application, definitions: &Definitions<'_>) -> Result<Parsed, ParseError> {
     let is_frozen = definitions.is_frozen();
     let mut spec = application.spec.clone();
@@ -149,10 +137,7 @@ fn parse_components(
         .collect()
 }
 
-/// Resolves the types of a component that policies have changed.
-///
-/// # Errors
-/// If a definition is missing, or two versions of one are named.
+/// Policies may have changed the component.
 pub(super) fn parse_placed(
     component: &Component,
     definitions: &Definitions<'_>,
@@ -232,7 +217,6 @@ fn check_version<'a, D: Definition>(
 }
 
 impl Parsed {
-    /// Returns the contents of a revision of the application.
     #[must_use]
     pub fn contents(&self, application: &Application) -> ApplicationRevisionSpec {
         let namespace = application.namespace().unwrap_or_default();

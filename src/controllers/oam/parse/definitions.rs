@@ -1,5 +1,3 @@
-//! Resolution of types to definitions.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -66,7 +64,6 @@ impl Workload {
     }
 }
 
-/// A definition that was not found.
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionError {
     #[error(transparent)]
@@ -183,7 +180,6 @@ impl<'a> Definitions<'a> {
         self.recorded.map(|(_, contents)| contents)
     }
 
-    /// Returns true if all definitions come from a revision.
     pub(super) fn is_frozen(&self) -> bool {
         self.lookup.is_none()
     }

@@ -5,7 +5,6 @@ use crate::api::oam::{
     WorkflowStepDefinition, WorkloadDefinition,
 };
 
-/// Objects of a cluster by namespace and name.
 pub trait Lookup {
     fn component_definition(&self, namespace: &str, name: &str) -> Option<Arc<ComponentDefinition>>;
     fn workload_definition(&self, namespace: &str, name: &str) -> Option<Arc<WorkloadDefinition>>;

@@ -1,6 +1,4 @@
-//! From an Application to parsed components, policies and steps with their definitions.
-//!
-//! Pure: definitions come from a [`Lookup`], or from a revision.
+//! Parses an Application: components, policies and steps. Pure: definitions come from a [`Lookup`] or a revision.
 
 mod application;
 mod definitions;

@@ -1,5 +1,3 @@
-//! Definitions of the types that override policies name.
-
 use std::sync::Arc;
 
 use super::definitions::{DefinitionError, Definitions, Workload};
@@ -8,8 +6,7 @@ use crate::api::oam::{AppPolicy, TraitDefinition};
 use crate::controllers::oam::placement::{NamedType, override_types};
 use crate::controllers::oam::policies::OVERRIDE;
 
-/// Types that overrides name, with their definitions. The revision records them, so that what a step adds doesn't change
-/// with its definition.
+/// Recorded by the revision, so that what a step adds doesn't change with its definition.
 #[derive(Clone, Debug, Default)]
 pub struct OverrideDefinitions {
     pub components: Vec<(String, Workload)>,

@@ -6,11 +6,10 @@ use super::application::{ComponentsError, Parsed, ParsedComponent, parse_placed}
 use super::definitions::Definitions;
 use crate::api::oam::{Component, WorkflowStep};
 use crate::controllers::oam::placement::{
-    DeployParameters, Deployer, Place, PlacedComponent, PlacementError, Settings,
+    DeployParameters, Deployer, Place, PlacedComponent, PlacementError, PlacementSettings,
 };
 use crate::controllers::oam::workflow::{DEPLOY, is_apply_component};
 
-/// Returns where a step deploys its component.
 #[must_use]
 pub fn place_of(step: &WorkflowStep) -> Place {
     let properties = step.properties.as_ref().unwrap_or(&Value::Null);
@@ -31,14 +30,11 @@ impl Parsed {
 
     /// Returns the means to find what steps deploy, within limits for all steps together.
     #[must_use]
-    pub fn deployments<'a>(&'a self, settings: Settings<'a>) -> Deployments<'a> {
+    pub fn deployments<'a>(&'a self, settings: PlacementSettings<'a>) -> Deployments<'a> {
         Deployments(Deployer::new(&self.spec.components, &self.all_policies, settings))
     }
 
-    /// Returns a component with its definitions. Policies may have changed it, or added it.
-    ///
-    /// # Errors
-    /// If a definition is missing, or two versions of one are named.
+    /// Policies may have changed the component, or added it.
     pub fn resolve(
         &self,
         component: &Component,
@@ -51,14 +47,10 @@ impl Parsed {
     }
 }
 
-/// The deployments of the steps of an application.
 pub struct Deployments<'a>(Deployer<'a>);
 
 impl Deployments<'_> {
-    /// Returns the components that a step deploys, in order; none for steps of other types.
-    ///
-    /// # Errors
-    /// If a policy is missing or invalid, or a limit is exceeded.
+    /// Returns the components in order; none for steps of other types.
     pub fn of(&mut self, step: &WorkflowStep) -> Result<Vec<PlacedComponent>, PlacementError> {
         let properties = step.properties.as_ref();
         if step.type_ == DEPLOY {

@@ -1,5 +1,3 @@
-//! Policies of an application, and those that its workflow names.
-
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -11,7 +9,6 @@ use crate::api::oam::{AppPolicy, ApplicationSpec, Policy, PolicyDefinition, Work
 use crate::controllers::oam::policies::{Policies, PolicyError, is_built_in};
 use crate::controllers::oam::workflow::DEPLOY;
 
-/// A policy that is rendered by a PolicyDefinition.
 #[derive(Clone, Debug)]
 pub struct ParsedPolicy {
     pub policy: AppPolicy,
@@ -116,12 +113,10 @@ pub(super) fn without_skipped(policies: &[AppPolicy], skipped: &[ParsedPolicy]) 
     policies.cloned().collect()
 }
 
-/// Returns the key of an external policy in a revision.
 pub(super) fn recorded_policy(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-/// Finds the policies that steps name and the application lacks.
 fn external_policies(
     namespace: &str,
     spec: &ApplicationSpec,

@@ -14,8 +14,7 @@ use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::trackers::is_local;
 use crate::controllers::oam::workflow::{APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT, DEPLOY};
 
-/// Types of steps whose property `cluster` is that of their objects. Steps of other types may mean anything by it; functions
-/// refuse other clusters themselves.
+/// Types whose property `cluster` is that of their objects. In other steps, functions refuse other clusters themselves.
 const OF_CLUSTER: [&str; 7] = [
     APPLY_COMPONENT,
     BUILTIN_APPLY_COMPONENT,
@@ -26,7 +25,6 @@ const OF_CLUSTER: [&str; 7] = [
     "read-object",
 ];
 
-/// Finds clusters that policies, steps and references name or select and the controller does not serve.
 #[must_use]
 pub fn unsupported_clusters(parsed: &Parsed, joined: &[JoinedCluster]) -> Vec<Unsupported> {
     let mut found = BTreeSet::new();
@@ -72,7 +70,6 @@ pub fn may_select_joined(topology: &Value) -> bool {
     cluster_selector(topology).is_some_and(|selector| selector.may_select_joined())
 }
 
-/// Returns the other clusters that a topology names or selects.
 #[must_use]
 pub fn remote_clusters<'a>(topology: &'a Value, joined: &'a [JoinedCluster]) -> Vec<&'a str> {
     match cluster_selector(topology) {

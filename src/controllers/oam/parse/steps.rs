@@ -1,5 +1,3 @@
-//! Steps of the workflow: those of the application, of a Workflow object, or generated ones.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -29,13 +27,11 @@ const MAX_NAME_BYTES: usize = 253;
 /// Bytes of a name in an error.
 const MAX_SHOWN: usize = 64;
 
-/// The workflow of an application.
 #[derive(Clone, Debug)]
 pub struct ParsedWorkflow {
     /// Modes of steps and sub-steps as in the status: `DAG-DAG`.
     pub mode: String,
     pub steps: Vec<WorkflowStep>,
-    /// The Workflow object that the application refers to.
     pub external: Option<Arc<Workflow>>,
     /// Definitions of the types that are not built in, by type.
     pub definitions: BTreeMap<String, Arc<WorkflowStepDefinition>>,
@@ -65,7 +61,6 @@ pub struct TooManyValues {
     count: usize,
 }
 
-/// Returns true if a type of steps needs no WorkflowStepDefinition.
 fn is_built_in_step(type_: &str) -> bool {
     BUILT_IN.contains(&type_)
 }
@@ -219,12 +214,7 @@ pub enum ComponentStepError {
     Values(#[from] TooManyValues),
 }
 
-/// Completes a step that deploys a component with the component's inputs, outputs and dependencies. Other steps are returned as
-/// they are.
-///
-/// # Errors
-/// If the component, or one that it depends on, is missing, there are too many inputs or outputs, or a path of an input is
-/// too long.
+/// Adds the component's inputs, outputs and dependencies. Other steps are returned as they are.
 pub fn component_step(step: &WorkflowStep, components: &[Component]) -> Result<WorkflowStep, ComponentStepError> {
     let mut step = step.clone();
     if !is_apply_component(&step) {

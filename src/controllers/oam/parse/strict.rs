@@ -9,8 +9,7 @@ use super::definitions::Workload;
 use crate::api::oam::TraitDefinition;
 use crate::controllers::oam::policies::unknown_keys;
 
-/// Returns the violations of strict validation: traits that don't fit their component or each other, and unknown keys of
-/// policies.
+/// Finds traits that don't fit their component or each other, and unknown keys of policies.
 #[must_use]
 pub fn strict_violations(parsed: &Parsed) -> Vec<String> {
     let mut found = Vec::new();
@@ -71,8 +70,7 @@ fn matches_labels(selector: &str, labels: &BTreeMap<String, String>) -> bool {
     })
 }
 
-/// Returns true if a trait fits a workload: by the name of its definition, its kind, or the group of its kind. Workloads of
-/// unknown kinds fit.
+/// A trait names the definition of the workload, its kind, or the group of its kind. Workloads of unknown kinds fit.
 fn applies_to(definition: &TraitDefinition, workload: &Workload) -> bool {
     let rules = &definition.spec.applies_to_workloads;
     let Some((plural, group)) = resource(workload) else {

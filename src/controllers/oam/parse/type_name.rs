@@ -2,10 +2,8 @@
 
 use std::fmt::{self, Display};
 
-/// A type with an optional version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeName<'a> {
-    /// Name of the definition.
     pub name: &'a str,
     /// Version without `v`.
     pub version: Option<&'a str>,
@@ -16,10 +14,6 @@ pub struct TypeName<'a> {
 pub struct InvalidType(String);
 
 impl<'a> TypeName<'a> {
-    /// Parses a type.
-    ///
-    /// # Errors
-    /// If it is no name of a definition, or its version doesn't begin with `v`.
     pub fn parse(text: &'a str) -> Result<Self, InvalidType> {
         let (name, version) = match text.split_once('@') {
             None => (text, None),
@@ -33,7 +27,6 @@ impl<'a> TypeName<'a> {
         }
     }
 
-    /// Returns the name of the DefinitionRevision of the version.
     #[must_use]
     pub fn revision_name(&self) -> Option<String> {
         self.version.map(|version| format!("{}-v{version}", self.name))

@@ -10,10 +10,8 @@ use crate::api::oam::{Application, ComponentDefinition, Definition};
 use crate::controllers::oam::policies::ENV_BINDING;
 use crate::controllers::oam::trackers::{Inventory, is_local};
 
-/// Types of policies that are not supported.
 const POLICIES: [&str; 1] = [ENV_BINDING];
 
-/// A part of an application that is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unsupported {
     Policy {
@@ -29,7 +27,6 @@ pub enum Unsupported {
         name: String,
         feature: String,
     },
-    /// A type that an override names.
     OverrideType {
         type_: String,
         feature: String,
@@ -47,7 +44,6 @@ impl Display for Unsupported {
     }
 }
 
-/// Finds what is not supported in an application alone, without definitions.
 #[must_use]
 pub fn unsupported_application(application: &Application) -> Vec<Unsupported> {
     let mut found = Vec::new();
@@ -66,7 +62,6 @@ pub fn unsupported_application(application: &Application) -> Vec<Unsupported> {
     found
 }
 
-/// Finds components whose definitions are not supported.
 #[must_use]
 pub fn unsupported_definitions(components: &[ParsedComponent]) -> Vec<Unsupported> {
     let found = components.iter().filter_map(|component| {
@@ -83,7 +78,6 @@ pub fn unsupported_definitions(components: &[ParsedComponent]) -> Vec<Unsupporte
     found.collect()
 }
 
-/// Finds types that overrides name and whose definitions are not supported.
 #[must_use]
 pub fn unsupported_overrides(overrides: &OverrideDefinitions) -> Vec<Unsupported> {
     let components = overrides.components.iter();
@@ -144,7 +138,6 @@ fn imports_vela(template: &str) -> bool {
     false
 }
 
-/// Finds clusters with tracked objects that the controller does not serve.
 #[must_use]
 pub fn unsupported_trackers(inventory: &Inventory) -> Vec<Unsupported> {
     let mut found = BTreeSet::new();

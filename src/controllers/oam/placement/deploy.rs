@@ -1,5 +1,3 @@
-//! The components that a `deploy` step deploys.
-
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,19 +12,16 @@ use crate::api::lenient::list;
 use crate::api::oam::{AppPolicy, Component};
 use crate::text;
 
-/// Maximum number of policies of a step.
 const MAX_POLICIES: usize = 100;
 
 /// Parameters of `multicluster.#Deploy`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeployParameters {
-    /// Names of policies.
     #[serde(deserialize_with = "list")]
     pub policies: Vec<String>,
     #[serde(deserialize_with = "list")]
     pub inline_policies: Vec<AppPolicy>,
-    /// Components applied at the same time.
     pub parallelism: Parallelism,
 }
 
@@ -55,10 +50,7 @@ impl Parallelism {
 }
 
 impl DeployParameters {
-    /// Decodes the parameters.
-    ///
-    /// # Errors
-    /// If they have wrong types, or nothing may be deployed at once.
+    /// Fails if types are wrong, or nothing may be deployed at once.
     pub fn parse(parameters: &Value) -> Result<Self, PlacementError> {
         let decoded: Self = serde_path_to_error::deserialize(parameters)
             .map_err(|error| PlacementError::InvalidParameters(text::sanitize(&error.to_string())))?;
@@ -69,28 +61,21 @@ impl DeployParameters {
     }
 }
 
-/// Settings of an application and of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings<'a> {
-    /// Namespace of the application.
+pub struct PlacementSettings<'a> {
     pub namespace: &'a str,
     pub allow_cross_namespace: bool,
     /// Overrides change all components whose name contains theirs, as in KubeVela.
     pub unanchored_overrides: bool,
 }
 
-/// Returns the components that one step deploys, in order. Those of the application keep their order, each with all its
-/// placements.
-///
-/// `policies` are those of the application, then those that its workflow names.
-///
-/// # Errors
-/// If a policy is missing or invalid, or a limit is exceeded.
+/// Components keep their order, each with all its placements. `policies` are those of the application, then those that
+/// its workflow names.
 pub fn deployments(
     components: &[Component],
     policies: &[AppPolicy],
     step: &DeployParameters,
-    settings: &Settings<'_>,
+    settings: &PlacementSettings<'_>,
 ) -> Result<Vec<PlacedComponent>, PlacementError> {
     Deployer::new(components, policies, *settings).deployments(step)
 }
@@ -99,13 +84,13 @@ pub fn deployments(
 pub struct Deployer<'a> {
     components: Vec<Arc<Component>>,
     policies: HashMap<&'a str, &'a AppPolicy>,
-    settings: Settings<'a>,
+    settings: PlacementSettings<'a>,
     usage: Usage,
 }
 
 impl<'a> Deployer<'a> {
     #[must_use]
-    pub fn new(components: &[Component], policies: &'a [AppPolicy], settings: Settings<'a>) -> Self {
+    pub fn new(components: &[Component], policies: &'a [AppPolicy], settings: PlacementSettings<'a>) -> Self {
         Self {
             components: components.iter().cloned().map(Arc::new).collect(),
             // Of two with one name, KubeVela takes the later.
@@ -115,10 +100,6 @@ impl<'a> Deployer<'a> {
         }
     }
 
-    /// Returns the components that a step deploys by policies, in order.
-    ///
-    /// # Errors
-    /// If a policy is missing or invalid, or a limit is exceeded.
     pub fn deployments(&mut self, step: &DeployParameters) -> Result<Vec<PlacedComponent>, PlacementError> {
         let policies = self.selected(step)?;
         let placements = topology::placements(&policies, &self.settings)?;
@@ -139,10 +120,6 @@ impl<'a> Deployer<'a> {
         Ok(placed.collect())
     }
 
-    /// Returns a component that a step deploys by its name.
-    ///
-    /// # Errors
-    /// If a limit is exceeded.
     pub fn component(&mut self, name: &str, place: Place) -> Result<Option<PlacedComponent>, PlacementError> {
         let Some(component) = self.components.iter().find(|one| one.name == name) else {
             return Ok(None);

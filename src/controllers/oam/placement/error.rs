@@ -1,4 +1,3 @@
-/// The reason why a `deploy` step can't tell what to deploy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
     #[error("policy {0} not found")]

@@ -19,7 +19,6 @@ pub(super) fn check_limit(count: usize, what: &'static str, limit: usize) -> Res
     }
 }
 
-/// The part of the limits that the steps of an application have used so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Usage {
     placed: usize,
@@ -56,7 +55,6 @@ fn add(used: &mut usize, count: usize, what: &'static str, limit: usize) -> Resu
     }
 }
 
-/// Returns the size of a value as JSON.
 pub(super) fn json_bytes(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |text| text.len())
 }

@@ -27,14 +27,13 @@ use std::sync::Arc;
 use crate::api::oam::Component;
 
 pub use by_place::ByPlace;
-pub use deploy::{DeployParameters, Deployer, Settings, deployments};
+pub use deploy::{DeployParameters, Deployer, PlacementSettings, deployments};
 pub use error::PlacementError;
 pub use overrides::{NamedType, override_types};
-pub use progress::{Applied, Check, DeployEnd, Progress};
+pub use progress::{Applied, Check, DeployEnd, PlacementProgress};
 pub use services::{ServiceKey, merge_replicas, place_service, service_key};
 pub use topology::{cluster_selector, named_clusters};
 
-/// The place of the objects of a component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Empty if a step names none. Both mean the controller's own cluster.

@@ -1,5 +1,3 @@
-//! Changes of components by override policies.
-
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -11,7 +9,7 @@ use super::error::OverrideError;
 use super::limits::{Usage, check_limit, json_bytes};
 use super::pattern::{NamePattern, is_exact};
 use super::properties::decode;
-use super::{PlacementError, Settings};
+use super::{PlacementError, PlacementSettings};
 use crate::api::lenient::{list, null_as_default};
 use crate::api::oam::{AppPolicy, Component, Trait};
 use crate::controllers::oam::policies::OVERRIDE;
@@ -30,7 +28,6 @@ struct Override {
     selector: Option<Vec<String>>,
 }
 
-/// A change of the components that a pattern and type select.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct Change {
@@ -56,11 +53,10 @@ struct TraitChange {
     disable: bool,
 }
 
-/// Applies override policies in order.
 pub(super) fn apply(
     policies: &[Cow<'_, AppPolicy>],
     components: Vec<Arc<Component>>,
-    settings: &Settings<'_>,
+    settings: &PlacementSettings<'_>,
     usage: &mut Usage,
 ) -> Result<Vec<Arc<Component>>, PlacementError> {
     let mut overrides = Vec::new();
@@ -88,7 +84,6 @@ pub(super) fn apply(
     Ok(changed.components)
 }
 
-/// Components with the changes so far.
 struct Changed<'u> {
     components: Vec<Arc<Component>>,
     usage: &'u mut Usage,
@@ -124,7 +119,6 @@ impl Changed<'_> {
         Ok(())
     }
 
-    /// Returns the positions of the components that a change selects.
     fn selected(&self, change: &Change) -> Result<Vec<usize>, OverrideError> {
         let pattern = NamePattern::new(&change.name, self.is_unanchored)?;
         let is_selected = |component: &Component| {
@@ -141,7 +135,7 @@ impl Changed<'_> {
 }
 
 impl Change {
-    /// Changes a component of the same type. One of another type is replaced, and loses its dependencies, inputs and outputs.
+    /// Changes a component. One of another type is replaced, and loses its dependencies, inputs and outputs.
     fn apply(&self, component: &mut Component) -> Result<(), OverrideError> {
         if !self.type_.is_empty() && self.type_ != component.type_ {
             *component = self.component(&component.name);
@@ -230,7 +224,6 @@ fn merge(base: &mut Map<String, Value>, changes: &Map<String, Value>) {
     }
 }
 
-/// A type that an override names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NamedType {
     Component(String),

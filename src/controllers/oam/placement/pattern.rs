@@ -1,5 +1,3 @@
-//! Patterns of component names.
-
 use regex::{Regex, RegexBuilder};
 
 use super::error::OverrideError;
@@ -59,7 +57,6 @@ fn matches(pattern: &str, name: &str) -> bool {
     })
 }
 
-/// Returns true for the name of one component.
 pub(super) fn is_exact(text: &str, is_unanchored: bool) -> bool {
     const OPERATORS: [char; 12] = ['(', ')', '[', ']', '{', '}', '|', '+', '?', '^', '$', '\\'];
     !(text.is_empty() || text.contains('*') || is_unanchored && text.contains(OPERATORS))

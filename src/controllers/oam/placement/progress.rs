@@ -11,7 +11,6 @@ use crate::text;
 /// Cluster, namespace and replica.
 type PlaceKey<'a> = (&'a str, &'a str, &'a str);
 
-/// The result of a check of a component's health.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Check {
     Healthy {
@@ -22,7 +21,6 @@ pub enum Check {
     Failed(String),
 }
 
-/// The result of applying a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
     Healthy,
@@ -30,7 +28,6 @@ pub enum Applied {
     Failed(String),
 }
 
-/// The end of a run of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeployEnd {
     Succeeded,
@@ -38,12 +35,11 @@ pub enum DeployEnd {
     Failed(String),
 }
 
-/// The health of a step's components, as far as it is known.
+/// The known health of a step's components. All are checked first: a healthy one is not applied again.
 ///
-/// Components are checked before any is applied: one that is healthy is not applied again, and lets those that depend on
-/// it continue. A component depends on others, and takes their values, at its own place only: on its replica there, or on a
+/// A component depends on others, and takes their values, at its own place only: on its replica there, or on a
 /// component without replicas.
-pub struct Progress<'a> {
+pub struct PlacementProgress<'a> {
     components: &'a [PlacedComponent],
     is_checked: Vec<bool>,
     healthy: HashSet<(PlaceKey<'a>, &'a str)>,
@@ -51,7 +47,7 @@ pub struct Progress<'a> {
     errors: Vec<String>,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> PlacementProgress<'a> {
     #[must_use]
     pub fn new(components: &'a [PlacedComponent]) -> Self {
         Self {
@@ -71,7 +67,6 @@ impl<'a> Progress<'a> {
         ready.map(|(index, _)| index).collect()
     }
 
-    /// Records the result of a check.
     pub fn record(&mut self, index: usize, check: Check) {
         let (Some(component), Some(is_checked)) = (self.components.get(index), self.is_checked.get_mut(index)) else {
             return;
@@ -96,10 +91,7 @@ impl<'a> Progress<'a> {
         self.errors.extend(error);
     }
 
-    /// Returns the values of a component's inputs with the paths to set in the component.
-    ///
-    /// # Errors
-    /// The values are too large together.
+    /// Returns values with the paths to set in the component.
     pub fn inputs(&self, index: usize) -> Result<Vec<(String, Value)>, InputsTooLarge> {
         let Some(component) = self.components.get(index) else {
             return Ok(Vec::new());
@@ -119,7 +111,6 @@ impl<'a> Progress<'a> {
         ready.map(|(index, _)| index).collect()
     }
 
-    /// Ends the run with the results of what was applied.
     #[must_use]
     pub fn finish(mut self, applied: Vec<(usize, Applied)>) -> DeployEnd {
         let mut reasons = Vec::new();
@@ -156,7 +147,6 @@ impl<'a> Progress<'a> {
         self.healthy.contains(&(place_key(component), name))
     }
 
-    /// Returns true if all that a component depends on is healthy, and all its inputs have values.
     fn is_ready(&self, component: &PlacedComponent) -> bool {
         let places = places(component);
         let is_healthy = |name: &String| {

@@ -1,5 +1,3 @@
-//! Replicas of components by replication policies.
-
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +16,6 @@ use crate::controllers::oam::policies::REPLICATION;
 struct Replication {
     #[serde(deserialize_with = "list")]
     keys: Vec<String>,
-    /// Names of components.
     #[serde(deserialize_with = "list")]
     selector: Vec<String>,
 }

@@ -1,5 +1,3 @@
-//! Placed components in `status.services`.
-
 use std::collections::HashMap;
 
 use super::Place;
@@ -31,8 +29,7 @@ pub fn service_key(service: &ServiceStatus) -> ServiceKey {
     [name, namespace, cluster, env].map(Clone::clone)
 }
 
-/// Merges the statuses of replicas, which come with their keys. The first that is unhealthy stands for all of them, and its
-/// message names the replica: which one KubeVela shows depends on the order of its threads.
+/// The first unhealthy replica stands for all, and its message names it: KubeVela's choice depends on its threads.
 #[must_use]
 pub fn merge_replicas(services: Vec<(&str, ServiceStatus)>) -> Vec<ServiceStatus> {
     let mut merged: Vec<ServiceStatus> = Vec::new();

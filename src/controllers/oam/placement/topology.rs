@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::properties::decode;
-use super::{PlacementError, Settings};
+use super::{PlacementError, PlacementSettings};
 use crate::api::lenient::null_as_default;
 use crate::api::oam::AppPolicy;
 use crate::controllers::oam::clusters::ClusterSelector;
@@ -29,7 +29,6 @@ struct Topology {
     _cluster_selector: Option<BTreeMap<String, String>>,
 }
 
-/// A cluster and namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placement {
     pub(super) cluster: String,
@@ -39,7 +38,7 @@ pub(super) struct Placement {
 /// Returns the placements of topology policies in order, each once.
 pub(super) fn placements(
     policies: &[Cow<'_, AppPolicy>],
-    settings: &Settings<'_>,
+    settings: &PlacementSettings<'_>,
 ) -> Result<Vec<Placement>, PlacementError> {
     let mut placements = Vec::new();
     let mut topologies = policies.iter().filter(|policy| policy.type_ == TOPOLOGY).peekable();

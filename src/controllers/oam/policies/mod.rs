@@ -16,10 +16,10 @@ use serde_json::Value;
 use crate::api::oam::AppPolicy;
 
 pub use rules::{
-    ApplyOnce, ApplyOnceStrategy, GarbageCollect, GarbageCollectStrategy, ResourceUpdate, ResourceUpdateStrategy,
-    SelectedResources, Stage,
+    ApplyOnce, ApplyOnceStage, ApplyOnceStrategy, GarbageCollect, GarbageCollectStrategy, ResourceUpdate,
+    ResourceUpdateStrategy, SelectedResources,
 };
-pub use selector::{Selector, Target};
+pub use selector::{PolicyTarget, Selector};
 pub use strict::unknown_keys;
 
 pub const APPLY_ONCE: &str = "apply-once";
@@ -34,7 +34,6 @@ pub const REPLICATION: &str = "replication";
 pub const ENV_BINDING: &str = "env-binding";
 pub const DEBUG: &str = "debug";
 
-/// Types that are implemented without a PolicyDefinition.
 const BUILT_IN: [&str; 11] = [
     APPLY_ONCE,
     GARBAGE_COLLECT,
@@ -49,13 +48,11 @@ const BUILT_IN: [&str; 11] = [
     DEBUG,
 ];
 
-/// Returns true if a type of policies needs no PolicyDefinition.
 #[must_use]
 pub fn is_built_in(type_: &str) -> bool {
     BUILT_IN.contains(&type_)
 }
 
-/// The merged policies of an application.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policies {
     pub garbage_collect: GarbageCollect,
@@ -78,10 +75,7 @@ pub enum PolicyError {
 }
 
 impl Policies {
-    /// Parses and merges the policies of an application. An addon without an apply-once policy is applied once.
-    ///
-    /// # Errors
-    /// If a policy has no properties, or one of a built-in type is invalid.
+    /// An addon without an apply-once policy is applied once.
     pub fn parse(policies: &[AppPolicy], is_addon: bool) -> Result<Self, PolicyError> {
         for policy in policies {
             if policy.properties.is_none() && policy.type_ != DEBUG {
@@ -106,7 +100,6 @@ impl Policies {
     }
 }
 
-/// Merges and decodes the policies of a type. Returns `None` if there are none.
 fn merged<T: DeserializeOwned>(policies: &[AppPolicy], type_: &'static str) -> Result<Option<T>, PolicyError> {
     let properties = policies.iter().filter(|policy| policy.type_ == type_);
     let properties = properties.filter_map(|policy| policy.properties.as_ref()).cloned();

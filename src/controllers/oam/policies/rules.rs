@@ -1,11 +1,8 @@
-//! Properties of the built-in policies.
-
 use serde::Deserialize;
 
-use super::selector::{Selector, Target};
+use super::selector::{PolicyTarget, Selector};
 use crate::api::lenient::{self, null_as_default};
 
-/// Rules of garbage collection.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GarbageCollect {
@@ -14,7 +11,6 @@ pub struct GarbageCollect {
     /// Keeps objects of older versions until nothing records them.
     #[serde(deserialize_with = "null_as_default")]
     pub keep_legacy_resource: bool,
-    /// Collects also after a failed workflow.
     #[serde(deserialize_with = "null_as_default")]
     pub continue_on_failure: bool,
     #[serde(deserialize_with = "null_as_default")]
@@ -33,7 +29,6 @@ struct GarbageCollectRule {
     propagation: Option<String>,
 }
 
-/// The time at which an object is collected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GarbageCollectStrategy {
     Never,
@@ -45,7 +40,6 @@ pub enum GarbageCollectStrategy {
 }
 
 impl GarbageCollect {
-    /// Returns true if components are deleted after those that depend on them.
     #[must_use]
     pub fn is_ordered_by_dependency(&self) -> bool {
         self.order == "dependency"
@@ -58,12 +52,12 @@ impl GarbageCollect {
             .and_then(|limit| usize::try_from(limit).ok())
     }
 
-    fn rule(&self, target: &Target<'_>) -> Option<&GarbageCollectRule> {
+    fn rule(&self, target: &PolicyTarget<'_>) -> Option<&GarbageCollectRule> {
         self.rules.iter().find(|rule| rule.selector.matches(target))
     }
 
     #[must_use]
-    pub fn strategy(&self, target: &Target<'_>) -> GarbageCollectStrategy {
+    pub fn strategy(&self, target: &PolicyTarget<'_>) -> GarbageCollectStrategy {
         match self.rule(target).map(|rule| rule.strategy.as_str()) {
             Some("never") => GarbageCollectStrategy::Never,
             Some("onAppDelete") => GarbageCollectStrategy::OnAppDelete,
@@ -71,21 +65,19 @@ impl GarbageCollect {
         }
     }
 
-    /// Returns true if a rule decides when an object is collected.
     #[must_use]
-    pub fn has_strategy(&self, target: &Target<'_>) -> bool {
+    pub fn has_strategy(&self, target: &PolicyTarget<'_>) -> bool {
         self.rule(target).is_some_and(|rule| !rule.strategy.is_empty())
     }
 
     /// Returns true if an object stays, and no longer belongs to the application.
     #[must_use]
-    pub fn is_orphaned(&self, target: &Target<'_>) -> bool {
+    pub fn is_orphaned(&self, target: &PolicyTarget<'_>) -> bool {
         let propagation = self.rule(target).and_then(|rule| rule.propagation.as_deref());
         propagation == Some("orphan")
     }
 }
 
-/// Rules of fields that others may change.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ApplyOnce {
@@ -102,7 +94,6 @@ pub struct ApplyOnceRule {
     strategy: Option<ApplyOnceStrategy>,
 }
 
-/// Fields of an object that others may change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ApplyOnceStrategy {
@@ -113,9 +104,8 @@ pub struct ApplyOnceStrategy {
     affect: String,
 }
 
-/// Occasions on which an object is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum ApplyOnceStage {
     /// The workflow dispatches it.
     Update,
     /// Its state is restored.
@@ -124,11 +114,11 @@ pub enum Stage {
 
 impl ApplyOnceStrategy {
     #[must_use]
-    pub fn affects(&self, stage: Stage) -> bool {
+    pub fn affects(&self, stage: ApplyOnceStage) -> bool {
         match self.affect.as_str() {
             "" | "always" => true,
-            "onUpdate" => stage == Stage::Update,
-            "onStateKeep" => stage == Stage::StateKeep,
+            "onUpdate" => stage == ApplyOnceStage::Update,
+            "onStateKeep" => stage == ApplyOnceStage::StateKeep,
             _ => false,
         }
     }
@@ -141,16 +131,14 @@ impl ApplyOnce {
         self.enable && self.rules.is_none()
     }
 
-    /// Returns the fields of an object that others may change.
     #[must_use]
-    pub fn strategy(&self, target: &Target<'_>) -> Option<&ApplyOnceStrategy> {
+    pub fn strategy(&self, target: &PolicyTarget<'_>) -> Option<&ApplyOnceStrategy> {
         let rules = self.rules.as_ref().filter(|_| self.enable)?;
         let rule = rules.iter().find(|rule| rule.selector.matches(target))?;
         rule.strategy.as_ref()
     }
 }
 
-/// Objects that a policy applies to.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SelectedResources {
@@ -167,12 +155,11 @@ struct SelectorRule {
 
 impl SelectedResources {
     #[must_use]
-    pub fn contains(&self, target: &Target<'_>) -> bool {
+    pub fn contains(&self, target: &PolicyTarget<'_>) -> bool {
         self.rules.iter().any(|rule| rule.selector.matches(target))
     }
 }
 
-/// Rules of how objects are updated.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceUpdate {
@@ -189,19 +176,16 @@ struct ResourceUpdateRule {
     strategy: ResourceUpdateStrategy,
 }
 
-/// The way in which an object is updated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceUpdateStrategy {
     #[serde(deserialize_with = "null_as_default")]
     op: String,
-    /// Paths whose change recreates the object.
     #[serde(deserialize_with = "lenient::list")]
     pub recreate_fields: Vec<String>,
 }
 
 impl ResourceUpdateStrategy {
-    /// Returns true if the object is replaced instead of patched.
     #[must_use]
     pub fn replaces(&self) -> bool {
         self.op == "replace"
@@ -210,7 +194,7 @@ impl ResourceUpdateStrategy {
 
 impl ResourceUpdate {
     #[must_use]
-    pub fn strategy(&self, target: &Target<'_>) -> Option<&ResourceUpdateStrategy> {
+    pub fn strategy(&self, target: &PolicyTarget<'_>) -> Option<&ResourceUpdateStrategy> {
         let rule = self.rules.iter().find(|rule| rule.selector.matches(target))?;
         Some(&rule.strategy)
     }

@@ -6,7 +6,7 @@ use crate::api::oam::labels;
 
 /// The parts of a rendered object that rules select by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Target<'a> {
+pub struct PolicyTarget<'a> {
     pub component: &'a str,
     pub component_type: &'a str,
     /// `WORKLOAD` or `TRAIT`.
@@ -16,7 +16,7 @@ pub struct Target<'a> {
     pub name: &'a str,
 }
 
-impl<'a> Target<'a> {
+impl<'a> PolicyTarget<'a> {
     /// Reads the labels, kind and name of a manifest. Absent ones are empty, and match nothing.
     #[must_use]
     pub fn of(manifest: &'a Value) -> Self {
@@ -54,7 +54,7 @@ pub struct Selector {
 
 impl Selector {
     #[must_use]
-    pub fn matches(&self, target: &Target<'_>) -> bool {
+    pub fn matches(&self, target: &PolicyTarget<'_>) -> bool {
         let conditions = [
             (&self.component_names, target.component),
             (&self.component_types, target.component_type),

@@ -16,7 +16,7 @@ fn of(type_: &str, properties: &Value) -> Policies {
     parse(&json!([policy(type_, properties)])).unwrap()
 }
 
-const WEB: Target<'_> = Target {
+const WEB: PolicyTarget<'_> = PolicyTarget {
     component: "web",
     component_type: "webservice",
     oam_type: "WORKLOAD",
@@ -25,7 +25,7 @@ const WEB: Target<'_> = Target {
     name: "web-1",
 };
 
-const EXPOSE: Target<'_> = Target {
+const EXPOSE: PolicyTarget<'_> = PolicyTarget {
     component: "web",
     component_type: "",
     oam_type: "TRAIT",
@@ -42,9 +42,12 @@ fn targets_are_read_from_labels_kind_and_name() {
             "app.oam.dev/component": "web", "workload.oam.dev/type": "webservice", "app.oam.dev/resourceType": "WORKLOAD",
         } },
     });
-    assert_eq!(Target::of(&manifest), WEB);
-    assert_eq!(Target::of(&json!({ "metadata": { "labels": 7 } })), Target::default());
-    assert_eq!(Target::of(&Value::Null), Target::default());
+    assert_eq!(PolicyTarget::of(&manifest), WEB);
+    assert_eq!(
+        PolicyTarget::of(&json!({ "metadata": { "labels": 7 } })),
+        PolicyTarget::default()
+    );
+    assert_eq!(PolicyTarget::of(&Value::Null), PolicyTarget::default());
 }
 
 #[rstest]
@@ -79,10 +82,10 @@ fn the_first_rule_that_selects_an_object_decides() {
     assert_eq!(collect.strategy(&WEB), GarbageCollectStrategy::OnAppDelete);
     assert!(!collect.is_orphaned(&WEB));
     assert_eq!(
-        collect.strategy(&Target::default()),
+        collect.strategy(&PolicyTarget::default()),
         GarbageCollectStrategy::OnAppUpdate
     );
-    assert!(!collect.is_orphaned(&Target::default()));
+    assert!(!collect.is_orphaned(&PolicyTarget::default()));
 }
 
 #[test]
@@ -115,9 +118,9 @@ fn policies_of_one_type_are_merged_in_order() {
     assert!(collect.keep_legacy_resource && collect.continue_on_failure && collect.is_ordered_by_dependency());
     assert_eq!(collect.revision_limit(), Some(3));
     assert_eq!(collect.strategy(&WEB), GarbageCollectStrategy::Never);
-    let job = Target {
+    let job = PolicyTarget {
         kind: "Job",
-        ..Target::default()
+        ..PolicyTarget::default()
     };
     assert_eq!(collect.strategy(&job), GarbageCollectStrategy::OnAppDelete);
     assert!(policies.read_only.contains(&EXPOSE) && !policies.read_only.contains(&WEB));
@@ -159,7 +162,10 @@ fn apply_once_affects_the_stages_that_it_names(#[case] affect: Value, #[case] up
     let strategy = policies.apply_once.strategy(&WEB).unwrap();
     assert_eq!(strategy.paths, ["spec.replicas"]);
     assert_eq!(
-        (strategy.affects(Stage::Update), strategy.affects(Stage::StateKeep)),
+        (
+            strategy.affects(ApplyOnceStage::Update),
+            strategy.affects(ApplyOnceStage::StateKeep)
+        ),
         (update, state_keep)
     );
     assert_eq!(policies.apply_once.strategy(&EXPOSE), None);
@@ -190,7 +196,7 @@ fn objects_are_replaced_or_recreated_by_rule() {
     let web = update.strategy(&WEB).unwrap();
     assert!(!web.replaces());
     assert_eq!(web.recreate_fields, ["spec.selector"]);
-    assert_eq!(update.strategy(&Target::default()), None);
+    assert_eq!(update.strategy(&PolicyTarget::default()), None);
 }
 
 #[test]

@@ -1,5 +1,3 @@
-//! Garbage collection, and the deletion of an Application.
-
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
@@ -16,7 +14,7 @@ use super::pass::End;
 use super::rollout::Declared;
 use super::rollout::render::Target;
 use crate::api::oam::{ApplicationSpec, Component, StepOutput, labels};
-use crate::controllers::oam::collect::{Collector, Mark, Progress, Subject};
+use crate::controllers::oam::collect::{CollectProgress, Collector, Mark, Subject};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::policies::Policies;
 use crate::controllers::oam::revisions::{expendable, in_use};
@@ -47,7 +45,7 @@ pub(super) async fn delete(
         policies: &policies,
         components: &components,
     };
-    if let Progress::Waiting { message } = collection.collect(Mark::All).await? {
+    if let CollectProgress::Waiting { message } = collection.collect(Mark::All).await? {
         outcome.wait_for_deletion(message);
         return Ok(End::Waiting);
     }
@@ -72,8 +70,7 @@ pub(super) async fn delete(
     Ok(End::Gone)
 }
 
-/// Returns the policies and components by which an Application is deleted. If its policies are invalid, those of its
-/// revision decide: they may keep objects. Without objects there is nothing to decide.
+/// If policies are invalid, those of the revision decide: they may keep objects. Without objects, any will do.
 fn policies_of_deletion(observed: &Observed, inventory: &Inventory) -> Result<(Policies, Vec<Component>), Stop> {
     let mut trackers = inventory.in_order().chain(&inventory.component_revision);
     if trackers.next().is_none() {
@@ -126,7 +123,6 @@ fn revision_names(env: &Env<'_>) -> (Vec<String>, Vec<String>) {
     (names, deleting)
 }
 
-/// The collection of the objects of an Application, by these policies and components.
 struct Collection<'c, 'p> {
     objects: &'c mut AppObjects<'p>,
     observed: &'c Observed,
@@ -135,7 +131,7 @@ struct Collection<'c, 'p> {
 }
 
 impl Collection<'_, '_> {
-    async fn collect(&mut self, mark: Mark<'_>) -> Result<Progress, Stop> {
+    async fn collect(&mut self, mark: Mark<'_>) -> Result<CollectProgress, Stop> {
         let reconciler = self.objects.env.reconciler;
         let _timer = reconciler.metrics.time(PassStage::Collect);
         let dependents = dependents(self.components);
@@ -157,7 +153,6 @@ impl Collection<'_, '_> {
     }
 }
 
-/// Collects objects that a version no longer contains.
 pub(super) struct Garbage<'c, 'p> {
     pub(super) target: Target<'c>,
     pub(super) observed: &'c Observed,
@@ -166,7 +161,6 @@ pub(super) struct Garbage<'c, 'p> {
 }
 
 impl Garbage<'_, '_> {
-    /// Goes on with the collection of trackers that are being deleted.
     pub(super) async fn collect_unmarked(&mut self) -> Result<(), Stop> {
         self.collect(Mark::No).await
     }
@@ -203,7 +197,7 @@ impl Garbage<'_, '_> {
             policies: &parsed.rules,
             components: &parsed.spec.components,
         };
-        if let Progress::Waiting { message } = collection.collect(mark).await? {
+        if let CollectProgress::Waiting { message } = collection.collect(mark).await? {
             self.outcome.wait_for_deletion(message);
         }
         Ok(())
@@ -229,7 +223,6 @@ impl Garbage<'_, '_> {
 }
 
 impl Outcome {
-    /// Shows what a collection waits for.
     fn wait_for_deletion(&mut self, message: String) {
         self.changes.push(Change::Deleting(message));
         self.is_waiting_for_deletion = true;

@@ -10,7 +10,6 @@ pub const STATE_KEEP: &str = "StateKeep";
 pub const SYNCED: &str = "Synced";
 pub const READY: &str = "Ready";
 
-/// Phases of an Application.
 pub mod phase {
     pub const STARTING: &str = "starting";
     pub const RENDERING: &str = "rendering";

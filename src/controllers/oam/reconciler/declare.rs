@@ -48,7 +48,6 @@ pub(super) async fn declare(env: &Env<'_>, observed: &Observed, latest: Option<&
     Ok(parsed)
 }
 
-/// Parses the Application with the definitions that its new revision records.
 pub(super) async fn declare_recorded(env: &Env<'_>, observed: &Observed, revision: &Revision) -> Result<Parsed, Stop> {
     let name = revision.object.name_any();
     let (namespace, shared) = (&env.name.namespace, &env.options().definition_namespace);
@@ -61,7 +60,6 @@ pub(super) async fn declare_recorded(env: &Env<'_>, observed: &Observed, revisio
 }
 
 impl Parsed {
-    /// Replaces components by those with the same name.
     pub(super) fn replace_components(&mut self, components: Vec<Component>) {
         for parsed in &mut self.components {
             let name = &parsed.component.name;

@@ -111,8 +111,8 @@ impl Pass<'_> {
         written.unwrap_or_else(|_| Err(ApiError::unavailable(format!("no response within {grace_period:?}"))))
     }
 
-    /// Stores what steps have done in a pass that writes no other status: those that have ended must not run again. If this
-    /// write fails, they do.
+    /// Stores what steps have done in a pass that writes no other status: those that have ended must not run again. If
+    /// this write fails, they do.
     async fn save_steps(&mut self) {
         let steps =
             |workflow: Option<&WorkflowStatus>| workflow.map(|workflow| workflow.steps.clone()).unwrap_or_default();

@@ -1,5 +1,3 @@
-//! The parts that all stages of a pass share.
-
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -18,27 +16,23 @@ use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::definitions::{LoadError, Loaded, Missing};
 use crate::controllers::oam::parse::Lookup;
 use crate::controllers::oam::placement;
-use crate::controllers::oam::render::release::Settings;
+use crate::controllers::oam::render::release::ReleaseSettings;
 use crate::controllers::oam::{Options, PASS_COPIES};
 use crate::cue::turn::Turn;
 
 /// Memory that a pass takes for decoding without a reservation.
 pub(super) const SMALL_BYTES: u64 = 1 << 20;
 
-/// The environment of one pass.
 pub(super) struct Env<'a> {
     pub(super) reconciler: &'a Reconciler,
     pub(super) name: &'a NamespacedName,
     /// The begin of the pass, in whole seconds as the API server stores it.
     pub(super) now: Timestamp,
-    /// The results that passes over this Application reuse.
     pub(super) memory: Arc<Mutex<Memory>>,
     pub(super) turn: Arc<Turn>,
     /// The answers to calls of steps that have not ended.
     pub(super) answers: Mutex<Answers>,
-    /// Definitions that the cache does not hold decoded.
     loaded: Loaded,
-    /// Memory of what is decoded, until the pass ends.
     held: Mutex<Vec<Reservation>>,
     /// The part of it that is left for revisions besides the latest.
     spare_bytes: u64,
@@ -80,17 +74,17 @@ impl<'a> Env<'a> {
         }
     }
 
-    pub(super) fn template_settings(&self) -> Settings {
+    pub(super) fn template_settings(&self) -> ReleaseSettings {
         let options = self.options();
-        Settings {
+        ReleaseSettings {
             is_strict: options.is_strict,
             has_stages: options.has_stages,
         }
     }
 
-    pub(super) fn placement_settings(&self) -> placement::Settings<'a> {
+    pub(super) fn placement_settings(&self) -> placement::PlacementSettings<'a> {
         let options = self.options();
-        placement::Settings {
+        placement::PlacementSettings {
             namespace: &self.name.namespace,
             allow_cross_namespace: options.admission.allow_cross_namespace,
             unanchored_overrides: options.unanchored_overrides,
@@ -163,7 +157,6 @@ impl<'a> Env<'a> {
     }
 }
 
-/// Returns the parameters of requests that create or replace an object of the controller.
 pub(super) fn post_parameters() -> PostParams {
     PostParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),

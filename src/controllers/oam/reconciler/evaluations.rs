@@ -14,15 +14,14 @@ use crate::api::NamespacedName;
 use crate::budget::{leave_runtime_if_large, parsed_size};
 use crate::controllers::oam::render::evaluate::{Evaluate, NamespaceEvaluator};
 use crate::controllers::oam::steps::{Answer, Call};
-use crate::cue;
 use crate::cue::turn::Turn;
+use crate::cue::{self, CueSource, TextErrors};
 
 /// Delay of a pass if the end of its evaluation does not wake it earlier.
 const WAKE_LIMIT: Duration = Duration::from_secs(60);
 /// Delay of a pass that lacked the memory to keep its evaluation.
 const MEMORY_RETRY: Duration = Duration::from_secs(5);
 
-/// The evaluators, for the templates of one Application.
 #[derive(Clone)]
 pub(super) struct PassEvaluator<'a> {
     pub(super) pool: &'a cue::Evaluator,
@@ -33,27 +32,26 @@ pub(super) struct PassEvaluator<'a> {
 impl Evaluate for PassEvaluator<'_> {
     type Error = cue::Error;
 
-    async fn evaluate(&self, source: String) -> Result<Value, cue::Error> {
+    async fn evaluate(&self, source: CueSource) -> Result<Value, cue::Error> {
         // The text is hashed and copied here; before a large result is, the turn and the pool leave the runtime too.
-        leave_runtime_if_large(source.len()).await;
+        leave_runtime_if_large(source.text().len()).await;
         let evaluation = || {
             let (pool, namespace, source) = (self.pool.clone(), self.namespace.to_owned(), source.clone());
             async move { pool.evaluate(&namespace, source).await }.boxed()
         };
-        self.turn.run(&source, evaluation).await
+        self.turn.run(source.text(), evaluation).await
     }
 
     fn is_stopped(error: &cue::Error) -> bool {
         NamespaceEvaluator::is_stopped(error)
     }
 
-    fn is_invalid(error: &cue::Error) -> bool {
-        NamespaceEvaluator::is_invalid(error)
+    fn text_errors(error: &cue::Error) -> Option<TextErrors> {
+        NamespaceEvaluator::text_errors(error)
     }
 }
 
 impl Reconciler {
-    /// Returns the turn of a pass, with what the one before has left.
     pub(super) fn turn(&self, application: &NamespacedName) -> Turn {
         let before = std::mem::take(&mut self.memories.of(application).lock().evaluations);
         let (wake, name) = (Arc::clone(&self.wake), application.clone());
@@ -74,8 +72,7 @@ impl Env<'_> {
     }
 }
 
-/// The answers to calls with effects, by the id of a step that has not ended: the next pass does not make them again. A
-/// restart does.
+/// Answers to calls with effects, by id of a step that has not ended: only a restart makes the calls again.
 #[derive(Default)]
 pub struct Answers(HashMap<String, HashMap<[u8; 32], Value>>);
 
@@ -93,7 +90,6 @@ impl Answers {
         }
     }
 
-    /// Forgets the answers to a step that has ended, or starts again.
     pub(super) fn forget(&mut self, step_id: &str) {
         self.0.remove(step_id);
     }

@@ -1,5 +1,3 @@
-//! The ends of a pass before all is done.
-
 use std::time::Duration;
 
 use super::conditions::{self, phase};
@@ -28,7 +26,6 @@ impl From<Failure> for Stop {
 }
 
 impl Stop {
-    /// The result of a write to the Application.
     pub(super) fn of_write(error: &ApiError) -> Self {
         if error.is_conflict() {
             return Self::Stale;
@@ -79,9 +76,7 @@ pub(super) enum FailureKind {
     Apply,
     /// A read of trackers, or garbage collection.
     Collect,
-    /// The record of a run in its revision.
     RecordRun,
-    /// The time of a pass is over.
     Timeout,
 }
 
@@ -110,7 +105,6 @@ impl FailureKind {
         }
     }
 
-    /// Returns the reason of the event.
     pub(super) const fn reason(self) -> &'static str {
         match self {
             Self::Parse => "FailedParse",
@@ -129,7 +123,6 @@ pub fn failure_reasons() -> impl Iterator<Item = (&'static str, &'static str)> {
     kinds.map(|kind| (kind.condition(), kind.reason()))
 }
 
-/// A failure of a pass, as the status shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) kind: FailureKind,
@@ -150,12 +143,10 @@ impl Failure {
         }
     }
 
-    /// A failure to parse the Application, or what it refers to.
     pub(super) fn parse(message: impl Into<String>) -> Self {
         Self::new(FailureKind::Parse, message).in_phase(phase::RENDERING)
     }
 
-    /// A failure that ends a turn of the workflow.
     pub(super) fn workflow(message: impl Into<String>) -> Self {
         Self::new(FailureKind::Workflow, message).in_phase(phase::RUNNING_WORKFLOW)
     }

@@ -17,7 +17,6 @@ use crate::controllers::oam::render::health::Health;
 use crate::controllers::oam::revisions::Packed;
 use crate::cue::turn::{Kept, Need, Reserve};
 
-/// Time after which the same warning is published again.
 const WARNING_INTERVAL: Duration = Duration::from_mins(10);
 
 /// Warnings of one reason that are published within [`WARNING_INTERVAL`]. The status shows what exceeds it.
@@ -26,7 +25,6 @@ const MAX_WARNINGS: usize = 10;
 /// Memory of an entry besides its texts.
 pub(super) const ENTRY_BYTES: usize = 256;
 
-/// Memory that a pass takes for revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodedBytes {
     /// For the latest one.
@@ -41,8 +39,7 @@ impl DecodedBytes {
     }
 }
 
-/// The memories of all Applications. Each namespace has a share of the budget. What exceeds it is computed or read again
-/// in the next pass.
+/// Each namespace has a share of the budget. What exceeds it is computed or read again in the next pass.
 pub struct Memories {
     budget: Budget,
     applications: Mutex<HashMap<NamespacedName, Arc<Mutex<Memory>>>>,
@@ -54,11 +51,9 @@ pub struct Memories {
 pub struct Memory {
     /// Health by component, with the key of what it was computed from.
     pub health: HashMap<String, (CacheKey, Health)>,
-    /// The current revision.
     pub revision: Option<Arc<Packed>>,
     /// The generation for which the workflow ran once more, to record objects.
     pub restarted: Option<i64>,
-    /// Values of the workflow as stored.
     pub values: Option<super::values::Stored>,
     /// True if `values` were forgotten: counters that are kept in memory at other times are then stored.
     pub stores_counters: bool,
@@ -67,20 +62,15 @@ pub struct Memory {
     pub is_status_unknown: bool,
     /// Memory that the last pass lacked for revisions.
     pub missing_bytes: u64,
-    /// The evaluations of a pass that gave its worker back.
     pub evaluations: Kept,
-    /// The answers to calls of its steps.
     pub answers: Answers,
     /// By reason, with the times at which they were published.
     warnings: HashMap<String, Vec<(String, Instant)>>,
-    /// Notices by reason.
     notices: HashMap<&'static str, String>,
-    /// Memory of all that can be forgotten.
     reserved: Option<Reservation>,
 }
 
 impl Memory {
-    /// Returns true if a warning is new, or was last published a while ago.
     pub fn is_due(&mut self, reason: &str, note: &str) -> bool {
         let now = Instant::now();
         let warnings = self.warnings.entry(reason.to_owned()).or_default();
@@ -92,8 +82,7 @@ impl Memory {
         true
     }
 
-    /// Returns true if a notice differs from the last one of its reason. Unlike warnings, it is not forgotten after a
-    /// success: it is about a spec that is deployed all the same.
+    /// Unlike warnings, a notice is not forgotten after a success: it is about a spec that is deployed all the same.
     pub fn is_news(&mut self, reason: &'static str, note: &str) -> bool {
         let is_known = self.notices.get(reason).is_some_and(|known| known == note);
         if !is_known {
@@ -102,7 +91,6 @@ impl Memory {
         !is_known && !note.is_empty()
     }
 
-    /// Returns the memory of what can be forgotten.
     fn bytes(&self) -> u64 {
         let health = self.health.iter().map(|(name, (_, health))| {
             let details = health.details.iter().map(|(label, text)| label.len() + text.len());
@@ -137,7 +125,6 @@ impl Memories {
         }
     }
 
-    /// Returns the memory of revisions while they are decoded.
     pub fn decoded_bytes(&self, application: &NamespacedName) -> DecodedBytes {
         let memory = self.applications.lock().get(application).cloned();
         let (revision, missing) = memory.map_or((None, 0), |memory| {
@@ -150,8 +137,7 @@ impl Memories {
         }
     }
 
-    /// Reserves what a pass has remembered. If the namespace has no share left, its oldest renderings are forgotten, and
-    /// if that is not enough, what the pass has remembered.
+    /// Without a share left, forgets the oldest renderings of the namespace, then what the pass has remembered.
     pub fn reserve_results(&self, application: &NamespacedName) {
         let memory = self.applications.lock().get(application).cloned();
         let Some(memory) = memory else { return };

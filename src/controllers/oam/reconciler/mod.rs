@@ -39,6 +39,7 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::Options;
 use super::cache::{CachedApplication, Caches, Decoded};
 use super::clusters::JoinedClusters;
 use super::collect::Collector;
@@ -51,7 +52,6 @@ use super::metrics::Metrics;
 use super::objects::{Autoscalers, Objects};
 use super::render::release::unknown_version;
 use super::rights::AccessReviews;
-use super::{Options, Shard};
 use crate::api::oam::{Application, labels};
 use crate::api::{NamespacedName, Raw};
 use crate::budget::{Budgets, leave_runtime};
@@ -59,6 +59,7 @@ use crate::cue::Evaluator;
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::events::EventPublisher;
 use crate::runtime::kube_client::{ApiError, call};
+use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Priority;
 use apply::FightKey;
@@ -71,18 +72,16 @@ use observed::Observed;
 pub use observed::TRACKER_FINALIZER;
 use pass::Pass;
 
-/// Longest wait for the first lists within a pass.
 const CACHE_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait for memory. The worker is needed by Applications that are small.
 const MEMORY_WAIT: Duration = Duration::from_secs(2);
-/// Delay after it.
 const MEMORY_RETRY: Duration = Duration::from_secs(5);
 
-/// The reconciler of Applications.
 pub struct Reconciler {
     pub client: Client,
     pub budgets: Budgets,
     pub options: Options,
+    pub ownership: OwnershipFilter,
     pub caches: Caches,
     pub definitions: DefinitionCaches,
     /// With the rights of the controller.
@@ -98,9 +97,7 @@ pub struct Reconciler {
     pub step_requests: StepRequests,
     pub step_logs: StepLogs,
     pub fights: Mutex<Fights<FightKey>>,
-    /// Enqueues an Application whose evaluation has ended.
     pub wake: Arc<dyn Fn(&NamespacedName) + Send + Sync>,
-    /// Canceled at shutdown.
     pub stopping: CancellationToken,
     pub memories: Memories,
     /// The version of the cluster, as templates see it.
@@ -175,8 +172,8 @@ impl Reconciler {
         Pass::new(&env, Observed::of(app)).run().await
     }
 
-    /// Returns an Application from the cache, or as it is now: if the cache left it out, or if a status may have been written
-    /// that the cache does not have. Steps that have ended would run again.
+    /// Returns an Application, read again if the cache left it out, or may lack its last status: steps that have ended
+    /// would run again.
     async fn unpack(&self, name: &NamespacedName, cached: &CachedApplication) -> Result<Option<Decoded>, ApiError> {
         let memory = self.memories.of(name);
         let is_status_unknown = memory.lock().is_status_unknown;
@@ -199,7 +196,6 @@ impl Reconciler {
         Ok(live)
     }
 
-    /// Reads an Application, decoded as those in the cache.
     async fn read_application(&self, name: &NamespacedName) -> Result<Option<Decoded>, ApiError> {
         let api: Api<Raw<Application>> = Api::namespaced(self.client.clone(), &name.namespace);
         let read = call(api.get_opt(&name.name)).await?.map(Decoded::of).transpose();
@@ -215,13 +211,7 @@ impl Reconciler {
             Some(version) => *version == self.options.compat_version,
             None => !self.options.versions.are_required_of_applications,
         };
-        let shard = app.labels().get(labels::SHARD_ID);
-        let is_of_shard = match (&self.options.shard, shard) {
-            (Shard::Disabled, _) => true,
-            (Shard::Id(id), Some(shard)) => id == shard,
-            (Shard::Id(id), None) => id == labels::MASTER_SHARD,
-        };
-        is_of_version && is_of_shard
+        is_of_version && self.ownership.owns(app.meta())
     }
 }
 

@@ -44,7 +44,6 @@ const KEEP_RETRY: Duration = Duration::from_mins(1);
 /// Delay after an Application was refused. Its change comes first.
 const REFUSED_RETRY: Duration = Duration::from_mins(10);
 
-/// The end of a pass without a failure.
 pub(super) enum End {
     /// The Application waits for events, and for the time that the pass asks for.
     Waiting,
@@ -52,7 +51,6 @@ pub(super) enum End {
     Gone,
 }
 
-/// A pass over an Application: what it has read, and what its stages have found.
 pub(super) struct Pass<'p> {
     pub(super) env: &'p Env<'p>,
     pub(super) observed: Observed,
@@ -68,7 +66,6 @@ impl<'p> Pass<'p> {
         Self { env, observed, outcome }
     }
 
-    /// Runs the stages of the pass.
     pub(super) async fn stages(&mut self) -> Result<End, Stop> {
         let env = self.env;
         let inventory = self.observed.read_trackers(env).await?;
@@ -162,7 +159,6 @@ impl<'p> Pass<'p> {
         Ok((current.await, parsed))
     }
 
-    /// Stores what the stages have found so far.
     pub(super) async fn checkpoint(&mut self) -> Result<(), Stop> {
         let Built { status, .. } = status::build(&self.outcome, self.env.now);
         let before = self.observed.identity(self.env);
@@ -184,7 +180,6 @@ impl<'p> Pass<'p> {
         Err(Failure::parse(message).retried_after(REFUSED_RETRY))
     }
 
-    /// Checks that the controller supports what is declared.
     async fn check_declared(&self, parsed: &Parsed) -> Result<(), Stop> {
         let mut unsupported = unsupported_definitions(&parsed.components);
         unsupported.extend(unsupported_overrides(&parsed.overrides));
@@ -262,7 +257,6 @@ impl<'p> Pass<'p> {
     }
 }
 
-/// Continues after the workflow has reached a state.
 async fn follow(state: State, rollout: &mut Rollout<'_, '_>, observed: &Observed) -> Result<(), Stop> {
     let Target { env, current, parsed } = rollout.target;
     match state {
@@ -306,7 +300,6 @@ async fn follow(state: State, rollout: &mut Rollout<'_, '_>, observed: &Observed
     Ok(())
 }
 
-/// Keeps a deployed Application: health, state, and collection of what it no longer contains.
 async fn settle(rollout: &mut Rollout<'_, '_>, observed: &Observed) -> Result<(), Stop> {
     let status = observed.app.status.as_ref();
     let shown = status.map(|status| status.services.as_slice()).unwrap_or_default();

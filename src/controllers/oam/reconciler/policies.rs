@@ -1,5 +1,4 @@
-//! Policies with a template, rendered and applied before the workflow, and the clusters that policies select: only the
-//! controller's own is served.
+//! Renders and applies policies with a template, before the workflow, and checks the clusters that policies select.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +15,6 @@ use crate::controllers::oam::parse::{
 use crate::controllers::oam::policies::{DEBUG, TOPOLOGY};
 use crate::text::sanitize;
 
-/// Names the policies that change nothing; empty if there are none.
 pub(super) fn policies_without_effect(parsed: &Parsed) -> String {
     let skipped = parsed.skipped_policies.iter().map(|skipped| {
         let AppPolicy { name, type_, .. } = &skipped.policy;
@@ -30,7 +28,6 @@ pub(super) fn policies_without_effect(parsed: &Parsed) -> String {
     sanitize(&notes.join("; "))
 }
 
-/// Renders the policies that have a template, and applies their objects.
 pub(super) async fn apply_policies(
     objects: &mut AppObjects<'_>,
     current: &Current,
@@ -71,7 +68,6 @@ async fn render_policy(env: &Env<'_>, current: &Current, policy: &ParsedPolicy) 
     Ok(to_apply.collect())
 }
 
-/// Finds clusters that policies and steps name or select and the controller does not serve.
 pub(super) async fn find_unsupported_clusters(env: &Env<'_>, parsed: &Parsed) -> Result<Vec<Unsupported>, Failure> {
     let named = unsupported_clusters(parsed, &[]);
     let selection = cluster_selections(parsed).into_iter().next();

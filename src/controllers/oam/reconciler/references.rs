@@ -1,7 +1,4 @@
-//! Existing objects that components refer to.
-//!
-//! A revision records them. They are read for a new revision and at a restart of the workflow; a published version stays as
-//! it is.
+//! Reads objects that components refer to, for a new revision and at a restart. A published version stays as it is.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +13,8 @@ use crate::api::oam::{Component, labels};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::references::{
-    FetchObjects, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, References, Scope, complete, redacted,
+    FetchObjects, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, ReferenceScope, References, complete,
+    redacted,
 };
 use crate::controllers::oam::revisions::{Candidate, is_release_of, is_unchanged};
 use crate::runtime::manifests::document;
@@ -68,7 +66,7 @@ async fn parse_references(cluster: &Cluster<'_>, components: &[Component]) -> Re
         options.reference_scope
     } else {
         // An Application that may not write to other namespaces must not read there either.
-        Scope::Namespace
+        ReferenceScope::Namespace
     };
     let mut kinds = BTreeMap::new();
     for (group, resource) in References::resources(components) {
@@ -88,7 +86,6 @@ async fn parse_references(cluster: &Cluster<'_>, components: &[Component]) -> Re
     References::parse(components, &cluster.env.name.namespace, scope, kind_of)
 }
 
-/// Returns true if the latest revision stays, with the objects that it records.
 fn keeps_objects(observed: &Observed, latest: &Revision, parsed: &Parsed) -> bool {
     let annotations = observed.app.annotations();
     if annotations.contains_key(labels::AUTO_UPDATE) {
@@ -103,7 +100,6 @@ fn keeps_objects(observed: &Observed, latest: &Revision, parsed: &Parsed) -> boo
     is_unchanged(&latest.recorded(), &candidate)
 }
 
-/// Reads objects with the rights of the Application.
 struct Fetch<'x>(&'x Cluster<'x>);
 
 impl FetchObjects for Fetch<'_> {

@@ -1,5 +1,3 @@
-//! Rendered components, within the share of their namespace.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -82,7 +80,6 @@ impl RenderCache {
         }
     }
 
-    /// Forgets components that an Application no longer has.
     pub(super) fn retain(&mut self, application: &NamespacedName, is_kept: impl Fn(&str) -> bool) {
         let applications = self.namespaces.get_mut(&application.namespace);
         if let Some(components) = applications.and_then(|applications| applications.get_mut(&application.name)) {

@@ -1,5 +1,3 @@
-//! The revision that an Application runs.
-
 use std::sync::Arc;
 
 use kube::api::{GetParams, Patch, PatchParams};
@@ -26,7 +24,6 @@ use crate::controllers::oam::revisions::{
 use crate::runtime::kube_client::call;
 use crate::runtime::watch::Cached;
 
-/// A revision with its expanded contents.
 #[derive(Clone, Debug)]
 pub(super) struct Revision {
     /// Without its contents.
@@ -48,7 +45,6 @@ impl Revision {
     }
 }
 
-/// The revision that an Application runs.
 pub(super) struct Current {
     pub(super) revision: Revision,
     /// The Application that is deployed: that of the revision, if it is a published version.
@@ -91,7 +87,6 @@ pub(super) async fn read_latest(env: &Env<'_>, latest: &LatestRevision) -> Resul
     Ok(read)
 }
 
-/// Reads a revision.
 async fn read(env: &Env<'_>, name: &str) -> Result<Option<Packed>, Failure> {
     let path = ApplicationRevision::url_path(&(), Some(&env.name.namespace));
     let request = Request::new(path)
@@ -107,7 +102,6 @@ async fn read(env: &Env<'_>, name: &str) -> Result<Option<Packed>, Failure> {
     }
 }
 
-/// Chooses the revisions of an Application, and writes them.
 pub(super) struct Revisions<'p> {
     pub(super) env: &'p Env<'p>,
     pub(super) observed: &'p Observed,
@@ -186,7 +180,6 @@ impl Revisions<'_> {
         }
     }
 
-    /// Reads a revision other than the latest one.
     async fn older_revision(&self, name: &str) -> Result<Option<Revision>, Stop> {
         let Some(packed) = read(self.env, name).await? else {
             return Ok(None);
@@ -195,7 +188,6 @@ impl Revisions<'_> {
         Ok(Some(Revision::unpack(&packed)?))
     }
 
-    /// Returns name and number of the revision that becomes current.
     async fn next_revision(
         &self,
         latest: Option<&Revision>,
@@ -266,7 +258,6 @@ impl Revisions<'_> {
         }
     }
 
-    /// Brings what may change in the current revision up to date.
     async fn refresh(&self, latest: Revision, contents: &ApplicationRevisionSpec) -> Result<Revision, Stop> {
         let Some(mut wanted) = refreshed(&latest.object, &latest.contents, &self.observed.app, contents) else {
             return Ok(latest);
@@ -286,7 +277,6 @@ impl Revisions<'_> {
         }
     }
 
-    /// Returns a revision as it was written, and remembers it for the next pass.
     fn written(&self, mut object: ApplicationRevision, is_created: bool) -> Result<Revision, Failure> {
         self.env.reconciler.caches.assume_revision(&object, is_created);
         let packed = Packed::of(&object).map_err(|error| undecodable(&object.name_any(), &error))?;
@@ -333,7 +323,6 @@ pub(super) async fn record_run(
     }
 }
 
-/// Remembers the latest revision after a write of its status.
 fn remember_status(env: &Env<'_>, object: &ApplicationRevision) {
     env.reconciler.caches.assume_revision(object, false);
     let mut memory = env.memory.lock();
@@ -347,7 +336,6 @@ fn remember_status(env: &Env<'_>, object: &ApplicationRevision) {
     }
 }
 
-/// Returns the Application that a revision records.
 pub(super) fn application_of(revision: &Revision) -> Application {
     recorded_application(&revision.object, &revision.contents)
 }

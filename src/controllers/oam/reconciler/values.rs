@@ -1,5 +1,3 @@
-//! The ConfigMap with the values of the workflow.
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
@@ -20,21 +18,19 @@ use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::workflow::operations::logs::{LOG_CONFIG, LogConfig, record_log_config};
-use crate::controllers::oam::workflow::{InvalidStore, Store};
+use crate::controllers::oam::workflow::{InvalidStore, ValueStore};
 use crate::cue;
 use crate::runtime::kube_client::call;
 
-/// The data of the ConfigMap as last read or written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
     name: String,
     data: BTreeMap<String, String>,
     /// The values, with counters that are not worth a write.
-    store: Store,
+    store: ValueStore,
 }
 
 impl Stored {
-    /// Returns the memory that it takes, with the parsed values.
     pub(super) fn bytes(&self) -> u64 {
         let texts = self.data.iter();
         let texts = texts.map(|(name, text)| (name.len() + text.len()) as u64 + parsed_bytes(text));
@@ -42,10 +38,8 @@ impl Stored {
     }
 }
 
-/// The values of the workflow, in a ConfigMap that the Application owns.
 pub(super) struct StepValues<'p> {
     env: &'p Env<'p>,
-    /// The UID of the Application.
     uid: Option<String>,
     /// The logs that steps declare, by the name of the step.
     pub(super) logs: BTreeMap<String, LogConfig>,
@@ -61,9 +55,9 @@ impl<'p> StepValues<'p> {
     }
 
     /// Returns the values of the current run. A new run begins without any.
-    pub(super) async fn load(&self, workflow: Option<&WorkflowStatus>) -> Result<Store, Stop> {
+    pub(super) async fn load(&self, workflow: Option<&WorkflowStatus>) -> Result<ValueStore, Stop> {
         let Some(name) = context_map(workflow).filter(|name| is_object_name(name)) else {
-            return Ok(Store::default());
+            return Ok(ValueStore::default());
         };
         let known = self.env.memory.lock().values.clone();
         if let Some(known) = known.filter(|stored| stored.name == name) {
@@ -72,7 +66,7 @@ impl<'p> StepValues<'p> {
         let found = call(self.config_maps().get_opt(name)).await.map_err(failed)?;
         // The status, which users may write, names the ConfigMap.
         let Some(found) = found.filter(|found| self.owns(found.owner_references())) else {
-            return Ok(Store::default());
+            return Ok(ValueStore::default());
         };
         let data = found.data.unwrap_or_default();
         let store = self.decode(name, &data).await?;
@@ -84,26 +78,31 @@ impl<'p> StepValues<'p> {
         Ok(store)
     }
 
-    async fn decode(&self, name: &str, data: &BTreeMap<String, String>) -> Result<Store, Stop> {
-        match Store::parse(data) {
+    async fn decode(&self, name: &str, data: &BTreeMap<String, String>) -> Result<ValueStore, Stop> {
+        match ValueStore::parse(data) {
             Ok(store) => Ok(store),
             Err(InvalidStore::Cue) => {
                 let text = data.get("vars").cloned().unwrap_or_default();
-                let values = self.env.evaluator().evaluate(text).await.map_err(|error| match error {
-                    cue::Error::Deferred => Stop::NeedsEvaluator,
-                    error => {
-                        let message = format!("values of the workflow in configmap {name}: {error}");
-                        Failure::new(FailureKind::Workflow, message).into()
-                    }
-                })?;
+                let values = self
+                    .env
+                    .evaluator()
+                    .evaluate(text.into())
+                    .await
+                    .map_err(|error| match error {
+                        cue::Error::Deferred => Stop::NeedsEvaluator,
+                        error => {
+                            let message = format!("values of the workflow in configmap {name}: {error}");
+                            Failure::new(FailureKind::Workflow, message).into()
+                        }
+                    })?;
                 let values: Map<String, Value> = values.as_object().cloned().unwrap_or_default();
-                Ok(Store::with_values(values, data))
+                Ok(ValueStore::with_values(values, data))
             }
         }
     }
 
     /// Stores the values, if they have changed. Creates the ConfigMap in the first turn.
-    pub(super) async fn store(&mut self, store: &Store, outcome: &mut Outcome) -> Result<(), Stop> {
+    pub(super) async fn store(&mut self, store: &ValueStore, outcome: &mut Outcome) -> Result<(), Stop> {
         let mut data = if self.env.memory.lock().stores_counters {
             store.to_data_with_counters()
         } else {
@@ -188,7 +187,7 @@ impl<'p> StepValues<'p> {
             self.env.memory.lock().values = Some(Stored {
                 name: name.clone(),
                 data: stored,
-                store: Store::default(),
+                store: ValueStore::default(),
             });
             if let Some(workflow) = &mut outcome.workflow {
                 workflow.context_backend = Some(ObjectReference {
@@ -239,7 +238,6 @@ pub(super) fn stored(env: &Env<'_>) -> BTreeMap<String, String> {
     stored.map(|stored| stored.data).unwrap_or_default()
 }
 
-/// Returns the name of the ConfigMap of a run.
 fn context_map(workflow: Option<&WorkflowStatus>) -> Option<&str> {
     workflow?.context_backend.as_ref()?.name.as_deref()
 }

@@ -22,7 +22,6 @@ use serde_json::Value;
 pub use redact::{complete, has_redacted, redacted};
 pub use select::References;
 
-/// Type of components that refer to existing objects.
 pub const REF_OBJECTS: &str = "ref-objects";
 
 /// Maximum number of references of an application. Each is a request.
@@ -43,7 +42,6 @@ pub struct ObjectKind {
     pub kind: String,
 }
 
-/// A request for live objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectRequest {
     pub kind: ObjectKind,
@@ -60,17 +58,14 @@ pub enum ObjectSelector {
 
 /// Objects that an application may refer to, by `--ref-objects-available-scope`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
+pub enum ReferenceScope {
     #[default]
     Global,
-    /// Those of the controller's own cluster.
     Cluster,
-    /// Those of the application's namespace.
     Namespace,
 }
 
-impl Scope {
-    /// Parses the flag.
+impl ReferenceScope {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -82,10 +77,8 @@ impl Scope {
     }
 }
 
-/// Reads live objects.
 pub trait FetchObjects {
-    /// Returns the objects of a request, with kind and API version. Missing ones are absent. The error has no contents of
-    /// objects.
+    /// Objects have kind and API version; missing ones are absent. The error has no contents of objects.
     fn fetch(&self, request: &ObjectRequest) -> impl Future<Output = Result<Vec<Value>, String>> + Send;
 
     /// Returns the objects of a manifest. The error has neither contents of it nor secrets of the URL.

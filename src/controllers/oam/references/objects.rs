@@ -52,12 +52,10 @@ pub(super) fn with_source(mut object: Value, url: &str) -> Option<Value> {
     Some(object)
 }
 
-/// Returns the URL that a recorded object was loaded from.
 pub(super) fn source(object: &Value) -> Option<&str> {
     object["metadata"]["annotations"][RESOURCE_URL].as_str()
 }
 
-/// Removes the URL of an object, which is not deployed.
 pub(super) fn remove_source(object: &mut Map<String, Value>) {
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     let Some(metadata) = metadata else { return };
@@ -104,7 +102,6 @@ impl ObjectRequest {
             && (namespace.is_empty() || namespace == self.namespace)
     }
 
-    /// Returns a name for messages.
     pub(super) fn display_name(&self) -> String {
         let kind = &self.kind.kind;
         match &self.selector {

@@ -34,7 +34,6 @@ pub fn redacted(mut objects: Vec<Value>) -> Vec<Value> {
     objects
 }
 
-/// Returns true if the data of an object was left out.
 #[must_use]
 pub fn has_redacted(objects: &[Value]) -> bool {
     objects.iter().any(is_redacted)
@@ -44,10 +43,6 @@ fn is_redacted(object: &Value) -> bool {
     object["metadata"]["annotations"][REDACTED] == "true"
 }
 
-/// Reads the Secrets whose data was left out.
-///
-/// # Errors
-/// If one is missing, or the request fails.
 pub async fn complete(objects: &[Value], source: &impl FetchObjects) -> Result<Vec<Value>, ReferenceError> {
     let mut complete = Vec::new();
     for object in objects {

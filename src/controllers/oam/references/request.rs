@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{MAX_REFERENCES, MAX_URLS, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, Scope};
+use super::{MAX_REFERENCES, MAX_URLS, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, ReferenceScope};
 use crate::api::lenient::{list, null_as_default};
 use crate::api::oam::Component;
 use crate::controllers::oam::trackers::LOCAL;
@@ -43,11 +43,9 @@ struct Reference {
     _selector: Option<BTreeMap<String, String>>,
 }
 
-/// The objects that a component refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sources {
     pub(super) requests: Vec<ObjectRequest>,
-    /// URLs of manifests.
     pub(super) urls: Vec<String>,
 }
 
@@ -55,7 +53,7 @@ pub(super) struct Sources {
 pub(super) fn sources(
     component: &Component,
     namespace: &str,
-    scope: Scope,
+    scope: ReferenceScope,
     kind_of: &impl Fn(&str, &str) -> Option<ObjectKind>,
 ) -> Result<Sources, ReferenceError> {
     let properties = parse(component)?;
@@ -95,20 +93,20 @@ impl Reference {
         self,
         component: &Component,
         namespace: &str,
-        scope: Scope,
+        scope: ReferenceScope,
         kind_of: &impl Fn(&str, &str) -> Option<ObjectKind>,
     ) -> Result<ObjectRequest, ReferenceError> {
         if self.label_selector.is_some() && !self.name.is_empty() {
             return Err(ReferenceError::NameAndLabels);
         }
         let is_outside = !self.namespace.is_empty() && self.namespace != namespace;
-        if is_outside && scope == Scope::Namespace {
+        if is_outside && scope == ReferenceScope::Namespace {
             return Err(ReferenceError::OtherNamespace);
         }
         if !self.cluster.is_empty() && self.cluster != LOCAL {
             return Err(match scope {
-                Scope::Global => ReferenceError::UnknownCluster(self.cluster),
-                Scope::Cluster | Scope::Namespace => ReferenceError::OtherCluster,
+                ReferenceScope::Global => ReferenceError::UnknownCluster(self.cluster),
+                ReferenceScope::Cluster | ReferenceScope::Namespace => ReferenceError::OtherCluster,
             });
         }
         let kind = if !self.resource.is_empty() {

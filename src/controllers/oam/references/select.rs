@@ -10,12 +10,11 @@ use super::objects::{clean, identity, remove_source, source, with_source};
 use super::request::{Sources, resources, sources};
 use super::{
     FetchObjects, MAX_BYTES, MAX_OBJECTS, MAX_REFERENCES, MAX_RESOLVED_BYTES, MAX_URLS, ObjectKind, ObjectRequest,
-    ObjectSelector, REF_OBJECTS, ReferenceError, Scope,
+    ObjectSelector, REF_OBJECTS, ReferenceError, ReferenceScope,
 };
 use crate::api::oam::Component;
 use crate::text;
 
-/// The references of an application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
     /// By the name of their component.
@@ -23,14 +22,11 @@ pub struct References {
 }
 
 impl References {
-    /// Parses the references of all components. `kind_of` finds the kind of a group and resource; an empty group means any.
-    ///
-    /// # Errors
-    /// If properties are invalid, or name what the scope excludes.
+    /// `kind_of` finds the kind of a group and resource; an empty group means any. Fails for what the scope excludes.
     pub fn parse(
         components: &[Component],
         namespace: &str,
-        scope: Scope,
+        scope: ReferenceScope,
         kind_of: impl Fn(&str, &str) -> Option<ObjectKind>,
     ) -> Result<Self, ReferenceError> {
         let mut references = Self::default();
@@ -61,7 +57,6 @@ impl References {
         self.components.is_empty()
     }
 
-    /// Returns all requests.
     pub fn requests(&self) -> impl Iterator<Item = &ObjectRequest> {
         self.components.values().flat_map(|sources| &sources.requests)
     }
@@ -75,11 +70,8 @@ impl References {
         self.components.values().flat_map(|sources| &sources.urls).collect()
     }
 
-    /// Reads the objects. Returns them as the revision records them: existing ones cleaned, those of a manifest with its
-    /// URL, each once, in the order of their kinds and names.
-    ///
-    /// # Errors
-    /// If a named object is missing, a request fails, or a limit is exceeded.
+    /// Objects are returned as the revision records them: existing ones cleaned, those of a manifest with its URL, each
+    /// once, in the order of their kinds and names.
     pub async fn fetch(&self, source: &impl FetchObjects) -> Result<Vec<Value>, ReferenceError> {
         let mut found = Found::default();
         for request in self.requests() {
@@ -91,11 +83,7 @@ impl References {
         Ok(found.objects.into_values().collect())
     }
 
-    /// Returns components with their objects as properties, as their template reads them. Components without references
-    /// stay as they are.
-    ///
-    /// # Errors
-    /// If a named object is not recorded, a component has no objects, or a limit is exceeded.
+    /// Sets objects as properties, as their template reads them. Components without references stay as they are.
     pub fn resolve(&self, components: &[Component], recorded: &[Value]) -> Result<Vec<Component>, ReferenceError> {
         let mut bytes = 0;
         let resolved = components.iter().map(|component| {

@@ -30,12 +30,12 @@ fn kind_of(group: &str, resource: &str) -> Option<ObjectKind> {
     })
 }
 
-fn parse(components: &[Component], scope: Scope) -> Result<References, String> {
+fn parse(components: &[Component], scope: ReferenceScope) -> Result<References, String> {
     References::parse(components, "team", scope, kind_of).map_err(|error| error.to_string())
 }
 
 /// Parses one component.
-fn parse_one(properties: &Value, scope: Scope) -> Result<Vec<ObjectRequest>, String> {
+fn parse_one(properties: &Value, scope: ReferenceScope) -> Result<Vec<ObjectRequest>, String> {
     let references = parse(&[component("copy", properties)], scope)?;
     Ok(references.requests().cloned().collect())
 }
@@ -102,7 +102,7 @@ fn a_reference_becomes_a_request(
     #[case] namespace: &str,
     #[case] selector: ObjectSelector,
 ) {
-    let requests = parse_one(&json!({ "objects": [reference] }), Scope::Global).unwrap();
+    let requests = parse_one(&json!({ "objects": [reference] }), ReferenceScope::Global).unwrap();
     let [request] = &requests[..] else {
         panic!("one request")
     };
@@ -152,28 +152,32 @@ fn a_reference_becomes_a_request(
     "cluster prod is unknown (no cluster gateway)"
 )]
 fn invalid_references_fail(#[case] properties: Value, #[case] expected: &str) {
-    let error = parse_one(&properties, Scope::Global).unwrap_err();
+    let error = parse_one(&properties, ReferenceScope::Global).unwrap_err();
     assert!(error.starts_with(expected), "{error}");
 }
 
 #[rstest]
-#[case::other_namespace(Scope::Namespace, json!({ "namespace": "prod" }), Some("cannot refer to objects outside the application's namespace"))]
-#[case::own_namespace(Scope::Namespace, json!({ "namespace": "team" }), None)]
-#[case::other_namespace_in_cluster(Scope::Cluster, json!({ "namespace": "prod" }), None)]
-#[case::other_cluster(Scope::Cluster, json!({ "cluster": "prod" }), Some("cannot refer to objects outside control plane"))]
-fn the_scope_limits_references(#[case] scope: Scope, #[case] mut reference: Value, #[case] expected: Option<&str>) {
+#[case::other_namespace(ReferenceScope::Namespace, json!({ "namespace": "prod" }), Some("cannot refer to objects outside the application's namespace"))]
+#[case::own_namespace(ReferenceScope::Namespace, json!({ "namespace": "team" }), None)]
+#[case::other_namespace_in_cluster(ReferenceScope::Cluster, json!({ "namespace": "prod" }), None)]
+#[case::other_cluster(ReferenceScope::Cluster, json!({ "cluster": "prod" }), Some("cannot refer to objects outside control plane"))]
+fn the_scope_limits_references(
+    #[case] scope: ReferenceScope,
+    #[case] mut reference: Value,
+    #[case] expected: Option<&str>,
+) {
     reference["resource"] = json!("configmap");
     let result = parse_one(&json!({ "objects": [reference] }), scope);
     assert_eq!(result.err().as_deref(), expected);
 }
 
 #[rstest]
-#[case("global", Some(Scope::Global))]
-#[case("cluster", Some(Scope::Cluster))]
-#[case("namespace", Some(Scope::Namespace))]
+#[case("global", Some(ReferenceScope::Global))]
+#[case("cluster", Some(ReferenceScope::Cluster))]
+#[case("namespace", Some(ReferenceScope::Namespace))]
 #[case("", None)]
-fn the_flag_names_a_scope(#[case] text: &str, #[case] expected: Option<Scope>) {
-    assert_eq!(Scope::parse(text), expected);
+fn the_flag_names_a_scope(#[case] text: &str, #[case] expected: Option<ReferenceScope>) {
+    assert_eq!(ReferenceScope::parse(text), expected);
 }
 
 #[tokio::test]
@@ -203,7 +207,7 @@ async fn objects_are_recorded_once_in_order_and_without_what_is_their_own() {
                 &json!({ "objects": [{ "resource": "configmap", "labelSelector": { "app": "x" } }] }),
             ),
         ],
-        Scope::Global,
+        ReferenceScope::Global,
     )
     .unwrap();
     let recorded = references.fetch(&cluster).await.unwrap();
@@ -228,7 +232,7 @@ async fn a_service_gets_an_address_of_its_own(#[case] spec: Value, #[case] expec
     };
     let references = parse(
         &[component("copy", &json!({ "objects": [{ "resource": "service" }] }))],
-        Scope::Global,
+        ReferenceScope::Global,
     );
     let recorded = references.unwrap().fetch(&cluster).await.unwrap();
     assert_eq!(recorded[0]["spec"], expected);
@@ -240,7 +244,7 @@ async fn a_service_gets_an_address_of_its_own(#[case] spec: Value, #[case] expec
 #[tokio::test]
 async fn an_object_that_cannot_be_read_is_an_error(#[case] resource: &str, #[case] expected: &str) {
     let properties = json!({ "objects": [{ "resource": resource }] });
-    let references = parse(&[component("copy", &properties)], Scope::Global).unwrap();
+    let references = parse(&[component("copy", &properties)], ReferenceScope::Global).unwrap();
     let error = references.fetch(&Cluster::default()).await.unwrap_err();
     assert_eq!(error.to_string().trim_end(), expected);
 }
@@ -257,7 +261,7 @@ async fn an_answer_with_another_object_is_ignored() {
     };
     let references = parse(
         &[component("copy", &json!({ "objects": [{ "resource": "configmap" }] }))],
-        Scope::Global,
+        ReferenceScope::Global,
     );
     assert!(references.unwrap().fetch(&cluster).await.is_err());
 }
@@ -274,12 +278,12 @@ fn components_get_their_recorded_objects_in_the_order_of_their_references() {
         serde_json::from_value(json!({ "name": "web", "type": "webservice" })).unwrap(),
     ];
     let recorded = ["a", "b"].map(|name| object("ConfigMap", "team", name));
-    let references = parse(&components, Scope::Global).unwrap();
+    let references = parse(&components, ReferenceScope::Global).unwrap();
     let resolved = references.resolve(&components, &recorded).unwrap();
     let expected = json!({ "objects": [recorded[1], recorded[0]] });
     assert_eq!(resolved[0].properties, Some(expected));
     assert_eq!(resolved[1], components[1]);
-    let named = References::parse(&components[1..], "team", Scope::Global, kind_of).unwrap();
+    let named = References::parse(&components[1..], "team", ReferenceScope::Global, kind_of).unwrap();
     assert!(named.is_empty() && !references.is_empty());
 }
 
@@ -288,7 +292,7 @@ fn a_cluster_scoped_object_answers_in_any_namespace() {
     let properties = json!({ "objects": [{ "apiVersion": "v1", "kind": "Namespace", "name": "prod" }] });
     let components = [component("copy", &properties)];
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "prod" } });
-    let resolved = parse(&components, Scope::Global)
+    let resolved = parse(&components, ReferenceScope::Global)
         .unwrap()
         .resolve(&components, std::slice::from_ref(&namespace));
     assert_eq!(resolved.unwrap()[0].properties, Some(json!({ "objects": [namespace] })));
@@ -300,7 +304,7 @@ fn a_cluster_scoped_object_answers_in_any_namespace() {
 fn objects_that_the_revision_lacks_are_errors(#[case] mut reference: Value, #[case] expected: &str) {
     reference["resource"] = json!("configmap");
     let components = [component("copy", &json!({ "objects": [reference] }))];
-    let references = parse(&components, Scope::Global).unwrap();
+    let references = parse(&components, ReferenceScope::Global).unwrap();
     let error = references
         .resolve(&components, &[object("ConfigMap", "team", "other")])
         .unwrap_err();
@@ -311,7 +315,7 @@ fn objects_that_the_revision_lacks_are_errors(#[case] mut reference: Value, #[ca
 fn a_component_without_references_has_no_objects() {
     for properties in [json!(null), json!({}), json!({ "objects": null })] {
         let components = [component("copy", &properties)];
-        let error = parse(&components, Scope::Global)
+        let error = parse(&components, ReferenceScope::Global)
             .unwrap()
             .resolve(&components, &[])
             .unwrap_err();
@@ -325,7 +329,7 @@ fn many_references_are_refused() {
     let references = vec![json!({ "resource": "configmap", "name": "a" }); 101];
     let properties = json!({ "objects": references });
     let components = ["one", "two"].map(|name| component(name, &properties));
-    let error = References::parse(&components, "team", Scope::Global, |group, resource| {
+    let error = References::parse(&components, "team", ReferenceScope::Global, |group, resource| {
         calls.set(calls.get() + 1);
         kind_of(group, resource)
     });
@@ -339,7 +343,7 @@ fn many_references_are_refused() {
 #[tokio::test]
 async fn many_or_large_objects_are_refused() {
     let labeled = json!({ "objects": [{ "resource": "configmap", "labelSelector": {} }] });
-    let references = parse(&[component("copy", &labeled)], Scope::Global).unwrap();
+    let references = parse(&[component("copy", &labeled)], ReferenceScope::Global).unwrap();
     let many: Vec<_> = (0..1_001)
         .map(|index| object("ConfigMap", "team", &format!("m{index}")))
         .collect();
@@ -363,7 +367,7 @@ fn components_that_repeat_large_objects_are_refused() {
     let components: Vec<_> = (0..40)
         .map(|index| component(&format!("c{index}"), &properties))
         .collect();
-    let references = parse(&components, Scope::Global).unwrap();
+    let references = parse(&components, ReferenceScope::Global).unwrap();
     assert_eq!(references.resolve(&components, &[large]), Err(ReferenceError::TooLarge));
 }
 
@@ -403,7 +407,7 @@ async fn objects_of_a_url_are_recorded_with_it_and_deployed_without() {
             &json!({ "urls": [second, first], "objects": [{ "resource": "configmap", "name": "a" }] }),
         ),
     ];
-    let references = parse(&components, Scope::Global).unwrap();
+    let references = parse(&components, ReferenceScope::Global).unwrap();
     let recorded = references.fetch(&cluster).await.unwrap();
     assert_eq!(*cluster.requests.lock().unwrap(), 3);
     assert_eq!(names(&recorded), ["b", "b", "a", "a", "a"]);
@@ -430,7 +434,7 @@ async fn a_url_without_objects_is_an_error_that_hides_secrets(#[case] properties
         objects: vec![json!({ "apiVersion": "v1", "kind": "ConfigMap" })],
         ..Cluster::default()
     };
-    let references = parse(&[component("copy", &properties)], Scope::Global).unwrap();
+    let references = parse(&[component("copy", &properties)], ReferenceScope::Global).unwrap();
     let error = references.fetch(&cluster).await.unwrap_err().to_string();
     assert_eq!(
         error.trim_end(),

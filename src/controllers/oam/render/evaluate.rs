@@ -9,20 +9,20 @@ use super::limits::{MAX_ERROR_BYTES, MAX_OUTPUTS};
 use super::patch::PatchError;
 use super::wrap;
 use crate::controllers::oam::source::SyntaxError;
-use crate::cue;
+use crate::cue::{self, CueSource, TextErrors};
 use crate::text::truncate;
 
 /// Evaluates CUE text: compiles it, checks that it is valid and exports it as JSON.
 pub trait Evaluate: Sync {
     type Error: fmt::Display + Send;
 
-    fn evaluate(&self, source: String) -> impl Future<Output = Result<Value, Self::Error>> + Send;
+    fn evaluate(&self, source: CueSource) -> impl Future<Output = Result<Value, Self::Error>> + Send;
 
     /// Returns true if the evaluation was stopped at a limit.
     fn is_stopped(error: &Self::Error) -> bool;
 
-    /// Returns true if the text, or its result, is invalid.
-    fn is_invalid(error: &Self::Error) -> bool;
+    /// Returns the errors of an invalid text, or of an invalid result.
+    fn text_errors(error: &Self::Error) -> Option<TextErrors>;
 }
 
 /// A pool of evaluators, for the templates of one namespace.
@@ -35,7 +35,7 @@ pub struct NamespaceEvaluator<'a> {
 impl Evaluate for NamespaceEvaluator<'_> {
     type Error = cue::Error;
 
-    async fn evaluate(&self, source: String) -> Result<Value, cue::Error> {
+    async fn evaluate(&self, source: CueSource) -> Result<Value, cue::Error> {
         self.pool.evaluate(self.namespace, source).await
     }
 
@@ -43,8 +43,11 @@ impl Evaluate for NamespaceEvaluator<'_> {
         error.is_stopped()
     }
 
-    fn is_invalid(error: &cue::Error) -> bool {
-        matches!(error, cue::Error::Failed { .. })
+    fn text_errors(error: &cue::Error) -> Option<TextErrors> {
+        match error {
+            cue::Error::Failed { errors, .. } => Some(errors.clone()),
+            _ => None,
+        }
     }
 }
 
@@ -74,7 +77,7 @@ pub enum Cause<E> {
     Stopped(E),
     /// The evaluator rejects the template or its parameters.
     #[error("{0}")]
-    Invalid(String),
+    Invalid(TextErrors),
     /// The evaluator is missing or failed; another attempt may succeed.
     #[error("{0}")]
     Evaluator(E),
@@ -113,14 +116,14 @@ impl<E: fmt::Display + fmt::Debug> std::error::Error for Error<E> {}
 /// # Errors
 ///
 /// The error of the evaluator, without the paths of the wrapping.
-pub async fn evaluate<V: Evaluate>(evaluator: &V, source: String) -> Result<Value, Cause<V::Error>> {
-    evaluator.evaluate(source).await.map_err(|error| {
+pub async fn evaluate<V: Evaluate>(evaluator: &V, source: impl Into<CueSource>) -> Result<Value, Cause<V::Error>> {
+    evaluator.evaluate(source.into()).await.map_err(|error| {
         if V::is_stopped(&error) {
-            Cause::Stopped(error)
-        } else if V::is_invalid(&error) {
-            Cause::Invalid(wrap::clean_error(&error.to_string()))
-        } else {
-            Cause::Evaluator(error)
+            return Cause::Stopped(error);
+        }
+        match V::text_errors(&error) {
+            Some(errors) => Cause::Invalid(errors.map(wrap::clean_error)),
+            None => Cause::Evaluator(error),
         }
     })
 }

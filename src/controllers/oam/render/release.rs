@@ -34,19 +34,19 @@ pub struct Release {
     cluster_version: Value,
     /// The context of all components, built with the first one.
     shared_context: OnceLock<Arc<Map<String, Value>>>,
-    pub settings: Settings,
+    pub settings: ReleaseSettings,
 }
 
 /// The settings of the process for all templates.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ReleaseSettings {
     /// Rejects properties that templates do not declare.
     pub is_strict: bool,
     /// Applies traits with a stage before or after their workload.
     pub has_stages: bool,
 }
 
-impl Settings {
+impl ReleaseSettings {
     /// Returns the stage in which a trait is applied.
     #[must_use]
     pub fn stage(self, one: &ParsedTrait) -> Stage {
@@ -108,7 +108,7 @@ impl Release {
         application: &Application,
         revision: LatestRevision,
         cluster_version: Value,
-        settings: Settings,
+        settings: ReleaseSettings,
     ) -> Self {
         let annotation = |name: &str| application.annotations().get(name).cloned().unwrap_or_default();
         Self {

@@ -9,7 +9,7 @@ use super::cache_key::{component_key, health_key, post_dispatch_key};
 use super::component::{Component, Rendered, Template, apply_trait, render};
 use super::evaluate::Error;
 use super::health::StatusTemplates;
-use super::release::{Release, Settings};
+use super::release::{Release, ReleaseSettings};
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, LatestRevision};
 use crate::controllers::oam::context::Context;
@@ -361,7 +361,7 @@ fn a_hundred_components_whose_template_names_them_all_share_one_list() {
     }))
     .unwrap();
     let parsed = parse(&app, &Definitions::frozen("shop-v1", &contents)).unwrap();
-    let settings = Settings {
+    let settings = ReleaseSettings {
         is_strict: false,
         has_stages: true,
     };

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::component::Rendered;
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::source::{PARAMETER, Scan};
+use crate::cue::CueSource;
 
 /// The hidden field that holds the template.
 const TEMPLATE: &str = "_vela";
@@ -33,9 +34,9 @@ const PATCH_MARKER: &str = r#""$+patch""#;
 
 /// Returns the source of a component, or of a policy with a template.
 #[must_use]
-pub fn component(scan: &Scan, properties: Option<&Value>, context: &Context) -> String {
+pub fn component(scan: &Scan, properties: Option<&Value>, context: &Context) -> CueSource {
     let parameter = properties.map_or_else(|| "{}".to_owned(), Value::to_string);
-    let mut source = scan.imports.clone();
+    let mut source = CueSource::from(scan.imports.as_str());
     let suffix = format!(
         "context: _\nparameter: _\n{}parameter: {parameter}\n{}",
         declaration(scan),
@@ -55,11 +56,11 @@ pub fn trait_source(
     context: &Context,
     rendered: &Rendered,
     output_status: Option<&Value>,
-) -> String {
+) -> CueSource {
     let mut suffix = declaration(scan);
     suffix.push_str(&properties.map_or_else(String::new, |properties| format!("parameter: {properties}\n")));
     suffix.push_str(&context_field(scan, context, Some((rendered, output_status))));
-    let mut source = scan.imports.clone();
+    let mut source = CueSource::from(scan.imports.as_str());
     hidden(&mut source, TEMPLATE, &scan.body, &suffix);
     export(&mut source, scan, "outputs");
     export(&mut source, scan, "patchOutputs");
@@ -79,8 +80,8 @@ pub fn trait_source(
 
 /// Returns the source of a health policy or a custom status, which set `field`.
 #[must_use]
-pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Context) -> String {
-    let mut source = scan.imports.clone();
+pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Context) -> CueSource {
+    let mut source = CueSource::from(scan.imports.as_str());
     hidden(
         &mut source,
         TEMPLATE,
@@ -93,8 +94,8 @@ pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Co
 
 /// Returns the source of details: the labels of all, and the values of those that have one.
 #[must_use]
-pub fn details(scan: &Scan, properties: Option<&Value>, context: &Context) -> String {
-    let mut source = scan.imports.clone();
+pub fn details(scan: &Scan, properties: Option<&Value>, context: &Context) -> CueSource {
+    let mut source = CueSource::from(scan.imports.as_str());
     source.push_str("import velaJSON \"encoding/json\"\n");
     hidden(
         &mut source,
@@ -179,12 +180,18 @@ fn json_object(fields: &Map<String, Value>) -> String {
     format!("{{{}}}", fields.join(", "))
 }
 
-fn hidden(source: &mut String, field: &str, body: &str, suffix: &str) {
-    source.push_str(&format!("{field}: {{\n{body}\n{suffix}}}\n"));
+fn hidden(source: &mut CueSource, field: &str, body: &str, suffix: &str) {
+    source.push_str(&format!("{field}: {{\n"));
+    if field == TEMPLATE {
+        source.push_template(body);
+    } else {
+        source.push_str(body);
+    }
+    source.push_str(&format!("\n{suffix}}}\n"));
 }
 
 /// Exports a field of the template. One that the template always has is an error if it is incomplete.
-fn export(source: &mut String, scan: &Scan, field: &str) {
+fn export(source: &mut CueSource, scan: &Scan, field: &str) {
     if scan.has_field(field) {
         source.push_str(&format!("\"{field}\": {TEMPLATE}.{field}\n"));
     } else {
@@ -192,7 +199,7 @@ fn export(source: &mut String, scan: &Scan, field: &str) {
     }
 }
 
-fn export_if_present(source: &mut String, label: &str, template: &str, field: &str) {
+fn export_if_present(source: &mut CueSource, label: &str, template: &str, field: &str) {
     let label = if label.starts_with('"') {
         label.to_owned()
     } else {
@@ -205,7 +212,7 @@ fn export_if_present(source: &mut String, label: &str, template: &str, field: &s
 
 /// Exports the workload unified with the patch, within the template if that reads its patch nowhere: CUE orders the fields
 /// of a struct differently if it evaluates the struct at another place, and `json.Marshal` shows the order.
-fn patch_in_place(source: &mut String, scan: &Scan, workload: &Map<String, Value>) {
+fn patch_in_place(source: &mut CueSource, scan: &Scan, workload: &Map<String, Value>) {
     if !scan.only_sets_patch {
         unify(source, scan, TEMPLATE, workload);
         return;
@@ -216,7 +223,7 @@ fn patch_in_place(source: &mut String, scan: &Scan, workload: &Map<String, Value
 }
 
 /// Exports the workload unified with the patch.
-fn unify(source: &mut String, scan: &Scan, template: &str, workload: &Map<String, Value>) {
+fn unify(source: &mut CueSource, scan: &Scan, template: &str, workload: &Map<String, Value>) {
     let mut base = String::new();
     open_fields(workload, &mut base);
     let field = format!("\"{RESULT}\": {base} & {template}.patch");

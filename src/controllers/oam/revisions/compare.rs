@@ -1,5 +1,3 @@
-//! Comparison of revisions by their contents.
-
 use std::collections::BTreeMap;
 
 use kube::ResourceExt;

@@ -1,5 +1,3 @@
-//! Decision whether an application needs a new revision.
-
 use kube::ResourceExt;
 
 use super::compare::{has_same_application, has_same_contents};
@@ -50,8 +48,7 @@ pub fn is_unchanged(latest: &Recorded<'_>, candidate: &Candidate<'_>) -> bool {
     }
 }
 
-/// Returns name and number of the revision that becomes current: an older one with the same contents, or else a new one.
-/// `latest` is the status of the application; the revision that it names may be gone.
+/// Returns name and number: an older revision with the same contents, or else a new one. That of `latest` may be gone.
 #[must_use]
 pub fn next(
     application: &str,

@@ -27,10 +27,7 @@ pub enum RevisionError {
     TooLarge(usize),
 }
 
-/// Returns the contents of a revision, decompressed if necessary.
-///
-/// # Errors
-/// If the data are invalid or too large.
+/// Decompresses the contents if necessary.
 pub fn expand(spec: &ApplicationRevisionSpec) -> Result<Cow<'_, ApplicationRevisionSpec>, RevisionError> {
     if spec.compression.is_empty() {
         return Ok(Cow::Borrowed(spec));
@@ -42,10 +39,7 @@ pub fn expand(spec: &ApplicationRevisionSpec) -> Result<Cow<'_, ApplicationRevis
     Ok(Cow::Owned(expanded))
 }
 
-/// Compresses the contents of a revision, always with `format`, or by size without one.
-///
-/// # Errors
-/// If the contents are too large.
+/// Uses `format`, or decides by size without one.
 pub fn compress(
     spec: ApplicationRevisionSpec,
     format: Option<Format>,

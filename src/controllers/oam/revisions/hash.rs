@@ -1,5 +1,3 @@
-//! Hash of the contents of a revision.
-
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -10,10 +8,7 @@ use crate::api::oam::{ApplicationRevisionSpec, Definition};
 /// First character of our hashes. Those of KubeVela depend on Go types and consist of hexadecimal digits alone.
 const PREFIX: char = 'p';
 
-/// Returns the hash of the contents of a revision: application, definitions, policies, workflow and referred objects.
-///
-/// # Errors
-/// If the contents don't serialize.
+/// Covers application, definitions, policies, workflow and referred objects.
 pub fn hash(spec: &ApplicationRevisionSpec) -> Result<String, serde_json::Error> {
     let workloads = spec.workload_definitions.iter();
     let workloads: BTreeMap<_, _> = workloads.map(|(name, definition)| (name, &definition.spec)).collect();
@@ -43,7 +38,6 @@ pub fn hash_of_json(contents: &Value) -> String {
     format!("{PREFIX}{digits}")
 }
 
-/// Returns true for a hash that [`hash`] computed.
 #[must_use]
 pub fn is_own_hash(hash: &str) -> bool {
     hash.starts_with(PREFIX)

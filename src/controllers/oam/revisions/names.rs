@@ -5,7 +5,6 @@ pub fn revision_name(application: &str, number: i64) -> String {
     format!("{application}-v{number}")
 }
 
-/// Returns the number in the name of a revision.
 #[must_use]
 pub fn revision_number(name: &str) -> Option<i64> {
     let (_, version) = name.rsplit_once('-')?;
@@ -15,15 +14,13 @@ pub fn revision_number(name: &str) -> Option<i64> {
     number.parse().ok().filter(|_| is_number)
 }
 
-/// Returns true if a name is that of a revision of an application.
 #[must_use]
 pub fn is_revision_of(application: &str, name: &str) -> bool {
     let number = name.strip_prefix(application).and_then(|rest| rest.strip_prefix("-v"));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns the number of the next revision. It is greater than all existing ones, so that an older revision that became
-/// current again does not lead to an overwritten one.
+/// Greater than all existing ones: an older revision that became current again is not followed by an overwritten one.
 #[must_use]
 pub fn next_number<'a>(latest: Option<i64>, existing: impl IntoIterator<Item = &'a str>) -> i64 {
     let existing = existing.into_iter().filter_map(revision_number);

@@ -41,10 +41,6 @@ struct Contents {
 }
 
 impl Packed {
-    /// Packs a revision as the API server sends it.
-    ///
-    /// # Errors
-    /// If it is not JSON, or the compressor fails.
     pub fn of_text(text: &str) -> Result<Self, RevisionError> {
         let outline: Outline<'_> = serde_json::from_str(text)?;
         let contents = outline.spec.map(|spec| serde_json::from_str::<Contents>(spec.get()));
@@ -59,10 +55,6 @@ impl Packed {
         )
     }
 
-    /// Packs a revision.
-    ///
-    /// # Errors
-    /// If it does not serialize, or the compressor fails.
     pub fn of(revision: &ApplicationRevision) -> Result<Self, RevisionError> {
         let text = serde_json::to_string(revision)?;
         let version = revision.resource_version();
@@ -88,22 +80,17 @@ impl Packed {
         })
     }
 
-    /// Returns the memory that it takes.
     #[must_use]
     pub fn packed_bytes(&self) -> u64 {
         (self.text.data.len() + self.name.len() + self.version.len() + size_of::<Self>()) as u64
     }
 
-    /// Returns the memory that [`Self::unpack`] takes at most.
     #[must_use]
     pub fn unpacked_bytes(&self) -> u64 {
         PASS_COPIES * self.parsed_bytes
     }
 
     /// Returns the revision without its contents, and its expanded contents.
-    ///
-    /// # Errors
-    /// If the revision or its contents can't be decoded.
     pub fn unpack(&self) -> Result<(ApplicationRevision, ApplicationRevisionSpec), RevisionError> {
         let text = self.text.decode(MAX_TEXT_BYTES)?;
         let mut revision: ApplicationRevision = serde_json::from_slice(&text)?;

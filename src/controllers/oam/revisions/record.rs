@@ -1,5 +1,3 @@
-//! Metadata of revisions, and updates of the current one.
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt};
@@ -8,8 +6,7 @@ use super::compare::have_same_specs;
 use crate::api::oam::{Application, ApplicationRevision, ApplicationRevisionSpec, labels};
 use crate::controllers::oam::references::has_redacted;
 
-/// Returns the metadata of a revision: labels and annotations of the application, and the application as owner. One without
-/// the data of Secrets is marked.
+/// Copies labels and annotations of the application, its owner. A revision without data of Secrets is marked.
 #[must_use]
 pub fn metadata(application: &Application, name: &str, hash: &str, is_redacted: bool) -> ObjectMeta {
     let mut revision_labels = application.labels().clone();
@@ -38,10 +35,8 @@ pub fn metadata(application: &Application, name: &str, hash: &str, is_redacted: 
     }
 }
 
-/// Returns the current revision with what is kept up to date in it, or `None` if nothing changes: the spec of the
-/// application, definitions of traits and steps, referred objects, labels and annotations. Other definitions change with the
-/// next revision.
-/// `contents` are the expanded contents of the recorded revision.
+/// Updates the spec of the application, definitions of traits and steps, referred objects, labels and annotations.
+/// Returns `None` if nothing changes. Other definitions change with the next revision. `contents` are expanded.
 #[must_use]
 pub fn refreshed(
     recorded: &ApplicationRevision,

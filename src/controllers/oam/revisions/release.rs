@@ -13,7 +13,6 @@ pub fn is_release_of(revision: &ApplicationRevision, application: &Application) 
     version.is_some() && version == revision.annotations().get(labels::PUBLISH_VERSION)
 }
 
-/// Returns true if a revision records the application as it is declared.
 #[must_use]
 pub fn is_record_of(
     revision: &ApplicationRevision,
@@ -25,9 +24,7 @@ pub fn is_record_of(
         && version(revision.annotations()) == version(application.annotations())
 }
 
-/// Returns the application that a revision records. `contents` are the expanded contents of the revision.
-///
-/// KubeVela's CRD drops the metadata of the recorded application; the revision then has its labels and annotations.
+/// `contents` are expanded. KubeVela's CRD drops the recorded metadata; the revision has labels and annotations then.
 #[must_use]
 pub fn recorded_application(revision: &ApplicationRevision, contents: &ApplicationRevisionSpec) -> Application {
     let mut application = contents.application.clone();

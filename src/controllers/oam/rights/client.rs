@@ -11,11 +11,7 @@ use super::identity::{Identity, IdentityError};
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
 const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 
-/// Returns a client whose requests have the rights of `identity`. It has a task, and no connection of its own; create it for
-/// a pass.
-///
-/// # Errors
-/// The identity has names that are no headers.
+/// Has a task, and no connection of its own; create it for a pass. Fails for names that are no headers.
 pub fn impersonating(client: &Client, identity: &Identity) -> Result<Client, IdentityError> {
     let headers = Arc::new(headers(identity)?);
     let (client, namespace) = (client.clone(), client.default_namespace().to_owned());

@@ -9,7 +9,6 @@ const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 const MAX_NAME: usize = 1_024;
 const MAX_GROUPS: usize = 64;
 
-/// The settings of identities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityOptions {
     /// The gate `AuthenticateApplication`: a webhook writes and protects the annotations.
@@ -41,6 +40,12 @@ impl Default for IdentityOptions {
 }
 
 impl IdentityOptions {
+    /// Returns true if a webhook must write and protect the annotations.
+    #[must_use]
+    pub fn needs_webhook(&self) -> bool {
+        self.is_authenticated && !self.trusts_annotations
+    }
+
     /// Returns true if Applications have rights of their own, while nothing keeps their authors from naming any user.
     fn is_annotation_open(&self) -> bool {
         let is_isolated = self.is_required || self.default_service_account.is_some();
@@ -56,7 +61,7 @@ pub struct Identity {
     namespace: String,
 }
 
-/// An identity that can't be impersonated. The Application must not be applied with the rights of the controller instead.
+/// An identity that can't be impersonated. The Application must not get the rights of the controller instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     #[error("the user in annotation {USER_ANNOTATION} is longer than {MAX_NAME} bytes or contains control characters")]
@@ -86,10 +91,7 @@ pub enum IdentityError {
     Groups,
 }
 
-/// Returns the identity with whose rights an Application is applied; `None` for those of the controller.
-///
-/// # Errors
-/// The annotations name an identity that can't be impersonated.
+/// Returns `None` for the rights of the controller. Fails if the named identity can't be impersonated.
 pub fn identity(
     annotations: &BTreeMap<String, String>,
     namespace: &str,
@@ -154,7 +156,6 @@ impl Identity {
         Self { namespace, ..self }
     }
 
-    /// Returns the namespace of the Application.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
@@ -170,8 +171,7 @@ impl Identity {
         &self.groups
     }
 
-    /// Returns the groups that the API server sees: it adds those of a ServiceAccount without groups, and that of all
-    /// authenticated users.
+    /// The API server adds the groups of a ServiceAccount without groups, and that of all authenticated users.
     #[must_use]
     pub fn effective_groups(&self) -> Vec<String> {
         const ANONYMOUS: &str = "system:anonymous";

@@ -1,5 +1,4 @@
-//! The rights of an Application: the user that its annotations name, requests as this user, and reviews of what the user may
-//! read from a shared cache.
+//! The rights of an Application: the user that it names, requests as this user, and reviews of cached reads.
 
 mod client;
 mod identity;

@@ -1,4 +1,4 @@
-//! Reviews of what a user may do, before the user gets an object from a cache that the controller filled with its own rights.
+//! Reviews of users, before they get objects from a cache that the controller filled with its own rights.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -32,7 +32,6 @@ pub struct ResourceAccess {
     pub namespace: String,
 }
 
-/// Asks the API server.
 pub trait Review: Sync {
     fn review(&self, spec: SubjectAccessReviewSpec) -> impl Future<Output = Result<bool, ApiError>> + Send;
 }
@@ -67,10 +66,7 @@ impl<R: Review> AccessReviews<R> {
         }
     }
 
-    /// Returns true if the user has the access.
-    ///
-    /// # Errors
-    /// The API server does not answer; the caller must not take it for a permission. An error is not remembered.
+    /// The caller must not take an error for a permission. Errors are not remembered.
     pub async fn allows(&self, identity: &Identity, access: &ResourceAccess) -> Result<bool, ApiError> {
         let answer = self.answers.lock().get(identity.namespace(), key(identity, access));
         if let Some(is_allowed) = answer.get() {
@@ -110,7 +106,6 @@ type Answer = Arc<OnceCell<bool>>;
 #[derive(Default)]
 struct Answers {
     count: usize,
-    /// By namespace of the Applications.
     namespaces: HashMap<String, NamespaceAnswers>,
 }
 
@@ -122,7 +117,6 @@ struct NamespaceAnswers {
 }
 
 impl Answers {
-    /// Returns a valid answer, or else an empty one.
     fn get(&mut self, namespace: &str, key: Key) -> Answer {
         let mut answers = self.namespaces.remove(namespace).unwrap_or_default();
         self.count -= answers.remove_expired();

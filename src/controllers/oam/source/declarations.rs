@@ -1,6 +1,6 @@
 //! A parser of CUE declarations that finds what [`super::scan`] rewrites.
 
-use super::tokens::{Comment, Kind, SyntaxError, Token, Tokens};
+use super::tokens::{Comment, SyntaxError, Token, TokenKind, Tokens};
 use super::{Edit, PARAMETER, Role};
 
 /// The rules that apply at a place in the template.
@@ -103,7 +103,7 @@ impl<'a> Parser<'a> {
         self.tokens.get(index).copied()
     }
 
-    pub(super) fn kind(&self, index: usize) -> Option<Kind> {
+    pub(super) fn kind(&self, index: usize) -> Option<TokenKind> {
         self.token(index).map(|token| token.kind)
     }
 
@@ -113,11 +113,11 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn is_word(&self, index: usize) -> bool {
-        self.kind(index) == Some(Kind::Word)
+        self.kind(index) == Some(TokenKind::Word)
     }
 
     pub(super) fn skip_commas(&mut self) {
-        while self.kind(self.at) == Some(Kind::Comma) {
+        while self.kind(self.at) == Some(TokenKind::Comma) {
             self.at += 1;
         }
     }
@@ -128,12 +128,14 @@ impl<'a> Parser<'a> {
             self.skip_commas();
             let first = self.at;
             let last = match (self.text(first), self.token(first + 1)) {
-                ("package", Some(name)) if name.kind == Kind::Word => first + 1,
-                ("import", Some(path)) if path.kind == Kind::Text => first + 1,
-                ("import", Some(name)) if self.kind(first + 2) == Some(Kind::Text) && name.kind == Kind::Word => {
+                ("package", Some(name)) if name.kind == TokenKind::Word => first + 1,
+                ("import", Some(path)) if path.kind == TokenKind::Text => first + 1,
+                ("import", Some(name))
+                    if self.kind(first + 2) == Some(TokenKind::Text) && name.kind == TokenKind::Word =>
+                {
                     first + 2
                 }
-                ("import", Some(list)) if list.kind == Kind::Open => list.partner,
+                ("import", Some(list)) if list.kind == TokenKind::Open => list.partner,
                 _ => return,
             };
             let (Some(start), Some(end)) = (self.token(first), self.token(last)) else {
@@ -146,7 +148,8 @@ impl<'a> Parser<'a> {
             self.removals.push(Edit {
                 start: start.start,
                 end: end.end,
-                text: String::new(),
+                // Lines keep their numbers.
+                text: self.source[start.start..end.end].matches('\n').collect(),
             });
             self.at = last + 1;
         }
@@ -156,7 +159,7 @@ impl<'a> Parser<'a> {
         loop {
             self.skip_commas();
             match self.kind(self.at) {
-                None | Some(Kind::Close | Kind::TextEnd | Kind::TextMiddle) => return Ok(()),
+                None | Some(TokenKind::Close | TokenKind::TextEnd | TokenKind::TextMiddle) => return Ok(()),
                 Some(_) => self.declaration(place)?,
             }
         }
@@ -201,15 +204,15 @@ impl<'a> Parser<'a> {
         let index = if has_alias { first + 2 } else { first };
         let token = self.token(index)?;
         let last = match token.kind {
-            Kind::Word | Kind::Text => index,
-            Kind::TextStart => token.partner,
-            Kind::Open if self.text(index) != "{" => token.partner,
+            TokenKind::Word | TokenKind::Text => index,
+            TokenKind::TextStart => token.partner,
+            TokenKind::Open if self.text(index) != "{" => token.partner,
             _ => return None,
         };
         let is_optional = matches!(self.text(last + 1), "?" | "!");
         let colon = last + 1 + usize::from(is_optional);
         (self.text(colon) == ":").then_some(Label {
-            is_literal: token.kind != Kind::Open,
+            is_literal: token.kind != TokenKind::Open,
             is_optional,
             start: token.start,
             end: self.token(colon - 1)?.end,
@@ -264,7 +267,7 @@ impl<'a> Parser<'a> {
             if self.text(index) == "@" && matches!(self.text(index + 1), "local" | "private") {
                 return true;
             }
-            let is_bracket = matches!(self.kind(index), Some(Kind::Open | Kind::TextStart));
+            let is_bracket = matches!(self.kind(index), Some(TokenKind::Open | TokenKind::TextStart));
             index = self
                 .token(index)
                 .map_or(self.at, |token| if is_bracket { token.partner } else { index })

@@ -1,7 +1,7 @@
 //! Reads expressions, as far as they hold declarations: split by brackets and commas.
 
 use super::declarations::{Ending, Parser, Place, Region};
-use super::tokens::Kind;
+use super::tokens::TokenKind;
 use super::{Edit, SyntaxError};
 
 impl Parser<'_> {
@@ -42,14 +42,14 @@ impl Parser<'_> {
     /// Returns true at the body, at the next clause, and where the comprehension is broken off.
     fn ends_clause(&self) -> bool {
         let follows_operand = self.at.checked_sub(1).is_some_and(|before| match self.kind(before) {
-            Some(Kind::Number | Kind::Text | Kind::TextEnd | Kind::Close) => true,
-            Some(Kind::Word) => !matches!(self.text(before), "in" | "if" | "for" | "let"),
+            Some(TokenKind::Number | TokenKind::Text | TokenKind::TextEnd | TokenKind::Close) => true,
+            Some(TokenKind::Word) => !matches!(self.text(before), "in" | "if" | "for" | "let"),
             _ => false,
         });
         match self.kind(self.at) {
-            None | Some(Kind::Close | Kind::TextEnd | Kind::TextMiddle) => true,
+            None | Some(TokenKind::Close | TokenKind::TextEnd | TokenKind::TextMiddle) => true,
             // `for k, v in …` has a comma; a line end after an operand has not.
-            Some(Kind::Comma) => self.token(self.at).is_some_and(|token| token.start == token.end),
+            Some(TokenKind::Comma) => self.token(self.at).is_some_and(|token| token.start == token.end),
             Some(_) => follows_operand && (self.text(self.at) == "{" || self.is_clause_word()),
         }
     }
@@ -84,8 +84,8 @@ impl Parser<'_> {
         let mut ending = Ending::Closed;
         if self.text(self.at) == "[" {
             ending = self.list(place)?;
-            let is_whole =
-                matches!(self.kind(self.at), None | Some(Kind::Comma | Kind::Close)) || self.text(self.at) == "@";
+            let is_whole = matches!(self.kind(self.at), None | Some(TokenKind::Comma | TokenKind::Close))
+                || self.text(self.at) == "@";
             if !is_whole {
                 ending = Ending::Closed;
             }
@@ -98,7 +98,7 @@ impl Parser<'_> {
     pub(super) fn expression(&mut self, place: Place) -> Result<(), SyntaxError> {
         while !matches!(
             self.kind(self.at),
-            None | Some(Kind::Comma | Kind::Close | Kind::TextEnd | Kind::TextMiddle)
+            None | Some(TokenKind::Comma | TokenKind::Close | TokenKind::TextEnd | TokenKind::TextMiddle)
         ) {
             self.operand(place)?;
         }
@@ -108,22 +108,22 @@ impl Parser<'_> {
     /// Reads one token, with all that is inside if it opens a bracket.
     fn operand(&mut self, place: Place) -> Result<(), SyntaxError> {
         match (self.kind(self.at), self.text(self.at)) {
-            (Some(Kind::Open), "{") => {
+            (Some(TokenKind::Open), "{") => {
                 self.at += 1;
                 self.declarations(Place { is_top: false, ..place })?;
             }
-            (Some(Kind::Open), "[") => {
+            (Some(TokenKind::Open), "[") => {
                 self.list(place)?;
                 return Ok(());
             }
-            (Some(Kind::Open), _) => {
+            (Some(TokenKind::Open), _) => {
                 self.at += 1;
                 self.elements(place)?;
             }
-            (Some(Kind::TextStart), _) => {
+            (Some(TokenKind::TextStart), _) => {
                 self.at += 1;
                 self.elements(place)?;
-                while self.kind(self.at) == Some(Kind::TextMiddle) {
+                while self.kind(self.at) == Some(TokenKind::TextMiddle) {
                     self.at += 1;
                     self.elements(place)?;
                 }
@@ -140,7 +140,7 @@ impl Parser<'_> {
             self.skip_commas();
             if matches!(
                 self.kind(self.at),
-                None | Some(Kind::Close | Kind::TextEnd | Kind::TextMiddle)
+                None | Some(TokenKind::Close | TokenKind::TextEnd | TokenKind::TextMiddle)
             ) {
                 return Ok(());
             }
@@ -157,7 +157,7 @@ impl Parser<'_> {
             self.skip_commas();
             if matches!(
                 self.kind(self.at),
-                None | Some(Kind::Close | Kind::TextEnd | Kind::TextMiddle)
+                None | Some(TokenKind::Close | TokenKind::TextEnd | TokenKind::TextMiddle)
             ) {
                 self.at += 1;
                 return Ok(ending);
@@ -167,7 +167,7 @@ impl Parser<'_> {
                 self.comprehension(Place { is_top: false, ..place }, false)?;
             } else if self.text(self.at) == "..." {
                 self.at += 1;
-                let is_plain = matches!(self.kind(self.at), None | Some(Kind::Comma | Kind::Close));
+                let is_plain = matches!(self.kind(self.at), None | Some(TokenKind::Comma | TokenKind::Close));
                 ending = if is_plain {
                     Ending::Open
                 } else {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::tokens::{Kind, SyntaxError, Token, tokenize};
+use super::tokens::{SyntaxError, Token, TokenKind, tokenize};
 use super::{Edit, apply};
 
 /// Removes the field at a dotted path. It is left if a value on the way is not a struct literal.
@@ -51,7 +51,7 @@ impl Finder<'_> {
         }
     }
 
-    fn kind(&self, at: usize) -> Option<Kind> {
+    fn kind(&self, at: usize) -> Option<TokenKind> {
         self.tokens.get(at).map(|token| token.kind)
     }
 
@@ -65,8 +65,10 @@ impl Finder<'_> {
         let mut at = start;
         while at < end {
             match self.tokens.get(at) {
-                Some(token) if token.kind == Kind::Comma => return at,
-                Some(token) if matches!(token.kind, Kind::Open | Kind::TextStart) => at = token.partner.max(at) + 1,
+                Some(token) if token.kind == TokenKind::Comma => return at,
+                Some(token) if matches!(token.kind, TokenKind::Open | TokenKind::TextStart) => {
+                    at = token.partner.max(at) + 1
+                }
                 _ => at += 1,
             }
         }
@@ -77,8 +79,8 @@ impl Finder<'_> {
     fn value_of(&self, declaration: Range<usize>, name: &str) -> Option<Range<usize>> {
         let label = self.text(declaration.start);
         let is_field = match self.kind(declaration.start)? {
-            Kind::Word => label == name,
-            Kind::Text => serde_json::from_str::<String>(label).is_ok_and(|label| label == name),
+            TokenKind::Word => label == name,
+            TokenKind::Text => serde_json::from_str::<String>(label).is_ok_and(|label| label == name),
             _ => false,
         };
         let value = declaration.start + 2..declaration.end;
@@ -87,7 +89,7 @@ impl Finder<'_> {
 
     /// Returns the tokens inside the braces, if a range is one struct literal.
     fn inner(&self, range: Range<usize>) -> Range<usize> {
-        let is_comma = |at: &usize| self.kind(*at) == Some(Kind::Comma);
+        let is_comma = |at: &usize| self.kind(*at) == Some(TokenKind::Comma);
         let first = range.clone().find(|at| !is_comma(at));
         let last = range.clone().rfind(|at| !is_comma(at));
         match (first, last) {
@@ -105,7 +107,7 @@ impl Finder<'_> {
         let comma = self
             .tokens
             .get(declaration.end)
-            .filter(|token| token.kind == Kind::Comma);
+            .filter(|token| token.kind == TokenKind::Comma);
         let comma = comma.filter(|_| replacement.is_empty());
         let last = comma.or_else(|| self.tokens.get(declaration.end.checked_sub(1)?))?;
         Some(Edit {

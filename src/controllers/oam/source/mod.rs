@@ -21,7 +21,7 @@ pub use fields::without_field;
 pub use tokens::SyntaxError;
 
 use declarations::Parser;
-use tokens::{Kind, Token, Tokens, tokenize};
+use tokens::{Token, TokenKind, Tokens, tokenize};
 
 /// The name of the definition that declares `parameter` in a strict template: a definition is closed at all levels.
 pub const PARAMETER: &str = "#velaParameter";
@@ -90,11 +90,11 @@ impl ContextNames {
         let mut names = Vec::new();
         for (index, token) in tokens.iter().enumerate() {
             let is_selected = index > 0 && text(&tokens[index - 1]) == ".";
-            if token.kind != Kind::Word || text(token) != "context" || is_selected {
+            if token.kind != TokenKind::Word || text(token) != "context" || is_selected {
                 continue;
             }
             match tokens.get(index + 1..) {
-                Some([dot, name, ..]) if text(dot) == "." && name.kind == Kind::Word => {
+                Some([dot, name, ..]) if text(dot) == "." && name.kind == TokenKind::Word => {
                     names.push(text(name).to_owned())
                 }
                 _ => return Self::All,
@@ -161,8 +161,8 @@ pub fn reads_output_status(template: &str) -> bool {
         return false;
     };
     let is_status = |token: &Token| match token.kind {
-        Kind::Word => &template[token.start..token.end] == "status",
-        Kind::Text => template[token.start..token.end].contains("status"),
+        TokenKind::Word => &template[token.start..token.end] == "status",
+        TokenKind::Text => template[token.start..token.end].contains("status"),
         _ => false,
     };
     ContextNames::of(template, &tokens).contains("output") && tokens.iter().any(is_status)

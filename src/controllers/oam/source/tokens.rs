@@ -3,7 +3,7 @@
 use super::{MAX_NESTING, MAX_TEMPLATE_BYTES};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TokenKind {
     /// An identifier, a keyword or `_|_`.
     Word,
     Number,
@@ -24,7 +24,7 @@ pub enum Kind {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
-    pub kind: Kind,
+    pub kind: TokenKind,
     pub start: usize,
     pub end: usize,
     /// For `Open` and `TextStart`, the index of the token that closes it.
@@ -124,10 +124,10 @@ impl Lexer<'_> {
                 b'#' if self.opens_raw_literal() => self.literal()?,
                 b'{' | b'[' | b'(' => self.open()?,
                 b'}' | b']' | b')' => self.close(byte)?,
-                b',' => self.token(Kind::Comma, 1),
+                b',' => self.token(TokenKind::Comma, 1),
                 b'0'..=b'9' => self.number(),
                 b'.' if self.peek(1).is_some_and(|next| next.is_ascii_digit()) => self.number(),
-                b'_' if self.bytes[self.at..].starts_with(b"_|_") => self.token(Kind::Word, 3),
+                b'_' if self.bytes[self.at..].starts_with(b"_|_") => self.token(TokenKind::Word, 3),
                 _ => self.word_or_operator(),
             }
         }
@@ -146,7 +146,7 @@ impl Lexer<'_> {
         SyntaxError::at(self.source, position, message)
     }
 
-    fn token(&mut self, kind: Kind, length: usize) {
+    fn token(&mut self, kind: TokenKind, length: usize) {
         let start = self.at;
         self.at += length;
         self.tokens.push(Token {
@@ -160,12 +160,12 @@ impl Lexer<'_> {
     /// Adds the comma that CUE adds at a line end after an operand.
     fn imply_comma(&mut self) {
         let ends_operand = self.tokens.last().is_some_and(|token| match token.kind {
-            Kind::Word | Kind::Number | Kind::Text | Kind::TextEnd | Kind::Close => true,
-            Kind::Operator => &self.source[token.start..token.end] == "...",
+            TokenKind::Word | TokenKind::Number | TokenKind::Text | TokenKind::TextEnd | TokenKind::Close => true,
+            TokenKind::Operator => &self.source[token.start..token.end] == "...",
             _ => false,
         });
         if ends_operand {
-            self.token(Kind::Comma, 0);
+            self.token(TokenKind::Comma, 0);
         }
     }
 
@@ -195,7 +195,7 @@ impl Lexer<'_> {
             token: self.tokens.len(),
             literal: None,
         })?;
-        self.token(Kind::Open, 1);
+        self.token(TokenKind::Open, 1);
         Ok(())
     }
 
@@ -218,7 +218,7 @@ impl Lexer<'_> {
             return Err(self.error(self.at, &unexpected));
         }
         self.tokens[frame.token].partner = self.tokens.len();
-        self.token(Kind::Close, 1);
+        self.token(TokenKind::Close, 1);
         Ok(())
     }
 
@@ -281,7 +281,7 @@ impl Lexer<'_> {
                 if !is_first {
                     self.tokens[first].partner = self.tokens.len();
                 }
-                self.token(if is_first { Kind::Text } else { Kind::TextEnd }, end - start);
+                self.token(if is_first { TokenKind::Text } else { TokenKind::TextEnd }, end - start);
                 return Ok(());
             }
             at += 1;
@@ -293,7 +293,11 @@ impl Lexer<'_> {
             token: first,
             literal: Some(quote),
         })?;
-        let kind = if is_first { Kind::TextStart } else { Kind::TextMiddle };
+        let kind = if is_first {
+            TokenKind::TextStart
+        } else {
+            TokenKind::TextMiddle
+        };
         self.token(kind, length);
         Ok(())
     }
@@ -312,7 +316,7 @@ impl Lexer<'_> {
             }
             length += 1;
         }
-        self.token(Kind::Number, length);
+        self.token(TokenKind::Number, length);
     }
 
     fn word_or_operator(&mut self) {
@@ -321,7 +325,7 @@ impl Lexer<'_> {
         let prefix = rest.find(|c| c != '_' && c != '#').unwrap_or(rest.len());
         let length = prefix + rest[prefix..].find(|c| !is_part(c)).unwrap_or(rest.len() - prefix);
         if length > 0 {
-            return self.token(Kind::Word, length);
+            return self.token(TokenKind::Word, length);
         }
         let operators = ["...", "==", "!=", "<=", ">=", "=~", "!~", "&&", "||"];
         let operator = operators.iter().find(|operator| rest.starts_with(**operator));
@@ -329,7 +333,7 @@ impl Lexer<'_> {
             || rest.chars().next().map_or(1, char::len_utf8),
             |operator| operator.len(),
         );
-        self.token(Kind::Operator, length);
+        self.token(TokenKind::Operator, length);
     }
 }
 

@@ -22,21 +22,15 @@ const RESOURCE: &str = "applications";
 const VERSION: &str = "v1beta1";
 /// The policy of failures that refuses writes, and the default.
 const FAIL: &str = "Fail";
-/// Time between two checks.
 const PERIOD: Duration = Duration::from_mins(1);
-/// Time for a connection to the URL of a webhook.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The error of a start with the gate and without a webhook.
 pub const UNPROTECTED: &str = "feature gate AuthenticateApplication needs a mutating webhook for Applications with endpoints, \
      which writes and protects the annotations app.oam.dev/username and app.oam.dev/group; install one that names \
      core.oam.dev and applications, has failurePolicy Fail and neither selectors nor matchConditions, or accept what authors \
      of Applications write there with --trust-identity-annotations";
 
-/// Returns the configuration and the name of a webhook that is called for all writes to Applications, and answers.
-///
-/// # Errors
-/// Webhooks or their endpoints can't be listed.
+/// The webhook is called for all writes to Applications, and answers. Returns its configuration and name.
 pub async fn find_protection(client: &Client) -> Result<Option<String>, ApiError> {
     let parameters = ListParams::default().limit(MAX_CONFIGURATIONS);
     let configurations = call(Api::<MutatingWebhookConfiguration>::all(client.clone()).list(&parameters)).await?;
@@ -56,8 +50,7 @@ pub async fn find_protection(client: &Client) -> Result<Option<String>, ApiError
     Ok(None)
 }
 
-/// Returns true if the API server calls a webhook that is meant for Applications at all their writes, and refuses those that it
-/// can't call it for. One for objects of all kinds, as policy engines have, does something else.
+/// Ignores webhooks for all kinds, as policy engines have. Requires all writes, and a failure policy that refuses.
 fn is_called(webhook: &MutatingWebhook) -> bool {
     let is_always_called = [&webhook.namespace_selector, &webhook.object_selector]
         .into_iter()

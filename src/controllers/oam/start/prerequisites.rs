@@ -14,12 +14,10 @@ use crate::controllers::Task;
 use crate::cue::Evaluator;
 use crate::runtime::kube_client::{ApiError, call};
 
-/// Pause between two attempts.
 const RETRY: Duration = Duration::from_secs(5);
 
 const VERSION: &str = "v1beta1";
 
-/// The resources that the controller reads and writes.
 const RESOURCES: [&str; 8] = [
     "applications",
     "applicationrevisions",
@@ -56,13 +54,11 @@ impl Prerequisites {
         &self.0.evaluator
     }
 
-    /// Returns true once the evaluator has answered.
     #[must_use]
     pub fn has_evaluator(&self) -> bool {
         self.0.has_evaluator.load(Ordering::Relaxed)
     }
 
-    /// Returns true once all CRDs were seen.
     #[must_use]
     pub fn has_crds(&self) -> bool {
         self.0.has_crds.load(Ordering::Relaxed)
@@ -114,7 +110,6 @@ impl Prerequisites {
     }
 }
 
-/// Returns the names of the CRDs that the API server does not serve.
 pub async fn missing_crds(client: &Client) -> Result<Vec<String>, ApiError> {
     // Needs no right to CRDs, unlike a request for them.
     let served = match call(client.list_api_group_resources(&format!("{GROUP}/{VERSION}"))).await {

@@ -2,8 +2,12 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use tokio::sync::OnceCell;
 
+use super::prerequisites::Prerequisites;
+use super::{authentication, webhooks};
+use crate::budget;
 use crate::controllers::oam::cache::{Caches, EventHandler, key};
 use crate::controllers::oam::clusters::JoinedClusters;
 use crate::controllers::oam::collect::Collector;
@@ -19,10 +23,9 @@ use crate::controllers::oam::rights::AccessReviews;
 use crate::controllers::oam::{NAME, Options};
 use crate::controllers::{Controller, SetupContext, Source};
 use crate::cue::Evaluator;
-use crate::runtime::controller::{Class, Key};
+use crate::runtime::controller::Class;
 use crate::runtime::events::EventPublisher;
-use crate::runtime::shards::MissingObjects;
-use crate::runtime::watch::{Scope, Stored};
+use crate::runtime::watch::Scope;
 use crate::runtime::workqueue::{ClassLimits, Priority};
 
 /// The source of events, as KubeVela names it.
@@ -41,13 +44,30 @@ impl Options {
     }
 }
 
+/// The parts of the controller that serve health and metrics before it is set up.
+#[derive(Clone)]
+pub struct ProcessParts {
+    pub prerequisites: Prerequisites,
+    metrics: Metrics,
+}
+
+impl ProcessParts {
+    pub fn register(registry: &mut Registry, budgets: &budget::Metrics, options: &Options) -> Self {
+        let evaluator = Evaluator::new(options.evaluator.clone(), budgets.of("cue_workers", 0));
+        evaluator.register(registry);
+        Self {
+            prerequisites: Prerequisites::new(evaluator),
+            metrics: Metrics::register(registry, options.has_application_metrics),
+        }
+    }
+}
+
 /// Builds the controller; `None` without an API server.
 #[must_use]
 pub fn setup(
     context: &SetupContext,
     options: &Options,
-    evaluator: &Evaluator,
-    metrics: &Metrics,
+    ProcessParts { prerequisites, metrics }: &ProcessParts,
 ) -> Option<Controller> {
     let Source::Cluster(client) = &context.source else {
         return None;
@@ -74,14 +94,15 @@ pub fn setup(
     );
     metrics.set_objects(&objects);
     let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
-    let mut sources = caches.sources(client, &scope, context.label_selector.as_deref(), handler.clone());
+    let ownership = context.ownership.clone().with_shard_label(options.shard.clone());
+    let mut sources = caches.sources(client, &ownership.selection(scope), handler.clone());
     let definition_namespace = options.definition_namespace.clone();
     let on_definition = move |change: definitions::DefinitionChange| {
         if let ChangedKind::Definition(kind) = change.kind {
             handler.on_definition(kind, &change.namespace, &change.name, &definition_namespace);
         }
     };
-    let has_definitions = options.shard.has_definitions();
+    let has_definitions = ownership.can_be_primary();
     let definition_queue = has_definitions.then(|| context.queue.clone());
     sources.extend(definition_caches.sources(client, definition_queue, on_definition));
     sources.push(objects.clone().run().boxed());
@@ -95,12 +116,13 @@ pub fn setup(
         client: client.clone(),
         budgets: context.budgets.clone(),
         options: options.clone(),
+        ownership: ownership.clone(),
         caches: caches.clone(),
         definitions: definition_caches.clone(),
         objects,
         reviews: AccessReviews::new(client.clone(), metrics.clone()),
         collector,
-        evaluator: evaluator.clone(),
+        evaluator: prerequisites.evaluator().clone(),
         events: EventPublisher::new(client.clone(), EVENT_SOURCE),
         metrics: metrics.clone(),
         autoscalers: Autoscalers::default(),
@@ -115,16 +137,14 @@ pub fn setup(
         tracker_crd: CrdCheck::default(),
         revision_crd: CrdCheck::default(),
     };
-    let owned = caches.applications.clone();
-    let uid = move |key: &Key| Some(owned.get(&key.name)?.uid().to_owned());
     let mut classes = vec![Class {
         name: NAME,
         workers: options.workers,
-        reconciler: context.shards.filter(Arc::new(reconciler), MissingObjects::OfAll, uid),
+        reconciler: Arc::new(reconciler),
     }];
     if has_definitions {
         let settings = definitions::Settings::from(options);
-        let is_in_use = is_revision_in_use(&caches, context.label_selector.is_some());
+        let is_in_use = is_revision_in_use(&caches, ownership.has_partial_lists());
         let definitions = definitions::classes(
             client,
             &context.budgets,
@@ -135,9 +155,7 @@ pub fn setup(
         );
         // They are few, and belong to no Application.
         let of_primary = |class: Class| Class {
-            reconciler: context
-                .shards
-                .filter(class.reconciler, MissingObjects::OfPrimary, |_| None),
+            reconciler: ownership.only_primary(class.reconciler),
             ..class
         };
         classes.extend(definitions.into_iter().map(of_primary));
@@ -147,13 +165,18 @@ pub fn setup(
         led_metrics.set_applications(&led);
         std::future::pending().await
     };
+    sources.extend(prerequisites.tasks(client));
+    let mut leader_tasks = vec![lead.boxed(), webhooks::warn_task(client.clone())];
+    if options.identity.needs_webhook() {
+        leader_tasks.push(authentication::watch_task(client.clone(), metrics.clone()));
+    }
     let (applications, queue) = (caches.applications.clone(), context.queue.clone());
     let all_definitions = has_definitions.then(|| definition_caches.clone());
     Some(Controller {
         name: NAME,
         classes,
         sources,
-        leader_tasks: vec![lead.boxed()],
+        leader_tasks,
         shard_tasks: Vec::new(),
         enqueue_all: Box::new(move || {
             for name in applications.names() {

@@ -22,10 +22,8 @@ use crate::runtime::kube_client::{ApiError, call};
 /// Larger clusters have a few dozens.
 pub(super) const MAX_CONFIGURATIONS: u32 = 500;
 const MAX_SLICES: u32 = 100;
-/// Pause between two attempts.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// The kind of a webhook configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Mutating,
@@ -47,7 +45,6 @@ impl Unserved {
         self.meta.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns the command that removes it.
     #[must_use]
     pub fn removal(&self) -> String {
         let kind = match self.kind {
@@ -104,7 +101,6 @@ async fn warn(client: &Client) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns the webhook configurations for the group that refuse writes because their Service has no ready endpoint.
 pub async fn find_unserved(client: &Client) -> Result<Vec<Unserved>, ApiError> {
     let mut services = Services::new(client);
     let mut unserved = Vec::new();
@@ -163,7 +159,6 @@ fn meta_of(configuration: &impl Resource) -> ObjectMeta {
     }
 }
 
-/// Returns the Service without which the API server refuses writes to the group.
 fn required_service(
     rules: Option<&[RuleWithOperations]>,
     failure_policy: Option<&str>,
@@ -179,7 +174,6 @@ fn required_service(
         .flatten()
 }
 
-/// The Services of webhooks.
 pub(super) struct Services<'a> {
     client: &'a Client,
     /// By namespace and name. Several webhooks of a configuration share a Service.
@@ -194,7 +188,6 @@ impl<'a> Services<'a> {
         }
     }
 
-    /// Returns true if an EndpointSlice of the Service has a ready endpoint.
     pub(super) async fn is_ready(&mut self, service: &ServiceReference) -> Result<bool, ApiError> {
         let key = (service.namespace.clone(), service.name.clone());
         if let Some(is_ready) = self.are_ready.get(&key) {

@@ -6,6 +6,7 @@ use super::types::Error;
 use super::wrap::{self, clean_error};
 use crate::controllers::oam::render::evaluate::{Cause, Evaluate, evaluate};
 use crate::controllers::oam::source::tokens::tokenize;
+use crate::cue::CueSource;
 use crate::text::sanitize;
 
 /// Evaluates the `if` of a step over `scope`: `status`, `inputs` and `context`. The inner error is that of the condition.
@@ -34,7 +35,7 @@ pub async fn condition<V: Evaluate>(
 /// Evaluates a text; the inner error is that of the text.
 pub(super) async fn evaluate_text<V: Evaluate>(
     evaluator: &V,
-    source: String,
+    source: impl Into<CueSource>,
     subject: &str,
 ) -> Result<Result<Value, String>, Error<V::Error>> {
     match evaluate(evaluator, source).await {
@@ -44,6 +45,7 @@ pub(super) async fn evaluate_text<V: Evaluate>(
             limit,
         }),
         Err(Cause::Evaluator(error)) => Err(Error::Evaluator(error)),
-        Err(cause) => Ok(Err(sanitize(&clean_error(&cause.to_string())))),
+        Err(Cause::Invalid(errors)) => Ok(Err(sanitize(&errors.map(clean_error).to_string()))),
+        Err(cause) => Ok(Err(sanitize(&cause.to_string()))),
     }
 }

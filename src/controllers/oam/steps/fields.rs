@@ -1,7 +1,7 @@
 //! Finds the fields of a template that may be calls, and the conditions among them.
 
 use super::types::{MAX_FIELDS, MAX_LABELS, MAX_PATH_BYTES};
-use crate::controllers::oam::source::tokens::{Kind, Token};
+use crate::controllers::oam::source::tokens::{Token, TokenKind};
 
 /// The labels from the top of the template to a field. No labels are the template itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -104,14 +104,14 @@ impl Walker<'_> {
             .map_or("", |token| &self.source[token.start..token.end])
     }
 
-    fn kind(&self, index: usize) -> Option<Kind> {
+    fn kind(&self, index: usize) -> Option<TokenKind> {
         self.tokens.get(index).map(|token| token.kind)
     }
 
     /// Returns the index after a token and, for a bracket, all that is in it.
     fn after(&self, index: usize) -> usize {
         match self.tokens.get(index) {
-            Some(token) if matches!(token.kind, Kind::Open | Kind::TextStart) => token.partner.max(index) + 1,
+            Some(token) if matches!(token.kind, TokenKind::Open | TokenKind::TextStart) => token.partner.max(index) + 1,
             _ => index + 1,
         }
     }
@@ -158,7 +158,7 @@ impl Walker<'_> {
                 self.path.truncate(depth);
             }
             at = stop.max(at + 1);
-            while self.kind(at) == Some(Kind::Comma) {
+            while self.kind(at) == Some(TokenKind::Comma) {
                 at += 1;
             }
         }
@@ -176,7 +176,7 @@ impl Walker<'_> {
                 }
                 stop = self.after(stop);
             }
-            let is_comma = |index: usize| self.kind(index) == Some(Kind::Comma);
+            let is_comma = |index: usize| self.kind(index) == Some(TokenKind::Comma);
             let last = (source..stop).rev().find(|index| !is_comma(*index));
             if let Some(last) = last.filter(|_| self.text(at) != "let" && self.may_come(source, stop)) {
                 self.found.conditions.push(Condition {
@@ -202,7 +202,7 @@ impl Walker<'_> {
             let text = self.text(index);
             let is_selected = index.checked_sub(1).is_some_and(|before| self.text(before) == ".");
             let is_input = matches!(text, "parameter" | "context" | "true" | "false" | "null" | "_");
-            self.kind(index) == Some(Kind::Word) && !is_selected && !is_input
+            self.kind(index) == Some(TokenKind::Word) && !is_selected && !is_input
         })
     }
 
@@ -225,7 +225,7 @@ impl Walker<'_> {
 
     /// Returns true if a value names a definition: without one it is no call.
     fn names_definition(&self, start: usize, end: usize) -> bool {
-        (start..end).any(|index| self.kind(index) == Some(Kind::Word) && is_definition(self.text(index)))
+        (start..end).any(|index| self.kind(index) == Some(TokenKind::Word) && is_definition(self.text(index)))
     }
 
     fn declaration_end(&self, start: usize, end: usize) -> usize {
@@ -234,7 +234,7 @@ impl Walker<'_> {
             // `for k, v in …`
             let is_clause = at >= 2 && self.text(at - 2) == "for" && self.text(at) == ",";
             match self.kind(at) {
-                Some(Kind::Comma) if !is_clause => return at,
+                Some(TokenKind::Comma) if !is_clause => return at,
                 _ => at = self.after(at),
             }
         }
@@ -248,7 +248,7 @@ impl Walker<'_> {
             is_skipped: false,
         };
         loop {
-            let has_alias = self.kind(found.value) == Some(Kind::Word) && self.text(found.value + 1) == "=";
+            let has_alias = self.kind(found.value) == Some(TokenKind::Word) && self.text(found.value + 1) == "=";
             let first = if has_alias { found.value + 2 } else { found.value };
             let next = self.after(first);
             let is_optional = matches!(self.text(next), "?" | "!");
@@ -258,8 +258,8 @@ impl Walker<'_> {
             }
             let text = self.text(first);
             let label = match self.kind(first) {
-                Some(Kind::Word | Kind::Text) => Label::Named(text.to_owned()),
-                Some(Kind::TextStart | Kind::Open) => Label::Computed,
+                Some(TokenKind::Word | TokenKind::Text) => Label::Named(text.to_owned()),
+                Some(TokenKind::TextStart | TokenKind::Open) => Label::Computed,
                 _ => return found,
             };
             let is_top = self.path.is_empty() && found.labels.is_empty();

@@ -15,8 +15,9 @@ use super::types::{
 use super::wrap::{self, Position, Step, declaration};
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::patch::{clean_fields, without_markers};
-use crate::controllers::oam::source::tokens::{Kind, tokenize};
+use crate::controllers::oam::source::tokens::{TokenKind, tokenize};
 use crate::controllers::oam::workflow::{FailureReason, StepResult, VALUES_TOO_LARGE};
+use crate::cue::CueSource;
 use crate::text::sanitize;
 
 /// The provider of all functions of `vela/op`, whose arguments and results are fields of the call.
@@ -52,7 +53,7 @@ pub async fn run<V: Evaluate, F: Functions>(
     let context = json!(step.context).to_string();
     let mut run = Run {
         evaluator,
-        subject: format!("template of WorkflowStepDefinition {}", step.type_name),
+        type_name: step.type_name,
         step: Step {
             template: &template,
             parameter: &parameter,
@@ -103,7 +104,7 @@ struct Pending {
 
 struct Run<'a, V> {
     evaluator: &'a V,
-    subject: String,
+    type_name: &'a str,
     step: Step<'a>,
     state: State,
     calls: usize,
@@ -112,8 +113,10 @@ struct Run<'a, V> {
 }
 
 impl<V: Evaluate> Run<'_, V> {
-    async fn evaluate(&self, source: String) -> Result<Result<Map<String, Value>, String>, Error<V::Error>> {
-        let result = evaluate_text(self.evaluator, source, &self.subject).await?;
+    async fn evaluate(&self, source: CueSource) -> Result<Result<Map<String, Value>, String>, Error<V::Error>> {
+        let source = source.of_definition(self.type_name);
+        let subject = format!("template of WorkflowStepDefinition {}", self.type_name);
+        let result = evaluate_text(self.evaluator, source, &subject).await?;
         Ok(result.map(|result| match result {
             Value::Object(fields) => fields,
             _ => Map::new(),
@@ -342,7 +345,7 @@ fn within_returns(expression: &str) -> Option<String> {
         return None;
     }
     let is_output =
-        |at: &usize| tokens[*at].kind == Kind::Word && text(*at).ends_with("output") && text(*at + 1) == ".";
+        |at: &usize| tokens[*at].kind == TokenKind::Word && text(*at).ends_with("output") && text(*at + 1) == ".";
     let mut changed = String::new();
     let mut copied = 0;
     for at in (0..tokens.len()).filter(is_output) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::fields::{Condition, Field, Found, PathTooLong, find};
 use super::types::{MAX_CONDITION_BYTES, MAX_FIELDS, MAX_IMPORTS, MAX_LABELS, MAX_PATH_BYTES};
-use crate::controllers::oam::source::tokens::{Kind, Token, tokenize};
+use crate::controllers::oam::source::tokens::{Token, TokenKind, tokenize};
 use crate::controllers::oam::source::{Role, SyntaxError, scan};
 
 /// The prefix of the packages that this module declares.
@@ -156,8 +156,8 @@ fn imports(source: &str) -> Result<Vec<Import>, SyntaxError> {
     let mut alias = None;
     for token in &tokens {
         match token.kind {
-            Kind::Word if text(token) != "import" => alias = Some(text(token)),
-            Kind::Text => {
+            TokenKind::Word if text(token) != "import" => alias = Some(text(token)),
+            TokenKind::Text => {
                 let path = text(token).trim_matches('"');
                 let (path, name) = path.split_once(':').unwrap_or((path, path));
                 let last = name.rsplit('/').next().unwrap_or_default();

@@ -12,6 +12,7 @@ use super::packages;
 use super::scan::{Template, selected};
 use crate::controllers::oam::source::SyntaxError;
 use crate::controllers::oam::source::tokens::{Token, tokenize};
+use crate::cue::CueSource;
 
 /// The template, in a struct with the packages. A package can't be a `let` itself: its name could be that of a field.
 const STEP: &str = "velaRoot.velaStep";
@@ -46,7 +47,7 @@ impl Step<'_> {
     /// as `faults` the inputs that can't be read: `parameter` if it conflicts with its types, both if the template has a
     /// condition that is not known.
     #[must_use]
-    pub fn pending(&self) -> String {
+    pub fn pending(&self) -> CueSource {
         let mut text = self.template("", &[], true);
         let mut calls = String::new();
         let _ = writeln!(text, "let {PENDING} = [");
@@ -80,7 +81,7 @@ impl Step<'_> {
 
     /// Returns the text that exports the arguments of a call, to learn why they are not concrete.
     #[must_use]
-    pub fn arguments(&self, position: &Position, is_op: bool) -> String {
+    pub fn arguments(&self, position: &Position, is_op: bool) -> CueSource {
         let mut text = self.template("", &[], false);
         let key = Value::from(position.key.as_str()).to_string();
         let labels = self.template.fields.get(position.field).map(|field| field.0.as_slice());
@@ -92,7 +93,7 @@ impl Step<'_> {
 
     /// Returns the text that exports an input, to learn why it can't be read.
     #[must_use]
-    pub fn input(&self, input: &str) -> String {
+    pub fn input(&self, input: &str) -> CueSource {
         let mut text = self.template("", &[], false);
         let _ = writeln!(text, "\"{VALUE}\": [{STEP}.{input}]");
         text
@@ -103,7 +104,7 @@ impl Step<'_> {
     /// # Errors
     ///
     /// Literals and brackets that don't match.
-    pub fn expression(&self, expression: &str) -> Result<String, SyntaxError> {
+    pub fn expression(&self, expression: &str) -> Result<CueSource, SyntaxError> {
         let tokens = tokenize(expression)?.tokens;
         let mut text = self.template(expression, &tokens, false);
         let _ = writeln!(text, "\"{VALUE}\": [{STEP}.\"${VALUE}\"]");
@@ -112,7 +113,7 @@ impl Step<'_> {
 
     /// Returns imports, packages and the template. CUE refuses imports that are not used: `has_json` is true if the text
     /// around the template encodes JSON.
-    fn template(&self, expression: &str, tokens: &[Token], has_json: bool) -> String {
+    fn template(&self, expression: &str, tokens: &[Token], has_json: bool) -> CueSource {
         let mut head = String::new();
         let mut declarations = String::new();
         if has_json || self.packages_encode_json() {
@@ -134,11 +135,12 @@ impl Step<'_> {
                 }
             }
         }
-        let body = &self.template.body;
-        let mut text = head;
+        let mut text = CueSource::from(head);
+        let _ = write!(text, "let velaRoot = {{\n{declarations}velaStep: {{\n");
+        text.push_template(&self.template.body);
         let _ = write!(
             text,
-            "let velaRoot = {{\n{declarations}velaStep: {{\n{body}\nparameter: {}\ncontext: {}\n{}",
+            "\nparameter: {}\ncontext: {}\n{}",
             self.parameter, self.context, self.answers
         );
         if !expression.is_empty() {

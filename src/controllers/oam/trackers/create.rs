@@ -1,5 +1,3 @@
-//! New trackers.
-
 use std::collections::BTreeMap;
 
 use kube::core::ObjectMeta;

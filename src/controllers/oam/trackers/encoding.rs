@@ -30,7 +30,6 @@ const PACKED_BYTES: usize = 4 << 10;
 /// Size of the JSON of a short entry.
 const ENTRY_BYTES: u64 = 48;
 
-/// A list of managed resources for the spec of a tracker.
 #[derive(Debug, Default, PartialEq)]
 pub struct Encoded {
     pub managed_resources: Vec<ManagedResource>,
@@ -61,10 +60,7 @@ pub enum DecodeError {
     TooMany(usize),
 }
 
-/// Encodes a list of managed resources, always compressed with `format`, or by size without one.
-///
-/// # Errors
-/// If the list is too large even without manifests.
+/// Uses `format`, or decides by size without one. Fails if the list is too large even without manifests.
 pub fn encode(entries: Vec<ManagedResource>, format: Option<Format>) -> Result<Encoded, EncodeError> {
     if entries.len() > MAX_ENTRIES {
         return Err(EncodeError::TooMany(entries.len()));
@@ -123,10 +119,6 @@ fn omit_manifests(entries: &mut [ManagedResource], limit: usize) -> Vec<Resource
     omitted
 }
 
-/// Decodes the managed resources of a tracker.
-///
-/// # Errors
-/// If they can't be decompressed, are invalid or too many.
 pub fn decode(spec: &ResourceTrackerSpec) -> Result<Vec<ManagedResource>, DecodeError> {
     if spec.compression.is_empty() {
         let entries = spec.managed_resources.len();

@@ -1,10 +1,7 @@
-//! Keys of tracked objects.
-
 use std::fmt::Write as _;
 
 use crate::api::oam::ManagedResource;
 
-/// Name of the controller's own cluster.
 pub const LOCAL: &str = "local";
 
 /// Returns true for the controller's own cluster, which may also be named by an empty text.
@@ -72,7 +69,6 @@ impl ResourceKey {
     }
 }
 
-/// Returns a name for messages: kind, name, and where the object is.
 #[must_use]
 pub fn display_name(entry: &ManagedResource) -> String {
     let mut text = format!("{} {}", entry.kind, entry.name);

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use super::entry::ResourceKey;
 use super::inventory::{Inventory, Tracker};
 
-/// A reason not to delete older trackers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error(
@@ -22,10 +21,7 @@ pub enum Refusal {
     Incomplete { kind: String, name: String, missing: usize },
 }
 
-/// Checks that the older trackers of an application may be deleted, after its workflow applied these objects.
-///
-/// # Errors
-/// If the current tracker is missing, empty or incomplete. Deleting older ones could then delete objects in use.
+/// Fails if the current tracker is missing, empty or incomplete: deleting older ones could delete objects in use.
 pub fn check_mark(inventory: &Inventory, applied: &HashSet<ResourceKey>, is_confirmed: bool) -> Result<(), Refusal> {
     if inventory.history.is_empty() {
         return Ok(());

@@ -1,5 +1,3 @@
-//! The trackers of one application.
-
 use std::sync::Arc;
 
 use kube::ResourceExt;
@@ -19,7 +17,6 @@ pub struct AppIdentity {
     pub publish_version: Option<String>,
 }
 
-/// A kind of tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrackerType {
     /// Objects that live as long as the application.
@@ -41,7 +38,6 @@ impl TrackerType {
     }
 }
 
-/// A tracker with its decoded entries.
 #[derive(Clone, Debug)]
 pub struct Tracker {
     pub object: Arc<ResourceTracker>,
@@ -49,10 +45,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Decodes the entries of a tracker.
-    ///
-    /// # Errors
-    /// If they can't be decoded. The objects of the application must then not be collected.
+    /// If it fails, objects of the application must not be collected.
     pub fn decode(object: Arc<ResourceTracker>) -> Result<Self, InventoryError> {
         let entries = decode(&object.spec).map_err(|cause| InventoryError::Undecodable {
             tracker: object.name_any(),
@@ -113,10 +106,8 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Sorts the trackers that are labeled with the application's name. Trackers of unknown types are ignored.
-    ///
-    /// # Errors
-    /// If a tracker belongs to another application of the same name, or is newer than the published version.
+    /// Ignores trackers of unknown types. Fails if a tracker belongs to another application of the same name, or is
+    /// newer than the published version.
     pub fn of(app: &AppIdentity, trackers: Vec<Tracker>) -> Result<Self, InventoryError> {
         let mut inventory = Self::default();
         let wanted = wanted_name(app);
@@ -182,13 +173,12 @@ impl Inventory {
     }
 }
 
-/// Returns the name of a new tracker of the current version.
 fn wanted_name(app: &AppIdentity) -> String {
     names::versioned(&app.name, app.generation, app.publish_version.as_deref())
 }
 
-/// Returns true if a versioned tracker is that of the application's published version, or of its generation without one.
-/// So is a tracker that has the name of a new one (`v3` is a version or a generation): both can't exist.
+/// Returns true for a tracker of the published version, or of the generation without one, and for one that has the name
+/// of a new one (`v3` is a version or a generation): both can't exist.
 fn is_current(app: &AppIdentity, tracker: &Tracker, wanted: &str) -> bool {
     let is_of_version = match app.publish_version.as_deref() {
         Some(version) => tracker.publish_version() == Some(version),

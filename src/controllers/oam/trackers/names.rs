@@ -10,13 +10,11 @@ const MAX_NAME: usize = 253;
 /// Length of the suffix of shortened names: a dash and eight hexadecimal digits.
 const SUFFIX: usize = 9;
 
-/// Returns the name of the tracker of objects that live as long as the application.
 #[must_use]
 pub fn root(app: &NamespacedName) -> String {
     limited(format!("{}-{}", app.name, app.namespace))
 }
 
-/// Returns the name of the tracker of a published version, or else of a generation.
 #[must_use]
 pub fn versioned(app: &NamespacedName, generation: i64, publish_version: Option<&str>) -> String {
     limited(match publish_version {
@@ -25,7 +23,6 @@ pub fn versioned(app: &NamespacedName, generation: i64, publish_version: Option<
     })
 }
 
-/// Returns the name of the tracker of component revisions, which old versions of KubeVela wrote.
 #[must_use]
 pub fn component_revision(app: &NamespacedName) -> String {
     limited(format!("{}-comp-rev-{}", app.name, app.namespace))

@@ -1,12 +1,9 @@
-//! The tracker that decides about an object.
-
 use std::collections::HashMap;
 
 use super::entry::ResourceKey;
 use super::inventory::{Inventory, Tracker};
 use crate::api::oam::ManagedResource;
 
-/// The owners of all tracked objects.
 #[derive(Debug)]
 pub struct Owners<'a>(HashMap<ResourceKey, &'a Tracker>);
 

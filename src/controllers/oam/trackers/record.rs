@@ -1,12 +1,9 @@
-//! Changes of the entries of a tracker.
-
 use std::collections::{HashMap, HashSet};
 
 use super::entry::EntryKey;
 use crate::api::oam::ManagedResource;
 
-/// Returns the entries of a tracker after objects were added to it, or `None` if nothing changes. Other entries stay: they
-/// are the record of what exists.
+/// Adds objects, or returns `None` if nothing changes. Other entries stay: they record what exists.
 #[must_use]
 pub fn record(recorded: &[ManagedResource], objects: &[ManagedResource]) -> Option<Vec<ManagedResource>> {
     let mut positions: HashMap<_, _> = recorded.iter().map(EntryKey::of).zip(0..).collect();
@@ -25,9 +22,8 @@ pub fn record(recorded: &[ManagedResource], objects: &[ManagedResource]) -> Opti
     is_changed.then_some(entries)
 }
 
-/// Returns the entries of a tracker without creators, which earlier versions wrote, or `None` if there are none. KubeVela
-/// takes an entry with a creator for that of another object, and records the object once more: of such a pair the last one
-/// stays, by which KubeVela keeps the object.
+/// Removes creators, which earlier versions wrote; `None` if there are none. KubeVela takes an entry with a creator for
+/// another object and records it twice. The last of the pair stays, by which KubeVela keeps the object.
 #[must_use]
 pub fn without_creators(recorded: &[ManagedResource]) -> Option<Vec<ManagedResource>> {
     if recorded.iter().all(|entry| entry.creator.is_empty()) {

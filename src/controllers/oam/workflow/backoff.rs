@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::interface::Settings;
+use super::interface::WorkflowSettings;
 use super::phase::StepPhase;
 use super::store::Attempts;
 use crate::api::oam::StepStatus;
@@ -19,7 +19,7 @@ pub(super) fn interval<'a>(
     steps: impl Iterator<Item = &'a StepStatus> + Clone,
     is_finished: impl Fn(&StepStatus) -> bool,
     attempts: &Attempts,
-    settings: &Settings,
+    settings: &WorkflowSettings,
 ) -> Duration {
     let max = if steps.clone().any(|step| step.is(StepPhase::Failed)) {
         settings.max_failed_backoff

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::inputs::{CONTEXT, InputsTooLarge, PARAMETER};
 use super::phase::{StepPhase, StepReason};
-use super::turn::Turn;
+use super::turn::WorkflowTurn;
 use crate::api::oam::StepStatus;
 
 const ALWAYS: &str = "always";
@@ -20,7 +20,7 @@ pub(super) enum Verdict {
     Ask,
 }
 
-impl Turn<'_> {
+impl WorkflowTurn<'_> {
     /// Returns the values that the condition of a step can name. Large ones that it doesn't name are left out: the cost of
     /// all conditions would grow with their size otherwise.
     ///

@@ -2,7 +2,7 @@
 
 use super::phase::{StepPhase, StepReason};
 use super::round::GroupEnd;
-use super::turn::Turn;
+use super::turn::WorkflowTurn;
 use crate::api::oam::StepStatus;
 
 /// Reasons that a group takes from its sub-steps, in this order.
@@ -15,7 +15,7 @@ const REASONS: [StepReason; 4] = [
 
 type GroupState = (StepPhase, Option<StepReason>);
 
-impl Turn<'_> {
+impl WorkflowTurn<'_> {
     /// Updates a group whose sub-steps were visited.
     pub(super) fn close_group(&mut self, group: usize, end: Option<GroupEnd>) {
         match end {

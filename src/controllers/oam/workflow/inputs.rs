@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::store::{Store, check_path};
-use super::turn::Turn;
+use super::store::{ValueStore, check_path};
+use super::turn::WorkflowTurn;
 use crate::api::oam::WorkflowStep;
 use crate::controllers::oam::context::Context;
-use crate::controllers::oam::source::tokens::{Kind, tokenize};
+use crate::controllers::oam::source::tokens::{TokenKind, tokenize};
 
 /// The properties of a step, in paths and conditions.
 pub(super) const PARAMETER: &str = "parameter";
@@ -42,7 +42,7 @@ impl InputUsage {
 /// The values that inputs of a step can take.
 #[derive(Debug)]
 pub struct InputScope<'s> {
-    store: &'s Store,
+    store: &'s ValueStore,
     context: Context,
     properties: Option<&'s Value>,
 }
@@ -59,7 +59,13 @@ pub enum InputValue<'s> {
 impl<'s> InputScope<'s> {
     /// Adds to the context of a workflow what KubeVela adds for each step.
     #[must_use]
-    pub fn new(store: &'s Store, context: &Context, step: &'s WorkflowStep, id: &str, group: Option<&str>) -> Self {
+    pub fn new(
+        store: &'s ValueStore,
+        context: &Context,
+        step: &'s WorkflowStep,
+        id: &str,
+        group: Option<&str>,
+    ) -> Self {
         let fields = [("stepName", step.name.as_str()), ("stepSessionID", id), ("spanID", id)];
         let group = group.map(|group| ("stepGroupName", group));
         let fields = fields.into_iter().chain(group);
@@ -129,7 +135,7 @@ pub fn copy_inputs<'v, P>(
     values.into_iter().map(copy).collect()
 }
 
-impl<'a> Turn<'a> {
+impl<'a> WorkflowTurn<'a> {
     /// Returns the values of a step's inputs, with the paths of their parameters.
     ///
     /// # Errors
@@ -182,14 +188,14 @@ fn selectors(path: &str) -> Option<Vec<Value>> {
     let tokens = tokenize(path).ok()?.tokens;
     let text = |at: usize| tokens.get(at).and_then(|token| path.get(token.start..token.end));
     let kind = |at: usize| tokens.get(at).map(|token| token.kind);
-    let mut selectors = vec![json!(text(0).filter(|_| kind(0) == Some(Kind::Word))?)];
+    let mut selectors = vec![json!(text(0).filter(|_| kind(0) == Some(TokenKind::Word))?)];
     let mut at = 1;
     // A line end implies a comma.
-    while kind(at).is_some_and(|kind| kind != Kind::Comma) {
+    while kind(at).is_some_and(|kind| kind != TokenKind::Comma) {
         let (selector, next) = match (text(at)?, kind(at + 1)?) {
-            (".", Kind::Word) => (json!(text(at + 1)?), at + 2),
-            (".", Kind::Text) => (serde_json::from_str(text(at + 1)?).ok()?, at + 2),
-            ("[", Kind::Text | Kind::Number) if text(at + 2) == Some("]") => {
+            (".", TokenKind::Word) => (json!(text(at + 1)?), at + 2),
+            (".", TokenKind::Text) => (serde_json::from_str(text(at + 1)?).ok()?, at + 2),
+            ("[", TokenKind::Text | TokenKind::Number) if text(at + 2) == Some("]") => {
                 (serde_json::from_str(text(at + 1)?).ok()?, at + 3)
             }
             _ => return None,

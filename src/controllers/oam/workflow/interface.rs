@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::phase::{State, StepReason};
-use super::store::Store;
+use super::store::ValueStore;
 use crate::api::oam::WorkflowStatus;
 
 /// Most steps of a workflow, with sub-steps.
@@ -13,7 +13,7 @@ pub(super) const MAX_STEPS: usize = 2_000;
 
 /// The settings of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct WorkflowSettings {
     /// Attempts after the first failure of a step.
     pub max_retries: u32,
     /// Longest time between two turns while steps wait.
@@ -24,7 +24,7 @@ pub struct Settings {
     pub suspend_on_failure: bool,
 }
 
-impl Default for Settings {
+impl Default for WorkflowSettings {
     fn default() -> Self {
         Self {
             max_retries: 10,
@@ -37,7 +37,7 @@ impl Default for Settings {
 
 /// A part of a step that the caller does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
+pub enum StepTask {
     /// Evaluate the condition of a step, for [`super::Turn::record_check`].
     Check(usize),
     /// Run a step, for [`super::Turn::record`].
@@ -96,7 +96,7 @@ impl FailureReason {
 pub struct Outcome {
     pub state: State,
     pub status: WorkflowStatus,
-    pub store: Store,
+    pub store: ValueStore,
     /// Longest time to the next turn. `None` if the workflow has ended, or only a user resumes it.
     pub retry_in: Option<Duration>,
 }

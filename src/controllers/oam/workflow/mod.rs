@@ -31,8 +31,8 @@ mod timers;
 mod turn;
 
 pub use inputs::{InputScope, InputUsage, InputValue, InputsTooLarge, copy_inputs};
-pub use interface::{FailureReason, Outcome, Settings, StepResult, Task, TooManySteps};
+pub use interface::{FailureReason, Outcome, StepResult, StepTask, TooManySteps, WorkflowSettings};
 pub use phase::{State, StepPhase, StepReason};
 pub use step_types::{APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT, DEPLOY, is_apply_component};
-pub use store::{InvalidStore, PathTooLong, Store, VALUES_TOO_LARGE, check_path};
-pub use turn::Turn;
+pub use store::{InvalidStore, PathTooLong, VALUES_TOO_LARGE, ValueStore, check_path};
+pub use turn::WorkflowTurn;

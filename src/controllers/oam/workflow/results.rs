@@ -7,14 +7,14 @@ use serde_json::Value;
 use super::interface::StepResult;
 use super::phase::{StepPhase, StepReason};
 use super::round::Visit;
-use super::store::{Store, VALUES_TOO_LARGE};
-use super::turn::Turn;
+use super::store::{VALUES_TOO_LARGE, ValueStore};
+use super::turn::WorkflowTurn;
 use crate::text::{MAX_TEXT, truncate};
 
 /// Bytes of a path or an expression in a message.
 const MAX_NAMED: usize = 256;
 
-impl Turn<'_> {
+impl WorkflowTurn<'_> {
     /// Removes values of steps that have not ended: a user restarts them, or the process ended before it recorded their end.
     /// They run again, and a value that is there can't change. KubeVela's command removes values only after the statuses.
     pub(super) fn remove_unrecorded_values(&mut self) {
@@ -37,7 +37,7 @@ impl Turn<'_> {
     /// Returns the store at the begin of the turn, if it lacks values that are stored. Write it before a step runs: if a step
     /// provides the same value again, the removal by another client would otherwise be overlooked.
     #[must_use]
-    pub fn store_without_removed_values(&self) -> Option<&Store> {
+    pub fn store_without_removed_values(&self) -> Option<&ValueStore> {
         self.has_removed_values.then_some(&self.store)
     }
 

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use jiff::Timestamp;
 
 use super::conditions::Verdict;
-use super::interface::Task;
+use super::interface::StepTask;
 use super::phase::{StepPhase, StepReason};
 use super::timers::Timeout;
-use super::turn::Turn;
+use super::turn::WorkflowTurn;
 use crate::api::oam::StepStatus;
 
 /// State of a step in a turn.
@@ -61,7 +61,7 @@ impl Level {
     }
 }
 
-impl Turn<'_> {
+impl WorkflowTurn<'_> {
     /// Visits steps until the caller has tasks. Returns true if the level has none left.
     pub(super) fn run_level(&mut self, at: usize) -> bool {
         loop {
@@ -256,7 +256,7 @@ impl Turn<'_> {
             Verdict::Skip => self.leave(step, String::new()),
             Verdict::Ask => {
                 self.set_visit(step, Visit::Checking(timeout));
-                self.tasks.push(Task::Check(step));
+                self.tasks.push(StepTask::Check(step));
             }
         }
     }
@@ -310,7 +310,7 @@ impl Turn<'_> {
             }
             _ => {
                 self.set_visit(step, Visit::Running);
-                self.tasks.push(Task::Run(step));
+                self.tasks.push(StepTask::Run(step));
             }
         }
     }

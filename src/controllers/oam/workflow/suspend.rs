@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::interface::{FailureReason, StepResult};
 use super::phase::{StepPhase, StepReason};
 use super::timers::{MAX_DURATION, parse_duration};
-use super::turn::Turn;
+use super::turn::WorkflowTurn;
 use crate::api::oam::StepStatus;
 use crate::text::truncate;
 
 /// Message of a suspension that has none, as KubeVela writes it.
 const DEFAULT_MESSAGE: &str = "Suspended by field suspend";
 
-impl Turn<'_> {
+impl WorkflowTurn<'_> {
     /// Returns the number of suspensions of a step that are over. Its template goes on after as many.
     #[must_use]
     pub fn resumptions(&self, step: usize) -> u32 {

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::phase::StepPhase;
 use super::round::Visit;
 use super::store::until;
-use super::turn::Turn;
+use super::turn::WorkflowTurn;
 use crate::runtime::cron;
 use crate::text::truncate;
 
@@ -27,7 +27,7 @@ pub(super) enum Timeout {
     Invalid(String),
 }
 
-impl Turn<'_> {
+impl WorkflowTurn<'_> {
     /// Returns the timeout of a step. It counts from the first visit; KubeVela doesn't look at it before the second.
     pub(super) fn timeout(&self, step: usize) -> Timeout {
         match self.deadline(step) {

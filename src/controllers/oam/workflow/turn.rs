@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backoff;
-use super::interface::{Outcome, Settings, Task, TooManySteps};
+use super::interface::{Outcome, StepTask, TooManySteps, WorkflowSettings};
 use super::phase::{State, StepPhase, StepReason};
 use super::plan::Plan;
 use super::round::{Level, Visit};
 use super::statuses::Statuses;
-use super::store::{Attempts, Store};
+use super::store::{Attempts, ValueStore};
 use crate::api::oam::{StepStatus, WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::context::Context;
 
@@ -21,9 +21,9 @@ const SUSPENDED_AFTER_FAILURES: &str =
 
 /// A turn of a workflow.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub struct WorkflowTurn<'a> {
     pub(super) plan: Plan<'a>,
-    pub(super) settings: Settings,
+    pub(super) settings: WorkflowSettings,
     pub(super) now: Timestamp,
     /// False if an event has started the turn early.
     pub(super) is_due: bool,
@@ -32,7 +32,7 @@ pub struct Turn<'a> {
     /// Without the steps.
     pub(super) status: WorkflowStatus,
     pub(super) statuses: Statuses,
-    pub(super) store: Store,
+    pub(super) store: ValueStore,
     attempts_before: Attempts,
     pub(super) has_removed_values: bool,
     /// The steps without a group, then those of the groups that were visited.
@@ -45,13 +45,13 @@ pub struct Turn<'a> {
     pub(super) succeeded: Vec<bool>,
     /// Steps that could not run yet.
     pub(super) pending: BTreeSet<usize>,
-    pub(super) tasks: Vec<Task>,
+    pub(super) tasks: Vec<StepTask>,
     /// False if nothing can run: the workflow has ended, or a user has suspended it.
     is_active: bool,
     pub(super) has_run: bool,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> WorkflowTurn<'a> {
     /// Begins a turn at `now`. `mode` is that of the status, such as `StepByStep-DAG`. `new_id` returns the id of a step that
     /// has none.
     ///
@@ -62,9 +62,9 @@ impl<'a> Turn<'a> {
         steps: &'a [WorkflowStep],
         mode: &str,
         mut status: WorkflowStatus,
-        mut store: Store,
+        mut store: ValueStore,
         context: &'a Context,
-        settings: Settings,
+        settings: WorkflowSettings,
         now: Timestamp,
         new_id: impl FnMut() -> String,
     ) -> Result<Self, TooManySteps> {
@@ -120,13 +120,13 @@ impl<'a> Turn<'a> {
     }
 
     /// Returns what can be done now, in order; the tasks don't depend on each other. Empty when the turn is over.
-    pub fn next_round(&mut self) -> Vec<Task> {
+    pub fn next_round(&mut self) -> Vec<StepTask> {
         if self.is_active {
             self.run_level(0);
         }
         let mut tasks = std::mem::take(&mut self.tasks);
         tasks.sort_unstable_by_key(|task| match task {
-            Task::Check(index) | Task::Run(index) => *index,
+            StepTask::Check(index) | StepTask::Run(index) => *index,
         });
         tasks
     }

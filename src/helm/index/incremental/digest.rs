@@ -1,6 +1,4 @@
-//! A 128-bit digest of a chart's text.
-//!
-//! HighwayHash with a key that publishers do not know and without published digests. An attacker cannot search for two texts
+//! A 128-bit HighwayHash of a chart's text. Publishers know neither the key nor digests, and can't search for two texts
 //! with the same digest.
 
 use highway::{HighwayHash as _, HighwayHasher, Key};

@@ -3,8 +3,7 @@ use wide::u8x16;
 const BLOCK: usize = 64;
 const LANES: usize = 16;
 
-/// Iterates over the offsets after each newline. Index lines are so short that starting a `memchr` search per line is
-/// slower than testing all bytes with SIMD.
+/// Index lines are so short that a `memchr` search per line is slower than testing all bytes with SIMD.
 pub(super) struct LineEnds<'t> {
     text: &'t [u8],
     block: usize,

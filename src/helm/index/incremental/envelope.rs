@@ -6,8 +6,7 @@ use crate::helm::index::yaml;
 /// After the first character, parsers may treat a byte order mark differently.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Returns true if the text before the charts is a complete map whose last key is `entries` with a null value. The
-/// indented charts are then the value of `entries`.
+/// The text must be a complete map whose last key is `entries` with a null value, which the indented charts become.
 pub(super) fn is_valid_header(text: &[u8], limits: &DecodeLimits) -> bool {
     // Directives apply to the whole document. Rejecting every `%` avoids parsing for them.
     if text.iter().any(|byte| matches!(byte, b'%' | b'\r')) || memmem::find(text, BYTE_ORDER_MARK).is_some() {

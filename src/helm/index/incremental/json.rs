@@ -6,8 +6,7 @@
 //!                                        […]     […]                           the charts, each must parse
 //! ```
 //!
-//! If the envelope and every chart are valid JSON, so is the index, and it has the same content. Anything else needs a
-//! full decode.
+//! If the envelope and every chart are valid JSON, so is the index, with the same content. Else it needs a full decode.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -59,7 +58,6 @@ struct JsonSplitter<'k> {
     envelope: Vec<u8>,
 }
 
-/// The last string, which may be a key.
 #[derive(Default)]
 struct LastText {
     /// Set for keys of the index and of `entries` only. Keys of versions are too many to copy.
@@ -239,8 +237,7 @@ fn end_of_text(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Returns the offset of the first quote or backslash. Most strings are short, so starting a `memchr` search costs more
-/// than testing a block.
+/// Most strings are short, so starting a `memchr` search costs more than testing a block.
 fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
     let (blocks, rest) = bytes.as_chunks();
     for (number, block) in blocks.iter().enumerate() {

@@ -32,8 +32,7 @@ pub(super) fn is_item(line: &[u8], column: usize) -> bool {
     matches!(line.get(column..), Some([b'-', b' ' | b'\n', ..] | [b'-']))
 }
 
-/// Returns the chart key at this column: a plain word followed by a colon only. Keys count as text, whatever their YAML
-/// type.
+/// A plain word followed by a colon only. Keys count as text, whatever their YAML type.
 pub(super) fn chart_key(line: &[u8], column: usize) -> Option<&str> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let key = line.get(column..)?.strip_suffix(b":")?;
@@ -45,8 +44,7 @@ pub(super) fn chart_key(line: &[u8], column: usize) -> Option<&str> {
     (is_word && key.len() <= MAX_KEY_BYTES).then(|| std::str::from_utf8(key).ok())?
 }
 
-/// Returns the range of the timestamp, without quotes, if the line has the form `created: "2020-01-01T00:00:00Z"` at
-/// this column.
+/// Returns the range without quotes if the line has the form `created: "2020-01-01T00:00:00Z"` at this column.
 pub(super) fn created(line: &[u8], column: usize) -> Option<Range<usize>> {
     const KEY: &[u8] = b"created: ";
     // Reject most lines cheaply.

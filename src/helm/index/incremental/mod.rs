@@ -33,7 +33,6 @@ pub use shared_split::SharedSplit;
 use slices::SliceError;
 use splitter::{ChartSlice, SplitError};
 
-/// Cached decode results of the previous version of an index.
 #[derive(Debug, Clone)]
 pub struct CachedIndex {
     /// Key of the cached and the new digests.
@@ -65,10 +64,8 @@ pub struct CacheEntry {
     pub chart: CachedChart,
 }
 
-/// Receives charts and cache entries in index order.
-///
-/// [`start_over`](Sink::start_over) announces a full decode, possibly before any chart. The receiver must then drop
-/// everything it got, and no further `unchanged` or `cache` call follows.
+/// In index order. [`start_over`](Sink::start_over) announces a full decode, possibly before any chart. The receiver
+/// then drops everything it got, and no further `unchanged` or `cache` call follows.
 pub trait ChangeSink: Sink {
     fn unchanged(&mut self, key: &str, stats: &ChartStats) -> Result<(), Self::Error>;
 

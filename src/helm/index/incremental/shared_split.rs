@@ -72,8 +72,7 @@ impl SharedSplit {
     }
 }
 
-/// Returns true if the split is small compared with its body. An index with many tiny charts could otherwise need more
-/// memory for the split than for the body.
+/// A split of many tiny charts could otherwise need more memory than the body.
 fn is_small(slices: &[ChartSlice]) -> bool {
     let bytes: usize = slices
         .iter()

@@ -21,8 +21,7 @@ pub(super) enum SliceError {
 }
 
 impl<'b, R: Read> VersionSlices<'b, R> {
-    /// `input` is the text of a chart including its key, with versions at `column`. The buffer is reused to save
-    /// allocations.
+    /// `input` is the text of a chart including its key, with versions at `column`. Reusing `buffer` saves allocations.
     pub(super) fn new(input: R, column: usize, buffer: &'b mut Vec<u8>) -> Self {
         buffer.clear();
         let boundary = format!("\n{}-", " ".repeat(column));

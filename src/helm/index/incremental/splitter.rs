@@ -73,11 +73,8 @@ pub(super) fn split(
     splitter.finish(end)
 }
 
-/// Reads to the end and passes each chunk with its offset to `take`, the last one with `true`. Returns the end
-/// offset.
-///
-/// `take` returns the number of consumed bytes. The rest is passed again with the next chunk, and must fit into the
-/// buffer.
+/// Passes each chunk with its offset to `take`, the last one with `true`. Returns the end offset. `take` returns the
+/// number of consumed bytes. The rest comes again with the next chunk, and must fit into the buffer.
 pub(super) fn read_chunks(
     input: &mut impl Read,
     offset: u64,

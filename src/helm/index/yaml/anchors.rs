@@ -1,7 +1,5 @@
-//! Stores anchored nodes for aliases and limits their cost.
-//!
-//! The expanded size of an anchored node is known before an alias is expanded. A "billion laughs" document fails at the
-//! first alias above the limit.
+//! Stores anchored nodes for aliases. Their expanded size is known before an alias is expanded: a "billion laughs"
+//! document fails at the first alias above the limit.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -89,8 +87,7 @@ impl Anchors {
         Ok(())
     }
 
-    /// Records an event if it belongs to an anchored node. `id` is its own anchor or 0, `size` its expanded size. The
-    /// error is the exceeded limit.
+    /// `id` is the event's own anchor or 0, `size` its expanded size. The error is the exceeded limit.
     pub(super) fn record(&mut self, event: &Event, id: usize, size: Size) -> Result<(), String> {
         if id != 0 {
             self.open.push(OpenNode {

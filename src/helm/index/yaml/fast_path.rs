@@ -26,8 +26,7 @@ struct UnsupportedStyle;
 
 type Step<T> = Result<T, UnsupportedStyle>;
 
-/// Reads one list item: its first line starts with `column` spaces and `- `, all others are blank or deeper. Returns
-/// None for an unsupported style.
+/// The first line starts with `column` spaces and `- `, all others are blank or deeper. None for unsupported styles.
 pub(crate) fn read(slice: &[u8], column: usize, limits: &DecodeLimits) -> Option<Item> {
     // This also bounds every single scalar.
     if slice.len() as u64 > limits.scalar_bytes {
@@ -108,8 +107,7 @@ impl<'s> BlockReader<'s> {
         Ok(())
     }
 
-    /// Reads a map that starts at the current line. It ends at the first line in another column, which the callers
-    /// check. Recursive.
+    /// Ends at the first line in another column, which the callers check. Recursive.
     fn map(&mut self, column: usize, level: usize, mut target: Target<'_>) -> Step<()> {
         self.begin(level)?;
         while let Some(line) = self.lines.at(column) {

@@ -74,8 +74,7 @@ impl<E: Into<DecodeError<Infallible>>> From<E> for ItemError {
     }
 }
 
-/// Parses a slice that contains a list of one item, as part of its chart. The inner error is the reason why the item is
-/// invalid.
+/// Parses a list of one item, as part of its chart. The inner error is the reason why the item is invalid.
 pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<Item, InvalidItem>, ItemError> {
     // The list and the item are two of the levels above the content of a version.
     const LEVELS_OF_SLICE: usize = 2;
@@ -90,8 +89,7 @@ pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<Item, I
     item
 }
 
-/// Returns the keys of a text that is a single map, each with true if its value is null. Returns None for anything else
-/// and for anchors and merge keys.
+/// Each key is true if its value is null. Returns None for anything but a single map, and for anchors and merge keys.
 pub(super) fn keys(text: &[u8], limits: &DecodeLimits) -> Option<Vec<(String, bool)>> {
     let mut source = Source::new(text, limits);
     let mut keys = Vec::new();

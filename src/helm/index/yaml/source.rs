@@ -7,7 +7,7 @@ use granit_parser::{BufferedInput, Event as Parsed, Parser, ScalarStyle, ScanErr
 use super::anchors::{Anchors, Size};
 use crate::helm::index::error::{ParserError, Position};
 use crate::helm::index::limits::{DecodeLimits, LEVELS_ABOVE};
-use crate::helm::index::metered_reader::{Characters, Fault, Meter, Metered};
+use crate::helm::index::metered_reader::{Characters, Meter, Metered, ReadFault};
 use crate::helm::index::node::Scalar;
 
 #[derive(Debug, Clone)]
@@ -332,13 +332,13 @@ impl<R: Read> Source<R> {
 
     fn fault(&self) -> ParserError {
         match self.meter.take_fault() {
-            Some(Fault::Read(error)) => ParserError::Read(error),
-            Some(Fault::NulByte) => self.invalid("the text contains a NUL byte"),
-            Some(Fault::NoProgress) => self.too_complex(format!(
+            Some(ReadFault::Read(error)) => ParserError::Read(error),
+            Some(ReadFault::NulByte) => self.invalid("the text contains a NUL byte"),
+            Some(ReadFault::NoProgress) => self.too_complex(format!(
                 "a single text or comment has more than {} bytes",
                 self.limits.max_bytes_without_progress()
             )),
-            Some(Fault::NotUtf8) | None => self.invalid("the bytes are not valid UTF-8"),
+            Some(ReadFault::NotUtf8) | None => self.invalid("the bytes are not valid UTF-8"),
         }
     }
 

@@ -35,7 +35,7 @@ use crate::runtime::kube_client::call;
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct WatchSettings {
     /// Time between two lists of a kind that cannot be watched.
     pub sync_period: Duration,
     /// Time between two lists of the others; never if `None`.
@@ -45,9 +45,7 @@ pub struct Settings {
     pub kinds: KindFilter,
     /// Watches kinds in the whole cluster, however few namespaces subscribe to them.
     pub prefers_cluster_wide: bool,
-    /// Usually [`MAX_WATCHES`].
-    ///
-    /// [`MAX_WATCHES`]: super::MAX_WATCHES
+    /// Usually [`MAX_WATCHES`](super::MAX_WATCHES).
     pub max_watches: usize,
 }
 
@@ -57,7 +55,6 @@ pub enum KindEvent<K> {
         old: Option<Arc<Object<K>>>,
         new: Option<Arc<Object<K>>>,
     },
-    /// The state of the whole kind has changed.
     Kind,
 }
 
@@ -79,7 +76,7 @@ impl<U, K> Clone for WatchManager<U, K> {
 
 struct Shared<U, K> {
     client: Client,
-    settings: Settings,
+    settings: WatchSettings,
     open: Box<Open<K>>,
     listener: Box<Listener<K>>,
     subscriptions: Mutex<Subscriptions<U>>,
@@ -93,7 +90,6 @@ struct Kinds<K> {
     served: ServedKinds,
     running: HashMap<GroupKind, KindWatches<K>>,
     is_discovery_failing: bool,
-    /// A warning about the limit of watches was logged.
     is_limit_logged: bool,
 }
 
@@ -132,7 +128,7 @@ where
     /// Creates a manager without watches. `open` starts a watch; `listener` receives all events and must not block.
     pub fn new(
         client: Client,
-        settings: Settings,
+        settings: WatchSettings,
         open: impl Fn(Client, &GroupKind, &Resource, &Scope) -> ObjectEvents<K> + Send + Sync + 'static,
         listener: impl Fn(&GroupKind, KindEvent<K>) + Send + Sync + 'static,
     ) -> Self {
@@ -368,7 +364,6 @@ impl<U: Ord, K> Shared<U, K> {
         subscribed.keys().filter(is_missing).cloned().collect()
     }
 
-    /// Returns true if all groups of these kinds could be asked.
     fn are_complete(&self, missing: &BTreeSet<GroupKind>) -> bool {
         match &self.kinds.read().served {
             ServedKinds::Known(served) => missing.iter().all(|kind| served.is_complete(&kind.group)),

@@ -76,19 +76,13 @@ impl<U, K> Shared<U, K> {
 }
 
 impl<U, K> WatchManager<U, K> {
-    /// Returns the resource of a kind; none if the API server does not serve it. An unknown kind is discovered again, at
-    /// most once every 10 seconds for all callers together. Needs [`WatchManager::run`].
-    ///
-    /// # Errors
-    /// Discovery fails or takes too long, or the group of the kind could not be asked.
+    /// Returns none if the API server does not serve the kind. An unknown kind is discovered again, at most every 10
+    /// seconds for all callers. Needs [`WatchManager::run`]. Fails if the group of the kind could not be asked.
     pub async fn resolve(&self, kind: &GroupKind) -> Result<Option<Resource>, ResolveError> {
         self.find(&kind.group, |served| served.get(kind)).await
     }
 
-    /// Returns the resource with a name in singular or plural, as [`WatchManager::resolve`]. An empty group means any.
-    ///
-    /// # Errors
-    /// Discovery fails or takes too long, or the group could not be asked.
+    /// As [`WatchManager::resolve`]. `name` is singular or plural; an empty group means any.
     pub async fn resolve_name(&self, group: &str, name: &str) -> Result<Option<Resource>, ResolveError> {
         self.find(group, |served| served.find(group, name)).await
     }
@@ -130,7 +124,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::runtime::watch::{KindFilter, MAX_WATCHES, Settings};
+    use crate::runtime::watch::{KindFilter, MAX_WATCHES, WatchSettings};
 
     /// An API server with Widgets that are served or not, and the number of discoveries.
     struct Fixture {
@@ -175,7 +169,7 @@ mod tests {
                 let response = response.body(Body::from(list.to_string().into_bytes())).unwrap();
                 ready(Ok::<_, Infallible>(response)).right_future()
             });
-            let settings = Settings {
+            let settings = WatchSettings {
                 sync_period: Duration::from_secs(60),
                 kinds: KindFilter::all(),
                 relist_period: None,

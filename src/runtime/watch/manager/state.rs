@@ -1,5 +1,3 @@
-//! The objects of the watches, as readers see them, and our own writes.
-
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -179,7 +177,6 @@ where
         }
     }
 
-    /// Returns the stores that a kind in a namespace has, if it is watched in this version.
     fn stores(&self, kind: &GroupKind, api_version: Option<&str>, namespace: &str) -> Vec<Store<Arc<Object<K>>>> {
         let kinds = self.shared.kinds.read();
         let is_watched =

@@ -58,7 +58,7 @@ impl Fixture {
         });
         let watches = WatchManager::new(
             Client::new(no_server, "default"),
-            Settings {
+            WatchSettings {
                 sync_period: Duration::from_secs(120),
                 kinds,
                 relist_period: None,

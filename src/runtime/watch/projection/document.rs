@@ -19,10 +19,9 @@ use crate::runtime::watch::MAX_DECODED_BYTES;
 /// Memory of an object besides its text.
 const OBJECT_BYTES: usize = 512;
 
-/// A whole object without `managedFields`, and without what does not count as a change or is the same for the whole kind:
-/// the resource version, `apiVersion` and `kind`. Lists lack the last two, and watch events have them.
-///
-/// Of an object of a namespace that holds too much, only a digest is kept. Clones share the text.
+/// A whole object without `managedFields`, and without the resource version, `apiVersion` and `kind`: they are no
+/// change, or the same for the whole kind. Lists lack the last two, and watch events have them. Of an object of a
+/// namespace that holds too much, only a digest is kept. Clones share the text.
 #[derive(Clone)]
 pub struct Document(Arc<Text>);
 
@@ -52,7 +51,6 @@ impl PartialEq for Document {
 }
 
 impl Document {
-    /// Returns the text, unless it is omitted.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match &*self.0 {
@@ -82,7 +80,6 @@ pub struct DocumentCache {
 }
 
 impl DocumentCache {
-    /// Converts a response of the API server.
     #[must_use]
     pub fn object(&self, object: Map<String, Value>) -> Object<Document> {
         self.convert(Whole::of(object))
@@ -118,7 +115,6 @@ impl Object<Document> {
     }
 }
 
-/// An object while it is decoded.
 #[derive(Clone, Debug)]
 pub(in crate::runtime::watch) struct Whole {
     meta: ObjectMeta,

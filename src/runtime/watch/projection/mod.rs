@@ -35,7 +35,6 @@ pub trait Project: Clone + Debug + Send + Sync + 'static {
     fn project(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self;
 }
 
-/// Keeps nothing but the metadata.
 impl Project for () {
     const FIELDS: FieldSet = FieldSet::Metadata;
 

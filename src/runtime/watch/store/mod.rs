@@ -37,7 +37,6 @@ pub struct Store<T> {
     progress: Arc<watch::Sender<Progress>>,
 }
 
-/// Progress of the first list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Progress {
     #[default]
@@ -152,10 +151,9 @@ impl<T: Stored> Store<T> {
         }
     }
 
-    /// Stores the result of our own write unless the store has a newer version, a deletion, or a recreated object.
-    /// Older versions are ignored until the watch delivers the write or a list that began after it.
-    ///
-    /// Versions that cannot be compared are not stored; the next write then fails its version test.
+    /// Ignored if the store has a newer version, a deletion, or a recreated object. Older versions are ignored until
+    /// the watch delivers the write or a list that began after it. Versions that cannot be compared are not stored; the
+    /// next write then fails its version test.
     pub fn assume(&self, object: T) -> Option<Change<T>> {
         let mut state = self.state.write();
         match state.find(object.namespace(), object.name()) {
@@ -170,12 +168,12 @@ impl<T: Stored> Store<T> {
         change.filter(|_| self.is_reporting())
     }
 
-    /// Stores the result of our own creation, unless the store has an object of this name or the watch has delivered the
-    /// creation: then the object has been deleted since. A watch delivers in the order of versions, so it has delivered all
-    /// that is older than its newest version, and nothing that is newer.
+    /// Ignored if the store has an object of this name, or the watch has delivered the creation: then the object has
+    /// been deleted since. A watch delivers in the order of versions: all that is older than its newest version, and
+    /// nothing that is newer.
     ///
-    /// A list does not tell its version. An object that is created, deleted and missed by a repeated list, all before this
-    /// call, stays until the next list.
+    /// A list does not tell its version. An object that is created, deleted and missed by a repeated list, all before
+    /// this call, stays until the next list.
     pub fn assume_created(&self, object: T) -> Option<Change<T>> {
         let mut state = self.state.write();
         let is_known = state.find(object.namespace(), object.name()).is_some();
@@ -252,7 +250,6 @@ impl<T> Store<T> {
             .await;
     }
 
-    /// Records that the kind is not installed, unless it was before.
     pub(super) fn set_not_served(&self) {
         self.progress.send_if_modified(|progress| {
             let is_first = *progress == Progress::Listing;

@@ -18,8 +18,7 @@ use crate::runtime::kube_client::response_timeout::SLOW_WATCH_TIMEOUT;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which failing lists invalidate the last known state.
 const STALE_LIMIT: Duration = Duration::from_secs(30);
-/// Time for which events that have arrived together are handled before others have their turn. Each may be compared with
-/// the selectors of many Applications.
+/// Time for events that arrived together, before others. Each may be compared with the selectors of many Applications.
 const MAX_BUSY: Duration = Duration::from_millis(1);
 /// Delay after a panic, which is likely to recur.
 const PANIC_DELAY: Duration = Duration::from_secs(60);
@@ -55,7 +54,6 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
         }
     }
 
-    /// Runs forever.
     pub(super) async fn run(&self) {
         let mut failures = Failures::default();
         loop {

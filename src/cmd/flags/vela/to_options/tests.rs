@@ -7,10 +7,10 @@ use crate::api::oam::compression::Format;
 use crate::cmd::flags::vela::tests::flags;
 use crate::controllers::oam::dispatch::admission::ResourceTypes;
 use crate::controllers::oam::dispatch::decide::UpdateMethod;
-use crate::controllers::oam::references::Scope;
+use crate::controllers::oam::references::ReferenceScope;
 use crate::controllers::oam::rights::IdentityOptions;
-use crate::controllers::oam::{ApplyOnceMode, Shard, workflow};
-use crate::http::{self, Fetcher, Limits};
+use crate::controllers::oam::{ApplyOnceMode, shard, workflow};
+use crate::http::{self, FetchLimits, Fetcher};
 
 fn fetcher() -> Fetcher {
     Fetcher::new(http::Settings::default()).unwrap()
@@ -25,13 +25,13 @@ fn options_have_the_defaults_of_kubevela() {
         (options.resync_period, options.pass_timeout),
         (Duration::from_mins(5), Duration::from_mins(3))
     );
-    assert_eq!(options.shard, Shard::Disabled);
-    assert_eq!(options.workflow, workflow::Settings::default());
+    assert_eq!(options.shard, None);
+    assert_eq!(options.workflow, workflow::WorkflowSettings::default());
     assert_eq!((options.tracker_format, options.revision_format), (None, None));
     assert!(options.has_stages && options.has_dry_run && options.respects_autoscalers);
     assert_eq!(options.apply_once, ApplyOnceMode::Off);
     assert_eq!(options.identity, IdentityOptions::default());
-    assert_eq!(options.reference_scope, Scope::Global);
+    assert_eq!(options.reference_scope, ReferenceScope::Global);
     assert!(!options.is_strict);
     assert_eq!(options.evaluator.program, None);
 }
@@ -41,7 +41,7 @@ async fn steps_reach_private_networks_only_with_their_flag() {
     let url = "http://127.0.0.1:1/".parse().unwrap();
     let error = async |arguments: &[&str]| {
         let options = flags(arguments).to_options(None, fetcher()).unwrap();
-        let fetched = options.fetcher.get(&url, None, &Limits::default()).await;
+        let fetched = options.fetcher.get(&url, None, &FetchLimits::default()).await;
         fetched.unwrap_err().to_string()
     };
     let refused = error(&[]).await;
@@ -75,7 +75,7 @@ fn flags_and_gates_become_options() {
     assert!(!options.has_dry_run);
     assert_eq!(options.apply_once, ApplyOnceMode::Force);
     assert_eq!((options.workers, options.resync_period), (1, Duration::from_secs(10)));
-    assert_eq!(options.shard, Shard::Id("a".to_owned()));
+    assert_eq!(options.shard, Some(shard("a")));
     assert_eq!(options.evaluator.workers.get(), 1);
     assert_eq!(options.evaluator.program.as_deref(), Some(Path::new("/bin/cue")));
     assert_eq!(options.namespace.as_deref(), Some("here"));
@@ -87,7 +87,7 @@ fn flags_and_gates_become_options() {
     };
     assert_eq!(
         (options.identity, options.reference_scope),
-        (identity, Scope::Namespace)
+        (identity, ReferenceScope::Namespace)
     );
 }
 

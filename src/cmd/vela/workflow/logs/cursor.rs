@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 
-/// The last line that was printed.
 #[derive(Clone, Debug, Default)]
 pub struct Cursor {
     last: Option<Timestamp>,
@@ -11,13 +10,11 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Returns the time of the last line.
     pub fn last(&self) -> Option<Timestamp> {
         self.last
     }
 
-    /// Returns the lines that come after the last one, without their times. The API server returns those of the same second
-    /// again.
+    /// Drops the times of lines. The API server returns lines of the same second again.
     pub fn new_lines<'a>(&mut self, text: &'a str) -> Vec<&'a str> {
         let (last, mut known) = (self.last, self.lines_at_last);
         let mut new = Vec::new();

@@ -14,7 +14,7 @@ use super::context::context_map;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, WorkflowStatus};
 use crate::cmd::flags::parse::positive_duration;
-use crate::cmd::vela::{Place, objects};
+use crate::cmd::vela::{ApplicationFlags, objects};
 use crate::cmd::{Error, output};
 use crate::controllers::oam::workflow::operations::all_steps;
 use crate::controllers::oam::workflow::operations::logs::{LogConfig, LogResource, log_configs};
@@ -22,9 +22,7 @@ use crate::text::{printable, truncate};
 use cursor::Cursor;
 use pods::{Container, LogRequest, complete_lines, containers, read};
 
-/// Time between two reads with --follow.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// Largest number of lines per container.
 const MAX_LINES: u32 = 100_000;
 const MAX_LINE_BYTES: usize = 16 << 10;
 
@@ -48,7 +46,7 @@ pub struct Logs {
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, default_value = "1h", requires = "follow")]
     timeout: Duration,
     #[command(flatten)]
-    place: Place,
+    place: ApplicationFlags,
 }
 
 impl Logs {

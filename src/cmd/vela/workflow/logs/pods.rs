@@ -30,11 +30,9 @@ impl Container {
     }
 }
 
-/// The containers of the pods that a step names.
 #[derive(Debug, Default)]
 pub struct Found {
     pub containers: Vec<Container>,
-    /// True if all pods have ended.
     pub have_ended: bool,
     /// Sentences about pods that are not shown.
     pub notes: Vec<String>,
@@ -124,7 +122,6 @@ fn containers_of(pod: &Pod) -> Vec<Container> {
     named.collect()
 }
 
-/// A part of a log.
 #[derive(Debug)]
 pub struct LogRequest {
     tail: Option<u32>,
@@ -165,8 +162,7 @@ pub async fn read(client: &Client, container: &Container, request: &LogRequest) 
     text.map_err(|error| error.message)
 }
 
-/// Returns a log without the line that the size limit has cut, which the next read returns whole. A line that is larger than
-/// the limit is returned as it is.
+/// Drops the line that the size limit has cut; the next read returns it. A larger line is returned as it is.
 pub fn complete_lines(text: &str) -> &str {
     let is_cut = text.len() >= MAX_BYTES as usize && !text.ends_with('\n');
     match text.rfind('\n').filter(|_| is_cut) {

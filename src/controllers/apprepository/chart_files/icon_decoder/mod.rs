@@ -22,8 +22,7 @@ const SIDE: u32 = 160;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub bytes: usize,
-    /// Maximum number of pixels. A decoded pixel takes up to four bytes; images with 16 bits per channel may have half
-    /// as many.
+    /// A decoded pixel takes up to four bytes; images with 16 bits per channel may have half as many pixels.
     pub pixels: u64,
 }
 
@@ -47,10 +46,9 @@ impl Limits {
         }
     }
 
-    /// Returns the peak memory of [`png`] in bytes, in addition to the file and a copy that some decoders make.
-    ///
-    /// A decoded image takes 3 or 4 bytes per pixel, and its decoder up to 8 more: 12 MiB for 1,024 x 1,024 pixels.
-    /// Resizing takes less: a second RGBA copy, and four floats per pixel of the intermediate image.
+    /// Returns the peak memory of [`png`] in bytes, in addition to the file and a copy that some decoders make. A
+    /// decoded image takes 3 or 4 bytes per pixel, its decoder up to 8 more: 12 MiB for 1,024 x 1,024 pixels. Resizing
+    /// takes less.
     #[must_use]
     pub const fn memory(&self) -> u64 {
         4 * self.pixels + self.decoder_memory()

@@ -4,7 +4,7 @@ use super::super::progress::view::Outcome;
 use super::*;
 use crate::api::NamespacedName;
 
-const LIMITS: Limits = Limits {
+const LIMITS: JobLimits = JobLimits {
     total: 4,
     per_namespace: 2,
 };
@@ -37,7 +37,7 @@ fn of_repository(mut job: JobView, repository: &str) -> JobView {
 }
 
 /// The steps as texts: `+released`, `-suspended`.
-fn steps(jobs: &[JobView], idle: &[&str], queue: &Queue, limits: Limits) -> Vec<String> {
+fn steps(jobs: &[JobView], idle: &[&str], queue: &Queue, limits: JobLimits) -> Vec<String> {
     let not_started = |job: &JobView| idle.contains(&job.name.as_str()).then(reason);
     let steps = plan(jobs, not_started, queue, limits, before(0));
     let text = |step: &Step| match step {
@@ -70,7 +70,7 @@ fn jobs_that_run_count_and_finished_ones_do_not() {
 #[test]
 fn a_write_counts_before_the_watch_delivers_it() {
     let mut queue = Queue::default();
-    let limits = Limits {
+    let limits = JobLimits {
         total: 4,
         per_namespace: 1,
     };
@@ -118,7 +118,7 @@ fn the_repository_that_has_waited_longest_comes_first() {
 
 #[test]
 fn a_job_that_replaces_a_waiting_one_continues_its_wait() {
-    let limits = Limits {
+    let limits = JobLimits {
         total: 1,
         per_namespace: 1,
     };
@@ -202,7 +202,7 @@ fn a_job_that_was_suspended_for_its_pod_waits_behind_the_others() {
     let mut queue = Queue::default();
     // Also for a process that has just started.
     queue.update(&mut jobs, before(0));
-    let one = Limits {
+    let one = JobLimits {
         total: 1,
         per_namespace: 1,
     };

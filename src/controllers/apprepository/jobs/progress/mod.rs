@@ -1,7 +1,7 @@
 //! Derives the state of a repository from its Jobs, pods and record. Pure.
 //!
-//! A pod that ran wrote a record with its error. A pod that never started, was evicted, or met its deadline did not: the
-//! Job and the pod say why. Nothing is remembered, so that a problem disappears with its cause.
+//! A pod that never started, was evicted, or met its deadline wrote no record: the Job and the pod say why. Nothing is
+//! remembered, so that a problem disappears with its cause.
 
 pub(super) mod view;
 
@@ -23,12 +23,10 @@ const RELEASE_GRACE: Duration = Duration::from_secs(3);
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 const MAX_MESSAGE: usize = 512;
 
-/// The present state of a repository's Jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
     /// No Job runs. The record says the rest.
     Idle,
-    /// A Job waits for the limits of running Jobs.
     Waiting,
     Running,
     /// A Job failed, or does not start, and wrote no record.
@@ -95,7 +93,6 @@ pub fn assess(
     }
 }
 
-/// Returns the reason why a running Job may be suspended in favor of a waiting Job: its pod does not start.
 pub fn not_started(job: &JobView, pods: &[PodView], namespace: &str, now: Timestamp) -> Option<NotStarted> {
     // A cleanup Job has no generation, and a short deadline of its own.
     if job.is_suspended || job.is_deleted || job.generation.is_none() || !has_only_pending(job, pods) {
@@ -119,7 +116,6 @@ pub fn not_started(job: &JobView, pods: &[PodView], namespace: &str, now: Timest
     Some(NotStarted { at, reason, message })
 }
 
-/// Returns true if no pod of a Job has started.
 fn has_only_pending(job: &JobView, pods: &[PodView]) -> bool {
     let mut pods_of_job = pods.iter().filter(|pod| pod.job == job.name);
     pods_of_job.all(|pod| pod.is_pending)
@@ -205,7 +201,6 @@ fn has_record_of(job: &JobView, record: Option<&Record>) -> bool {
     attempt.is_some_and(|attempt| attempt + CLOCK_SKEW >= job.started.unwrap_or(job.created))
 }
 
-/// Returns the state of a repository whose Job was suspended.
 fn suspended_state(reason: &NotStarted) -> State {
     let message = format!(
         "{}; others waited, so the Job was suspended and runs again in turn",

@@ -1,5 +1,3 @@
-//! The parts of Jobs and pods that decisions depend on.
-
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -24,7 +22,6 @@ const NEVER_STARTS: [&str; 6] = [
     "CreateContainerError",
 ];
 
-/// The end of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Succeeded,
@@ -37,7 +34,6 @@ impl Outcome {
     }
 }
 
-/// The part of a Job that decisions depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobView {
     pub name: String,
@@ -51,7 +47,6 @@ pub struct JobView {
     pub started: Option<Timestamp>,
     pub is_suspended: bool,
     pub is_deleted: bool,
-    /// Created by a CronJob.
     pub is_scheduled: bool,
     /// Set once the Job was suspended because its pod did not start.
     pub not_started: Option<NotStarted>,
@@ -102,13 +97,11 @@ impl JobView {
         self.outcome.is_none()
     }
 
-    /// Returns true if the Job waits for its release.
     pub fn is_waiting(&self) -> bool {
         self.is_suspended && self.is_unfinished() && !self.is_deleted
     }
 }
 
-/// The reason why the pod of a Job did not start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotStarted {
     pub at: Timestamp,
@@ -134,7 +127,6 @@ fn outcome(condition: &JobCondition) -> Option<Outcome> {
     }
 }
 
-/// The part of a pod that decisions depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
     pub name: String,
@@ -143,7 +135,6 @@ pub struct PodView {
     pub problem: Option<PodProblem>,
 }
 
-/// The reason why a pod does not run to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodProblem {
     pub reason: String,

@@ -18,7 +18,6 @@ use quantity::milli;
 /// The part of the template that Jobs take, by `--job-pod-template`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TemplatePolicy {
-    /// Nothing.
     None,
     /// Proxies, resources within the limits, the node selector, and user and group IDs.
     #[default]
@@ -34,20 +33,16 @@ pub struct Resources {
     pub limits: BTreeMap<String, String>,
 }
 
-/// The merged part of a template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodParts {
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// Fields of the pod's spec.
     pub spec: Map<String, Value>,
-    /// User and group IDs of the pod's security context.
     pub security_context: Map<String, Value>,
     pub env: Vec<Value>,
     pub resources: Resources,
 }
 
-/// A field of the template that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("spec.syncJobPodTemplate.{field} is not allowed: {reason}")]
 pub struct Refused {
@@ -85,7 +80,6 @@ const IGNORED: [&str; 13] = [
 ];
 const ID_FIELDS: [&str; 4] = ["runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"];
 pub(super) const PROXIES: [&str; 3] = ["http_proxy", "https_proxy", "no_proxy"];
-/// Variables that Portolan or Kubeapps sets.
 pub(super) const RESERVED: [&str; 4] = [
     "DB_PASSWORD",
     "AUTHORIZATION_HEADER",
@@ -93,10 +87,7 @@ pub(super) const RESERVED: [&str; 4] = [
     "OCI_CATALOG_URL",
 ];
 
-/// Returns what a Job takes from the template. `defaults` are the resources without one, and their limits the maximum.
-///
-/// # Errors
-/// The first field that is not allowed.
+/// `defaults` are the resources without a template; their limits are the maximum. Fails at the first refused field.
 pub fn merge(template: Option<&Value>, policy: TemplatePolicy, defaults: &Resources) -> Result<PodParts, Refused> {
     let mut parts = PodParts {
         resources: defaults.clone(),
@@ -201,7 +192,7 @@ fn check_volumes(volumes: Option<&Value>) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Returns the user and group IDs of a security context, none of them root's. Settings that restrict are Portolan's own.
+/// Returns user and group IDs, none of them root's. Settings that restrict are Portolan's own.
 fn ids(context: Option<&Value>, path: &str) -> Result<Map<String, Value>, Refused> {
     let mut ids = Map::new();
     let fields = context.and_then(Value::as_object).into_iter().flatten();

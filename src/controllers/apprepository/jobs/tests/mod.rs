@@ -15,8 +15,8 @@ use crate::controllers::apprepository::jobs::template::merge;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
 
 /// The settings of the Kubeapps that created the goldens.
-fn kubeapps() -> Settings {
-    Settings {
+fn kubeapps() -> JobSettings {
+    JobSettings {
         executor: Executor::Job,
         allow_annotation: false,
         namespace: "kubeapps".to_owned(),
@@ -33,7 +33,7 @@ fn kubeapps() -> Settings {
         resources: Resources::default(),
         template: TemplatePolicy::Full,
         template_limit: 64 << 10,
-        limits: Limits {
+        limits: JobLimits {
             total: 20,
             per_namespace: 5,
         },
@@ -106,7 +106,7 @@ struct Objects {
     cleanup_job: Value,
 }
 
-fn objects(settings: &Settings, object: &AppRepository) -> Objects {
+fn objects(settings: &JobSettings, object: &AppRepository) -> Objects {
     let spec = RepositorySpec::of(object, &Defaults::usual(), false);
     let template = object.spec.sync_job_pod_template.as_ref().and_then(PodTemplate::parse);
     let parts = merge(template.as_ref(), settings.template, &settings.resources).unwrap();
@@ -265,7 +265,7 @@ fn a_repository_with_containers_mounts_the_certificate_once() {
 
 #[test]
 fn proxies_of_the_operator_are_variables_and_those_of_a_repository_are_flags() {
-    let settings = Settings {
+    let settings = JobSettings {
         proxies: Proxies {
             http: Some("http://operator:3128/$(DB_PASSWORD)".to_owned()),
             https: None,
@@ -273,7 +273,7 @@ fn proxies_of_the_operator_are_variables_and_those_of_a_repository_are_flags() {
         },
         ..kubeapps()
     };
-    let env = |settings: &Settings, object: &AppRepository, kind: &str| {
+    let env = |settings: &JobSettings, object: &AppRepository, kind: &str| {
         let objects = objects(settings, object);
         let job = if kind == "sync" {
             objects.job
@@ -291,7 +291,7 @@ fn proxies_of_the_operator_are_variables_and_those_of_a_repository_are_flags() {
     let both = [&of_operator[..], &[of_repository]].concat();
     assert_eq!(env(&settings, &with_proxy(), "sync"), both);
     assert!(env(&settings, &with_proxy(), "cleanup").is_empty());
-    let without_template = Settings {
+    let without_template = JobSettings {
         template: TemplatePolicy::None,
         ..settings
     };

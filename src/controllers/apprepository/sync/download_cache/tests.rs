@@ -90,7 +90,7 @@ fn get(
             session: &session,
             url: &url,
             validators: None,
-            limits: Limits::default(),
+            limits: FetchLimits::default(),
             fresh_since,
         };
         let Download { result, is_initiator } = downloads.get(request).await;

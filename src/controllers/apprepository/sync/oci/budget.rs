@@ -1,5 +1,3 @@
-//! Limits the time and the failures of one sync of an OCI registry.
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

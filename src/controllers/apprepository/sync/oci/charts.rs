@@ -132,7 +132,6 @@ impl Run<'_> {
 /// The state between two pages, owned by the thread that computes.
 type Building = (ChartBuilder, WorkPermits);
 
-/// Builds one chart per repository from the metadata of its versions.
 struct ChartBuilder {
     builder: RowBuilder,
     limits: DecodeLimits,

@@ -8,8 +8,7 @@ use parking_lot::Mutex;
 use super::Repository;
 use crate::oci::OciError;
 
-/// Consecutive denials that count for all tags. A single tag may be denied: registries block quarantined or vulnerable
-/// images.
+/// In a row, for all tags to count as denied: registries block single images that are quarantined or vulnerable.
 const MAX_DENIALS: usize = 3;
 
 /// Denied requests of one repository in one sync, shared by concurrent requests.

@@ -1,5 +1,3 @@
-//! State of an OCI registry after listing and pulling.
-
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
@@ -41,7 +39,6 @@ pub(super) fn tag_bytes(name: &str, tag: &OciTag) -> usize {
 }
 
 impl Listing {
-    /// Returns the work left for later syncs, if any.
     pub(super) fn remaining(&self) -> Option<Remaining> {
         let unlisted = || (self.repositories.iter()).filter(|repository| repository.listing_failed());
         let first = || unlisted().find_map(|repository| repository.failed.as_ref());
@@ -119,7 +116,6 @@ impl Listing {
         Retain::Charts(retained.collect())
     }
 
-    /// Returns stored repositories and tags that the registry no longer has.
     pub(super) fn gone(&self, source: &str) -> OciRemovals {
         let shorter = (self.repositories.iter()).filter(|repository| !repository.gone.is_empty());
         let tags = shorter.map(|repository| {
@@ -180,7 +176,6 @@ impl Listing {
     }
 }
 
-/// Digest of NUL-terminated texts.
 #[derive(Default)]
 struct PartsDigest(Sha256);
 
@@ -195,8 +190,7 @@ impl PartsDigest {
     }
 }
 
-/// Returns an error if all repositories failed: the spec is wrong, or the registry is down. A single failure may be a
-/// deleted or private repository.
+/// The spec is wrong, or the registry is down. A single failure may be a deleted or private repository.
 pub(super) fn all_failed(repositories: &[Repository]) -> Result<(), Arc<OciError>> {
     if repositories.iter().any(|repository| repository.failed.is_none()) {
         return Ok(());

@@ -28,7 +28,7 @@ use super::request::{SyncAborted, SyncError};
 use super::{Prepared, Run, limits};
 use crate::budget::{Full, return_to_runtime};
 use crate::catalog::{self, OciRepository};
-use crate::controllers::apprepository::decision::{self, Mode};
+use crate::controllers::apprepository::decision::{self, SyncMode};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::http::Fetcher;
 use crate::oci::{self, OciError, Registry, TagMemory};
@@ -110,7 +110,7 @@ impl Run<'_> {
             ..oci::Limits::default()
         };
         let registry = Registry::new(session, &url, bounds)?.charging(memory.clone());
-        if self.request.mode == Mode::Complete {
+        if self.request.mode == SyncMode::Complete {
             // Stored first, so that an interrupted complete sync is not repeated.
             let (catalog, started) = (self.catalog(), self.request.started);
             catalog.recheck_oci(&spec.name, started).await?;
@@ -212,8 +212,7 @@ fn tags_full(full: &Full) -> SyncError {
     SyncError::transient("ResourceExhausted", message)
 }
 
-/// Alternates new and known repositories, and rotates both, so that each is listed at some time even if the time limit
-/// is short.
+/// Alternates new and known repositories, and rotates both: each is listed sometime even if the limit is short.
 fn interleave(repositories: Vec<OciRepository>, rotation: usize) -> Vec<OciRepository> {
     let (mut unknown, mut known): (Vec<_>, Vec<_>) =
         (repositories.into_iter()).partition(|stored| stored.tags.is_empty());

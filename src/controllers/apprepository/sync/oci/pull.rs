@@ -1,5 +1,3 @@
-//! Pulls the manifest and Chart.yaml of new versions.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,8 +15,7 @@ use crate::oci::{OciError, Registry};
 use crate::runtime::jitter::jitter_of;
 use crate::runtime::workqueue::Backoff;
 
-/// Maximum number of manifests per sync. The next sync follows immediately, so that the newest versions of a large
-/// registry appear early.
+/// Per sync. The next sync follows immediately, so that the newest versions of a large registry appear early.
 const MAX_PULLS: usize = 500;
 
 const STORE_INTERVAL: usize = 64;
@@ -279,7 +276,6 @@ impl Run<'_> {
         }
     }
 
-    /// Keeps the stored state of a tag, and retries it later.
     fn delay(&self, listing: &mut Listing, pending: PendingTag, retry: Backoff, error: &OciError) {
         let PendingTag {
             at, tag: name, stored, ..
@@ -305,8 +301,8 @@ fn spread(tag: &str, pause: Duration) -> Duration {
     jitter_of(tag, pause, 1.0..1.25)
 }
 
-/// Returns a change to a tag that was pulled. Without a problem it is a chart; `metadata` of `None` keeps the stored one. A
-/// tag with a problem stays unusable until its digest changes.
+/// Without a problem it is a chart; `metadata` of `None` keeps the stored one. A tag with a problem stays unusable
+/// until its digest changes.
 fn pulled_tag(name: String, digest: String, metadata: Option<String>, problem: Option<String>) -> OciChange {
     let tag = OciTag {
         digest,

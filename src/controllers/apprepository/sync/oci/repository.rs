@@ -73,8 +73,7 @@ impl Repository {
         (!unknown.is_empty()).then_some(RetainedPart::Versions(unknown))
     }
 
-    /// Takes tags from the shared capacity. If the list does not fit, the stored tags are used. If those do not fit,
-    /// none are, and the stored chart stays.
+    /// Takes tags from the shared capacity. Falls back to the stored tags, then to none; the stored chart stays.
     pub(super) fn limit_tags(&mut self, capacity: &mut usize) {
         if self.versions.len() > *capacity {
             self.failed = Some(Arc::new(OciError::TooMany {

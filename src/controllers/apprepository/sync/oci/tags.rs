@@ -1,5 +1,3 @@
-//! Lists tags and finds retagged versions.
-
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
@@ -187,7 +185,6 @@ async fn check_digests(
     check
 }
 
-/// Result of a digest check, with indexes of repositories in the listing.
 #[derive(Default)]
 struct DigestCheck {
     /// Retagged versions, and those whose check failed: pulling them reports the error.

@@ -1,7 +1,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::super::decide::{Decision, Request, Settings, decide};
+use super::super::decide::{DispatchDecision, DispatchRequest, DispatchSettings, decide};
 use super::ownership::shared;
 use super::policies::{apply_once, recreate, replace};
 use super::{LAST_APPLIED, after, annotation, created, live, manifest, merge, of_kind, over, refusal, request};
@@ -41,7 +41,7 @@ fn the_annotation_can_be_switched_off(#[case] value: &str) {
     let manifest = merge(manifest(), json!({"metadata": {"annotations": {LAST_APPLIED: value}}}));
     let object = created(&manifest);
     assert_eq!(object["metadata"]["annotations"], json!({LAST_APPLIED: value}));
-    assert_eq!(decide(&over(&object, &manifest)), Ok(Decision::Nothing));
+    assert_eq!(decide(&over(&object, &manifest)), Ok(DispatchDecision::Nothing));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_large_object_is_not_stored_in_the_annotation() {
     let live = created(&manifest);
     assert_eq!(annotation(&live, LAST_APPLIED), Some("skip"));
     let without = merge(manifest.clone(), json!({"spec": {"text": null}}));
-    let request = Request {
+    let request = DispatchRequest {
         recorded: std::slice::from_ref(&manifest),
         ..over(&live, &without)
     };
@@ -73,11 +73,11 @@ fn an_object_without_a_name_is_refused() {
 #[test]
 fn an_autoscaled_object_is_created_with_its_replicas() {
     let manifest = manifest();
-    let decision = decide(&Request {
+    let decision = decide(&DispatchRequest {
         is_autoscaled: true,
         ..request(&manifest)
     });
-    assert!(matches!(decision, Ok(Decision::Create(object)) if object["spec"]["replicas"] == 2));
+    assert!(matches!(decision, Ok(DispatchDecision::Create(object)) if object["spec"]["replicas"] == 2));
 }
 
 #[test]
@@ -93,11 +93,11 @@ fn objects_of_any_shape_are_decided() {
     for manifest in &odd {
         for live in &odd {
             for policy in [shared(), replace(), apply_once(&fields), recreate(&fields)] {
-                let settings = Settings {
+                let settings = DispatchSettings {
                     can_take_over: true,
-                    ..Settings::default()
+                    ..DispatchSettings::default()
                 };
-                let request = Request {
+                let request = DispatchRequest {
                     policy,
                     settings,
                     is_autoscaled: true,
@@ -105,7 +105,7 @@ fn objects_of_any_shape_are_decided() {
                 };
                 // Must not panic.
                 let _ = decide(&request);
-                let _ = decide(&Request { live: None, ..request });
+                let _ = decide(&DispatchRequest { live: None, ..request });
             }
         }
     }

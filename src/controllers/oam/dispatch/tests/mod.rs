@@ -10,7 +10,7 @@ mod update;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::decide::{Decision, ObjectPolicy, Occasion, Request, Settings, decide};
+use super::decide::{DispatchDecision, DispatchRequest, DispatchSettings, ObjectPolicy, Occasion, decide};
 use crate::runtime::three_way::merge_patch::apply_merge_patch;
 
 pub(super) const LAST_APPLIED: &str = "app.oam.dev/last-applied-configuration";
@@ -38,8 +38,8 @@ pub(super) fn of_kind(api_version: &str, kind: &str) -> Value {
     )
 }
 
-pub(super) fn request(manifest: &Value) -> Request<'_> {
-    Request {
+pub(super) fn request(manifest: &Value) -> DispatchRequest<'_> {
+    DispatchRequest {
         application: ("shop", "app"),
         manifest,
         render_hash: "hash",
@@ -48,14 +48,14 @@ pub(super) fn request(manifest: &Value) -> Request<'_> {
         occasion: Occasion::StateKeep,
         policy: ObjectPolicy::default(),
         is_autoscaled: false,
-        settings: Settings::default(),
+        settings: DispatchSettings::default(),
         now: Timestamp::from_second(1_700_000_000).unwrap(),
     }
 }
 
 /// The object that the API server has after a manifest was created.
 pub(super) fn created(manifest: &Value) -> Value {
-    let Ok(Decision::Create(object)) = decide(&request(manifest)) else {
+    let Ok(DispatchDecision::Create(object)) = decide(&request(manifest)) else {
         panic!("the object is not created");
     };
     merge(object, json!({"metadata": {"uid": "uid-1", "resourceVersion": "7"}}))
@@ -65,24 +65,26 @@ pub(super) fn live() -> Value {
     created(&manifest())
 }
 
-pub(super) fn over<'a>(live: &'a Value, manifest: &'a Value) -> Request<'a> {
-    Request {
+pub(super) fn over<'a>(live: &'a Value, manifest: &'a Value) -> DispatchRequest<'a> {
+    DispatchRequest {
         live: Some(live),
         ..request(manifest)
     }
 }
 
 /// Returns the live object after the decision.
-pub(super) fn after(request: &Request<'_>) -> Value {
+pub(super) fn after(request: &DispatchRequest<'_>) -> Value {
     let live = request.live.unwrap().clone();
     match decide(request).unwrap() {
-        Decision::Nothing => live,
-        Decision::Patch(patch) | Decision::Share(patch) | Decision::Record(patch) => merge(live, patch),
+        DispatchDecision::Nothing => live,
+        DispatchDecision::Patch(patch) | DispatchDecision::Share(patch) | DispatchDecision::Record(patch) => {
+            merge(live, patch)
+        }
         decision => panic!("unexpected {decision:?}"),
     }
 }
 
-pub(super) fn refusal(request: &Request<'_>) -> String {
+pub(super) fn refusal(request: &DispatchRequest<'_>) -> String {
     decide(request).unwrap_err().to_string()
 }
 

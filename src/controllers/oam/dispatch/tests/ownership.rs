@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::super::decide::{Decision, ObjectPolicy, Request, Settings, decide};
+use super::super::decide::{DispatchDecision, DispatchRequest, DispatchSettings, ObjectPolicy, decide};
 use super::{after, annotation, created, live, manifest, merge, over, refusal, request};
 
 #[test]
@@ -11,7 +11,7 @@ fn a_read_only_object_must_exist() {
         ..ObjectPolicy::default()
     };
     assert_eq!(
-        refusal(&Request {
+        refusal(&DispatchRequest {
             policy,
             ..request(&manifest)
         }),
@@ -29,11 +29,11 @@ fn a_read_only_object_is_not_written() {
         ..ObjectPolicy::default()
     };
     assert_eq!(
-        decide(&Request {
+        decide(&DispatchRequest {
             policy,
             ..over(&live, &manifest)
         }),
-        Ok(Decision::Nothing)
+        Ok(DispatchDecision::Nothing)
     );
 }
 
@@ -62,7 +62,7 @@ fn an_object_without_application_can_be_taken_over() {
         can_take_over: true,
         ..ObjectPolicy::default()
     };
-    let object = after(&Request {
+    let object = after(&DispatchRequest {
         policy,
         ..over(&live, &manifest)
     });
@@ -72,12 +72,12 @@ fn an_object_without_application_can_be_taken_over() {
     );
     assert_eq!(object["metadata"]["labels"]["theirs"], "x");
     assert_eq!(object["metadata"]["labels"]["app.oam.dev/name"], "app");
-    let settings = Settings {
+    let settings = DispatchSettings {
         can_take_over: true,
-        ..Settings::default()
+        ..DispatchSettings::default()
     };
     assert_eq!(
-        after(&Request {
+        after(&DispatchRequest {
             settings,
             ..over(&live, &manifest)
         }),
@@ -104,7 +104,7 @@ fn an_object_of_another_application_is_refused() {
     };
     let expected = "existing object Deployment shop/web is managed by other application ns/other";
     assert_eq!(
-        refusal(&Request {
+        refusal(&DispatchRequest {
             policy,
             ..over(&live, &manifest)
         }),
@@ -125,7 +125,7 @@ fn an_object_that_its_owner_does_not_share_is_refused() {
     let live = of_other_application(json!({}));
     let expected = "application is controlled by ns/other but is not sharable";
     assert_eq!(
-        refusal(&Request {
+        refusal(&DispatchRequest {
             policy: shared(),
             ..over(&live, &manifest)
         }),
@@ -137,34 +137,34 @@ fn an_object_that_its_owner_does_not_share_is_refused() {
 fn a_sharer_writes_the_annotation_only() {
     let manifest = manifest();
     let live = of_other_application(json!({"app.oam.dev/shared-by": "ns/other"}));
-    let request = Request {
+    let request = DispatchRequest {
         policy: shared(),
         ..over(&live, &manifest)
     };
     let annotations = json!({"app.oam.dev/shared-by": "ns/other,shop/app"});
     let patch = json!({"metadata": {"resourceVersion": "7", "annotations": annotations}});
-    assert_eq!(decide(&request), Ok(Decision::Share(patch)));
+    assert_eq!(decide(&request), Ok(DispatchDecision::Share(patch)));
     let live = after(&request);
-    let again = Request {
+    let again = DispatchRequest {
         policy: shared(),
         ..over(&live, &manifest)
     };
-    assert_eq!(decide(&again), Ok(Decision::Nothing), "listed already");
+    assert_eq!(decide(&again), Ok(DispatchDecision::Nothing), "listed already");
 }
 
 #[test]
 fn the_owner_of_a_shared_object_is_the_first_sharer() {
     let manifest = manifest();
-    let object = match decide(&Request {
+    let object = match decide(&DispatchRequest {
         policy: shared(),
         ..request(&manifest)
     }) {
-        Ok(Decision::Create(object)) => object,
+        Ok(DispatchDecision::Create(object)) => object,
         decision => panic!("unexpected {decision:?}"),
     };
     assert_eq!(annotation(&object, "app.oam.dev/shared-by"), Some("shop/app"));
     let live = live();
-    let object = after(&Request {
+    let object = after(&DispatchRequest {
         policy: shared(),
         ..over(&live, &manifest)
     });
@@ -184,5 +184,5 @@ fn sharers_stay_when_the_owner_no_longer_shares() {
     );
     let sharers = json!({"metadata": {"annotations": {"app.oam.dev/shared-by": "shop/app,ns/other"}}});
     let live = merge(created(&shared_manifest), sharers);
-    assert_eq!(decide(&over(&live, &manifest)), Ok(Decision::Nothing));
+    assert_eq!(decide(&over(&live, &manifest)), Ok(DispatchDecision::Nothing));
 }

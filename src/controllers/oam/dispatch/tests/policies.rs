@@ -1,7 +1,9 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::super::decide::{Decision, ObjectPolicy, Occasion, Refusal, Request, Settings, UpdateMethod, decide};
+use super::super::decide::{
+    DispatchDecision, DispatchRefusal, DispatchRequest, DispatchSettings, ObjectPolicy, Occasion, UpdateMethod, decide,
+};
 use super::ownership::of_other_application;
 use super::{LAST_APPLIED, after, annotation, created, live, manifest, merge, of_kind, over, refusal};
 
@@ -18,19 +20,19 @@ fn an_object_is_recreated_when_a_field_differs() {
     let fields = ["spec.replicas".to_owned()];
     let same = live();
     assert_eq!(
-        decide(&Request {
+        decide(&DispatchRequest {
             policy: recreate(&fields),
             ..over(&same, &manifest)
         }),
-        Ok(Decision::Nothing)
+        Ok(DispatchDecision::Nothing)
     );
     let other = merge(live(), json!({"spec": {"replicas": 9}}));
-    let decision = decide(&Request {
+    let decision = decide(&DispatchRequest {
         policy: recreate(&fields),
         ..over(&other, &manifest)
     })
     .unwrap();
-    let Decision::Recreate { uid, object } = decision else {
+    let DispatchDecision::Recreate { uid, object } = decision else {
         panic!("unexpected {decision:?}");
     };
     assert_eq!(uid, "uid-1");
@@ -53,7 +55,7 @@ fn a_recreate_field_must_exist(#[case] field: &str, #[case] cause: &str) {
     let manifest = manifest();
     let live = merge(live(), json!({"status": {"phase": "x"}}));
     let fields = [field.to_owned()];
-    let request = Request {
+    let request = DispatchRequest {
         policy: recreate(&fields),
         ..over(&live, &manifest)
     };
@@ -75,24 +77,24 @@ fn a_replacement_has_the_live_resource_version() {
         live(),
         json!({"metadata": metadata, "spec": {"replicas": 9, "theirs": 1}}),
     );
-    let decision = decide(&Request {
+    let decision = decide(&DispatchRequest {
         policy: replace(),
         ..over(&live, &manifest)
     })
     .unwrap();
-    let Decision::Replace(object) = &decision else {
+    let DispatchDecision::Replace(object) = &decision else {
         panic!("unexpected {decision:?}");
     };
     assert_eq!(object["spec"], json!({"replicas": 2, "paused": true}));
     assert_eq!(object["metadata"]["resourceVersion"], "7");
     assert_eq!(object["metadata"]["finalizers"], json!(["theirs"]));
     assert_eq!(object["metadata"]["ownerReferences"], json!([{"uid": "o"}]));
-    let settings = Settings {
+    let settings = DispatchSettings {
         update: UpdateMethod::Replace,
-        ..Settings::default()
+        ..DispatchSettings::default()
     };
     assert_eq!(
-        decide(&Request {
+        decide(&DispatchRequest {
             settings,
             ..over(&live, &manifest)
         }),
@@ -106,11 +108,11 @@ fn an_object_as_wanted_is_not_replaced() {
     let manifest = manifest();
     let live = live();
     assert_eq!(
-        decide(&Request {
+        decide(&DispatchRequest {
             policy: replace(),
             ..over(&live, &manifest)
         }),
-        Ok(Decision::Nothing)
+        Ok(DispatchDecision::Nothing)
     );
 }
 
@@ -125,24 +127,24 @@ fn a_service_is_never_replaced() {
         manifest,
         json!({"metadata": {"labels": {"app.oam.dev/component": "y"}}}),
     );
-    let decision = decide(&Request {
+    let decision = decide(&DispatchRequest {
         policy: replace(),
         ..over(&live, &changed)
     });
-    assert!(matches!(decision, Ok(Decision::Patch(_))), "{decision:?}");
+    assert!(matches!(decision, Ok(DispatchDecision::Patch(_))), "{decision:?}");
 }
 
 #[test]
 fn the_replicas_of_an_autoscaled_object_stay() {
     let manifest = manifest();
     let live = merge(live(), json!({"spec": {"replicas": 9}}));
-    let request = Request {
+    let request = DispatchRequest {
         is_autoscaled: true,
         ..over(&live, &manifest)
     };
-    assert_eq!(decide(&request), Ok(Decision::Nothing));
+    assert_eq!(decide(&request), Ok(DispatchDecision::Nothing));
     let without = merge(manifest.clone(), json!({"spec": {"replicas": null, "paused": false}}));
-    let object = after(&Request {
+    let object = after(&DispatchRequest {
         is_autoscaled: true,
         recorded: std::slice::from_ref(&manifest),
         ..over(&live, &without)
@@ -152,12 +154,12 @@ fn the_replicas_of_an_autoscaled_object_stay() {
         json!({"replicas": 9, "paused": false}),
         "the manifest had replicas before"
     );
-    let decision = decide(&Request {
+    let decision = decide(&DispatchRequest {
         is_autoscaled: true,
         policy: replace(),
         ..over(&live, &without)
     });
-    let Ok(Decision::Replace(object)) = decision else {
+    let Ok(DispatchDecision::Replace(object)) = decision else {
         panic!("unexpected {decision:?}");
     };
     assert_eq!(object["spec"]["replicas"], 9);
@@ -175,7 +177,7 @@ fn live_values_win_at_the_paths_of_apply_once() {
     let manifest = manifest();
     let live = merge(live(), json!({"spec": {"replicas": 9, "paused": false}}));
     let fields = ["spec.replicas".to_owned(), "spec.none.x".to_owned()];
-    let object = after(&Request {
+    let object = after(&DispatchRequest {
         policy: apply_once(&fields),
         ..over(&live, &manifest)
     });
@@ -187,7 +189,7 @@ fn a_field_that_others_removed_stays_absent_with_apply_once() {
     let manifest = manifest();
     let live = merge(live(), json!({"spec": {"paused": null}}));
     let fields = ["spec.paused".to_owned()];
-    let object = after(&Request {
+    let object = after(&DispatchRequest {
         policy: apply_once(&fields),
         ..over(&live, &manifest)
     });
@@ -214,7 +216,7 @@ fn the_live_value_of_apply_once_is_recorded_as_applied(
         merge(live(), json!({"spec": {"replicas": 9}})),
     );
     let fields = ["spec.replicas".to_owned()];
-    let request = |live| Request {
+    let request = |live| DispatchRequest {
         policy: apply_once(&fields),
         occasion,
         render_hash,
@@ -224,7 +226,7 @@ fn the_live_value_of_apply_once_is_recorded_as_applied(
     let expected = json!({"replicas": 9, "paused": manifest["spec"]["paused"]});
     assert_eq!(object["spec"], expected);
     assert_eq!(applied(&object)["spec"], expected);
-    assert_eq!(decide(&request(&object)), Ok(Decision::Nothing), "once");
+    assert_eq!(decide(&request(&object)), Ok(DispatchDecision::Nothing), "once");
 }
 
 #[test]
@@ -232,7 +234,7 @@ fn replicas_of_an_autoscaler_stay_when_live_values_are_recorded() {
     let manifest = manifest();
     let live = merge(live(), json!({"spec": {"replicas": 9, "paused": false}}));
     let fields = ["spec.paused".to_owned()];
-    let request = Request {
+    let request = DispatchRequest {
         policy: apply_once(&fields),
         occasion: Occasion::Dispatch,
         ..over(&live, &manifest)
@@ -241,7 +243,7 @@ fn replicas_of_an_autoscaler_stay_when_live_values_are_recorded() {
         decide(&request).unwrap().changes_replicas(),
         "the autoscaler is looked for"
     );
-    let object = after(&Request {
+    let object = after(&DispatchRequest {
         is_autoscaled: true,
         ..request
     });
@@ -253,11 +255,11 @@ fn the_live_value_is_not_recorded_in_an_object_without_a_record() {
     let manifest = merge(of_kind("v1", "ConfigMap"), json!({"data": {"key": "one"}}));
     let live = merge(created(&manifest), json!({"data": {"key": "two"}}));
     let fields = ["data.key".to_owned()];
-    let request = Request {
+    let request = DispatchRequest {
         policy: apply_once(&fields),
         ..over(&live, &manifest)
     };
-    assert_eq!(decide(&request), Ok(Decision::Nothing));
+    assert_eq!(decide(&request), Ok(DispatchDecision::Nothing));
 }
 
 #[test]
@@ -265,18 +267,18 @@ fn the_whole_live_object_wins_with_an_asterisk() {
     let manifest = manifest();
     let live = merge(live(), json!({"spec": {"replicas": 9}}));
     let fields = ["*".to_owned()];
-    let request = Request {
+    let request = DispatchRequest {
         policy: apply_once(&fields),
         ..over(&live, &manifest)
     };
-    assert_eq!(decide(&request), Ok(Decision::Nothing));
+    assert_eq!(decide(&request), Ok(DispatchDecision::Nothing));
     let foreign = of_other_application(json!({}));
-    let request = Request {
+    let request = DispatchRequest {
         policy: apply_once(&fields),
         ..over(&foreign, &manifest)
     };
     assert!(
-        matches!(decide(&request), Err(Refusal::OtherApplication { .. })),
+        matches!(decide(&request), Err(DispatchRefusal::OtherApplication { .. })),
         "the owner is checked first"
     );
 }
@@ -286,7 +288,7 @@ fn an_invalid_path_of_apply_once_is_refused() {
     let (manifest, live) = (manifest(), live());
     let fields = ["spec.containers[*]".to_owned()];
     assert_eq!(
-        refusal(&Request {
+        refusal(&DispatchRequest {
             policy: apply_once(&fields),
             ..over(&live, &manifest)
         }),

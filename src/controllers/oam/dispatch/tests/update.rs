@@ -1,23 +1,23 @@
 use serde_json::{Value, json};
 
-use super::super::decide::{Decision, Occasion, Request, decide};
+use super::super::decide::{DispatchDecision, DispatchRequest, Occasion, decide};
 use super::{LAST_APPLIED, after, annotation, created, live, manifest, merge, of_kind, over};
 
 #[test]
 fn an_object_with_the_same_hash_is_not_written_by_dispatch() {
     let manifest = manifest();
     let live = merge(live(), json!({"spec": {"replicas": 9}}));
-    let dispatch = Request {
+    let dispatch = DispatchRequest {
         occasion: Occasion::Dispatch,
         ..over(&live, &manifest)
     };
-    assert_eq!(decide(&dispatch), Ok(Decision::Nothing));
+    assert_eq!(decide(&dispatch), Ok(DispatchDecision::Nothing));
     assert_eq!(
         after(&over(&live, &manifest))["spec"]["replicas"],
         2,
         "state keep compares the object"
     );
-    let changed = Request {
+    let changed = DispatchRequest {
         render_hash: "new",
         ..dispatch
     };
@@ -28,19 +28,19 @@ fn an_object_with_the_same_hash_is_not_written_by_dispatch() {
 fn an_object_as_wanted_is_not_written_for_its_hash() {
     let manifest = manifest();
     let live = live();
-    let request = Request {
+    let request = DispatchRequest {
         render_hash: "other",
         occasion: Occasion::Dispatch,
         ..over(&live, &manifest)
     };
-    assert_eq!(decide(&request), Ok(Decision::Nothing));
+    assert_eq!(decide(&request), Ok(DispatchDecision::Nothing));
 }
 
 #[test]
 fn a_field_that_is_no_longer_in_the_manifest_is_removed() {
     let live = live();
     let without = merge(manifest(), json!({"spec": {"paused": null}}));
-    let object = after(&Request {
+    let object = after(&DispatchRequest {
         render_hash: "new",
         ..over(&live, &without)
     });
@@ -55,7 +55,7 @@ fn a_key_of_a_config_map_is_removed_by_the_recorded_manifest() {
     let before = config_map(json!({"a": "1", "b": "2"}));
     let live = merge(created(&before), json!({"data": {"c": "theirs"}}));
     let new = config_map(json!({"a": "1"}));
-    let object = after(&Request {
+    let object = after(&DispatchRequest {
         recorded: std::slice::from_ref(&before),
         ..over(&live, &new)
     });
@@ -67,8 +67,8 @@ fn a_field_that_was_adopted_without_a_write_is_removed() {
     let without = merge(manifest(), json!({"spec": {"paused": null}}));
     let live = merge(created(&without), json!({"spec": {"paused": true}}));
     let adopted = manifest();
-    assert_eq!(decide(&over(&live, &adopted)), Ok(Decision::Nothing));
-    let object = after(&Request {
+    assert_eq!(decide(&over(&live, &adopted)), Ok(DispatchDecision::Nothing));
+    let object = after(&DispatchRequest {
         recorded: std::slice::from_ref(&adopted),
         ..over(&live, &without)
     });

@@ -9,6 +9,7 @@ use super::ConfigStore;
 use super::secret::{Metadata, SCOPE_LABEL, SENSITIVE};
 use crate::controllers::oam::render::evaluate::{Cause, Evaluate, evaluate};
 use crate::controllers::oam::source::{Role, scan};
+use crate::cue::CueSource;
 use crate::runtime::manifests::is_object_name;
 use crate::text::{sanitize, truncate};
 
@@ -103,8 +104,8 @@ impl Template {
         let mut rendered = match evaluate(evaluator, source).await {
             Ok(rendered) => rendered,
             // The rest of the message quotes properties.
-            Err(Cause::Invalid(text)) => {
-                let field = field_of(&text).map_or_else(String::new, |field| format!(": {field}"));
+            Err(Cause::Invalid(errors)) => {
+                let field = field_of(errors.first()).map_or_else(String::new, |field| format!(": {field}"));
                 return Err(format!(
                     "the config template {name} is invalid or refuses the config{field}"
                 ));
@@ -126,7 +127,7 @@ impl Template {
     }
 
     /// Returns the text that exports the Secret.
-    fn source(&self, metadata: &Metadata, properties: &Map<String, Value>) -> Result<String, String> {
+    fn source(&self, metadata: &Metadata, properties: &Map<String, Value>) -> Result<CueSource, String> {
         let name = &self.reference.name;
         let scan = scan(&self.text, Role::Status, false)
             .map_err(|error| format!("the config template {name} is invalid: {error}"))?;
@@ -135,17 +136,18 @@ impl Template {
         }
         let context = json!({"name": metadata.name, "namespace": metadata.namespace});
         let parameter = Value::Object(properties.clone());
-        let (imports, body) = (&scan.imports, &scan.body);
-        Ok(format!(
-            "{imports}\n\
-             _vela: {{\n{body}\ncontext: _\n}}\n\
+        let mut source = CueSource::from(format!("{}\n_vela: {{\n", scan.imports));
+        source.push_template(&scan.body);
+        source.push_str(&format!(
+            "\ncontext: _\n}}\n\
              _vela: context: {context}\n\
              _vela: template: parameter: {parameter}\n\
              if _vela.template.output != _|_ {{\"output\": _vela.template.output}}\n\
              if _vela.template.outputs != _|_ {{\"outputs\": true}}\n\
              if _vela.template.validation.$returns.message != _|_ \
              {{\"message\": _vela.template.validation.$returns.message}}\n"
-        ))
+        ));
+        Ok(source.of_definition(name))
     }
 }
 

@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 use rstest::rstest;
 
 use super::*;
+use crate::cue::{CueSource, TextErrors};
 
 /// Configs in memory.
 #[derive(Default)]
@@ -130,8 +131,8 @@ impl FakeEvaluator {
 impl Evaluate for FakeEvaluator {
     type Error = &'static str;
 
-    async fn evaluate(&self, source: String) -> Result<Value, &'static str> {
-        self.sources.lock().push(source);
+    async fn evaluate(&self, source: CueSource) -> Result<Value, &'static str> {
+        self.sources.lock().push(source.text().to_owned());
         self.answer.clone()
     }
 
@@ -139,8 +140,8 @@ impl Evaluate for FakeEvaluator {
         false
     }
 
-    fn is_invalid(_: &&'static str) -> bool {
-        true
+    fn text_errors(error: &&'static str) -> Option<TextErrors> {
+        Some(TextErrors::one(*error))
     }
 }
 

@@ -25,7 +25,7 @@ use super::secrets::{Secrets, existing, value};
 use crate::api::NamespacedName;
 use crate::budget::{Budget, Budgets, Reservation};
 use crate::controllers::oam::steps::Answer;
-use crate::http::{Access, Exchange, FetchError, Fetcher, Limits};
+use crate::http::{Access, Exchange, FetchError, FetchLimits, Fetcher};
 use params::{HeaderFromSecret, StepRequest};
 use rate::RateLimits;
 
@@ -179,12 +179,12 @@ impl StepRequests {
     }
 }
 
-fn limits(total: Duration) -> Limits {
-    Limits {
+fn limits(total: Duration) -> FetchLimits {
+    FetchLimits {
         max_bytes: MAX_BODY,
         connect: CONNECT_TIMEOUT,
         total,
-        ..Limits::default()
+        ..FetchLimits::default()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Selection;
+use super::ObjectSelection;
 use crate::api::oam::labels::LAST_APPLIED;
 use crate::controllers::oam::dispatch::bookkeeping::{record_opt_out, remove_record};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
@@ -23,7 +23,7 @@ pub fn read_result(id: &ObjectId, result: Result<Option<Value>, ObjectError>) ->
 
 /// Answers `#List`.
 #[must_use]
-pub fn listed(selection: &Selection, result: Result<Vec<Value>, ObjectError>) -> Answer {
+pub fn listed(selection: &ObjectSelection, result: Result<Vec<Value>, ObjectError>) -> Answer {
     let list = |items: Vec<Value>| {
         let items: Vec<Value> = items.into_iter().map(without_managed_fields).collect();
         let kind = format!("{}List", selection.kind);

@@ -23,7 +23,7 @@ const MAX_LABELS: usize = 100;
 
 /// Objects of a kind by their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selection {
+pub struct ObjectSelection {
     pub api_version: String,
     pub kind: String,
     /// All namespaces if empty.
@@ -35,7 +35,7 @@ pub struct Selection {
 pub enum Deletion {
     One(ObjectId),
     /// Has a namespace and at least one label.
-    Matching(Selection),
+    Matching(ObjectSelection),
 }
 
 #[derive(Deserialize)]
@@ -88,7 +88,7 @@ pub fn read(params: &Value) -> Result<ObjectId, String> {
 ///
 /// # Errors
 /// The parameters are not valid, or name another cluster.
-pub fn list(params: &Value) -> Result<Selection, String> {
+pub fn list(params: &Value) -> Result<ObjectSelection, String> {
     let params = Params::of(params)?;
     let type_ = match (params.resource, params.value) {
         (Some(resource), _) => resource,
@@ -184,7 +184,7 @@ fn selection(
     namespace: String,
     labels: Option<BTreeMap<String, String>>,
     parent: &str,
-) -> Result<Selection, String> {
+) -> Result<ObjectSelection, String> {
     let labels = labels.unwrap_or_default();
     if labels.len() > MAX_LABELS {
         return Err(format!(
@@ -204,7 +204,7 @@ fn selection(
     if !is_segment {
         return Err("$params.filter.namespace is not a valid name".to_owned());
     }
-    Ok(Selection {
+    Ok(ObjectSelection {
         api_version: required(type_.api_version, &format!("{parent}apiVersion"))?,
         kind: required(type_.kind, &format!("{parent}kind"))?,
         namespace,
@@ -212,7 +212,7 @@ fn selection(
     })
 }
 
-impl Selection {
+impl ObjectSelection {
     /// Returns the kind and namespace, without a name.
     #[must_use]
     pub fn target(&self) -> ObjectId {

@@ -66,7 +66,7 @@ fn a_deletion_is_of_one_object_or_by_labels() {
     assert_eq!(delete(&json!({"value": value()})).unwrap(), Deletion::One(id()));
     let filter = json!({"matchingLabels": {"a": "1"}});
     let matching = delete(&json!({"value": value(), "filter": filter})).unwrap();
-    let expected = Selection {
+    let expected = ObjectSelection {
         api_version: "v1".to_owned(),
         kind: "ConfigMap".to_owned(),
         namespace: "default".to_owned(),

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::*;
 use crate::api::NamespacedName;
 use crate::api::oam::labels;
-use crate::controllers::oam::policies::{GarbageCollectStrategy, Target};
+use crate::controllers::oam::policies::{GarbageCollectStrategy, PolicyTarget};
 use crate::controllers::oam::revisions::names::revision_name;
 use crate::controllers::oam::revisions::{self, Candidate, Recorded};
 use crate::controllers::oam::trackers::{AppIdentity, Encoded, Inventory, Tracker, TrackerType, create};
@@ -241,12 +241,12 @@ fn trackers_are_named_sorted_and_filled_as_at_kubevela() {
             created.spec.managed_resources.clone_from(&tracker.entries);
             assert_eq!(created, *tracker.object, "{}", case.name);
             for entry in &tracker.entries {
-                let target = Target {
+                let target = PolicyTarget {
                     component: &entry.component,
                     trait_type: &entry.trait_,
                     kind: &entry.kind,
                     name: &entry.name,
-                    ..Target::default()
+                    ..PolicyTarget::default()
                 };
                 let strategy = policies.garbage_collect.strategy(&target);
                 let is_kept = strategy == GarbageCollectStrategy::OnAppDelete;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::controllers::oam::policies::Target;
+use crate::controllers::oam::policies::PolicyTarget;
 
 #[test]
 fn policies_of_other_types_are_rendered_by_their_definition() {
@@ -32,9 +32,9 @@ fn a_policy_whose_definition_has_a_scope_is_skipped_alone_and_known_to_steps() {
         "workflow": { "steps": [{ "name": "s", "type": "deploy", "properties": { "policies": ["scoped"] } }] },
     });
     let parsed = parse_in(&cluster, &spec).unwrap();
-    let pod = Target {
+    let pod = PolicyTarget {
         kind: "Pod",
-        ..Target::default()
+        ..PolicyTarget::default()
     };
     assert!(parsed.rules.garbage_collect.has_strategy(&pod));
     assert_eq!((parsed.skipped_policies.len(), parsed.policies.len()), (2, 0));
@@ -104,9 +104,9 @@ fn rules_come_from_the_application_and_not_from_its_workflow() {
         "workflow": { "steps": [{ "name": "s", "type": "deploy", "properties": { "policies": ["ext"] } }] },
     });
     let parsed = parse_in(&cluster, &spec).unwrap();
-    let pod = Target {
+    let pod = PolicyTarget {
         kind: "Pod",
-        ..Target::default()
+        ..PolicyTarget::default()
     };
     assert!(parsed.rules.take_over.contains(&pod) && !parsed.rules.read_only.contains(&pod));
     let mut addon = application(&json!({ "components": [] }));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::oam::AppPolicy;
 
-pub const SETTINGS: Settings<'static> = Settings {
+pub const SETTINGS: PlacementSettings<'static> = PlacementSettings {
     namespace: "team",
     allow_cross_namespace: true,
     unanchored_overrides: false,
@@ -37,7 +37,7 @@ pub fn policy(name: &str, type_: &str, properties: Value) -> AppPolicy {
 pub fn deploy(
     specs: &[Value],
     policies: &[AppPolicy],
-    settings: &Settings<'_>,
+    settings: &PlacementSettings<'_>,
 ) -> Result<Vec<PlacedComponent>, PlacementError> {
     let names: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();
     let step = DeployParameters::parse(&json!({ "policies": names })).unwrap();

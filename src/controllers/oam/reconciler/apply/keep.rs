@@ -1,5 +1,3 @@
-//! Keeps the state of deployed objects.
-
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -12,23 +10,22 @@ use super::{AppObjects, ApplyError, Creator, Planned, ToApply, joined};
 use crate::api::oam::ManagedResource;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::ApplyOnceMode;
-use crate::controllers::oam::dispatch::decide::{Decision, Occasion};
+use crate::controllers::oam::dispatch::decide::{DispatchDecision, Occasion};
 use crate::controllers::oam::dispatch::fights::{Restore, last_other_manager};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::objects::{CachedObject, ObjectId};
-use crate::controllers::oam::policies::{Policies, Stage, Target};
+use crate::controllers::oam::policies::{ApplyOnceStage, Policies, PolicyTarget};
 use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
 use crate::controllers::oam::reconciler::outcome::Outcome;
 use crate::controllers::oam::trackers::ResourceKey;
 
-/// An object that may be fought over. Records of the values of other managers must not use up the restores of other fields.
+/// An object that may be fought over. Records of others' values must not use up the restores of other fields.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FightKey {
     Restored(ObjectId),
     Recorded(ObjectId),
 }
 
-/// The result of keeping one object.
 enum Kept {
     Unchanged,
     Restored,
@@ -42,7 +39,6 @@ enum Kept {
 }
 
 impl AppObjects<'_> {
-    /// Restores objects that have changed, and creates those that are gone.
     pub async fn keep(&mut self, policies: &Policies, outcome: &mut Outcome) -> Result<(), Stop> {
         let env = self.env;
         let metrics = &env.reconciler.metrics;
@@ -107,8 +103,8 @@ impl Applier<'_> {
                 return Ok(Kept::Unchanged);
             }
         }
-        let strategy = self.policies.apply_once.strategy(&Target::of(&manifest));
-        let is_applied_once = strategy.is_some_and(|strategy| strategy.affects(Stage::StateKeep));
+        let strategy = self.policies.apply_once.strategy(&PolicyTarget::of(&manifest));
+        let is_applied_once = strategy.is_some_and(|strategy| strategy.affects(ApplyOnceStage::StateKeep));
         let object = ToApply {
             manifest,
             component: entry.component.clone(),
@@ -118,8 +114,8 @@ impl Applier<'_> {
         };
         let planned = self.plan_object(object, Occasion::StateKeep).await?;
         match &planned.decision {
-            Decision::Nothing => Ok(Kept::Unchanged),
-            Decision::Record(_) => {
+            DispatchDecision::Nothing => Ok(Kept::Unchanged),
+            DispatchDecision::Record(_) => {
                 let key = FightKey::Recorded(planned.id.clone());
                 let kept = self.restore(&planned, &key).await?;
                 Ok(match kept {
@@ -129,7 +125,7 @@ impl Applier<'_> {
                 })
             }
             // The cache may not have the object, if its labels were removed.
-            Decision::Create(_) if is_applied_once => {
+            DispatchDecision::Create(_) if is_applied_once => {
                 let live = objects.get(&planned.id).await.map_err(ApplyError::Get)?;
                 Ok(if live.is_none() {
                     Kept::Gone(Box::new(entry))
@@ -164,8 +160,7 @@ impl Applier<'_> {
         Ok(Kept::Unchanged)
     }
 
-    /// Restores an object, unless it is fought over: changed or deleted again each time.
-    /// Writes are counted under `key`.
+    /// Restores an object, unless it is fought over. Writes are counted under `key`.
     async fn restore(&self, planned: &Planned, key: &FightKey) -> Result<Kept, ApplyError> {
         let now = Timestamp::now();
         let restore = self.env.reconciler.fights.lock().restore(key, now);

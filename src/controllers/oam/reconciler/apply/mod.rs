@@ -16,7 +16,7 @@ use super::failure::{Failure, FailureKind, Stop};
 use crate::api::oam::{AppliedResource, ManagedResource, RawManifest};
 use crate::controllers::oam::ApplyOnceMode;
 use crate::controllers::oam::dispatch::admission::Forbidden;
-use crate::controllers::oam::dispatch::decide::{Decision, Occasion, Refusal};
+use crate::controllers::oam::dispatch::decide::{DispatchDecision, DispatchRefusal, Occasion};
 use crate::controllers::oam::dispatch::order::waves;
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
@@ -26,7 +26,6 @@ pub(super) use keep::FightKey;
 use plan::Applier;
 pub(super) use record::{Ledger, TAKEN_RETRY};
 
-/// An object to apply.
 #[derive(Clone, Debug)]
 pub(super) struct ToApply {
     pub(super) manifest: Value,
@@ -37,24 +36,21 @@ pub(super) struct ToApply {
     pub(super) creator: Creator,
 }
 
-/// The part of an Application that an object comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Creator {
     Workflow,
     Policy,
 }
 
-/// An object with the decision about it.
 struct Planned {
     id: ObjectId,
     object: ToApply,
     occasion: Occasion,
-    decision: Decision,
+    decision: DispatchDecision,
     /// The object exists, and belongs to no Application so far.
     is_taken_over: bool,
 }
 
-/// The reason why an object can't be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum ApplyError {
     #[error("cannot get object: {0}")]
@@ -68,7 +64,7 @@ enum ApplyError {
     #[error("{kind} {name} is still being deleted")]
     Deleting { kind: String, name: String },
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(DispatchRefusal),
     /// It belongs to another Application, whatever policies say.
     #[error("forbidden resource: {0}")]
     Record(String),
@@ -76,7 +72,6 @@ enum ApplyError {
     Forbidden(#[from] Forbidden),
 }
 
-/// The objects that an Application has applied, and those that it applies in this pass.
 pub(super) struct AppObjects<'p> {
     pub(super) env: &'p Env<'p>,
     pub(super) cluster: Cluster<'p>,
@@ -104,9 +99,8 @@ impl<'p> AppObjects<'p> {
         }
     }
 
-    /// Applies batches of objects that belong together. Returns the error of each batch, if any; one that fails does not
-    /// keep the others from being applied. A batch is written only if all its objects can be. At most `parallelism` batches,
-    /// and so at most as many objects, are written at the same time. They are recorded for `revision`.
+    /// Returns the error of each batch, if any. A batch is written only if all its objects can be; others go on. At
+    /// most `parallelism` batches, and as many objects, are written at the same time. They are recorded for `revision`.
     pub(super) async fn apply(
         &mut self,
         revision: &str,
@@ -166,7 +160,6 @@ impl<'p> AppObjects<'p> {
         live.map(|live| self.cluster.without_foreign_data(&id, live))
     }
 
-    /// Returns the status of a live object.
     pub(super) async fn live_status(&self, manifest: &Value) -> Option<Value> {
         let mut live = self.live(manifest).await?;
         Some(live.get_mut("status")?.take())
@@ -196,7 +189,6 @@ impl<'p> AppObjects<'p> {
         })
     }
 
-    /// Returns the objects of the current version, as the status lists them.
     pub(super) fn applied(&self) -> Vec<AppliedResource> {
         let entries = self.ledger.current_entries().filter(|entry| !entry.deleted);
         let resources = entries.map(|entry| AppliedResource {
@@ -215,7 +207,6 @@ impl<'p> AppObjects<'p> {
         resources.collect()
     }
 
-    /// Records all objects before any is written.
     async fn record_all(&mut self, revision: &str, policies: &Policies, planned: &[&Planned]) -> Result<(), Stop> {
         let (mut root, mut versioned) = (Vec::new(), Vec::new());
         for planned in planned {
@@ -240,8 +231,8 @@ impl<'p> AppObjects<'p> {
         Ok(())
     }
 
-    /// Returns true for a Namespace or a CustomResourceDefinition that was taken over, unless a rule of garbage collection
-    /// names it. With it, objects would be deleted that the Application never had.
+    /// Returns true for a Namespace or CRD that was taken over, unless a rule of garbage collection names it: with it,
+    /// objects would be deleted that the Application never had.
     fn is_released_at_end(&self, policies: &Policies, planned: &Planned) -> bool {
         let target = PolicyTarget::of(&planned.object.manifest);
         if !holds_others(&planned.id) || policies.garbage_collect.has_strategy(&target) {

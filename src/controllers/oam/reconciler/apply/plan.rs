@@ -1,5 +1,3 @@
-//! Decides about objects before any is written.
-
 use std::collections::HashSet;
 
 use futures::FutureExt;
@@ -10,7 +8,7 @@ use super::{ApplyError, Planned, ToApply, joined};
 use crate::api::oam::labels;
 use crate::budget::leave_runtime_if_large;
 use crate::controllers::oam::dispatch::bookkeeping::label;
-use crate::controllers::oam::dispatch::decide::{Decision, ObjectPolicy, Occasion, Request, decide};
+use crate::controllers::oam::dispatch::decide::{DispatchDecision, DispatchRequest, ObjectPolicy, Occasion, decide};
 use crate::controllers::oam::objects::{CachedObject, ObjectId};
 use crate::controllers::oam::policies::Policies;
 use crate::controllers::oam::reconciler::cluster::Cluster;
@@ -18,7 +16,6 @@ use crate::controllers::oam::reconciler::env::Env;
 use crate::controllers::oam::render::identity::render_hash::render_hash;
 use crate::controllers::oam::trackers::Inventory;
 
-/// Decides about objects and writes them, by the policies of the Application.
 #[derive(Clone, Copy)]
 pub(super) struct Applier<'x> {
     pub(super) env: &'x Env<'x>,
@@ -28,7 +25,6 @@ pub(super) struct Applier<'x> {
 }
 
 impl Applier<'_> {
-    /// Decides about a batch, and checks it by dry runs.
     pub(super) async fn plan(&self, objects: Vec<ToApply>) -> Result<Vec<Planned>, String> {
         let env = self.env;
         let objects = objects
@@ -70,8 +66,8 @@ impl Applier<'_> {
         Ok(object)
     }
 
-    /// Decides about an object by the cache. Absence there is checked by the request to create it, unless a policy gives a
-    /// meaning to an object without the labels of an Application, which the cache does not have.
+    /// Decides by the cache. A create request checks absence, unless a policy gives a meaning to an object without the
+    /// labels of an Application, which the cache does not have.
     pub(super) async fn plan_object(&self, object: ToApply, occasion: Occasion) -> Result<Planned, ApplyError> {
         let id = ObjectId::of(&object.manifest);
         let objects = &self.cluster.objects;
@@ -100,7 +96,7 @@ impl Applier<'_> {
         let hash = render_hash(&object.manifest);
         let recorded = id.recorded_in(self.inventory);
         let decide_if = |is_autoscaled| {
-            decide(&Request {
+            decide(&DispatchRequest {
                 application: (&name.namespace, &name.name),
                 manifest: &object.manifest,
                 render_hash: &hash,
@@ -138,7 +134,6 @@ impl Applier<'_> {
     }
 }
 
-/// Separates values from errors.
 fn split<T, E>(results: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
     let (mut values, mut errors) = (Vec::new(), Vec::new());
     for result in results {
@@ -154,7 +149,7 @@ fn split<T, E>(results: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
 fn namespaces_created(planned: &[Planned]) -> HashSet<String> {
     let creates = planned
         .iter()
-        .filter(|planned| matches!(planned.decision, Decision::Create(_)));
+        .filter(|planned| matches!(planned.decision, DispatchDecision::Create(_)));
     let namespaces = creates.filter(|planned| planned.id.api_version == "v1" && planned.id.kind == "Namespace");
     namespaces.map(|planned| planned.id.name.clone()).collect()
 }

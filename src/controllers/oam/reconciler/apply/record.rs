@@ -25,16 +25,13 @@ pub const TAKEN_RETRY: Duration = Duration::from_secs(10);
 /// Trackers that are looked for before the finalizers are removed.
 const MAX_LISTED: u32 = 100;
 
-/// The trackers that a version of an Application writes to.
 const WRITTEN: [TrackerType; 2] = [TrackerType::Versioned, TrackerType::Root];
 
-/// The trackers of an Application: the record of all objects that it has applied.
 pub struct Ledger<'p> {
     env: &'p Env<'p>,
     pub identity: AppIdentity,
     shard: Option<String>,
     pub inventory: Inventory,
-    /// The objects that come from policies.
     pub(super) of_policies: HashSet<ResourceKey>,
 }
 
@@ -49,7 +46,6 @@ impl<'p> Ledger<'p> {
         }
     }
 
-    /// Returns what the trackers of the current version record.
     pub fn current_entries(&self) -> impl Iterator<Item = &ManagedResource> {
         let trackers = self.inventory.current.iter().chain(&self.inventory.root);
         trackers.flat_map(|tracker| &tracker.entries)
@@ -66,7 +62,6 @@ impl<'p> Ledger<'p> {
         leave_runtime_if_large(bytes.sum()).await;
     }
 
-    /// Watches the kinds of all recorded objects.
     fn watch_kinds(&self) -> BTreeSet<GroupKind> {
         let entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
         let kinds: BTreeSet<GroupKind> = entries.map(|entry| ObjectId::of_entry(entry).group_kind()).collect();
@@ -74,7 +69,6 @@ impl<'p> Ledger<'p> {
         kinds
     }
 
-    /// Records objects in the tracker of the current version, or in that of objects that live as long as the Application.
     pub(super) async fn record(
         &mut self,
         type_: TrackerType,
@@ -107,7 +101,6 @@ impl<'p> Ledger<'p> {
         Ok(())
     }
 
-    /// Removes objects that were applied once and are gone.
     pub(super) async fn forget(&mut self, gone: &[ManagedResource]) -> Result<(), Stop> {
         if gone.is_empty() {
             return Ok(());
@@ -213,7 +206,6 @@ impl<'p> Ledger<'p> {
         Ok(())
     }
 
-    /// Returns the failure to create a tracker whose name is taken.
     async fn taken(&self, name: &str) -> Stop {
         let found = call(self.api().get_opt(name)).await;
         let uid = found

@@ -1,5 +1,3 @@
-//! Sends writes, and dry runs of them.
-
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -9,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::plan::Applier;
 use super::{ApplyError, Planned};
-use crate::controllers::oam::dispatch::decide::Decision;
+use crate::controllers::oam::dispatch::decide::DispatchDecision;
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 
 /// Longest wait for a recreated object to be gone. The next pass continues.
@@ -22,21 +20,21 @@ impl Applier<'_> {
         let objects = &self.cluster.objects;
         async move {
             match &planned.decision {
-                Decision::Create(object) => match objects.create(object, true).await {
+                DispatchDecision::Create(object) => match objects.create(object, true).await {
                     Err(error) if is_refusal(&error) => match self.decide_again(planned, error).await? {
-                        again if matches!(again.decision, Decision::Create(_)) => Ok(()),
+                        again if matches!(again.decision, DispatchDecision::Create(_)) => Ok(()),
                         again => self.dry_run(&again).await,
                     },
                     result => result.map(drop).map_err(ApplyError::Create),
                 },
-                Decision::Patch(patch) | Decision::Share(patch) | Decision::Record(patch) => {
+                DispatchDecision::Patch(patch) | DispatchDecision::Share(patch) | DispatchDecision::Record(patch) => {
                     let result = objects.patch(&planned.id, patch, true).await;
                     ignore_conflict(result).map_err(ApplyError::Patch)
                 }
-                Decision::Replace(object) => {
+                DispatchDecision::Replace(object) => {
                     ignore_conflict(objects.replace(object, true).await).map_err(ApplyError::Patch)
                 }
-                Decision::Nothing | Decision::Recreate { .. } => Ok(()),
+                DispatchDecision::Nothing | DispatchDecision::Recreate { .. } => Ok(()),
             }
         }
         .boxed()
@@ -79,29 +77,28 @@ impl Applier<'_> {
         Ok((live.is_some(), again.await?))
     }
 
-    async fn try_write(&self, id: &ObjectId, decision: &Decision) -> Result<Option<Value>, ApplyError> {
+    async fn try_write(&self, id: &ObjectId, decision: &DispatchDecision) -> Result<Option<Value>, ApplyError> {
         let objects = &self.cluster.objects;
         let (verb, result) = match decision {
-            Decision::Nothing => return Ok(None),
-            Decision::Create(object) => (
+            DispatchDecision::Nothing => return Ok(None),
+            DispatchDecision::Create(object) => (
                 "create",
                 objects.create(object, false).await.map_err(ApplyError::Create),
             ),
-            Decision::Patch(patch) | Decision::Share(patch) | Decision::Record(patch) => (
+            DispatchDecision::Patch(patch) | DispatchDecision::Share(patch) | DispatchDecision::Record(patch) => (
                 "patch",
                 objects.patch(id, patch, false).await.map_err(ApplyError::Patch),
             ),
-            Decision::Replace(object) => (
+            DispatchDecision::Replace(object) => (
                 "update",
                 objects.replace(object, false).await.map_err(ApplyError::Patch),
             ),
-            Decision::Recreate { uid, object } => ("recreate", self.recreate(id, uid, object).await),
+            DispatchDecision::Recreate { uid, object } => ("recreate", self.recreate(id, uid, object).await),
         };
         self.env.reconciler.metrics.count_write(verb, &id.kind);
         result.map(Some)
     }
 
-    /// Deletes an object, and creates another one once it is gone.
     async fn recreate(&self, id: &ObjectId, uid: &str, object: &Value) -> Result<Value, ApplyError> {
         let objects = &self.cluster.objects;
         objects.delete(id, uid).await.map_err(ApplyError::Delete)?;

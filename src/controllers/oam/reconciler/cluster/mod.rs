@@ -1,5 +1,4 @@
-//! The cluster as an Application may use it: with the rights of the user that it names, or with those of this controller
-//! within the rules for tenants.
+//! The cluster with the rights of the user that an Application names, or of this controller within rules for tenants.
 
 mod ownership;
 mod reads;
@@ -27,13 +26,12 @@ const MAX_REVIEWS: usize = 200;
 pub(super) struct Cluster<'p> {
     pub(super) env: &'p Env<'p>,
     pub(super) objects: Objects,
-    /// The UID of the Application.
     uid: Option<String>,
 }
 
 impl<'p> Cluster<'p> {
-    /// Impersonates the user that the Application names, in all requests for its objects. Trackers, revisions, values of the
-    /// workflow and the status belong to the controller.
+    /// Impersonates the user in all requests for objects of the Application. Trackers, revisions, values and the status
+    /// belong to the controller.
     pub(super) async fn of(env: &'p Env<'p>, observed: &Observed, inventory: &Inventory) -> Result<Self, Stop> {
         let app = &observed.app;
         let named = match identity(app.annotations(), &env.name.namespace, &env.options().identity) {
@@ -62,8 +60,7 @@ impl<'p> Cluster<'p> {
         })
     }
 
-    /// Checks objects before they are created or changed. Of those that a tracker records, [`Self::check_control`] decides
-    /// by what exists.
+    /// Checks objects before they are written. [`Self::check_control`] decides about recorded ones by what exists.
     pub(super) fn check_admission<'m>(
         &self,
         inventory: &Inventory,
@@ -82,8 +79,8 @@ impl<'p> Cluster<'p> {
         Ok(())
     }
 
-    /// Checks that an object does not control this program in another namespace, unless the Application has it already. A
-    /// record alone does not prove that: it is written before the object, which its user may have been refused.
+    /// Checks that an object does not control this program in another namespace, unless the Application has it already.
+    /// A record does not prove that: it is written before the object, which its user may have been refused.
     pub(super) fn check_control(&self, manifest: &Value, live: Option<&Value>) -> Result<(), Forbidden> {
         let has_it = live.is_some_and(|live| is_managed(live, self.env.name));
         if has_it || self.objects.has_user() || self.is_privileged() {

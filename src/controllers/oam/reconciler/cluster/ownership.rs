@@ -1,5 +1,3 @@
-//! Objects that a step may delete.
-
 use serde_json::Value;
 
 use super::Cluster;
@@ -9,8 +7,8 @@ use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::trackers::Inventory;
 
 impl Cluster<'_> {
-    /// Checks that an object does not belong to another Application. Without a user, whose rights the API server checks, an
-    /// object outside the namespace of the Application must be one that it applied.
+    /// Refuses objects of other Applications. Without a user, whose rights the API server checks, an object outside the
+    /// namespace of the Application must be one that it applied.
     pub fn check_owner(&self, inventory: &Inventory, id: &ObjectId, live: &Value) -> Result<(), String> {
         self.check_record(live)?;
         let name = label(live, labels::APP_NAME).unwrap_or_default();

@@ -1,6 +1,4 @@
-//! Objects that an Application may see with the rights of this controller, which can read all.
-//!
-//! A user that the Application names has rights of their own, which the API server checks.
+//! Objects that an Application may see with the rights of this controller. The API server checks those of users.
 
 use serde_json::{Value, json};
 
@@ -12,8 +10,7 @@ use crate::controllers::oam::objects::ObjectId;
 const SECRET: &str = "Secret";
 
 impl Cluster<'_> {
-    /// Checks that the Application may read an object, or list objects of its kind and namespace. [`Self::check_record`]
-    /// checks what was read.
+    /// Checks the right to read an object, or to list its kind. [`Self::check_record`] checks what was read.
     pub async fn check_read(&self, id: &ObjectId) -> Result<(), String> {
         let own = &self.env.name.namespace;
         if self.objects.has_user() {
@@ -62,14 +59,13 @@ impl Cluster<'_> {
         }
     }
 
-    /// Removes the records of other Applications from a list.
     pub fn without_records(&self, mut listed: Vec<Value>) -> Vec<Value> {
         listed.retain(|object| self.check_record(object).is_ok());
         listed
     }
 
-    /// Removes the data of a Secret in another namespace, which policies let the Application record without writing it. The
-    /// data of its own ones is in their templates.
+    /// Removes the data of a Secret in another namespace, which policies let the Application record without writing it.
+    /// The data of its own Secrets is in their templates.
     pub fn without_foreign_data(&self, id: &ObjectId, live: Value) -> Value {
         if id.kind != SECRET || id.namespace == self.env.name.namespace || self.sees_all_secrets() {
             return live;
@@ -85,7 +81,6 @@ impl Cluster<'_> {
     }
 }
 
-/// Returns the error for Secrets of another namespace.
 pub fn foreign_secrets(namespace: &str) -> String {
     format!(
         "Secrets of namespace {namespace:?} can't be used with the rights of this controller; set the annotation \
@@ -93,8 +88,8 @@ pub fn foreign_secrets(namespace: &str) -> String {
     )
 }
 
-/// Returns true for the values of a workflow, or a revision, that an Application or a WorkflowRun other than that with `uid`
-/// owns.
+/// Returns true for the values of a workflow, or a revision, that an Application or a WorkflowRun other than that with
+/// `uid` owns.
 fn is_record_of_other(live: &Value, uid: Option<&str>) -> bool {
     let kind = (text(live, "/apiVersion"), text(live, "/kind"));
     let is_kind =

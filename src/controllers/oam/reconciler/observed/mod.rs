@@ -1,5 +1,3 @@
-//! The Application as a pass has read it, and the writes to it: finalizer, annotations and status.
-
 mod read;
 pub(super) mod requests;
 
@@ -24,13 +22,11 @@ use crate::runtime::three_way;
 
 pub const TRACKER_FINALIZER: &str = "app.oam.dev/resource-tracker-finalizer";
 
-/// An Application, and the revision that its status names.
 pub(super) struct Observed {
     /// As last read or written.
     pub(super) app: Application,
     /// The memory that it would take with its spec, if that is too much.
     pub(super) too_large: Option<u64>,
-    /// The latest revision, or the reason why it can't be read.
     pub(super) latest: Result<Option<Arc<Packed>>, Failure>,
 }
 
@@ -72,7 +68,6 @@ impl Observed {
         Ok(())
     }
 
-    /// Writes the status if it has changed.
     pub(super) async fn write_status(&mut self, env: &Env<'_>, status: &ApplicationStatus) -> Result<(), ApiError> {
         let before = self.app.status.as_ref().map(fields).unwrap_or_default();
         let Some(change) = three_way::difference(&before, &fields(status)) else {
@@ -109,8 +104,8 @@ impl Observed {
         Ok(written)
     }
 
-    /// Reads the Application again. Returns true if its status is still the one before: another client has changed other
-    /// fields, and the results of steps must not get lost.
+    /// Reads the Application. Returns true if another client has changed other fields only: results of steps must not
+    /// get lost.
     async fn has_only_status_of(&mut self, env: &Env<'_>, before: &Map<String, Value>) -> Result<bool, ApiError> {
         let Ok(Some(live)) = env.reconciler.read_application(env.name).await else {
             return Ok(false);
@@ -141,7 +136,6 @@ fn api(env: &Env<'_>) -> Api<Partial<Application>> {
     Api::namespaced(env.reconciler.client.clone(), &env.name.namespace)
 }
 
-/// Returns the fields of a status.
 fn fields(status: &ApplicationStatus) -> Map<String, Value> {
     match serde_json::to_value(status) {
         Ok(Value::Object(fields)) => fields,

@@ -1,5 +1,3 @@
-//! Reads what a pass begins with: the trackers of the Application, and its latest revision.
-
 use std::sync::Arc;
 
 use kube::core::DeserializeGuard;
@@ -17,7 +15,6 @@ use crate::runtime::kube_client::call;
 use crate::runtime::watch::Cached;
 
 impl Observed {
-    /// Nothing but the Application itself has been read.
     pub fn of(Decoded { app, too_large }: Decoded) -> Self {
         Self {
             app,
@@ -37,7 +34,6 @@ impl Observed {
         Ok(())
     }
 
-    /// Decodes the trackers of the Application.
     pub async fn read_trackers(&self, env: &Env<'_>) -> Result<Inventory, Stop> {
         let failed = |error: InventoryError| Failure::new(FailureKind::Collect, error.to_string());
         let mut trackers = Vec::new();

@@ -1,5 +1,3 @@
-//! Requests in annotations of an Application: restarts of its workflow, and the time between passes.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -16,7 +14,6 @@ const MIN_RESTART: Duration = Duration::from_secs(10);
 pub const RECONCILE_INTERVAL: &str = "app.oam.dev/reconcile-interval";
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A requested restart of the workflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
     Once(Timestamp),
@@ -25,7 +22,7 @@ pub enum Restart {
 }
 
 impl Restart {
-    /// Parses a request. `end` is the end of the last run, if it has ended. Returns `None` if there is nothing to schedule.
+    /// Parses a request. `end` is the end of the last run. Returns `None` if there is nothing to schedule.
     pub fn parse(text: &str, now: Timestamp, end: Option<Timestamp>) -> Option<Self> {
         let text = text.trim();
         if text == "true" {

@@ -1,5 +1,3 @@
-//! The findings of a pass, as far as it has come. `status::build` turns them into the status.
-
 pub(super) mod services;
 pub(super) mod status;
 
@@ -22,7 +20,6 @@ pub(super) enum Change {
         reason: &'static str,
         note: &'static str,
     },
-    /// A condition is false, and the pass goes on.
     Failed {
         condition: &'static str,
         message: String,
@@ -37,10 +34,8 @@ pub(super) enum Change {
 
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// The status at the begin of the pass.
     pub(super) before: ApplicationStatus,
     pub(super) changes: Vec<Change>,
-    /// The generation that was taken into account.
     pub(super) observed_generation: Option<i64>,
     pub(super) latest_revision: Option<LatestRevision>,
     pub(super) workflow: Option<WorkflowStatus>,
@@ -52,16 +47,13 @@ pub(super) struct Outcome {
     pub(super) warnings: Vec<(&'static str, String)>,
     /// Warnings about a spec that is deployed all the same, by reason; empty if there is none.
     pub(super) notices: BTreeMap<&'static str, String>,
-    /// The time until the next pass, if something waits for the clock.
     pub(super) next: Option<Duration>,
-    /// Ready says which objects are still being deleted.
     pub(super) is_waiting_for_deletion: bool,
     /// All stages have succeeded, but for what conditions say.
     pub(super) is_complete: bool,
 }
 
 impl Outcome {
-    /// Nothing has been found yet: all is as in the status.
     pub(super) fn of(status: &ApplicationStatus) -> Self {
         Self {
             before: status.clone(),
@@ -100,12 +92,10 @@ impl Outcome {
         self.warn(failure.kind.reason(), failure.message.clone());
     }
 
-    /// Asks for the next pass.
     pub(super) fn look_again_in(&mut self, delay: Duration) {
         self.next = Some(self.next.map_or(delay, |next| next.min(delay)));
     }
 
-    /// Returns the time at which a workflow that has finished starts again.
     pub(super) fn scheduled_restart(&self) -> Option<Timestamp> {
         let time = self.restart_at?;
         let workflow = self.workflow.as_ref().filter(|workflow| workflow.finished)?;
@@ -113,7 +103,6 @@ impl Outcome {
         is_later.then_some(time)
     }
 
-    /// Returns true if the workflow has finished, and the time of its restart has come.
     pub(super) fn is_restart_due(&self, now: Timestamp) -> bool {
         self.scheduled_restart().is_some_and(|time| time <= now)
     }

@@ -1,5 +1,3 @@
-//! The statuses of components, as `status.services` shows them.
-
 use std::collections::BTreeMap;
 
 use crate::api::oam::ServiceStatus;
@@ -34,12 +32,10 @@ impl Services {
         self.shown.clear();
     }
 
-    /// Drops the services of other components.
     pub fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
         self.shown.retain(|service| is_kept(&service.name));
     }
 
-    /// Sets the status of one component at its place.
     pub fn set(&mut self, placed: &Placed, service: ServiceStatus) {
         let replicas = self.replicas.entry(service_key(&service)).or_default();
         replicas.insert(placed.place.replica_key.clone(), service);
@@ -49,8 +45,7 @@ impl Services {
         }
     }
 
-    /// Replaces all services, in the order of `before`: KubeVela lists them as they were deployed, and an order alone is
-    /// not written.
+    /// Uses the order of `before`: KubeVela lists services as deployed, and an order alone is not written.
     pub fn replace(&mut self, found: Vec<(&Placed, ServiceStatus)>, before: &[ServiceStatus]) {
         for (placed, service) in &found {
             let replicas = self.replicas.entry(service_key(service)).or_default();
@@ -96,7 +91,6 @@ pub fn service_of(placed: &Placed, namespace: &str) -> ServiceStatus {
     service
 }
 
-/// Returns what tells a service from others.
 fn identity(service: &ServiceStatus) -> (&str, &str, &str) {
     (&service.name, &service.namespace, &service.cluster)
 }

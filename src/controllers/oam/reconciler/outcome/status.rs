@@ -1,5 +1,3 @@
-//! The status that follows from what a pass has found.
-
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
@@ -25,7 +23,6 @@ pub struct Built {
     pub events: Vec<Event>,
 }
 
-/// Returns the status of a pass that has come as far as `outcome`, and goes on or waits.
 pub fn build(outcome: &Outcome, now: Timestamp) -> Built {
     let mut status = ApplicationStatus {
         observed_generation: outcome.observed_generation,
@@ -43,7 +40,6 @@ pub fn build(outcome: &Outcome, now: Timestamp) -> Built {
     Built { status, events }
 }
 
-/// Returns the status of a pass that has failed.
 pub fn failed(outcome: &Outcome, failure: &Failure, generation: Option<i64>, now: Timestamp) -> Built {
     let mut built = build(outcome, now);
     fail(&mut built.status, failure, now);
@@ -58,8 +54,7 @@ pub fn deferred(outcome: &Outcome, now: Timestamp) -> Built {
     built
 }
 
-/// Returns the status of an Application that is left alone. Everything else in it stays, unless it is that of another
-/// generation, which would seem to run.
+/// The Application is left alone. All else stays, unless it is of another generation, which would seem to run.
 pub fn refused(
     before: &ApplicationStatus,
     generation: Option<i64>,

@@ -1,5 +1,3 @@
-//! The health of all components, and the objects that they consist of.
-
 use std::collections::HashSet;
 
 use super::health::PostTraits;
@@ -47,8 +45,7 @@ impl Declared {
 }
 
 impl Rollout<'_, '_> {
-    /// Computes the health of all components, and the phase that follows from it. `shown` are the services in their known
-    /// order.
+    /// `shown` are the services in their known order.
     pub async fn assess(&mut self, shown: &[ServiceStatus]) -> Result<Declared, Stop> {
         let all = self.placed(Steps::Run).await?;
         let mut declared = Declared::of(&all);
@@ -80,7 +77,6 @@ impl Rollout<'_, '_> {
         Ok(declared)
     }
 
-    /// Shows the phase that follows from the health of the components.
     pub fn show_phase(&mut self) {
         let mut policies = self.target.parsed.policies.iter();
         let is_managed = policies.any(|policy| policy.definition.spec.manage_health_check);
@@ -92,7 +88,6 @@ impl Rollout<'_, '_> {
             });
     }
 
-    /// Finds the objects that all components consist of.
     pub async fn declare_all(&mut self) -> Result<Declared, Stop> {
         let all = self.placed(Steps::All).await?;
         let mut declared = Declared::of(&all);

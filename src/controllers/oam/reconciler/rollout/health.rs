@@ -15,7 +15,6 @@ use crate::controllers::oam::render::identity::AUXILIARY_WORKLOAD;
 use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject};
 use crate::cue;
 
-/// The traits that are applied after the workload is healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostTraits {
     /// Not applied in this pass, so not shown.
@@ -24,14 +23,12 @@ pub enum PostTraits {
     Applied,
 }
 
-/// The traits whose statuses are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Traits {
     All(PostTraits),
     PreDispatch,
 }
 
-/// The live objects of a component.
 struct Live<'o> {
     /// As templates see them, by `output` and `outputs`.
     context: Map<String, Value>,
@@ -42,7 +39,6 @@ struct Live<'o> {
 const WAITING: &str = "waiting for previous stage healthy";
 const PENDING: &str = "⏳ Waiting for component to be healthy";
 
-/// Computes the health of components from their live objects.
 #[derive(Clone, Copy)]
 pub struct Assessor<'x> {
     pub target: Target<'x>,
@@ -50,7 +46,6 @@ pub struct Assessor<'x> {
 }
 
 impl Assessor<'_> {
-    /// Computes the health of a component from its live objects.
     pub async fn service(
         &self,
         placed: &Placed,
@@ -206,7 +201,11 @@ impl Assessor<'_> {
                 ..Health::default()
             });
         };
+        let component_type = &placed.component.component.type_;
         let templates = health::StatusTemplates {
+            definition: part
+                .split_once('/')
+                .map_or(component_type, |(_, trait_type)| trait_type),
             details: text(&templates.details),
             health_policy: text(&templates.health_policy),
             custom_status: text(&templates.custom_status),

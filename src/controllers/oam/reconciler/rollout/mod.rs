@@ -15,7 +15,7 @@ use super::values::StepValues;
 use crate::api::oam::ServiceStatus;
 use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::render::release::ComponentObjects;
-use crate::controllers::oam::workflow::Store;
+use crate::controllers::oam::workflow::ValueStore;
 pub(super) use assess::Declared;
 use health::{Assessor, PostTraits};
 pub(super) use placed::{PlacedComponents, Steps, completed_steps};
@@ -27,7 +27,6 @@ const STOPPED_RETRY: std::time::Duration = std::time::Duration::from_mins(1);
 /// The message of a component whose traits are applied once more.
 const OTHER_STATUS: &str = "waiting for traits to see the status of the workload";
 
-/// A component that a step deploys.
 pub(super) struct Deployment {
     /// The step, or the place among the components of a step.
     pub(super) index: usize,
@@ -35,7 +34,6 @@ pub(super) struct Deployment {
     pub(super) objects: ComponentObjects,
 }
 
-/// The components of one version, on their way to the cluster.
 pub(super) struct Rollout<'x, 'p> {
     pub(super) target: Target<'x>,
     pub(super) objects: &'x mut AppObjects<'p>,
@@ -55,8 +53,7 @@ impl<'x> Rollout<'x, '_> {
         }
     }
 
-    /// Returns the values that steps have stored.
-    pub(super) async fn load_values(&self) -> Result<Store, Stop> {
+    pub(super) async fn load_values(&self) -> Result<ValueStore, Stop> {
         self.values.load(self.outcome.workflow.as_ref()).await
     }
 
@@ -72,8 +69,7 @@ impl<'x> Rollout<'x, '_> {
         applied.await
     }
 
-    /// Deploys components stage by stage, `parallelism` of them at the same time; each needs the stage before to be
-    /// healthy. Returns their health.
+    /// Deploys stage by stage, `parallelism` components at the same time; each needs the stage before to be healthy.
     pub(super) async fn deploy(
         &mut self,
         deployments: Vec<Deployment>,
@@ -121,13 +117,11 @@ impl<'x> Rollout<'x, '_> {
         Ok(results)
     }
 
-    /// Returns true if the workload has another status than the one that its traits have seen.
     async fn has_other_status(&self, objects: &ComponentObjects) -> bool {
         objects.reads_status && self.objects.live_status(&objects.workload).await != objects.output_status
     }
 
-    /// Applies traits of the last stage, for components whose workload is healthy. Returns the reason why there may be more
-    /// components.
+    /// For components whose workload is healthy. Returns the reason why there may be more components.
     pub(super) async fn apply_post_traits(&mut self) -> Result<Option<String>, Stop> {
         let PlacedComponents { placed, unknown } = self.placed(Steps::Run).await?;
         for placed in placed {
@@ -185,7 +179,6 @@ impl<'x> Rollout<'x, '_> {
     }
 }
 
-/// Returns the objects of a component in one stage.
 fn batch(deployment: &Deployment, stage: Stage) -> Vec<ToApply> {
     let objects = deployment.objects.objects.iter().map(|object| (object.stage, object));
     let of_stage = stages(objects).into_iter().find(|(known, _)| *known == stage);
@@ -200,7 +193,6 @@ fn batch(deployment: &Deployment, stage: Stage) -> Vec<ToApply> {
     to_apply.collect()
 }
 
-/// Returns the end of a pass in which a template was stopped at a limit.
 pub(super) fn stopped(message: String) -> Stop {
     Failure::workflow(message).retried_after(STOPPED_RETRY).into()
 }

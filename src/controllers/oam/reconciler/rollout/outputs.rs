@@ -1,5 +1,3 @@
-//! Values that components provide to other steps and components.
-
 use serde_json::{Map, Value, json};
 
 use super::render::RenderError;
@@ -8,14 +6,13 @@ use crate::api::oam::StepOutput;
 use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::render::clean_error;
 use crate::controllers::oam::render::evaluate::Evaluate;
-use crate::cue;
+use crate::cue::{self, TextErrors};
 
 /// The label of an expression in its source.
 const VALUE: &str = "$value";
 
 impl Rollout<'_, '_> {
-    /// Evaluates the outputs of a component over its live objects; `None` if one of them may come from a trait of the last
-    /// stage that is not applied yet.
+    /// Uses live objects. `None` if an output may come from a trait of the last stage that is not applied yet.
     pub async fn outputs(
         &self,
         deployment: &Deployment,
@@ -35,12 +32,12 @@ impl Rollout<'_, '_> {
                 match self
                     .env()
                     .evaluator()
-                    .evaluate(expression(&output.value_from, &scope))
+                    .evaluate(expression(&output.value_from, &scope).into())
                     .await
                 {
                     Ok(mut result) => Ok(result["value"].take()),
                     Err(cue::Error::Failed { .. }) if !is_complete => return Ok(None),
-                    Err(cue::Error::Failed { text, .. }) => Err(cause(&output.value_from, &text)),
+                    Err(cue::Error::Failed { errors, .. }) => Err(cause(&output.value_from, &errors)),
                     Err(error) => return Err(Stop::of_evaluator(&error)),
                 },
             );
@@ -76,7 +73,6 @@ impl Rollout<'_, '_> {
     }
 }
 
-/// Returns the source of an expression over live objects.
 fn expression(text: &str, scope: &Map<String, Value>) -> String {
     let fields: Vec<String> = scope.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     format!(
@@ -86,13 +82,16 @@ fn expression(text: &str, scope: &Map<String, Value>) -> String {
 }
 
 /// Returns why an expression has no value, in KubeVela's words if it names a field that does not exist.
-fn cause(expression: &str, error: &str) -> String {
-    if error.contains("undefined field") {
+fn cause(expression: &str, errors: &TextErrors) -> String {
+    if errors.to_string().contains("undefined field") {
         return format!("failed to lookup value: var(path={expression}) not exist");
     }
-    let error = clean_error(error);
     let labels = [format!("\"{VALUE}\": "), format!("{VALUE}: "), "value: ".to_owned()];
-    labels.iter().fold(error, |error, label| error.replace(label, ""))
+    let clean = |error: &str| {
+        let error = clean_error(error);
+        labels.iter().fold(error, |error, label| error.replace(label, ""))
+    };
+    errors.map(clean).to_string()
 }
 
 #[cfg(test)]
@@ -103,13 +102,13 @@ mod tests {
     fn errors_of_outputs_name_the_expression_and_nothing_that_wraps_it() {
         let missing = "_vela.$value: undefined field: data";
         let expected = "failed to lookup value: var(path=outputs.record.data.key) not exist";
-        assert_eq!(cause("outputs.record.data.key", missing), expected);
+        assert_eq!(cause("outputs.record.data.key", &TextErrors::one(missing)), expected);
         for (error, expected) in [
             ("_vela.$value: conflicting values 1 and 2", "conflicting values 1 and 2"),
             ("value: incomplete value string", "incomplete value string"),
             ("_vela.\"$value\": invalid operand 1", "invalid operand 1"),
         ] {
-            assert_eq!(cause("output.x", error), expected);
+            assert_eq!(cause("output.x", &TextErrors::one(error)), expected);
         }
     }
 }

@@ -1,17 +1,14 @@
-//! The components that the steps of a workflow deploy, with their places and values.
-
 use serde_json::Value;
 
 use super::Rollout;
 use super::render::{Placed, with_inputs};
 use crate::api::oam::{StepStatus, WorkflowStep};
 use crate::controllers::oam::parse::{Parsed, component_step, place_of};
-use crate::controllers::oam::placement::{ByPlace, PlacedComponent, PlacementError, Settings};
+use crate::controllers::oam::placement::{ByPlace, PlacedComponent, PlacementError, PlacementSettings};
 use crate::controllers::oam::reconciler::conditions::phase;
 use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
-use crate::controllers::oam::workflow::{DEPLOY, InputScope, InputUsage, Store, copy_inputs, is_apply_component};
+use crate::controllers::oam::workflow::{DEPLOY, InputScope, InputUsage, ValueStore, copy_inputs, is_apply_component};
 
-/// The steps whose components are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steps {
     All,
@@ -22,12 +19,11 @@ pub enum Steps {
 /// The components that a step deploys; `None` if they are not known.
 type StepDeployments<'s> = (&'s WorkflowStep, Option<Vec<PlacedComponent>>);
 
-/// Returns the steps with what their components add: inputs, outputs and dependencies. Fails if the steps together deploy
-/// too much.
+/// Adds the inputs, outputs and dependencies of components. Fails if steps deploy too much together.
 pub fn completed_steps(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
     let steps = with_components(parsed)?;
     // Without regard to settings, which allow less. The run of a step tells what is not allowed.
-    let settings = Settings {
+    let settings = PlacementSettings {
         namespace: "",
         allow_cross_namespace: true,
         unanchored_overrides: false,
@@ -56,7 +52,7 @@ fn with_components(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
 fn deployments<'s>(
     steps: &mut dyn Iterator<Item = &'s WorkflowStep>,
     parsed: &Parsed,
-    settings: Settings<'_>,
+    settings: PlacementSettings<'_>,
 ) -> Result<Vec<StepDeployments<'s>>, Failure> {
     let mut deployments = parsed.deployments(settings);
     let deployed = steps.map(|step| match deployments.of(step) {
@@ -69,16 +65,13 @@ fn deployments<'s>(
     deployed.collect()
 }
 
-/// Components in their places.
 pub struct PlacedComponents {
     pub placed: Vec<Placed>,
-    /// The reason why there may be more.
     pub(super) unknown: Option<String>,
 }
 
 impl Rollout<'_, '_> {
-    /// Returns the components in the places where the workflow deploys them, with the values that they have taken. Those
-    /// whose values are not known now are left out.
+    /// Includes the values that components have taken. Components whose values are not known now are left out.
     pub async fn placed(&mut self, which: Steps) -> Result<PlacedComponents, Stop> {
         let parsed = self.target.parsed;
         let steps = with_components(parsed)?;
@@ -88,7 +81,7 @@ impl Rollout<'_, '_> {
         let store = if deployments.iter().any(|(step, _)| !step.inputs.is_empty()) {
             self.load_values().await?
         } else {
-            Store::default()
+            ValueStore::default()
         };
         let context = self.target.current.release.step_context();
         let (mut placed, mut usage) = (ByPlace::default(), InputUsage::default());
@@ -144,7 +137,6 @@ impl Rollout<'_, '_> {
         Ok(placed)
     }
 
-    /// Returns true if a step has begun and was not skipped.
     fn has_run(&self, step: &WorkflowStep) -> bool {
         let (status, _) = self.status_of(step);
         status.is_some_and(|status| !matches!(status.phase.as_str(), "" | "pending" | "skipped"))
@@ -169,8 +161,7 @@ fn with_sub_steps(step: &WorkflowStep) -> impl Iterator<Item = &WorkflowStep> {
     std::iter::once(step).chain(&step.sub_steps)
 }
 
-/// Returns the component of a step with the values that it takes; `None` if one can't be set. The step fails then, and the
-/// others run.
+/// `None` if a value can't be set. The step fails then, and the others run.
 fn component_of(
     parsed: &Parsed,
     step: &WorkflowStep,
@@ -199,7 +190,7 @@ mod tests {
     use crate::controllers::oam::parse::{OverrideDefinitions, ParsedComponent, ParsedWorkflow, Workload};
     use crate::controllers::oam::policies::Policies;
 
-    const SETTINGS: Settings<'static> = Settings {
+    const SETTINGS: PlacementSettings<'static> = PlacementSettings {
         namespace: "team",
         allow_cross_namespace: true,
         unanchored_overrides: false,
@@ -245,7 +236,7 @@ mod tests {
         let components = json!([{ "name": "web", "type": "worker", "properties": { "image": "nginx" } }]);
         let parsed = parsed(components, json!([]), json!([]));
         let values = json!({ "tag": "1" });
-        let store = Store::with_values(values.as_object().unwrap().clone(), &Default::default());
+        let store = ValueStore::with_values(values.as_object().unwrap().clone(), &Default::default());
         let placed = |component: &str, key: &str| {
             let input = json!({ "from": "tag", "parameterKey": key });
             let step = step(component, input);

@@ -1,5 +1,3 @@
-//! Components that `deploy` steps place.
-
 use serde_json::{Value, json};
 
 use super::health::PostTraits;
@@ -8,7 +6,7 @@ use super::{Deployment, Rollout};
 use crate::api::oam::Component;
 use crate::controllers::oam::parse::Definitions;
 use crate::controllers::oam::placement::{
-    Applied, Check, DeployEnd, DeployParameters, PlacedComponent, Progress, deployments,
+    Applied, Check, DeployEnd, DeployParameters, PlacedComponent, PlacementProgress, deployments,
 };
 use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::policies::check_selected_clusters;
@@ -72,7 +70,6 @@ impl Rollout<'_, '_> {
         })
     }
 
-    /// Returns the placements of topology policies.
     pub fn placements(&self, params: &Value) -> Answer {
         let named = json!({ "policies": params["policies"] });
         let components = [Component::default()];
@@ -93,8 +90,8 @@ impl Rollout<'_, '_> {
     }
 
     /// Checks components in the order of their dependencies, as far as these are healthy.
-    pub(super) async fn check_all<'c>(&mut self, placed: &'c [PlacedComponent]) -> Result<Progress<'c>, Stop> {
-        let mut progress = Progress::new(placed);
+    pub(super) async fn check_all<'c>(&mut self, placed: &'c [PlacedComponent]) -> Result<PlacementProgress<'c>, Stop> {
+        let mut progress = PlacementProgress::new(placed);
         loop {
             let checks = progress.next_checks();
             if checks.is_empty() {
@@ -167,7 +164,7 @@ impl Rollout<'_, '_> {
     async fn place_with_inputs(
         &self,
         placed: &PlacedComponent,
-        progress: &Progress<'_>,
+        progress: &PlacementProgress<'_>,
         index: usize,
     ) -> Result<Result<Placed, String>, Stop> {
         match progress.inputs(index) {
@@ -176,7 +173,6 @@ impl Rollout<'_, '_> {
         }
     }
 
-    /// Resolves the definitions of a component, and sets the values that it takes from others.
     pub(super) async fn place(
         &self,
         placed: &PlacedComponent,

@@ -1,5 +1,3 @@
-//! Renders components into the objects to apply.
-
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -22,7 +20,6 @@ use crate::cue;
 /// Elements of lists that an input can name.
 const MAX_INDEX: usize = 1_000;
 
-/// The reason why a component can't be rendered.
 #[derive(Debug)]
 pub enum RenderError {
     /// The template or its parameters, with the text for the user.
@@ -32,7 +29,6 @@ pub enum RenderError {
 }
 
 impl RenderError {
-    /// Adds the text for the user.
     pub fn new(cause: Cause<cue::Error>, message: String) -> Self {
         match cause {
             Cause::Evaluator(cause) => Self::Evaluator(cause),
@@ -59,7 +55,6 @@ impl From<Error<cue::Error>> for RenderError {
     }
 }
 
-/// A component in a place where it is deployed.
 #[derive(Clone, Debug)]
 pub struct Placed {
     pub component: ParsedComponent,
@@ -86,7 +81,6 @@ impl Placed {
     }
 }
 
-/// The version of an Application that is deployed.
 #[derive(Clone, Copy)]
 pub struct Target<'p> {
     pub env: &'p Env<'p>,
@@ -136,7 +130,6 @@ impl Target<'_> {
         Ok(release.post_dispatch_objects(component, objects, &rendered.outputs))
     }
 
-    /// Returns what was rendered with this key, or else renders it.
     async fn remembered(
         &self,
         name: &str,
@@ -160,7 +153,6 @@ impl Target<'_> {
     }
 }
 
-/// Returns a component with values of the workflow in its parameters.
 pub fn with_inputs(component: &ParsedComponent, inputs: &[(&str, Value)]) -> Result<ParsedComponent, String> {
     let mut changed = component.clone();
     if inputs.is_empty() {
@@ -186,7 +178,6 @@ pub fn with_inputs(component: &ParsedComponent, inputs: &[(&str, Value)]) -> Res
     Ok(changed)
 }
 
-/// Returns the error for a path at which no value can be set.
 pub fn invalid_key(path: &str) -> String {
     crate::text::sanitize(&format!("invalid parameterKey {path}"))
 }

@@ -1,5 +1,3 @@
-//! Secrets and configs as steps read and write them.
-
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::{Api, Client};
@@ -19,7 +17,6 @@ use crate::runtime::kube_client::{ApiError, call};
 /// Answers a call that ends the pass.
 const PASS_ENDS: &str = "the pass ends";
 
-/// Reads Secrets and templates of configs from the API server, with the rights of the Application.
 pub(super) struct StepSecrets {
     client: Client,
     definition_namespace: String,
@@ -40,7 +37,7 @@ impl StepSecrets {
         Ok(Api::namespaced(self.client.clone(), namespace))
     }
 
-    /// Returns the ConfigMaps of templates. Those of another namespace would be read with the rights of this controller.
+    /// Returns the ConfigMaps of templates. In another namespace, the rights of this controller would read them.
     fn templates(&self, namespace: &str) -> Result<Api<ConfigMap>, ApiError> {
         if namespace != self.definition_namespace && self.check(namespace).is_err() {
             let message = format!(
@@ -60,7 +57,6 @@ impl Secrets for StepSecrets {
     }
 }
 
-/// Returns the Secrets that steps of the Application may use.
 pub(super) fn step_secrets(cluster: &Cluster<'_>) -> StepSecrets {
     StepSecrets {
         client: cluster.objects.client().clone(),
@@ -69,7 +65,6 @@ pub(super) fn step_secrets(cluster: &Cluster<'_>) -> StepSecrets {
     }
 }
 
-/// Configs as objects of the Application.
 pub(super) struct StepConfigs<'r, 'x, 'p> {
     secrets: StepSecrets,
     state: Mutex<State<'r, 'x, 'p>>,
@@ -77,7 +72,6 @@ pub(super) struct StepConfigs<'r, 'x, 'p> {
 
 struct State<'r, 'x, 'p> {
     rollout: &'r mut Rollout<'x, 'p>,
-    /// Set if a call ends the pass.
     stop: Option<Stop>,
 }
 
@@ -89,7 +83,7 @@ impl<'r, 'x, 'p> StepConfigs<'r, 'x, 'p> {
         }
     }
 
-    /// Records a Secret of the Application as deleted, or else it would be restored. One of another Application is refused.
+    /// Records a Secret as deleted, or else it would be restored. One of another Application is refused.
     async fn record_deleted(&self, namespace: &str, name: &str, secret: &Secret) -> Result<(), ApiError> {
         let id = ObjectId {
             api_version: "v1".to_owned(),
@@ -110,7 +104,6 @@ impl<'r, 'x, 'p> StepConfigs<'r, 'x, 'p> {
         })
     }
 
-    /// Returns the end of the pass, if a call has led to it.
     pub(super) fn into_stop(self) -> Option<Stop> {
         self.state.into_inner().stop
     }

@@ -1,5 +1,3 @@
-//! The functions that templates of steps call, with the objects of the Application.
-
 use serde_json::{Map, Value, json};
 
 use crate::api::NamespacedName;
@@ -7,7 +5,7 @@ use crate::api::oam::labels;
 use crate::controllers::oam::dispatch::bookkeeping::label;
 use crate::controllers::oam::functions::config;
 use crate::controllers::oam::functions::http::StepPermit;
-use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, Deletion, Selection};
+use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, Deletion, ObjectSelection};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::reconciler::apply::{Creator, ToApply};
 use crate::controllers::oam::reconciler::cluster::Cluster;
@@ -21,15 +19,12 @@ use crate::runtime::kube_client::ApiError;
 
 use super::configs::{StepConfigs, step_secrets};
 
-/// Objects that one call applies or deletes.
 const MAX_OBJECTS: usize = 100;
 
-/// Does the calls of one step.
 pub(super) struct StepFunctions<'r, 'x, 'p> {
     pub(super) rollout: &'r mut Rollout<'x, 'p>,
     pub(super) step_name: &'r str,
     pub(super) step_id: &'r str,
-    /// Set if a call ends the pass.
     pub(super) stop: Option<Stop>,
     /// The permit for requests, from the first one to the end of the step.
     pub(super) permit: Option<StepPermit>,
@@ -169,7 +164,6 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         Ok(Answer::Returned(json!({ "value": live })))
     }
 
-    /// Applies objects as objects of the Application.
     async fn dispatch(&mut self, params: &Value, objects: Vec<Value>) -> Result<Result<(), String>, Stop> {
         let cluster = params["cluster"].as_str().unwrap_or_default();
         // A patched object stays that of its component.
@@ -219,8 +213,8 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         objects::listed(&selection, listed.map(|listed| self.cluster().without_records(listed)))
     }
 
-    /// Applies an object as it is, with the changes, as an object of the Application: it is recorded, and its state is kept.
-    /// An object of no or another Application is refused, unless a policy adopts it.
+    /// Applies an object with the changes as one of the Application, which records it and keeps its state. An object of
+    /// no or another Application is refused, unless a policy adopts it.
     async fn patch(&mut self, params: &Value) -> Result<Answer, Stop> {
         let changed = match self.patched(params).await {
             Ok(changed) => changed,
@@ -232,7 +226,6 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         })
     }
 
-    /// Returns the live object with the changes, as the Application applies it.
     async fn patched(&self, params: &Value) -> Result<Value, String> {
         let id = objects::patch(params)?;
         self.cluster().check_read(&id).await?;
@@ -259,7 +252,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         Ok(objects::deleted(&params["value"], result))
     }
 
-    async fn matching(&self, selection: &Selection) -> Result<Vec<ObjectId>, String> {
+    async fn matching(&self, selection: &ObjectSelection) -> Result<Vec<ObjectId>, String> {
         let target = selection.target();
         self.cluster().check_read(&target).await?;
         let found = self
@@ -336,7 +329,6 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
     }
 }
 
-/// Returns an object of a step as it is applied.
 pub(super) fn manifest(application: &NamespacedName, params: &Value, mut object: Value) -> Result<Value, String> {
     let cluster = params["cluster"].as_str().unwrap_or_default();
     if !is_local(cluster) {

@@ -1,5 +1,3 @@
-//! Begin and end of runs, which revisions record.
-
 use std::collections::HashSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -53,15 +51,14 @@ pub async fn restart_if_due(
     Ok(())
 }
 
-/// Returns true if the workflow has finished for this generation.
 pub fn is_deployed(observed: &Observed, outcome: &Outcome) -> bool {
     let is_observed = outcome.observed_generation == observed.app.metadata.generation;
     is_observed && outcome.workflow.as_ref().and_then(finished_state).is_some()
 }
 
-/// Returns true if steps have succeeded, and nothing records their objects for this generation: the spec was changed
-/// without a new revision, or changed back before the change was deployed. Another run applies what it already finds, and
-/// records it. It takes place once, since all objects may stand in other trackers.
+/// Steps have succeeded, but nothing records their objects for this generation: the spec was changed without a new
+/// revision, or changed back before its deployment. Another run applies what it finds, and records it. It takes place
+/// once, since all objects may stand in other trackers.
 fn runs_again_to_record(env: &Env<'_>, ledger: &Ledger<'_>, outcome: &Outcome) -> bool {
     let inventory = &ledger.inventory;
     let Some(workflow) = &outcome.workflow else {
@@ -115,7 +112,6 @@ pub async fn end_run(env: &Env<'_>, current: &Current, outcome: &mut Outcome, ha
     Ok(())
 }
 
-/// Returns the state of a workflow that has ended.
 pub(super) fn finished_state(workflow: &WorkflowStatus) -> Option<State> {
     if !workflow.finished {
         return None;

@@ -23,17 +23,15 @@ use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::place_of;
 use crate::controllers::oam::trackers::is_local;
 use crate::controllers::oam::workflow::{
-    FailureReason, InputUsage, State, StepResult, Store, Task, Turn, is_apply_component,
+    FailureReason, InputUsage, State, StepResult, StepTask, ValueStore, WorkflowTurn, is_apply_component,
 };
 use lifecycle::finished_state;
 pub(super) use lifecycle::{end_run, is_deployed, restart_if_due};
 
-/// The workflow of the version that is deployed.
 pub(super) struct Run<'r, 'x, 'p> {
     rollout: &'r mut Rollout<'x, 'p>,
 }
 
-/// Runs what is left of the workflow. Returns the state that it reached.
 pub(super) async fn run_workflow(rollout: &mut Rollout<'_, '_>) -> Result<State, Stop> {
     let env = rollout.env();
     let _timer = env.reconciler.metrics.time(PassStage::Workflow);
@@ -58,7 +56,6 @@ pub(super) async fn run_workflow(rollout: &mut Rollout<'_, '_>) -> Result<State,
     Run { rollout }.turn(&steps, workflow).await
 }
 
-/// Drops the services of components that the workflow no longer deploys.
 async fn drop_services(rollout: &mut Rollout<'_, '_>) -> Result<(), Stop> {
     if rollout.outcome.services.shown().is_empty() {
         return Ok(());
@@ -70,7 +67,6 @@ async fn drop_services(rollout: &mut Rollout<'_, '_>) -> Result<(), Stop> {
 }
 
 impl Run<'_, '_, '_> {
-    /// Runs one turn of the engine.
     async fn turn(&mut self, steps: &[WorkflowStep], workflow: WorkflowStatus) -> Result<State, Stop> {
         let store = self.rollout.load_values().await?;
         if workflow.context_backend.is_none() {
@@ -81,7 +77,7 @@ impl Run<'_, '_, '_> {
         let settings = self.rollout.env().options().workflow;
         let now = Timestamp::now();
         let mode = workflow.mode.clone();
-        let mut turn = Turn::begin(steps, &mode, workflow, store, &context, settings, now, new_id)
+        let mut turn = WorkflowTurn::begin(steps, &mode, workflow, store, &context, settings, now, new_id)
             .map_err(|error| Failure::workflow(error.to_string()))?;
         if let Some(store) = turn.store_without_removed_values() {
             self.store(store).await?;
@@ -105,13 +101,12 @@ impl Run<'_, '_, '_> {
         result.map(|()| end.state)
     }
 
-    async fn store(&mut self, store: &Store) -> Result<(), Stop> {
+    async fn store(&mut self, store: &ValueStore) -> Result<(), Stop> {
         let Rollout { values, outcome, .. } = &mut *self.rollout;
         values.store(store, outcome).await
     }
 
-    /// Runs the steps that can run, round by round.
-    async fn run_rounds(&mut self, turn: &mut Turn<'_>) -> Result<(), Stop> {
+    async fn run_rounds(&mut self, turn: &mut WorkflowTurn<'_>) -> Result<(), Stop> {
         // A pass that exceeds its timeout records nothing.
         let end = Instant::now() + self.rollout.env().options().pass_timeout / 2;
         loop {
@@ -122,8 +117,8 @@ impl Run<'_, '_, '_> {
             let mut to_run = Vec::new();
             for task in round {
                 match task {
-                    Task::Run(step) => to_run.push(step),
-                    Task::Check(step) => {
+                    StepTask::Run(step) => to_run.push(step),
+                    StepTask::Check(step) => {
                         let result = self.check(turn, step).await?;
                         turn.record_check(step, result);
                     }
@@ -142,11 +137,11 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    /// Runs steps that don't depend on each other, until `end`. The objects of all their components are recorded at once.
-    /// If the pass ends meanwhile, `results` has those of the steps that have run.
+    /// The steps are independent, and run until `end`. Their objects are recorded at once. If the pass ends meanwhile,
+    /// `results` has those of the steps that have run.
     async fn run_steps(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &WorkflowTurn<'_>,
         round: &[usize],
         end: Instant,
         results: &mut Vec<(usize, StepResult)>,
@@ -197,10 +192,9 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    /// Renders the component of a step.
     async fn prepare(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &WorkflowTurn<'_>,
         step: usize,
         usage: &mut InputUsage,
     ) -> Result<Result<Deployment, StepResult>, Stop> {

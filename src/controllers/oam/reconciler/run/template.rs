@@ -1,5 +1,3 @@
-//! Runs steps whose types have a template.
-
 use serde_json::{Value, json};
 
 use super::functions::StepFunctions;
@@ -9,12 +7,11 @@ use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::rollout::render::{invalid_key, set_path};
 use crate::controllers::oam::reconciler::rollout::stopped;
 use crate::controllers::oam::steps::{self, StepTemplate};
-use crate::controllers::oam::workflow::{FailureReason, StepResult, Turn};
+use crate::controllers::oam::workflow::{FailureReason, StepResult, WorkflowTurn};
 use crate::cue;
 
 impl Run<'_, '_, '_> {
-    /// Runs the template of a step.
-    pub(super) async fn run_template(&mut self, turn: &Turn<'_>, index: usize) -> Result<StepResult, Stop> {
+    pub(super) async fn run_template(&mut self, turn: &WorkflowTurn<'_>, index: usize) -> Result<StepResult, Stop> {
         let Some(step) = turn.step(index) else {
             return Ok(execute_failure("the step is missing".to_owned()));
         };
@@ -65,8 +62,7 @@ impl Run<'_, '_, '_> {
         Ok(end)
     }
 
-    /// Evaluates the condition of a step.
-    pub(super) async fn check(&self, turn: &Turn<'_>, index: usize) -> Result<Result<bool, String>, Stop> {
+    pub(super) async fn check(&self, turn: &WorkflowTurn<'_>, index: usize) -> Result<Result<bool, String>, Stop> {
         let Some(step) = turn.step(index) else {
             return Ok(Err("the step is missing".to_owned()));
         };
@@ -79,7 +75,6 @@ impl Run<'_, '_, '_> {
     }
 }
 
-/// Returns the properties of a step with the values of its inputs.
 fn with_inputs(step: &WorkflowStep, inputs: &[(&str, Value)]) -> Result<Option<Value>, String> {
     let mut properties = step.properties.clone();
     for (path, value) in inputs.iter().filter(|(path, _)| !path.is_empty()) {

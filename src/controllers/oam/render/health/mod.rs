@@ -14,6 +14,7 @@ use super::evaluate::{Cause, Evaluate, evaluate};
 use super::wrap;
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::source::{Role, Scan, scan};
+use crate::cue::CueSource;
 use crate::text::sanitize;
 use cue_text::cue_text;
 
@@ -26,6 +27,8 @@ const NO_VALUE: &str = "_|_";
 /// The templates in `spec.status` of a definition.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StatusTemplates<'a> {
+    /// The name of the definition, for logs.
+    pub definition: &'a str,
     pub details: Option<&'a str>,
     pub health_policy: Option<&'a str>,
     pub custom_status: Option<&'a str>,
@@ -66,6 +69,7 @@ pub async fn evaluate_health<V: Evaluate>(
 ) -> Result<Health, V::Error> {
     let status = Status {
         evaluator,
+        definition: templates.definition,
         properties: properties.filter(|properties| !properties.is_null()),
     };
     let mut context = context.clone();
@@ -106,6 +110,7 @@ fn set_status(context: &mut Context, field: &str, value: Value) {
 
 struct Status<'a, V> {
     evaluator: &'a V,
+    definition: &'a str,
     properties: Option<&'a Value>,
 }
 
@@ -152,13 +157,13 @@ impl<V: Evaluate> Status<'_, V> {
     async fn evaluate(
         &self,
         template: &str,
-        source: impl Fn(&Scan) -> String,
+        source: impl Fn(&Scan) -> CueSource,
     ) -> Result<Result<(Scan, Value), String>, V::Error> {
         let scan = match scan(template, Role::Status, false) {
             Ok(scan) => scan,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        match evaluate(self.evaluator, source(&scan)).await {
+        match evaluate(self.evaluator, source(&scan).of_definition(self.definition)).await {
             Ok(result) => Ok(Ok((scan, result))),
             Err(Cause::Evaluator(error)) => Err(error),
             Err(Cause::Stopped(error)) => Ok(Err(format!("stopped: {error}"))),

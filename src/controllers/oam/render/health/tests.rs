@@ -2,6 +2,7 @@ use super::*;
 use crate::controllers::oam::render::tests::fake::{FakeError, FakeEvaluator};
 
 const ALL: StatusTemplates<'_> = StatusTemplates {
+    definition: "webservice",
     details: Some("a: 1\nb: 2 @local()"),
     health_policy: Some("isHealth: context.status.details.a == 1"),
     custom_status: Some("message: \"\\(context.status.healthy)\""),
@@ -42,6 +43,7 @@ async fn status_templates_see_the_parameters_in_their_context() {
         let answers = ["isHealth", "message"].map(|field| Ok(json!({ (field): true })));
         let evaluator = FakeEvaluator::new([Ok(json!({}))].into_iter().chain(answers));
         let templates = StatusTemplates {
+            definition: "webservice",
             details: Some("a: context.parameter"),
             health_policy: Some("isHealth: context.parameter.replicas == 2"),
             custom_status: Some("message: \"\\(context.parameter.replicas)\""),

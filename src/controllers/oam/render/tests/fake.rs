@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use serde_json::Value;
 
 use crate::controllers::oam::render::evaluate::Evaluate;
+use crate::cue::{CueSource, TextErrors};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FakeError {
@@ -40,8 +41,8 @@ impl FakeEvaluator {
 impl Evaluate for FakeEvaluator {
     type Error = FakeError;
 
-    async fn evaluate(&self, source: String) -> Result<Value, FakeError> {
-        self.sources.lock().unwrap().push(source);
+    async fn evaluate(&self, source: CueSource) -> Result<Value, FakeError> {
+        self.sources.lock().unwrap().push(source.text().to_owned());
         self.answers
             .lock()
             .unwrap()
@@ -53,7 +54,10 @@ impl Evaluate for FakeEvaluator {
         *error == FakeError::Stopped
     }
 
-    fn is_invalid(error: &FakeError) -> bool {
-        matches!(error, FakeError::Invalid(_))
+    fn text_errors(error: &FakeError) -> Option<TextErrors> {
+        match error {
+            FakeError::Invalid(text) => Some(TextErrors::one(*text)),
+            _ => None,
+        }
     }
 }

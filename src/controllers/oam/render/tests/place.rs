@@ -30,7 +30,7 @@ fn object(kind: &str, namespace: &str) -> Map<String, Value> {
 /// Returns the objects of the component at a place.
 fn objects_at(place: &Place) -> ComponentObjects {
     let (app, parsed) = parsed();
-    let settings = Settings {
+    let settings = ReleaseSettings {
         is_strict: false,
         has_stages: true,
     };
@@ -113,7 +113,7 @@ fn objects_without_a_place_have_no_cluster_while_templates_see_the_local_one() {
 #[test]
 fn places_share_the_context_of_the_application() {
     let (app, parsed) = parsed();
-    let settings = Settings {
+    let settings = ReleaseSettings {
         is_strict: false,
         has_stages: true,
     };

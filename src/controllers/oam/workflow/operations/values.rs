@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Removed;
 use crate::controllers::oam::source::{SyntaxError, without_field};
-use crate::controllers::oam::workflow::Store;
+use crate::controllers::oam::workflow::ValueStore;
 use crate::controllers::oam::workflow::store::VALUES;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +18,7 @@ pub struct ValuesError(#[from] SyntaxError);
 /// If KubeVela has written the values, and they can't be parsed.
 pub fn forget(data: &mut BTreeMap<String, String>, removed: &Removed) -> Result<bool, ValuesError> {
     let before = data.clone();
-    match Store::parse(data) {
+    match ValueStore::parse(data) {
         Ok(mut store) => {
             let known = store.to_data();
             store.remove(removed.outputs.iter().map(String::as_str));

@@ -26,7 +26,7 @@ pub const VALUES_TOO_LARGE: &str = "values of the workflow exceed 512 KiB";
 
 /// Values, counters and suspensions of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Store {
+pub struct ValueStore {
     values: Map<String, Value>,
     /// Bytes of the values.
     size: usize,
@@ -54,11 +54,11 @@ pub fn check_path(path: &str) -> Result<(), PathTooLong> {
     if is_short { Ok(()) } else { Err(PathTooLong) }
 }
 
-impl Store {
+impl ValueStore {
     /// Decodes the data of the ConfigMap. Invalid counters are ignored.
     ///
     /// # Errors
-    /// The values are CUE that needs the evaluator; [`Store::with_values`] takes its result.
+    /// The values are CUE that needs the evaluator; [`ValueStore::with_values`] takes its result.
     pub fn parse(data: &BTreeMap<String, String>) -> Result<Self, InvalidStore> {
         let text = data.get(VALUES).map_or("", String::as_str);
         let lines = text.lines().filter(|line| !line.trim().is_empty());

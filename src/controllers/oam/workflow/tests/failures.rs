@@ -3,7 +3,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::super::{FailureReason, Settings, State, StepResult, Store};
+use super::super::{FailureReason, State, StepResult, ValueStore, WorkflowSettings};
 use super::{Run, failed, step, succeeded, waiting};
 
 #[test]
@@ -26,7 +26,7 @@ fn a_failure_is_retried_to_the_limit() {
     assert_eq!(run.state("b"), ("skipped", "Skip", ""));
     assert!(run.status.terminated);
     assert_eq!((run.status.phase.as_str(), run.status.message.as_str()), ("failed", ""));
-    assert_eq!(run.store, Store::default(), "no attempts are left");
+    assert_eq!(run.store, ValueStore::default(), "no attempts are left");
     let again = run.turn(|_| succeeded());
     assert_eq!(again.state, State::Failed);
     assert_eq!(run.ran, [""; 0]);
@@ -39,7 +39,7 @@ fn a_success_after_failures_forgets_them() {
     run.now += 1;
     assert_eq!(run.turn(|_| succeeded()).state, State::Succeeded);
     assert_eq!(run.state("a"), ("succeeded", "", ""));
-    assert_eq!(run.store, Store::default());
+    assert_eq!(run.store, ValueStore::default());
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn steps_that_do_not_depend_on_a_failed_one_go_on() {
 #[test]
 fn a_workflow_can_be_suspended_on_failure() {
     let mut run = Run::new([step("a", &[]), step("b", &["a"])]);
-    run.settings = Settings {
+    run.settings = WorkflowSettings {
         suspend_on_failure: true,
         max_retries: 1,
         ..run.settings

@@ -3,7 +3,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::super::{FailureReason, Settings, State, Store, Task, Turn};
+use super::super::{FailureReason, State, StepTask, ValueStore, WorkflowSettings, WorkflowTurn};
 use super::{Run, START, all, failed, group, step, succeeded, suspend, waiting, when, with_input, with_timeout};
 use crate::api::oam::{StepStatus, WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::context::Context;
@@ -57,9 +57,9 @@ fn the_largest_workflow_is_fast() {
 fn sub_steps_count_as_steps() {
     let steps = [group("g", numbered(2_000, |number| step(&number.to_string(), &[])))];
     let now = Timestamp::from_second(START).unwrap();
-    let (status, store, context) = (WorkflowStatus::default(), Store::default(), Context::default());
-    let settings = Settings::default();
-    let turn = Turn::begin(&steps, "DAG-DAG", status, store, &context, settings, now, String::new);
+    let (status, store, context) = (WorkflowStatus::default(), ValueStore::default(), Context::default());
+    let settings = WorkflowSettings::default();
+    let turn = WorkflowTurn::begin(&steps, "DAG-DAG", status, store, &context, settings, now, String::new);
     assert!(turn.is_err());
 }
 
@@ -178,11 +178,11 @@ fn edited_phases_do_not_stop_or_restart_a_workflow() {
 fn results_that_nobody_has_asked_for_are_ignored() {
     let steps = [step("a", &[]), when("x", step("b", &[])), group("g", [])];
     let now = Timestamp::from_second(START).unwrap();
-    let (status, store, context) = (WorkflowStatus::default(), Store::default(), Context::default());
-    let settings = Settings::default();
-    let mut turn = Turn::begin(&steps, "DAG-DAG", status, store, &context, settings, now, String::new).unwrap();
+    let (status, store, context) = (WorkflowStatus::default(), ValueStore::default(), Context::default());
+    let settings = WorkflowSettings::default();
+    let mut turn = WorkflowTurn::begin(&steps, "DAG-DAG", status, store, &context, settings, now, String::new).unwrap();
     turn.record(0, succeeded());
-    assert_eq!(turn.next_round(), [Task::Run(0)]);
+    assert_eq!(turn.next_round(), [StepTask::Run(0)]);
     turn.record(1, succeeded());
     turn.record(2, succeeded());
     turn.record(7, succeeded());
@@ -191,11 +191,11 @@ fn results_that_nobody_has_asked_for_are_ignored() {
     turn.record_check(1, Ok(true));
     turn.record(0, failed(FailureReason::Action));
     turn.record(0, succeeded());
-    assert_eq!(turn.next_round(), [Task::Check(1)]);
+    assert_eq!(turn.next_round(), [StepTask::Check(1)]);
     turn.record(1, succeeded());
     turn.record_check(1, Ok(true));
     turn.record_check(1, Ok(false));
-    assert_eq!(turn.next_round(), [Task::Run(1)]);
+    assert_eq!(turn.next_round(), [StepTask::Run(1)]);
     assert_eq!(turn.next_round(), []);
     assert_eq!(
         (turn.step(9), turn.inputs(9), turn.resumptions(9)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::super::{FailureReason, State, StepResult, Task};
+use super::super::{FailureReason, State, StepResult, StepTask};
 use super::{Run, failed, group, output, step, succeeded, suspend, waiting, with_output};
 
 #[test]
@@ -64,7 +64,7 @@ fn the_duration_counts_from_the_begin_that_the_status_shows() {
 fn turn_of_approvals(run: &mut Run) -> (State, u32) {
     let mut turn = run.begin().unwrap();
     let resumptions = turn.resumptions(0);
-    if turn.next_round() == [Task::Run(0)] {
+    if turn.next_round() == [StepTask::Run(0)] {
         let result = match resumptions {
             0 | 1 => StepResult::Suspended {
                 message: String::new(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::super::{FailureReason, State, StepResult, Store};
+use super::super::{FailureReason, State, StepResult, ValueStore};
 use super::{Run, all, failed, output, step, succeeded, suspend, waiting, with_input, with_output};
 use crate::api::oam::StepOutput;
 use crate::text::is_control;
@@ -109,7 +109,7 @@ fn values_have_a_depth_that_can_be_parsed_again() {
             _ => waiting(),
         });
         assert_eq!(
-            Store::parse(&run.store.to_data()).unwrap().get(name),
+            ValueStore::parse(&run.store.to_data()).unwrap().get(name),
             Some(&nested(most))
         );
         for levels in [most + 1, 125] {
@@ -133,7 +133,7 @@ fn counters_of_an_edited_config_map_are_tolerated() {
     let most = json!({ "failures": u32::MAX, "waits": u32::MAX, "message": "wait healthy" });
     let attempts = json!({ "steps": { id: most } }).to_string();
     let data = BTreeMap::from([("portolan.attempts".to_owned(), attempts)]);
-    run.store = Store::parse(&data).unwrap();
+    run.store = ValueStore::parse(&data).unwrap();
     run.now += 600;
     assert_eq!(run.turn(|_| waiting()).state, State::Executing);
     assert_eq!(run.turn(|_| failed(FailureReason::Execute)).state, State::Failed);
@@ -141,7 +141,7 @@ fn counters_of_an_edited_config_map_are_tolerated() {
 
 #[test]
 fn the_size_of_the_values_follows_what_is_removed() {
-    let mut store = Store::default();
+    let mut store = ValueStore::default();
     let paths = ["a", "b.x", "b.y", "c.d.e.f", "c.d.g", "long name.\"x\"", "z.z.z"];
     for path in paths {
         store
@@ -165,8 +165,8 @@ fn the_size_of_the_values_follows_what_is_removed() {
     ];
     for path in removals {
         store.remove([path]);
-        let parsed = Store::parse(&store.to_data()).unwrap();
+        let parsed = ValueStore::parse(&store.to_data()).unwrap();
         assert_eq!(store, parsed, "{path}");
     }
-    assert_eq!(store, Store::default());
+    assert_eq!(store, ValueStore::default());
 }

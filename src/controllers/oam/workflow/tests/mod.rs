@@ -20,7 +20,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{FailureReason, Outcome, Settings, StepResult, Store, Task, TooManySteps, Turn};
+use super::{FailureReason, Outcome, StepResult, StepTask, TooManySteps, ValueStore, WorkflowSettings, WorkflowTurn};
 use crate::api::oam::{StepInput, StepOutput, StepStatus, WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::context::Context;
 
@@ -112,11 +112,11 @@ pub(super) fn context(fields: Value) -> Context {
 pub(super) struct Run {
     pub steps: Vec<WorkflowStep>,
     pub mode: &'static str,
-    pub settings: Settings,
+    pub settings: WorkflowSettings,
     pub context: Context,
     pub now: i64,
     pub status: WorkflowStatus,
-    pub store: Store,
+    pub store: ValueStore,
     /// Steps that ran in the last turn.
     pub ran: Vec<String>,
     /// Values of conditions; others are errors.
@@ -130,11 +130,11 @@ impl Run {
         Self {
             steps: steps.into_iter().collect(),
             mode: "DAG-DAG",
-            settings: Settings::default(),
+            settings: WorkflowSettings::default(),
             context: context(json!({"name": "app"})),
             now: START,
             status: WorkflowStatus::default(),
-            store: Store::default(),
+            store: ValueStore::default(),
             ran: Vec::new(),
             conditions: BTreeMap::new(),
             scopes: BTreeMap::new(),
@@ -142,11 +142,11 @@ impl Run {
     }
 
     /// Begins a turn that the test runs itself.
-    pub fn begin(&self) -> Result<Turn<'_>, TooManySteps> {
+    pub fn begin(&self) -> Result<WorkflowTurn<'_>, TooManySteps> {
         let now = Timestamp::from_second(self.now).unwrap();
         let (status, store) = (self.status.clone(), self.store.clone());
         let id = || "id".to_owned();
-        Turn::begin(
+        WorkflowTurn::begin(
             &self.steps,
             self.mode,
             status,
@@ -166,7 +166,7 @@ impl Run {
     pub fn turn_after(&mut self, millis: u64, result: impl Fn(&str) -> StepResult) -> Outcome {
         let now = Timestamp::from_second(self.now).unwrap() + Duration::from_millis(millis);
         let mut ids = 0..;
-        let mut turn = Turn::begin(
+        let mut turn = WorkflowTurn::begin(
             &self.steps,
             self.mode,
             self.status.clone(),
@@ -185,14 +185,14 @@ impl Run {
             }
             for task in round {
                 match task {
-                    Task::Check(index) => {
+                    StepTask::Check(index) => {
                         let step = turn.step(index).unwrap();
                         self.scopes
                             .insert(step.name.clone(), turn.condition_scope(index).unwrap());
                         let value = self.conditions.get(step.condition.as_str()).copied();
                         turn.record_check(index, value.ok_or_else(|| "undefined".to_owned()));
                     }
-                    Task::Run(index) => {
+                    StepTask::Run(index) => {
                         let name = turn.step(index).unwrap().name.clone();
                         self.ran.push(name.clone());
                         turn.record(index, result(&name));
@@ -210,7 +210,7 @@ impl Run {
     pub fn restart(&mut self) {
         let status = serde_json::to_string(&self.status).unwrap();
         self.status = serde_json::from_str(&status).unwrap();
-        self.store = Store::parse(&self.store.to_data()).unwrap();
+        self.store = ValueStore::parse(&self.store.to_data()).unwrap();
     }
 
     /// Runs a turn whose values are stored and whose status is not: the process dies between the two writes.

@@ -3,7 +3,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::super::{FailureReason, State, Task, TooManySteps};
+use super::super::{FailureReason, State, StepTask, TooManySteps};
 use super::{Run, START, failed, step, succeeded, waiting};
 use crate::api::oam::WorkflowStep;
 
@@ -75,7 +75,7 @@ fn a_cycle_is_pending_with_its_cause() {
 fn steps_that_were_not_recorded_are_not_in_the_status() {
     let run = Run::new([step("a", &[]), step("b", &[])]);
     let mut turn = run.begin().unwrap();
-    assert_eq!(turn.next_round(), [Task::Run(0), Task::Run(1)]);
+    assert_eq!(turn.next_round(), [StepTask::Run(0), StepTask::Run(1)]);
     turn.record(1, succeeded());
     let outcome = turn.end();
     assert_eq!(outcome.status.steps.len(), 1);

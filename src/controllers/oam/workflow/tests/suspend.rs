@@ -4,7 +4,7 @@ use std::time::Duration;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::super::{State, StepResult, Store, Turn};
+use super::super::{State, StepResult, ValueStore, WorkflowTurn};
 use super::{Run, group, step, succeeded, suspend, waiting, when, with_input, with_output};
 use crate::api::oam::{StepInput, WorkflowStatus};
 
@@ -36,7 +36,7 @@ fn a_suspended_workflow_goes_on_when_a_user_resumes_it() {
     assert_eq!(run.turn(|_| succeeded()).state, State::Succeeded);
     assert_eq!(run.state("a"), ("succeeded", "", ""));
     assert_eq!(run.ran, ["b"]);
-    assert_eq!(run.store, Store::default());
+    assert_eq!(run.store, ValueStore::default());
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_suspension_ends_after_its_duration() {
     run.now += 60;
     assert_eq!(run.turn(|_| succeeded()).state, State::Succeeded);
     assert!(!run.status.suspend);
-    assert_eq!(run.store.to_data(), Store::default().to_data());
+    assert_eq!(run.store.to_data(), ValueStore::default().to_data());
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn inputs_set_the_duration() {
         parameter_key: "duration".to_owned(),
     });
     let data = BTreeMap::from([("vars".to_owned(), "wait: \"5m\"\n".to_owned())]);
-    run.store = Store::parse(&data).unwrap();
+    run.store = ValueStore::parse(&data).unwrap();
     assert_eq!(run.turn(|_| succeeded()).retry_in, Some(Duration::from_mins(5)));
 }
 
@@ -137,7 +137,7 @@ fn other_steps_go_on_while_a_step_is_suspended() {
 }
 
 /// A step whose template suspends twice, and waits after the first time.
-fn template(turn: &Turn<'_>, index: usize, is_ready: bool) -> StepResult {
+fn template(turn: &WorkflowTurn<'_>, index: usize, is_ready: bool) -> StepResult {
     match turn.resumptions(index) {
         0 => StepResult::Suspended {
             message: "first".to_owned(),
@@ -220,7 +220,7 @@ fn a_step_that_kubevela_has_suspended_is_resumed() {
             "2023-11-14T22:13:20Z".to_owned(),
         ),
     ]);
-    run.store = Store::parse(&data).unwrap();
+    run.store = ValueStore::parse(&data).unwrap();
     let mut resumed = Run {
         status: run.status.clone(),
         ..step_by_step(json!({}))
@@ -269,7 +269,7 @@ fn a_user_terminates_a_suspended_workflow() {
     "Terminate".clone_into(&mut a.reason);
     assert_eq!(run.turn(|_| succeeded()).state, State::Terminated);
     assert_eq!(run.state("b").0, "skipped");
-    assert_eq!(run.store, Store::default());
+    assert_eq!(run.store, ValueStore::default());
 }
 
 #[test]

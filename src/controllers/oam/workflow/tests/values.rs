@@ -4,7 +4,9 @@ use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::super::{FailureReason, InvalidStore, Settings, State, StepResult, Store, Task, Turn};
+use super::super::{
+    FailureReason, InvalidStore, State, StepResult, StepTask, ValueStore, WorkflowSettings, WorkflowTurn,
+};
 use super::{Run, START, context, failed, group, output, step, succeeded, waiting, with_input, with_output};
 use crate::api::oam::WorkflowStatus;
 
@@ -23,20 +25,20 @@ fn inputs_are_values_of_steps_or_of_the_context() {
     let context = context(json!({"name": "app"}));
     let steps = [with_input(with_input(step("a", &[]), "context.name"), "x")];
     let data = BTreeMap::from([("vars".to_owned(), "x: [1,2]\n".to_owned())]);
-    let store = Store::parse(&data).unwrap();
+    let store = ValueStore::parse(&data).unwrap();
     let now = Timestamp::from_second(START).unwrap();
-    let mut turn = Turn::begin(
+    let mut turn = WorkflowTurn::begin(
         &steps,
         "DAG-DAG",
         WorkflowStatus::default(),
         store,
         &context,
-        Settings::default(),
+        WorkflowSettings::default(),
         now,
         || "id".to_owned(),
     )
     .unwrap();
-    assert_eq!(turn.next_round(), [Task::Run(0)]);
+    assert_eq!(turn.next_round(), [StepTask::Run(0)]);
     assert_eq!(
         turn.inputs(0),
         Ok(vec![
@@ -61,7 +63,7 @@ fn inputs_are_fields_of_the_context_and_of_the_properties() {
     let mut run = Run::new([group("g", [last, with_input(step("b", &[]), "context.appLabels.lost")])]);
     run.context = context(json!({"appLabels": {"app.kubernetes.io/part": "shop"}}));
     let mut turn = run.begin().unwrap();
-    assert_eq!(turn.next_round(), [Task::Run(1)]);
+    assert_eq!(turn.next_round(), [StepTask::Run(1)]);
     let values = turn.inputs(1).unwrap();
     let values: Vec<Value> = values.into_iter().map(|(_, value)| value).collect();
     let properties = json!({"list": [0, {"x": "y"}]});
@@ -142,7 +144,7 @@ fn outputs_have_short_names(#[case] name: String) {
         "{message}"
     );
     assert!(message.len() < 1_200, "{} bytes", message.len());
-    assert_eq!(run.store, Store::default());
+    assert_eq!(run.store, ValueStore::default());
 }
 
 #[test]
@@ -151,7 +153,7 @@ fn the_longest_path_is_stored() {
     let mut run = Run::new([with_output(step("a", &[]), &path)]);
     run.turn(|_| output(json!(1)));
     assert_eq!(run.store.get(&path), Some(&json!(1)));
-    assert_eq!(Store::parse(&run.store.to_data()), Ok(run.store.clone()));
+    assert_eq!(ValueStore::parse(&run.store.to_data()), Ok(run.store.clone()));
 }
 
 #[test]
@@ -165,7 +167,7 @@ fn a_store_survives_its_config_map() {
         "b" => failed(FailureReason::Execute),
         name => output(json!({"name": name, "text": "a\nb: \"1\""})),
     });
-    assert_eq!(Store::parse(&run.store.to_data()), Ok(run.store.clone()));
+    assert_eq!(ValueStore::parse(&run.store.to_data()), Ok(run.store.clone()));
     let values =
         "\"a-b\": {\"name\":\"c\",\"text\":\"a\\nb: \\\"1\\\"\"}\nx: {\"name\":\"a\",\"text\":\"a\\nb: \\\"1\\\"\"}\n";
     assert_eq!(run.store.to_data()["vars"], values);
@@ -175,24 +177,24 @@ fn a_store_survives_its_config_map() {
 #[test]
 fn an_empty_store_is_that_of_kubevela() {
     let data = BTreeMap::from([("vars".to_owned(), "\n".to_owned())]);
-    assert_eq!(Store::default().to_data(), data);
-    assert_eq!(Store::parse(&data), Ok(Store::default()));
-    assert_eq!(Store::parse(&BTreeMap::new()), Ok(Store::default()));
+    assert_eq!(ValueStore::default().to_data(), data);
+    assert_eq!(ValueStore::parse(&data), Ok(ValueStore::default()));
+    assert_eq!(ValueStore::parse(&BTreeMap::new()), Ok(ValueStore::default()));
 }
 
 #[test]
 fn values_of_kubevela_need_the_evaluator() {
     for text in ["status: \"ok\"\n", "cpu:    null\n", "\"a-b\": 1\n"] {
         assert!(
-            Store::parse(&BTreeMap::from([("vars".to_owned(), text.to_owned())])).is_ok(),
+            ValueStore::parse(&BTreeMap::from([("vars".to_owned(), text.to_owned())])).is_ok(),
             "{text}"
         );
     }
     for text in ["x: {\n\ta: 1\n}\n", "x: \"\"\"\n\ta\n\t\"\"\"\n", "x", "\"x\" 1", "{"] {
         let data = BTreeMap::from([("vars".to_owned(), text.to_owned())]);
-        assert_eq!(Store::parse(&data), Err(InvalidStore::Cue), "{text}");
+        assert_eq!(ValueStore::parse(&data), Err(InvalidStore::Cue), "{text}");
         let values = json!({"x": 1}).as_object().unwrap().clone();
-        assert_eq!(Store::with_values(values, &data).get("x"), Some(&json!(1)));
+        assert_eq!(ValueStore::with_values(values, &data).get("x"), Some(&json!(1)));
     }
 }
 

@@ -9,7 +9,7 @@ use super::expect::MAX_RETRIES;
 use super::flow::{Attempt, Condition, End, Flow, Kind, Random, TIMEOUT_HOURS};
 use crate::api::oam::{StepStatus, WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::context::Context;
-use crate::controllers::oam::workflow::{Outcome, Settings, State, Store, Task, Turn};
+use crate::controllers::oam::workflow::{Outcome, State, StepTask, ValueStore, WorkflowSettings, WorkflowTurn};
 
 /// Turns without news after which only a timeout changes anything.
 const QUIET_TURNS: usize = 4;
@@ -29,7 +29,7 @@ struct Player<'a> {
     random: &'a mut Random,
     now: Timestamp,
     status: WorkflowStatus,
-    store: Store,
+    store: ValueStore,
     attempts: Vec<usize>,
     ids: usize,
 }
@@ -41,7 +41,7 @@ pub fn play(flow: &Flow, random: &mut Random) -> Played {
         random,
         now: Timestamp::from_second(START).unwrap(),
         status: WorkflowStatus::default(),
-        store: Store::default(),
+        store: ValueStore::default(),
         attempts: vec![0; flow.nodes.len()],
         ids: 0,
     };
@@ -86,7 +86,7 @@ impl Player<'_> {
     }
 
     fn turn(&mut self) -> Outcome {
-        let settings = Settings {
+        let settings = WorkflowSettings {
             max_retries: u32::try_from(MAX_RETRIES).unwrap(),
             max_wait_backoff: Duration::from_secs(2),
             max_failed_backoff: Duration::from_secs(3),
@@ -98,7 +98,7 @@ impl Player<'_> {
         };
         let (status, store, context) = (self.status.clone(), self.store.clone(), Context::default());
         let mode = self.flow.mode();
-        let turn = Turn::begin(&self.steps, &mode, status, store, &context, settings, self.now, new_id);
+        let turn = WorkflowTurn::begin(&self.steps, &mode, status, store, &context, settings, self.now, new_id);
         let mut turn = turn.unwrap();
         let mut ran = vec![false; self.flow.nodes.len()];
         loop {
@@ -111,8 +111,8 @@ impl Player<'_> {
             }
             for task in round {
                 match task {
-                    Task::Check(step) => turn.record_check(step, self.check(step, &turn)),
-                    Task::Run(step) => {
+                    StepTask::Check(step) => turn.record_check(step, self.check(step, &turn)),
+                    StepTask::Run(step) => {
                         assert!(!std::mem::replace(&mut ran[step], true), "a step runs once a turn");
                         let attempt = self.attempts[step];
                         self.attempts[step] += 1;
@@ -128,7 +128,7 @@ impl Player<'_> {
     }
 
     /// Evaluates the condition of a step.
-    fn check(&self, step: usize, turn: &Turn<'_>) -> Result<bool, String> {
+    fn check(&self, step: usize, turn: &WorkflowTurn<'_>) -> Result<bool, String> {
         match self.flow.nodes[step].condition {
             Condition::Constant(value) => Ok(value),
             Condition::Failed(other) => {
@@ -147,7 +147,7 @@ impl Player<'_> {
         if self.random.one_in(4) {
             let status = serde_json::to_string(&self.status).unwrap();
             self.status = serde_json::from_str(&status).unwrap();
-            self.store = Store::parse(&self.store.to_data()).unwrap();
+            self.store = ValueStore::parse(&self.store.to_data()).unwrap();
         }
         let retry_in = outcome.retry_in.map(|delay| delay.min(LONG));
         match (outcome.state, retry_in) {
@@ -195,7 +195,7 @@ impl Player<'_> {
 
     /// Lets the process die after it has stored the values, and before it has written the status.
     fn lose_status(&mut self, outcome: &Outcome) {
-        self.store = Store::parse(&outcome.store.to_data()).unwrap();
+        self.store = ValueStore::parse(&outcome.store.to_data()).unwrap();
         self.now += Duration::from_millis(100);
     }
 

@@ -1,0 +1,76 @@
+//! Templates for older versions of CUE. Each is logged once.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use parking_lot::Mutex;
+
+use super::CueSource;
+
+/// Number of templates of which the process knows that they were logged. No others are logged then.
+const MAX_LOGGED: usize = 1_000;
+
+#[derive(Default)]
+pub(super) struct RewrittenTemplates(Mutex<HashSet<Template>>);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Template {
+    definition: String,
+    hash: u64,
+}
+
+impl Template {
+    pub(super) fn of(source: &CueSource) -> Self {
+        let mut hasher = DefaultHasher::new();
+        source.template().hash(&mut hasher);
+        Self {
+            definition: source.definition().to_owned(),
+            hash: hasher.finish(),
+        }
+    }
+}
+
+impl RewrittenTemplates {
+    pub(super) fn log(&self, template: Template) {
+        if self.is_new(&template) {
+            tracing::info!(
+                definition = template.definition,
+                "template is for an older version of CUE, replacing its + and * on lists when it is evaluated"
+            );
+        }
+    }
+
+    fn is_new(&self, template: &Template) -> bool {
+        let mut logged = self.0.lock();
+        logged.len() < MAX_LOGGED && logged.insert(template.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_is_new_once_and_again_when_its_text_changes() {
+        let template = |definition: &str, text: &str| {
+            let mut source = CueSource::default();
+            source.push_template(text);
+            source.push_str("parameter: 1");
+            Template::of(&source.of_definition(definition))
+        };
+        let templates = RewrittenTemplates::default();
+        for (definition, text, expected) in [
+            ("env", "a", true),
+            ("env", "a", false),
+            ("other", "a", true),
+            ("env", "b", true),
+        ] {
+            let is_new = templates.is_new(&template(definition, text));
+            assert_eq!(is_new, expected, "{definition} {text}");
+        }
+        for number in 0..2 * MAX_LOGGED {
+            templates.is_new(&template("many", &number.to_string()));
+        }
+        assert_eq!(templates.0.lock().len(), MAX_LOGGED);
+    }
+}
