@@ -63,7 +63,7 @@ impl Clients {
         };
         // Reports invalid settings at startup.
         let key = ClientKey {
-            connect: super::Limits::default().connect,
+            connect: super::FetchLimits::default().connect,
             proxy: None,
             api_server_port: None,
         };

@@ -37,7 +37,7 @@ use crate::text::{printable, truncate, without_user_info};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Timeouts of each request. Its `max_bytes` is replaced by the limits below.
-    pub fetch: fetch::Limits,
+    pub fetch: fetch::FetchLimits,
     pub manifest_bytes: u64,
     pub config_bytes: u64,
     /// Page size to request; a registry may return fewer names.
@@ -55,7 +55,7 @@ impl Default for Limits {
     fn default() -> Self {
         const MIB: u64 = 1024 * 1024;
         Self {
-            fetch: fetch::Limits::default(),
+            fetch: fetch::FetchLimits::default(),
             // The size that the OCI distribution specification requires registries to accept.
             manifest_bytes: 4 * MIB,
             config_bytes: MIB,
@@ -74,8 +74,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    const fn with_max_bytes(&self, max_bytes: u64) -> fetch::Limits {
-        fetch::Limits {
+    const fn with_max_bytes(&self, max_bytes: u64) -> fetch::FetchLimits {
+        fetch::FetchLimits {
             max_bytes,
             ..self.fetch
         }

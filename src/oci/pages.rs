@@ -145,7 +145,7 @@ impl<'l> Cursor<'l> {
     }
 
     /// Returns the URL of the next page and the limits of its request.
-    fn advance(&mut self) -> Result<Option<(Url, fetch::Limits)>, OciError> {
+    fn advance(&mut self) -> Result<Option<(Url, fetch::FetchLimits)>, OciError> {
         let Limits {
             pages,
             page_bytes,

@@ -156,13 +156,16 @@ fn requests_are_lines_of_json() {
     for invalid in [&answers[2], &answers[3]] {
         assert_eq!(invalid["id"], 0);
         assert!(
-            invalid["error"].as_str().unwrap().starts_with("invalid request: "),
+            invalid["errors"][0]["text"]
+                .as_str()
+                .unwrap()
+                .starts_with("invalid request: "),
             "{invalid}"
         );
     }
     assert_eq!(
         answers[4],
-        json!({"id": 3, "error": "invalid request: no source", "kind": "user"})
+        json!({"id": 3, "errors": [{"text": "invalid request: no source"}], "kind": "user"})
     );
     assert_eq!(
         (&answers[5]["id"], &answers[5]["kind"]),

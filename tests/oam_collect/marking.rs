@@ -22,7 +22,10 @@ async fn a_workflow_that_goes_on_marks_nothing() {
     let entry = scene.config_map("one").await;
     scene.versioned(2, &[entry]).await;
     scene.versioned(3, &[]).await;
-    assert_eq!(scene.collect(&Policies::default(), Mark::No).await, Ok(Progress::Done));
+    assert_eq!(
+        scene.collect(&Policies::default(), Mark::No).await,
+        Ok(CollectProgress::Done)
+    );
     assert!(scene.requests().is_empty(), "{:?}", scene.requests());
 }
 

@@ -128,7 +128,7 @@ async fn an_orphaning_deletion_keeps_all_objects() {
     };
     assert_eq!(
         scene.collect(&policies, Mark::All).await,
-        Ok(Progress::Done),
+        Ok(CollectProgress::Done),
         "one pass is enough"
     );
     assert_eq!(scene.names().await, ["held", "one"]);

@@ -31,7 +31,7 @@ async fn a_chart_pushed_by_helm_is_pulled_unchanged() {
     );
 
     let body = client
-        .layer("ports/harbour", &found, &fetch::Limits::default())
+        .layer("ports/harbour", &found, &fetch::FetchLimits::default())
         .await
         .unwrap();
     assert_eq!(body.sha256, archive.sha256());
@@ -94,9 +94,9 @@ async fn an_archive_that_exceeds_the_limit_is_not_downloaded() {
     registry.push_chart("harbour", "1.0.0", &chart("1.0.0")).await;
     let client = client(&registry, "");
     let found = client.manifest("harbour", "1.0.0").await.unwrap();
-    let limits = fetch::Limits {
+    let limits = fetch::FetchLimits {
         max_bytes: found.layer.size - 1,
-        ..fetch::Limits::default()
+        ..fetch::FetchLimits::default()
     };
     let error = client.layer("harbour", &found, &limits).await.unwrap_err();
     assert_eq!((error.reason(), error.is_transient()), ("TooLarge", false));

@@ -145,7 +145,7 @@ async fn a_body_without_content_length_is_rejected_at_the_limit() {
         parts
     })
     .await;
-    let limits = Limits {
+    let limits = FetchLimits {
         max_bytes: 10_000,
         ..limits()
     };
@@ -213,7 +213,7 @@ async fn a_missing_spool_directory_is_an_error() {
 async fn a_stalled_download_times_out(#[case] sent: Vec<u8>, #[case] seen: u64) {
     let server = Server::start(move |_| vec![Part::Bytes(sent.clone()), Part::Hang]).await;
     let short = Duration::from_millis(100);
-    let limits = Limits {
+    let limits = FetchLimits {
         stall: short,
         connect: short,
         ..limits()
@@ -247,7 +247,7 @@ async fn the_total_timeout_ends_a_slow_download() {
             next_byte.notify_one();
         }
     });
-    let limits = Limits {
+    let limits = FetchLimits {
         total: Duration::from_millis(300),
         stall: Duration::from_millis(200),
         ..limits()
@@ -262,7 +262,7 @@ async fn the_total_timeout_ends_a_slow_download() {
 async fn a_transfer_below_one_kibibyte_per_second_is_stalled() {
     // 100 bytes every 200 ms: half of the minimum.
     let server = trickle(100).await;
-    let limits = Limits {
+    let limits = FetchLimits {
         stall: Duration::from_secs(1),
         ..limits()
     };
@@ -274,7 +274,7 @@ async fn a_transfer_below_one_kibibyte_per_second_is_stalled() {
 #[tokio::test]
 async fn a_transfer_above_one_kibibyte_per_second_completes() {
     let server = trickle(400).await;
-    let limits = Limits {
+    let limits = FetchLimits {
         stall: Duration::from_secs(1),
         ..limits()
     };

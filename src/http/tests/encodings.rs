@@ -27,7 +27,7 @@ async fn a_decompression_bomb_is_rejected_at_the_limit() {
     let compressed_body = gzip(&vec![0; 4 << 20]).repeat(16);
     assert!(compressed_body.len() < 100_000);
     let server = Server::start(move |_| response("200 OK", "Content-Encoding: gzip", &compressed_body)).await;
-    let limits = Limits {
+    let limits = FetchLimits {
         max_bytes: 1_000_000,
         ..limits()
     };
@@ -63,7 +63,7 @@ async fn the_size_limit_applies_before_and_after_decompression() {
     encoder.write_all(&content).unwrap();
     let compressed_body = encoder.finish().unwrap();
     assert!(compressed_body.len() > content.len());
-    let limits_of = |max_bytes| Limits { max_bytes, ..limits() };
+    let limits_of = |max_bytes| FetchLimits { max_bytes, ..limits() };
     for is_announced in [true, false] {
         let compressed_body = compressed_body.clone();
         let (compressed, decompressed) = (compressed_body.len() as u64, content.len() as u64);
@@ -88,7 +88,7 @@ async fn the_size_limit_applies_before_and_after_decompression() {
 async fn the_total_timeout_stops_a_decompression_bomb() {
     let compressed_body = gzip(&vec![0; 1 << 20]).repeat(1 << 10);
     let server = Server::start(move |_| response("200 OK", "Content-Encoding: gzip", &compressed_body)).await;
-    let limits = Limits {
+    let limits = FetchLimits {
         max_bytes: u64::MAX,
         total: Duration::from_millis(300),
         ..limits()

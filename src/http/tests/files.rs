@@ -33,7 +33,7 @@ async fn errors_distinguish_missing_unreadable_and_large_files() {
 
     let path = directory.path().join("large");
     std::fs::write(&path, [b'x'; 101]).unwrap();
-    let small = Limits {
+    let small = FetchLimits {
         max_bytes: 100,
         ..limits()
     };

@@ -26,7 +26,7 @@ use super::Error;
 use crate::api::oam::{self, ResourceTracker};
 use crate::api::{AppRepository, FINALIZER, Partial};
 use finalizers::Finalizers;
-use objects::ObjectSelection;
+use objects::Selection;
 use selected::SelectedObjects;
 
 #[derive(Clone, Debug)]

@@ -55,7 +55,10 @@ async fn a_chart_is_pulled_by_tag_and_by_digest() {
     assert_eq!(registry.manifest("a", &digest).await.unwrap(), chart);
     assert_eq!(registry.config("a", &chart).await.unwrap(), CONFIG.as_bytes());
     let mut layer = Vec::new();
-    let body = registry.layer("a", &chart, &fetch::Limits::default()).await.unwrap();
+    let body = registry
+        .layer("a", &chart, &fetch::FetchLimits::default())
+        .await
+        .unwrap();
     body.into_reader().read_to_end(&mut layer).unwrap();
     assert_eq!(layer, LAYER);
 
@@ -113,7 +116,7 @@ async fn a_size_mismatch_is_an_error() {
     let registry = registry(&server);
     let chart = registry.manifest("a", "1.0.0").await.unwrap();
     let error = registry
-        .layer("a", &chart, &fetch::Limits::default())
+        .layer("a", &chart, &fetch::FetchLimits::default())
         .await
         .unwrap_err();
     assert!(
@@ -131,9 +134,9 @@ async fn a_blob_that_is_too_large_by_its_manifest_is_not_requested() {
     };
     let registry = registry_of(&server, "", limits);
     let chart = registry.manifest("a", "1.0.0").await.unwrap();
-    let limits = fetch::Limits {
+    let limits = fetch::FetchLimits {
         max_bytes: 5,
-        ..fetch::Limits::default()
+        ..fetch::FetchLimits::default()
     };
     for error in [
         registry.config("a", &chart).await.unwrap_err(),

@@ -10,7 +10,7 @@ use super::discovery::{Resource, Served};
 use super::error_policy::ErrorPolicy;
 use super::events::ObjectEvents;
 use super::planner::Demand;
-use super::store::ValueStore;
+use super::store::Store;
 use super::watcher::{Notification, Watch};
 use super::{GroupKind, Object, Scope, WatchSettings};
 

@@ -18,7 +18,7 @@ use crate::controllers::oam::dispatch::decide::{
     DispatchDecision, DispatchRefusal, DispatchRequest, DispatchSettings, Identity, ObjectPolicy, Occasion, decide,
 };
 use crate::controllers::oam::objects::{Autoscalers, ObjectId, Objects};
-use crate::controllers::oam::policies::{ApplyOnceStage, Target as Selected};
+use crate::controllers::oam::policies::{ApplyOnceStage, PolicyTarget};
 use crate::controllers::oam::render::identity::render_hash::render_hash;
 use crate::controllers::oam::trackers::{ResourceKey, display_name};
 use crate::runtime::three_way;
@@ -86,7 +86,7 @@ impl Target {
                 _ => {}
             }
         }
-        let is_read_only = self.parsed.rules.read_only.contains(&Selected::of(manifest));
+        let is_read_only = self.parsed.rules.read_only.contains(&PolicyTarget::of(manifest));
         let lines = changed_paths(&fields(live), &fields(becomes), !manifests::is_secret(manifest));
         Ok(if is_recreated {
             Outcome::Recreate(lines)
@@ -107,7 +107,7 @@ impl Target {
 
     /// Returns true if an object that is gone is not created again.
     fn is_applied_once(&self, manifest: &Value) -> bool {
-        let strategy = self.parsed.rules.apply_once.strategy(&Selected::of(manifest));
+        let strategy = self.parsed.rules.apply_once.strategy(&PolicyTarget::of(manifest));
         strategy.is_some_and(|strategy| strategy.affects(ApplyOnceStage::StateKeep))
     }
 

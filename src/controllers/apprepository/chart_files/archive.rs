@@ -287,8 +287,8 @@ impl<'a> ArchiveFetcher<'a> {
         Ok(self.session.read_file(&path, &self.bounds()).await?)
     }
 
-    fn bounds(&self) -> fetch::Limits {
-        fetch::Limits {
+    fn bounds(&self) -> fetch::FetchLimits {
+        fetch::FetchLimits {
             max_bytes: self.limits.packed_bytes,
             ..limits(self.spec, &self.context.fetch_limits)
         }

@@ -17,7 +17,7 @@ pub(super) struct IconFetcher<'a> {
     pub(super) budgets: &'a Budgets,
     pub(super) namespace: &'a str,
     pub(super) limits: Limits,
-    pub(super) fetch_limits: fetch::Limits,
+    pub(super) fetch_limits: fetch::FetchLimits,
 }
 
 enum FetchedIcon {
@@ -43,7 +43,7 @@ impl IconFetcher<'_> {
             return Ok(FetchedIcon::DataUrl(missing.url.clone()));
         }
         let url = url::Url::parse(&missing.url).map_err(|_| ImportError::failed("the URL of the icon is not valid"))?;
-        let bounds = fetch::Limits {
+        let bounds = fetch::FetchLimits {
             max_bytes: self.limits.bytes as u64,
             ..self.fetch_limits
         };

@@ -53,7 +53,7 @@ pub struct SyncContext {
     pub catalog: Catalog,
     pub fetcher: Fetcher,
     pub credentials: CredentialSource,
-    pub fetch_limits: fetch::Limits,
+    pub fetch_limits: fetch::FetchLimits,
     pub decode_limits: DecodeLimits,
     pub budgets: Budgets,
     /// Maximum memory of one decode in bytes.
@@ -369,9 +369,9 @@ fn spool_error(error: &io::Error) -> SyncError {
 }
 
 /// Returns the flag's limits, lowered by the spec.
-pub(super) fn limits(spec: &RepositorySpec, bounds: &fetch::Limits) -> fetch::Limits {
+pub(super) fn limits(spec: &RepositorySpec, bounds: &fetch::FetchLimits) -> fetch::FetchLimits {
     let timeout = spec.fetch_timeout.filter(|timeout| !timeout.is_zero());
-    fetch::Limits {
+    fetch::FetchLimits {
         max_bytes: spec.index_max_bytes,
         total: timeout.map_or(bounds.total, |timeout| timeout.min(bounds.total)),
         ..*bounds

@@ -16,7 +16,7 @@ fn arguments(cron_job: &Value) -> Vec<String> {
 #[test]
 fn objects_stay_as_they_are_recorded() {
     let of_plain = objects(&kubeapps(), &plain());
-    let limits = Settings {
+    let limits = JobSettings {
         resources: Resources {
             requests: [("memory".to_owned(), "128Mi".to_owned())].into(),
             limits: [("memory".to_owned(), "1Gi".to_owned())].into(),
@@ -95,7 +95,7 @@ fn annotations_lower_the_limits_of_the_operator() {
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into(),
     );
-    let settings = Settings {
+    let settings = JobSettings {
         sync_flags: vec![("fetch-timeout".to_owned(), "60s".to_owned())],
         ..kubeapps()
     };

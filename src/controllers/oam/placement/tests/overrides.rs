@@ -2,19 +2,19 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-const UNANCHORED: Settings<'static> = Settings {
+const UNANCHORED: PlacementSettings<'static> = PlacementSettings {
     unanchored_overrides: true,
     ..SETTINGS
 };
 
 /// Returns the components after an override, as JSON.
-fn overridden(specs: &[Value], properties: Value, settings: &Settings<'_>) -> Result<Vec<Value>, String> {
+fn overridden(specs: &[Value], properties: Value, settings: &PlacementSettings<'_>) -> Result<Vec<Value>, String> {
     let placed = deploy(specs, &[policy("o", "override", properties)], settings).map_err(|error| error.to_string())?;
     Ok(placed.iter().map(|one| json!(*one.component)).collect())
 }
 
 /// Returns the names of the components that a pattern changes.
-fn changed(names: &[&str], pattern: &str, settings: &Settings<'_>) -> Vec<String> {
+fn changed(names: &[&str], pattern: &str, settings: &PlacementSettings<'_>) -> Vec<String> {
     let specs: Vec<_> = names.iter().map(|name| json!({ "name": name, "type": "t" })).collect();
     let change = json!({ "components": [{ "name": pattern, "properties": { "changed": true } }] });
     let components = overridden(&specs, change, settings).unwrap();

@@ -15,7 +15,7 @@ fn two_namespaces() -> Vec<AppPolicy> {
 }
 
 /// Checks components until nothing more is known; `healthy` are keys. Returns the order of the checks.
-fn check_all(progress: &mut Progress<'_>, placed: &[PlacedComponent], healthy: &[&str]) -> Vec<String> {
+fn check_all(progress: &mut PlacementProgress<'_>, placed: &[PlacedComponent], healthy: &[&str]) -> Vec<String> {
     let mut order = Vec::new();
     loop {
         let next = progress.next_checks();
@@ -37,7 +37,7 @@ fn check_all(progress: &mut Progress<'_>, placed: &[PlacedComponent], healthy: &
     }
 }
 
-fn to_apply(progress: &Progress<'_>, placed: &[PlacedComponent]) -> Vec<String> {
+fn to_apply(progress: &PlacementProgress<'_>, placed: &[PlacedComponent]) -> Vec<String> {
     progress
         .to_apply()
         .into_iter()
@@ -48,7 +48,7 @@ fn to_apply(progress: &Progress<'_>, placed: &[PlacedComponent]) -> Vec<String> 
 #[test]
 fn a_component_waits_for_those_that_it_depends_on_in_its_own_place() {
     let placed = deploy(&chain(), &two_namespaces(), &SETTINGS).unwrap();
-    let mut progress = Progress::new(&placed);
+    let mut progress = PlacementProgress::new(&placed);
     let order = check_all(&mut progress, &placed, &["local/one//db"]);
     assert_eq!(order, ["local/one//db", "local/two//db", "local/one//api"]);
     assert_eq!(to_apply(&progress, &placed), ["local/one//api", "local/two//db"]);
@@ -67,7 +67,7 @@ fn a_component_waits_for_those_that_it_depends_on_in_its_own_place() {
 #[test]
 fn a_step_with_healthy_components_applies_nothing_and_ends() {
     let placed = deploy(&chain(), &[], &SETTINGS).unwrap();
-    let mut progress = Progress::new(&placed);
+    let mut progress = PlacementProgress::new(&placed);
     let order = check_all(&mut progress, &placed, &["local///db", "local///api", "local///web"]);
     assert_eq!(order, ["local///db", "local///api", "local///web"]);
     assert!(progress.to_apply().is_empty());
@@ -77,7 +77,7 @@ fn a_step_with_healthy_components_applies_nothing_and_ends() {
 #[test]
 fn a_step_ends_when_what_it_applies_is_healthy_at_once() {
     let placed = deploy(&web(), &[], &SETTINGS).unwrap();
-    let mut progress = Progress::new(&placed);
+    let mut progress = PlacementProgress::new(&placed);
     check_all(&mut progress, &placed, &[]);
     assert_eq!(progress.finish(vec![(0, Applied::Healthy)]), DeployEnd::Succeeded);
 }
@@ -95,7 +95,7 @@ fn a_replica_depends_on_the_same_replica_or_on_a_component_without_replicas() {
         json!({ "keys": ["a", "b"], "selector": ["api", "web"] }),
     )];
     let placed = deploy(&specs, &policies, &SETTINGS).unwrap();
-    let mut progress = Progress::new(&placed);
+    let mut progress = PlacementProgress::new(&placed);
     check_all(&mut progress, &placed, &["local///db", "local//a/api"]);
     assert_eq!(to_apply(&progress, &placed), ["local//b/api", "local//a/web"]);
 }
@@ -107,7 +107,7 @@ fn values_of_healthy_components_become_inputs_in_the_same_place() {
         json!({ "name": "web", "type": "t", "inputs": [{ "from": "host", "parameterKey": " env.host " }] }),
     ];
     let placed = deploy(&specs, &two_namespaces(), &SETTINGS).unwrap();
-    let mut progress = Progress::new(&placed);
+    let mut progress = PlacementProgress::new(&placed);
     assert_eq!(progress.next_checks(), [0, 1]);
     let outputs = Ok(vec![("host".to_owned(), json!("db-1"))]);
     progress.record(0, Check::Healthy { outputs });
@@ -129,7 +129,7 @@ fn values_of_healthy_components_become_inputs_in_the_same_place() {
 fn errors_of_checks_and_of_applying_fail_the_step() {
     let specs = ["a", "b", "c"].map(|name| json!({ "name": name, "type": "t" }));
     let placed = deploy(&specs, &[], &SETTINGS).unwrap();
-    let mut progress = Progress::new(&placed);
+    let mut progress = PlacementProgress::new(&placed);
     progress.record(0, Check::Failed("no template".to_owned()));
     let outputs = Err("output host not found".to_owned());
     progress.record(1, Check::Healthy { outputs });
@@ -151,7 +151,7 @@ fn cycles_and_missing_dependencies_wait() {
         json!({ "name": "e", "type": "t", "inputs": [{ "from": "lost" }] }),
     ];
     let placed = deploy(&specs, &[], &SETTINGS).unwrap();
-    let progress = Progress::new(&placed);
+    let progress = PlacementProgress::new(&placed);
     assert!(progress.next_checks().is_empty() && progress.to_apply().is_empty());
     let waiting: Vec<_> = ["a", "b", "c", "d", "e"]
         .map(|name| format!("local///{name} is waiting dependents"))
@@ -166,7 +166,7 @@ fn a_message_about_many_components_is_cut() {
         spec["dependsOn"] = json!(["lost"]);
     }
     let placed = deploy(&specs, &[], &SETTINGS).unwrap();
-    let DeployEnd::Waiting(message) = Progress::new(&placed).finish(Vec::new()) else {
+    let DeployEnd::Waiting(message) = PlacementProgress::new(&placed).finish(Vec::new()) else {
         panic!("waiting");
     };
     assert!(message.starts_with("local///web-0 is waiting dependents,") && message.len() <= 1024);
@@ -183,14 +183,14 @@ fn a_long_chain_is_checked_in_order() {
     let placed = deploy(&specs, &[], &SETTINGS).unwrap();
     let all = keys(&placed);
     let all: Vec<_> = all.iter().map(String::as_str).collect();
-    let mut progress = Progress::new(&placed);
+    let mut progress = PlacementProgress::new(&placed);
     assert_eq!(check_all(&mut progress, &placed, &all), all);
     assert_eq!(progress.finish(Vec::new()), DeployEnd::Succeeded);
 }
 
 #[test]
 fn results_of_unknown_components_are_ignored() {
-    let mut progress = Progress::new(&[]);
+    let mut progress = PlacementProgress::new(&[]);
     progress.record(3, Check::Unhealthy);
     assert!(progress.inputs(3) == Ok(Vec::new()));
     assert_eq!(progress.finish(vec![(3, Applied::Unhealthy)]), DeployEnd::Succeeded);

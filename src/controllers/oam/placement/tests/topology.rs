@@ -1,7 +1,7 @@
 use super::*;
 use crate::controllers::oam::clusters::CONTROL_PLANE;
 
-fn places(properties: &Value, settings: &Settings<'_>) -> Result<Vec<String>, String> {
+fn places(properties: &Value, settings: &PlacementSettings<'_>) -> Result<Vec<String>, String> {
     let placed = deploy(&web(), &[policy("t", "topology", properties.clone())], settings);
     placed.map(|placed| keys(&placed)).map_err(|error| error.to_string())
 }
@@ -55,7 +55,7 @@ fn topologies_that_select_nothing_or_are_invalid_fail(#[case] properties: Value,
 
 #[test]
 fn another_namespace_needs_the_permission_to_cross_namespaces() {
-    let settings = Settings {
+    let settings = PlacementSettings {
         allow_cross_namespace: false,
         ..SETTINGS
     };

@@ -20,7 +20,7 @@ use crate::controllers::oam::dispatch::decide::{DispatchDecision, DispatchRefusa
 use crate::controllers::oam::dispatch::order::waves;
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
-use crate::controllers::oam::policies::{GarbageCollectStrategy, Policies, Target as PolicyTarget};
+use crate::controllers::oam::policies::{GarbageCollectStrategy, Policies, PolicyTarget};
 use crate::controllers::oam::trackers::{ResourceKey, TrackerType};
 pub(super) use keep::FightKey;
 use plan::Applier;

@@ -49,7 +49,7 @@ fn a_suspension_that_was_resumed_is_not_begun_again() {
 fn the_duration_counts_from_the_begin_that_the_status_shows() {
     let mut run = Run::new([suspend("a", json!({"duration": "90s"}))]);
     run.turn(|_| succeeded());
-    run.store = super::Store::default();
+    run.store = super::ValueStore::default();
     run.now += 60;
     assert_eq!(run.turn(|_| succeeded()).retry_in, Some(Duration::from_secs(30)));
     let before = (run.status.clone(), run.store.clone());

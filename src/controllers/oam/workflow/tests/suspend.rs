@@ -159,7 +159,7 @@ fn a_template_can_suspend_more_than_once() {
         let mut turn = run.begin().unwrap();
         let round = turn.next_round();
         for task in &round {
-            assert_eq!(*task, super::Task::Run(0));
+            assert_eq!(*task, super::StepTask::Run(0));
             let result = template(&turn, 0, is_ready);
             turn.record(0, result);
         }
