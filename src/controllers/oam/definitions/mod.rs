@@ -11,6 +11,7 @@ mod cached;
 mod caches;
 mod decide;
 mod event_handler;
+mod failure;
 mod kinds;
 mod loaded;
 mod reconciler;

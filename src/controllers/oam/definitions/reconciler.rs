@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::cached::{CachedDefinition, LoadError};
 use super::caches::DefinitionCaches;
 use super::decide::{Decision, Naming, Recorded, decide, expendable, is_object_name, naming};
+use super::failure::{BACKOFF, Failure, REFUSED_RETRY, conflict, refused, unusable};
 use super::kinds::{ChangedKind, ReconciledKind};
 use super::record::{is_owned_by, records, revision_of};
 use super::status;
@@ -26,19 +27,13 @@ use crate::budget::{Budgets, Exhausted, Reservation};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::{Options, PASS_COPIES};
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
-use crate::runtime::kube_client::{ApiError, call};
-use crate::runtime::workqueue::{Backoff, Priority};
+use crate::runtime::kube_client::call;
+use crate::runtime::workqueue::Priority;
 
-const BACKOFF: Backoff = Backoff {
-    base: Duration::from_millis(500),
-    cap: Duration::from_secs(5 * 60),
-};
 /// Delay of the retry with a stale cache. Constant, as the event may arrive at any moment.
 const STALE_RETRY: Duration = Duration::from_millis(500);
 /// Time that a reconcile waits for the caches, and the pause until it looks again.
 const SYNC_WAIT: Duration = Duration::from_secs(5);
-/// Pause after a refused request: no event reports a change of permissions.
-const REFUSED_RETRY: Duration = Duration::from_secs(10 * 60);
 /// Deletions in one reconcile; the rest follows in the next one.
 const MAX_DELETIONS: usize = 20;
 
@@ -94,14 +89,6 @@ pub(super) struct DefinitionReconciler<D> {
     is_in_use: IsInUse,
     stopping: CancellationToken,
     kind: PhantomData<fn() -> D>,
-}
-
-enum Failure {
-    /// Only a user can help; the status says so.
-    Reported(String),
-    /// The cache is stale; the event will follow.
-    Stale,
-    Transient(String),
 }
 
 impl<D: ReconciledKind> Reconcile for DefinitionReconciler<D> {
@@ -433,42 +420,6 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
 
     fn revision_api(&self, definition: &D) -> Api<DefinitionRevision> {
         Api::namespaced(self.client.clone(), &definition.namespace().unwrap_or_default())
-    }
-}
-
-impl Failure {
-    fn of(verb: &str, revision: &str, error: &ApiError) -> Self {
-        let message = format!("failed to {verb} DefinitionRevision {revision}: {error}");
-        if error.is_retryable() {
-            Self::Transient(message)
-        } else {
-            Self::Reported(message)
-        }
-    }
-}
-
-fn conflict(name: &str) -> Failure {
-    Failure::Reported(format!(
-        "DefinitionRevision {name} exists with other contents; choose another version or name"
-    ))
-}
-
-fn unusable(error: &str) -> ReconcileError {
-    tracing::warn!(error, "definition is not recorded");
-    ReconcileError::Terminal {
-        message: format!("the definition {error}"),
-        retry_after: None,
-    }
-}
-
-fn refused(message: &str, error: &ApiError) -> ReconcileError {
-    if error.is_retryable() {
-        return ReconcileError::transient(message, BACKOFF);
-    }
-    tracing::warn!(error = message, "request for a definition was refused");
-    ReconcileError::Terminal {
-        message: message.to_owned(),
-        retry_after: Some(REFUSED_RETRY),
     }
 }
 

@@ -1,22 +1,27 @@
 //! The objects of one revision of an Application: contexts of templates, traits by stage, identities.
 
+mod component;
+mod context;
+
 use std::sync::{Arc, OnceLock};
 
 use kube::ResourceExt;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::cache_key::{CacheKey, component_key, post_dispatch_key};
-use super::component::{self, Output, Rendered, Template, apply_trait, render_template};
-use super::evaluate::{Cause, Error, Evaluate, Subject};
-use super::identity::{Owner, Part, component_hash, identify, remove_resource_type, set_workload_reference};
 use crate::api::NamespacedName;
-use crate::api::oam::{Application, Component, Definition, LatestRevision, labels};
+use crate::api::oam::{Application, Definition as _, LatestRevision, labels};
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::dispatch::order::Stage;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, ParsedPolicy, ParsedTrait, type_label};
 use crate::controllers::oam::placement::Place;
-use crate::controllers::oam::source::reads_output_status;
+use crate::controllers::oam::render::cache_key::{CacheKey, post_dispatch_key};
+use crate::controllers::oam::render::component::{Output, Rendered, Template, apply_trait, render_template};
+use crate::controllers::oam::render::evaluate::{Cause, Error, Evaluate, Subject};
+use crate::controllers::oam::render::identity::{Owner, Part, identify, remove_resource_type, set_workload_reference};
+
+pub use component::ReleaseComponent;
+use context::fields;
+pub use context::unknown_version;
 
 /// Label of objects of traits that create the workload.
 const MANAGE_WORKLOAD: &str = "trait.oam.dev/manage-workload";
@@ -89,16 +94,6 @@ pub struct ComponentObjects {
     pub reads_status: bool,
     /// That status, when they were rendered.
     pub output_status: Option<Value>,
-}
-
-/// A component with the templates of its traits, without those of the last stage.
-pub struct ReleaseComponent<'a> {
-    release: &'a Release,
-    component: &'a ParsedComponent,
-    traits: Vec<Template<'a>>,
-    context: Context,
-    output_status: Option<Value>,
-    place: &'a Place,
 }
 
 impl Release {
@@ -253,78 +248,6 @@ impl Release {
             .collect())
     }
 
-    /// Returns what the templates of all components and policies see.
-    fn context(&self) -> Map<String, Value> {
-        fields(&json!({
-            "appName": self.name.name,
-            "namespace": self.name.namespace,
-            "appRevision": self.revision.name,
-            "appRevisionNum": self.revision.revision,
-            "appLabels": self.labels,
-            "appAnnotations": self.annotations,
-            "clusterVersion": self.cluster_version,
-        }))
-    }
-
-    /// Returns the context of workflow steps, without the fields of one step. As in KubeVela, those of components are there,
-    /// and empty.
-    #[must_use]
-    pub fn step_context(&self) -> Context {
-        let mut context = self.context();
-        context.extend(fields(&json!({
-            "name": self.name.name,
-            "publishVersion": self.publish_version,
-            "workflowName": self.workflow_name,
-            "replicaKey": "",
-            "cluster": "",
-            "clusterVersion": unknown_version(),
-            "components": null,
-            "revision": "",
-        })));
-        Context::new(Arc::new(context), Map::new())
-    }
-
-    fn policy_context(&self, name: &str) -> Context {
-        Context::new(Arc::new(self.context()), fields(&json!({ "name": name })))
-    }
-
-    fn component_context(&self, parsed: &Parsed, component: &ParsedComponent, place: &Place) -> Context {
-        let shared = self
-            .shared_context
-            .get_or_init(|| Arc::new(self.context_of_components(parsed)));
-        let revision = revision_of(parsed, &component.component, place);
-        let own = json!({
-            "name": component.component.name,
-            "componentType": component.component.type_,
-            "revision": revision,
-        });
-        let mut own = fields(&own);
-        own.extend(place.context());
-        Context::new(Arc::clone(shared), own)
-    }
-
-    fn context_of_components(&self, parsed: &Parsed) -> Map<String, Value> {
-        let mut components = parsed.components.iter();
-        let is_named = components.any(|component| {
-            let traits = component.traits.iter().filter_map(|one| one.definition.template());
-            let mut templates = traits.chain(component.definition.template());
-            templates.any(|template| template.contains("components"))
-        });
-        let components: Vec<Value> = if is_named {
-            parsed.spec.components.iter().map(|one| json!(one)).collect()
-        } else {
-            Vec::new()
-        };
-        let mut context = self.context();
-        context.extend(fields(&json!({
-            "components": components,
-            "publishVersion": self.publish_version,
-            "workflowName": self.workflow_name,
-            "replicaKey": "",
-        })));
-        context
-    }
-
     fn owner<'o>(&'o self, component: &'o str, place: &'o Place) -> Owner<'o> {
         Owner {
             app: &self.name.name,
@@ -379,89 +302,6 @@ impl Release {
     }
 }
 
-impl ReleaseComponent<'_> {
-    fn input(&self) -> component::Component<'_> {
-        let ParsedComponent {
-            component, definition, ..
-        } = self.component;
-        component::Component {
-            name: &component.name,
-            template: Template {
-                name: &component.type_,
-                source: definition.template().unwrap_or_default(),
-                properties: component.properties.as_ref(),
-                is_strict: self.release.settings.is_strict,
-                has_status: false,
-            },
-            traits: &self.traits,
-            context: &self.context,
-            output_status: self.output_status.as_ref(),
-        }
-    }
-
-    /// Returns the component without its traits, if one of them reads the status of the live workload.
-    #[must_use]
-    pub fn workload_to_read(&self) -> Option<Self> {
-        self.reads_status().then(|| Self {
-            traits: Vec::new(),
-            context: self.context.clone(),
-            output_status: None,
-            ..*self
-        })
-    }
-
-    fn reads_status(&self) -> bool {
-        let mut traits = self.traits.iter().filter(|template| template.has_status);
-        traits.any(|template| reads_output_status(template.source))
-    }
-
-    /// Lets traits see the status of the live workload.
-    pub fn set_output_status(&mut self, status: Option<Value>) {
-        self.output_status = status;
-    }
-
-    /// Returns the key of what the component is rendered from.
-    #[must_use]
-    pub fn key(&self) -> CacheKey {
-        component_key(&self.input())
-    }
-
-    /// Evaluates the templates.
-    ///
-    /// # Errors
-    /// The first template that fails.
-    pub async fn render<V: Evaluate>(&self, evaluator: &V) -> Result<Rendered, Error<V::Error>> {
-        component::render(evaluator, &self.input()).await
-    }
-
-    /// Returns the objects to apply, with the key of what they were rendered from.
-    #[must_use]
-    pub fn objects(self, key: CacheKey, rendered: Arc<Rendered>) -> ComponentObjects {
-        let (release, component) = (self.release, self.component);
-        let place = self.place;
-        let owner = release.owner(&component.component.name, place);
-        let mut workload = identified_workload(&rendered, &owner, &component.type_label);
-        place.move_object(&mut workload, "", component, &release.name.namespace);
-        let is_managed = component.traits.iter().any(|one| one.definition.spec.manage_workload);
-        let mut objects = Vec::new();
-        if !is_managed {
-            objects.push(ReleaseObject::workload(workload.clone()));
-        }
-        let outputs = rendered.outputs.iter();
-        objects.extend(outputs.map(|output| release.trait_object(output, component, &owner, &workload, place)));
-        ComponentObjects {
-            key,
-            workload: Value::Object(workload),
-            rendered,
-            objects,
-            reads_status: self.reads_status(),
-            output_status: self.output_status,
-            context: self.context,
-            place: place.clone(),
-        }
-    }
-}
-
 impl ReleaseObject {
     fn workload(object: Map<String, Value>) -> Self {
         Self {
@@ -489,38 +329,7 @@ fn identified_output(output: &Output, owner: &Owner<'_>) -> Map<String, Value> {
     object
 }
 
-/// Returns the hash of a component as KubeVela computes it: of the component that a `deploy` step places, else of the
-/// declared one without what its step takes over.
-fn revision_of(parsed: &Parsed, component: &Component, place: &Place) -> String {
-    if !place.cluster.is_empty() {
-        return component_hash(component, &place.replica_key);
-    }
-    let mut declared = parsed.spec.components.iter();
-    let declared = declared.find(|one| one.name == component.name).unwrap_or(component);
-    let own = Component {
-        depends_on: Vec::new(),
-        inputs: Vec::new(),
-        outputs: Vec::new(),
-        ..declared.clone()
-    };
-    component_hash(&own, "")
-}
-
-/// Returns a version of a cluster with empty fields.
-#[must_use]
-pub fn unknown_version() -> Value {
-    json!({ "major": "", "minor": 0, "gitVersion": "", "platform": "" })
-}
-
 fn stage(one: &ParsedTrait) -> Stage {
     // An unknown stage is reported when the Application is parsed.
     Stage::parse(&one.definition.spec.stage).unwrap_or_default()
-}
-
-/// Returns the fields of a value that serializes as an object.
-fn fields(value: &impl Serialize) -> Map<String, Value> {
-    match serde_json::to_value(value) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    }
 }
