@@ -47,7 +47,8 @@ pub const MANIFEST_ANNOTATION: &str = "portolan.dev/manifest";
 
 const REQUESTS: &str = ".portolan/resync";
 
-/// Interval at which file metadata is compared. Network file systems, and links to other directories, do not notify.
+/// Interval at which file metadata is compared. Notifications would miss network file systems and links to other
+/// directories.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time until files are read again of which some could not be read: their metadata may stay the same.
