@@ -15,6 +15,8 @@ const (
 	maxErrorText = 4 << 10
 	// Errors of a response with their texts. Others are counted.
 	maxErrors = 5
+	// Errors whose texts are made: a text can be as long as the source.
+	maxRead = 20
 )
 
 // A kind is the reason why a text is invalid.
@@ -74,20 +76,24 @@ func failureOf(kind kind, err error, file *ast.File) *failure {
 func (failure *failure) texts(template lines) (texts []textError, more int) {
 	known := map[string]bool{}
 	left := maxErrorText
-	for _, err := range failure.errors {
-		text := truncate(strings.TrimPrefix(errors.String(err), "cue: marshal error: "), maxErrorText)
-		if known[text] {
+	for index, err := range failure.errors {
+		text := ""
+		if len(texts) < maxErrors && index < maxRead {
+			text = truncate(strings.TrimPrefix(errors.String(err), "cue: marshal error: "), maxErrorText)
+		}
+		if text == "" || len(text) > left {
+			return texts, len(failure.errors) - index
+		}
+		// CUE announces lists of errors by a text that ends in a colon.
+		isSummary := strings.HasSuffix(text, ":") && index+1 < min(len(failure.errors), maxRead)
+		if known[text] || isSummary {
 			continue
 		}
 		known[text] = true
-		if len(texts) == maxErrors || len(text) > left {
-			more++
-			continue
-		}
 		left -= len(text)
 		texts = append(texts, textError{Text: text, Line: template.lineOf(err)})
 	}
-	return texts, more
+	return texts, 0
 }
 
 // lines are those of a text that are the template.

@@ -23,7 +23,7 @@ type request struct {
 	Source *string `json:"source"`
 	// The lines of the source that are the template.
 	Template lines `json:"template"`
-	// Asks for the properties of a template, which is not evaluated.
+	// Parses the source instead of evaluating it.
 	Inspect bool `json:"inspect"`
 	Version bool `json:"version"`
 }
@@ -41,8 +41,14 @@ type response struct {
 }
 
 // answer returns the response to a request as a line.
-func answer(line []byte) []byte {
+func answer(line []byte) (encoded []byte) {
 	var request request
+	// CUE makes the texts of errors from its values only here.
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			encoded = encode(request.failed(userFailure("CUE failed: %v", panicked)))
+		}
+	}()
 	if err := decode(line, &request); err != nil {
 		return encode(request.failed(userFailure("invalid request: %v", err)))
 	}
@@ -91,7 +97,6 @@ func encode(response response) []byte {
 
 // evaluate compiles a text, checks that it is valid, and exports it. A text for an older CUE is rewritten.
 func evaluate(source string) (result json.RawMessage, rewritten bool, failure *failure) {
-	defer recoverAs(&failure)
 	file, err := parser.ParseFile("", source)
 	if err != nil {
 		return nil, false, newFailure(syntax, err)
@@ -109,13 +114,6 @@ func evaluate(source string) (result json.RawMessage, rewritten bool, failure *f
 	}
 	result, failure = evaluateFile(file)
 	return result, true, failure
-}
-
-// recoverAs turns a panic of CUE into a failure of the text.
-func recoverAs(failed **failure) {
-	if panicked := recover(); panicked != nil {
-		*failed = userFailure("CUE failed: %v", panicked)
-	}
 }
 
 // evaluateFile uses a context of its own: one context for all would grow, and could carry values from one text to another.

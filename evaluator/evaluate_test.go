@@ -91,6 +91,13 @@ func TestErrorsAreLimitedTogether(t *testing.T) {
 	if texts, more := failure.texts(lines{}); len(texts) != maxErrors || more != 20-maxErrors {
 		t.Error(texts, more)
 	}
+	_, _, failure = evaluate(many.String() + "b: *1 & \"x\" | 2 & \"y\"")
+	texts, _ := failure.texts(lines{})
+	for _, text := range texts {
+		if strings.HasSuffix(text.Text, ":") {
+			t.Error(text)
+		}
+	}
 	long := strings.Repeat("x", maxErrorText)
 	_, _, failure = evaluate(fmt.Sprintf("a: \"%s\" & 1\nb: 1 & 2", long))
 	if texts, more := failure.texts(lines{}); len(texts) != 1 || len(texts[0].Text) != maxErrorText || more != 1 {
@@ -100,8 +107,8 @@ func TestErrorsAreLimitedTogether(t *testing.T) {
 
 func TestTemplatesAreInspectedWithoutTheirParameters(t *testing.T) {
 	for source, expected := range map[string]string{
-		"import \"strings\"\na: parameter.x": `{"id":1,"inspection":{"rewritten":false}}`,
-		"a: [parameter.x] + [1]":             `{"id":1,"inspection":{"rewritten":true}}`,
+		"import \"strings\"\na: parameter.x": `{"id":1,"inspection":{"may_be_rewritten":false}}`,
+		"a: [parameter.x] + [1]":             `{"id":1,"inspection":{"may_be_rewritten":true}}`,
 		"a: 1\nb: ]":                         `{"id":1,"errors":[{"text":"expected operand, found ']'","line":2}],"kind":"syntax"}`,
 	} {
 		request, _ := json.Marshal(map[string]any{

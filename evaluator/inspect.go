@@ -4,13 +4,12 @@ import "cuelang.org/go/cue/parser"
 
 // An inspection has the properties of a template that do not depend on its parameters.
 type inspection struct {
-	// The template is for an older version of CUE, and is rewritten.
-	Rewritten bool `json:"rewritten"`
+	// The template uses + or * on what may be lists, and is rewritten if CUE refuses that.
+	MayBeRewritten bool `json:"may_be_rewritten"`
 }
 
 // inspect parses a template.
-func inspect(source string) (result inspection, failure *failure) {
-	defer recoverAs(&failure)
+func inspect(source string) (inspection, *failure) {
 	file, err := parser.ParseFile("", source)
 	if err != nil {
 		return inspection{}, newFailure(syntax, err)
@@ -19,5 +18,5 @@ func inspect(source string) (result inspection, failure *failure) {
 	if err != nil {
 		return inspection{}, newFailure(syntax, err)
 	}
-	return inspection{Rewritten: rewritten}, nil
+	return inspection{MayBeRewritten: rewritten}, nil
 }

@@ -55,7 +55,7 @@ impl TextErrors {
     }
 
     #[must_use]
-    pub fn one(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<String>) -> Self {
         let error = TextError {
             text: text.into(),
             line: None,
@@ -70,7 +70,7 @@ impl TextErrors {
 
     /// Returns the errors with other texts, and each text once.
     #[must_use]
-    pub fn map(&self, text: impl Fn(&str) -> String) -> Self {
+    pub fn map(&self, mut text: impl FnMut(&str) -> String) -> Self {
         let mut errors: Vec<TextError> = Vec::new();
         for error in &self.errors {
             let text = text(&error.text);
@@ -102,7 +102,7 @@ impl Error {
     pub(super) fn user(text: impl Into<String>) -> Self {
         Self::Failed {
             kind: Kind::User,
-            errors: TextErrors::one(text),
+            errors: TextErrors::from_text(text),
         }
     }
 

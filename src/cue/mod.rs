@@ -128,13 +128,15 @@ impl Evaluator {
         let source = source.into();
         leave_runtime_if_large(source.text().len()).await;
         let template = rewritten::Template::of(&source);
-        let result = self.ask(namespace, source, protocol::evaluation, decode_result).await;
+        let result = self
+            .request(namespace, source, protocol::evaluation, decode_result)
+            .await;
         let result = match result {
             Ok((exported, bytes)) => {
                 leave_runtime_if_large(bytes).await;
                 if exported.is_rewritten {
                     self.0.metrics.rewritten.inc();
-                    self.0.rewritten.log(template);
+                    self.0.rewritten.log(namespace, template);
                 }
                 Ok(exported.value)
             }
@@ -151,20 +153,20 @@ impl Evaluator {
     pub async fn inspect(&self, namespace: &str, template: &str) -> Result<Inspection, Error> {
         let mut source = CueSource::default();
         source.push_template(template);
-        self.ask(namespace, source, protocol::inspection, protocol::decode_inspection)
+        self.request(namespace, source, protocol::inspection, protocol::decode_inspection)
             .await
     }
 
-    async fn ask<T: Send + 'static>(
+    async fn request<T: Send + 'static>(
         &self,
         namespace: &str,
         source: CueSource,
-        question: fn(u64, CueSource) -> Result<Vec<u8>, Error>,
+        encode: fn(u64, CueSource) -> Result<Vec<u8>, Error>,
         decode: fn(u64, &[u8]) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let id = self.next_id();
-        let request: Arc<[u8]> = question(id, source)?.into();
-        let ask = move |evaluator: &Self, cancel: &CancellationToken| {
+        let request: Arc<[u8]> = encode(id, source)?.into();
+        let call = move |evaluator: &Self, cancel: &CancellationToken| {
             let mut worker = evaluator.checkout()?;
             if worker.is_new() {
                 evaluator.check_version(&mut worker, cancel)?;
@@ -172,7 +174,7 @@ impl Evaluator {
             let response = evaluator.call(&mut worker, &request, cancel)?;
             decode(id, &response).map_err(|error| evaluator.failed(&mut worker, error))
         };
-        self.run(namespace, ask).await
+        self.run(namespace, call).await
     }
 
     /// Starts a process unless one is running, and checks that it speaks the protocol.
@@ -251,7 +253,7 @@ impl Evaluator {
 
     fn check_version(&self, worker: &mut Worker, cancel: &CancellationToken) -> Result<(), Stop> {
         let id = self.next_id();
-        let response = self.call(worker, &protocol::version_question(id), cancel)?;
+        let response = self.call(worker, &protocol::version_request(id), cancel)?;
         protocol::check_version(id, &response).map_err(|error| self.failed(worker, error))
     }
 

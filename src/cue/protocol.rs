@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `{"id": 1, "source": "a: 1 + 1"}` | `{"id": 1, "result": {"a": 2}}` |
 //! | | `{"id": 1, "kind": "conflict", "errors": [{"text": "a: conflicting values 1 and 2", "line": 3}], "more": 2}` |
-//! | `{"id": 2, "source": "a: [1] + [2]", "inspect": true}` | `{"id": 2, "inspection": {"rewritten": true}}` |
+//! | `{"id": 2, "source": "a: [1] + [2]", "inspect": true}` | `{"id": 2, "inspection": {"may_be_rewritten": true}}` |
 //! | `{"id": 3, "version": true}` | `{"id": 3, "version": 2}` |
 //!
 //! A request may have `"template": {"first": 4, "count": 20}`, the lines of its source that are the template. The line of an
@@ -98,20 +98,19 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 /// The properties of a template that do not depend on its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Inspection {
-    /// The template is for an older version of CUE, and is rewritten.
-    #[serde(rename = "rewritten")]
-    pub is_rewritten: bool,
+    /// The template uses `+` or `*` on what may be lists, and is rewritten if CUE refuses that.
+    pub may_be_rewritten: bool,
 }
 
 pub(super) fn evaluation(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
-    question(id, source, false)
+    request(id, source, false)
 }
 
 pub(super) fn inspection(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
-    question(id, source, true)
+    request(id, source, true)
 }
 
-fn question(id: u64, source: CueSource, inspect: bool) -> Result<Vec<u8>, Error> {
+fn request(id: u64, source: CueSource, inspect: bool) -> Result<Vec<u8>, Error> {
     let length = source.text().len();
     if length > MAX_SOURCE {
         return Err(Error::user(format!(
@@ -127,7 +126,7 @@ fn question(id: u64, source: CueSource, inspect: bool) -> Result<Vec<u8>, Error>
     }))
 }
 
-pub(super) fn version_question(id: u64) -> Vec<u8> {
+pub(super) fn version_request(id: u64) -> Vec<u8> {
     encode(&Request {
         id,
         version: true,
@@ -228,7 +227,7 @@ mod tests {
             String::from_utf8(request).unwrap(),
             "{\"id\":7,\"source\":\"a: 1\\nb: \\\"\\u0000\u{2028}\\\"\"}"
         );
-        assert_eq!(version_question(8), br#"{"id":8,"version":true}"#);
+        assert_eq!(version_request(8), br#"{"id":8,"version":true}"#);
         let mut source = CueSource::from("t: {\n");
         source.push_template("a: 1");
         assert_eq!(
@@ -283,8 +282,8 @@ mod tests {
     #[test]
     fn an_inspection_has_an_answer_or_errors() {
         let decoded = |response: &str| decode_inspection(1, response.as_bytes());
-        let rewritten = decoded(r#"{"id":1,"inspection":{"rewritten":true}}"#);
-        assert_eq!(rewritten, Ok(Inspection { is_rewritten: true }));
+        let rewritten = decoded(r#"{"id":1,"inspection":{"may_be_rewritten":true}}"#);
+        assert_eq!(rewritten, Ok(Inspection { may_be_rewritten: true }));
         let error = decoded(r#"{"id":1,"errors":[{"text":"a","line":1}],"kind":"syntax"}"#).unwrap_err();
         assert_eq!(text(error), "syntax: a (line 1)");
         assert!(matches!(decoded(r#"{"id":1,"result":1}"#), Err(Error::Crashed(_))));

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::CueSource;
 
-/// Number of templates of which the process knows that they were logged. No others are logged then.
+/// Number of templates that are remembered. All are forgotten together.
 const MAX_LOGGED: usize = 1_000;
 
 #[derive(Default)]
@@ -31,9 +31,11 @@ impl Template {
 }
 
 impl RewrittenTemplates {
-    pub(super) fn log(&self, template: Template) {
+    /// The namespace is that of the Application.
+    pub(super) fn log(&self, namespace: &str, template: Template) {
         if self.is_new(&template) {
             tracing::info!(
+                namespace,
                 definition = template.definition,
                 "template is for an older version of CUE, replacing its + and * on lists when it is evaluated"
             );
@@ -42,7 +44,11 @@ impl RewrittenTemplates {
 
     fn is_new(&self, template: &Template) -> bool {
         let mut logged = self.0.lock();
-        logged.len() < MAX_LOGGED && logged.insert(template.clone())
+        if logged.len() >= MAX_LOGGED {
+            logged.clear();
+        }
+        // Conditions and expressions have no definition.
+        !template.definition.is_empty() && logged.insert(template.clone())
     }
 }
 
@@ -68,9 +74,10 @@ mod tests {
             let is_new = templates.is_new(&template(definition, text));
             assert_eq!(is_new, expected, "{definition} {text}");
         }
-        for number in 0..2 * MAX_LOGGED {
-            templates.is_new(&template("many", &number.to_string()));
+        assert!(!templates.is_new(&template("", "a")));
+        for number in 0..MAX_LOGGED {
+            assert!(templates.is_new(&template("many", &number.to_string())));
         }
-        assert_eq!(templates.0.lock().len(), MAX_LOGGED);
+        assert!(templates.0.lock().len() <= MAX_LOGGED);
     }
 }

@@ -34,7 +34,7 @@ pub struct Metrics {
     apprepository: apprepository::ControllerMetrics,
     application: application::metrics::Metrics,
     /// `None` if the controller is disabled.
-    pub(super) oam: Option<oam::ProcessParts>,
+    pub(super) oam: Option<oam::SharedParts>,
 }
 
 impl Metrics {
@@ -47,7 +47,7 @@ impl Metrics {
             workers: controller::Metrics::register(registry),
             apprepository: apprepository::ControllerMetrics::register(registry),
             application: application::metrics::Metrics::register(registry),
-            oam: oam.map(|options| oam::ProcessParts::register(registry, budgets, options)),
+            oam: oam.map(|options| oam::SharedParts::register(registry, budgets, options)),
             requests: RequestMetrics::register(registry, budgets.of("api_requests", 0)),
             leader_election: leader_election::Metrics::register(registry),
         }
@@ -87,10 +87,10 @@ impl Setup {
             ownership: OwnershipFilter::new(shards, options.label_selector.clone()),
             stopping,
         };
-        let repositories = repositories(options, &context, metrics, patience, access).await?;
+        let repositories = set_up_repositories(options, &context, metrics, patience, access).await?;
         let application = options.application.as_ref();
         let application = application.and_then(|options| application::setup(&context, options, &metrics.application));
-        let oam = oam(options, &context, metrics, patience).await?;
+        let oam = set_up_oam(options, &context, metrics, patience).await?;
         Ok(Self {
             context,
             repositories,
@@ -111,7 +111,7 @@ impl Setup {
     }
 }
 
-async fn repositories(
+async fn set_up_repositories(
     options: &Options,
     context: &SetupContext,
     metrics: &Metrics,
@@ -137,7 +137,7 @@ async fn repositories(
     }))
 }
 
-async fn oam(
+async fn set_up_oam(
     options: &Options,
     context: &SetupContext,
     metrics: &Metrics,

@@ -101,7 +101,7 @@ impl OwnershipFilter {
     /// Returns a reconciler that leaves objects of other shards alone. It reconciles keys without an object, so that each
     /// process forgets its memory of the object.
     #[must_use]
-    pub fn owned_of<K>(&self, store: &Store<Cached<K>>, reconciler: Arc<dyn Reconcile>) -> Arc<dyn Reconcile>
+    pub fn filter_owned<K>(&self, store: &Store<Cached<K>>, reconciler: Arc<dyn Reconcile>) -> Arc<dyn Reconcile>
     where
         K: Resource + Clone + Send + Sync + 'static,
     {
@@ -114,7 +114,7 @@ impl OwnershipFilter {
 
     /// Returns a reconciler that leaves all objects to the primary process.
     #[must_use]
-    pub fn only_primary(&self, reconciler: Arc<dyn Reconcile>) -> Arc<dyn Reconcile> {
+    pub fn filter_primary(&self, reconciler: Arc<dyn Reconcile>) -> Arc<dyn Reconcile> {
         let ownership = self.clone();
         self.filter(reconciler, move |_| ownership.is_primary())
     }
@@ -151,9 +151,14 @@ impl Reconcile for OwnedReconciler {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::DeserializeGuard;
+    use kube::runtime::watcher::Event;
+    use parking_lot::Mutex;
     use rstest::rstest;
 
     use super::*;
+    use crate::api::NamespacedName;
 
     fn meta(shard: Option<&str>) -> ObjectMeta {
         ObjectMeta {
@@ -178,5 +183,53 @@ mod tests {
         assert_eq!(ownership.owns(&meta(shard)), expected);
         assert_eq!(ownership.is_primary(), id == "master");
         assert!(OwnershipFilter::all().owns(&meta(shard)));
+    }
+
+    #[derive(Default)]
+    struct Reconciled(Mutex<Vec<String>>);
+
+    impl Reconcile for Reconciled {
+        fn reconcile<'a>(&'a self, key: &'a Key, _: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
+            self.0.lock().push(key.name.name.clone());
+            async { Ok(Action::Done) }.boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn objects_of_other_shards_are_not_reconciled_but_missing_ones_are() {
+        let store: Store<Cached<ConfigMap>> = Store::default();
+        for name in ["a", "b", "c", "d"] {
+            let mut object = ConfigMap::default();
+            (object.metadata.namespace, object.metadata.name) = (Some("team".to_owned()), Some(name.to_owned()));
+            object.metadata.uid = Some(format!("uid-{name}"));
+            store.apply(Event::Apply(DeserializeGuard(Ok(object)).into()));
+        }
+        let names = ["a", "b", "c", "d", "missing"];
+        let reconciled_by = async |shard: u32, is_owned: bool| {
+            let shards = Shards::new(2);
+            shards.add(shard);
+            let ownership = OwnershipFilter::new(shards, None);
+            let reconciled = Arc::new(Reconciled::default());
+            let reconciler = if is_owned {
+                ownership.filter_owned(&store, reconciled.clone())
+            } else {
+                ownership.filter_primary(reconciled.clone())
+            };
+            for name in names {
+                let key = Key {
+                    class: "test",
+                    name: NamespacedName::new("team", name),
+                };
+                reconciler.reconcile(&key, Priority::USER).await.unwrap();
+            }
+            reconciled.0.lock().clone()
+        };
+        let by_shard = [reconciled_by(0, true).await, reconciled_by(1, true).await];
+        let mut all = by_shard.concat();
+        all.sort();
+        assert_eq!(all, ["a", "b", "c", "d", "missing", "missing"]);
+        assert!(by_shard.iter().all(|names| names.len() > 1), "{by_shard:?}");
+        assert_eq!(reconciled_by(0, false).await, names);
+        assert!(reconciled_by(1, false).await.is_empty());
     }
 }

@@ -160,7 +160,7 @@ async fn missing_definitions_and_webhooks_without_endpoints_are_named_until_they
         "warning  1 Applications (default/shop) have the rights of the controller",
         "warning  1 objects of this controller (Application escape (Namespace: vela-system) of shop-v1-default) are in",
         "warning  1 ApplicationRevisions (default/shop-v1) lack the data of Secrets",
-        "warning  1 templates (TraitDefinition default/older) are for CUE before 0.11",
+        "warning  1 templates (TraitDefinition default/older) may be for CUE before 0.11",
     ];
     let found = warnings(&open);
     assert_eq!(found.len(), expected.len(), "{found:#?}");

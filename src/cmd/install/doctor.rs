@@ -18,7 +18,7 @@ use crate::runtime::kube_client::call;
 use crate::text::sanitize;
 use requirements::Requirements;
 
-/// Check a cluster, the database and this installation for problems of the controllers
+/// Check a cluster, its definitions, the database and this installation for problems of the controllers
 ///
 /// Prints one line for each check, and exits with 1 if there is a problem. Rights are those of the current user: run it in
 /// the pod of Portolan, which has the flags in its environment, to check its service account. The database is checked if one of

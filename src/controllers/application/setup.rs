@@ -109,7 +109,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         classes: vec![Class {
             name: NAME,
             workers: options.workers,
-            reconciler: context.ownership.owned_of(&cached, Arc::new(reconciler)),
+            reconciler: context.ownership.filter_owned(&cached, Arc::new(reconciler)),
         }],
         sources: vec![informer.boxed(), component_watches.boxed()],
         leader_tasks: Vec::new(),

@@ -23,9 +23,9 @@ pub mod steps;
 pub mod trackers;
 pub mod workflow;
 
-pub use options::{ApplyOnceMode, ControllerVersions, Options, shard};
+pub use options::{ApplyOnceMode, ControllerVersions, Options, shard_label};
 pub use reconciler::{CONFIRMED, TRACKER_FINALIZER as APPLICATION_FINALIZER, failure_reasons};
-pub use start::{ProcessParts, setup};
+pub use start::{SharedParts, setup};
 
 pub const NAME: &str = "oam";
 

@@ -92,7 +92,7 @@ pub struct ControllerVersions {
 
 /// Returns the label by which KubeVela divides Applications. The master records the revisions of definitions.
 #[must_use]
-pub fn shard(id: &str) -> ShardLabel {
+pub fn shard_label(id: &str) -> ShardLabel {
     ShardLabel {
         name: SHARD_ID,
         id: id.to_owned(),

@@ -51,7 +51,11 @@ const REQUESTS: &str = ".portolan/resync";
 /// directories.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time until files are read again of which some could not be read: their metadata may stay the same.
+/// The pause is at least this many times as long as a look at the directory, which may be large or slow.
+const PAUSE_FACTOR: u32 = 20;
+
+/// Longest pause, and the time until files are read again of which some could not be read: their metadata may stay the
+/// same.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Delay until a change is confirmed.
@@ -187,20 +191,13 @@ pub fn events<K>(
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
 {
-    let watch = DirectoryWatch {
-        directory,
-        data_url,
-        state: None,
-        queue: VecDeque::new(),
-        problems,
-        pause: Duration::ZERO,
-        fingerprint: None,
-        retry_at: None,
-    };
-    stream::unfold(watch, |mut watch| async move {
-        let event = watch.next().await;
-        Some((event, watch))
-    })
+    stream::unfold(
+        DirectoryWatch::new(directory, data_url, problems),
+        |mut watch| async move {
+            let event = watch.next().await;
+            Some((event, watch))
+        },
+    )
 }
 
 /// Reads a directory once; returns its problems with objects of a kind.
@@ -238,6 +235,19 @@ impl<K> DirectoryWatch<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
 {
+    fn new(directory: PathBuf, data_url: DataUrl, problems: Problems) -> Self {
+        Self {
+            directory,
+            data_url,
+            state: None,
+            queue: VecDeque::new(),
+            problems,
+            pause: Duration::ZERO,
+            fingerprint: None,
+            retry_at: None,
+        }
+    }
+
     async fn next(&mut self) -> Result<Event<DeserializeGuard<K>>, DirectoryError> {
         loop {
             if let Some(event) = self.queue.pop_front() {
@@ -260,6 +270,7 @@ where
 
     async fn refresh(&mut self) -> io::Result<()> {
         self.pause = POLL_INTERVAL;
+        let start = Instant::now();
         if self.retry_at.is_some_and(|retry_at| retry_at <= Instant::now()) {
             self.fingerprint = None;
         }
@@ -272,6 +283,7 @@ where
         .await
         .map_err(io::Error::other)?;
         self.state = state;
+        self.pause = (PAUSE_FACTOR * start.elapsed()).clamp(POLL_INTERVAL, RETRY_INTERVAL);
         let Some(scan) = scan? else {
             return Ok(());
         };

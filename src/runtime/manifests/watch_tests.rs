@@ -183,6 +183,24 @@ fn an_unchanged_directory_is_not_read_again() {
     assert!(second.changes.needs_confirmation && !second.is_complete);
 }
 
+#[tokio::test]
+async fn files_that_could_not_be_read_are_read_again_after_a_while() {
+    let directory = tempfile::tempdir().unwrap();
+    symlink("nowhere.yaml", directory.path().join("a.yaml")).unwrap();
+    let mut watch = DirectoryWatch::<AppRepository>::new(directory.path().to_owned(), |_| None, Problems::default());
+    // The first look needs confirmation.
+    for _ in 0..2 {
+        watch.refresh().await.unwrap();
+    }
+    let retry_at = watch.retry_at.unwrap();
+    watch.refresh().await.unwrap();
+    assert_eq!(watch.retry_at, Some(retry_at), "the metadata is the same");
+    watch.retry_at = Some(Instant::now());
+    watch.refresh().await.unwrap();
+    assert!(watch.retry_at.unwrap() > retry_at);
+    assert!((POLL_INTERVAL..=RETRY_INTERVAL).contains(&watch.pause));
+}
+
 #[test]
 fn resync_requests_need_a_valid_name() {
     let directory = tempfile::tempdir().unwrap();

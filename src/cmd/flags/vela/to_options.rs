@@ -12,7 +12,7 @@ use crate::controllers::oam::dispatch::admission::{Admission, ResourceTypes};
 use crate::controllers::oam::dispatch::decide::{self, UpdateMethod};
 use crate::controllers::oam::references::ReferenceScope;
 use crate::controllers::oam::rights::IdentityOptions;
-use crate::controllers::oam::{ApplyOnceMode, ControllerVersions, Options, shard, workflow};
+use crate::controllers::oam::{ApplyOnceMode, ControllerVersions, Options, shard_label, workflow};
 use crate::cue;
 use crate::http::Fetcher;
 use crate::runtime::kube_client::RequestTimeouts;
@@ -57,7 +57,7 @@ impl VelaFlags {
                 are_required_of_applications: self.ignore_apps_without_version,
                 are_required_of_definitions: self.ignore_definitions_without_version,
             },
-            shard: self.enable_sharding.then(|| shard(&self.shard_id)),
+            shard: self.enable_sharding.then(|| shard_label(&self.shard_id)),
             workflow: workflow::WorkflowSettings {
                 max_retries: self.max_step_retries,
                 max_wait_backoff: seconds(self.max_wait_backoff_seconds),

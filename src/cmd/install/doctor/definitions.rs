@@ -2,94 +2,109 @@
 
 use std::fmt::Debug;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::identity::{listed, reported};
 use super::{Checked, Finding, fine};
 use crate::api::Guarded;
 use crate::api::oam::{ComponentDefinition, Definition, PolicyDefinition, TraitDefinition, WorkflowStepDefinition};
-use crate::cmd::vela::objects::{decoded, list_all};
-use crate::cue::{Error, Evaluator};
-use crate::runtime::kube_client::ApiError;
+use crate::cmd::vela::objects::list_all;
+use crate::cue::Evaluator;
 
 #[derive(Default)]
 struct Found {
     templates: usize,
-    rewritten: Vec<String>,
-    problems: Vec<String>,
+    may_be_rewritten: Vec<String>,
+    invalid: Vec<String>,
+    /// Kinds that can't be listed.
+    unlisted: Vec<Checked>,
 }
 
 /// Parses all templates.
 pub(super) async fn check(client: &Client, evaluator: &Evaluator) -> Vec<Checked> {
-    match find(client, evaluator).await {
-        Ok(found) => found.into_checks(),
-        Err(error) => vec![reported(Err(error), "list definitions")],
-    }
-}
-
-async fn find(client: &Client, evaluator: &Evaluator) -> Result<Found, ApiError> {
     let mut found = Found::default();
-    found.add::<ComponentDefinition>(client, evaluator).await?;
-    found.add::<TraitDefinition>(client, evaluator).await?;
-    found.add::<PolicyDefinition>(client, evaluator).await?;
-    found.add::<WorkflowStepDefinition>(client, evaluator).await?;
-    Ok(found)
+    found.add::<ComponentDefinition>(client, evaluator).await;
+    found.add::<TraitDefinition>(client, evaluator).await;
+    found.add::<PolicyDefinition>(client, evaluator).await;
+    found.add::<WorkflowStepDefinition>(client, evaluator).await;
+    found.into_checks()
 }
 
 impl Found {
-    async fn add<D>(&mut self, client: &Client, evaluator: &Evaluator) -> Result<(), ApiError>
+    async fn add<D>(&mut self, client: &Client, evaluator: &Evaluator)
     where
         D: Definition + Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Debug,
     {
-        let definitions = list_all(&Api::<Guarded<D>>::all(client.clone()), &ListParams::default()).await?;
-        for definition in definitions.into_iter().filter_map(decoded) {
-            let namespace = definition.namespace().unwrap_or_default();
-            let name = format!("{} {namespace}/{}", D::KIND, definition.name_any());
-            let status = definition.status_templates();
-            let status = status.into_iter().flat_map(|templates| {
-                [
-                    ("details of ", &templates.details),
-                    ("healthPolicy of ", &templates.health_policy),
-                    ("customStatus of ", &templates.custom_status),
-                ]
-            });
-            let status = status.map(|(part, template)| (part, template.as_str()));
-            let templates = definition
-                .template()
-                .map(|template| ("", template))
-                .into_iter()
-                .chain(status);
-            for (part, template) in templates.filter(|(_, template)| !template.is_empty()) {
-                let inspection = evaluator.inspect(&namespace, template).await;
-                self.templates += 1;
-                match inspection {
-                    Ok(inspection) if inspection.is_rewritten => self.rewritten.push(format!("{part}{name}")),
-                    Ok(_) => {}
-                    Err(error @ Error::Failed { .. }) => {
-                        self.problems.push(format!("{part}{name} is not valid CUE: {error}"));
-                    }
-                    Err(error) => self.problems.push(format!("failed to parse {part}{name}: {error}")),
-                }
+        let definitions = list_all(&Api::<Guarded<D>>::all(client.clone()), &ListParams::default()).await;
+        let definitions = match definitions {
+            Ok(definitions) => definitions,
+            Err(error) => {
+                self.unlisted.push(reported(Err(error), &format!("list {}s", D::KIND)));
+                return;
+            }
+        };
+        for Guarded(definition) in definitions {
+            let name = |meta: &ObjectMeta| {
+                let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+                format!(
+                    "{} {}/{}",
+                    D::KIND,
+                    namespace.unwrap_or_default(),
+                    name.unwrap_or_default()
+                )
+            };
+            match definition.0 {
+                Ok(definition) => self.inspect(&definition, &name(definition.meta()), evaluator).await,
+                Err(error) => self.invalid.push(format!("{}: {}", name(&error.metadata), error.error)),
             }
         }
-        Ok(())
+    }
+
+    async fn inspect<D: Definition>(&mut self, definition: &D, name: &str, evaluator: &Evaluator) {
+        let status = definition.status_templates();
+        let status = status.into_iter().flat_map(|templates| {
+            [
+                ("details of ", &templates.details),
+                ("healthPolicy of ", &templates.health_policy),
+                ("customStatus of ", &templates.custom_status),
+            ]
+        });
+        let status = status.map(|(part, template)| (part, template.as_str()));
+        let templates = definition.template().map(|template| ("", template));
+        for (part, template) in templates.into_iter().chain(status) {
+            if template.is_empty() {
+                continue;
+            }
+            self.templates += 1;
+            match evaluator.inspect("", template).await {
+                Ok(inspection) if inspection.may_be_rewritten => self.may_be_rewritten.push(format!("{part}{name}")),
+                Ok(_) => {}
+                Err(error) => self.invalid.push(format!("{part}{name}: {error}")),
+            }
+        }
     }
 
     fn into_checks(self) -> Vec<Checked> {
-        let mut checks: Vec<Checked> = self.problems.into_iter().map(Err).collect();
-        if checks.is_empty() {
+        let mut checks = self.unlisted;
+        if self.invalid.is_empty() {
             checks.push(fine(format!(
-                "{} templates of definitions are valid CUE",
+                "{} templates of definitions can be parsed",
                 self.templates
             )));
+        } else {
+            checks.push(Err(format!(
+                "{} can't be parsed",
+                listed(&self.invalid, "templates of definitions")
+            )));
         }
-        if !self.rewritten.is_empty() {
+        if !self.may_be_rewritten.is_empty() {
             checks.push(Ok(Finding::Warning(format!(
-                "{} are for CUE before 0.11: + and * on lists are replaced when they are evaluated",
-                listed(&self.rewritten, "templates")
+                "{} may be for CUE before 0.11: + and * on lists are replaced when they are evaluated",
+                listed(&self.may_be_rewritten, "templates")
             ))));
         }
         checks
@@ -113,23 +128,25 @@ mod tests {
     fn templates_for_older_versions_of_cue_are_listed_and_invalid_ones_are_problems() {
         let found = Found {
             templates: 3,
-            rewritten: vec!["TraitDefinition vela-system/env".to_owned()],
-            problems: Vec::new(),
+            may_be_rewritten: vec!["TraitDefinition vela-system/env".to_owned()],
+            ..Found::default()
         };
         let expected = [
-            "ok 3 templates of definitions are valid CUE",
-            "warning 1 templates (TraitDefinition vela-system/env) are for CUE before 0.11: + and * on lists are replaced \
-             when they are evaluated",
+            "ok 3 templates of definitions can be parsed",
+            "warning 1 templates (TraitDefinition vela-system/env) may be for CUE before 0.11: + and * on lists are \
+             replaced when they are evaluated",
         ];
         assert_eq!(lines(found), expected);
         let broken = Found {
             templates: 1,
-            problems: vec!["TraitDefinition team/x is not valid CUE: expected operand (line 2)".to_owned()],
+            invalid: vec!["TraitDefinition team/x: expected operand (line 2)".to_owned()],
+            unlisted: vec![Err("failed to list PolicyDefinitions: forbidden".to_owned())],
             ..Found::default()
         };
-        assert_eq!(
-            lines(broken),
-            ["problem TraitDefinition team/x is not valid CUE: expected operand (line 2)"]
-        );
+        let expected = [
+            "problem failed to list PolicyDefinitions: forbidden",
+            "problem 1 templates of definitions (TraitDefinition team/x: expected operand (line 2)) can't be parsed",
+        ];
+        assert_eq!(lines(broken), expected);
     }
 }

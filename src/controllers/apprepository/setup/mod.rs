@@ -239,7 +239,7 @@ impl Parts {
         let garbage = self.garbage.run(self.listed, options.gc_interval);
         tasks.leader.insert(0, garbage.boxed());
         let (cached, queue) = (self.store.clone(), context.queue.clone());
-        let owned = |reconciler: Arc<dyn Reconcile>| context.ownership.owned_of(&cached, reconciler);
+        let owned = |reconciler: Arc<dyn Reconcile>| context.ownership.filter_owned(&cached, reconciler);
         Controller {
             name: NAME,
             classes: classes(options, &owned(self.reconciler), owned(self.files)),

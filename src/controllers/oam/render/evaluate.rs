@@ -122,7 +122,7 @@ pub async fn evaluate<V: Evaluate>(evaluator: &V, source: impl Into<CueSource>) 
             return Cause::Stopped(error);
         }
         match V::text_errors(&error) {
-            Some(errors) => Cause::Invalid(errors.map(wrap::clean_error)),
+            Some(errors) => Cause::Invalid(wrap::clean_errors(&errors)),
             None => Cause::Evaluator(error),
         }
     })

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::component::Rendered;
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::source::{PARAMETER, Scan};
-use crate::cue::CueSource;
+use crate::cue::{CueSource, TextErrors};
 
 /// The hidden field that holds the template.
 const TEMPLATE: &str = "_vela";
@@ -123,13 +123,21 @@ pub fn clean_error(text: &str) -> String {
         .replace(&format!("{UNMARKED}."), "")
         .replace(&format!("{TEMPLATE}."), "");
     let result = format!("{RESULT}.");
-    let text = text.strip_prefix(&result).unwrap_or(&text);
-    if text.contains(OLD_ARITHMETIC) {
-        return format!(
-            "{text}; a template for CUE before 0.11 needs changes where an operand is not known to be a list"
-        );
-    }
-    text.to_owned()
+    text.strip_prefix(&result).unwrap_or(&text).to_owned()
+}
+
+/// Removes what wrapping and export added to errors, and explains the first one about operators on lists.
+#[must_use]
+pub fn clean_errors(errors: &TextErrors) -> TextErrors {
+    let mut is_explained = false;
+    errors.map(|text| {
+        let mut text = clean_error(text);
+        if text.contains(OLD_ARITHMETIC) && !is_explained {
+            is_explained = true;
+            text.push_str(" (a template for CUE before 0.11 needs changes where an operand is not known to be a list)");
+        }
+        text
+    })
 }
 
 /// Returns the reference to the definition of `parameter` in a strict template.

@@ -3,4 +3,4 @@ pub mod prerequisites;
 mod setup;
 pub mod webhooks;
 
-pub use setup::{ProcessParts, setup};
+pub use setup::{SharedParts, setup};

@@ -46,12 +46,12 @@ impl Options {
 
 /// The parts of the controller that serve health and metrics before it is set up.
 #[derive(Clone)]
-pub struct ProcessParts {
+pub struct SharedParts {
     pub prerequisites: Prerequisites,
     metrics: Metrics,
 }
 
-impl ProcessParts {
+impl SharedParts {
     pub fn register(registry: &mut Registry, budgets: &budget::Metrics, options: &Options) -> Self {
         let evaluator = Evaluator::new(options.evaluator.clone(), budgets.of("cue_workers", 0));
         evaluator.register(registry);
@@ -67,7 +67,7 @@ impl ProcessParts {
 pub fn setup(
     context: &SetupContext,
     options: &Options,
-    ProcessParts { prerequisites, metrics }: &ProcessParts,
+    SharedParts { prerequisites, metrics }: &SharedParts,
 ) -> Option<Controller> {
     let Source::Cluster(client) = &context.source else {
         return None;
@@ -155,7 +155,7 @@ pub fn setup(
         );
         // They are few, and belong to no Application.
         let of_primary = |class: Class| Class {
-            reconciler: ownership.only_primary(class.reconciler),
+            reconciler: ownership.filter_primary(class.reconciler),
             ..class
         };
         classes.extend(definitions.into_iter().map(of_primary));

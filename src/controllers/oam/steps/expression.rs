@@ -6,7 +6,7 @@ use super::types::Error;
 use super::wrap::{self, clean_error};
 use crate::controllers::oam::render::evaluate::{Cause, Evaluate, evaluate};
 use crate::controllers::oam::source::tokens::tokenize;
-use crate::cue::CueSource;
+use crate::cue::{CueSource, TextErrors};
 use crate::text::sanitize;
 
 /// Evaluates the `if` of a step over `scope`: `status`, `inputs` and `context`. The inner error is that of the condition.
@@ -24,6 +24,7 @@ pub async fn condition<V: Evaluate>(
     }
     let source = wrap::scope(scope, expression);
     let result = evaluate_text(evaluator, source, "condition of a step").await?;
+    let result = result.map_err(|errors| sanitize(&errors.to_string()));
     Ok(result.and_then(|mut result| {
         let value = result.as_object_mut().map(wrap::value).unwrap_or_default();
         value
@@ -37,7 +38,7 @@ pub(super) async fn evaluate_text<V: Evaluate>(
     evaluator: &V,
     source: impl Into<CueSource>,
     subject: &str,
-) -> Result<Result<Value, String>, Error<V::Error>> {
+) -> Result<Result<Value, TextErrors>, Error<V::Error>> {
     match evaluate(evaluator, source).await {
         Ok(result) => Ok(Ok(result)),
         Err(Cause::Stopped(limit)) => Err(Error::Stopped {
@@ -45,7 +46,7 @@ pub(super) async fn evaluate_text<V: Evaluate>(
             limit,
         }),
         Err(Cause::Evaluator(error)) => Err(Error::Evaluator(error)),
-        Err(Cause::Invalid(errors)) => Ok(Err(sanitize(&errors.map(clean_error).to_string()))),
-        Err(cause) => Ok(Err(sanitize(&cause.to_string()))),
+        Err(Cause::Invalid(errors)) => Ok(Err(errors.map(clean_error))),
+        Err(cause) => Ok(Err(TextErrors::from_text(cause.to_string()))),
     }
 }

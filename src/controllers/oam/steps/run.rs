@@ -17,7 +17,7 @@ use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::patch::{clean_fields, without_markers};
 use crate::controllers::oam::source::tokens::{TokenKind, tokenize};
 use crate::controllers::oam::workflow::{FailureReason, StepResult, VALUES_TOO_LARGE};
-use crate::cue::CueSource;
+use crate::cue::{CueSource, TextErrors};
 use crate::text::sanitize;
 
 /// The provider of all functions of `vela/op`, whose arguments and results are fields of the call.
@@ -113,7 +113,7 @@ struct Run<'a, V> {
 }
 
 impl<V: Evaluate> Run<'_, V> {
-    async fn evaluate(&self, source: CueSource) -> Result<Result<Map<String, Value>, String>, Error<V::Error>> {
+    async fn evaluate(&self, source: CueSource) -> Result<Result<Map<String, Value>, TextErrors>, Error<V::Error>> {
         let source = source.of_definition(self.type_name);
         let subject = format!("template of WorkflowStepDefinition {}", self.type_name);
         let result = evaluate_text(self.evaluator, source, &subject).await?;
@@ -130,6 +130,7 @@ impl<V: Evaluate> Run<'_, V> {
         {
             return Ok(Err(fault));
         }
+        let result = result.map_err(|errors| errors.to_string());
         Ok(result.and_then(|mut result| match result.remove("call") {
             Some(call) => self
                 .read(call)
@@ -147,7 +148,10 @@ impl<V: Evaluate> Run<'_, V> {
             return Ok(None);
         };
         let cause = self.evaluate(self.step.input(input)).await?.err();
-        Ok(Some(cause.unwrap_or_else(|| format!("{input} can't be read"))))
+        Ok(Some(cause.map_or_else(
+            || format!("{input} can't be read"),
+            |errors| errors.to_string(),
+        )))
     }
 
     /// Reads what the evaluator exports of a call.
@@ -251,11 +255,18 @@ impl<V: Evaluate> Run<'_, V> {
         let source = self.step.arguments(&pending.position, pending.is_op);
         let cause = self.evaluate(source).await?.err();
         let path = &pending.call.path;
-        let cause = match cause {
-            Some(cause) if cause.starts_with('$') => format!("{path}.{cause}"),
-            Some(cause) => cause,
-            None => format!("arguments of {path} are not concrete"),
+        let with_path = |text: &str| {
+            let path = if text.starts_with('$') {
+                format!("{path}.")
+            } else {
+                String::new()
+            };
+            path + text
         };
+        let cause = cause.map_or_else(
+            || format!("arguments of {path} are not concrete"),
+            |errors| errors.map(with_path).to_string(),
+        );
         Ok(match (pending.call.provider.as_str(), pending.call.function.as_str()) {
             ("builtin", "wait") => StepResult::Waiting {
                 message: sanitize(&cause),
@@ -295,10 +306,10 @@ impl<V: Evaluate> Run<'_, V> {
         Ok(match result {
             Ok(mut result) => self.take_output(without_markers(&wrap::value(&mut result))),
             // In KubeVela's words.
-            Err(cause) if cause.contains("undefined field") => {
+            Err(errors) if errors.first().contains("undefined field") => {
                 Err(sanitize(&format!("{NOT_FOUND}: var(path={expression}) not exist")))
             }
-            Err(cause) => Err(cause),
+            Err(errors) => Err(sanitize(&errors.to_string())),
         })
     }
 

@@ -108,19 +108,35 @@ fn with_guards(body: &str, tokens: &[Token], conditions: &[Condition]) -> String
     let mut conditions = conditions.to_vec();
     conditions.sort_by_key(|condition| condition.clause);
     for condition in conditions {
-        let last = condition.end.checked_sub(1).and_then(|last| tokens.get(last));
-        let (Some(clause), Some(first), Some(last)) = (tokens.get(condition.clause), tokens.get(condition.start), last)
+        let (Some(clause), Some(repeated)) = (tokens.get(condition.clause), tokens.get(condition.start..condition.end))
         else {
             continue;
         };
-        if let (Some(before), Some(known)) = (body.get(copied..clause.start), body.get(first.start..last.end)) {
+        if let Some(before) = body.get(copied..clause.start) {
             text.push_str(before);
-            text.push_str(&format!("if ({known}) != _|_ "));
+            text.push_str(&format!("if ({}) != _|_ ", in_one_line(body, repeated)));
             copied = clause.start;
         }
     }
     text.push_str(body.get(copied..).unwrap_or_default());
     text
+}
+
+/// Returns the text of tokens without line ends and comments, so that the lines after it keep their numbers.
+fn in_one_line(body: &str, tokens: &[Token]) -> String {
+    let (Some(first), Some(last)) = (tokens.first(), tokens.last()) else {
+        return String::new();
+    };
+    let text = body.get(first.start..last.end).unwrap_or_default();
+    if !text.contains('\n') {
+        return text.to_owned();
+    }
+    let texts = tokens.iter().map(|token| match token.kind {
+        // A line end implies a comma.
+        TokenKind::Comma => ",",
+        _ => body.get(token.start..token.end).unwrap_or_default(),
+    });
+    texts.collect::<Vec<_>>().join(" ")
 }
 
 fn last(fields: &[Field]) -> Vec<usize> {
@@ -225,6 +241,14 @@ plain: {let if_a = read.b, c: if_a}
 if parameter.ask == true && context.name != "a" {ask: kube.#Read}
 group: op.#Steps & {if (read.x) != _|_ if read.x {b: kube.#Read}}
 "#;
+        assert_eq!(Template::scan(template).unwrap().body, expected);
+    }
+
+    #[test]
+    fn a_guard_of_several_lines_takes_one() {
+        let template = "if read.a && // one\n\tread.b {a: kube.#Read}\nfor k in {x: read.a\n y: 1} {b: kube.#Read}\n";
+        let expected = "if (read . a && read . b) != _|_ if read.a && // one\n\tread.b {a: kube.#Read}\n\
+                        if ({ x : read . a , y : 1 }) != _|_ for k in {x: read.a\n y: 1} {b: kube.#Read}\n";
         assert_eq!(Template::scan(template).unwrap().body, expected);
     }
 

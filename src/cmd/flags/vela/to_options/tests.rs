@@ -9,7 +9,7 @@ use crate::controllers::oam::dispatch::admission::ResourceTypes;
 use crate::controllers::oam::dispatch::decide::UpdateMethod;
 use crate::controllers::oam::references::ReferenceScope;
 use crate::controllers::oam::rights::IdentityOptions;
-use crate::controllers::oam::{ApplyOnceMode, shard, workflow};
+use crate::controllers::oam::{ApplyOnceMode, shard_label, workflow};
 use crate::http::{self, FetchLimits, Fetcher};
 
 fn fetcher() -> Fetcher {
@@ -75,7 +75,7 @@ fn flags_and_gates_become_options() {
     assert!(!options.has_dry_run);
     assert_eq!(options.apply_once, ApplyOnceMode::Force);
     assert_eq!((options.workers, options.resync_period), (1, Duration::from_secs(10)));
-    assert_eq!(options.shard, Some(shard("a")));
+    assert_eq!(options.shard, Some(shard_label("a")));
     assert_eq!(options.evaluator.workers.get(), 1);
     assert_eq!(options.evaluator.program.as_deref(), Some(Path::new("/bin/cue")));
     assert_eq!(options.namespace.as_deref(), Some("here"));

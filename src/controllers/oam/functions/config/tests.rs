@@ -141,7 +141,7 @@ impl Evaluate for FakeEvaluator {
     }
 
     fn text_errors(error: &&'static str) -> Option<TextErrors> {
-        Some(TextErrors::one(*error))
+        Some(TextErrors::from_text(*error))
     }
 }
 

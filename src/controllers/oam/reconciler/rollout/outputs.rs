@@ -83,7 +83,7 @@ fn expression(text: &str, scope: &Map<String, Value>) -> String {
 
 /// Returns why an expression has no value, in KubeVela's words if it names a field that does not exist.
 fn cause(expression: &str, errors: &TextErrors) -> String {
-    if errors.to_string().contains("undefined field") {
+    if errors.first().contains("undefined field") {
         return format!("failed to lookup value: var(path={expression}) not exist");
     }
     let labels = [format!("\"{VALUE}\": "), format!("{VALUE}: "), "value: ".to_owned()];
@@ -102,13 +102,16 @@ mod tests {
     fn errors_of_outputs_name_the_expression_and_nothing_that_wraps_it() {
         let missing = "_vela.$value: undefined field: data";
         let expected = "failed to lookup value: var(path=outputs.record.data.key) not exist";
-        assert_eq!(cause("outputs.record.data.key", &TextErrors::one(missing)), expected);
+        assert_eq!(
+            cause("outputs.record.data.key", &TextErrors::from_text(missing)),
+            expected
+        );
         for (error, expected) in [
             ("_vela.$value: conflicting values 1 and 2", "conflicting values 1 and 2"),
             ("value: incomplete value string", "incomplete value string"),
             ("_vela.\"$value\": invalid operand 1", "invalid operand 1"),
         ] {
-            assert_eq!(cause("output.x", &TextErrors::one(error)), expected);
+            assert_eq!(cause("output.x", &TextErrors::from_text(error)), expected);
         }
     }
 }

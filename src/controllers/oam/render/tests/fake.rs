@@ -56,7 +56,7 @@ impl Evaluate for FakeEvaluator {
 
     fn text_errors(error: &FakeError) -> Option<TextErrors> {
         match error {
-            FakeError::Invalid(text) => Some(TextErrors::one(*text)),
+            FakeError::Invalid(text) => Some(TextErrors::from_text(*text)),
             _ => None,
         }
     }
