@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{ComponentObjects, Release, ReleaseObject, identified_workload};
-use crate::api::oam::Definition as _;
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::parse::ParsedComponent;
 use crate::controllers::oam::placement::Place;

@@ -1,4 +1,4 @@
-//! What the templates of an Application see.
+//! The contexts of templates.
 
 use std::sync::Arc;
 
