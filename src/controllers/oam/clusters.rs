@@ -14,7 +14,7 @@ use crate::runtime::kube_client::{ApiError, call};
 
 /// Label of the Secrets of clusters, which are in the namespace of the definitions.
 pub const CREDENTIAL_TYPE: &str = "cluster.core.oam.dev/cluster-credential-type";
-/// Label of clusters, `true` for the controller's own. It is the only label of that one.
+/// Label of clusters, `true` for the controller's own, which has no other label.
 pub const CONTROL_PLANE: &str = "cluster.core.oam.dev/control-plane";
 const MAX_CLUSTERS: u32 = 1_000;
 /// Time for which a list is used. Workflows that run ask in each pass.
@@ -61,7 +61,7 @@ pub struct JoinedClusters {
 }
 
 impl JoinedClusters {
-    /// `namespace` is that of the definitions.
+    /// `namespace` holds the definitions.
     #[must_use]
     pub fn new(client: Client, namespace: String) -> Self {
         Self {
@@ -89,9 +89,10 @@ impl JoinedClusters {
         }
         let started = Instant::now();
         let namespace = &self.namespace;
-        let listed = joined_clusters(&self.client, namespace).await.map(Arc::from);
-        let listed =
-            listed.map_err(|error| format!("failed to look for joined clusters in namespace {namespace}: {error}"));
+        let listed = joined_clusters(&self.client, namespace)
+            .await
+            .map(Arc::from)
+            .map_err(|error| format!("failed to look for joined clusters in namespace {namespace}: {error}"));
         *last = Some((started, listed.clone()));
         listed
     }

@@ -9,36 +9,36 @@ use super::source::context_names;
 #[derive(Clone, Debug, Default)]
 pub struct Context {
     shared: Arc<Map<String, Value>>,
-    /// Fields that take the place of shared ones.
-    own: Map<String, Value>,
+    /// Fields that replace shared fields.
+    fields: Map<String, Value>,
 }
 
 impl Context {
     #[must_use]
-    pub fn new(shared: Arc<Map<String, Value>>, own: Map<String, Value>) -> Self {
-        Self { shared, own }
+    pub fn new(shared: Arc<Map<String, Value>>, fields: Map<String, Value>) -> Self {
+        Self { shared, fields }
     }
 
-    /// Returns the context with further fields, which take the place of those of the same names.
+    /// Returns the context with further fields, which replace fields of the same names.
     #[must_use]
     pub fn with(&self, fields: &Map<String, Value>) -> Self {
         let mut context = self.clone();
-        context.own.extend(fields.clone());
+        context.fields.extend(fields.clone());
         context
     }
 
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.own.get(name).or_else(|| self.shared.get(name))
+        self.fields.get(name).or_else(|| self.shared.get(name))
     }
 
     pub(super) fn insert(&mut self, name: &str, value: Value) {
-        self.own.insert(name.to_owned(), value);
+        self.fields.insert(name.to_owned(), value);
     }
 
     /// Returns all fields in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        let fields = self.shared.iter().chain(&self.own);
+        let fields = self.shared.iter().chain(&self.fields);
         let fields: BTreeMap<&str, &Value> = fields.map(|(name, value)| (name.as_str(), value)).collect();
         fields.into_iter()
     }
@@ -53,8 +53,8 @@ impl Context {
 }
 
 impl From<Map<String, Value>> for Context {
-    fn from(own: Map<String, Value>) -> Self {
-        Self::new(Arc::default(), own)
+    fn from(fields: Map<String, Value>) -> Self {
+        Self::new(Arc::default(), fields)
     }
 }
 

@@ -187,9 +187,9 @@ fn is_parsed(status: &ApplicationStatus) -> bool {
 }
 
 fn outline(meta: &ObjectMeta, names: &[&str]) -> ObjectMeta {
-    let some = |map: &BTreeMap<String, String>| {
-        let named = map.iter().filter(|(name, _)| names.contains(&name.as_str()));
-        named
+    let select = |map: &BTreeMap<String, String>| {
+        map.iter()
+            .filter(|(name, _)| names.contains(&name.as_str()))
             .map(|(name, value)| (name.clone(), truncate(value, MAX_VALUE_BYTES)))
             .collect()
     };
@@ -198,8 +198,8 @@ fn outline(meta: &ObjectMeta, names: &[&str]) -> ObjectMeta {
         namespace: meta.namespace.clone(),
         uid: meta.uid.clone(),
         resource_version: meta.resource_version.clone(),
-        labels: meta.labels.as_ref().map(some),
-        annotations: meta.annotations.as_ref().map(some),
+        labels: meta.labels.as_ref().map(select),
+        annotations: meta.annotations.as_ref().map(select),
         ..ObjectMeta::default()
     }
 }

@@ -35,7 +35,7 @@ impl EventHandler {
                     self.queue.add(key(&new.key()), priority);
                 }
             }
-            // What is remembered of it is dropped.
+            // The pass forgets the Application.
             Change::Deleted(old) | Change::MissingFromList(old) => self.queue.add(key(&old.key()), Priority::LOW),
             Change::Synced { .. } => {}
         }

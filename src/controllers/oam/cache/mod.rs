@@ -169,8 +169,8 @@ impl Caches {
             .get(application)
             .cloned()
             .unwrap_or_default();
-        let found = names.iter().filter_map(|name| self.revisions.get(name));
-        found.filter_map(|revision| revision.object().cloned()).collect()
+        let revisions = names.iter().filter_map(|name| self.revisions.get(name));
+        revisions.filter_map(|revision| revision.object().cloned()).collect()
     }
 }
 

@@ -47,7 +47,7 @@ impl Types {
         !self.are_all || self.contain(kind, Part::Name, name)
     }
 
-    /// Returns true if a revision of a definition may be used. Of a spec that names too many, some are not known.
+    /// Returns true if a revision of a definition may be used. If a spec names too many, some are unknown.
     pub(super) fn may_contain_revision(&self, kind: DefinitionKind, revision: &str) -> bool {
         self.contain(kind, Part::Revision, revision)
     }
@@ -73,8 +73,8 @@ impl Named {
     fn add_spec(&mut self, spec: &ApplicationSpec) {
         for component in &spec.components {
             self.add(DefinitionKind::Component, &component.type_);
-            for one in &component.traits {
-                self.add(DefinitionKind::Trait, &one.type_);
+            for trait_ in &component.traits {
+                self.add(DefinitionKind::Trait, &trait_.type_);
             }
         }
         for policy in &spec.policies {
@@ -83,15 +83,14 @@ impl Named {
                 self.add_override(properties);
             }
         }
-        let known: BTreeSet<&str> = spec.policies.iter().map(|policy| policy.name.as_str()).collect();
-        let written = spec.workflow.as_ref();
-        match written {
+        let policies: BTreeSet<&str> = spec.policies.iter().map(|policy| policy.name.as_str()).collect();
+        match &spec.workflow {
             Some(workflow) if !workflow.reference.is_empty() => {
                 self.add_elsewhere(&[DefinitionKind::WorkflowStep]);
                 // Its steps may name Policies.
                 self.add_policies_elsewhere();
             }
-            Some(workflow) if !workflow.steps.is_empty() => self.add_steps(&workflow.steps, &known),
+            Some(workflow) if !workflow.steps.is_empty() => self.add_steps(&workflow.steps, &policies),
             // Generated steps name policies of the spec.
             _ => workflow_steps(spec, None)
                 .iter()
@@ -99,21 +98,21 @@ impl Named {
         }
     }
 
-    fn add_steps(&mut self, steps: &[WorkflowStep], known: &BTreeSet<&str>) {
+    fn add_steps(&mut self, steps: &[WorkflowStep], policies: &BTreeSet<&str>) {
         for step in steps
             .iter()
             .flat_map(|step| std::iter::once(step).chain(&step.sub_steps))
         {
             self.add(DefinitionKind::WorkflowStep, &step.type_);
             if let Some(properties) = step.properties.as_ref().filter(|_| step.type_ == DEPLOY) {
-                self.add_deploy(properties, known);
+                self.add_deploy(properties, policies);
             }
         }
     }
 
-    fn add_deploy(&mut self, properties: &Value, known: &BTreeSet<&str>) {
+    fn add_deploy(&mut self, properties: &Value, policies: &BTreeSet<&str>) {
         let mut names = items(properties, "policies").filter_map(Value::as_str);
-        if names.any(|name| !known.contains(name)) {
+        if names.any(|name| !policies.contains(name)) {
             self.add_policies_elsewhere();
         }
         for policy in items(properties, "inlinePolicies").filter(|policy| policy["type"] == OVERRIDE) {

@@ -121,21 +121,21 @@ impl Collector {
         }
     }
 
-    /// Returns true if an object is gone in the eyes of the controller. A user whose rights were removed, as with a
-    /// namespace, could not tell, and the Application would stay.
+    /// Returns true if the controller finds no object to delete. A user whose rights were removed, as with a namespace,
+    /// could not tell, and the Application would stay.
     async fn is_gone(&self, subject: &Subject<'_>, entry: &ManagedResource) -> bool {
         let live = self.objects.as_controller().read(&ObjectId::of_entry(entry)).await;
         live.is_ok_and(|live| State::of(live.as_ref(), subject, entry) == State::Gone)
     }
 
     /// Returns the trackers of the history whose objects are gone or belong to newer trackers.
-    pub(super) async fn without_objects<'a>(
+    pub(super) async fn find_empty_trackers<'a>(
         &self,
         subject: &Subject<'_>,
         inventory: &'a Inventory,
     ) -> Vec<&'a Tracker> {
         let owners = Owners::of(inventory);
-        let mut found = Vec::new();
+        let mut empty = Vec::new();
         for tracker in &inventory.history {
             let mut candidates: Vec<_> = owners
                 .owned_by(tracker)
@@ -151,10 +151,10 @@ impl Collector {
             self.look_up(subject, &mut candidates, true, &mut Failures::default())
                 .await;
             if candidates.iter().all(|candidate| candidate.state == State::Gone) {
-                found.push(tracker);
+                empty.push(tracker);
             }
         }
-        found
+        empty
     }
 
     pub(super) async fn write(&self, candidates: &mut [Candidate<'_>], failures: &mut Failures) {

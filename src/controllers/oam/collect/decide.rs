@@ -21,7 +21,7 @@ pub enum Decision {
     Wait,
 }
 
-/// Returns true if the Application owns or shares an object. Other objects of that name are not its own.
+/// Returns true if the Application owns or shares an object. Other objects of that name do not belong to it.
 pub fn is_managed(live: &Value, app: &NamespacedName) -> bool {
     is_owner(live, app) || sharers(live).any(|sharer| sharer == *app)
 }

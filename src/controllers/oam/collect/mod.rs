@@ -54,9 +54,9 @@ pub struct Subject<'a> {
 /// The trackers to delete.
 #[derive(Clone, Copy, Debug)]
 pub enum Mark<'a> {
-    /// None. The collection of those that are being deleted goes on.
+    /// None. The collection of trackers that are being deleted goes on.
     No,
-    /// Those of older versions, after the workflow applied these objects.
+    /// The trackers of older versions, after the workflow applied these objects.
     History {
         applied: &'a HashSet<ResourceKey>,
         is_confirmed: bool,
@@ -167,7 +167,7 @@ impl Collector {
         let marked: Vec<&Tracker> = match mark {
             Mark::No => return Ok(()),
             Mark::History { .. } if subject.rules.keep_legacy_resource => {
-                self.without_objects(subject, inventory).await
+                self.find_empty_trackers(subject, inventory).await
             }
             Mark::History { applied, is_confirmed } => {
                 check_mark(inventory, applied, is_confirmed)?;
@@ -183,8 +183,7 @@ impl Collector {
         for (name, result) in self.concurrently(marked.map(delete)).await {
             match result {
                 Ok(Some(meta)) => {
-                    let tracker = trackers_mut(inventory).find(|tracker| tracker.name() == name);
-                    if let Some(tracker) = tracker {
+                    if let Some(tracker) = trackers_mut(inventory).find(|tracker| tracker.name() == name) {
                         Arc::make_mut(&mut tracker.object).metadata = meta;
                     }
                 }
@@ -195,7 +194,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Processes the objects of trackers that are being deleted. Returns the names of those whose objects are gone.
+    /// Processes the objects of trackers that are being deleted. Returns the names of trackers whose objects are gone.
     async fn finalize(
         &self,
         subject: &Subject<'_>,

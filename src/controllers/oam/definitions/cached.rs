@@ -31,7 +31,7 @@ const MAX_UID_BYTES: usize = 64;
 
 #[derive(Clone, Debug)]
 pub struct DefinitionBudgets {
-    /// Of all namespaces but the next one.
+    /// Of all namespaces but the definition namespace.
     pub tenants: Budget,
     /// Of the definition namespace.
     pub shared: Budget,
@@ -216,7 +216,7 @@ impl<D: CachedKind> CachedDefinition<D> {
             name: self.name().to_owned(),
             error,
         })?;
-        // It may have grown.
+        // The object may have grown.
         let bytes = raw.as_ref().map_or(0, |raw| parsed_bytes(raw.text()));
         if bytes > MAX_DECODED_BYTES.max(2 * self.decoded_bytes) {
             Err(self.invalid(too_large(bytes, MAX_DECODED_BYTES)))

@@ -92,10 +92,10 @@ impl DefinitionCaches {
             on_change: Arc::new(on_change),
         };
         let definitions = [
-            informers.run(&self.components, handler.of_definitions(DefinitionKind::Component)),
-            informers.run(&self.traits, handler.of_definitions(DefinitionKind::Trait)),
-            informers.run(&self.policies, handler.of_definitions(DefinitionKind::Policy)),
-            informers.run(&self.steps, handler.of_definitions(DefinitionKind::WorkflowStep)),
+            informers.run(&self.components, handler.definition_listener(DefinitionKind::Component)),
+            informers.run(&self.traits, handler.definition_listener(DefinitionKind::Trait)),
+            informers.run(&self.policies, handler.definition_listener(DefinitionKind::Policy)),
+            informers.run(&self.steps, handler.definition_listener(DefinitionKind::WorkflowStep)),
         ];
         let index = self.revision_index.clone();
         let revisions = informers.run(&self.revisions, move |change| {
@@ -165,8 +165,8 @@ impl<D: CachedKind> Cache<D> {
     /// Returns an object, unless it could not be decoded.
     pub(super) fn find(&self, namespace: &str, name: &str) -> Option<Arc<CachedDefinition<D>>> {
         let name = NamespacedName::new(namespace, name);
-        let found = self.stores.iter().find_map(|store| store.get(&name))?;
-        found.object().cloned()
+        let cached = self.stores.iter().find_map(|store| store.get(&name))?;
+        cached.object().cloned()
     }
 
     /// Returns true if the object exists, also if it could not be decoded.

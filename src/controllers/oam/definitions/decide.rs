@@ -1,4 +1,4 @@
-//! Names of DefinitionRevisions, and which ones are needed. Pure.
+//! Names of DefinitionRevisions, and which revisions are needed. Pure.
 
 use semver::Version;
 

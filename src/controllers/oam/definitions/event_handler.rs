@@ -20,7 +20,7 @@ pub(super) struct EventHandler {
 }
 
 impl EventHandler {
-    pub(super) fn of_definitions<D: CachedKind>(
+    pub(super) fn definition_listener<D: CachedKind>(
         &self,
         kind: DefinitionKind,
     ) -> impl Fn(&CacheChange<D>) + Clone + Send + Sync + 'static {

@@ -1,4 +1,4 @@
-//! Definitions as a pass resolves them: those that the cache does not hold decoded are loaded between two attempts.
+//! Definitions as a pass resolves them. Between two attempts, it loads what the cache does not hold decoded.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ pub struct Loaded(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// `None` for one that is gone.
+    /// `None` for an object that is gone.
     objects: HashMap<Key, Option<Object>>,
     bytes: u64,
     memory: Vec<Reservation>,
@@ -91,7 +91,7 @@ impl<D: CachedKind> Missing for Definition<D> {
     }
 }
 
-/// The definitions that are in the cache or loaded. Records those that are missing, as if they did not exist.
+/// The definitions that are in the cache or loaded. Others seem not to exist, and are recorded as missing.
 pub struct LoadedLookup<'a> {
     caches: &'a DefinitionCaches,
     loaded: &'a Loaded,

@@ -183,14 +183,14 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         self.budgets.memory(namespace, bytes).await.map(Some)
     }
 
-    /// Returns the revisions of the definition. The cache may lack the one that was just created.
+    /// Returns the revisions of the definition. The cache may lack a revision that was just created.
     async fn revisions(&self, definition: &D) -> Result<Vec<Arc<CachedRevision>>, Failure> {
         let (namespace, name) = (definition.namespace().unwrap_or_default(), definition.name_any());
         let names = self.caches.revision_names(&namespace, D::DEFINITION, &name);
-        let found = names
+        let cached = names
             .iter()
             .filter_map(|name| self.caches.revisions.find(&namespace, name));
-        let mut revisions: Vec<_> = found.filter(|revision| is_owned_by(&**revision, definition)).collect();
+        let mut revisions: Vec<_> = cached.filter(|revision| is_owned_by(&**revision, definition)).collect();
         let latest = definition.status().and_then(|status| status.latest_revision.as_ref());
         let is_known = |name: &str| self.caches.revisions.contains(&namespace, name);
         if let Some(latest) = latest.filter(|latest| is_object_name(&latest.name) && !is_known(&latest.name)) {
@@ -202,13 +202,12 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
     async fn read_revision(&self, definition: &D, name: &str) -> Result<Option<Arc<CachedRevision>>, Failure> {
         let namespace = definition.namespace().unwrap_or_default();
         let api: Api<Raw<DefinitionRevision>> = Api::namespaced(self.client.clone(), &namespace);
-        let found = call(api.get_opt(name))
+        let raw = call(api.get_opt(name))
             .await
             .map_err(|error| Failure::of("get", name, &error))?;
-        let found = found.map(|raw| self.caches.convert(raw));
-        let found = found.and_then(|found| found.object().cloned());
+        let revision = raw.and_then(|raw| self.caches.convert(raw).object().cloned());
         let owner = (ChangedKind::Definition(D::DEFINITION), definition.name_any());
-        Ok(found.filter(|found| found.used_as() == Some(&owner) && is_owned_by(&**found, definition)))
+        Ok(revision.filter(|revision| revision.used_as() == Some(&owner) && is_owned_by(&**revision, definition)))
     }
 
     async fn is_current(&self, definition: &D, revision: &CachedRevision) -> Result<bool, Failure> {
@@ -281,7 +280,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
                 kept.find(|kept| kept.name == name).cloned().ok_or(Failure::Stale)
             }
             Decision::Create { name, number } => self.create(definition, &name, number, is_named).await,
-            Decision::Conflict(name) if existing(&name).is_some_and(|found| !is_owned_by(&*found, definition)) => {
+            Decision::Conflict(name) if existing(&name).is_some_and(|other| !is_owned_by(&*other, definition)) => {
                 let message = format!("DefinitionRevision {name} of an earlier definition is not deleted yet");
                 Err(Failure::Transient(message))
             }
@@ -303,7 +302,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
             }
             // An earlier reconcile may have created it, and the cache doesn't have it yet.
             Err(error) if error.is_conflict() => match self.read_revision(definition, name).await? {
-                Some(found) if self.is_current(definition, &found).await? => Ok(found.latest_revision().clone()),
+                Some(stored) if self.is_current(definition, &stored).await? => Ok(stored.latest_revision().clone()),
                 _ if is_named => Err(conflict(name)),
                 _ => Err(Failure::Stale),
             },
@@ -350,7 +349,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         }
     }
 
-    /// Marks the schema of the parameters, which is not written yet, as one of an earlier revision.
+    /// Marks the schema of the parameters, which is not written yet, as outdated.
     async fn mark_schema(&self, definition: &D, revision: &str) -> Result<(), ReconcileError> {
         let config_map = definition.status().map_or("", |status| &status.config_map_ref);
         // Never changes other ConfigMaps, whatever the status says.

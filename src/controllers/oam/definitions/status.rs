@@ -38,7 +38,7 @@ fn synced(status: Option<&DefinitionStatus>) -> Option<&Condition> {
     find(&status?.conditions, SYNCED)
 }
 
-/// Returns all conditions with a new one of type `Synced`. Those of other types are kept.
+/// Returns all conditions with a new condition of type `Synced`. Other types stay as they are.
 fn conditions(status: Option<&DefinitionStatus>, new: &str, reason: &str, message: &str) -> Vec<Condition> {
     let now = Timestamp::now();
     // The API server stores whole seconds.

@@ -44,7 +44,7 @@ impl ResourceTypes {
 /// Kinds in which this controller records what Applications consist of.
 const RECORDS: [&str; 2] = ["ResourceTracker", "ApplicationRevision"];
 
-/// Groups whose objects make this program act: with its own rights, or with those of the namespace that they are in.
+/// Groups whose objects make this program act, with its own rights or with the rights of their namespace.
 const CONTROL_GROUPS: [&str; 3] = ["core.oam.dev", "kubeapps.com", "app.k8s.io"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub enum Forbidden {
 }
 
 impl Admission {
-    /// `namespace` is that of the Application. Fails at the first object that is forbidden.
+    /// Fails at the first object that is forbidden to an Application in `namespace`.
     pub fn check<'a>(
         &self,
         namespace: &str,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Restored so often within [`WINDOW`], an object is fought over.
+/// An object that is restored so often within [`WINDOW`] is fought over.
 const MAX_RESTORES: usize = 5;
 const WINDOW: Duration = Duration::from_secs(60);
 const FIRST_DELAY: Duration = Duration::from_secs(30);
@@ -130,13 +130,13 @@ fn elapsed(from: Timestamp, to: Timestamp) -> Duration {
 
 /// Returns the manager that changed an object last, besides ourselves, by its managed fields.
 #[must_use]
-pub fn last_other_manager<'a>(live: &'a Value, own: &str) -> Option<&'a str> {
+pub fn last_other_manager<'a>(live: &'a Value, our_manager: &str) -> Option<&'a str> {
     let entries = live.pointer("/metadata/managedFields")?.as_array()?;
     let others = entries.iter().filter_map(|entry| {
         let manager = entry.get("manager")?.as_str()?;
         let time = entry.get("time").and_then(Value::as_str).unwrap_or_default();
         let is_status = entry.get("subresource").is_some();
-        (manager != own && !is_status).then_some((time, manager))
+        (manager != our_manager && !is_status).then_some((time, manager))
     });
     others.max_by_key(|(time, _)| *time).map(|(_, manager)| manager)
 }

@@ -2,7 +2,7 @@ use serde_json::Value;
 
 use super::decide::Identity;
 
-/// A stage of a trait; the objects of a stage are applied once those of the stage before are healthy.
+/// A stage of a trait. Its objects are applied once the objects of the stage before are healthy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     PreDispatch,
@@ -25,8 +25,8 @@ impl Stage {
     }
 }
 
-/// Objects of a stage keep their order. The default stage is always there: its health is that of the workload, which
-/// has no object if a trait manages it.
+/// Objects of a stage keep their order. The default stage is always there, for the health of the workload, which has no
+/// object if a trait manages it.
 #[must_use]
 pub fn stages<T>(objects: impl IntoIterator<Item = (Stage, T)>) -> Vec<(Stage, Vec<T>)> {
     let mut stages: Vec<(Stage, Vec<T>)> = [Stage::PreDispatch, Stage::DefaultDispatch, Stage::PostDispatch]
@@ -41,7 +41,7 @@ pub fn stages<T>(objects: impl IntoIterator<Item = (Stage, T)>) -> Vec<(Stage, V
     stages
 }
 
-/// Splits the objects of a stage into those that others need in order to be accepted, and the others.
+/// Splits the objects of a stage into prerequisites, without which others are not accepted, and the others.
 #[must_use]
 pub fn waves<T>(objects: Vec<T>, manifest: impl Fn(&T) -> &Value) -> [Vec<T>; 2] {
     let is_prerequisite = |object: &T| {

@@ -13,7 +13,7 @@ use crate::text::sanitize;
 /// Lines of a namespace at once, and each second after that. A line has at most [`crate::text::MAX_TEXT`] bytes of data.
 const BURST: NonZeroU32 = NonZeroU32::new(100).unwrap();
 const PER_SECOND: NonZeroU32 = NonZeroU32::MIN;
-/// Namespaces after which those that have not written lately are forgotten.
+/// Maximum number of namespaces, unless more have written lately.
 const MAX_NAMESPACES: usize = 1_024;
 
 /// Writes the lines, within a rate for each namespace.
@@ -30,7 +30,7 @@ impl StepLogs {
     /// Writes the data of a step as one line. Returns false if the rate of the namespace is exceeded.
     ///
     /// `vela workflow logs` finds the lines by `cue logs`, the session and the Application. The data is quoted, so that it
-    /// can't look like the line of another one.
+    /// can't look like the line of another Application.
     #[must_use]
     pub fn write(&self, application: &NamespacedName, session: &str, data: &Value) -> bool {
         if self.0.len() > MAX_NAMESPACES {

@@ -12,7 +12,7 @@ use crate::api::NamespacedName;
 use crate::controllers::oam::cache::{CachedApplication, StatusOutline};
 use crate::runtime::watch::{Cached, Store};
 
-/// Applications that have series. Tenants create Applications, and each one has three series.
+/// Applications that have series. Tenants create Applications, and each has three series.
 const MAX_APPLICATIONS: usize = 5_000;
 
 /// The position is the number of the phase.
@@ -66,7 +66,7 @@ fn statuses(applications: &Store<Cached<CachedApplication>>) -> Vec<Status> {
     };
     let mut names = applications.names();
     names.sort_unstable();
-    in_turns(names)
+    interleave_namespaces(names)
         .into_iter()
         .filter_map(status)
         .take(MAX_APPLICATIONS)
@@ -74,7 +74,7 @@ fn statuses(applications: &Store<Cached<CachedApplication>>) -> Vec<Status> {
 }
 
 /// Returns the first name of each namespace, then the second, and so on: a namespace with many leaves place for others.
-fn in_turns(names: Vec<NamespacedName>) -> Vec<NamespacedName> {
+fn interleave_namespaces(names: Vec<NamespacedName>) -> Vec<NamespacedName> {
     let mut counts: HashMap<String, usize> = HashMap::new();
     let mut names: Vec<(usize, NamespacedName)> = names
         .into_iter()
@@ -114,7 +114,7 @@ fn encode(statuses: &[Status], mut encoder: DescriptorEncoder<'_>) -> Result<(),
 }
 
 fn number(phases: &[&str], phase: &str) -> i64 {
-    let position = phases.iter().position(|known| *known == phase);
+    let position = phases.iter().position(|name| *name == phase);
     position.and_then(|position| i64::try_from(position).ok()).unwrap_or(-1)
 }
 
@@ -143,7 +143,7 @@ mod tests {
         let names = names
             .map(|(namespace, name)| NamespacedName::new(namespace, name))
             .collect();
-        let names: Vec<_> = in_turns(names).iter().map(ToString::to_string).collect();
+        let names: Vec<_> = interleave_namespaces(names).iter().map(ToString::to_string).collect();
         assert_eq!(names, ["a/1", "b/1", "c/1", "a/2", "c/2", "a/3"]);
     }
 

@@ -36,7 +36,7 @@ struct StageLabel {
     stage: &'static str,
 }
 
-/// From a pass without work to one at its time limit.
+/// From a pass without work to a pass at its time limit.
 const STAGE_BUCKETS: [f64; 9] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.0, 10.0, 60.0, 180.0];
 
 /// A part of a pass. `Workflow` includes `Render` and `Dispatch`.

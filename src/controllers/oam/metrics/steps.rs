@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use crate::api::oam::{StepStatus, WorkflowStatus};
 use crate::controllers::oam::workflow::operations::all_steps;
 
-/// Types with a label of their own: built-in ones and those of the starter set. Tenants define others.
+/// Types with a label of their own: built-in types, and types of the starter set. Tenants define others.
 const TYPES: [&str; 22] = [
     "apply-component",
     "apply-deployment",
@@ -100,10 +100,10 @@ impl StepMetrics {
     }
 
     pub fn count(&self, before: &WorkflowStatus, after: &WorkflowStatus) {
-        let known: HashMap<&str, &StepStatus> = all_steps(before).map(|step| (step.id.as_str(), step)).collect();
+        let before: HashMap<&str, &StepStatus> = all_steps(before).map(|step| (step.id.as_str(), step)).collect();
         for step in all_steps(after) {
-            let known = known.get(step.id.as_str());
-            if known.is_some_and(|known| (&known.phase, &known.reason) == (&step.phase, &step.reason)) {
+            let previous = before.get(step.id.as_str());
+            if previous.is_some_and(|previous| (&previous.phase, &previous.reason) == (&step.phase, &step.reason)) {
                 continue;
             }
             let labels = labels(step);
@@ -134,15 +134,15 @@ fn seconds(step: &StepStatus) -> Option<f64> {
 }
 
 fn labels(step: &StepStatus) -> StepLabels {
-    let known = |words: &[&'static str], text: &str| words.iter().find(|word| **word == text).copied();
+    let find = |words: &[&'static str], text: &str| words.iter().find(|word| **word == text).copied();
     // A type may name a version.
     let r#type = step.type_.split('@').next().unwrap_or_default();
     StepLabels {
-        r#type: known(&TYPES, r#type).unwrap_or(CUSTOM),
-        phase: known(&PHASES, &step.phase).unwrap_or("other"),
+        r#type: find(&TYPES, r#type).unwrap_or(CUSTOM),
+        phase: find(&PHASES, &step.phase).unwrap_or("other"),
         reason: match step.reason.as_str() {
             "" => "",
-            reason => known(&REASONS, reason).unwrap_or("other"),
+            reason => find(&REASONS, reason).unwrap_or("other"),
         },
     }
 }

@@ -27,8 +27,8 @@ impl Autoscalers {
     pub async fn targets(&self, client: &Client, namespace: &str) -> Result<Targets, ApiError> {
         let now = Instant::now();
         let is_current = |time: Instant| now.duration_since(time) < LIFETIME;
-        let known = self.0.lock().get(namespace).cloned();
-        if let Some((_, targets)) = known.filter(|(time, _)| is_current(*time)) {
+        let cached = self.0.lock().get(namespace).cloned();
+        if let Some((_, targets)) = cached.filter(|(time, _)| is_current(*time)) {
             return Ok(targets);
         }
         let targets = match list(client, namespace).await {

@@ -68,7 +68,7 @@ impl ObjectId {
         }
     }
 
-    /// Returns the manifests that trackers record for the object, the oldest first. One may never have been applied.
+    /// Returns the manifests that trackers record for the object, the oldest first. Some may never have been applied.
     #[must_use]
     pub fn recorded_in(&self, inventory: &Inventory) -> Vec<Value> {
         let is_same = |entry: &&ManagedResource| self.is_of(entry);

@@ -135,10 +135,10 @@ impl Objects {
     #[must_use]
     pub fn cached(&self, id: &ObjectId) -> CachedObject {
         let kind = id.group_kind();
-        if !self
+        if self
             .user
             .as_ref()
-            .is_none_or(|user| user.may_read_cached(&kind, &id.namespace))
+            .is_some_and(|user| !user.may_read_cached(&kind, &id.namespace))
         {
             return CachedObject::Unknown;
         }
@@ -198,7 +198,7 @@ impl Objects {
         self.watches.size()
     }
 
-    /// Returns the kinds beyond the limit of watches, and the unwatchable ones: their objects are read one by one.
+    /// Returns the kinds beyond the limit of watches, and the unwatchable kinds. Their objects are read one by one.
     #[must_use]
     pub fn unwatched_kinds(&self) -> (usize, usize) {
         self.watches.unwatched_kinds()
@@ -209,7 +209,7 @@ impl Objects {
         let id = ObjectId::of(object);
         let request = Request::Create(object, parameters(is_dry_run));
         let created = self.route(&id).await?.send(self.client(), request).await?;
-        Ok(self.written(&id, created, is_dry_run, true))
+        Ok(self.assume_written(&id, created, is_dry_run, true))
     }
 
     /// Applies a JSON merge patch. Returns the object as stored.
@@ -220,15 +220,15 @@ impl Objects {
         };
         let request = Request::Patch(Patch::Merge(patch), parameters);
         let patched = self.route(id).await?.send(self.client(), request).await?;
-        Ok(self.written(id, patched, is_dry_run, false))
+        Ok(self.assume_written(id, patched, is_dry_run, false))
     }
 
-    /// The object names the resource version that it replaces. Returns it as stored.
+    /// Replaces the resource version that the object names. Returns the object as stored.
     pub async fn replace(&self, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
         let id = ObjectId::of(object);
         let request = Request::Replace(object, parameters(is_dry_run));
         let replaced = self.route(&id).await?.send(self.client(), request).await?;
-        Ok(self.written(&id, replaced, is_dry_run, false))
+        Ok(self.assume_written(&id, replaced, is_dry_run, false))
     }
 
     /// Deletes the object with this UID, then its dependents. No error if it is gone, or has another UID. The cache has
@@ -277,7 +277,7 @@ impl Objects {
         Route::new(id, &self.resource(id).await?)
     }
 
-    fn written(&self, id: &ObjectId, response: Value, is_dry_run: bool, is_created: bool) -> Value {
+    fn assume_written(&self, id: &ObjectId, response: Value, is_dry_run: bool, is_created: bool) -> Value {
         if !is_dry_run
             && watches::is_selected(&response)
             && let Some(object) = response.as_object()

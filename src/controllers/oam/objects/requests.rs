@@ -25,7 +25,7 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// Returns the path in the version of the ID, which may not be the preferred one.
+    /// Returns the path in the version of the ID, which may not be the preferred version.
     pub(super) fn new(id: &ObjectId, resource: &Resource) -> Result<Self, ObjectError> {
         check(id, resource)?;
         Ok(Self {
@@ -101,7 +101,7 @@ impl Route {
     }
 }
 
-/// Names come from templates. One that is more than a segment of the path would address another object, or all of them.
+/// Names come from templates. A name of several segments would address another object, or all objects.
 fn check(id: &ObjectId, resource: &Resource) -> Result<(), ObjectError> {
     let is_segment =
         |text: &str| !matches!(text, "" | "." | "..") && !text.contains(['/', '%']) && !text.contains(char::is_control);
@@ -135,7 +135,7 @@ fn invalid(message: String) -> ObjectError {
     ApiError::bad_request(message).into()
 }
 
-/// The status of a missing object, or of a missing namespace, names it; that of an unknown path does not.
+/// The status of a missing object, or of a missing namespace, names it. The status of an unknown path names nothing.
 fn is_not_served(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())

@@ -17,7 +17,7 @@ impl Subscribers {
         self.0.lock().remove(application);
     }
 
-    pub(super) fn of(&self, kind: &GroupKind) -> Vec<NamespacedName> {
+    pub(super) fn applications_of(&self, kind: &GroupKind) -> Vec<NamespacedName> {
         let applications = self.0.lock();
         let subscribed = applications.iter().filter(|(_, kinds)| kinds.contains(kind));
         subscribed.map(|(application, _)| application.clone()).collect()

@@ -24,8 +24,8 @@ impl User {
 }
 
 impl Objects {
-    /// Returns the objects with the rights of a user, whose requests `client` sends. The watches have those of the
-    /// controller; objects outside of the `readable` part of the cache are read with a request each time.
+    /// Returns the objects with the rights of a user, whose requests `client` sends. The watches keep the rights of
+    /// the controller; objects outside of the `readable` part of the cache are read with a request each time.
     #[must_use]
     pub fn as_user(&self, client: Client, readable: BTreeSet<CacheScope>) -> Self {
         let user = User {

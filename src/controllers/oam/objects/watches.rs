@@ -63,7 +63,7 @@ pub(super) fn listener(
         }
         KindEvent::Kind => {
             kind_changed.send_replace(());
-            subscribers.of(kind).into_iter().for_each(&changed);
+            subscribers.applications_of(kind).into_iter().for_each(&changed);
         }
     }
 }
@@ -73,7 +73,7 @@ fn owner(object: &Object<Document>) -> Option<NamespacedName> {
     Some(NamespacedName::new(object.labels.get(labels::APP_NAMESPACE)?, name))
 }
 
-/// Returns the Applications that share an object. Those of an object that is not held look at it in their next pass.
+/// Returns the Applications that share an object. They look at an object that is not held in their next pass.
 fn sharers(object: &Object<Document>) -> Vec<NamespacedName> {
     // Few objects are shared, and parsing takes longer than the search.
     let text = object.projection.text();

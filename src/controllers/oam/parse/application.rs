@@ -53,7 +53,7 @@ pub struct Parsed {
     pub referred_objects: Vec<Value>,
 }
 
-/// A failure to parse an application. The text is that of the condition Parsed.
+/// A failure to parse an application, with the text of the condition Parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
     #[error("failed to parseComponents{}: {cause}", from_revision(*.is_frozen))]
@@ -100,8 +100,8 @@ pub fn parse(application: &Application, definitions: &Definitions<'_>) -> Result
     versions.map_err(|cause| ParseError::Components { is_frozen, cause })?;
     // Policies that only the workflow names don't decide about objects.
     let is_addon = application.labels().contains_key(labels::ADDON_NAME);
-    let own = policies::without_skipped(&spec.policies, &policies.skipped);
-    let rules = Policies::parse(&own, is_addon).map_err(PoliciesError::from)?;
+    let effective = policies::without_skipped(&spec.policies, &policies.skipped);
+    let rules = Policies::parse(&effective, is_addon).map_err(PoliciesError::from)?;
     Ok(Parsed {
         spec,
         components,
@@ -127,8 +127,7 @@ fn parse_components(
         return Err(ComponentsError::TooMany(spec.components.len()));
     }
     let mut names = HashSet::new();
-    let duplicate = spec.components.iter().find(|component| !names.insert(&component.name));
-    if let Some(duplicate) = duplicate {
+    if let Some(duplicate) = spec.components.iter().find(|component| !names.insert(&component.name)) {
         return Err(ComponentsError::Duplicate(duplicate.name.clone()));
     }
     spec.components
@@ -183,29 +182,29 @@ fn check_versions(components: &[ParsedComponent], overrides: &OverrideDefinition
         .components
         .iter()
         .map(|(type_, definition)| (type_, definition));
-    let mut known = BTreeMap::new();
+    let mut versions = BTreeMap::new();
     for (type_, definition) in of_components.chain(of_overrides) {
         if let Workload::Component(definition) = definition {
-            check_version(&mut known, type_, &**definition)?;
+            check_version(&mut versions, type_, &**definition)?;
         }
     }
     let traits = components.iter().flat_map(|component| &component.traits);
-    let of_components = traits.map(|one| (&one.trait_.type_, &one.definition));
+    let of_components = traits.map(|trait_| (&trait_.trait_.type_, &trait_.definition));
     let of_overrides = overrides.traits.iter().map(|(type_, definition)| (type_, definition));
-    let mut known = BTreeMap::new();
+    let mut versions = BTreeMap::new();
     for (type_, definition) in of_components.chain(of_overrides) {
-        check_version(&mut known, type_, &**definition)?;
+        check_version(&mut versions, type_, &**definition)?;
     }
     Ok(())
 }
 
 fn check_version<'a, D: Definition>(
-    known: &mut BTreeMap<String, (&'a str, &'a D)>,
+    versions: &mut BTreeMap<String, (&'a str, &'a D)>,
     type_: &'a str,
     definition: &'a D,
 ) -> Result<(), ComponentsError> {
     let name = definition.metadata().name.clone().unwrap_or_default();
-    let (first, recorded) = *known.entry(name).or_insert((type_, definition));
+    let (first, recorded) = *versions.entry(name).or_insert((type_, definition));
     if first == type_ || recorded.spec() == definition.spec() {
         Ok(())
     } else {

@@ -85,7 +85,7 @@ pub enum DefinitionError {
 }
 
 impl<'a> Definitions<'a> {
-    /// Definitions of the cluster: those of the application's namespace, then those of the definition namespace.
+    /// Definitions of the cluster: first from the application's namespace, then from the definition namespace.
     #[must_use]
     pub fn live(lookup: &'a dyn Lookup, namespace: &'a str, definition_namespace: &'a str, auto_update: bool) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// Definitions of a revision, then those of the cluster.
+    /// Definitions of a revision, then of the cluster.
     #[must_use]
     pub fn recorded_first(self, revision: &'a str, contents: &'a ApplicationRevisionSpec) -> Self {
         Self {
@@ -118,14 +118,13 @@ impl<'a> Definitions<'a> {
 
     /// Resolves the type of a component. A WorkloadDefinition replaces a missing ComponentDefinition.
     pub(super) fn component(&self, type_: &str) -> Result<Workload, DefinitionError> {
-        let found = self.resolve(
+        match self.resolve(
             DefinitionKind::Component,
             type_,
             |contents| &contents.component_definitions,
             |lookup, namespace, name| lookup.component_definition(namespace, name),
             |revision| revision.spec.component_definition.clone(),
-        );
-        match found {
+        ) {
             Ok(definition) => Ok(Workload::Component(definition)),
             Err(error) => self.workload(type_).map(Workload::Workload).ok_or(error),
         }
@@ -207,8 +206,8 @@ impl<'a> Definitions<'a> {
         let parsed = TypeName::parse(type_)?;
         let Some(name) = parsed.revision_name() else {
             let mut namespaces = self.namespaces.into_iter();
-            let found = namespaces.find_map(|namespace| live(lookup, namespace, type_));
-            return found.ok_or_else(|| self.not_found(D::KIND, type_));
+            let definition = namespaces.find_map(|namespace| live(lookup, namespace, type_));
+            return definition.ok_or_else(|| self.not_found(D::KIND, type_));
         };
         let revision = self
             .revision(lookup, kind, parsed.name, &name)
@@ -221,7 +220,7 @@ impl<'a> Definitions<'a> {
             })
     }
 
-    /// Finds the revision of a definition with this name. With autoUpdate, else the newest one of the version.
+    /// Finds the revision of a definition with this name, or else, with autoUpdate, the newest revision of the version.
     fn revision(
         &self,
         lookup: &dyn Lookup,
@@ -235,7 +234,7 @@ impl<'a> Definitions<'a> {
         };
         let all = || self.namespaces.into_iter().flat_map(named);
         let find = |(namespace, name): (&str, String)| lookup.definition_revision(namespace, &name);
-        let exact = all().find(|(_, found)| found == name);
+        let exact = all().find(|(_, revision)| revision == name);
         if exact.is_some() || !self.auto_update {
             return exact.and_then(find);
         }
@@ -244,7 +243,7 @@ impl<'a> Definitions<'a> {
             semantic_version(name_of_revision.strip_prefix(definition)?.strip_prefix("-v")?)
         };
         let versions = all().filter_map(|(namespace, name)| Some((version(&name)?, (namespace, name))));
-        let newest = versions.max_by(|(one, _), (two, _)| one.cmp(two));
+        let newest = versions.max_by(|(left, _), (right, _)| left.cmp(right));
         newest.and_then(|(_, newest)| find(newest))
     }
 

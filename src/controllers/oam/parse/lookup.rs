@@ -12,7 +12,7 @@ pub trait Lookup {
     fn policy_definition(&self, namespace: &str, name: &str) -> Option<Arc<PolicyDefinition>>;
     fn workflow_step_definition(&self, namespace: &str, name: &str) -> Option<Arc<WorkflowStepDefinition>>;
 
-    /// Returns the names of the revisions of a definition: those of its kind that are labeled with its name.
+    /// Returns the names of the revisions of a definition, which have its kind and are labeled with its name.
     fn definition_revisions(&self, namespace: &str, kind: DefinitionKind, name: &str) -> Vec<String>;
     fn definition_revision(&self, namespace: &str, name: &str) -> Option<Arc<DefinitionRevision>>;
 

@@ -17,28 +17,28 @@ pub(super) fn parse_overrides(
     policies: &[AppPolicy],
     definitions: &Definitions<'_>,
 ) -> Result<OverrideDefinitions, PoliciesError> {
-    let mut found = OverrideDefinitions::default();
+    let mut overrides = OverrideDefinitions::default();
     for policy in policies.iter().filter(|policy| policy.type_ == OVERRIDE) {
         let properties = policy.properties.iter();
         for named in properties.flat_map(override_types) {
             // What a published revision lacks comes from the cluster, once a step needs it.
-            if let Err(cause) = found.add(&named, definitions)
+            if let Err(cause) = overrides.add(&named, definitions)
                 && !definitions.is_frozen()
             {
                 return Err(not_found(&named, policy, cause));
             }
         }
     }
-    Ok(found)
+    Ok(overrides)
 }
 
 impl OverrideDefinitions {
     fn add(&mut self, named: &NamedType, definitions: &Definitions<'_>) -> Result<(), DefinitionError> {
         match named {
-            NamedType::Component(type_) if self.components.iter().all(|(known, _)| known != type_) => {
+            NamedType::Component(type_) if self.components.iter().all(|(added, _)| added != type_) => {
                 self.components.push((type_.clone(), definitions.component(type_)?));
             }
-            NamedType::Trait(type_) if self.traits.iter().all(|(known, _)| known != type_) => {
+            NamedType::Trait(type_) if self.traits.iter().all(|(added, _)| added != type_) => {
                 self.traits.push((type_.clone(), definitions.trait_(type_)?));
             }
             NamedType::Component(_) | NamedType::Trait(_) => {}

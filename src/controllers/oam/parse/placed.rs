@@ -40,8 +40,8 @@ impl Parsed {
         component: &Component,
         definitions: &Definitions<'_>,
     ) -> Result<ParsedComponent, ComponentsError> {
-        match self.components.iter().find(|one| one.component == *component) {
-            Some(known) => Ok(known.clone()),
+        match self.components.iter().find(|parsed| parsed.component == *component) {
+            Some(parsed) => Ok(parsed.clone()),
             None => parse_placed(component, definitions),
         }
     }

@@ -64,9 +64,9 @@ pub(super) fn parse_policies(
         properties: policy.spec.properties.clone(),
         ..AppPolicy::default()
     }));
-    let skipped = scoped(&all, definitions);
+    let skipped = find_scoped(&all, definitions);
     let with_effect = without_skipped(&all, &skipped);
-    // Those of the workflow are checked too.
+    // Policies of the workflow are checked too.
     Policies::parse(&with_effect, false)?;
     let rendered = with_effect.iter().filter(|policy| !is_built_in(&policy.type_));
     let rendered = rendered.map(|policy| {
@@ -92,7 +92,7 @@ pub(super) fn parse_policies(
 }
 
 /// Finds the policies whose definition has a scope. KubeVela applies them only with a feature gate.
-fn scoped(policies: &[AppPolicy], definitions: &Definitions<'_>) -> Vec<ParsedPolicy> {
+fn find_scoped(policies: &[AppPolicy], definitions: &Definitions<'_>) -> Vec<ParsedPolicy> {
     let policies = policies.iter().filter(|policy| !is_built_in(&policy.type_));
     let scoped = policies.filter_map(|policy| {
         let definition = definitions.policy(&policy.type_).ok()?;
@@ -105,9 +105,9 @@ fn scoped(policies: &[AppPolicy], definitions: &Definitions<'_>) -> Vec<ParsedPo
     scoped.collect()
 }
 
-/// Returns the policies of types that are not skipped. Another policy may have the name of one that is.
+/// Returns the policies of types that are not skipped. Another policy may have the name of a skipped policy.
 pub(super) fn without_skipped(policies: &[AppPolicy], skipped: &[ParsedPolicy]) -> Vec<AppPolicy> {
-    let skipped: HashSet<&str> = skipped.iter().map(|one| one.policy.type_.as_str()).collect();
+    let skipped: HashSet<&str> = skipped.iter().map(|parsed| parsed.policy.type_.as_str()).collect();
     let policies = policies.iter();
     let policies = policies.filter(|policy| !skipped.contains(policy.type_.as_str()));
     policies.cloned().collect()

@@ -14,7 +14,7 @@ use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::trackers::is_local;
 use crate::controllers::oam::workflow::{APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT, DEPLOY};
 
-/// Types whose property `cluster` is that of their objects. In other steps, functions refuse other clusters themselves.
+/// Types whose property `cluster` names the cluster of their objects. In other steps, functions refuse other clusters.
 const OF_CLUSTER: [&str; 7] = [
     APPLY_COMPONENT,
     BUILTIN_APPLY_COMPONENT,
@@ -27,9 +27,9 @@ const OF_CLUSTER: [&str; 7] = [
 
 #[must_use]
 pub fn unsupported_clusters(parsed: &Parsed, joined: &[JoinedCluster]) -> Vec<Unsupported> {
-    let mut found = BTreeSet::new();
+    let mut unsupported = BTreeSet::new();
     let mut add = |cluster: &str, place: &str| {
-        found.insert(Unsupported::Cluster {
+        unsupported.insert(Unsupported::Cluster {
             cluster: cluster.to_owned(),
             place: place.to_owned(),
         });
@@ -41,21 +41,21 @@ pub fn unsupported_clusters(parsed: &Parsed, joined: &[JoinedCluster]) -> Vec<Un
     }
     for step in parsed.all_steps().filter(|step| OF_CLUSTER.contains(&type_of(step))) {
         let properties = step.properties.as_ref().unwrap_or(&Value::Null);
-        if let Some(cluster) = named(properties) {
+        if let Some(cluster) = remote_cluster(properties) {
             add(cluster, &format!("step {}", step.name));
         }
     }
     for component in parsed.spec.components.iter().filter(|one| one.type_ == REF_OBJECTS) {
         let objects = component.properties.as_ref().map(|properties| &properties["objects"]);
         let objects = objects.and_then(Value::as_array).into_iter().flatten();
-        for cluster in objects.filter_map(named) {
+        for cluster in objects.filter_map(remote_cluster) {
             add(cluster, &format!("component {}", component.name));
         }
     }
-    found.into_iter().collect()
+    unsupported.into_iter().collect()
 }
 
-/// Returns the policies and steps that select clusters by labels which a joined one may have.
+/// Returns the policies and steps that select clusters by labels which a joined cluster may have.
 #[must_use]
 pub fn cluster_selections(parsed: &Parsed) -> Vec<String> {
     let selecting = topologies(parsed)
@@ -64,7 +64,7 @@ pub fn cluster_selections(parsed: &Parsed) -> Vec<String> {
     selecting.map(|(_, place)| place).collect()
 }
 
-/// Returns true if a topology selects clusters by labels which a joined one may have.
+/// Returns true if a topology selects clusters by labels which a joined cluster may have.
 #[must_use]
 pub fn may_select_joined(topology: &Value) -> bool {
     cluster_selector(topology).is_some_and(|selector| selector.may_select_joined())
@@ -86,17 +86,17 @@ fn topologies(parsed: &Parsed) -> Vec<(Value, String)> {
     let is_topology = |policy: &&AppPolicy| policy.type_ == TOPOLOGY;
     let policies = parsed.all_policies.iter().filter(is_topology);
     let policies = policies.map(|policy| (policy.properties.clone(), format!("policy {}", policy.name)));
-    let mut found: Vec<_> = policies.collect();
+    let mut topologies: Vec<_> = policies.collect();
     for step in parsed.all_steps().filter(|step| type_of(step) == DEPLOY) {
         let inline = step.properties.as_ref().map(|properties| &properties["inlinePolicies"]);
         for policy in inline.and_then(Value::as_array).into_iter().flatten() {
             let policy = serde_json::from_value::<AppPolicy>(policy.clone()).unwrap_or_default();
             if is_topology(&&policy) {
-                found.push((policy.properties, format!("step {}", step.name)));
+                topologies.push((policy.properties, format!("step {}", step.name)));
             }
         }
     }
-    let with_properties = found
+    let with_properties = topologies
         .into_iter()
         .filter_map(|(properties, place)| Some((properties?, place)));
     with_properties.collect()
@@ -108,6 +108,6 @@ fn type_of(step: &WorkflowStep) -> &str {
 }
 
 /// Returns the cluster that properties name, unless it is the controller's own.
-fn named(properties: &Value) -> Option<&str> {
+fn remote_cluster(properties: &Value) -> Option<&str> {
     properties["cluster"].as_str().filter(|cluster| !is_local(cluster))
 }

@@ -22,7 +22,7 @@ const STEP_BY_STEP: &str = "StepByStep";
 const MAX_STEPS: usize = 1000;
 /// Maximum number of inputs, and of outputs, of a step with those of its component.
 const MAX_VALUES: usize = 100;
-/// Longest name of a step, that of an object in Kubernetes.
+/// Longest name of a step, as of an object in Kubernetes.
 const MAX_NAME_BYTES: usize = 253;
 /// Bytes of a name in an error.
 const MAX_SHOWN: usize = 64;
@@ -77,7 +77,7 @@ pub(super) fn parse_steps(
     if count > MAX_STEPS {
         return Err(StepsError::TooMany(count));
     }
-    let mut found = BTreeMap::new();
+    let mut by_type = BTreeMap::new();
     for step in steps
         .iter()
         .flat_map(|step| std::iter::once(step).chain(&step.sub_steps))
@@ -86,19 +86,19 @@ pub(super) fn parse_steps(
             return Err(StepsError::LongName(step.name.clone()));
         }
         check_values(step)?;
-        if !is_built_in_step(&step.type_) && !found.contains_key(&step.type_) {
+        if !is_built_in_step(&step.type_) && !by_type.contains_key(&step.type_) {
             let definition = definitions.step(&step.type_).map_err(|cause| StepsError::Definition {
                 type_: step.type_.clone(),
                 cause,
             })?;
-            found.insert(step.type_.clone(), definition);
+            by_type.insert(step.type_.clone(), definition);
         }
     }
     Ok(ParsedWorkflow {
         mode,
         steps,
         external,
-        definitions: found,
+        definitions: by_type,
     })
 }
 
@@ -115,13 +115,13 @@ fn check_values(step: &WorkflowStep) -> Result<(), TooManyValues> {
     Ok(())
 }
 
-/// Returns the steps of a spec, or of the Workflow that it refers to, or else generated ones.
+/// Returns the steps of a spec, or of the Workflow that it refers to, or else generated steps.
 #[must_use]
 pub fn workflow_steps(spec: &ApplicationSpec, external: Option<&Workflow>) -> Vec<WorkflowStep> {
     match (external, &spec.workflow) {
         (Some(external), _) if !external.spec.steps.is_empty() => external.spec.steps.clone(),
         (None, Some(workflow)) if !workflow.steps.is_empty() => workflow.steps.clone(),
-        _ => generated(spec),
+        _ => generate_steps(spec),
     }
 }
 
@@ -139,13 +139,13 @@ fn external_workflow(
     let recorded = definitions.contents().filter(|_| definitions.is_frozen());
     let recorded = recorded.and_then(|contents| contents.workflow.clone()).map(Arc::new);
     let live = || definitions.lookup()?.workflow(namespace, &workflow.reference);
-    let found = recorded.or_else(live);
-    found
+    let external = recorded.or_else(live);
+    external
         .map(Some)
         .ok_or_else(|| StepsError::WorkflowNotFound(workflow.reference.clone()))
 }
 
-/// Returns the modes of steps and sub-steps. The spec's own mode wins over that of a referenced Workflow.
+/// Returns the modes of steps and sub-steps. The spec's own mode wins over the mode of a referenced Workflow.
 fn mode(spec: &ApplicationSpec, external: Option<&Workflow>) -> String {
     let Some(workflow) = &spec.workflow else {
         return format!("{DAG}-{DAG}");
@@ -163,8 +163,8 @@ fn mode(spec: &ApplicationSpec, external: Option<&Workflow>) -> String {
     format!("{}-{}", or(steps, STEP_BY_STEP), or(sub_steps, DAG))
 }
 
-/// Generates steps: one to deploy for each topology, or else one for each component.
-fn generated(spec: &ApplicationSpec) -> Vec<WorkflowStep> {
+/// Generates steps: a deploy step for each topology, or else a step for each component.
+fn generate_steps(spec: &ApplicationSpec) -> Vec<WorkflowStep> {
     let of_type = |type_: &'static str| {
         let policies = spec.policies.iter().filter(move |policy| policy.type_ == type_);
         policies.map(|policy| policy.name.as_str())
@@ -251,7 +251,7 @@ pub fn component_step(step: &WorkflowStep, components: &[Component]) -> Result<W
     Ok(step)
 }
 
-/// Returns the path of a component's parameter within the step. An input without one only waits for its value.
+/// Returns the path of a component's parameter within the step. An input without a path only waits for its value.
 fn parameter_path(key: &str) -> String {
     let key = key.trim();
     match key {

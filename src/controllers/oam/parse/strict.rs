@@ -12,36 +12,36 @@ use crate::controllers::oam::policies::unknown_keys;
 /// Finds traits that don't fit their component or each other, and unknown keys of policies.
 #[must_use]
 pub fn strict_violations(parsed: &Parsed) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut violations = Vec::new();
     for component in &parsed.components {
         let name = &component.component.name;
         for (index, trait_) in component.traits.iter().enumerate() {
             let type_ = &trait_.trait_.type_;
             if !applies_to(&trait_.definition, &component.definition) {
-                found.push(format!(
+                violations.push(format!(
                     "component {name}: trait {type_} does not apply to its workload"
                 ));
             }
-            if let Some(other) = conflicting(component, index) {
-                found.push(format!("component {name}: trait {type_} conflicts with trait {other}"));
+            if let Some(other) = find_conflict(component, index) {
+                violations.push(format!("component {name}: trait {type_} conflicts with trait {other}"));
             }
         }
     }
     for policy in &parsed.all_policies {
         let properties = policy.properties.as_ref().unwrap_or(&serde_json::Value::Null);
         let keys = unknown_keys(&policy.type_, properties);
-        found.extend(
+        violations.extend(
             keys.iter()
                 .map(|key| format!("policy {}: unknown key {key}", policy.name)),
         );
     }
-    found
+    violations
 }
 
 /// Returns the type of another trait of the component that a trait rules out.
-fn conflicting(component: &ParsedComponent, index: usize) -> Option<&str> {
+fn find_conflict(component: &ParsedComponent, index: usize) -> Option<&str> {
     let rules = &component.traits.get(index)?.definition.spec.conflicts_with;
-    let others = component.traits.iter().enumerate().filter(|(other, _)| *other != index);
+    let others = component.traits.iter().enumerate().filter(|(at, _)| *at != index);
     let mut others = others.map(|(_, other)| other);
     let other = others.find(|other| rules.iter().any(|rule| rules_out(rule, other)))?;
     Some(&other.trait_.type_)
@@ -79,9 +79,9 @@ fn applies_to(definition: &TraitDefinition, workload: &Workload) -> bool {
     let kind = format!("{plural}.{group}");
     rules.is_empty()
         || rules.iter().any(|rule| {
-            let of_group = rule.strip_prefix("*.").is_some_and(|named| named == group);
+            let names_group = rule.strip_prefix("*.").is_some_and(|named| named == group);
             rule == "*"
-                || of_group
+                || names_group
                 || *rule == workload.name()
                 || rule.split('/').next() == Some(kind.trim_end_matches('.'))
         })

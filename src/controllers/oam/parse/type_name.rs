@@ -52,7 +52,7 @@ fn is_name(text: &str) -> bool {
         && ends.is_some_and(|(first, last)| first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric())
 }
 
-/// Returns the value of the labels that name a type. Those of a revision name the DefinitionRevision.
+/// Returns the value of the labels that name a type. Labels of a revision name the DefinitionRevision.
 #[must_use]
 pub fn type_label(type_: &str) -> String {
     let parsed = TypeName::parse(type_).ok();

@@ -46,7 +46,7 @@ impl Display for Unsupported {
 
 #[must_use]
 pub fn unsupported_application(application: &Application) -> Vec<Unsupported> {
-    let mut found = Vec::new();
+    let mut unsupported = Vec::new();
     let policies = application.spec.policies.iter().enumerate();
     for (index, policy) in policies.filter(|(_, policy)| POLICIES.contains(&policy.type_.as_str())) {
         let name = if policy.name.is_empty() {
@@ -54,17 +54,17 @@ pub fn unsupported_application(application: &Application) -> Vec<Unsupported> {
         } else {
             policy.name.clone()
         };
-        found.push(Unsupported::Policy {
+        unsupported.push(Unsupported::Policy {
             name,
             type_: policy.type_.clone(),
         });
     }
-    found
+    unsupported
 }
 
 #[must_use]
 pub fn unsupported_definitions(components: &[ParsedComponent]) -> Vec<Unsupported> {
-    let found = components.iter().filter_map(|component| {
+    let unsupported = components.iter().filter_map(|component| {
         let traits = component
             .traits
             .iter()
@@ -75,7 +75,7 @@ pub fn unsupported_definitions(components: &[ParsedComponent]) -> Vec<Unsupporte
             feature: feature.to_owned(),
         })
     });
-    found.collect()
+    unsupported.collect()
 }
 
 #[must_use]
@@ -84,13 +84,13 @@ pub fn unsupported_overrides(overrides: &OverrideDefinitions) -> Vec<Unsupported
     let components = components.map(|(type_, definition)| (type_, unsupported_workload(definition)));
     let traits = overrides.traits.iter();
     let traits = traits.map(|(type_, definition)| (type_, unsupported_templates(definition.template())));
-    let found = components.chain(traits).filter_map(|(type_, feature)| {
+    let unsupported = components.chain(traits).filter_map(|(type_, feature)| {
         Some(Unsupported::OverrideType {
             type_: type_.clone(),
             feature: feature?.to_owned(),
         })
     });
-    found.collect()
+    unsupported.collect()
 }
 
 fn unsupported_workload(definition: &Workload) -> Option<&'static str> {
@@ -140,10 +140,10 @@ fn imports_vela(template: &str) -> bool {
 
 #[must_use]
 pub fn unsupported_trackers(inventory: &Inventory) -> Vec<Unsupported> {
-    let mut found = BTreeSet::new();
+    let mut unsupported = BTreeSet::new();
     for tracker in inventory.in_order().chain(&inventory.component_revision) {
         let clusters = tracker.entries.iter().map(|entry| entry.cluster.as_str());
-        found.extend(
+        unsupported.extend(
             clusters
                 .filter(|cluster| !is_local(cluster))
                 .map(|cluster| Unsupported::Cluster {
@@ -152,5 +152,5 @@ pub fn unsupported_trackers(inventory: &Inventory) -> Vec<Unsupported> {
                 }),
         );
     }
-    found.into_iter().collect()
+    unsupported.into_iter().collect()
 }

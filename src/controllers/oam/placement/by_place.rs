@@ -23,7 +23,7 @@ impl<T> ByPlace<T> {
         let position = self.positions.entry((name, place));
         let position = *position.or_insert(self.items.len());
         match self.items.get_mut(position) {
-            Some(known) => *known = item,
+            Some(former) => *former = item,
             None => self.items.push(item),
         }
     }

@@ -69,8 +69,8 @@ pub struct PlacementSettings<'a> {
     pub unanchored_overrides: bool,
 }
 
-/// Components keep their order, each with all its placements. `policies` are those of the application, then those that
-/// its workflow names.
+/// Components keep their order, each with all its placements. `policies` are the policies of the application, then
+/// external policies that its workflow names.
 pub fn deployments(
     components: &[Component],
     policies: &[AppPolicy],
@@ -93,7 +93,7 @@ impl<'a> Deployer<'a> {
     pub fn new(components: &[Component], policies: &'a [AppPolicy], settings: PlacementSettings<'a>) -> Self {
         Self {
             components: components.iter().cloned().map(Arc::new).collect(),
-            // Of two with one name, KubeVela takes the later.
+            // Of two policies with one name, KubeVela takes the later.
             policies: policies.iter().map(|policy| (policy.name.as_str(), policy)).collect(),
             settings,
             usage: Usage::default(),
@@ -101,7 +101,7 @@ impl<'a> Deployer<'a> {
     }
 
     pub fn deployments(&mut self, step: &DeployParameters) -> Result<Vec<PlacedComponent>, PlacementError> {
-        let policies = self.selected(step)?;
+        let policies = self.select_policies(step)?;
         let placements = topology::placements(&policies, &self.settings)?;
         let components = overrides::apply(&policies, self.components.clone(), &self.settings, &mut self.usage)?;
         let replicas = replication::replicate(&policies, components)?;
@@ -121,7 +121,7 @@ impl<'a> Deployer<'a> {
     }
 
     pub fn component(&mut self, name: &str, place: Place) -> Result<Option<PlacedComponent>, PlacementError> {
-        let Some(component) = self.components.iter().find(|one| one.name == name) else {
+        let Some(component) = self.components.iter().find(|component| component.name == name) else {
             return Ok(None);
         };
         self.usage.add_placed(1)?;
@@ -132,8 +132,8 @@ impl<'a> Deployer<'a> {
         }))
     }
 
-    /// Returns the policies that a step names, then its own.
-    fn selected<'s>(&mut self, step: &'s DeployParameters) -> Result<Vec<Cow<'s, AppPolicy>>, PlacementError>
+    /// Returns the policies that a step names, then its inline policies.
+    fn select_policies<'s>(&mut self, step: &'s DeployParameters) -> Result<Vec<Cow<'s, AppPolicy>>, PlacementError>
     where
         'a: 's,
     {
@@ -163,8 +163,8 @@ fn add_bytes(usage: &mut Usage, replicas: &[Replica], placements: usize) -> Resu
     let mut last: Option<(&Arc<Component>, usize)> = None;
     for (component, _) in replicas.iter().filter(|_| placements > 0) {
         // Replicas of one component follow each other.
-        let known = last.filter(|(last, _)| Arc::ptr_eq(last, component));
-        let (_, bytes) = *last.insert(known.unwrap_or_else(|| (component, json_bytes(&**component))));
+        let counted = last.filter(|(last, _)| Arc::ptr_eq(last, component));
+        let (_, bytes) = *last.insert(counted.unwrap_or_else(|| (component, json_bytes(&**component))));
         usage.add_bytes(bytes.saturating_mul(placements))?;
     }
     Ok(())

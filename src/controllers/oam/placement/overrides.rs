@@ -24,7 +24,7 @@ const MAX_CHANGES: usize = 500;
 struct Override {
     #[serde(deserialize_with = "list")]
     components: Vec<Change>,
-    /// Keeps nothing if it is empty, unlike an absent one.
+    /// An empty list keeps nothing, unlike an absent list.
     selector: Option<Vec<String>>,
 }
 
@@ -63,18 +63,18 @@ pub(super) fn apply(
     for policy in policies.iter().filter(|policy| policy.type_ == OVERRIDE) {
         overrides.push((policy, decode::<Override>(policy, OVERRIDE)?));
     }
-    let changes = overrides.iter().map(|(_, one)| one.components.len()).sum();
+    let changes = overrides.iter().map(|(_, override_)| override_.components.len()).sum();
     check_limit(changes, "changes of components", MAX_CHANGES)?;
     let mut changed = Changed {
         components,
         usage,
         is_unanchored: settings.unanchored_overrides,
     };
-    for (policy, one) in overrides {
-        for change in &one.components {
+    for (policy, override_) in overrides {
+        for change in &override_.components {
             changed.apply(policy, change)?;
         }
-        if let Some(selector) = one.selector {
+        if let Some(selector) = override_.selector {
             let selected: HashSet<String> = selector.into_iter().collect();
             changed
                 .components
@@ -97,7 +97,7 @@ impl Changed<'_> {
             cause,
         };
         self.usage.add_comparisons(self.components.len())?;
-        let selected = self.selected(change).map_err(failed)?;
+        let selected = self.select(change).map_err(failed)?;
         // A selector may drop the components later, but the work is done.
         self.usage
             .add_bytes(json_bytes(change).saturating_mul(selected.len()))?;
@@ -119,7 +119,7 @@ impl Changed<'_> {
         Ok(())
     }
 
-    fn selected(&self, change: &Change) -> Result<Vec<usize>, OverrideError> {
+    fn select(&self, change: &Change) -> Result<Vec<usize>, OverrideError> {
         let pattern = NamePattern::new(&change.name, self.is_unanchored)?;
         let is_selected = |component: &Component| {
             if change.name.is_empty() {
@@ -135,7 +135,7 @@ impl Changed<'_> {
 }
 
 impl Change {
-    /// Changes a component. One of another type is replaced, and loses its dependencies, inputs and outputs.
+    /// Changes a component. A component of another type is replaced, and loses its dependencies, inputs and outputs.
     fn apply(&self, component: &mut Component) -> Result<(), OverrideError> {
         if !self.type_.is_empty() && self.type_ != component.type_ {
             *component = self.component(&component.name);
@@ -168,16 +168,16 @@ impl Change {
 }
 
 impl TraitChange {
-    /// Changes the traits of the same type, or else adds one.
+    /// Changes the traits of the same type, or else adds a trait.
     fn apply(&self, component: &mut Component) -> Result<(), OverrideError> {
         if self.disable {
-            component.traits.retain(|one| one.type_ != self.type_);
+            component.traits.retain(|trait_| trait_.type_ != self.type_);
             return Ok(());
         }
         let mut is_new = true;
-        for one in component.traits.iter_mut().filter(|one| one.type_ == self.type_) {
+        for trait_ in component.traits.iter_mut().filter(|trait_| trait_.type_ == self.type_) {
             is_new = false;
-            let Some(properties) = object(&mut one.properties) else {
+            let Some(properties) = object(&mut trait_.properties) else {
                 return Err(OverrideError::TraitProperties {
                     component: component.name.clone(),
                     type_: self.type_.clone(),
@@ -202,7 +202,7 @@ impl TraitChange {
     }
 }
 
-/// Returns the fields of properties; absent ones become an empty object.
+/// Returns the fields of properties. Absent properties become an empty object.
 fn object(properties: &mut Option<Value>) -> Option<&mut Map<String, Value>> {
     let properties = properties.get_or_insert(Value::Null);
     if properties.is_null() {

@@ -39,7 +39,7 @@ impl<'a> NamePattern<'a> {
     }
 }
 
-/// Takes time linear in the length of the name, for each part of a pattern is found after the one before it.
+/// Takes time linear in the length of the name: each part of a pattern is found after the part before it.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((prefix, rest)) = pattern.split_once('*') else {
         return pattern == name;

@@ -1,4 +1,4 @@
-//! Progress of a `deploy` step: which components may be applied, by the health of those that they depend on.
+//! Progress of a `deploy` step: which components may be applied, by the health of their dependencies.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,7 +14,7 @@ type PlaceKey<'a> = (&'a str, &'a str, &'a str);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Check {
     Healthy {
-        /// Values of the component's outputs, or the reason why one is missing.
+        /// Values of the component's outputs, or the reason why a value is missing.
         outputs: Result<Vec<(String, Value)>, String>,
     },
     Unhealthy,
@@ -35,7 +35,7 @@ pub enum DeployEnd {
     Failed(String),
 }
 
-/// The known health of a step's components. All are checked first: a healthy one is not applied again.
+/// The known health of a step's components. All are checked first: a healthy component is not applied again.
 ///
 /// A component depends on others, and takes their values, at its own place only: on its replica there, or on a
 /// component without replicas.
@@ -103,7 +103,7 @@ impl<'a> PlacementProgress<'a> {
         }))
     }
 
-    /// Returns the components to apply: those that are not healthy and wait for nothing.
+    /// Returns the components to apply, which are not healthy and wait for nothing.
     #[must_use]
     pub fn to_apply(&self) -> Vec<usize> {
         let components = self.components.iter().enumerate();
@@ -127,9 +127,9 @@ impl<'a> PlacementProgress<'a> {
                     .push(format!("error encountered in cluster {cluster}: {error}"));
             }
         }
-        let waiting = self.components.iter();
-        let waiting = waiting.filter(|one| !self.is_healthy(one) && !self.is_ready(one));
-        reasons.extend(waiting.map(|one| format!("{} is waiting dependents", one.key())));
+        let components = self.components.iter();
+        let waiting = components.filter(|one| !self.is_healthy(one) && !self.is_ready(one));
+        reasons.extend(waiting.map(|component| format!("{} is waiting dependents", component.key())));
         if !self.errors.is_empty() {
             let errors = self.errors.join("), (");
             let message = format!("Found {} errors. [({errors})]", self.errors.len());
@@ -175,6 +175,6 @@ fn place_key(component: &PlacedComponent) -> PlaceKey<'_> {
 
 /// Returns where a component finds what it depends on, its own place first.
 fn places(component: &PlacedComponent) -> [PlaceKey<'_>; 2] {
-    let own = place_key(component);
-    [own, (own.0, own.1, "")]
+    let place = place_key(component);
+    [place, (place.0, place.1, "")]
 }

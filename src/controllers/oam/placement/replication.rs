@@ -20,7 +20,7 @@ struct Replication {
     selector: Vec<String>,
 }
 
-/// A component with its replica key, which is empty for one that is not replicated.
+/// A component with its replica key, which is empty without replication.
 pub(super) type Replica = (Arc<Component>, String);
 
 /// Replaces the components that policies select by a replica for each key, after the other components.
@@ -30,7 +30,7 @@ pub(super) fn replicate(
 ) -> Result<Vec<Replica>, PlacementError> {
     let mut replicated = HashSet::new();
     let mut replicas: Vec<Replica> = Vec::new();
-    let mut known = HashSet::new();
+    let mut seen = HashSet::new();
     for policy in policies.iter().filter(|policy| policy.type_ == REPLICATION) {
         if policy.properties.is_none() {
             continue;
@@ -48,7 +48,7 @@ pub(super) fn replicate(
         for component in selected() {
             replicated.insert(component.name.clone());
             for key in &replication.keys {
-                if known.insert((component.name.clone(), key.clone())) {
+                if seen.insert((component.name.clone(), key.clone())) {
                     replicas.push((Arc::clone(component), key.clone()));
                 }
             }

@@ -43,7 +43,7 @@ pub fn merge_replicas(services: Vec<(&str, ServiceStatus)>) -> Vec<ServiceStatus
         }
         let position = *positions.entry(service_key(&service)).or_insert(merged.len());
         match merged.get_mut(position) {
-            Some(known) if known.healthy && !service.healthy => *known = service,
+            Some(former) if former.healthy && !service.healthy => *former = service,
             Some(_) => {}
             None => merged.push(service),
         }

@@ -17,7 +17,7 @@ use crate::controllers::oam::trackers::{LOCAL, is_local};
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct Topology {
-    /// Places nothing if it is empty, unlike an absent one.
+    /// An empty list places nothing, unlike an absent list.
     clusters: Option<Vec<String>>,
     cluster_label_selector: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "null_as_default")]
@@ -79,10 +79,12 @@ fn clusters(topology: &Topology) -> Result<Vec<String>, PlacementError> {
     let Some(selector) = &topology.cluster_label_selector else {
         return Ok(local());
     };
-    match ClusterSelector(selector.clone()).selects_local() {
-        true => Ok(local()),
-        false if topology.allow_empty => Ok(Vec::new()),
-        false => Err(PlacementError::NoCluster),
+    if ClusterSelector(selector.clone()).selects_local() {
+        Ok(local())
+    } else if topology.allow_empty {
+        Ok(Vec::new())
+    } else {
+        Err(PlacementError::NoCluster)
     }
 }
 

@@ -1,7 +1,7 @@
 use serde_json::Value;
 use serde_json::map::Entry;
 
-/// Merges properties of a later policy into those of an earlier one of the same type.
+/// Merges properties of a later policy into the properties of an earlier policy of the same type.
 pub fn merge(earlier: Value, later: Value) -> Value {
     match (earlier, later) {
         (Value::Object(mut earlier), Value::Object(later)) => {

@@ -85,22 +85,22 @@ impl Policies {
                 });
             }
         }
-        let apply_once = merged(policies, APPLY_ONCE)?.unwrap_or(ApplyOnce {
+        let apply_once = decode_merged(policies, APPLY_ONCE)?.unwrap_or(ApplyOnce {
             enable: is_addon,
             rules: None,
         });
         Ok(Self {
-            garbage_collect: merged(policies, GARBAGE_COLLECT)?.unwrap_or_default(),
+            garbage_collect: decode_merged(policies, GARBAGE_COLLECT)?.unwrap_or_default(),
             apply_once,
-            shared_resource: merged(policies, SHARED_RESOURCE)?.unwrap_or_default(),
-            take_over: merged(policies, TAKE_OVER)?.unwrap_or_default(),
-            read_only: merged(policies, READ_ONLY)?.unwrap_or_default(),
-            resource_update: merged(policies, RESOURCE_UPDATE)?.unwrap_or_default(),
+            shared_resource: decode_merged(policies, SHARED_RESOURCE)?.unwrap_or_default(),
+            take_over: decode_merged(policies, TAKE_OVER)?.unwrap_or_default(),
+            read_only: decode_merged(policies, READ_ONLY)?.unwrap_or_default(),
+            resource_update: decode_merged(policies, RESOURCE_UPDATE)?.unwrap_or_default(),
         })
     }
 }
 
-fn merged<T: DeserializeOwned>(policies: &[AppPolicy], type_: &'static str) -> Result<Option<T>, PolicyError> {
+fn decode_merged<T: DeserializeOwned>(policies: &[AppPolicy], type_: &'static str) -> Result<Option<T>, PolicyError> {
     let properties = policies.iter().filter(|policy| policy.type_ == type_);
     let properties = properties.filter_map(|policy| policy.properties.as_ref()).cloned();
     let Some(properties) = properties.reduce(merge::merge) else {

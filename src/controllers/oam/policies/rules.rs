@@ -45,7 +45,7 @@ impl GarbageCollect {
         self.order == "dependency"
     }
 
-    /// Returns the limit of revisions. Negative ones mean the default.
+    /// Returns the limit of revisions. A negative limit means the default.
     #[must_use]
     pub fn revision_limit(&self) -> Option<usize> {
         self.application_revision_limit

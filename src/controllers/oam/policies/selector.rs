@@ -17,7 +17,7 @@ pub struct PolicyTarget<'a> {
 }
 
 impl<'a> PolicyTarget<'a> {
-    /// Reads the labels, kind and name of a manifest. Absent ones are empty, and match nothing.
+    /// Reads the labels, kind and name of a manifest. Absent fields are empty, and match nothing.
     #[must_use]
     pub fn of(manifest: &'a Value) -> Self {
         let metadata = &manifest["metadata"];
@@ -63,8 +63,8 @@ impl Selector {
             (&self.resource_types, target.kind),
             (&self.resource_names, target.name),
         ];
-        let mut given = conditions.iter().filter(|(values, _)| !values.is_empty()).peekable();
-        given.peek().is_some()
-            && given.all(|(values, value)| !value.is_empty() && values.iter().any(|one| one == value))
+        let mut conditions = conditions.iter().filter(|(values, _)| !values.is_empty()).peekable();
+        conditions.peek().is_some()
+            && conditions.all(|(values, value)| !value.is_empty() && values.iter().any(|one| one == value))
     }
 }

@@ -49,19 +49,19 @@ pub fn unknown_keys(type_: &str, properties: &Value) -> Vec<String> {
         REPLICATION => (&["keys", "selector"], &[], &[]),
         _ => return Vec::new(),
     };
-    let mut found = Vec::new();
-    collect(properties, "", keys, &mut found);
+    let mut paths = Vec::new();
+    collect(properties, "", keys, &mut paths);
     for (index, element) in properties["rules"].as_array().into_iter().flatten().enumerate() {
         let path = format!("rules[{index}].");
-        collect(element, &path, rule, &mut found);
-        collect(&element["selector"], &format!("{path}selector."), &SELECTOR, &mut found);
-        collect(&element["strategy"], &format!("{path}strategy."), strategy, &mut found);
+        collect(element, &path, rule, &mut paths);
+        collect(&element["selector"], &format!("{path}selector."), &SELECTOR, &mut paths);
+        collect(&element["strategy"], &format!("{path}strategy."), strategy, &mut paths);
     }
-    found
+    paths
 }
 
-fn collect(value: &Value, path: &str, known: &[&str], found: &mut Vec<String>) {
-    let keys = value.as_object().into_iter().flat_map(serde_json::Map::keys);
-    let unknown = keys.filter(|key| !known.contains(&key.as_str()));
-    found.extend(unknown.map(|key| format!("{path}{key}")));
+fn collect(value: &Value, path: &str, keys: &[&str], paths: &mut Vec<String>) {
+    let fields = value.as_object().into_iter().flat_map(serde_json::Map::keys);
+    let unknown = fields.filter(|field| !keys.contains(&field.as_str()));
+    paths.extend(unknown.map(|key| format!("{path}{key}")));
 }

@@ -70,7 +70,7 @@ pub(super) async fn delete(
     Ok(End::Gone)
 }
 
-/// If policies are invalid, those of the revision decide: they may keep objects. Without objects, any will do.
+/// If policies are invalid, the policies of the revision decide: they may keep objects. Without objects, any will do.
 fn policies_of_deletion(observed: &Observed, inventory: &Inventory) -> Result<(Policies, Vec<Component>), Stop> {
     let mut trackers = inventory.in_order().chain(&inventory.component_revision);
     if trackers.next().is_none() {
@@ -97,7 +97,7 @@ fn policies_of_deletion(observed: &Observed, inventory: &Inventory) -> Result<(P
     })
 }
 
-/// Deletes the revisions of the Application. Returns the names of those that finalizers of others hold.
+/// Deletes the revisions of the Application. Returns the names of revisions that finalizers of others hold.
 async fn delete_revisions(env: &Env<'_>) -> Result<Vec<String>, Stop> {
     let (names, mut held) = revision_names(env);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -111,7 +111,7 @@ async fn delete_revisions(env: &Env<'_>) -> Result<Vec<String>, Stop> {
     Ok(held)
 }
 
-/// Returns the names of the revisions, those that are being deleted apart.
+/// Returns the names of the revisions, and apart from them of revisions that are being deleted.
 fn revision_names(env: &Env<'_>) -> (Vec<String>, Vec<String>) {
     let (mut names, mut deleting) = (Vec::new(), Vec::new());
     for revision in env.reconciler.caches.revisions_of(env.name) {
@@ -216,7 +216,7 @@ impl Garbage<'_, '_> {
             return Ok(());
         }
         let deleted = env.reconciler.collector.delete_revisions(&env.name.namespace, &old);
-        // Those that are held are waited for when the Application is deleted.
+        // Only the deletion of the Application waits for revisions that are held.
         let deleted = deleted.await.map(drop);
         deleted.map_err(|error| Failure::new(FailureKind::Collect, error.to_string()).into())
     }

@@ -1,4 +1,4 @@
-//! Resolves the types of an Application: from live definitions, or from those of a revision.
+//! Resolves the types of an Application: from live definitions, or from definitions of a revision.
 
 use kube::ResourceExt;
 

@@ -49,19 +49,19 @@ impl Pass<'_> {
                 return Ok(Action::requeue_after(STALE_RETRY));
             }
             Ok(End::Waiting) => (status::build(&self.outcome, now), None),
-            // What steps have done is recorded: those that have ended must not run again.
+            // What steps have done is recorded: steps that have ended must not run again.
             Err(Stop::NeedsEvaluator) => {
                 self.outcome.next = Some(self.env.keep_evaluations());
-                (status::deferred(&self.outcome, now), None)
+                (status::build_deferred(&self.outcome, now), None)
             }
             Err(Stop::Unsupported(unsupported)) => {
                 self.outcome.next = None;
                 let before = self.observed.app.status.clone().unwrap_or_default();
-                (status::refused(&before, generation, &unsupported, now), None)
+                (status::build_refused(&before, generation, &unsupported, now), None)
             }
             Err(Stop::Failed(failure)) => {
                 self.outcome.warn_of(&failure);
-                let built = status::failed(&self.outcome, &failure, generation, now);
+                let built = status::build_failed(&self.outcome, &failure, generation, now);
                 (built, Some(failure))
             }
         };
@@ -76,10 +76,10 @@ impl Pass<'_> {
         }
         let resync = self.resync_period();
         self.publish(built).await;
-        self.next(failure, resync)
+        self.schedule_next(failure, resync)
     }
 
-    fn next(&self, failure: Option<Failure>, resync: Duration) -> Result<Action, ReconcileError> {
+    fn schedule_next(&self, failure: Option<Failure>, resync: Duration) -> Result<Action, ReconcileError> {
         match failure {
             None => {
                 // Passes of Applications that started together are spread.
@@ -100,7 +100,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Writes the status, within a short time after a pass that has exceeded its own.
+    /// Writes the status, within a grace period if the pass has exceeded its time.
     async fn write(&mut self, status: &ApplicationStatus, has_timed_out: bool) -> Result<(), ApiError> {
         let grace_period = self.env.options().grace_period;
         let write = self.observed.write_status(self.env, status);
@@ -111,7 +111,7 @@ impl Pass<'_> {
         written.unwrap_or_else(|_| Err(ApiError::unavailable(format!("no response within {grace_period:?}"))))
     }
 
-    /// Stores what steps have done in a pass that writes no other status: those that have ended must not run again. If
+    /// Stores what steps have done in a pass that writes no other status: steps that have ended must not run again. If
     /// this write fails, they do.
     async fn save_steps(&mut self) {
         let steps =
@@ -128,7 +128,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Returns the longest time between two passes: that of the Application, or of the process.
+    /// Returns the longest time between two passes, by the Application or else by the process.
     fn resync_period(&mut self) -> Duration {
         let default = self.env.options().resync_period;
         let (interval, notice) = match requested_interval(self.observed.app.annotations()) {
@@ -150,7 +150,7 @@ impl Pass<'_> {
         {
             let mut memory = self.env.memory.lock();
             for (reason, note) in std::mem::take(&mut self.outcome.warnings) {
-                if memory.is_due(reason, &note) {
+                if memory.admit_warning(reason, &note) {
                     events.push(Event::warning(reason, note));
                 }
             }
@@ -162,7 +162,7 @@ impl Pass<'_> {
             }
             // A pass that ended early has no notices.
             for (reason, note) in std::mem::take(&mut self.outcome.notices) {
-                if memory.is_news(reason, &note) {
+                if memory.admit_notice(reason, &note) {
                     events.push(Event::warning(reason, note));
                 }
             }

@@ -34,7 +34,7 @@ pub(super) struct Env<'a> {
     pub(super) answers: Mutex<Answers>,
     loaded: Loaded,
     held: Mutex<Vec<Reservation>>,
-    /// The part of it that is left for revisions besides the latest.
+    /// The part of the reserved memory that is left for revisions besides the latest.
     spare_bytes: u64,
 }
 
@@ -93,11 +93,11 @@ impl<'a> Env<'a> {
 
     /// Runs futures, at most as many at the same time as objects may be written. Results have the order of the futures.
     pub(super) async fn concurrently<T>(&self, futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
-        self.limited(futures, None).await
+        self.run_limited(futures, None).await
     }
 
     /// Runs futures, at most `limit` at the same time, and never more than objects may be written.
-    pub(super) async fn limited<T>(&self, futures: Vec<BoxFuture<'_, T>>, limit: Option<usize>) -> Vec<T> {
+    pub(super) async fn run_limited<T>(&self, futures: Vec<BoxFuture<'_, T>>, limit: Option<usize>) -> Vec<T> {
         let writes = self.options().max_concurrent_writes;
         let limit = limit.map_or(writes, |limit| limit.min(writes)).max(1);
         stream::iter(futures).buffered(limit).collect().await
@@ -118,7 +118,7 @@ impl<'a> Env<'a> {
         self.held.lock().extend(memory);
     }
 
-    /// Resolves definitions. Those that are not kept decoded are loaded, and `resolve` is called again.
+    /// Resolves definitions. Loads definitions that are not kept decoded, and calls `resolve` again.
     pub(super) async fn with_definitions<T>(&self, resolve: impl Fn(&dyn Lookup) -> T) -> Result<T, Stop> {
         loop {
             let missing = {

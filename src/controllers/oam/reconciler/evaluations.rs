@@ -33,7 +33,7 @@ impl Evaluate for PassEvaluator<'_> {
     type Error = cue::Error;
 
     async fn evaluate(&self, source: CueSource) -> Result<Value, cue::Error> {
-        // The text is hashed and copied here; before a large result is, the turn and the pool leave the runtime too.
+        // The text is hashed and copied here. The turn and the pool leave the runtime, too, before they copy much.
         leave_runtime_if_large(source.text().len()).await;
         let evaluation = || {
             let (pool, namespace, source) = (self.pool.clone(), self.namespace.to_owned(), source.clone());
@@ -61,7 +61,7 @@ impl Reconciler {
 }
 
 impl Env<'_> {
-    /// Keeps what the pass has evaluated and called for the next one. Returns the delay of that.
+    /// Keeps what the pass has evaluated and called for the next pass. Returns the delay of the next pass.
     pub(super) fn keep_evaluations(&self) -> Duration {
         let kept = self.turn.end();
         let delay = if kept.is_running() { WAKE_LIMIT } else { MEMORY_RETRY };

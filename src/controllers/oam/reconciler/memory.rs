@@ -27,9 +27,9 @@ pub(super) const ENTRY_BYTES: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodedBytes {
-    /// For the latest one.
+    /// For the latest revision.
     pub latest: u64,
-    /// For others, as far as the last pass lacked it.
+    /// For other revisions, as far as the last pass lacked it.
     pub missing: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn is_due(&mut self, reason: &str, note: &str) -> bool {
+    pub fn admit_warning(&mut self, reason: &str, note: &str) -> bool {
         let now = Instant::now();
         let warnings = self.warnings.entry(reason.to_owned()).or_default();
         warnings.retain(|(_, time)| now.duration_since(*time) < WARNING_INTERVAL);
@@ -83,8 +83,8 @@ impl Memory {
     }
 
     /// Unlike warnings, a notice is not forgotten after a success: it is about a spec that is deployed all the same.
-    pub fn is_news(&mut self, reason: &'static str, note: &str) -> bool {
-        let is_known = self.notices.get(reason).is_some_and(|known| known == note);
+    pub fn admit_notice(&mut self, reason: &'static str, note: &str) -> bool {
+        let is_known = self.notices.get(reason).is_some_and(|notice| notice == note);
         if !is_known {
             self.notices.insert(reason, note.to_owned());
         }
@@ -330,13 +330,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_warning_is_published_when_it_is_new_and_then_every_ten_minutes() {
         let mut memory = Memory::default();
-        assert!(memory.is_due("FailedApply", "a"));
-        assert!(!memory.is_due("FailedApply", "a"));
-        assert!(memory.is_due("FailedApply", "b"));
+        assert!(memory.admit_warning("FailedApply", "a"));
+        assert!(!memory.admit_warning("FailedApply", "a"));
+        assert!(memory.admit_warning("FailedApply", "b"));
         tokio::time::advance(WARNING_INTERVAL).await;
-        assert!(memory.is_due("FailedApply", "b"));
+        assert!(memory.admit_warning("FailedApply", "b"));
         memory.forget_warnings();
-        assert!(memory.is_due("FailedApply", "b"));
+        assert!(memory.admit_warning("FailedApply", "b"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -344,23 +344,25 @@ mod tests {
         let mut memory = Memory::default();
         let mut due = || {
             let steps = (0..2 * MAX_WARNINGS).map(|step| format!("logs of step {step}"));
-            steps.filter(|note| memory.is_due("FailedWorkflow", note)).count()
+            steps
+                .filter(|note| memory.admit_warning("FailedWorkflow", note))
+                .count()
         };
         assert_eq!((due(), due()), (MAX_WARNINGS, 0));
         tokio::time::advance(WARNING_INTERVAL).await;
         assert_eq!((due(), due()), (MAX_WARNINGS, 0));
-        assert!(memory.is_due("FailedApply", "a"));
+        assert!(memory.admit_warning("FailedApply", "a"));
     }
 
     #[test]
     fn a_notice_is_news_when_it_changes() {
         let mut memory = Memory::default();
-        assert!(!memory.is_news("PolicySkipped", ""));
-        assert!(memory.is_news("PolicySkipped", "a"));
+        assert!(!memory.admit_notice("PolicySkipped", ""));
+        assert!(memory.admit_notice("PolicySkipped", "a"));
         memory.forget_warnings();
-        assert!(!memory.is_news("PolicySkipped", "a"));
-        assert!(memory.is_news("PolicySkipped", "a, b"));
-        assert!(!memory.is_news("PolicySkipped", ""));
-        assert!(memory.is_news("PolicySkipped", "a, b"));
+        assert!(!memory.admit_notice("PolicySkipped", "a"));
+        assert!(memory.admit_notice("PolicySkipped", "a, b"));
+        assert!(!memory.admit_notice("PolicySkipped", ""));
+        assert!(memory.admit_notice("PolicySkipped", "a, b"));
     }
 }

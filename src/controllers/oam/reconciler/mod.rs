@@ -73,7 +73,7 @@ pub use observed::TRACKER_FINALIZER;
 use pass::Pass;
 
 const CACHE_WAIT: Duration = Duration::from_secs(5);
-/// Longest wait for memory. The worker is needed by Applications that are small.
+/// Longest wait for memory. Small Applications need the worker.
 const MEMORY_WAIT: Duration = Duration::from_secs(2);
 const MEMORY_RETRY: Duration = Duration::from_secs(5);
 
@@ -118,7 +118,7 @@ impl Reconcile for Reconciler {
             if !matches!(waited, Ok(Some(()))) {
                 return Ok(Action::requeue_after(CACHE_WAIT));
             }
-            let Some(cached) = self.ours(&key.name) else {
+            let Some(cached) = self.find_ours(&key.name) else {
                 self.memories.forget(&key.name);
                 self.objects.unsubscribe(&key.name);
                 return Ok(Action::Done);
@@ -132,8 +132,8 @@ impl Reconcile for Reconciler {
 }
 
 impl Reconciler {
-    /// Returns an Application that this controller reconciles. An invalid one has been logged.
-    fn ours(&self, name: &NamespacedName) -> Option<Arc<CachedApplication>> {
+    /// Returns an Application that this controller reconciles. An invalid Application has been logged.
+    fn find_ours(&self, name: &NamespacedName) -> Option<Arc<CachedApplication>> {
         let cached = self.caches.applications.get(name)?;
         cached.object().filter(|app| self.is_ours(&***app)).cloned()
     }
@@ -159,7 +159,7 @@ impl Reconciler {
             leave_runtime().await;
         }
         // It may have changed, or been paused, meanwhile.
-        let Some(cached) = self.ours(name) else {
+        let Some(cached) = self.find_ours(name) else {
             return Ok(Action::requeue_after(Duration::ZERO));
         };
         let app = match self.unpack(name, &cached).await {
@@ -228,7 +228,7 @@ fn new_id() -> String {
 }
 
 impl Reconciler {
-    /// Returns the version of the cluster for templates. Empty fields if the API server does not tell.
+    /// Returns the version of the cluster for templates, with empty fields if the API server does not tell.
     async fn cluster_version(&self) -> Value {
         let version = self.cluster_version.get_or_try_init(|| async {
             let version = call(self.client.apiserver_version()).await?;

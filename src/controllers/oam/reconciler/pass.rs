@@ -293,14 +293,14 @@ async fn follow(state: State, rollout: &mut Rollout<'_, '_>, observed: &Observed
             rollout
                 .outcome
                 .succeeded(conditions::WORKFLOW, "Applied", "Workflow finished");
-            return settle(rollout, observed).await;
+            return keep_and_collect(rollout, observed).await;
         }
     }
     rollout.outcome.applied_resources = rollout.objects.applied();
     Ok(())
 }
 
-async fn settle(rollout: &mut Rollout<'_, '_>, observed: &Observed) -> Result<(), Stop> {
+async fn keep_and_collect(rollout: &mut Rollout<'_, '_>, observed: &Observed) -> Result<(), Stop> {
     let status = observed.app.status.as_ref();
     let shown = status.map(|status| status.services.as_slice()).unwrap_or_default();
     let mut declared = rollout.assess(shown).await?;

@@ -119,9 +119,9 @@ impl FetchObjects for Fetch<'_> {
         match &request.selector {
             ObjectSelector::Name(name) => {
                 id.name.clone_from(name);
-                let found = objects.read(&id).await.map_err(text)?;
-                found.iter().try_for_each(|live| self.0.check_record(live))?;
-                Ok(found.into_iter().collect())
+                let object = objects.read(&id).await.map_err(text)?;
+                object.iter().try_for_each(|live| self.0.check_record(live))?;
+                Ok(object.into_iter().collect())
             }
             ObjectSelector::Labels(labels) => {
                 let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();

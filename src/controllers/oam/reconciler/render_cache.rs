@@ -87,8 +87,8 @@ impl RenderCache {
         }
     }
 
-    /// Reserves memory. If there is none, forgets old components: those of the namespace, and then those of the namespace
-    /// that holds most, if that is more.
+    /// Reserves memory. If there is none, forgets old components of the namespace, and then of the namespace that holds
+    /// most, if that is more.
     pub(super) fn reserve(&mut self, budget: &Budget, namespace: &str, bytes: u64) -> Option<Reservation> {
         if let Some(reserved) = budget.try_share(namespace, bytes) {
             return Some(reserved);

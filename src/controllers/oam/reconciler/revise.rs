@@ -47,7 +47,7 @@ impl Revision {
 
 pub(super) struct Current {
     pub(super) revision: Revision,
-    /// The Application that is deployed: that of the revision, if it is a published version.
+    /// The Application that is deployed. A published version is deployed as its revision records it.
     pub(super) app: Application,
     pub(super) release: Release,
 }
@@ -58,7 +58,7 @@ impl Current {
     }
 }
 
-/// The revision of what is declared, and what the status says of it if it is another one than before.
+/// The revision of what is declared, with what the status then says of it, if another revision was current before.
 pub(super) struct Chosen {
     pub(super) revision: Revision,
     pub(super) latest: Option<LatestRevision>,
@@ -74,10 +74,10 @@ pub(super) async fn read_latest(env: &Env<'_>, latest: &LatestRevision) -> Resul
     let version = cached
         .as_ref()
         .and_then(|cached| cached.meta().resource_version.as_deref());
-    let known = env.memory.lock().revision.clone();
-    let is_current = |known: &Arc<Packed>| known.name == latest.name && Some(known.version.as_str()) == version;
-    if let Some(known) = known.filter(is_current) {
-        return Ok(Some(known));
+    let remembered = env.memory.lock().revision.clone();
+    let is_current = |packed: &Arc<Packed>| packed.name == latest.name && Some(packed.version.as_str()) == version;
+    if let Some(packed) = remembered.filter(is_current) {
+        return Ok(Some(packed));
     }
     let read = read(env, &latest.name).await?.map(Arc::new);
     env.memory.lock().revision.clone_from(&read);
@@ -113,7 +113,7 @@ impl Revisions<'_> {
         latest.filter(|latest| is_release_of(&latest.object, &self.observed.app))
     }
 
-    /// Makes the revision of what is declared now. `number` is that of the latest revision.
+    /// Makes the revision of what is declared now. `number` has the number of the latest revision.
     pub(super) async fn choose(
         &self,
         latest: Option<Revision>,
@@ -158,7 +158,7 @@ impl Revisions<'_> {
         })
     }
 
-    /// Returns what runs: `app`, from its revision. `number` is that of the latest revision.
+    /// Returns what runs: `app`, from its revision. `number` has the number of the latest revision.
     pub(super) async fn current(
         &self,
         app: Application,
@@ -194,11 +194,10 @@ impl Revisions<'_> {
         number: Option<&LatestRevision>,
         candidate: &Candidate<'_>,
     ) -> Result<(String, i64), Stop> {
-        let others = self.env.reconciler.caches.revisions_of(self.env.name);
-        let others = others
-            .into_iter()
-            .filter(|revision| latest.is_none_or(|latest| latest.object.name_any() != revision.name_any()));
-        let others: Vec<_> = others.map(|revision| (revision.name_any(), revision)).collect();
+        let others: Vec<_> = (self.env.reconciler.caches.revisions_of(self.env.name).into_iter())
+            .map(|revision| (revision.name_any(), revision))
+            .filter(|(name, _)| latest.is_none_or(|latest| latest.object.name_any() != *name))
+            .collect();
         let unlike = ApplicationRevisionSpec::default();
         let mut recorded: Vec<_> = latest.map(Revision::recorded).into_iter().collect();
         for (name, revision) in &others {
@@ -213,7 +212,7 @@ impl Revisions<'_> {
                 && let Some(packed) = read(self.env, name).await?
             {
                 let _memory = self.env.memory_for_revision(packed.unpacked_bytes())?;
-                if Revision::unpack(&packed).is_ok_and(|found| is_same(&found.recorded(), candidate)) {
+                if Revision::unpack(&packed).is_ok_and(|unpacked| is_same(&unpacked.recorded(), candidate)) {
                     other.spec = candidate.spec;
                 }
             }
@@ -242,14 +241,14 @@ impl Revisions<'_> {
         let created = call(revisions(self.env).create(&post_parameters(), &revision)).await;
         self.env.reconciler.metrics.count_write("create", "ApplicationRevision");
         match created {
-            Ok(created) => Ok(self.written(created, true)?),
+            Ok(created) => Ok(self.remember_written(created, true)?),
             Err(error) if error.is_conflict() => {
-                let found = call(revisions(self.env).get_opt(name))
+                let existing = call(revisions(self.env).get_opt(name))
                     .await
                     .map_err(|error| failed(error.to_string()))?;
-                match found {
+                match existing {
                     // Created before a crash; the cache will have it.
-                    Some(found) if self.observed.owns(found.owner_references()) => Err(Stop::Stale),
+                    Some(existing) if self.observed.owns(existing.owner_references()) => Err(Stop::Stale),
                     Some(_) => Err(taken(name).into()),
                     None => Err(Stop::Stale),
                 }
@@ -271,13 +270,13 @@ impl Revisions<'_> {
         let written = call(revisions(self.env).replace(&name, &post_parameters(), &wanted)).await;
         self.env.reconciler.metrics.count_write("update", "ApplicationRevision");
         match written {
-            Ok(written) => Ok(self.written(written, false)?),
+            Ok(written) => Ok(self.remember_written(written, false)?),
             Err(error) if error.is_conflict() => Err(Stop::Stale),
             Err(error) => Err(failed(error.to_string()).into()),
         }
     }
 
-    fn written(&self, mut object: ApplicationRevision, is_created: bool) -> Result<Revision, Failure> {
+    fn remember_written(&self, mut object: ApplicationRevision, is_created: bool) -> Result<Revision, Failure> {
         self.env.reconciler.caches.assume_revision(&object, is_created);
         let packed = Packed::of(&object).map_err(|error| undecodable(&object.name_any(), &error))?;
         self.env.memory.lock().revision = Some(Arc::new(packed));
@@ -329,7 +328,7 @@ fn remember_status(env: &Env<'_>, object: &ApplicationRevision) {
     let is_known = memory
         .revision
         .as_ref()
-        .is_some_and(|known| known.name == object.name_any());
+        .is_some_and(|packed| packed.name == object.name_any());
     // Otherwise the next pass reads it.
     if is_known && let Ok(packed) = Packed::of(object) {
         memory.revision = Some(Arc::new(packed));

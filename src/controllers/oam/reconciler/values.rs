@@ -59,16 +59,16 @@ impl<'p> StepValues<'p> {
         let Some(name) = context_map(workflow).filter(|name| is_object_name(name)) else {
             return Ok(ValueStore::default());
         };
-        let known = self.env.memory.lock().values.clone();
-        if let Some(known) = known.filter(|stored| stored.name == name) {
-            return Ok(known.store);
+        let remembered = self.env.memory.lock().values.clone();
+        if let Some(stored) = remembered.filter(|stored| stored.name == name) {
+            return Ok(stored.store);
         }
-        let found = call(self.config_maps().get_opt(name)).await.map_err(failed)?;
+        let map = call(self.config_maps().get_opt(name)).await.map_err(failed)?;
         // The status, which users may write, names the ConfigMap.
-        let Some(found) = found.filter(|found| self.owns(found.owner_references())) else {
+        let Some(map) = map.filter(|map| self.owns(map.owner_references())) else {
             return Ok(ValueStore::default());
         };
-        let data = found.data.unwrap_or_default();
+        let data = map.data.unwrap_or_default();
         let store = self.decode(name, &data).await?;
         self.env.memory.lock().values = Some(Stored {
             name: name.to_owned(),
@@ -108,8 +108,8 @@ impl<'p> StepValues<'p> {
         } else {
             store.to_data()
         };
-        let known = self.env.memory.lock().values.clone();
-        if let Some(logs) = known.as_ref().and_then(|known| known.data.get(LOG_CONFIG)) {
+        let remembered = self.env.memory.lock().values.clone();
+        if let Some(logs) = remembered.as_ref().and_then(|stored| stored.data.get(LOG_CONFIG)) {
             data.insert(LOG_CONFIG.to_owned(), logs.clone());
         }
         for (step, config) in std::mem::take(&mut self.logs) {
@@ -117,15 +117,15 @@ impl<'p> StepValues<'p> {
                 outcome.warn("FailedWorkflow", format!("logs of step {step}: {error}"));
             }
         }
-        // One that was not read is that of another object, or gone.
-        let is_known = |name: &&str| known.as_ref().is_some_and(|known| known.name == **name);
+        // A ConfigMap that was not read belongs to another object, or is gone.
+        let is_known = |name: &&str| remembered.as_ref().is_some_and(|stored| stored.name == **name);
         let name = match context_map(outcome.workflow.as_ref()).filter(is_known) {
             Some(name) => name.to_owned(),
             None => self.create(&data, outcome).await?,
         };
-        let known = self.env.memory.lock().values.clone().filter(|known| known.name == name);
-        if known.as_ref().is_none_or(|known| known.data != data) {
-            let old = known.map(|known| known.data).unwrap_or_default();
+        let stored = self.env.memory.lock().values.clone().filter(|map| map.name == name);
+        if stored.as_ref().is_none_or(|stored| stored.data != data) {
+            let old = stored.map(|stored| stored.data).unwrap_or_default();
             self.patch(&name, &old, &data, outcome).await?;
         }
         self.env.memory.lock().values = Some(Stored {
@@ -161,7 +161,7 @@ impl<'p> StepValues<'p> {
         }
     }
 
-    /// Creates the ConfigMap, under another name if the object of another owner has the usual one.
+    /// Creates the ConfigMap, under another name if the object of another owner has the usual name.
     async fn create(&self, data: &BTreeMap<String, String>, outcome: &mut Outcome) -> Result<String, Stop> {
         let application = self.env.name;
         let usual = format!("workflow-{}-context", application.name);
@@ -178,7 +178,7 @@ impl<'p> StepValues<'p> {
                         // Of an earlier run, or created before a crash.
                         Some(existing) if self.owns(existing.owner_references()) => existing.data.unwrap_or_default(),
                         Some(_) => continue,
-                        // The conflict was another one, as of a quota, or the object is gone meanwhile.
+                        // The conflict had another cause, such as a quota, or the object is gone meanwhile.
                         None => return Err(failed(error)),
                     }
                 }

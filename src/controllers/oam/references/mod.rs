@@ -1,4 +1,4 @@
-//! Components of type ref-objects, which deploy copies of existing objects, or those of manifests at URLs.
+//! Components of type ref-objects, which deploy copies of existing objects, or objects of manifests at URLs.
 //!
 //! ```text
 //!  properties.objects ─► requests ─► fetch: live objects, cleaned ─► referredObjects of the revision
@@ -32,7 +32,7 @@ const MAX_URLS: usize = 10;
 const MAX_OBJECTS: usize = 1_000;
 /// Maximum size of these objects as JSON. The revision records them.
 const MAX_BYTES: usize = 1 << 20;
-/// Maximum size of the properties of all components with their objects, of which several may have the same.
+/// Maximum size of the properties of all components with their objects. Several components may have the same objects.
 const MAX_RESOLVED_BYTES: usize = 16 << 20;
 
 /// A kind in a version of its API.
@@ -78,7 +78,7 @@ impl ReferenceScope {
 }
 
 pub trait FetchObjects {
-    /// Objects have kind and API version; missing ones are absent. The error has no contents of objects.
+    /// Objects have kind and API version; missing objects are absent. The error has no contents of objects.
     fn fetch(&self, request: &ObjectRequest) -> impl Future<Output = Result<Vec<Value>, String>> + Send;
 
     /// Returns the objects of a manifest. The error has neither contents of it nor secrets of the URL.

@@ -34,7 +34,7 @@ pub(super) fn clean(mut object: Map<String, Value>) -> Map<String, Value> {
 }
 
 /// Adds the URL of an object. Returns `None` if it is no object of an API.
-pub(super) fn with_source(mut object: Value, url: &str) -> Option<Value> {
+pub(super) fn add_source(mut object: Value, url: &str) -> Option<Value> {
     let has = |pointer: &str| {
         object
             .pointer(pointer)

@@ -7,7 +7,7 @@ use super::select::fetch_one;
 use super::{FetchObjects, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError};
 use crate::api::oam::labels::{KUBECTL_LAST_APPLIED, REDACTED};
 
-/// Removes the data of existing Secrets. Those of manifests at URLs stay: they were public before.
+/// Removes the data of existing Secrets. Secrets of manifests at URLs stay: they were public before.
 #[must_use]
 pub fn redacted(mut objects: Vec<Value>) -> Vec<Value> {
     for object in &mut objects {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::objects::{clean, identity, remove_source, source, with_source};
+use super::objects::{add_source, clean, identity, remove_source, source};
 use super::request::{Sources, resources, sources};
 use super::{
     FetchObjects, MAX_BYTES, MAX_OBJECTS, MAX_REFERENCES, MAX_RESOLVED_BYTES, MAX_URLS, ObjectKind, ObjectRequest,
@@ -70,17 +70,17 @@ impl References {
         self.components.values().flat_map(|sources| &sources.urls).collect()
     }
 
-    /// Objects are returned as the revision records them: existing ones cleaned, those of a manifest with its URL, each
+    /// Returns objects as the revision records them: existing objects cleaned, objects of a manifest with its URL, each
     /// once, in the order of their kinds and names.
     pub async fn fetch(&self, source: &impl FetchObjects) -> Result<Vec<Value>, ReferenceError> {
-        let mut found = Found::default();
+        let mut fetched = Found::default();
         for request in self.requests() {
-            found.add(fetch_one(request, source).await?, "")?;
+            fetched.add(fetch_one(request, source).await?, "")?;
         }
         for url in self.urls() {
-            found.add(load_one(url, source).await?, url)?;
+            fetched.add(load_one(url, source).await?, url)?;
         }
-        Ok(found.objects.into_values().collect())
+        Ok(fetched.objects.into_values().collect())
     }
 
     /// Sets objects as properties, as their template reads them. Components without references stay as they are.
@@ -112,7 +112,7 @@ struct Found {
 }
 
 impl Found {
-    /// Adds objects; the last one of several with the same identity counts.
+    /// Adds objects. Of several objects with one identity, the last counts.
     fn add(&mut self, objects: Vec<Value>, url: &str) -> Result<(), ReferenceError> {
         for object in objects {
             self.bytes += object.to_string().len();
@@ -131,7 +131,7 @@ async fn load_one(url: &str, source: &impl FetchObjects) -> Result<Vec<Value>, R
         cause: text::sanitize(cause),
     };
     let objects = source.load(url).await.map_err(|cause| failed(&cause))?;
-    let objects = objects.into_iter().map(|object| with_source(object, url));
+    let objects = objects.into_iter().map(|object| add_source(object, url));
     let objects: Option<Vec<Value>> = objects.collect();
     objects.ok_or_else(|| failed("an object has no apiVersion, kind or name, or its annotations are no map"))
 }

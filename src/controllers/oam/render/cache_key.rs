@@ -12,7 +12,7 @@ pub type CacheKey = [u8; 32];
 
 /// Returns the key of a rendered component: its templates and properties, and the parts of the context that they name.
 ///
-/// The objects that a trait sees follow from those, so nothing is evaluated to compute the key.
+/// The objects that a trait sees follow from them, so nothing is evaluated to compute the key.
 #[must_use]
 pub fn component_key(component: &Component<'_>) -> CacheKey {
     let mut hash = KeyHash::default();
@@ -23,8 +23,8 @@ pub fn component_key(component: &Component<'_>) -> CacheKey {
     hash.finish()
 }
 
-/// Returns the key of traits of the last stage: that of their component, their templates and properties, the parts of
-/// the context that they name, and of each live object what a template may read.
+/// Returns the key of traits of the last stage: the key of their component, their templates and properties, the parts
+/// of the context that they name, and of each live object what a template may read.
 #[must_use]
 pub fn post_dispatch_key(
     component: CacheKey,

@@ -1,7 +1,7 @@
 //! Wraps a template into the source that the evaluator gets.
 //!
-//! The evaluator compiles, validates and exports. So the template goes into a hidden field, and the parts of it that
-//! are wanted are references to it: one that is incomplete is an error and never left out.
+//! The evaluator compiles, validates and exports. So the template goes into a hidden field, and its wanted parts are
+//! references to this field: an incomplete part is an error and never left out.
 
 use serde_json::{Map, Value};
 
@@ -12,11 +12,11 @@ use crate::cue::{CueSource, TextErrors};
 
 /// The hidden field that holds the template.
 const TEMPLATE: &str = "_vela";
-/// The hidden field that holds it with marked values left open.
+/// The hidden field that holds the template with marked values left open.
 const UNMARKED: &str = "_velaUnmarked";
 /// The label of the workload after a patch that CUE unified.
 pub const RESULT: &str = "result";
-/// The labels of details that have a value, and of all of them.
+/// The labels of details that have a value, and of all details.
 pub const VALUES: &str = "values";
 pub const LABELS: &str = "labels";
 
@@ -42,7 +42,7 @@ pub fn component(scan: &Scan, properties: Option<&Value>, context: &Context) -> 
         declaration(scan),
         context_field(scan, context, None)
     );
-    hidden(&mut source, TEMPLATE, &scan.body, &suffix);
+    push_hidden(&mut source, TEMPLATE, &scan.body, &suffix);
     export(&mut source, scan, "output");
     export(&mut source, scan, "outputs");
     source
@@ -61,7 +61,7 @@ pub fn trait_source(
     suffix.push_str(&properties.map_or_else(String::new, |properties| format!("parameter: {properties}\n")));
     suffix.push_str(&context_field(scan, context, Some((rendered, output_status))));
     let mut source = CueSource::from(scan.imports.as_str());
-    hidden(&mut source, TEMPLATE, &scan.body, &suffix);
+    push_hidden(&mut source, TEMPLATE, &scan.body, &suffix);
     export(&mut source, scan, "outputs");
     export(&mut source, scan, "patchOutputs");
     export_if_present(&mut source, "errs", TEMPLATE, "errs");
@@ -72,7 +72,7 @@ pub fn trait_source(
         patch_in_place(&mut source, scan, &rendered.workload);
     }
     if let Some(unmarked) = &scan.unmarked {
-        hidden(&mut source, UNMARKED, unmarked, &suffix);
+        push_hidden(&mut source, UNMARKED, unmarked, &suffix);
         unify(&mut source, scan, UNMARKED, &rendered.workload);
     }
     source
@@ -82,7 +82,7 @@ pub fn trait_source(
 #[must_use]
 pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Context) -> CueSource {
     let mut source = CueSource::from(scan.imports.as_str());
-    hidden(
+    push_hidden(
         &mut source,
         TEMPLATE,
         &scan.body,
@@ -92,12 +92,12 @@ pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Co
     source
 }
 
-/// Returns the source of details: the labels of all, and the values of those that have one.
+/// Returns the source of details: the labels of all details, and the values of details that have one.
 #[must_use]
 pub fn details(scan: &Scan, properties: Option<&Value>, context: &Context) -> CueSource {
     let mut source = CueSource::from(scan.imports.as_str());
     source.push_str("import velaJSON \"encoding/json\"\n");
-    hidden(
+    push_hidden(
         &mut source,
         TEMPLATE,
         &scan.body,
@@ -188,7 +188,7 @@ fn json_object(fields: &Map<String, Value>) -> String {
     format!("{{{}}}", fields.join(", "))
 }
 
-fn hidden(source: &mut CueSource, field: &str, body: &str, suffix: &str) {
+fn push_hidden(source: &mut CueSource, field: &str, body: &str, suffix: &str) {
     source.push_str(&format!("{field}: {{\n"));
     if field == TEMPLATE {
         source.push_template(body);
@@ -198,7 +198,7 @@ fn hidden(source: &mut CueSource, field: &str, body: &str, suffix: &str) {
     source.push_str(&format!("\n{suffix}}}\n"));
 }
 
-/// Exports a field of the template. One that the template always has is an error if it is incomplete.
+/// Exports a field of the template. A field that the template always has is an error if it is incomplete.
 fn export(source: &mut CueSource, scan: &Scan, field: &str) {
     if scan.has_field(field) {
         source.push_str(&format!("\"{field}\": {TEMPLATE}.{field}\n"));

@@ -48,7 +48,7 @@ pub fn is_unchanged(latest: &Recorded<'_>, candidate: &Candidate<'_>) -> bool {
     }
 }
 
-/// Returns name and number: an older revision with the same contents, or else a new one. That of `latest` may be gone.
+/// Returns name and number of an older revision with the same contents, or else of a new one. `latest` may be gone.
 #[must_use]
 pub fn next(
     application: &str,

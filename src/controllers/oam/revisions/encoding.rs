@@ -39,7 +39,7 @@ pub fn expand(spec: &ApplicationRevisionSpec) -> Result<Cow<'_, ApplicationRevis
     Ok(Cow::Owned(expanded))
 }
 
-/// Uses `format`, or decides by size without one.
+/// Uses `format`, or decides by size if it is `None`.
 pub fn compress(
     spec: ApplicationRevisionSpec,
     format: Option<Format>,

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::oam::{ApplicationRevisionSpec, Definition};
 
-/// First character of our hashes. Those of KubeVela depend on Go types and consist of hexadecimal digits alone.
+/// First character of our hashes. KubeVela's hashes depend on Go types and consist of hexadecimal digits alone.
 const PREFIX: char = 'p';
 
 /// Covers application, definitions, policies, workflow and referred objects.

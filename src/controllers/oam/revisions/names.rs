@@ -20,7 +20,7 @@ pub fn is_revision_of(application: &str, name: &str) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Greater than all existing ones: an older revision that became current again is not followed by an overwritten one.
+/// Greater than all existing numbers: after an older revision became current again, the next one overwrites no other.
 #[must_use]
 pub fn next_number<'a>(latest: Option<i64>, existing: impl IntoIterator<Item = &'a str>) -> i64 {
     let existing = existing.into_iter().filter_map(revision_number);

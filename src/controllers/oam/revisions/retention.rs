@@ -8,7 +8,7 @@ use super::names::revision_number;
 use crate::api::oam::{LatestRevision, labels};
 use crate::controllers::oam::trackers::Inventory;
 
-/// Returns the names of revisions in use: the current one, and those whose objects are tracked.
+/// Returns the names of revisions in use: the current revision, and revisions whose objects are tracked.
 #[must_use]
 pub fn in_use<'a>(latest: Option<&'a LatestRevision>, trackers: &'a Inventory) -> BTreeSet<&'a str> {
     let tracked = trackers

@@ -171,7 +171,7 @@ impl Identity {
         &self.groups
     }
 
-    /// The API server adds the groups of a ServiceAccount without groups, and that of all authenticated users.
+    /// The API server adds the groups of a ServiceAccount without groups, and the group of all authenticated users.
     #[must_use]
     pub fn effective_groups(&self) -> Vec<String> {
         const ANONYMOUS: &str = "system:anonymous";

@@ -18,7 +18,7 @@ use crate::runtime::kube_client::{ApiError, call};
 
 /// Time for which an answer is valid.
 const LIFETIME: Duration = Duration::from_secs(60);
-/// Answers of all namespaces. Beyond it, the namespace with most of them loses its oldest one.
+/// Answers of all namespaces. Beyond it, the namespace with most answers loses its oldest.
 const MAX_ANSWERS: usize = 4_096;
 
 /// An access to all objects of a resource in a namespace.
@@ -137,7 +137,7 @@ impl Answers {
         answer
     }
 
-    /// Removes the oldest answer of the namespace with most of them.
+    /// Removes the oldest answer of the namespace with most answers.
     fn evict(&mut self) {
         let sizes = self.namespaces.iter_mut();
         let largest = sizes.max_by_key(|(_, answers)| answers.order.len());

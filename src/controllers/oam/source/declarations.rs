@@ -179,7 +179,7 @@ impl<'a> Parser<'a> {
         self.expression(Place { is_top: false, ..place })
     }
 
-    /// Returns the rules for the value of a field: below the top level, those of the top-level field.
+    /// Returns the rules for the value of a field: below the top level, the rules of the top-level field.
     fn below(&self, place: Place, label: &str) -> Place {
         if !place.is_top {
             return place;
@@ -220,7 +220,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Returns the name of a field, or an empty string for a computed one.
+    /// Returns the name of a field, or an empty string for a computed label.
     fn name(&self, label: Label) -> &'a str {
         let text = self.source[label.start..label.end].trim_end_matches(['?', '!']);
         match text.find(['"', '\'']) {

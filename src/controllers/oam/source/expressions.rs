@@ -79,7 +79,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a value; for one that is nothing but a list literal, returns how the list ends.
+    /// Reads a value. If it is nothing but a list literal, returns how the list ends.
     pub(super) fn value(&mut self, place: Place) -> Result<Ending, SyntaxError> {
         let mut ending = Ending::Closed;
         if self.text(self.at) == "[" {
@@ -148,7 +148,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a list, or the index of one.
+    /// Reads a list, or an index.
     fn list(&mut self, place: Place) -> Result<Ending, SyntaxError> {
         let mut ending = Ending::Closed;
         let mut count = 0;

@@ -57,13 +57,13 @@ impl<'a> Parser<'a> {
         }
         // A marked list of nothing but a constraint keeps it: there is nothing to align.
         if has_markers && ending != (Ending::Constrained { is_only: true }) {
-            self.marked_values.extend(self.replaced(value));
+            self.marked_values.extend(self.replacement(value));
         }
         Ok(())
     }
 
     /// Replaces the value from this token to the current one by `_`.
-    fn replaced(&self, value: usize) -> Option<Edit> {
+    fn replacement(&self, value: usize) -> Option<Edit> {
         let start = self.token(value)?.start;
         let end = self.token(self.at.checked_sub(1)?)?.end;
         (start < end).then(|| Edit {
@@ -86,7 +86,7 @@ impl<'a> Parser<'a> {
             markers.extend(marker(&self.source[comment.start..comment.end]));
             below = comment.start;
         }
-        // The last one of a name counts, as in the original.
+        // The last marker of a name counts, as in the original.
         let mut unique: Vec<(&str, &str)> = Vec::new();
         for (name, value) in markers {
             if !unique.iter().any(|(other, _)| *other == name) {

@@ -106,7 +106,7 @@ impl ContextNames {
     }
 }
 
-/// Scans a template for evaluation. A strict one rejects parameters that it does not declare.
+/// Scans a template for evaluation. A strict template rejects parameters that it does not declare.
 ///
 /// # Errors
 ///
@@ -176,7 +176,7 @@ pub struct Edit {
     pub text: String,
 }
 
-/// Applies edits; one inside another is dropped.
+/// Applies edits. Drops an edit inside another.
 fn apply<'a>(source: &str, edits: impl IntoIterator<Item = &'a Edit>) -> String {
     let mut edits: Vec<&Edit> = edits.into_iter().collect();
     edits.sort_by_key(|edit| edit.start);

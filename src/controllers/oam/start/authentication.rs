@@ -104,8 +104,8 @@ pub fn watch_task(client: Client, metrics: Metrics) -> Task {
         let mut was_protected = true;
         loop {
             match find_protection(&client).await {
-                Ok(found) => {
-                    let is_protected = found.is_some();
+                Ok(protection) => {
+                    let is_protected = protection.is_some();
                     metrics.set_identities_unprotected(!is_protected);
                     match (was_protected, is_protected) {
                         (true, false) => tracing::warn!("{UNPROTECTED}"),

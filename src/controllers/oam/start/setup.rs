@@ -153,16 +153,16 @@ pub fn setup(
             &is_in_use,
             &context.stopping,
         );
-        // They are few, and belong to no Application.
+        // Definitions are few, and belong to no Application.
         let of_primary = |class: Class| Class {
             reconciler: ownership.filter_primary(class.reconciler),
             ..class
         };
         classes.extend(definitions.into_iter().map(of_primary));
     }
-    let (led, led_metrics) = (caches.applications.clone(), metrics.clone());
+    let (led_applications, led_metrics) = (caches.applications.clone(), metrics.clone());
     let lead = async move {
-        led_metrics.set_applications(&led);
+        led_metrics.set_applications(&led_applications);
         std::future::pending().await
     };
     sources.extend(prerequisites.tasks(client));

@@ -1,4 +1,4 @@
-//! Evaluates texts and tells errors of templates from those of the evaluator.
+//! Evaluates texts and tells errors of templates from errors of the evaluator.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use crate::controllers::oam::source::tokens::tokenize;
 use crate::cue::{CueSource, TextErrors};
 use crate::text::sanitize;
 
-/// Evaluates the `if` of a step over `scope`: `status`, `inputs` and `context`. The inner error is that of the condition.
+/// Evaluates the `if` of a step over `scope`: `status`, `inputs` and `context`. The inner error is the condition's.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub async fn condition<V: Evaluate>(
     }))
 }
 
-/// Evaluates a text; the inner error is that of the text.
+/// Evaluates a text. The inner error comes from the text.
 pub(super) async fn evaluate_text<V: Evaluate>(
     evaluator: &V,
     source: impl Into<CueSource>,

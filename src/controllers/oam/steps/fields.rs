@@ -27,9 +27,9 @@ pub struct Condition {
 /// The parts of a template.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// At most one more than [`MAX_FIELDS`]. One that is declared under several conditions is there several times.
+    /// At most one more than [`MAX_FIELDS`]. A field that is declared under several conditions is there several times.
     pub fields: Vec<Field>,
-    /// The conditions beside fields, without those within values of calls.
+    /// The conditions beside fields, but not within values of calls.
     pub conditions: Vec<Condition>,
 }
 
@@ -82,7 +82,7 @@ struct Walker<'a> {
     source: &'a str,
     tokens: &'a [Token],
     path: Vec<Label>,
-    /// True within values that are more than a struct: those of calls.
+    /// True within values that are more than a struct: values of calls.
     is_within_value: bool,
     has_long_path: bool,
     found: Found,
@@ -242,31 +242,31 @@ impl Walker<'_> {
     }
 
     fn labels(&self, start: usize) -> Labels {
-        let mut found = Labels {
+        let mut labels = Labels {
             labels: Vec::new(),
             value: start,
             is_skipped: false,
         };
         loop {
-            let has_alias = self.kind(found.value) == Some(TokenKind::Word) && self.text(found.value + 1) == "=";
-            let first = if has_alias { found.value + 2 } else { found.value };
+            let has_alias = self.kind(labels.value) == Some(TokenKind::Word) && self.text(labels.value + 1) == "=";
+            let first = if has_alias { labels.value + 2 } else { labels.value };
             let next = self.after(first);
             let is_optional = matches!(self.text(next), "?" | "!");
             let colon = next + usize::from(is_optional);
             if self.text(colon) != ":" {
-                return found;
+                return labels;
             }
             let text = self.text(first);
             let label = match self.kind(first) {
                 Some(TokenKind::Word | TokenKind::Text) => Label::Named(text.to_owned()),
                 Some(TokenKind::TextStart | TokenKind::Open) => Label::Computed,
-                _ => return found,
+                _ => return labels,
             };
-            let is_top = self.path.is_empty() && found.labels.is_empty();
+            let is_top = self.path.is_empty() && labels.labels.is_empty();
             let is_input = is_top && matches!(text, "parameter" | "context");
-            found.is_skipped |= is_optional || is_input || text == "[" || is_definition(text);
-            found.labels.push(label);
-            found.value = colon + 1;
+            labels.is_skipped |= is_optional || is_input || text == "[" || is_definition(text);
+            labels.labels.push(label);
+            labels.value = colon + 1;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The packages `vela/*` as CUE: each function is a definition with its provider, its name and its parameters.
 //!
-//! Parameters have no defaults here: one of the package and one of a template, which differ, would leave no value.
+//! Parameters have no defaults here: different defaults of a package and a template would leave no value.
 //!
 //! Functions of `vela/op` take arguments and results as fields of the call itself, all others in `$params` and `$returns`.
 
@@ -20,8 +20,8 @@ const PACKAGES: [(&str, &str); 7] = [
 /// templates name functions that most steps don't call.
 #[must_use]
 pub fn declaration(alias: &str, package: &str, functions: &BTreeSet<String>) -> String {
-    let known = PACKAGES.iter().find(|(name, _)| *name == package);
-    let text = known.map_or("", |(_, text)| text);
+    let declared = PACKAGES.iter().find(|(name, _)| *name == package);
+    let text = declared.map_or("", |(_, text)| text);
     let mut declaration = format!("{alias}: {{\n{text}");
     for function in functions.iter().filter(|function| !declares(text, function)) {
         declaration.push_str(&format!(

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::builtin::{self, State};
 use super::expression::evaluate_text;
 use super::scan::{ScanError, Template};
-use super::support::{is_supported, of_op, unsupported_type};
+use super::support::{is_supported, resolve_op, unsupported_type};
 use super::types::{
     Answer, Call, Error, Functions, MAX_CALLS, MAX_OUTPUT_BYTES, MAX_OUTPUTS, MAX_RUN_BYTES, MAX_VALUE_BYTES,
     StepTemplate,
@@ -69,7 +69,7 @@ pub async fn run<V: Evaluate, F: Functions>(
         bytes: 0,
     };
     loop {
-        match run.pending().await? {
+        match run.find_pending().await? {
             Ok(Some(pending)) => {
                 if let Some(end) = run.call(functions, pending).await? {
                     return Ok(end);
@@ -123,7 +123,7 @@ impl<V: Evaluate> Run<'_, V> {
         }))
     }
 
-    async fn pending(&self) -> Result<Result<Option<Pending>, String>, Error<V::Error>> {
+    async fn find_pending(&self) -> Result<Result<Option<Pending>, String>, Error<V::Error>> {
         let result = self.evaluate(self.step.pending()).await?;
         if let Ok(result) = &result
             && let Some(fault) = self.fault(result).await?
@@ -161,7 +161,7 @@ impl<V: Evaluate> Run<'_, V> {
         let index = usize::try_from(call.get("index")?.as_u64()?).ok()?;
         let is_op = provider == OP;
         let (provider, function) = if is_op {
-            let (provider, function) = of_op(&function);
+            let (provider, function) = resolve_op(&function);
             (provider.to_owned(), function.to_owned())
         } else {
             (provider, function)
@@ -197,7 +197,7 @@ impl<V: Evaluate> Run<'_, V> {
             return Ok(Some(failed(FailureReason::Rendering, &message)));
         }
         if !pending.is_ready {
-            return self.blocked(&pending).await.map(Some);
+            return self.end_blocked(&pending).await.map(Some);
         }
         if let Err(message) = self.count_call(call) {
             return Ok(Some(failed(FailureReason::Rendering, &message)));
@@ -241,7 +241,7 @@ impl<V: Evaluate> Run<'_, V> {
     }
 
     fn add(&mut self, pending: Pending, value: Value) {
-        let value = returned(&pending, value);
+        let value = answer_fields(&pending, value);
         if let (Some(value), Some(field)) = (value, self.step.template.fields.get(pending.position.field)) {
             let answer = declaration(field, &pending.position.key, &value);
             self.step.answers.push_str(&answer);
@@ -251,7 +251,7 @@ impl<V: Evaluate> Run<'_, V> {
 
     /// Returns the end of a step whose first call can't be done, as its arguments are not concrete. No later call is done
     /// instead. A wait for a field that an object doesn't have yet goes on waiting.
-    async fn blocked(&self, pending: &Pending) -> Result<StepResult, Error<V::Error>> {
+    async fn end_blocked(&self, pending: &Pending) -> Result<StepResult, Error<V::Error>> {
         let source = self.step.arguments(&pending.position, pending.is_op);
         let cause = self.evaluate(source).await?.err();
         let path = &pending.call.path;
@@ -275,7 +275,7 @@ impl<V: Evaluate> Run<'_, V> {
         })
     }
 
-    /// Evaluates the expression of an output. As in KubeVela, one without a value is looked up in the answers of calls.
+    /// Evaluates the expression of an output. As in KubeVela, answers of calls are searched if it has no value.
     async fn output(&mut self, expression: &str) -> Result<Result<Value, String>, Error<V::Error>> {
         if expression.trim().is_empty() {
             return Ok(Err("valueFrom is empty".to_owned()));
@@ -398,11 +398,11 @@ fn arguments(mut params: Value, is_op: bool, provider: &str, function: &str) -> 
 }
 
 /// Returns the fields that an answer adds to its call.
-fn returned(pending: &Pending, mut value: Value) -> Option<Value> {
+fn answer_fields(pending: &Pending, mut value: Value) -> Option<Value> {
     let fields = value.as_object_mut()?;
     let (provider, function) = (pending.call.provider.as_str(), pending.call.function.as_str());
     if (provider, function) == ("kube", "list") {
-        // `values` is the name in `$returns`, `list` that of `vela/op`.
+        // `values` is the name in `$returns`, `list` the name in `vela/op`.
         if let Some(list) = fields.get("values").cloned() {
             fields.insert("list".to_owned(), list);
         }

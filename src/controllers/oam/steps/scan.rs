@@ -64,8 +64,8 @@ impl Template {
         // In a trait, markers of patches may be anywhere.
         let scanned = scan(source, Role::Trait, false)?;
         let tokens = tokenize(&scanned.body)?.tokens;
-        let found = find(&scanned.body, &tokens).map_err(|PathTooLong| ScanError::PathTooLong)?;
-        let Found { fields, conditions } = found;
+        let Found { fields, conditions } =
+            find(&scanned.body, &tokens).map_err(|PathTooLong| ScanError::PathTooLong)?;
         if guard_bytes(&tokens, &conditions) > MAX_CONDITION_BYTES {
             return Err(ScanError::LargeConditions);
         }
@@ -85,13 +85,13 @@ impl Template {
         Ok(Self {
             imports,
             last: last(&fields),
-            body: with_guards(&scanned.body, &tokens, &conditions),
+            body: add_guards(&scanned.body, &tokens, &conditions),
             fields,
         })
     }
 }
 
-/// Returns the size of what guards repeat: a loop over a struct with loops repeats those, too.
+/// Returns the size of what guards repeat: a loop over a struct with loops repeats these loops, too.
 fn guard_bytes(tokens: &[Token], conditions: &[Condition]) -> usize {
     let bytes = |condition: &Condition| {
         let last = tokens.get(condition.end.checked_sub(1)?)?;
@@ -102,7 +102,7 @@ fn guard_bytes(tokens: &[Token], conditions: &[Condition]) -> usize {
 
 /// Puts a guard in front of each condition. CUE selects no field of a struct with a condition that is not known, such as
 /// `if read.$returns.value.ready == true` before the call `read` is done, so that no call would be found in it.
-fn with_guards(body: &str, tokens: &[Token], conditions: &[Condition]) -> String {
+fn add_guards(body: &str, tokens: &[Token], conditions: &[Condition]) -> String {
     let mut text = String::with_capacity(body.len());
     let mut copied = 0;
     let mut conditions = conditions.to_vec();

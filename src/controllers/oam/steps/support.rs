@@ -1,6 +1,6 @@
 //! Step types and functions that this controller doesn't have yet.
 
-/// Built-in step types that need another provider than those there are, or Terraform. Types with one unsupported part,
+/// Built-in step types that need a provider which is missing here, or Terraform. Types with one unsupported part,
 /// such as mail in `notification`, fail at the function instead.
 const UNSUPPORTED: [&str; 14] = [
     "apply-application",
@@ -53,7 +53,7 @@ pub fn is_supported(provider: &str, function: &str) -> bool {
 
 /// Returns the provider and name of a function of `vela/op`, where all have one provider.
 #[must_use]
-pub fn of_op(function: &str) -> (&str, &str) {
+pub fn resolve_op(function: &str) -> (&str, &str) {
     match function {
         "apply" | "apply-in-parallel" | "delete" | "list" | "patch" | "read" => ("kube", function),
         "do" => ("http", function),
@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn functions_of_op_belong_to_the_provider_that_does_them() {
-        assert_eq!(of_op("read-config"), ("config", "read"));
-        assert_eq!(of_op("do"), ("http", "do"));
-        let (provider, function) = of_op("send-email");
+        assert_eq!(resolve_op("read-config"), ("config", "read"));
+        assert_eq!(resolve_op("do"), ("http", "do"));
+        let (provider, function) = resolve_op("send-email");
         assert!(!is_supported(provider, function));
         assert!(is_supported("kube", "list") && !is_supported("kube", "wait"));
     }

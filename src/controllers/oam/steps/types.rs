@@ -53,7 +53,7 @@ pub struct Call {
     pub provider: String,
     /// The name that KubeVela gives the function: `read` for `kube.#Read`.
     pub function: String,
-    /// The arguments. Those of `patch` keep the markers of [`super::patch_object`].
+    /// The arguments. The arguments of `patch` keep the markers of [`super::patch_object`].
     pub params: Value,
 }
 

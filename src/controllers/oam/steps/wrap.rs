@@ -1,6 +1,6 @@
 //! Builds the texts that the evaluator gets.
 //!
-//! The template is a `let`: CUE evaluates the parts of it that the exported fields need, and reports no errors of others.
+//! The template is a `let`: CUE evaluates the parts of it that the exported fields need, and reports no other errors.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,14 +14,14 @@ use crate::controllers::oam::source::SyntaxError;
 use crate::controllers::oam::source::tokens::{Token, tokenize};
 use crate::cue::CueSource;
 
-/// The template, in a struct with the packages. A package can't be a `let` itself: its name could be that of a field.
+/// The template, in a struct with the packages. A package can't be a `let` itself: a field could have its name.
 const STEP: &str = "velaRoot.velaStep";
 const PENDING: &str = "velaPending";
 const INPUTS: [&str; 2] = ["parameter", "context"];
 /// The name of `encoding/json` in what surrounds a template, and in the packages.
 const JSON: &str = "velaJSON";
 /// The label of the exported value of an expression, in a list: CUE can't name a value of a `let` that is not concrete, but
-/// one in a list.
+/// an element of a list.
 const VALUE: &str = "value";
 
 /// A field that is a call, where it is declared last, with the key of its computed label.
@@ -157,8 +157,8 @@ impl Step<'_> {
             .any(|import| import.functions.is_some() && import.vela_package().is_some_and(packages::encodes_json))
     }
 
-    /// Returns the keys of the calls beside one with a computed label that have labels of their own, as CUE.
-    fn named_beside(&self, field: &Field, computed: usize) -> impl Iterator<Item = String> {
+    /// Returns, as CUE, the keys of the calls with labels of their own beside a call with a computed label.
+    fn keys_beside(&self, field: &Field, computed: usize) -> impl Iterator<Item = String> {
         self.template.fields.iter().filter_map(move |other| {
             let Some(Label::Named(name)) = other.0.get(computed) else {
                 return None;
@@ -189,7 +189,7 @@ impl Step<'_> {
         let condition = is_call(&call, index == last);
         let mut text = format!("if {source} != _|_ for velaKey, velaValue in {source} {condition}");
         let done = done.map(|position| Value::from(position.key.as_str()).to_string());
-        for key in done.chain(self.named_beside(field, before.len())) {
+        for key in done.chain(self.keys_beside(field, before.len())) {
             let _ = write!(text, " if velaKey != {key}");
         }
         let _ = write!(text, " {{index: {index}, key: velaKey}}");

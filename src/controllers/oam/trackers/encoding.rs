@@ -60,7 +60,7 @@ pub enum DecodeError {
     TooMany(usize),
 }
 
-/// Uses `format`, or decides by size without one. Fails if the list is too large even without manifests.
+/// Uses `format`, or decides by size if it is `None`. Fails if the list is too large even without manifests.
 pub fn encode(entries: Vec<ManagedResource>, format: Option<Format>) -> Result<Encoded, EncodeError> {
     if entries.len() > MAX_ENTRIES {
         return Err(EncodeError::TooMany(entries.len()));
@@ -157,7 +157,7 @@ pub fn decoded_bytes(json_bytes: u64) -> u64 {
     2 * json_bytes + entries * size_of::<ManagedResource>() as u64
 }
 
-/// A list of at most [`MAX_ENTRIES`], or null, as Go encodes an empty one.
+/// A list of at most [`MAX_ENTRIES`], or null, as Go encodes an empty list.
 struct Entries(Vec<ManagedResource>);
 
 impl<'de> Deserialize<'de> for Entries {

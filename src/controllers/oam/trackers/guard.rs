@@ -1,4 +1,4 @@
-//! Guard of garbage collection: older trackers are only deleted when the current one is complete.
+//! Guard of garbage collection: older trackers are only deleted when the current tracker is complete.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ pub enum Refusal {
     Incomplete { kind: String, name: String, missing: usize },
 }
 
-/// Fails if the current tracker is missing, empty or incomplete: deleting older ones could delete objects in use.
+/// Fails if the current tracker is missing, empty or incomplete: deleting older trackers could delete objects in use.
 pub fn check_mark(inventory: &Inventory, applied: &HashSet<ResourceKey>, is_confirmed: bool) -> Result<(), Refusal> {
     if inventory.history.is_empty() {
         return Ok(());
@@ -30,7 +30,7 @@ pub fn check_mark(inventory: &Inventory, applied: &HashSet<ResourceKey>, is_conf
         let entries = tracker.into_iter().flat_map(|tracker| &tracker.entries);
         entries.map(ResourceKey::of).collect()
     };
-    // One that is being deleted is as good as none: it takes its objects with it.
+    // A tracker that is being deleted is as good as none: it takes its objects with it.
     let current_tracker = inventory.current.as_ref().filter(|tracker| !tracker.is_deleting());
     let (current, root) = (recorded(current_tracker), recorded(inventory.root.as_ref()));
     let mut missing: Vec<_> = applied

@@ -75,7 +75,7 @@ impl Tracker {
     }
 }
 
-/// Returns the published version of an annotation. An empty one means none.
+/// Returns the published version of an annotation. An empty text means none.
 fn publish_version(annotation: Option<&String>) -> Option<&str> {
     annotation.map(String::as_str).filter(|version| !version.is_empty())
 }
@@ -100,7 +100,7 @@ pub enum InventoryError {
 pub struct Inventory {
     pub root: Option<Tracker>,
     pub current: Option<Tracker>,
-    /// Trackers of other generations and versions, and those that are being deleted, oldest first.
+    /// Trackers of other generations and versions, and trackers that are being deleted, oldest first.
     pub history: Vec<Tracker>,
     pub component_revision: Option<Tracker>,
 }
@@ -133,8 +133,8 @@ impl Inventory {
                 _ => {}
             }
         }
-        let order = |one: &Tracker, two: &Tracker| (one.generation(), one.name()).cmp(&(two.generation(), two.name()));
-        inventory.history.sort_by(order);
+        let history = &mut inventory.history;
+        history.sort_by(|left, right| (left.generation(), left.name()).cmp(&(right.generation(), right.name())));
         match (&inventory.current, inventory.history.last()) {
             (Some(current), Some(newest)) if current.generation() < newest.generation() => {
                 Err(InventoryError::Outdated {
@@ -147,7 +147,7 @@ impl Inventory {
         }
     }
 
-    /// Returns the tracker that must be gone before that of the current version can be created: it has the same name.
+    /// Returns the tracker that must be gone before the current version's tracker, which has its name, can be created.
     #[must_use]
     pub fn blocking(&self, app: &AppIdentity) -> Option<&Tracker> {
         let wanted = wanted_name(app);
@@ -177,8 +177,8 @@ fn wanted_name(app: &AppIdentity) -> String {
     names::versioned(&app.name, app.generation, app.publish_version.as_deref())
 }
 
-/// Returns true for a tracker of the published version, or of the generation without one, and for one that has the name
-/// of a new one (`v3` is a version or a generation): both can't exist.
+/// Returns true for a tracker of the published version, or of the generation if there is none. Also for a tracker with
+/// the name of the wanted tracker (`v3` is a version or a generation): both can't exist.
 fn is_current(app: &AppIdentity, tracker: &Tracker, wanted: &str) -> bool {
     let is_of_version = match app.publish_version.as_deref() {
         Some(version) => tracker.publish_version() == Some(version),
@@ -188,9 +188,9 @@ fn is_current(app: &AppIdentity, tracker: &Tracker, wanted: &str) -> bool {
     !tracker.is_deleting() && (is_of_version || tracker.name() == wanted)
 }
 
-/// Puts the better of two trackers into a place, and the other one into the history.
+/// Puts the better of two trackers into a place, and the other into the history.
 fn place(place: &mut Option<Tracker>, history: &mut Vec<Tracker>, tracker: Tracker, expected_name: &str) {
-    let Some(known) = place.take() else {
+    let Some(former) = place.take() else {
         *place = Some(tracker);
         return;
     };
@@ -203,10 +203,10 @@ fn place(place: &mut Option<Tracker>, history: &mut Vec<Tracker>, tracker: Track
             tracker.name().to_owned(),
         )
     };
-    let (better, other) = if rank(&tracker) > rank(&known) {
-        (tracker, known)
+    let (better, other) = if rank(&tracker) > rank(&former) {
+        (tracker, former)
     } else {
-        (known, tracker)
+        (former, tracker)
     };
     *place = Some(better);
     history.push(other);

@@ -12,12 +12,12 @@ const SUFFIX: usize = 9;
 
 #[must_use]
 pub fn root(app: &NamespacedName) -> String {
-    limited(format!("{}-{}", app.name, app.namespace))
+    shorten(format!("{}-{}", app.name, app.namespace))
 }
 
 #[must_use]
 pub fn versioned(app: &NamespacedName, generation: i64, publish_version: Option<&str>) -> String {
-    limited(match publish_version {
+    shorten(match publish_version {
         Some(version) => format!("{}-{version}-{}", app.name, app.namespace),
         None => format!("{}-v{generation}-{}", app.name, app.namespace),
     })
@@ -25,11 +25,11 @@ pub fn versioned(app: &NamespacedName, generation: i64, publish_version: Option<
 
 #[must_use]
 pub fn component_revision(app: &NamespacedName) -> String {
-    limited(format!("{}-comp-rev-{}", app.name, app.namespace))
+    shorten(format!("{}-comp-rev-{}", app.name, app.namespace))
 }
 
 /// Shortens a name to [`MAX_NAME`], with a hash that keeps it unique.
-fn limited(name: String) -> String {
+fn shorten(name: String) -> String {
     if name.len() <= MAX_NAME {
         return name;
     }

@@ -8,7 +8,7 @@ use crate::api::oam::ManagedResource;
 pub struct Owners<'a>(HashMap<ResourceKey, &'a Tracker>);
 
 impl<'a> Owners<'a> {
-    /// Finds the owners: the newest tracker that records an object and is not being deleted, or else the newest one.
+    /// Finds the owners: the newest tracker that records an object and is not being deleted, or else the newest of all.
     #[must_use]
     pub fn of(inventory: &'a Inventory) -> Self {
         let mut owners: HashMap<ResourceKey, &Tracker> = HashMap::new();

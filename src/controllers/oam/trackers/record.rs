@@ -14,8 +14,8 @@ pub fn record(recorded: &[ManagedResource], objects: &[ManagedResource]) -> Opti
         let position = *positions.entry(EntryKey::of(object)).or_insert(next);
         match entries.get_mut(position) {
             None => entries.push(object.clone()),
-            Some(known) if known == object => continue,
-            Some(known) => *known = object.clone(),
+            Some(entry) if entry == object => continue,
+            Some(entry) => *entry = object.clone(),
         }
         is_changed = true;
     }
@@ -39,7 +39,7 @@ pub fn without_creators(recorded: &[ManagedResource]) -> Option<Vec<ManagedResou
     Some(entries.collect())
 }
 
-/// Returns the entries without those of objects that are gone, or `None` if nothing changes.
+/// Returns the entries without objects that are gone, or `None` if nothing changes.
 #[must_use]
 pub fn remove(recorded: &[ManagedResource], gone: &[ManagedResource]) -> Option<Vec<ManagedResource>> {
     let gone: HashSet<_> = gone.iter().map(EntryKey::of).collect();

@@ -10,11 +10,11 @@ use crate::api::oam::StepStatus;
 /// Waits are not counted further.
 pub(super) const MAX_WAITS: u32 = 15;
 pub(super) const MIN_WAIT: Duration = Duration::from_secs(1);
-/// Milliseconds of the first wait; each further one doubles it.
+/// Milliseconds of the first wait; each further wait doubles it.
 const BASE_MILLIS: u64 = 50;
 
 /// Returns the longest time to the next turn: by the step that has waited least often. An event of an object comes first.
-/// `steps` are those that are no groups; `is_finished` tells which of them have ended.
+/// `steps` has no groups; `is_finished` tells which of them have ended.
 pub(super) fn interval<'a>(
     steps: impl Iterator<Item = &'a StepStatus> + Clone,
     is_finished: impl Fn(&StepStatus) -> bool,

@@ -21,14 +21,14 @@ pub(super) enum Verdict {
 }
 
 impl WorkflowTurn<'_> {
-    /// Returns the values that the condition of a step can name. Large ones that it doesn't name are left out: the cost of
-    /// all conditions would grow with their size otherwise.
+    /// Returns the values that the condition of a step can name. Leaves out large values that it doesn't name: the cost
+    /// of all conditions would grow with their size otherwise.
     ///
     /// # Errors
     /// The inputs are too large.
     pub fn condition_scope(&self, step: usize) -> Result<Map<String, Value>, InputsTooLarge> {
         let condition = self.step(step).map_or("", |step| step.condition.as_str());
-        let known = |(name, index): (&&str, &usize)| {
+        let status_of = |(name, index): (&&str, &usize)| {
             let status = self.statuses.get(*index).filter(|status| !status.phase.is_empty())?;
             Some(((*name).to_owned(), condition_status(status)))
         };
@@ -36,9 +36,9 @@ impl WorkflowTurn<'_> {
         let statuses = match named_statuses(condition) {
             Some(named) => {
                 let named = named.into_iter().filter_map(|name| names.get_key_value(name));
-                named.filter_map(known).collect()
+                named.filter_map(status_of).collect()
             }
-            None => names.iter().filter_map(known).collect(),
+            None => names.iter().filter_map(status_of).collect(),
         };
         let inputs = if condition.contains(INPUTS) {
             self.inputs_by_origin(step)?
@@ -91,7 +91,7 @@ impl WorkflowTurn<'_> {
         cause
     }
 
-    /// Returns true if no step provides the value at a path any more: a user has terminated those that could.
+    /// Returns true if no step provides the value at a path any more: a user has terminated the steps that could.
     fn never_comes(&self, path: &str) -> bool {
         let mut providers = self.plan.providers(path).iter();
         self.status.terminated && providers.all(|provider| self.is_finished(*provider))
@@ -128,8 +128,8 @@ impl WorkflowTurn<'_> {
         !self.settings.suspend_on_failure && steps.any(asks)
     }
 
-    /// Returns true if a step that this one depends on, directly or through others, did not succeed. Without dependencies, it
-    /// depends on those before it in the mode StepByStep; these may be skipped.
+    /// Returns true if a direct or indirect dependency of a step did not succeed. Without dependencies, a step depends
+    /// on the steps before it in the mode StepByStep; these may be skipped.
     fn follows_failure(&mut self, step: usize) -> bool {
         let has_dependencies = |step| self.plan.get(step).is_some_and(|step| !step.dependencies.is_empty());
         if !has_dependencies(step) {

@@ -1,4 +1,4 @@
-//! The state of a step group: that of its sub-steps together.
+//! The state of a step group, from its sub-steps together.
 
 use super::phase::{StepPhase, StepReason};
 use super::round::GroupEnd;
@@ -50,23 +50,24 @@ impl WorkflowTurn<'_> {
     }
 
     fn group_state(&self, group: usize) -> GroupState {
+        use StepPhase::{Failed, Pending, Running, Skipped, Succeeded, Suspending};
         let members = self.members(group);
         let statuses: Vec<&StepStatus> = members
             .iter()
             .filter_map(|member| self.statuses.get(*member))
             .filter(|status| !status.phase.is_empty())
             .collect();
-        let has = |phase| statuses.iter().any(|status| status.is(phase));
-        match () {
-            () if statuses.len() < members.len() => (StepPhase::Running, None),
-            () if has(StepPhase::Suspending) => (StepPhase::Suspending, None),
-            () if has(StepPhase::Running) => (StepPhase::Running, None),
-            () if has(StepPhase::Pending) => (StepPhase::Pending, None),
-            () if has(StepPhase::Failed) => (StepPhase::Failed, self.group_reason(&statuses)),
-            () if !statuses.is_empty() && statuses.iter().all(|status| status.is(StepPhase::Skipped)) => {
-                (StepPhase::Skipped, Some(StepReason::Skip))
+        if statuses.len() < members.len() {
+            return (Running, None);
+        }
+        let mut phases = [Suspending, Running, Pending, Failed].into_iter();
+        match phases.find(|phase| statuses.iter().any(|status| status.is(*phase))) {
+            Some(Failed) => (Failed, self.group_reason(&statuses)),
+            Some(phase) => (phase, None),
+            None if !statuses.is_empty() && statuses.iter().all(|status| status.is(Skipped)) => {
+                (Skipped, Some(StepReason::Skip))
             }
-            () => (StepPhase::Succeeded, None),
+            None => (Succeeded, None),
         }
     }
 

@@ -7,9 +7,9 @@
 //!  Turn::end() ── state, status, store, time of the next turn
 //! ```
 //!
-//! Statuses, reasons and messages are those of KubeVela's engine. A level is the steps without a group, or those of one
-//! group. In the mode StepByStep, a level stops at the first step that has not finished; in the mode DAG, it runs in rounds
-//! all steps that depend on nothing unfinished. Groups and steps of the type `suspend` run here, all others outside.
+//! Statuses, reasons and messages are KubeVela's. A level is the steps without a group, or the steps of one group. In
+//! the mode StepByStep, a level stops at the first step that has not finished; in the mode DAG, it runs in rounds all
+//! steps that depend on nothing unfinished. Groups and steps of the type `suspend` run here, all others outside.
 
 mod backoff;
 mod conditions;

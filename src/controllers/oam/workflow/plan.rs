@@ -23,7 +23,7 @@ pub(super) struct PlannedStep<'a> {
     pub members: Vec<usize>,
     /// Mode of the sub-steps.
     pub is_dag: bool,
-    /// The steps of `dependsOn`; `None` for those that don't exist.
+    /// The steps of `dependsOn`; `None` for a step that doesn't exist.
     pub dependencies: Vec<Option<usize>>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Numbers the steps. `mode` is that of the status: `StepByStep-DAG`.
+    /// Numbers the steps. `mode` is as in the status: `StepByStep-DAG`.
     ///
     /// A step whose name was seen before is left out: KubeVela takes it for the same step.
     pub fn new(steps: &'a [WorkflowStep], mode: &str) -> Result<Self, TooManySteps> {
@@ -138,8 +138,8 @@ impl<'a> Plan<'a> {
         self.get(index).is_some_and(|planned| planned.step.type_ == SUSPEND)
     }
 
-    /// Returns true for a step whose template may have effects each time that it runs. Those that deploy components write only
-    /// what has changed.
+    /// Returns true for a step whose template may have effects each time that it runs. Steps that deploy components
+    /// write only what has changed.
     pub fn has_effects(&self, index: usize) -> bool {
         let step = self.get(index).map(|planned| planned.step);
         step.is_some_and(|step| step.type_ != DEPLOY && !is_apply_component(step))
@@ -151,7 +151,7 @@ impl<'a> Plan<'a> {
         providers.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns the steps that run in one order with this one, and true if their mode is DAG.
+    /// Returns the steps that run in one order with a step, and true if their mode is DAG.
     pub fn level(&self, index: usize) -> (&[usize], bool) {
         let group = self.get(index).and_then(|planned| planned.group);
         match group.and_then(|group| self.get(group)) {
@@ -166,7 +166,7 @@ pub(super) fn first_field(path: &str) -> &str {
     path.split('.').next().unwrap_or(path)
 }
 
-/// Returns the sub-steps of a group. KubeVela ignores those of other types.
+/// Returns the sub-steps of a group. KubeVela ignores sub-steps of other types.
 fn sub_steps(step: &WorkflowStep) -> &[WorkflowStep] {
     if step.type_ == GROUP { &step.sub_steps } else { &[] }
 }

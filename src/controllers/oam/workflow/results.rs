@@ -1,4 +1,4 @@
-//! Results of steps, and the outputs of those that have ended.
+//! Results of steps, and the outputs of steps that have ended.
 
 use std::collections::BTreeSet;
 
@@ -69,7 +69,7 @@ impl WorkflowTurn<'_> {
         }
     }
 
-    /// Fails a step. Without a message, it keeps that of its last run.
+    /// Fails a step. Without a message, it keeps the message of its last run.
     pub(super) fn fail(&mut self, step: usize, reason: StepReason, message: &str) {
         let id = self.statuses.id(step);
         let last = self.statuses.get(step).filter(|status| !status.is(StepPhase::Pending));
@@ -101,7 +101,7 @@ impl WorkflowTurn<'_> {
         self.statuses.update(&self.plan, step, state, message, is_attempt);
     }
 
-    /// Stores the outputs of a step that has ended, null for those without a value. Returns the errors.
+    /// Stores the outputs of a step that has ended, null for outputs without a value. Returns the errors.
     pub(super) fn finish(&mut self, step: usize, values: Vec<Result<Value, String>>) -> String {
         self.store.forget(self.statuses.id(step));
         let outputs = self.step(step).map(|step| step.outputs.as_slice()).unwrap_or_default();
@@ -115,7 +115,7 @@ impl WorkflowTurn<'_> {
         let mut values = values.into_iter();
         for output in outputs {
             let value = match values.next().unwrap_or(Ok(Value::Null)) {
-                // There is one, but it can't be stored.
+                // There is a value, but it can't be stored.
                 Err(error) if error == VALUES_TOO_LARGE => Err(error),
                 Err(error) => {
                     let expression = truncate(&output.value_from, MAX_NAMED);
@@ -133,7 +133,7 @@ impl WorkflowTurn<'_> {
     }
 }
 
-/// Returns true if one of the dotted paths overlaps another one.
+/// Returns true if a dotted path overlaps one of the others.
 fn overlaps_any(path: &str, others: &BTreeSet<&str>) -> bool {
     let outer = path.match_indices('.').filter_map(|(at, _)| path.get(..at));
     let inner = format!("{path}.");

@@ -24,7 +24,7 @@ pub(super) enum Visit {
     Done,
 }
 
-/// Steps of one order: those without a group, or those of one group.
+/// Steps of one order: the steps without a group, or the steps of one group.
 #[derive(Debug)]
 pub(super) struct Level {
     group: Option<usize>,
@@ -67,7 +67,7 @@ impl WorkflowTurn<'_> {
         loop {
             let open = self.level(at).map(|level| std::mem::take(&mut level.open));
             let mut open = open.unwrap_or_default();
-            open.retain(|step| !self.is_done(*step));
+            open.retain(|step| !self.advance_to_end(*step));
             let batch = self.next_batch(at, &open);
             let is_round_over = open.is_empty() && batch.is_empty();
             for step in &batch {
@@ -79,7 +79,7 @@ impl WorkflowTurn<'_> {
                 level.open = open;
             }
             if is_round_over {
-                // As in KubeVela, a round begins when the one before has ended, with the groups in it.
+                // As in KubeVela, a round begins when the round before has ended, with the groups in it.
                 let ready = self.next_members(at);
                 if ready.is_empty() {
                     return true;
@@ -93,7 +93,7 @@ impl WorkflowTurn<'_> {
         }
     }
 
-    /// Takes the steps that can begin beside those of the round that are open. A condition can name the results of all steps
+    /// Takes the steps that can begin beside the open steps of the round. A condition can name the results of all steps
     /// before it in the round, as in KubeVela, which runs them one after the other.
     fn next_batch(&mut self, at: usize, open: &[usize]) -> Vec<usize> {
         let mut batch = Vec::new();
@@ -121,7 +121,7 @@ impl WorkflowTurn<'_> {
         self.levels.get_mut(at)
     }
 
-    fn is_done(&mut self, step: usize) -> bool {
+    fn advance_to_end(&mut self, step: usize) -> bool {
         match self.visits.get(step) {
             Some(Visit::Checking(_) | Visit::Running) => false,
             Some(Visit::Group(level)) => {
@@ -167,7 +167,7 @@ impl WorkflowTurn<'_> {
                 _ => ready.push(step),
             }
         }
-        // As in KubeVela, steps that are pending at first come after those that run, and are not recorded after a suspension.
+        // As in KubeVela, steps pending at first come after running steps, and are not recorded after a suspension.
         let is_first_round = self.levels.get(at).is_none_or(|level| level.is_first_round);
         let is_recorded = (!is_first_round || ready.is_empty()) && !self.is_suspended_up_to(pending.last());
         for (step, cause) in &pending {
@@ -180,13 +180,13 @@ impl WorkflowTurn<'_> {
         ready
     }
 
-    /// Returns true if a step up to this one has suspended the workflow.
+    /// Returns true if a step up to the given one has suspended the workflow.
     fn is_suspended_up_to(&self, step: Option<&(usize, String)>) -> bool {
         let statuses = (0..=step.map_or(0, |(step, _)| *step)).filter_map(|index| self.statuses.get(index));
         statuses.into_iter().any(|status| status.is_suspended())
     }
 
-    /// Returns the next step in the mode StepByStep, unless the one before has not finished.
+    /// Returns the next step in the mode StepByStep, unless the step before has not finished.
     fn next_member(&mut self, at: usize, members: Vec<usize>) -> Option<usize> {
         let has_ended = self.has_ended(at);
         let last = self.levels.get(at).and_then(|level| level.last);
@@ -303,7 +303,7 @@ impl WorkflowTurn<'_> {
             }
             Timeout::Invalid(error) => self.leave(step, format!("pre check error: {error}")),
             _ if self.plan.is_group(step) => self.open_group(step, None),
-            _ if self.stays_suspended(step) => self.set_visit(step, Visit::Done),
+            _ if self.hold_or_resume(step) => self.set_visit(step, Visit::Done),
             _ if self.plan.is_suspend(step) => {
                 self.run_suspend(step);
                 self.set_visit(step, Visit::Done);

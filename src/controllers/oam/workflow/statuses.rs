@@ -13,10 +13,10 @@ use crate::text::{MAX_TEXT, sanitize_lines};
 /// Bytes of all messages. The API server limits an Application with its spec and status to about 1.5 MiB.
 const MAX_MESSAGES: usize = 256 << 10;
 
-/// Index in the list of steps, and in that of its sub-steps.
+/// Index in the list of steps, and in the list of its sub-steps.
 type Place = (usize, Option<usize>);
 
-/// The statuses as KubeVela orders them: by the first visit. Those of steps that don't exist are kept.
+/// The statuses as KubeVela orders them: by the first visit. Statuses of steps that don't exist are kept.
 #[derive(Debug)]
 pub(super) struct Statuses {
     steps: Vec<StepStatus>,
@@ -37,13 +37,13 @@ impl Statuses {
             let place = match planned.group {
                 None => by_name.get(name).map(|top| (*top, None)),
                 Some(group) => places.get(group).copied().flatten().and_then(|(top, _)| {
-                    let known = sub_steps.entry(top).or_insert_with(|| {
+                    let positions = sub_steps.entry(top).or_insert_with(|| {
                         steps
                             .get(top)
                             .map(|step| self::by_name(&step.sub_steps))
                             .unwrap_or_default()
                     });
-                    known.get(name).map(|sub| (top, Some(*sub)))
+                    positions.get(name).map(|sub| (top, Some(*sub)))
                 }),
             };
             places.push(place);
@@ -56,8 +56,8 @@ impl Statuses {
             steps,
         };
         let ids = (0..plan.len()).map(|index| {
-            let known = statuses.get(index).map(|status| status.id.clone());
-            known.filter(|id| !id.is_empty()).unwrap_or_else(&mut new_id)
+            let id = statuses.get(index).map(|status| status.id.clone());
+            id.filter(|id| !id.is_empty()).unwrap_or_else(&mut new_id)
         });
         statuses.ids = ids.collect();
         for index in 0..plan.len() {
@@ -162,7 +162,7 @@ impl Statuses {
         &self.steps
     }
 
-    /// Returns the statuses, without those of steps that were begun and have no state.
+    /// Returns the statuses, but for steps that were begun and have no state.
     pub fn into_steps(mut self) -> Vec<StepStatus> {
         self.steps.retain(|step| !step.phase.is_empty());
         for step in &mut self.steps {
@@ -173,7 +173,7 @@ impl Statuses {
 }
 
 fn by_name(steps: &[StepStatus]) -> HashMap<&str, usize> {
-    // The first one counts, as for KubeVela's updates.
+    // The first status counts, as for KubeVela's updates.
     let numbered = steps.iter().enumerate().rev();
     numbered.map(|(index, step)| (step.name.as_str(), index)).collect()
 }

@@ -1,4 +1,4 @@
-//! Steps that suspend the workflow: those of the type `suspend`, and those whose template does.
+//! Steps that suspend the workflow: steps of the type `suspend`, and steps whose template does.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl WorkflowTurn<'_> {
     }
 
     /// Returns true if a step stays suspended. Resumes it if its time has come.
-    pub(super) fn stays_suspended(&mut self, step: usize) -> bool {
+    pub(super) fn hold_or_resume(&mut self, step: usize) -> bool {
         if !self.statuses.get(step).is_some_and(|status| status.is_suspended()) {
             return false;
         }

@@ -28,7 +28,7 @@ pub(super) enum Timeout {
 }
 
 impl WorkflowTurn<'_> {
-    /// Returns the timeout of a step. It counts from the first visit; KubeVela doesn't look at it before the second.
+    /// Returns the timeout of a step. It counts from the first visit; KubeVela looks at it from the second visit on.
     pub(super) fn timeout(&self, step: usize) -> Timeout {
         match self.deadline(step) {
             None => Timeout::Open,
@@ -85,7 +85,7 @@ impl WorkflowTurn<'_> {
     }
 }
 
-/// Parses a duration as Go does. One that is negative is over at once.
+/// Parses a duration as Go does. A negative duration is over at once.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration = match text.strip_prefix('-') {
         Some(positive) => cron::parse_duration(positive).map(|_| Duration::ZERO),

@@ -35,7 +35,7 @@ pub struct WorkflowTurn<'a> {
     pub(super) store: ValueStore,
     attempts_before: Attempts,
     pub(super) has_removed_values: bool,
-    /// The steps without a group, then those of the groups that were visited.
+    /// The steps without a group, then the steps of the groups that were visited.
     pub(super) levels: Vec<Level>,
     /// States of the steps in this turn.
     pub(super) visits: Vec<Visit>,
@@ -52,8 +52,8 @@ pub struct WorkflowTurn<'a> {
 }
 
 impl<'a> WorkflowTurn<'a> {
-    /// Begins a turn at `now`. `mode` is that of the status, such as `StepByStep-DAG`. `new_id` returns the id of a step that
-    /// has none.
+    /// Begins a turn at `now`. `mode` is as in the status, such as `StepByStep-DAG`. `new_id` returns the id of a step
+    /// that has none.
     ///
     /// # Errors
     /// The workflow has too many steps.
@@ -196,18 +196,19 @@ impl<'a> WorkflowTurn<'a> {
             status.is_some_and(|status| status.is(StepPhase::Succeeded) || status.is(StepPhase::Skipped))
         };
         let all_done = top().all(is_done);
-        match () {
-            // If failures suspend, a step that was terminated would run again.
-            () if self.status.terminated && (all_done || self.settings.suspend_on_failure) => {
-                if self.is_terminated_by_user() {
-                    State::Terminated
-                } else {
-                    State::Failed
-                }
+        // If failures suspend, a step that was terminated would run again.
+        if self.status.terminated && (all_done || self.settings.suspend_on_failure) {
+            if self.is_terminated_by_user() {
+                State::Terminated
+            } else {
+                State::Failed
             }
-            () if self.status.suspend => State::Suspending,
-            () if all_done && top().all(succeeded) => State::Succeeded,
-            () => State::Executing,
+        } else if self.status.suspend {
+            State::Suspending
+        } else if all_done && top().all(succeeded) {
+            State::Succeeded
+        } else {
+            State::Executing
         }
     }
 
@@ -227,7 +228,7 @@ impl<'a> WorkflowTurn<'a> {
             && !has(StepPhase::Failed, StepReason::Execute)
     }
 
-    /// Returns the statuses of the steps that are no groups, without those in groups that have ended.
+    /// Returns the statuses of the steps that are no groups, but for steps in groups that have ended.
     pub(super) fn leaves(&self) -> impl Iterator<Item = &StepStatus> + Clone {
         let steps = self.plan.steps().filter(|(index, _)| !self.plan.is_group(*index));
         let leaves = steps.filter(|(_, planned)| !planned.group.is_some_and(|group| self.is_finished(group)));

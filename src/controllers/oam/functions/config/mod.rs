@@ -1,6 +1,6 @@
 //! Configs of KubeVela: Secrets with a label, which `config.#CreateConfig` and its variants write, read, list and delete.
 //!
-//! Messages never contain a property of a config, nor what the API server or the evaluator quotes of one.
+//! Messages never contain a property of a config, nor what the API server or the evaluator quotes.
 
 mod secret;
 mod template;
@@ -39,7 +39,7 @@ pub struct Page {
 
 /// Configs as the functions read and write them, with the rights of the Application.
 pub trait ConfigStore: Secrets {
-    /// Returns a page of at most [`PAGE`] Secrets of a namespace with all labels. `next` is that of the page before.
+    /// Returns a page of at most [`PAGE`] Secrets of a namespace with all labels. `next` comes from the page before.
     fn list(
         &self,
         namespace: &str,
@@ -47,11 +47,11 @@ pub trait ConfigStore: Secrets {
         next: Option<&str>,
     ) -> impl Future<Output = Result<Page, ApiError>> + Send;
 
-    /// Creates or updates a Secret as an object of the Application, recorded in its current tracker. One that has not
-    /// changed is recorded too, or garbage collection would delete it with the tracker of the last generation.
+    /// Creates or updates a Secret as an object of the Application, recorded in its current tracker. An unchanged
+    /// Secret is recorded too, or garbage collection would delete it with the tracker of the last generation.
     fn apply(&self, secret: &Secret) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Deletes the Secret, which was read before. One that is gone, or has another UID, is no error.
+    /// Deletes the Secret, which was read before. A Secret that is gone, or has another UID, is no error.
     fn delete(&self, namespace: &str, name: &str, secret: &Secret)
     -> impl Future<Output = Result<(), ApiError>> + Send;
 
@@ -117,8 +117,7 @@ async fn try_create(params: &Value, store: &impl ConfigStore, evaluator: &impl E
     if !is_object_name(secret::name(&secret)) {
         return Err("the name of the Secret that the config template renders is not valid".to_owned());
     }
-    let existing = get(store, &metadata.namespace, secret::name(&secret)).await?;
-    if let Some(existing) = existing {
+    if let Some(existing) = get(store, &metadata.namespace, secret::name(&secret)).await? {
         secret::check_update(&existing, &secret)?;
     }
     let applied = store.apply(&secret).await;
@@ -150,13 +149,13 @@ async fn try_list(params: &Value, store: &impl ConfigStore) -> Result<Value, Str
             .await
             .map_err(|error| format!("failed to list configs in namespace {namespace}: {error}"))?;
         // KubeVela skips configs that it can't decode, too.
-        for config in page.secrets.iter().filter_map(secret::listed) {
+        for config in page.secrets.iter().filter_map(secret::list_entry) {
             items.push(config)?;
         }
         next = page.next;
         if next.is_none() {
             let mut configs = items.into_values();
-            configs.sort_by(|one, other| one["name"].as_str().cmp(&other["name"].as_str()));
+            configs.sort_by(|left, right| left["name"].as_str().cmp(&right["name"].as_str()));
             return Ok(json!({ "configs": configs }));
         }
     }
@@ -181,8 +180,8 @@ async fn try_delete(params: &Value, store: &impl ConfigStore) -> Result<Value, S
 }
 
 async fn get(store: &impl ConfigStore, namespace: &str, name: &str) -> Result<Option<Secret>, String> {
-    let found = store.get(namespace, name).await;
-    found.map_err(|error| api_message("read", name, namespace, &error))
+    let secret = store.get(namespace, name).await;
+    secret.map_err(|error| api_message("read", name, namespace, &error))
 }
 
 async fn existing_config(store: &impl ConfigStore, namespace: &str, name: &str) -> Result<Secret, String> {

@@ -83,8 +83,8 @@ pub(super) fn check_update(existing: &Secret, new: &Secret) -> Result<(), String
     Ok(())
 }
 
-/// Returns an entry of the list of configs; `None` if the Secret can't be decoded. A sensitive one has no properties.
-pub(super) fn listed(secret: &Secret) -> Option<Value> {
+/// Returns an entry of the list of configs; `None` if the Secret is undecodable. Sensitive configs have no properties.
+pub(super) fn list_entry(secret: &Secret) -> Option<Value> {
     let has_properties = value(secret, PROPERTIES_KEY).is_some_and(|bytes| !bytes.is_empty());
     let config = if is_sensitive(secret) || !has_properties {
         Value::Null

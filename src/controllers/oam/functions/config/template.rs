@@ -27,7 +27,7 @@ pub(super) struct Reference {
 }
 
 impl Reference {
-    /// The name becomes the value of a label, and a part of a path. One without a namespace is in the default one.
+    /// The name becomes the value of a label, and a part of a path. A text without a namespace means the default one.
     pub(super) fn parse(text: &str, default_namespace: &str) -> Result<Self, String> {
         let (namespace, name) = text.split_once('/').unwrap_or((default_namespace, text));
         // Of labels.
@@ -56,12 +56,11 @@ pub(super) struct Template {
 pub(super) async fn load(reference: &str, store: &impl ConfigStore) -> Result<Template, String> {
     let reference = Reference::parse(reference, store.default_namespace())?;
     let Reference { namespace, name } = &reference;
-    let found = store
+    let ConfigMap { metadata, data, .. } = store
         .template(namespace, &format!("{NAME_PREFIX}{name}"))
         .await
-        .map_err(|error| format!("failed to read the config template {namespace}/{name}: {error}"))?;
-    let config_map = found.ok_or_else(|| format!("the config template {namespace}/{name} does not exist"))?;
-    let ConfigMap { metadata, data, .. } = config_map;
+        .map_err(|error| format!("failed to read the config template {namespace}/{name}: {error}"))?
+        .ok_or_else(|| format!("the config template {namespace}/{name} does not exist"))?;
     let mut data = data.unwrap_or_default();
     let writer = data.get(WRITER_KEY).map_or("", String::as_str);
     if has_writer(writer) {
@@ -79,7 +78,7 @@ pub(super) async fn load(reference: &str, store: &impl ConfigStore) -> Result<Te
     })
 }
 
-/// Returns true if one of the writers is not null. The first one ends the decoder, which expands no alias then.
+/// Returns true if a writer is not null. The first such writer ends the decoder, which then expands no alias.
 fn has_writer(yaml: &str) -> bool {
     serde_yaml::from_str::<Option<BTreeMap<String, ()>>>(yaml).is_err()
 }
@@ -161,7 +160,7 @@ fn field_of(text: &str) -> Option<&str> {
 
 /// Removes the texts of properties from a message of the template.
 fn without_values(message: &str, properties: &Map<String, Value>) -> String {
-    // Shorter ones occur in words.
+    // Shorter texts occur in words.
     const MIN_TEXT: usize = 4;
     let mut clean = message.to_owned();
     let mut remaining: Vec<&Value> = properties.values().collect();

@@ -43,7 +43,7 @@ fn by_name(headers: &HeaderMap) -> Map<String, Value> {
     named.collect()
 }
 
-/// Returns the name with the first letter and those after a hyphen in upper case.
+/// Returns the name with its first letter, and each letter after a hyphen, in upper case.
 fn canonical(name: &str) -> String {
     let mut is_first = true;
     let upper = |c: char| {

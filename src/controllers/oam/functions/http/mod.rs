@@ -39,7 +39,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time to connect. One value, so that requests share clients.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time to wait for a permit. A step that gets none is tried again. A worker waits, so the time is short.
+/// Time to wait for a permit. A step without a permit is tried again. A worker waits, so the time is short.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The permit of a step to send requests, one after the other.
@@ -60,7 +60,7 @@ pub struct StepRequests {
 
 impl StepRequests {
     /// The fetcher refuses addresses that tenants must not reach. Steps with requests hold at most half of the `workers`, and
-    /// those of a namespace half of that: other Applications go on while servers don't respond.
+    /// steps of one namespace half of that: other Applications go on while servers don't respond.
     #[must_use]
     pub fn new(fetcher: Fetcher, budgets: &Budgets, workers: usize) -> Self {
         const RESOURCE: &str = "step_requests";
@@ -77,7 +77,7 @@ impl StepRequests {
     }
 
     /// Sends a request of a step of the Application. Values of headers come from Secrets in its namespace only. The step keeps
-    /// `permit` until its end: one that gets none sends no request, and its next run doesn't send the first ones again.
+    /// `permit` until its end: without it, no request was sent that the next run of the step would repeat.
     pub async fn send(
         &self,
         application: &NamespacedName,
@@ -144,7 +144,7 @@ impl StepRequests {
     }
 
     async fn permit(&self, namespace: &str) -> Option<StepPermit> {
-        let of_namespace = {
+        let semaphore = {
             let mut namespaces = self.namespaces.lock();
             namespaces.retain(|_, permits| Arc::strong_count(permits) > 1);
             let permits = namespaces.entry(namespace.to_owned());
@@ -152,7 +152,7 @@ impl StepRequests {
         };
         let permit = async {
             Some(StepPermit {
-                _of_namespace: of_namespace.acquire_owned().await.ok()?,
+                _of_namespace: semaphore.acquire_owned().await.ok()?,
                 _of_process: self.permits.acquire(namespace, 1).await,
             })
         };
@@ -216,8 +216,8 @@ async fn credentials(
 ) -> Result<HeaderMap, String> {
     let mut credentials = HeaderMap::new();
     for HeaderFromSecret { header, secret, key } in headers {
-        let found = existing(secrets, namespace, secret).await?;
-        let text = value(&found, key)
+        let data = existing(secrets, namespace, secret).await?;
+        let text = value(&data, key)
             .ok_or_else(|| format!("Secret {secret} in namespace {namespace} has no key for the header {header}"))?;
         // Line breaks come from `echo` and editors.
         let mut text = HeaderValue::from_bytes(text.trim_ascii())

@@ -21,7 +21,7 @@ const MAX_HEADERS: usize = 64;
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 const MAX_SECRETS: usize = 16;
 
-/// Headers of the connection, which the client sets. Go's client ignores those that the caller sets, too.
+/// Headers of the connection, which the client sets. Go's client ignores them, too, if the caller sets them.
 const IGNORED: [HeaderName; 9] = [
     header::HOST,
     header::CONTENT_LENGTH,
@@ -133,8 +133,8 @@ fn parse_method(method: Option<&str>) -> Result<Method, String> {
     }
 }
 
-/// The error does not quote the URL: its path and query may be secrets, as in webhooks.
-/// Parses the URL in `field`, which errors name.
+/// Parses the URL in `field`, which errors name. They do not quote the URL: its path and query may be secrets, as in
+/// webhooks.
 pub(super) fn parse_url(text: &str, field: &str) -> Result<Url, String> {
     if text.len() > MAX_URL {
         return Err(format!("{field} is longer than {MAX_URL} bytes"));
@@ -146,7 +146,7 @@ pub(super) fn parse_url(text: &str, field: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// A longer timeout than the limit is shortened to it.
+/// Shortens a longer timeout to the limit.
 fn parse_timeout(text: Option<&str>) -> Result<Duration, String> {
     let Some(text) = text.filter(|text| !text.is_empty()) else {
         return Ok(DEFAULT_TIMEOUT);

@@ -73,7 +73,7 @@ impl RateLimits {
     }
 }
 
-/// Removes the limiter of the namespace with most of them that was not used for longest.
+/// Removes the limiter that was unused for longest, in the namespace with most limiters.
 fn evict(limiters: &mut HashMap<Key, Limiter>) {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for key in limiters.keys() {

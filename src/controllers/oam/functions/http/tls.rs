@@ -31,7 +31,7 @@ pub(super) async fn read(
     let pem = |key: &str| {
         let encoded = value(&secret, key);
         let invalid = || format!("Secret {name} in namespace {namespace}: {key} is not PEM or PEM in base64");
-        encoded.map(|encoded| decoded(encoded).ok_or_else(invalid)).transpose()
+        encoded.map(|encoded| decode(encoded).ok_or_else(invalid)).transpose()
     };
     access.ca = pem(CA)?.map(String::into_bytes);
     access.client_certificate = match (pem(CERTIFICATE)?, pem(KEY)?) {
@@ -46,8 +46,8 @@ pub(super) async fn read(
     Ok(())
 }
 
-/// Returns the PEM text. KubeVela expects it in base64, in addition to that of the Secret.
-fn decoded(bytes: &[u8]) -> Option<String> {
+/// Returns the PEM text. KubeVela expects it in base64, within the base64 of the Secret.
+fn decode(bytes: &[u8]) -> Option<String> {
     const BEGIN: &str = "-----BEGIN";
     let text = std::str::from_utf8(bytes).ok()?;
     if text.contains(BEGIN) {

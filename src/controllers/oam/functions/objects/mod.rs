@@ -17,7 +17,7 @@ use crate::text::{sanitize, truncate};
 pub use answer::{deleted, desired, listed, patched, read_result};
 pub use items::Items;
 
-/// The namespace of an object without one, as in KubeVela: not that of the Application. Ignored for kinds without namespaces.
+/// The namespace of objects that name none, as in KubeVela: not the Application's. Ignored for cluster-scoped kinds.
 pub const DEFAULT_NAMESPACE: &str = "default";
 const MAX_LABELS: usize = 100;
 
@@ -68,7 +68,7 @@ struct MetadataParams {
     namespace: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct FilterParams {
     namespace: Option<String>,
     #[serde(rename = "matchingLabels")]
@@ -93,13 +93,10 @@ pub fn list(params: &Value) -> Result<ObjectSelection, String> {
     let type_ = match (params.resource, params.value) {
         (Some(resource), _) => resource,
         // Before `resource` had a meaning, KubeVela read `value`.
-        (None, Some(value)) => decode(&Value::Object(value)).map_err(in_value)?,
+        (None, Some(value)) => decode(&Value::Object(value)).map_err(locate_in_value)?,
         (None, None) => return Err("$params.resource is required".to_owned()),
     };
-    let filter = params.filter.unwrap_or(FilterParams {
-        namespace: None,
-        matching_labels: None,
-    });
+    let filter = params.filter.unwrap_or_default();
     selection(
         type_,
         filter.namespace.unwrap_or_default(),
@@ -172,10 +169,10 @@ fn object(value: Option<Map<String, Value>>) -> Result<ObjectId, String> {
 
 fn object_params(value: Option<Map<String, Value>>) -> Result<ObjectParams, String> {
     let value = value.ok_or("$params.value is required")?;
-    decode(&Value::Object(value)).map_err(in_value)
+    decode(&Value::Object(value)).map_err(locate_in_value)
 }
 
-fn in_value(error: String) -> String {
+fn locate_in_value(error: String) -> String {
     error.replacen("$params", "$params.value", 1)
 }
 

@@ -117,8 +117,7 @@ impl Applier<'_> {
             DispatchDecision::Nothing => Ok(Kept::Unchanged),
             DispatchDecision::Record(_) => {
                 let key = FightKey::Recorded(planned.id.clone());
-                let kept = self.restore(&planned, &key).await?;
-                Ok(match kept {
+                Ok(match self.restore(&planned, &key).await? {
                     // No fight: the value of the other manager stays.
                     Kept::Later { after, .. } => Kept::Later { after, warning: None },
                     _ => Kept::Unchanged,
@@ -137,7 +136,7 @@ impl Applier<'_> {
         }
     }
 
-    /// Deletes an object that the workflow has deleted, if it is still that of the Application.
+    /// Deletes an object that the workflow has deleted, if it still belongs to the Application.
     async fn delete_again(&self, id: &ObjectId) -> Result<Kept, ApplyError> {
         let objects = &self.cluster.objects;
         let live = match objects.cached(id) {

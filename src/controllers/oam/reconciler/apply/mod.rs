@@ -31,7 +31,7 @@ pub(super) struct ToApply {
     pub(super) manifest: Value,
     pub(super) component: String,
     pub(super) trait_: String,
-    /// Empty if no step or policy names one.
+    /// Empty if no step or policy names a cluster.
     pub(super) cluster: String,
     pub(super) creator: Creator,
 }
@@ -132,7 +132,7 @@ impl<'p> AppObjects<'p> {
                 written.boxed()
             };
             let writes = wave.into_iter().map(write).collect();
-            for (batch, result) in self.env.limited(writes, parallelism).await {
+            for (batch, result) in self.env.run_limited(writes, parallelism).await {
                 match (result, results.get_mut(batch)) {
                     (Ok((id, Some(live))), _) => drop(self.written.insert(id, live)),
                     (Err(error), Some(result)) => add_error(result, &error),
@@ -231,8 +231,8 @@ impl<'p> AppObjects<'p> {
         Ok(())
     }
 
-    /// Returns true for a Namespace or CRD that was taken over, unless a rule of garbage collection names it: with it,
-    /// objects would be deleted that the Application never had.
+    /// Returns true for a Namespace or CRD that was taken over, unless a rule of garbage collection names it. Its
+    /// deletion would delete objects that the Application never had.
     fn is_released_at_end(&self, policies: &Policies, planned: &Planned) -> bool {
         let target = PolicyTarget::of(&planned.object.manifest);
         if !holds_others(&planned.id) || policies.garbage_collect.has_strategy(&target) {

@@ -27,9 +27,7 @@ pub(super) struct Applier<'x> {
 impl Applier<'_> {
     pub(super) async fn plan(&self, objects: Vec<ToApply>) -> Result<Vec<Planned>, String> {
         let env = self.env;
-        let objects = objects
-            .into_iter()
-            .map(|object| self.without_foreign_namespace(object).boxed());
+        let objects = objects.into_iter().map(|object| self.clear_namespace(object).boxed());
         let objects = env.concurrently(objects.collect()).await;
         let (objects, mut errors) = split(objects);
         self.cluster
@@ -55,7 +53,7 @@ impl Applier<'_> {
     }
 
     /// Removes the namespace of a cluster-scoped object.
-    async fn without_foreign_namespace(&self, mut object: ToApply) -> Result<ToApply, ApplyError> {
+    async fn clear_namespace(&self, mut object: ToApply) -> Result<ToApply, ApplyError> {
         let id = ObjectId::of(&object.manifest);
         let is_namespaced = self.cluster.objects.is_namespaced(&id).await;
         if !is_namespaced.map_err(ApplyError::Get)?

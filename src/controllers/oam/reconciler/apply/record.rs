@@ -56,7 +56,7 @@ impl<'p> Ledger<'p> {
         let kinds = self.watch_kinds();
         let objects = &self.env.reconciler.objects;
         objects.wait_until_settled(&kinds).await;
-        // They are decoded and compared with their manifests. Others may have made them much larger.
+        // Objects are decoded and compared with their manifests. Others may have made them much larger.
         let entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
         let bytes = entries.map(|entry| objects.cached_bytes(&ObjectId::of_entry(entry)));
         leave_runtime_if_large(bytes.sum()).await;
@@ -86,9 +86,8 @@ impl<'p> Ledger<'p> {
     /// Records objects of the current version as deleted, or else they would be restored.
     pub async fn record_deleted(&mut self, revision: &str, ids: &[ObjectId]) -> Result<(), Stop> {
         for type_ in WRITTEN {
-            let entries = self.tracker(type_).map(|tracker| tracker.entries.iter());
-            let named = entries.into_iter().flatten();
-            let named = named.filter(|entry| ids.iter().any(|id| id.is_of(entry)));
+            let entries = self.tracker(type_).into_iter().flat_map(|tracker| &tracker.entries);
+            let named = entries.filter(|entry| ids.iter().any(|id| id.is_of(entry)));
             let deleted = named.map(|entry| ManagedResource {
                 deleted: true,
                 ..entry.clone()
@@ -125,7 +124,7 @@ impl<'p> Ledger<'p> {
         Ok(())
     }
 
-    /// Asks the API server for trackers of the Application: the cache may lack one that was just created.
+    /// Asks the API server for trackers of the Application: the cache may lack a tracker that was just created.
     pub async fn has_any(&self) -> Result<bool, Stop> {
         let AppIdentity { name, uid, .. } = &self.identity;
         let selector = format!(
@@ -152,7 +151,7 @@ impl<'p> Ledger<'p> {
         }
     }
 
-    /// Replaces the entries of a tracker, which is created if there is none.
+    /// Replaces the entries of a tracker, or creates it.
     async fn write(&mut self, type_: TrackerType, entries: Vec<ManagedResource>, revision: &str) -> Result<(), Stop> {
         let failed = |message: String| Failure::new(FailureKind::Apply, message);
         let reconciler = self.env.reconciler;
@@ -179,7 +178,7 @@ impl<'p> Ledger<'p> {
             None => {
                 let new = create(&self.identity, type_, Some(revision), self.shard.as_deref(), encoded);
                 match call(self.api().create(&post_parameters(), &new)).await {
-                    Err(error) if error.is_conflict() => return Err(self.taken(&new.name_any()).await),
+                    Err(error) if error.is_conflict() => return Err(self.explain_conflict(&new.name_any()).await),
                     result => result,
                 }
             }
@@ -206,12 +205,12 @@ impl<'p> Ledger<'p> {
         Ok(())
     }
 
-    async fn taken(&self, name: &str) -> Stop {
-        let found = call(self.api().get_opt(name)).await;
-        let uid = found
+    async fn explain_conflict(&self, name: &str) -> Stop {
+        let existing = call(self.api().get_opt(name)).await;
+        let uid = existing
             .as_ref()
             .ok()
-            .and_then(|found| found.as_ref()?.labels().get(labels::APP_UID).cloned());
+            .and_then(|tracker| tracker.as_ref()?.labels().get(labels::APP_UID).cloned());
         if uid.as_ref() == Some(&self.identity.uid) {
             // Created before a crash; the cache will have it.
             return Stop::Stale;

@@ -60,7 +60,7 @@ impl<'p> Cluster<'p> {
         })
     }
 
-    /// Checks objects before they are written. [`Self::check_control`] decides about recorded ones by what exists.
+    /// Checks objects before they are written. [`Self::check_control`] decides about recorded objects by what exists.
     pub(super) fn check_admission<'m>(
         &self,
         inventory: &Inventory,

@@ -13,12 +13,12 @@ impl Cluster<'_> {
         self.check_record(live)?;
         let name = label(live, labels::APP_NAME).unwrap_or_default();
         let namespace = label(live, labels::APP_NAMESPACE).unwrap_or_default();
-        let own = self.env.name;
-        let is_own = name == own.name && (namespace.is_empty() || namespace == own.namespace);
+        let app = self.env.name;
+        let is_own = name == app.name && (namespace.is_empty() || namespace == app.namespace);
         if !name.is_empty() && !is_own {
             return Err(format!("the object belongs to application {namespace}/{name}"));
         }
-        let is_inside = id.namespace == own.namespace;
+        let is_inside = id.namespace == app.namespace;
         if is_inside || self.objects.has_user() || (is_own && inventory.records(&id.key())) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Objects that an Application may see with the rights of this controller. The API server checks those of users.
+//! Objects that an Application may see with the rights of this controller. The API server checks the rights of users.
 
 use serde_json::{Value, json};
 
@@ -12,14 +12,14 @@ const SECRET: &str = "Secret";
 impl Cluster<'_> {
     /// Checks the right to read an object, or to list its kind. [`Self::check_record`] checks what was read.
     pub async fn check_read(&self, id: &ObjectId) -> Result<(), String> {
-        let own = &self.env.name.namespace;
+        let namespace = &self.env.name.namespace;
         if self.objects.has_user() {
             return Ok(());
         }
-        if is_record(id, "ResourceTracker") || (is_record(id, "ApplicationRevision") && id.namespace != *own) {
+        if is_record(id, "ResourceTracker") || (is_record(id, "ApplicationRevision") && id.namespace != *namespace) {
             return Err(format!("{} {:?} is a record of this controller", id.kind, id.name));
         }
-        if id.namespace == *own || self.objects.is_namespaced(id).await == Ok(false) {
+        if id.namespace == *namespace || self.objects.is_namespaced(id).await == Ok(false) {
             return Ok(());
         }
         if !self.env.options().admission.allow_cross_namespace {
@@ -70,12 +70,12 @@ impl Cluster<'_> {
         if id.kind != SECRET || id.namespace == self.env.name.namespace || self.sees_all_secrets() {
             return live;
         }
-        let own = &live["metadata"]["labels"];
+        let all = &live["metadata"]["labels"];
         json!({
             "apiVersion": live["apiVersion"], "kind": live["kind"], "type": live["type"],
             "metadata": {
                 "name": id.name, "namespace": id.namespace, "uid": live["metadata"]["uid"],
-                "labels": { labels::APP_NAME: own[labels::APP_NAME], labels::APP_NAMESPACE: own[labels::APP_NAMESPACE] },
+                "labels": { labels::APP_NAME: all[labels::APP_NAME], labels::APP_NAMESPACE: all[labels::APP_NAMESPACE] },
             },
         })
     }
@@ -88,8 +88,8 @@ pub fn foreign_secrets(namespace: &str) -> String {
     )
 }
 
-/// Returns true for the values of a workflow, or a revision, that an Application or a WorkflowRun other than that with
-/// `uid` owns.
+/// Returns true for the values of a workflow, or a revision, that belongs to an Application or a WorkflowRun with
+/// another UID.
 fn is_record_of_other(live: &Value, uid: Option<&str>) -> bool {
     let kind = (text(live, "/apiVersion"), text(live, "/kind"));
     let is_kind =

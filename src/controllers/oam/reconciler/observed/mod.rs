@@ -74,7 +74,7 @@ impl Observed {
             return Ok(());
         };
         let written = match self.patch_status(env, &change).await {
-            Err(error) if error.is_conflict() && self.has_only_status_of(env, &before).await? => {
+            Err(error) if error.is_conflict() && self.reread_with_status(env, &before).await? => {
                 self.patch_status(env, &change).await?
             }
             written => written?,
@@ -82,8 +82,8 @@ impl Observed {
         let metrics = &env.reconciler.metrics;
         metrics.count_write("patch", "Application/status");
         if let Some(workflow) = &status.workflow {
-            let known = self.app.status.as_ref().and_then(|status| status.workflow.as_ref());
-            metrics.count_steps(&known.cloned().unwrap_or_default(), workflow);
+            let previous = self.app.status.as_ref().and_then(|status| status.workflow.as_ref());
+            metrics.count_steps(&previous.cloned().unwrap_or_default(), workflow);
         }
         self.app.metadata = written.metadata;
         self.app.status = Some(status.clone());
@@ -106,7 +106,7 @@ impl Observed {
 
     /// Reads the Application. Returns true if another client has changed other fields only: results of steps must not
     /// get lost.
-    async fn has_only_status_of(&mut self, env: &Env<'_>, before: &Map<String, Value>) -> Result<bool, ApiError> {
+    async fn reread_with_status(&mut self, env: &Env<'_>, before: &Map<String, Value>) -> Result<bool, ApiError> {
         let Ok(Some(live)) = env.reconciler.read_application(env.name).await else {
             return Ok(false);
         };

@@ -23,7 +23,7 @@ impl Observed {
         }
     }
 
-    /// Reads the latest revision. A pass may need none: its failure is kept.
+    /// Reads the latest revision. A pass may not need it, so its failure is kept.
     pub async fn read_latest(&mut self, env: &Env<'_>) -> Result<(), Stop> {
         let status = self.app.status.as_ref();
         let latest = status.and_then(|status| status.latest_revision.as_ref());
@@ -39,7 +39,7 @@ impl Observed {
         let mut trackers = Vec::new();
         for cached in env.reconciler.caches.trackers_of(env.name) {
             let tracker = match cached {
-                Cached::Object(tracker) => with_entries(env, &tracker).await?,
+                Cached::Object(tracker) => load_entries(env, &tracker).await?,
                 Cached::Invalid { meta, error } => {
                     let (tracker, cause) = (meta.name.clone().unwrap_or_default(), error);
                     return Err(failed(InventoryError::Invalid { tracker, cause }).into());
@@ -51,11 +51,11 @@ impl Observed {
     }
 }
 
-async fn with_entries(env: &Env<'_>, cached: &CachedTracker) -> Result<Arc<ResourceTracker>, Stop> {
+async fn load_entries(env: &Env<'_>, cached: &CachedTracker) -> Result<Arc<ResourceTracker>, Stop> {
     if let Some(whole) = cached.whole() {
         return Ok(Arc::clone(whole));
     }
-    // Decoded as leniently as those in the cache.
+    // Decoded as leniently as trackers in the cache.
     let trackers: Api<Guarded<ResourceTracker>> = Api::all(env.reconciler.client.clone());
     let failed = |error: String| Failure::new(FailureKind::Collect, error).into();
     match call(trackers.get_opt(&cached.name_any())).await {

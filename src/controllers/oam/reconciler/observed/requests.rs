@@ -7,7 +7,7 @@ use crate::runtime::cron;
 
 /// Annotation: `true`, a time, or a duration after the end of each run.
 pub const RESTART: &str = "app.oam.dev/restart-workflow";
-/// Shortest time between the end of a run and the next one.
+/// Shortest time between the end of a run and the next run.
 const MIN_RESTART: Duration = Duration::from_secs(10);
 
 /// Annotation: the longest time between two passes over an Application.
@@ -26,7 +26,7 @@ impl Restart {
     pub fn parse(text: &str, now: Timestamp, end: Option<Timestamp>) -> Option<Self> {
         let text = text.trim();
         if text == "true" {
-            // Times are in whole seconds, and one that is not after the end was of an earlier run.
+            // Times are in whole seconds. A time that is not after the end belongs to an earlier run.
             let earliest = end.and_then(|end| end.checked_add(Duration::from_secs(1)).ok());
             return Some(Self::Once(earliest.map_or(now, |earliest| now.max(earliest))));
         }
@@ -38,7 +38,7 @@ impl Restart {
     }
 }
 
-/// Returns the interval that an Application asks for, or the text that is none.
+/// Returns the interval that an Application asks for, or the text that is no interval.
 pub fn requested_interval(annotations: &BTreeMap<String, String>) -> Option<Result<Duration, &str>> {
     let text = annotations.get(RECONCILE_INTERVAL)?.trim();
     let interval = cron::parse_duration(text).map(|interval| interval.max(MIN_INTERVAL));

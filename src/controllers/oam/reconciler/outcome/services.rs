@@ -8,7 +8,7 @@ use crate::controllers::oam::reconciler::rollout::render::Placed;
 pub struct Services {
     /// In the order in which they are shown.
     shown: Vec<ServiceStatus>,
-    /// Those that this pass has found, by their replica.
+    /// The services that this pass has found, by their replica.
     replicas: BTreeMap<ServiceKey, BTreeMap<String, ServiceStatus>>,
 }
 
@@ -46,16 +46,16 @@ impl Services {
     }
 
     /// Uses the order of `before`: KubeVela lists services as deployed, and an order alone is not written.
-    pub fn replace(&mut self, found: Vec<(&Placed, ServiceStatus)>, before: &[ServiceStatus]) {
-        for (placed, service) in &found {
+    pub fn replace(&mut self, services: Vec<(&Placed, ServiceStatus)>, before: &[ServiceStatus]) {
+        for (placed, service) in &services {
             let replicas = self.replicas.entry(service_key(service)).or_default();
             replicas.insert(placed.place.replica_key.clone(), service.clone());
         }
-        let found = found.into_iter();
-        let found = found.map(|(placed, service)| (placed.place.replica_key.as_str(), service));
-        self.shown = merge_replicas(found.collect());
+        let services = services.into_iter();
+        let services = services.map(|(placed, service)| (placed.place.replica_key.as_str(), service));
+        self.shown = merge_replicas(services.collect());
         self.shown.sort_by_cached_key(|service| {
-            let position = before.iter().position(|known| identity(known) == identity(service));
+            let position = before.iter().position(|old| identity(old) == identity(service));
             position.unwrap_or(before.len())
         });
     }
@@ -74,8 +74,8 @@ impl Services {
 
     fn show(&mut self, service: ServiceStatus) {
         let mut shown = self.shown.iter_mut();
-        match shown.find(|known| identity(known) == identity(&service)) {
-            Some(known) => *known = service,
+        match shown.find(|old| identity(old) == identity(&service)) {
+            Some(old) => *old = service,
             None => self.shown.push(service),
         }
     }

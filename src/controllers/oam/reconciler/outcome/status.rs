@@ -40,7 +40,7 @@ pub fn build(outcome: &Outcome, now: Timestamp) -> Built {
     Built { status, events }
 }
 
-pub fn failed(outcome: &Outcome, failure: &Failure, generation: Option<i64>, now: Timestamp) -> Built {
+pub fn build_failed(outcome: &Outcome, failure: &Failure, generation: Option<i64>, now: Timestamp) -> Built {
     let mut built = build(outcome, now);
     fail(&mut built.status, failure, now);
     built.status.observed_generation = generation;
@@ -48,14 +48,14 @@ pub fn failed(outcome: &Outcome, failure: &Failure, generation: Option<i64>, now
 }
 
 /// Returns the status of a pass that gave its worker back.
-pub fn deferred(outcome: &Outcome, now: Timestamp) -> Built {
+pub fn build_deferred(outcome: &Outcome, now: Timestamp) -> Built {
     let mut built = build(outcome, now);
     start(&mut built.status);
     built
 }
 
 /// The Application is left alone. All else stays, unless it is of another generation, which would seem to run.
-pub fn refused(
+pub fn build_refused(
     before: &ApplicationStatus,
     generation: Option<i64>,
     unsupported: &[Unsupported],
@@ -98,9 +98,9 @@ fn apply(status: &mut ApplicationStatus, change: &Change, now: Timestamp, events
         Change::Deleting(message) => {
             set(status, READY, "False", DELETING, message, now);
         }
-        Change::Removed(condition) => status.conditions.retain(|known| known.type_ != *condition),
+        Change::Removed(type_) => status.conditions.retain(|condition| condition.type_ != *type_),
         Change::Restarted => {
-            let stays = |known: &Condition| [PARSED, REVISION, POLICY, RENDER].contains(&known.type_.as_str());
+            let stays = |condition: &Condition| [PARSED, REVISION, POLICY, RENDER].contains(&condition.type_.as_str());
             status.conditions.retain(stays);
         }
         Change::Phase(phase) => (*phase).clone_into(&mut status.phase),
@@ -230,19 +230,19 @@ mod tests {
         let running = running();
 
         // Another controller runs what this one does not support.
-        let elsewhere = refused(&running, Some(1), &unsupported, NOW);
+        let elsewhere = build_refused(&running, Some(1), &unsupported, NOW);
         assert_eq!(elsewhere.events.len(), 1);
         let expected = (phase::RUNNING, vec![(READY, "True"), (PARSED, "False")]);
         assert_eq!(shown(&elsewhere.status), expected);
 
         let expected = (phase::RENDERING, vec![(READY, "False"), (PARSED, "False")]);
-        let first = refused(&running, Some(2), &unsupported, NOW);
+        let first = build_refused(&running, Some(2), &unsupported, NOW);
         assert_eq!(
             (shown(&first.status), first.status.observed_generation),
             (expected.clone(), Some(2))
         );
         assert_eq!(first.events.len(), 1);
-        let second = refused(&first.status, Some(2), &unsupported, NOW);
+        let second = build_refused(&first.status, Some(2), &unsupported, NOW);
         assert_eq!(shown(&second.status), expected);
         assert!(second.events.is_empty());
     }
@@ -251,8 +251,9 @@ mod tests {
     fn an_application_whose_first_pass_fails_early_is_starting() {
         let no_rights = Failure::new(FailureKind::Apply, "no rights");
         let no_type = Failure::parse("no such type");
-        let fail_from =
-            |before: &ApplicationStatus, failure: &Failure| failed(&Outcome::of(before), failure, None, NOW).status;
+        let fail_from = |before: &ApplicationStatus, failure: &Failure| {
+            build_failed(&Outcome::of(before), failure, None, NOW).status
+        };
         let first = fail_from(&ApplicationStatus::default(), &no_rights);
         assert_eq!(first.phase, phase::STARTING);
         let second = fail_from(&first, &no_type);

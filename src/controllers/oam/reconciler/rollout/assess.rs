@@ -37,7 +37,7 @@ impl Declared {
         }
     }
 
-    fn is_unknown_because(&mut self, component: &str, message: &str) {
+    fn set_unknown(&mut self, component: &str, message: &str) {
         *self = Self::Unknown {
             cause: format!("component {component} can't be rendered: {message}"),
         };
@@ -60,7 +60,7 @@ impl Rollout<'_, '_> {
                 }
                 Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
                 Err(RenderError::Template { message, .. }) => {
-                    declared.is_unknown_because(placed.name(), &message);
+                    declared.set_unknown(placed.name(), &message);
                     ServiceStatus {
                         message: crate::text::sanitize(&message),
                         ..service_of(placed, namespace)
@@ -94,7 +94,7 @@ impl Rollout<'_, '_> {
         for placed in &all.placed {
             match self.target.render(self.objects, placed).await {
                 Ok(objects) => declared.add(self.objects, &objects).await,
-                Err(RenderError::Template { message, .. }) => declared.is_unknown_because(placed.name(), &message),
+                Err(RenderError::Template { message, .. }) => declared.set_unknown(placed.name(), &message),
                 Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
             }
         }

@@ -75,11 +75,11 @@ impl Assessor<'_> {
             PostTraits::Pending
         };
         let traits = self.trait_statuses(placed, objects, Traits::All(post_traits)).await?;
-        let is_healthy = workload.is_healthy && traits.iter().all(|one| one.healthy || one.pending);
+        let is_healthy = workload.is_healthy && traits.iter().all(|trait_| trait_.healthy || trait_.pending);
         let of_trait = || {
             traits
                 .iter()
-                .map(|one| one.message.as_str())
+                .map(|trait_| trait_.message.as_str())
                 .find(|message| !message.is_empty())
         };
         let message = if workload.message.is_empty() {
@@ -108,7 +108,7 @@ impl Assessor<'_> {
             return Ok(None);
         }
         let traits = self.trait_statuses(placed, objects, Traits::PreDispatch).await?;
-        let Some(waiting) = traits.iter().find(|one| !one.healthy) else {
+        let Some(waiting) = traits.iter().find(|trait_| !trait_.healthy) else {
             return Ok(None);
         };
         let message = if waiting.message.is_empty() {
@@ -131,8 +131,8 @@ impl Assessor<'_> {
         which: Traits,
     ) -> Result<Vec<TraitStatus>, cue::Error> {
         let mut statuses = Vec::new();
-        for (index, one) in placed.component.traits.iter().enumerate() {
-            let stage = self.target.env.template_settings().stage(one);
+        for (index, trait_) in placed.component.traits.iter().enumerate() {
+            let stage = self.target.env.template_settings().stage(trait_);
             let post_traits = match which {
                 Traits::All(post_traits) => post_traits,
                 Traits::PreDispatch if stage == Stage::PreDispatch => PostTraits::Unknown,
@@ -144,16 +144,16 @@ impl Assessor<'_> {
             }
             if is_post && post_traits == PostTraits::Pending {
                 statuses.push(TraitStatus {
-                    type_: one.type_label.clone(),
+                    type_: trait_.type_label.clone(),
                     pending: true,
                     message: PENDING.to_owned(),
                     ..TraitStatus::default()
                 });
                 continue;
             }
-            let health = self.trait_health(index, one, placed, objects).await?;
+            let health = self.trait_health(index, trait_, placed, objects).await?;
             statuses.push(TraitStatus {
-                type_: one.type_label.clone(),
+                type_: trait_.type_label.clone(),
                 healthy: health.is_healthy,
                 details: health.details,
                 message: health.message,
@@ -167,11 +167,11 @@ impl Assessor<'_> {
     async fn trait_health(
         &self,
         index: usize,
-        one: &ParsedTrait,
+        trait_: &ParsedTrait,
         placed: &Placed,
         objects: &ComponentObjects,
     ) -> Result<Health, cue::Error> {
-        let is_own = |trait_: &str| trait_ == one.type_label;
+        let is_own = |type_: &str| type_ == trait_.type_label;
         let Live {
             context: mut live,
             missing,
@@ -180,8 +180,8 @@ impl Assessor<'_> {
             return Ok(not_found(&missing.manifest));
         }
         live.remove("output");
-        let (templates, properties) = (one.definition.status_templates(), one.trait_.properties.as_ref());
-        let part = format!("{index}/{}", one.type_label);
+        let (templates, properties) = (trait_.definition.status_templates(), trait_.trait_.properties.as_ref());
+        let part = format!("{index}/{}", trait_.type_label);
         self.health(&part, placed, templates, properties, objects, &live).await
     }
 
@@ -223,8 +223,8 @@ impl Assessor<'_> {
             live.get("output").into_iter().chain(outputs),
         );
         let name = format!("{}/{part}", placed.memory_name());
-        let known = self.target.env.memory.lock().health.get(&name).cloned();
-        if let Some((_, health)) = known.filter(|(known, _)| *known == key) {
+        let cached = self.target.env.memory.lock().health.get(&name).cloned();
+        if let Some((_, health)) = cached.filter(|(cached_key, _)| *cached_key == key) {
             return Ok(health);
         }
         let health = evaluate_health(&self.target.env.evaluator(), templates, properties, &context).await?;

@@ -87,8 +87,7 @@ impl<'x> Rollout<'x, '_> {
                     continue;
                 }
                 let waiting = if stage == Stage::PreDispatch {
-                    let waiting = self.assessor();
-                    waiting
+                    self.assessor()
                         .waiting_service(&deployment.component, &deployment.objects)
                         .await
                 } else {
@@ -165,7 +164,7 @@ impl<'x> Rollout<'x, '_> {
         Ok(unknown)
     }
 
-    /// Renders a component. The inner error is that of its template.
+    /// Renders a component. The inner error comes from its template.
     pub(super) async fn render_or_stop(&self, placed: &Placed) -> Result<Result<ComponentObjects, String>, Stop> {
         match self.target.render(self.objects, placed).await {
             Ok(objects) => Ok(Ok(objects)),
@@ -181,7 +180,7 @@ impl<'x> Rollout<'x, '_> {
 
 fn batch(deployment: &Deployment, stage: Stage) -> Vec<ToApply> {
     let objects = deployment.objects.objects.iter().map(|object| (object.stage, object));
-    let of_stage = stages(objects).into_iter().find(|(known, _)| *known == stage);
+    let of_stage = stages(objects).into_iter().find(|(name, _)| *name == stage);
     let objects = of_stage.map(|(_, objects)| objects).unwrap_or_default();
     let to_apply = objects.into_iter().map(|object| ToApply {
         manifest: object.manifest.clone(),

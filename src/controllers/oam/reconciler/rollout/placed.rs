@@ -12,7 +12,7 @@ use crate::controllers::oam::workflow::{DEPLOY, InputScope, InputUsage, ValueSto
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steps {
     All,
-    /// Those that were not skipped.
+    /// Steps that were not skipped.
     Run,
 }
 
@@ -21,7 +21,7 @@ type StepDeployments<'s> = (&'s WorkflowStep, Option<Vec<PlacedComponent>>);
 
 /// Adds the inputs, outputs and dependencies of components. Fails if steps deploy too much together.
 pub fn completed_steps(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
-    let steps = with_components(parsed)?;
+    let steps = convert_steps(parsed)?;
     // Without regard to settings, which allow less. The run of a step tells what is not allowed.
     let settings = PlacementSettings {
         namespace: "",
@@ -32,7 +32,7 @@ pub fn completed_steps(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
     Ok(steps)
 }
 
-fn with_components(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
+fn convert_steps(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
     let complete = |step: &WorkflowStep| {
         let completed = component_step(step, &parsed.spec.components);
         completed.map_err(|error| {
@@ -74,7 +74,7 @@ impl Rollout<'_, '_> {
     /// Includes the values that components have taken. Components whose values are not known now are left out.
     pub async fn placed(&mut self, which: Steps) -> Result<PlacedComponents, Stop> {
         let parsed = self.target.parsed;
-        let steps = with_components(parsed)?;
+        let steps = convert_steps(parsed)?;
         let chosen = steps.iter().flat_map(with_sub_steps);
         let mut chosen = chosen.filter(|step| which == Steps::All || self.has_run(step));
         let deployments = deployments(&mut chosen, parsed, self.env().placement_settings())?;
@@ -111,7 +111,7 @@ impl Rollout<'_, '_> {
         })
     }
 
-    /// Returns the components of a step with the values that they take; `None` for one whose values are not known.
+    /// Returns the components of a step with the values that they take; `None` if values of a component are not known.
     async fn place_all(
         &mut self,
         deployments: &[PlacedComponent],

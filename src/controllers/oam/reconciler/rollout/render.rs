@@ -66,7 +66,7 @@ impl Placed {
         &self.component.component.name
     }
 
-    /// Returns the name under which results are remembered. It begins with that of the component.
+    /// Returns the name under which results are remembered. It begins with the name of the component.
     pub fn memory_name(&self) -> String {
         let Place {
             cluster,
@@ -98,13 +98,13 @@ impl Target<'_> {
         if let Some(alone) = prepared.workload_to_read() {
             let key = alone.key();
             let name = format!("{}/workload", placed.memory_name());
-            let rendered = self.remembered(&name, key, alone.render(&evaluator)).await?;
+            let rendered = self.get_or_render(&name, key, alone.render(&evaluator)).await?;
             let status = objects.live_status(&alone.objects(key, rendered).workload).await;
             prepared.set_output_status(status);
         }
         let key = prepared.key();
         let render = prepared.render(&evaluator);
-        let rendered = self.remembered(&placed.memory_name(), key, render).await?;
+        let rendered = self.get_or_render(&placed.memory_name(), key, render).await?;
         Ok(prepared.objects(key, rendered))
     }
 
@@ -126,11 +126,11 @@ impl Target<'_> {
             })
         };
         let name = format!("{}/post-dispatch", placed.memory_name());
-        let rendered = self.remembered(&name, key, render).await?;
+        let rendered = self.get_or_render(&name, key, render).await?;
         Ok(release.post_dispatch_objects(component, objects, &rendered.outputs))
     }
 
-    async fn remembered(
+    async fn get_or_render(
         &self,
         name: &str,
         key: CacheKey,
@@ -168,8 +168,8 @@ pub fn with_inputs(component: &ParsedComponent, inputs: &[(&str, Value)]) -> Res
     }
     changed.component.properties = Some(value["properties"].take());
     let traits: Vec<Trait> = serde_json::from_value(value["traits"].take()).map_err(|error| error.to_string())?;
-    for (known, with_inputs) in changed.traits.iter_mut().zip(&traits) {
-        known.trait_ = with_inputs.clone();
+    for (parsed, trait_) in changed.traits.iter_mut().zip(&traits) {
+        parsed.trait_ = trait_.clone();
     }
     changed.component = Component {
         traits,
@@ -196,7 +196,7 @@ pub fn set_path(value: &mut Value, path: &str, new: Value) -> Option<()> {
     Some(())
 }
 
-/// Returns a member of an object or list; missing ones are added.
+/// Returns a member of an object or list, and adds it if it is missing.
 fn child<'v>(target: &'v mut Value, field: &str) -> Option<&'v mut Value> {
     let index = field.parse::<usize>().ok();
     if target.is_null() {

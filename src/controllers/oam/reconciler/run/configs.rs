@@ -32,7 +32,7 @@ impl StepSecrets {
         }
     }
 
-    fn of(&self, namespace: &str) -> Result<Api<Secret>, ApiError> {
+    fn secret_api(&self, namespace: &str) -> Result<Api<Secret>, ApiError> {
         self.check(namespace).map_err(ApiError::bad_request)?;
         Ok(Api::namespaced(self.client.clone(), namespace))
     }
@@ -53,7 +53,7 @@ impl StepSecrets {
 
 impl Secrets for StepSecrets {
     async fn get(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ApiError> {
-        call(self.of(namespace)?.get_opt(name)).await
+        call(self.secret_api(namespace)?.get_opt(name)).await
     }
 }
 
@@ -83,7 +83,7 @@ impl<'r, 'x, 'p> StepConfigs<'r, 'x, 'p> {
         }
     }
 
-    /// Records a Secret as deleted, or else it would be restored. One of another Application is refused.
+    /// Records a Secret as deleted, or else it would be restored. Refuses a Secret of another Application.
     async fn record_deleted(&self, namespace: &str, name: &str, secret: &Secret) -> Result<(), ApiError> {
         let id = ObjectId {
             api_version: "v1".to_owned(),
@@ -117,7 +117,7 @@ impl Secrets for StepConfigs<'_, '_, '_> {
 
 impl ConfigStore for StepConfigs<'_, '_, '_> {
     async fn list(&self, namespace: &str, labels: &[(&str, &str)], next: Option<&str>) -> Result<Page, ApiError> {
-        let api = self.secrets.of(namespace)?;
+        let api = self.secrets.secret_api(namespace)?;
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut parameters = ListParams::default().labels(&labels.join(",")).limit(PAGE);
         parameters.continue_token = next.map(str::to_owned);
@@ -150,7 +150,7 @@ impl ConfigStore for StepConfigs<'_, '_, '_> {
     }
 
     async fn delete(&self, namespace: &str, name: &str, secret: &Secret) -> Result<(), ApiError> {
-        let api = self.secrets.of(namespace)?;
+        let api = self.secrets.secret_api(namespace)?;
         self.record_deleted(namespace, name, secret).await?;
         let parameters = DeleteParams {
             preconditions: Some(Preconditions {

@@ -26,7 +26,7 @@ pub(super) struct StepFunctions<'r, 'x, 'p> {
     pub(super) step_name: &'r str,
     pub(super) step_id: &'r str,
     pub(super) stop: Option<Stop>,
-    /// The permit for requests, from the first one to the end of the step.
+    /// The permit for requests, from the first request to the end of the step.
     pub(super) permit: Option<StepPermit>,
 }
 
@@ -111,7 +111,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         }
     }
 
-    /// Answers with the controller's own cluster. A step would otherwise take it for all there are.
+    /// Answers with the controller's own cluster. Fails if others are joined: a step would take the answer for all.
     async fn list_clusters(&self) -> Answer {
         match self.env().reconciler.clusters.list().await {
             Err(message) => Answer::failed(message),
@@ -166,11 +166,11 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
 
     async fn dispatch(&mut self, params: &Value, objects: Vec<Value>) -> Result<Result<(), String>, Stop> {
         let cluster = params["cluster"].as_str().unwrap_or_default();
-        // A patched object stays that of its component.
-        let of = |manifest: &Value, name: &str| label(manifest, name).unwrap_or_default().to_owned();
+        // A patched object still belongs to its component.
+        let text = |manifest: &Value, name: &str| label(manifest, name).unwrap_or_default().to_owned();
         let batch = objects.into_iter().map(|manifest| ToApply {
-            component: of(&manifest, labels::COMPONENT),
-            trait_: of(&manifest, labels::TRAIT_TYPE),
+            component: text(&manifest, labels::COMPONENT),
+            trait_: text(&manifest, labels::TRAIT_TYPE),
             manifest,
             cluster: cluster.to_owned(),
             creator: Creator::Workflow,
@@ -213,10 +213,10 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         objects::listed(&selection, listed.map(|listed| self.cluster().without_records(listed)))
     }
 
-    /// Applies an object with the changes as one of the Application, which records it and keeps its state. An object of
-    /// no or another Application is refused, unless a policy adopts it.
+    /// Applies a changed object as an object of the Application, which records it and keeps its state. Refuses an
+    /// object of no or another Application, unless a policy adopts it.
     async fn patch(&mut self, params: &Value) -> Result<Answer, Stop> {
-        let changed = match self.patched(params).await {
+        let changed = match self.read_and_patch(params).await {
             Ok(changed) => changed,
             Err(message) => return Ok(Answer::failed(message)),
         };
@@ -226,7 +226,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         })
     }
 
-    async fn patched(&self, params: &Value) -> Result<Value, String> {
+    async fn read_and_patch(&self, params: &Value) -> Result<Value, String> {
         let id = objects::patch(params)?;
         self.cluster().check_read(&id).await?;
         let live = match self.cluster().objects.read(&id).await {
@@ -242,7 +242,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
     async fn delete(&mut self, params: &Value) -> Result<Answer, Stop> {
         let ids = match objects::delete(params) {
             Ok(Deletion::One(id)) => vec![id],
-            Ok(Deletion::Matching(selection)) => match self.matching(&selection).await {
+            Ok(Deletion::Matching(selection)) => match self.list_matching(&selection).await {
                 Ok(ids) => ids,
                 Err(message) => return Ok(Answer::failed(message)),
             },
@@ -252,22 +252,22 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         Ok(objects::deleted(&params["value"], result))
     }
 
-    async fn matching(&self, selection: &ObjectSelection) -> Result<Vec<ObjectId>, String> {
+    async fn list_matching(&self, selection: &ObjectSelection) -> Result<Vec<ObjectId>, String> {
         let target = selection.target();
         self.cluster().check_read(&target).await?;
-        let found = self
+        let objects = self
             .cluster()
             .objects
             .list(&target, &selection.selector())
             .await
             .map_err(|error| format!("failed to list {}: {error}", target.kind))?;
-        match found.len() {
-            0..=MAX_OBJECTS => Ok(found.iter().map(ObjectId::of).collect()),
+        match objects.len() {
+            0..=MAX_OBJECTS => Ok(objects.iter().map(ObjectId::of).collect()),
             count => Err(format!("{count} objects match, more than the limit of {MAX_OBJECTS}")),
         }
     }
 
-    /// Deletes objects. Those of the Application are recorded as deleted first, or else they would be restored.
+    /// Deletes objects. Objects of the Application are recorded as deleted first, or else they would be restored.
     async fn delete_all(&mut self, mut ids: Vec<ObjectId>) -> Result<Result<(), ObjectError>, Stop> {
         let objects = self.cluster().objects.clone();
         for id in &mut ids {
@@ -286,23 +286,23 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         {
             return Ok(Err(ApiError::bad_request(message).into()));
         }
-        let mut found = Vec::new();
+        let mut existing = Vec::new();
         for id in &ids {
             match objects.read(id).await {
-                Ok(Some(live)) => found.push((id, live)),
+                Ok(Some(live)) => existing.push((id, live)),
                 Ok(None) => {}
                 Err(error) => return Ok(Err(error)),
             }
         }
         let inventory = &self.rollout.objects.ledger.inventory;
-        let mut checked = found.iter();
+        let mut checked = existing.iter();
         let are_own = checked.try_for_each(|(id, live)| self.cluster().check_owner(inventory, id, live));
         if let Err(message) = are_own {
             return Ok(Err(ApiError::bad_request(message).into()));
         }
         let revision = self.rollout.target.current.name();
         self.rollout.objects.ledger.record_deleted(&revision, &ids).await?;
-        for (id, live) in found {
+        for (id, live) in existing {
             let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
             self.env().reconciler.metrics.count_write("delete", &id.kind);
             if let Err(error) = objects.delete(id, uid).await {
@@ -344,13 +344,13 @@ pub(super) fn manifest(application: &NamespacedName, params: &Value, mut object:
     if id.namespace.is_empty() {
         metadata.insert("namespace".to_owned(), DEFAULT_NAMESPACE.into());
     }
-    let own = metadata.entry("labels").or_insert_with(|| Value::Object(Map::new()));
-    let Some(own) = own.as_object_mut() else {
+    let labels = metadata.entry("labels").or_insert_with(|| Value::Object(Map::new()));
+    let Some(labels) = labels.as_object_mut() else {
         return Err("metadata.labels of the object is not a struct".to_owned());
     };
     let NamespacedName { name: app, namespace } = application;
-    own.insert(labels::APP_NAME.to_owned(), app.as_str().into());
-    own.insert(labels::APP_NAMESPACE.to_owned(), namespace.as_str().into());
-    own.insert(labels::CLUSTER.to_owned(), cluster.into());
+    labels.insert(labels::APP_NAME.to_owned(), app.as_str().into());
+    labels.insert(labels::APP_NAMESPACE.to_owned(), namespace.as_str().into());
+    labels.insert(labels::CLUSTER.to_owned(), cluster.into());
     Ok(object)
 }

@@ -33,7 +33,7 @@ pub async fn restart_if_due(
         let wait = time.duration_since(env.now).try_into().unwrap_or_default();
         outcome.look_again_in(wait);
     }
-    if is_current && !is_due && !runs_again_to_record(env, ledger, outcome) {
+    if is_current && !is_due && !claim_recording_run(env, ledger, outcome) {
         return Ok(());
     }
     record_cut_off(env, outcome.workflow.as_ref()).await?;
@@ -59,7 +59,7 @@ pub fn is_deployed(observed: &Observed, outcome: &Outcome) -> bool {
 /// Steps have succeeded, but nothing records their objects for this generation: the spec was changed without a new
 /// revision, or changed back before its deployment. Another run applies what it finds, and records it. It takes place
 /// once, since all objects may stand in other trackers.
-fn runs_again_to_record(env: &Env<'_>, ledger: &Ledger<'_>, outcome: &Outcome) -> bool {
+fn claim_recording_run(env: &Env<'_>, ledger: &Ledger<'_>, outcome: &Outcome) -> bool {
     let inventory = &ledger.inventory;
     let Some(workflow) = &outcome.workflow else {
         return false;
@@ -80,7 +80,7 @@ fn runs_again_to_record(env: &Env<'_>, ledger: &Ledger<'_>, outcome: &Outcome) -
     lacks_tracker && std::mem::replace(&mut env.memory.lock().restarted, generation) != generation
 }
 
-/// Records a run that a new one replaces in the revision that it belongs to.
+/// Records a run that a new run replaces, in the revision that it belongs to.
 async fn record_cut_off(env: &Env<'_>, workflow: Option<&WorkflowStatus>) -> Result<(), Stop> {
     let Some(workflow) = workflow.filter(|workflow| !workflow.finished && !workflow.app_revision.is_empty()) else {
         return Ok(());

@@ -82,7 +82,7 @@ impl Run<'_, '_, '_> {
         if let Some(store) = turn.store_without_removed_values() {
             self.store(store).await?;
         }
-        // What steps have done is recorded even if the pass ends: those that have ended must not run again.
+        // What steps have done is recorded even if the pass ends: steps that have ended must not run again.
         let result = self.run_rounds(&mut turn).await;
         let end = turn.end();
         if let Some(delay) = end.retry_in {
@@ -138,7 +138,7 @@ impl Run<'_, '_, '_> {
     }
 
     /// The steps are independent, and run until `end`. Their objects are recorded at once. If the pass ends meanwhile,
-    /// `results` has those of the steps that have run.
+    /// `results` has the results of the steps that have run.
     async fn run_steps(
         &mut self,
         turn: &WorkflowTurn<'_>,
@@ -208,11 +208,11 @@ impl Run<'_, '_, '_> {
             return Ok(Err(execute_failure(format!("component {name} not found"))));
         };
         let inputs = turn.inputs(step).map_err(|error| error.to_string());
-        let with_inputs = inputs.and_then(|inputs| {
+        let completed = inputs.and_then(|inputs| {
             usage.add(&inputs)?;
             with_inputs(component, &inputs)
         });
-        let component = match with_inputs {
+        let component = match completed {
             Ok(component) => component,
             Err(message) => {
                 return Ok(Err(StepResult::Failed {

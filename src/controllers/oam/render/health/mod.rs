@@ -1,6 +1,6 @@
 //! Health, message and details of a component or trait, from the `status` templates of its definition.
 //!
-//! The order is details, health, message: each sees the results of those before in `context.status`.
+//! The order is details, health, message: each sees the results of the templates before it in `context.status`.
 
 mod cue_text;
 #[cfg(test)]
@@ -153,7 +153,7 @@ impl<V: Evaluate> Status<'_, V> {
         Ok(Some((details, values)))
     }
 
-    /// Evaluates a template; the inner error is that of the template.
+    /// Evaluates a template. The inner error comes from the template.
     async fn evaluate(
         &self,
         template: &str,

@@ -1,9 +1,9 @@
-//! The hash of a component, `context.revision` of its templates: that of the Go library hashstructure over KubeVela's type
+//! The hash of a component, `context.revision` of its templates, by the Go library hashstructure over KubeVela's type
 //! ApplicationComponent.
 
 use serde_json::Value;
 
-use super::render_hash::{finish, hash_bytes, ordered};
+use super::render_hash::{finish, hash_bytes, hash_pair};
 use crate::api::oam::{Component, StepInput, StepOutput, Trait};
 use crate::text::go_json;
 
@@ -30,8 +30,8 @@ pub fn component_hash(component: &Component, replica_key: &str) -> String {
     format!("{hash:x}")
 }
 
-fn trait_(one: &Trait) -> u64 {
-    let fields = [("Type", text(&one.type_)), ("Properties", raw(one.properties.as_ref()))];
+fn trait_(Trait { type_, properties, .. }: &Trait) -> u64 {
+    let fields = [("Type", text(type_)), ("Properties", raw(properties.as_ref()))];
     structure("ApplicationTrait", &fields)
 }
 
@@ -66,14 +66,14 @@ fn nothing() -> u64 {
 }
 
 fn list(items: impl Iterator<Item = u64>) -> u64 {
-    items.fold(0, ordered)
+    items.fold(0, hash_pair)
 }
 
 /// The library finishes a struct after each field.
 fn structure(name: &str, fields: &[(&str, u64)]) -> u64 {
     let fields = fields.iter();
     fields.fold(text(name), |hash, (name, value)| {
-        finish(hash ^ ordered(text(name), *value))
+        finish(hash ^ hash_pair(text(name), *value))
     })
 }
 

@@ -61,7 +61,7 @@ pub fn identify(object: &mut Map<String, Value>, owner: &Owner<'_>, part: Part<'
             set_default(object, "name", owner.component);
         }
         Part::Trait { trait_type, resource } => {
-            // The hash of the name covers these labels, and none of those that follow.
+            // The hash of the name covers these labels, and none of the following.
             let labels = [
                 (labels::APP_NAME, owner.app),
                 (labels::COMPONENT, owner.component),
@@ -110,9 +110,9 @@ fn set_app_labels(object: &mut Map<String, Value>, owner: &Owner<'_>, part: Part
     }
 }
 
-/// Adds the annotations of the Application, and removes those that no object gets.
+/// Adds the annotations of the Application, and removes annotations that no object gets.
 ///
-/// The object has annotations afterwards, if none: the original writes an empty object, which counts in its hash.
+/// The object has annotations afterwards, even if empty: the original writes an empty object, which counts in its hash.
 fn set_annotations(object: &mut Map<String, Value>, owner: &Owner<'_>) {
     let passed: Vec<_> = strings(owner.annotations).collect();
     set_strings(object, "annotations", &passed);
@@ -178,7 +178,7 @@ fn text<'a>(fields: &'a Map<String, Value>, label: &str) -> &'a str {
     fields.get(label).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Changes an object below another; one that is missing, or no object, is replaced.
+/// Changes an object below another. Replaces it before, if it is missing or no object.
 fn with_child(fields: &mut Map<String, Value>, label: &str, change: impl FnOnce(&mut Map<String, Value>)) {
     let mut child = match fields.remove(label) {
         Some(Value::Object(child)) => child,

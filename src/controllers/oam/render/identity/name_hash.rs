@@ -1,4 +1,4 @@
-//! The hash in the name of an unnamed trait object: that of its dump by the Go library spew.
+//! The hash in the name of an unnamed trait object: the hash of its dump by the Go library spew.
 
 use serde_json::{Map, Number, Value};
 
@@ -7,7 +7,7 @@ const SAFE: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const OFFSET: u32 = 0x811c_9dc5;
 const PRIME: u32 = 0x0100_0193;
 
-/// Returns the hash of an object: FNV-1a of its dump, in decimal digits, each replaced by a safe one.
+/// Returns the hash of an object: FNV-1a of its dump, in decimal digits, each replaced by a safe character.
 #[must_use]
 pub fn name_hash(object: &Map<String, Value>) -> String {
     let mut text = String::from("(unstructured.Unstructured){Object:");

@@ -1,6 +1,6 @@
-//! The hash in the label `oam.dev/render-hash`: that of the Go library hashstructure, format 2, with FNV-1 of 64 bits.
+//! The hash in the label `oam.dev/render-hash`, by the Go library hashstructure: format 2, with FNV-1 of 64 bits.
 //!
-//! An object that KubeVela applied is known to be unchanged by it, so it must be the same.
+//! By this hash, an object that KubeVela applied is known to be unchanged, so it must be the same as KubeVela's.
 
 use serde_json::Value;
 
@@ -12,8 +12,8 @@ const PRIME: u64 = 0x0000_0100_0000_01b3;
 /// Returns the hash of an object without its label for the hash, as hexadecimal digits.
 #[must_use]
 pub fn render_hash(object: &Value) -> String {
-    let hash = object.pointer("/metadata/labels").and_then(Value::as_object);
-    let hash = match hash {
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+    let hash = match labels {
         Some(labels) if labels.contains_key(RENDER_HASH) => {
             let mut object = object.clone();
             if let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
@@ -28,7 +28,7 @@ pub fn render_hash(object: &Value) -> String {
 
 /// Hashes a Go struct `Unstructured` with the object in its only field.
 fn hash_unstructured(object: &Value) -> u64 {
-    let field = ordered(hash_bytes(b"Object"), hash_value(object));
+    let field = hash_pair(hash_bytes(b"Object"), hash_value(object));
     finish(hash_bytes(b"Unstructured") ^ field)
 }
 
@@ -41,9 +41,9 @@ fn hash_value(value: &Value) -> u64 {
             None => hash_bytes(&number.as_f64().unwrap_or_default().to_le_bytes()),
         },
         Value::String(text) => hash_bytes(text.as_bytes()),
-        Value::Array(items) => items.iter().fold(0, |hash, item| ordered(hash, hash_value(item))),
+        Value::Array(items) => items.iter().fold(0, |hash, item| hash_pair(hash, hash_value(item))),
         Value::Object(fields) => finish(fields.iter().fold(0, |hash, (label, value)| {
-            hash ^ ordered(hash_bytes(label.as_bytes()), hash_value(value))
+            hash ^ hash_pair(hash_bytes(label.as_bytes()), hash_value(value))
         })),
     }
 }
@@ -55,7 +55,7 @@ pub(super) fn hash_bytes(bytes: &[u8]) -> u64 {
         .fold(OFFSET, |hash, byte| hash.wrapping_mul(PRIME) ^ u64::from(*byte))
 }
 
-pub(super) fn ordered(first: u64, second: u64) -> u64 {
+pub(super) fn hash_pair(first: u64, second: u64) -> u64 {
     hash_bytes(&[first.to_le_bytes(), second.to_le_bytes()].concat())
 }
 

@@ -72,8 +72,8 @@ fn merge_element(
 /// Changes of each element of the base, and the elements to append.
 type Alignment<'a> = (Vec<Change<'a>>, Vec<&'a Value>);
 
-/// Pairs elements of the base with those of the patch by the keys. Of several elements of the patch with one key, the
-/// last counts; one without a key is dropped.
+/// Pairs elements of the base with elements of the patch by the keys. Of several elements of the patch with one key,
+/// the last counts. Elements without a key are dropped.
 ///
 /// Returns nothing where the original falls back to positions: one of the keys is in no element of the patch, or is
 /// not a scalar.

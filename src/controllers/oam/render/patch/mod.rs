@@ -105,7 +105,7 @@ pub fn merge(base: &mut Value, patch: &Value) -> Result<(), PatchError> {
     merge_value(base, patch, Markers::default(), &mut Path::default())
 }
 
-/// Merges a value; `markers` are those of its field, with the inherited key.
+/// Merges a value. `markers` belong to its field, and have the inherited key.
 pub fn merge_value(base: &mut Value, patch: &Value, markers: Markers<'_>, path: &mut Path) -> Result<(), PatchError> {
     match (base, patch) {
         (base, Value::Array(_)) if markers.strategy == Some("replace") && base.is_array() => {
@@ -140,10 +140,10 @@ fn merge_fields(
             base.insert(label.clone(), without_markers(value));
             continue;
         };
-        let own = Markers::of(patch, label);
+        let markers = Markers::of(patch, label);
         let markers = Markers {
-            key: own.key.or(inherited_key),
-            ..own
+            key: markers.key.or(inherited_key),
+            ..markers
         };
         path.enter(label.clone());
         merge_value(field, value, markers, path)?;
@@ -247,14 +247,14 @@ fn take(budget: &mut usize, size: usize) -> bool {
 
 /// Names two values as CUE does in a conflict.
 fn conflict(base: &Value, patch: &Value) -> String {
-    let values = format!("{} and {}", shown(base), shown(patch));
+    let values = format!("{} and {}", summary(base), summary(patch));
     match (type_name(base), type_name(patch)) {
         (base, patch) if base == patch => values,
         (base, patch) => format!("{values} (mismatched types {base} and {patch})"),
     }
 }
 
-fn shown(value: &Value) -> String {
+fn summary(value: &Value) -> String {
     match value {
         Value::Object(_) => "{...}".to_owned(),
         Value::Array(_) => "[...]".to_owned(),

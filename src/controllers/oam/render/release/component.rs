@@ -13,7 +13,7 @@ use crate::controllers::oam::render::component::{self, Rendered, Template};
 use crate::controllers::oam::render::evaluate::{Error, Evaluate};
 use crate::controllers::oam::source::reads_output_status;
 
-/// A component with the templates of its traits, without those of the last stage.
+/// A component with the templates of its traits, but for traits of the last stage.
 pub struct ReleaseComponent<'a> {
     pub(super) release: &'a Release,
     pub(super) component: &'a ParsedComponent,

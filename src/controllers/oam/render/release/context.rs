@@ -26,8 +26,8 @@ impl Release {
         }))
     }
 
-    /// Returns the context of workflow steps, without the fields of one step. As in KubeVela, those of components are there,
-    /// and empty.
+    /// Returns the context of workflow steps, without the fields of one step. As in KubeVela, the fields of components
+    /// are there, and empty.
     #[must_use]
     pub fn step_context(&self) -> Context {
         let mut context = self.context();
@@ -53,14 +53,13 @@ impl Release {
             .shared_context
             .get_or_init(|| Arc::new(self.context_of_components(parsed)));
         let revision = revision_of(parsed, &component.component, place);
-        let own = json!({
+        let mut context = fields(&json!({
             "name": component.component.name,
             "componentType": component.component.type_,
             "revision": revision,
-        });
-        let mut own = fields(&own);
-        own.extend(place.context());
-        Context::new(Arc::clone(shared), own)
+        }));
+        context.extend(place.context());
+        Context::new(Arc::clone(shared), context)
     }
 
     fn context_of_components(&self, parsed: &Parsed) -> Map<String, Value> {
@@ -87,20 +86,20 @@ impl Release {
 }
 
 /// Returns the hash of a component as KubeVela computes it: of the component that a `deploy` step places, else of the
-/// declared one without what its step takes over.
+/// declared component without what its step takes over.
 fn revision_of(parsed: &Parsed, component: &Component, place: &Place) -> String {
     if !place.cluster.is_empty() {
         return component_hash(component, &place.replica_key);
     }
-    let mut declared = parsed.spec.components.iter();
-    let declared = declared.find(|one| one.name == component.name).unwrap_or(component);
-    let own = Component {
+    let mut components = parsed.spec.components.iter();
+    let declared = components.find(|one| one.name == component.name).unwrap_or(component);
+    let component = Component {
         depends_on: Vec::new(),
         inputs: Vec::new(),
         outputs: Vec::new(),
         ..declared.clone()
     };
-    component_hash(&own, "")
+    component_hash(&component, "")
 }
 
 /// Returns a version of a cluster with empty fields.

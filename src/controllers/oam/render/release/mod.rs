@@ -37,7 +37,7 @@ pub struct Release {
     workflow_name: String,
     /// The version of the cluster, as templates see it.
     cluster_version: Value,
-    /// The context of all components, built with the first one.
+    /// The context of all components, built with the first component.
     shared_context: OnceLock<Arc<Map<String, Value>>>,
     pub settings: ReleaseSettings,
 }
@@ -54,9 +54,9 @@ pub struct ReleaseSettings {
 impl ReleaseSettings {
     /// Returns the stage in which a trait is applied.
     #[must_use]
-    pub fn stage(self, one: &ParsedTrait) -> Stage {
+    pub fn stage(self, trait_: &ParsedTrait) -> Stage {
         if self.has_stages {
-            stage(one)
+            stage(trait_)
         } else {
             Stage::DefaultDispatch
         }
@@ -64,8 +64,8 @@ impl ReleaseSettings {
 
     /// Returns true if a trait is applied after its workload is healthy.
     #[must_use]
-    pub fn is_post_dispatch(self, one: &ParsedTrait) -> bool {
-        self.stage(one) == Stage::PostDispatch
+    pub fn is_post_dispatch(self, trait_: &ParsedTrait) -> bool {
+        self.stage(trait_) == Stage::PostDispatch
     }
 }
 
@@ -80,7 +80,7 @@ pub struct ReleaseObject {
     pub stage: Stage,
 }
 
-/// The objects of a component without those of the last stage, and what they were rendered from.
+/// The objects of a component, but for objects of the last stage, and what they were rendered from.
 pub struct ComponentObjects {
     /// The key of `rendered`.
     pub key: CacheKey,
@@ -130,11 +130,11 @@ impl Release {
         let traits = component
             .traits
             .iter()
-            .filter(|one| !self.settings.is_post_dispatch(one));
+            .filter(|trait_| !self.settings.is_post_dispatch(trait_));
         ReleaseComponent {
             release: self,
             component,
-            traits: traits.filter_map(|one| self.trait_template(one)).collect(),
+            traits: traits.filter_map(|trait_| self.trait_template(trait_)).collect(),
             context: self.component_context(parsed, component, place),
             output_status: None,
             place,
@@ -142,7 +142,7 @@ impl Release {
     }
 
     /// Renders the traits of the last stage into further outputs. `live` has the live objects as `output` and `outputs`;
-    /// without them, templates see the rendered ones.
+    /// without them, templates see the rendered objects.
     ///
     /// # Errors
     /// The first trait that fails.
@@ -183,8 +183,8 @@ impl Release {
     fn post_dispatch_templates<'a>(&self, component: &'a ParsedComponent) -> impl Iterator<Item = Template<'a>> {
         let traits = component.traits.iter();
         traits
-            .filter(|one| self.settings.is_post_dispatch(one))
-            .filter_map(|one| self.trait_template(one))
+            .filter(|trait_| self.settings.is_post_dispatch(trait_))
+            .filter_map(|trait_| self.trait_template(trait_))
     }
 
     /// Returns the objects of outputs of the last stage. As in KubeVela, they get neither labels nor annotations of the
@@ -213,7 +213,7 @@ impl Release {
         objects.collect()
     }
 
-    /// Renders a policy; one without a template has no objects.
+    /// Renders a policy. A policy without a template has no objects.
     ///
     /// # Errors
     /// Templates that the evaluator rejects.
@@ -262,13 +262,13 @@ impl Release {
         }
     }
 
-    fn trait_template<'a>(&self, one: &'a ParsedTrait) -> Option<Template<'a>> {
+    fn trait_template<'a>(&self, trait_: &'a ParsedTrait) -> Option<Template<'a>> {
         Some(Template {
-            name: &one.type_label,
-            source: one.definition.template()?,
-            properties: one.trait_.properties.as_ref(),
+            name: &trait_.type_label,
+            source: trait_.definition.template()?,
+            properties: trait_.trait_.properties.as_ref(),
             is_strict: self.settings.is_strict,
-            has_status: self.settings.has_stages && self.settings.stage(one) == Stage::DefaultDispatch,
+            has_status: self.settings.has_stages && self.settings.stage(trait_) == Stage::DefaultDispatch,
         })
     }
 
@@ -282,8 +282,8 @@ impl Release {
     ) -> ReleaseObject {
         let mut object = identified_output(output, owner);
         place.move_object(&mut object, &output.trait_type, component, &self.name.namespace);
-        let definition = component.traits.iter().find(|one| one.type_label == output.trait_type);
-        if let Some(spec) = definition.map(|one| &one.definition.spec) {
+        let trait_ = component.traits.iter().find(|one| one.type_label == output.trait_type);
+        if let Some(spec) = trait_.map(|trait_| &trait_.definition.spec) {
             if !spec.workload_ref_path.is_empty() {
                 set_workload_reference(&mut object, &spec.workload_ref_path, workload);
             }
@@ -292,7 +292,7 @@ impl Release {
                 labels[MANAGE_WORKLOAD] = json!("true");
             }
         }
-        let stage = definition.map(|one| self.settings.stage(one));
+        let stage = trait_.map(|trait_| self.settings.stage(trait_));
         ReleaseObject {
             manifest: Value::Object(object),
             trait_: output.trait_type.clone(),
@@ -329,7 +329,7 @@ fn identified_output(output: &Output, owner: &Owner<'_>) -> Map<String, Value> {
     object
 }
 
-fn stage(one: &ParsedTrait) -> Stage {
+fn stage(trait_: &ParsedTrait) -> Stage {
     // An unknown stage is reported when the Application is parsed.
-    Stage::parse(&one.definition.spec.stage).unwrap_or_default()
+    Stage::parse(&trait_.definition.spec.stage).unwrap_or_default()
 }

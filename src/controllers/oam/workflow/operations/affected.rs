@@ -1,4 +1,4 @@
-//! Steps that a restart from a step affects: those that come after it, or depend on it.
+//! Steps that a restart from a step affects: steps that come after it, or depend on it.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ struct Dependents<'a> {
 
 /// Returns the steps and sub-steps that must run again with a step, itself included.
 ///
-/// `mode` is that of the status, such as `StepByStep-DAG`.
-pub(super) fn affected<'a>(
+/// `mode` is as in the status, such as `StepByStep-DAG`.
+pub(super) fn find_affected<'a>(
     steps: &'a [WorkflowStep],
     mode: &str,
     name: &str,
@@ -85,11 +85,11 @@ impl<'a> Dependents<'a> {
     }
 }
 
-/// Returns true if one dotted path is the other, or lies within it.
-fn overlaps(one: &str, other: &str) -> bool {
+/// Returns true if a dotted path is the other, or lies within it, or the other way round.
+fn overlaps(path: &str, other: &str) -> bool {
     let is_within = |inner: &str, outer: &str| {
         let rest = inner.strip_prefix(outer);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    is_within(one, other) || is_within(other, one)
+    is_within(path, other) || is_within(other, path)
 }

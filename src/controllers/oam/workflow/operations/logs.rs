@@ -67,7 +67,7 @@ pub fn log_configs(data: &BTreeMap<String, String>) -> BTreeMap<String, LogConfi
 
 impl LogConfig {
     /// Adds the arguments of `util.#Log`: data, level and source. Only the source is kept, not the data. Later parts replace
-    /// earlier ones.
+    /// earlier parts.
     ///
     /// # Errors
     /// The arguments have another form, or are too large; nothing is added then.
@@ -91,12 +91,12 @@ impl LogConfig {
         let Some(source) = other.source else {
             return;
         };
-        let known = self.source.get_or_insert_default();
+        let recorded = self.source.get_or_insert_default();
         if !source.url.is_empty() {
-            known.url = source.url;
+            recorded.url = source.url;
         }
         if !source.resources.is_empty() {
-            known.resources = source.resources;
+            recorded.resources = source.resources;
         }
     }
 }

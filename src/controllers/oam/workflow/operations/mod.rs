@@ -1,7 +1,7 @@
 //! Operations of users on a workflow, as edits of an Application's status and of its values.
 //!
 //! KubeVela's command line makes the same edits, and the controller treats them like any other change of the status. They
-//! can be repeated: one that has nothing left to do returns [`Effect::Unchanged`].
+//! can be repeated: an operation that has nothing left to do returns [`Effect::Unchanged`].
 
 mod affected;
 pub mod logs;
@@ -99,24 +99,24 @@ fn for_each(workflow: &mut WorkflowStatus, change: impl Fn(&mut StepStatus)) {
 fn find<'a>(workflow: &'a mut WorkflowStatus, name: &str) -> Result<&'a mut StepStatus, OperationError> {
     let error = not_found(name, all_steps(workflow).map(|step| step.name.as_str()));
     let mut steps = workflow.steps.iter_mut();
-    let found = steps.find_map(|step| {
+    let step = steps.find_map(|step| {
         if step.name == name {
             return Some(step);
         }
         step.sub_steps.iter_mut().find(|sub| sub.name == name)
     });
-    found.ok_or(error)
+    step.ok_or(error)
 }
 
 fn not_found<'a>(step: &str, names: impl Iterator<Item = &'a str>) -> OperationError {
-    let mut known: Vec<&str> = names.take(MAX_NAMED + 1).collect();
-    if known.len() > MAX_NAMED {
-        known.truncate(MAX_NAMED);
-        known.push("…");
+    let mut names: Vec<&str> = names.take(MAX_NAMED + 1).collect();
+    if names.len() > MAX_NAMED {
+        names.truncate(MAX_NAMED);
+        names.push("…");
     }
     OperationError::StepNotFound {
         step: step.to_owned(),
-        known: known.join(", "),
+        known: names.join(", "),
     }
 }
 

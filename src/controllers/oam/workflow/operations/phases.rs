@@ -7,7 +7,7 @@ use crate::controllers::oam::workflow::{StepPhase, StepReason};
 /// Reason of a step that has exceeded its timeout.
 const TIMEOUT: &str = "Timeout";
 
-/// Suspends the workflow with all running steps, or with one.
+/// Suspends the workflow with all running steps, or with one step.
 ///
 /// # Errors
 /// If the workflow has not started or has ended, or the step is not running.
@@ -22,7 +22,7 @@ pub fn suspend(status: &mut ApplicationStatus, step: Option<&str>) -> Result<Eff
     Ok(Effect::of(&before, workflow))
 }
 
-/// Resumes the workflow with all suspended steps, or with one.
+/// Resumes the workflow with all suspended steps, or with one step.
 ///
 /// # Errors
 /// If the workflow has not started or has ended, or the step is not suspended.

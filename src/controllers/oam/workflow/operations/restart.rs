@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::affected::affected;
+use super::affected::find_affected;
 use super::{Effect, OperationError, all_steps, find, not_found, other_phase, started};
 use crate::api::oam::{ApplicationStatus, StepStatus, WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::workflow::StepPhase;
@@ -27,10 +27,10 @@ pub fn restart(status: &mut ApplicationStatus) -> Result<Effect, OperationError>
     Ok(Effect::Changed)
 }
 
-/// Makes the workflow run a failed step again, with those that come after it or, in the mode DAG, depend on it. The result
-/// names the values that [`super::forget`] removes: a step can't change a value.
+/// Makes the workflow run a failed step again, with the steps that come after it or, in the mode DAG, depend on it. The
+/// result names the values that [`super::forget`] removes: a step can't change a value.
 ///
-/// `steps` are those of the workflow, complete with the inputs and outputs of components.
+/// `steps` are the steps of the workflow, complete with the inputs and outputs of components.
 ///
 /// # Errors
 /// If the workflow has not started or has too many steps, or the step has not failed.
@@ -41,7 +41,7 @@ pub fn restart_from(
 ) -> Result<Removed, OperationError> {
     let workflow = started(status)?;
     check_failed(workflow, steps, name)?;
-    let affected = affected(steps, &workflow.mode, name)?;
+    let affected = find_affected(steps, &workflow.mode, name)?;
     let mut removed = Removed {
         outputs: affected
             .iter()

@@ -18,8 +18,8 @@ pub struct Rollback<'a> {
     pub outdated: Vec<&'a ApplicationRevision>,
 }
 
-/// Chooses the newest revision that has succeeded; for a published Application, one that was published too. `revisions` are
-/// those of the Application, oldest first.
+/// Chooses the newest revision that has succeeded; for a published Application, the newest that was published too.
+/// `revisions` are the revisions of the Application, oldest first.
 ///
 /// # Errors
 /// If the workflow is running, or no revision has succeeded.
@@ -57,7 +57,7 @@ fn version_of(object: &impl ResourceExt) -> Option<&str> {
     (!version.is_empty()).then_some(version)
 }
 
-/// Replaces a status by that at the end of a revision's run, with the objects that its tracker records.
+/// Replaces a status by the status at the end of a revision's run, with the objects that its tracker records.
 pub fn restore_status(status: &mut ApplicationStatus, revision: &ApplicationRevision, objects: &[ManagedResource]) {
     let name = revision.name_any();
     status.workflow = revision.status.as_ref().and_then(|status| status.workflow.clone());

@@ -20,12 +20,12 @@ pub fn forget(data: &mut BTreeMap<String, String>, removed: &Removed) -> Result<
     let before = data.clone();
     match ValueStore::parse(data) {
         Ok(mut store) => {
-            let known = store.to_data();
+            let recorded = store.to_data();
             store.remove(removed.outputs.iter().map(String::as_str));
             removed.ids.iter().for_each(|id| store.forget(id));
             let left = store.to_data();
-            if left != known {
-                data.retain(|key, _| !known.contains_key(key));
+            if left != recorded {
+                data.retain(|key, _| !recorded.contains_key(key));
                 data.extend(left);
             }
         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::controllers::oam::workflow::backoff::{MAX_WAITS, MIN_WAIT};
 use crate::text::truncate;
 
-/// Bytes of a message that are compared. Those of all steps fit into the ConfigMap.
+/// Bytes of a message that are compared. The messages of all steps fit into the ConfigMap.
 const MAX_MESSAGE: usize = 128;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ impl Attempts {
         (!attempts.steps.is_empty()).then_some(attempts)
     }
 
-    pub fn any(&self) -> Option<Self> {
+    pub fn non_empty(&self) -> Option<Self> {
         (!self.steps.is_empty()).then(|| self.clone())
     }
 
@@ -50,8 +50,8 @@ impl Attempts {
         self.steps.get(id).map_or(0, |step| step.waits)
     }
 
-    /// Returns true if the scheduled time has come. A time further away than `longest` is not one that a turn has set, or
-    /// the clock was changed.
+    /// Returns true if the scheduled time has come. No turn has set a time further away than `longest`, or the clock
+    /// was changed.
     pub fn is_due(&self, now: Timestamp, longest: Duration) -> bool {
         let next = self.next.map(|next| until(next, now));
         next.is_none_or(|wait| wait.is_zero() || wait > longest)
@@ -63,8 +63,8 @@ impl Attempts {
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// Counts a wait or failed attempt, from zero if the message differs from the one before. Turns that an event has
-    /// started early, which are not due, are not counted.
+    /// Counts a wait or failed attempt, from zero if the message differs from the message before. Turns that an event
+    /// has started early, which are not due, are not counted.
     pub fn count_wait(&mut self, id: &str, message: &str, is_due: bool) {
         let message = truncate(message, MAX_MESSAGE);
         match self.steps.get_mut(id) {

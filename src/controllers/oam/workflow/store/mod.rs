@@ -87,7 +87,7 @@ impl ValueStore {
     /// Encodes the data of the ConfigMap with all counters, for a process that can't keep them in memory.
     #[must_use]
     pub fn to_data_with_counters(&self) -> BTreeMap<String, String> {
-        self.encode(self.attempts.any())
+        self.encode(self.attempts.non_empty())
     }
 
     fn encode(&self, attempts: Option<Attempts>) -> BTreeMap<String, String> {
@@ -181,10 +181,11 @@ impl ValueStore {
 /// Returns the bytes that an entry adds to the values.
 fn entry_size(name: &str, value: &Value, is_top: bool, is_first: bool) -> usize {
     let value = value.to_string().len();
-    match is_top {
-        true => name.len() + value,
+    if is_top {
+        name.len() + value
+    } else {
         // With a colon, and a comma before it.
-        false => Value::from(name).to_string().len() + 1 + value + usize::from(!is_first),
+        Value::from(name).to_string().len() + 1 + value + usize::from(!is_first)
     }
 }
 
@@ -202,7 +203,7 @@ fn is_within(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// Removes a value. Returns its bytes, with those of structs that become empty. The length of the path bounds the recursion.
+/// Removes a value. Returns the bytes of it and of structs that become empty. The path's length bounds the recursion.
 fn remove(values: &mut Map<String, Value>, path: &str, is_top: bool) -> usize {
     let (name, rest) = path.split_once('.').unwrap_or((path, ""));
     let mut removed = 0;

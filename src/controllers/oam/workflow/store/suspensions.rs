@@ -1,4 +1,4 @@
-//! Suspensions of steps: the times at which they end, and those that are over.
+//! Suspensions of steps: the times at which they end, and the number that is over.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -32,7 +32,7 @@ struct Suspension {
 }
 
 impl Suspensions {
-    /// Decodes the entries of the ConfigMap. Invalid ones are ignored.
+    /// Decodes the entries of the ConfigMap. Ignores invalid entries.
     pub fn parse(data: &BTreeMap<String, String>) -> Self {
         let steps = data.get(SUSPENSIONS).and_then(|text| serde_json::from_str(text).ok());
         let mut steps: BTreeMap<String, Suspension> = steps.unwrap_or_default();
@@ -76,21 +76,21 @@ impl Suspensions {
         step.resumptions = step.resumptions.saturating_add(1);
     }
 
-    /// Counts the end of a suspension that the status shows; `since` is the begin that it shows. It was counted before if the
-    /// status was not written since. One that has begun later is not resumed: no user has seen it. A suspension by KubeVela is
-    /// not recorded here.
+    /// Counts the end of a suspension that the status shows; `since` is the begin that it shows. It was counted before
+    /// if the status was not written since. A suspension that has begun later is not resumed: no user has seen it. A
+    /// suspension by KubeVela is not recorded here.
     pub fn note_resumed(&mut self, id: &str, since: Option<Timestamp>) {
         let is_seen = |step: &Suspension| step.since.is_none() || step.since == since.map(Timestamp::as_second);
-        let known = self.steps.get(id);
-        if known
+        let recorded = self.steps.get(id);
+        if recorded
             .is_none_or(|step| (step.is_suspended && is_seen(step)) || (!step.is_suspended && step.resumptions == 0))
         {
             self.resume(id);
         }
     }
 
-    /// Returns true if a step whose status is suspended stays so. One without a record runs again: the record of a suspension
-    /// that is over may have been removed before the status was written.
+    /// Returns true if a step whose status is suspended stays so. A step without a record runs again: the record of a
+    /// suspension that is over may have been removed before the status was written.
     pub fn lasts(&self, id: &str, now: Timestamp) -> bool {
         self.steps.get(id).is_some_and(|step| match step.until {
             Some(until) => until > now,
