@@ -51,7 +51,7 @@ const REQUESTS: &str = ".portolan/resync";
 /// directories.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time until files are read again of which some could not be read: their metadata may stay the same.
+/// Time until files are read again if some could not be read: their metadata may stay the same.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Delay until a change is confirmed.
