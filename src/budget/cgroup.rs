@@ -22,12 +22,12 @@ fn limit_below(root: &Path, groups: &str) -> Option<u64> {
 }
 
 fn left_below(root: &Path, groups: &str) -> Option<u64> {
-    let left = |(limit, group): (u64, PathBuf)| limit.saturating_sub(used(&group));
+    let left = |(limit, group): (u64, PathBuf)| limit.saturating_sub(used_memory(&group));
     limits(root, groups).map(left).min()
 }
 
 /// Returns the memory that a group uses, without files that the kernel can drop.
-fn used(group: &Path) -> u64 {
+fn used_memory(group: &Path) -> u64 {
     let number = |file| read_number(&group.join(file));
     let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"));
     let statistics = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
@@ -54,8 +54,8 @@ fn limits(root: &Path, groups: &str) -> impl Iterator<Item = (u64, PathBuf)> {
             _ => return None,
         };
         // A container sees its own group as the root, but v1 names the group of the host.
-        let own = root.join(group.trim_start_matches('/'));
-        let groups = own.ancestors().take_while(|path| path.starts_with(&root));
+        let directory = root.join(group.trim_start_matches('/'));
+        let groups = directory.ancestors().take_while(|path| path.starts_with(&root));
         Some(
             groups
                 .map(|path| (path.join(file), path.to_owned()))

@@ -132,7 +132,7 @@ impl Budget {
     }
 
     /// Reserves without waiting, unless the namespace would then hold more than remains for others: half of the budget
-    /// if it is alone, a third if another one holds as much. For what can be dropped and read again.
+    /// if it is alone, a third if another holds as much. For data that can be dropped and read again.
     #[must_use]
     pub fn try_share(&self, namespace: &str, amount: u64) -> Option<Reservation> {
         let namespace = Arc::from(namespace);
@@ -140,8 +140,8 @@ impl Budget {
         is_taken.then(|| self.reservation(namespace, amount))
     }
 
-    /// Returns the namespace that holds most, if it holds more than this one would with `amount`. It should return
-    /// something if [`Self::try_share`] has refused that.
+    /// Returns the largest holder, if it holds more than `namespace` would with `amount`. If [`Self::try_share`] has
+    /// refused `amount`, the holder should return something.
     #[must_use]
     pub fn larger_holder(&self, namespace: &str, amount: u64) -> Option<Arc<str>> {
         let state = self.0.state.lock();
@@ -237,7 +237,7 @@ impl Drop for PlaceInQueue<'_> {
     }
 }
 
-/// A part of a budget, returned on drop. It grows only by another one.
+/// A part of a budget, returned on drop. It grows only by another reservation.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Budget,
@@ -251,7 +251,7 @@ impl Reservation {
         self.amount
     }
 
-    /// Adds what another one of the same budget and namespace holds.
+    /// Adds the amount of another reservation of the same budget and namespace.
     pub fn absorb(&mut self, mut other: Self) {
         self.amount += std::mem::take(&mut other.amount);
     }

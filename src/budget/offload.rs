@@ -24,7 +24,7 @@ use super::{Budgets, Reservation};
 /// Size of JSON up to which work on it takes about a millisecond, in bytes.
 pub const SMALL_JSON: usize = 64 << 10;
 
-/// Permits for large events of watches, of which each takes tens of milliseconds at most.
+/// Permits for large events of watches. Each event takes tens of milliseconds at most.
 static WATCHES: Semaphore = Semaphore::const_new(4);
 
 tokio::task_local! {
@@ -38,7 +38,7 @@ struct Place {
 }
 
 impl Place {
-    /// Asks for the next poll to be off the runtime. Returns true if this one is.
+    /// Asks for the next poll to be off the runtime. Returns true if this poll is.
     fn leave(&self) -> bool {
         self.must_leave.store(true, Ordering::Relaxed);
         self.has_left.load(Ordering::Relaxed)
@@ -66,7 +66,7 @@ impl Permits<'_> {
     }
 
     /// Polls on a thread of the runtime.
-    fn on_runtime<T>(&self, poll: impl FnOnce() -> T) -> T {
+    fn poll_on_runtime<T>(&self, poll: impl FnOnce() -> T) -> T {
         let Self::Cpu(budgets, _) = self else {
             return poll();
         };
@@ -102,16 +102,16 @@ async fn offloadable<T>(permits: &Permits<'_>, task: impl Future<Output = T>) ->
         let poll = poll_fn(|context| {
             let poll = || task.as_mut().poll(context);
             Poll::Ready(if permit.is_some() {
-                in_place(poll)
+                run_in_place(poll)
             } else {
-                permits.on_runtime(poll)
+                permits.poll_on_runtime(poll)
             })
         });
         if let Poll::Ready(result) = poll.await {
             return result;
         }
         drop(permit);
-        woken().await;
+        wait_until_polled().await;
     }
 }
 
@@ -137,7 +137,7 @@ pub fn return_to_runtime() {
 }
 
 /// Runs work on this thread, while another takes its place in the runtime.
-fn in_place<T>(work: impl FnOnce() -> T) -> T {
+fn run_in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => block_in_place(work),
         // The runtime of a test. No thread can take the place.
@@ -146,7 +146,7 @@ fn in_place<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Waits for the next time that the task is polled.
-async fn woken() {
+async fn wait_until_polled() {
     let mut is_woken = false;
     poll_fn(|_| {
         if std::mem::replace(&mut is_woken, true) {

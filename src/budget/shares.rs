@@ -1,4 +1,4 @@
-//! The state of a budget: amounts by namespace, and the queues of those that wait.
+//! The state of a budget: amounts by namespace, and the queues of waiters.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

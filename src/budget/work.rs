@@ -31,7 +31,7 @@ impl Sizes {
     /// Memory of the most expensive work, decoding an index.
     const MEMORY_PER_PERMIT: u64 = 64 * MIB;
 
-    /// One for each core that the container may use, at most one for each 64 MiB of memory.
+    /// Returns one permit for each core that the container may use, at most one for each 64 MiB of memory.
     #[must_use]
     pub fn cpu_permits(memory: u64) -> u64 {
         // Respects the CPU quota of the container.
@@ -92,13 +92,13 @@ impl Budgets {
         &self.metrics
     }
 
-    /// Creates a budget of memory beside that of work: a quarter more.
+    /// Creates a budget of memory beside the budget of work: a quarter more.
     #[must_use]
     pub fn quarter(&self, resource: &'static str) -> Budget {
         self.part(resource, 4)
     }
 
-    /// Creates a budget of memory beside that of work: this part of it more.
+    /// Creates a budget of memory beside the budget of work: this part of it more.
     #[must_use]
     pub fn part(&self, resource: &'static str, divisor: u64) -> Budget {
         let limit = self.memory.limit() / divisor;
@@ -116,8 +116,8 @@ impl Budgets {
     }
 
     /// Runs `work` on a blocking thread, which owns the permit and what `work` captures until it has really ended, also
-    /// for a canceled caller. A task of its own takes the permit: one that has left the runtime is polled with a permit
-    /// only, and would wait for another while it has this one.
+    /// for a canceled caller. A task of its own takes the permit: a task that has left the runtime is polled with a
+    /// permit only, and would wait for a second permit while it has the first.
     pub async fn compute<T: Send + 'static>(
         &self,
         namespace: &str,

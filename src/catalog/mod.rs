@@ -9,7 +9,7 @@
 //! ```
 //!
 //! No foreign key connects the two halves, because Kubeapps may drop and recreate its own at any time.
-//! [`Record::trusted`] is true while the charts are the ones that Portolan wrote. A call that misses a table recreates
+//! [`Record::trusted`] is true while the charts are as Portolan wrote them. A call that misses a table recreates
 //! all tables, and [`Catalog::rebuilt`] then notifies the controllers to sync every repository.
 
 mod chart;

@@ -48,7 +48,7 @@ pub struct Search {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchResults {
-    /// Charts whose name matches come first, shorter names before longer ones.
+    /// Charts whose name matches come first, shorter names before longer names.
     pub hits: Vec<Hit>,
     pub has_more: bool,
 }
@@ -168,7 +168,7 @@ impl Catalog {
             "read the charts of the repository",
             &name.namespace,
             async |connection| {
-                let mut found = HashMap::new();
+                let mut fingerprints = HashMap::new();
                 on_engine!(connection.executor(), executor => {
                     let mut rows = sqlx::query_as::<_, (String, String)>(SELECT)
                         .bind(&name.name)
@@ -176,11 +176,11 @@ impl Catalog {
                         .fetch(executor);
                     while let Some((chart_id, info)) = rows.try_next().await? {
                         if let Ok(info) = serde_json::from_str::<ChartInfo>(&info) {
-                            found.insert(chart_id, info.fingerprint());
+                            fingerprints.insert(chart_id, info.fingerprint());
                         }
                     }
                 });
-                Ok(found)
+                Ok(fingerprints)
             },
         )
         .await

@@ -211,7 +211,7 @@ impl TryFrom<RecordRow> for Record {
     }
 }
 
-/// Parses a stored time. An invalid one, from a manual edit, counts as absent.
+/// Parses a stored time. An invalid time, from a manual edit, counts as absent.
 pub(super) fn parse_time(text: Option<&str>) -> Option<Timestamp> {
     text.and_then(|text| text.parse().ok())
 }

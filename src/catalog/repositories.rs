@@ -26,7 +26,7 @@ impl ReposRow {
         Ok(select!(fetch_optional, tx, statement, name))
     }
 
-    /// Inserts the row, or takes over the one that Kubeapps' syncer has inserted meanwhile.
+    /// Inserts the row, or takes over the row that Kubeapps' syncer has inserted meanwhile.
     pub(super) async fn insert(tx: &mut Transaction, name: &NamespacedName, checksum: &str) -> Result<Self, Error> {
         const INSERT: &str = "INSERT INTO repos (namespace, name, checksum, last_update) VALUES ($1, $2, $3, $4)
             ON CONFLICT (namespace, name) DO UPDATE SET checksum = excluded.checksum, last_update = excluded.last_update

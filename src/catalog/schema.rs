@@ -231,8 +231,7 @@ pub(super) fn our_tables() -> Vec<&'static str> {
 
 /// Refuses tables that a newer release has migrated: migrations have no way back.
 async fn refuse_newer_schema(tx: &mut Transaction, steps: &[Step]) -> Result<(), Error> {
-    let found = version_in(tx).await?;
-    check_version(found, migrations::newest(steps))
+    check_version(version_in(tx).await?, migrations::newest(steps))
 }
 
 async fn refuse_changes(tx: &mut Transaction, steps: &[Step], present: Present) -> Result<(), Error> {

@@ -188,8 +188,8 @@ fn postgres(text: &str, login: &Login) -> Result<Database, SettingsError> {
     let url = Url::parse(text).map_err(|error| SettingsError::Postgres(error.to_string()))?;
     let mut keys: Vec<String> = Vec::new();
     for (key, _) in url.query_pairs() {
-        let known = POSTGRES_PARAMETERS.contains(&&*key) || (key.starts_with("options[") && key.ends_with(']'));
-        if !known {
+        let is_known = POSTGRES_PARAMETERS.contains(&&*key) || (key.starts_with("options[") && key.ends_with(']'));
+        if !is_known {
             return Err(SettingsError::Parameter(crate::text::printable(&key)));
         }
         keys.push(key.into_owned());

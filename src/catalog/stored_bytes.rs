@@ -1,7 +1,7 @@
 //! Bytes that a repository stores, and their limits: `portolan_stored_bytes`.
 //!
-//! Each write adds the size of the rows that it wrote, and subtracts the size of those that it replaced. Adding up all
-//! rows would cost more than most syncs; only the first commit and a requested sync do that.
+//! Each write adds the size of the rows that it wrote, and subtracts the size of the replaced rows. Adding up all rows
+//! would cost more than most syncs; only the first commit and a requested sync do that.
 
 use std::ops::{Add, AddAssign};
 use std::path::Path;
@@ -120,7 +120,7 @@ impl Limits {
         part(self.repository).check(stored, subject)?;
         let Some(limit) = self.namespace else { return Ok(()) };
         let subject = || format!("the charts and files of namespace {}", name.namespace);
-        part(limit).check(of_namespace(tx, name).await?, subject)
+        part(limit).check(size_of_namespace(tx, name).await?, subject)
     }
 }
 
@@ -229,7 +229,7 @@ pub(super) async fn add_files(
     }
 }
 
-pub(super) async fn of_charts(tx: &mut Transaction, name: &NamespacedName, charts: &[&str]) -> Result<i64, Error> {
+pub(super) async fn size_of_charts(tx: &mut Transaction, name: &NamespacedName, charts: &[&str]) -> Result<i64, Error> {
     const SQLITE: &str = "SELECT coalesce(sum(octet_length(info)), 0) FROM charts
         WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id IN (SELECT value FROM json_each($3))";
     const POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(info)), 0) AS BIGINT) FROM charts
@@ -247,7 +247,7 @@ pub(super) async fn of_charts(tx: &mut Transaction, name: &NamespacedName, chart
 }
 
 /// Returns the size of the files of charts, by row ID.
-pub(super) async fn of_files_of_charts(tx: &mut Transaction, ids: &[i64]) -> Result<i64, Error> {
+pub(super) async fn size_of_files(tx: &mut Transaction, ids: &[i64]) -> Result<i64, Error> {
     const SQLITE: &str = "SELECT coalesce(sum(octet_length(f.info)), 0) FROM charts c JOIN files f
             ON f.repo_name = c.repo_name AND f.repo_namespace = c.repo_namespace AND f.chart_id = c.chart_id
         WHERE c.id IN (SELECT value FROM json_each($1))";
@@ -272,7 +272,7 @@ async fn count(tx: &mut Transaction, name: &NamespacedName, from: &str) -> Resul
     }))
 }
 
-async fn of_namespace(tx: &mut Transaction, name: &NamespacedName) -> Result<StoredBytes, Error> {
+async fn size_of_namespace(tx: &mut Transaction, name: &NamespacedName) -> Result<StoredBytes, Error> {
     const SELECT: &str = "SELECT CAST(coalesce(sum(charts), 0) AS BIGINT) AS charts,
             CAST(coalesce(sum(files), 0) AS BIGINT) AS files
         FROM portolan_stored_bytes WHERE namespace = $1";

@@ -37,7 +37,7 @@ pub(super) struct Clients {
 struct ClientKey {
     connect: Duration,
     proxy: Option<Scheme>,
-    /// The port that is connected to, if it is one of the API server's.
+    /// The port to connect to, if it is a port of the API server.
     api_server_port: Option<u16>,
 }
 

@@ -140,7 +140,7 @@ impl Decoder {
     }
 }
 
-/// Returns the error that the spool reported through the decoder, or else that of an invalid gzip stream.
+/// Returns the error that the spool reported through the decoder, or else the error of an invalid gzip stream.
 fn spool_error(error: io::Error, interrupted: impl FnOnce(String) -> FetchError) -> FetchError {
     error
         .downcast::<FetchError>()

@@ -28,7 +28,7 @@ pub(super) struct HostLimits {
     pub(super) requests_per_second: NonZeroU32,
     pub(super) burst: NonZeroU32,
     pub(super) max_concurrent_requests: NonZeroU32,
-    /// Of the requests in flight to all hosts.
+    /// Metrics of the requests in flight to all hosts.
     pub(super) metrics: ResourceMetrics,
 }
 
@@ -106,7 +106,7 @@ impl Host {
     }
 
     fn check_backoff(&self, requester: &HostRequester) -> Result<(), FetchError> {
-        match self.backoffs.lock().of(requester) {
+        match self.backoffs.lock().backoff_of(requester) {
             None => Ok(()),
             Some(Backoff { status, until }) => Err(FetchError::BackingOff {
                 host: self.name.clone(),

@@ -91,9 +91,9 @@ pub struct Settings {
     /// Rate limit per host.
     pub requests_per_second: NonZeroU32,
     pub burst: NonZeroU32,
-    /// Limit per host of requests whose bodies are not fully read. A namespace gets half of it while another one waits.
+    /// Limit per host of requests whose bodies are not fully read. A namespace gets half of it while another waits.
     pub max_concurrent_requests: NonZeroU32,
-    /// Of the requests in flight to all hosts.
+    /// Metrics of the requests in flight to all hosts.
     pub request_metrics: ResourceMetrics,
     /// Allows connections to non-public addresses, except link-local addresses and metadata services.
     pub allow_private_networks: bool,
@@ -149,8 +149,8 @@ pub enum Fetched {
 
 /// Clones share connections and limits.
 ///
-/// The address policy applies to resolved names, and to the URL of each hop. A proxy resolves names itself, so behind
-/// one only the URL is checked. Proxies of the environment may have private addresses, because the operator chose them.
+/// The address policy applies to resolved names, and to the URL of each hop. A proxy resolves names itself, so only the
+/// URL is checked then. Proxies of the environment may have private addresses, because the operator chose them.
 #[derive(Debug, Clone)]
 pub struct Fetcher(Arc<Inner>);
 
@@ -184,8 +184,7 @@ impl Fetcher {
             allow_loopback: settings.allow_loopback,
             api_server: Arc::default(),
         };
-        let clients = Clients::new(settings.user_agent, policy, lookup, environment)?;
-        let clients = Arc::new(clients);
+        let clients = Arc::new(Clients::new(settings.user_agent, policy, lookup, environment)?);
         Ok(Self(Arc::new(Inner {
             spool: SpoolSpace {
                 directory: settings.spool_dir,

@@ -78,7 +78,7 @@ impl ProxyConfig {
     }
 
     fn parse(proxies: &Proxies, origin: &str) -> Result<Self, FetchError> {
-        let parsed = |text: &Option<String>, scheme: &str| {
+        let parse = |text: &Option<String>, scheme: &str| {
             let Some(text) = text.as_deref().map(str::trim).filter(|text| !text.is_empty()) else {
                 return Ok(None);
             };
@@ -89,8 +89,8 @@ impl ProxyConfig {
             parse_proxy_url(text).map(Some).map_err(invalid)
         };
         Ok(Self {
-            http: parsed(&proxies.http, "HTTP")?,
-            https: parsed(&proxies.https, "HTTPS")?,
+            http: parse(&proxies.http, "HTTP")?,
+            https: parse(&proxies.https, "HTTPS")?,
             no_proxy: NoProxy::parse(proxies.no_proxy.as_deref().unwrap_or_default()),
         })
     }
@@ -225,10 +225,10 @@ impl NoProxyEntry {
     }
 }
 
-fn has_prefix(one: IpAddr, other: IpAddr, bits: u8) -> bool {
-    let common_bits = match (one, other) {
-        (IpAddr::V4(one), IpAddr::V4(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),
-        (IpAddr::V6(one), IpAddr::V6(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),
+fn has_prefix(address: IpAddr, network: IpAddr, bits: u8) -> bool {
+    let common_bits = match (address, network) {
+        (IpAddr::V4(address), IpAddr::V4(network)) => (address.to_bits() ^ network.to_bits()).leading_zeros(),
+        (IpAddr::V6(address), IpAddr::V6(network)) => (address.to_bits() ^ network.to_bits()).leading_zeros(),
         _ => return false,
     };
     common_bits >= u32::from(bits)

@@ -54,7 +54,7 @@ impl fmt::Debug for Request {
 
 #[derive(Debug, Clone, Default)]
 pub enum Authorization {
-    /// Those that the [`super::Access`] allows for each hop.
+    /// The credentials that the [`super::Access`] allows for each hop.
     #[default]
     FromAccess,
     None,

@@ -28,7 +28,7 @@ pub(super) struct Backoff {
     pub(super) until: Instant,
 }
 
-/// The repositories of one host that have received a `Retry-After`. What else is held follows from them.
+/// The repositories of one host that have received a `Retry-After`. Holds of namespaces and the host follow from them.
 #[derive(Debug, Default)]
 pub(super) struct Backoffs {
     by_requester: HashMap<HostRequester, Backoff>,
@@ -57,9 +57,9 @@ impl Backoffs {
         duration
     }
 
-    /// Returns the backoff that holds the requests of `requester`: of the repository, of another one with the same
-    /// credentials, of its namespace, or of the host.
-    pub(super) fn of(&mut self, requester: &HostRequester) -> Option<Backoff> {
+    /// Returns the backoff that holds the requests of `requester`: of the repository, of another repository with the
+    /// same credentials, of its namespace, or of the host.
+    pub(super) fn backoff_of(&mut self, requester: &HostRequester) -> Option<Backoff> {
         self.remove_expired();
         // A repository with its own proxy or certificates could forge a response of any host.
         let same_transport = |other: &HostRequester| other.transport == requester.transport;
@@ -68,8 +68,8 @@ impl Backoffs {
             let has_same_credentials = other.credentials.is_some() && other.credentials == requester.credentials;
             same_transport(other) && (is_same || has_same_credentials)
         };
-        let own = self.by_requester.iter().filter(|(other, _)| same_account(other));
-        let own = own.map(|(_, backoff)| *backoff).max_by_key(|backoff| backoff.until);
+        let matches = self.by_requester.iter().filter(|(other, _)| same_account(other));
+        let account = matches.map(|(_, backoff)| *backoff).max_by_key(|backoff| backoff.until);
         let namespace = self.until_fewer_than(REPOSITORIES_PER_NAMESPACE, |other| {
             (other.namespace == requester.namespace).then_some(&other.repository)
         });
@@ -77,7 +77,7 @@ impl Backoffs {
             same_transport(other).then_some(&other.namespace)
         });
         let host = host.and_then(|backoff| host_hold(&mut self.host_held_at, backoff));
-        let all = [own, namespace, host].into_iter().flatten();
+        let all = [account, namespace, host].into_iter().flatten();
         all.max_by_key(|backoff| backoff.until)
     }
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn held(backoffs: &mut Backoffs, requester: &HostRequester) -> Option<u64> {
-        let backoff = backoffs.of(requester)?;
+        let backoff = backoffs.backoff_of(requester)?;
         Some(backoff.until.duration_since(Instant::now()).as_secs())
     }
 

@@ -31,11 +31,11 @@ struct State {
     received: VecDeque<(Instant, u64)>,
     /// The start of the first request.
     started: Option<Instant>,
-    /// The sync that sends the request which this one waits for, and its unanswered time before.
+    /// The sync that sends the request for which this sync waits, and its unanswered time before.
     shared: Option<(RequestTracker, Duration)>,
 }
 
-/// Requests in flight of a sync that sent its first one at least [`RECENT`] ago.
+/// Requests in flight of a sync that sent its first request at least [`RECENT`] ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     pub recent_bytes: u64,
@@ -94,17 +94,17 @@ impl RequestTracker {
         if state.in_flight == 0 || state.started.is_none_or(is_recent) {
             return None;
         }
-        let (own, shared) = (state.recent_bytes(now), state.shared.clone());
-        // Not locked together with the other one.
+        let (recent_bytes, shared) = (state.recent_bytes(now), state.shared.clone());
+        // Not locked together with the state of the sender.
         drop(state);
         let Some((sender, _)) = shared else {
-            return Some(Waiting { recent_bytes: own });
+            return Some(Waiting { recent_bytes });
         };
         // While the sender waits in a queue, no server is waited for.
         let mut sender = sender.0.state.lock();
         let shared = sender.recent_bytes(now);
         (sender.in_flight > 0).then_some(Waiting {
-            recent_bytes: own + shared,
+            recent_bytes: recent_bytes + shared,
         })
     }
 

@@ -68,8 +68,8 @@ async fn collect(repositories: Repositories, source: &Source, mode: Mode) -> Res
         }
     };
     if !parts.problems.is_complete() {
-        let why = "a manifest could not be read, see log".to_owned();
-        report.skipped = report.skipped.map(|_| why);
+        let reason = "a manifest could not be read, see log".to_owned();
+        report.skipped = report.skipped.map(|_| reason);
     }
     informer.abort();
     let _ = informer.await;
@@ -92,7 +92,7 @@ async fn check_list(source: &Source, namespace: Option<&str>) -> Result<(), Erro
     listed.map(drop).map_err(failed)
 }
 
-/// Removes the approved repositories as the cleanup worker does, and leaves those in the report that are gone.
+/// Removes the approved repositories as the cleanup worker does. The report keeps the removed ones.
 async fn remove_repositories(comparison: &Comparison, reconciler: &impl Reconcile, report: &mut Report) {
     let Comparison::Gone(gone) = comparison else { return };
     let mut removed = Vec::new();

@@ -138,7 +138,7 @@ impl Health {
         *self.0.last_beat.lock() = Some(Instant::now());
     }
 
-    pub(super) fn task_ended(&self) {
+    pub(super) fn report_ended_task(&self) {
         self.0.has_lost_task.store(true, Ordering::Relaxed);
     }
 
@@ -179,7 +179,7 @@ impl Health {
         ]
     }
 
-    /// Checks that the process can do its work. What is disabled is not checked.
+    /// Checks that the process can do its work. Disabled parts are not checked.
     pub(super) fn ready_checks(
         &self,
         options: &Options,
@@ -203,7 +203,7 @@ impl Health {
         checks.extend(
             prerequisites
                 .into_iter()
-                .flat_map(|found| self.prerequisite_checks(found)),
+                .flat_map(|prerequisites| self.prerequisite_checks(prerequisites)),
         );
         if options.apprepository.is_some() {
             let check = Check::new("database", move || {
@@ -224,7 +224,7 @@ impl Health {
         checks
     }
 
-    /// A standby may look for them only once it leads.
+    /// A standby may look for the prerequisites only once it leads.
     fn prerequisite_checks(&self, prerequisites: &Prerequisites) -> [Check; 2] {
         let check = |name, reason, is_found: fn(&Prerequisites) -> bool| {
             let (health, prerequisites) = (self.clone(), prerequisites.clone());
@@ -276,7 +276,7 @@ mod tests {
         assert!(!is_ok(&checks).await);
         health.beat();
         assert!(is_ok(&checks).await);
-        health.task_ended();
+        health.report_ended_task();
         assert!(!is_ok(&checks).await);
     }
 

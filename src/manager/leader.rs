@@ -22,7 +22,7 @@ pub const NAME: &str = "portolan";
 pub enum LeaderElection {
     /// The Lease is not looked at.
     Disabled,
-    /// This process runs alone. It does not start while another process holds the Lease, or that of a shard.
+    /// This process runs alone. It does not start while another process holds the Lease, or the Lease of a shard.
     RefuseIfHeld(LeaseOptions),
     Enabled(LeaseOptions),
 }
@@ -111,7 +111,7 @@ impl Leadership {
     }
 
     /// Returns the options with clients that write only while this process leads.
-    pub(super) fn fenced(&self, options: &Options) -> Options {
+    pub(super) fn fence_options(&self, options: &Options) -> Options {
         let mut options = options.clone();
         if let SourceOptions::Cluster(cluster) = &mut options.source {
             cluster.write_fence.clone_from(&self.fence);
@@ -145,12 +145,12 @@ impl Leadership {
     pub(super) async fn acquire(&mut self) {
         if self.is_candidate() {
             tracing::info!("waiting for the leader lease");
-            let acquired = acquired(self.candidacy.as_mut()).await;
-            self.gained(acquired);
+            let acquired = acquire_shard(self.candidacy.as_mut()).await;
+            self.add_shard(acquired);
         }
     }
 
-    fn gained(&mut self, (shard, guard): (u32, LeaderGuard)) {
+    fn add_shard(&mut self, (shard, guard): (u32, LeaderGuard)) {
         // The fence precedes the first write of the shard.
         if let Some((catalog, origin)) = &self.catalog {
             catalog.hold_lease(held_lease(&guard, &self.namespace, origin));
@@ -160,13 +160,13 @@ impl Leadership {
     }
 
     /// Waits until a further shard is taken, or until a Lease is lost.
-    pub(super) async fn changed(&mut self) -> Event {
+    pub(super) async fn next_event(&mut self) -> Event {
         let acquired = tokio::select! {
             biased;
             error = lost(&mut self.held, self.catalog.as_ref()) => return Event::Lost(error),
-            acquired = acquired(self.candidacy.as_mut()) => acquired,
+            acquired = acquire_shard(self.candidacy.as_mut()) => acquired,
         };
-        self.gained(acquired);
+        self.add_shard(acquired);
         Event::Gained
     }
 
@@ -181,7 +181,7 @@ impl Leadership {
     }
 }
 
-async fn acquired(candidacy: Option<&mut Candidacy>) -> (u32, LeaderGuard) {
+async fn acquire_shard(candidacy: Option<&mut Candidacy>) -> (u32, LeaderGuard) {
     match candidacy {
         Some(candidacy) => candidacy.acquire().await,
         None => std::future::pending().await,

@@ -48,7 +48,7 @@ pub struct Options {
     pub apprepository: Option<apprepository::Options>,
     pub application: Option<application::Options>,
     pub oam: Option<oam::Options>,
-    /// Those of the AppRepository controller, if it is enabled.
+    /// The budgets of the AppRepository controller, if it is enabled.
     pub budgets: Budgets,
     pub database: DatabaseOptions,
     /// Part of the origin of this cluster's repositories; empty if no other cluster uses the database.
@@ -157,7 +157,7 @@ async fn lead(
         return Ok(());
     };
     let mut leadership = leadership?;
-    let options = &leadership.fenced(options);
+    let options = &leadership.fence_options(options);
     if let Some(is_known) = leadership.is_known() {
         health.watch_lease(is_known);
     }
@@ -214,8 +214,8 @@ async fn set_up_and_run(
         .controllers
         .into_iter()
         .for_each(|controller| manager.add(controller));
-    let used = database.as_mut().map(|(catalog, identity)| (catalog, &*identity));
-    let result = manager.run(metrics, health, shutdown, leadership, used).await;
+    let open = database.as_mut().map(|(catalog, identity)| (catalog, &*identity));
+    let result = manager.run(metrics, health, shutdown, leadership, open).await;
     if let Some((database, _)) = database {
         close(&database.catalog).await;
         drop(database.lock);

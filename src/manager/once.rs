@@ -94,11 +94,11 @@ async fn sync_all(repositories: Repositories, context: &SetupContext, metrics: M
         .await;
     catalog.catalog.close().await;
     drop(catalog.lock);
-    summary(&names, &once.results.lock(), problems.len())
+    summarize(&names, &once.results.lock(), problems.len())
 }
 
-/// Counts failures. A repository without a result is one whose sync panicked, which was logged.
-fn summary(names: &[NamespacedName], results: &BTreeMap<NamespacedName, bool>, problems: usize) -> Result<(), Error> {
+/// Counts failures. If a repository has no result, its sync panicked, which was logged.
+fn summarize(names: &[NamespacedName], results: &BTreeMap<NamespacedName, bool>, problems: usize) -> Result<(), Error> {
     let failed = names
         .iter()
         .filter(|name| results.get(name).copied() != Some(true))
@@ -129,7 +129,7 @@ impl Once {
         while tries < TRIES {
             match self.reconciler.sync_now(name).await {
                 Ok(Action::Requeue) => tries += 1,
-                // A registry has more tags than one sync takes. A requeue with a priority is that of the schedule.
+                // A registry has more tags than one sync takes. Requeues of the schedule have another priority.
                 Ok(Action::RequeueAfter {
                     delay: Duration::ZERO,
                     priority: None | Some(Priority::CONTINUED),
@@ -170,11 +170,11 @@ mod tests {
         };
         let names = [name("a"), name("b")];
         let all = BTreeMap::from([(name("a"), true), (name("b"), true)]);
-        assert_eq!(summary(&names, &all, 0), Ok(()));
+        assert_eq!(summarize(&names, &all, 0), Ok(()));
         let failed = BTreeMap::from([(name("a"), true), (name("b"), false)]);
-        assert!(summary(&names, &failed, 0).is_err());
+        assert!(summarize(&names, &failed, 0).is_err());
         let panicked = BTreeMap::from([(name("a"), true)]);
-        let failure = summary(&names, &panicked, 2).unwrap_err().to_string();
+        let failure = summarize(&names, &panicked, 2).unwrap_err().to_string();
         assert!(
             failure.starts_with("1 of 2 repositories failed to sync, 2 errors in the manifests"),
             "{failure}"

@@ -38,7 +38,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers all metrics. Those of the controller oam and of its evaluator exist only if it is enabled.
+    /// Registers all metrics. The controller oam and its evaluator have metrics only if the controller is enabled.
     pub fn register(registry: &mut Registry, budgets: &budget::Metrics, oam: Option<&oam::Options>) -> Self {
         budgets.register(registry);
         watch::metrics::register(registry);
@@ -149,10 +149,10 @@ async fn set_up_oam(
     };
     if oam.identity.needs_webhook() {
         let find = || authentication::find_protection(client);
-        let found = patience
+        let protection = patience
             .get("the webhook of Applications", ApiError::is_retryable, find)
             .await?;
-        let webhook = found.ok_or_else(|| Error(authentication::UNPROTECTED.to_owned()))?;
+        let webhook = protection.ok_or_else(|| Error(authentication::UNPROTECTED.to_owned()))?;
         tracing::info!(
             webhook,
             "this webhook has to write and protect the identities of Applications"

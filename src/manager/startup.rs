@@ -212,7 +212,7 @@ impl OpenCatalog {
         self.tables == Tables::Ready
     }
 
-    /// They run on each replica that leads a shard. One creates or migrates the tables once the database is reachable.
+    /// Returns the tasks of each replica that leads a shard. They create or migrate the tables, if that is left to do.
     pub(super) fn shard_tasks(&self) -> Vec<Task> {
         let mut tasks = Vec::new();
         if let Some((secret, client)) = self.password.clone() {

@@ -77,7 +77,7 @@ impl Manager {
         let mut tasks: JoinSet<()> = std::mem::take(&mut self.sources).into_iter().collect();
         let prepared = tokio::select! {
             () = shutdown.cancelled() => None,
-            error = task_ended(&mut tasks, health) => Some(Err(error)),
+            error = wait_for_ended_task(&mut tasks, health) => Some(Err(error)),
             prepared = prepare_to_lead(leadership, database) => Some(prepared),
         };
         let result = match prepared {
@@ -120,10 +120,10 @@ impl Manager {
         let result = loop {
             let event = tokio::select! {
                 () = shutdown.cancelled() => break Ok(()),
-                error = task_ended(tasks, health) => break Err(error),
-                event = leadership.changed() => event,
+                error = wait_for_ended_task(tasks, health) => break Err(error),
+                event = leadership.next_event() => event,
                 _ = &mut workers => {
-                    health.task_ended();
+                    health.report_ended_task();
                     break Err(Error("workers exited unexpectedly, see log".to_owned()));
                 }
             };
@@ -204,10 +204,10 @@ async fn prepare_to_lead(
     }
 }
 
-/// Waits for the first task that ends. None does so regularly: without it, the process would look healthy and do nothing.
-async fn task_ended(tasks: &mut JoinSet<()>, health: &Health) -> Error {
+/// Waits for the first task that ends. No task should: without it, the process would look healthy and do nothing.
+async fn wait_for_ended_task(tasks: &mut JoinSet<()>, health: &Health) -> Error {
     tasks.join_next().await;
-    health.task_ended();
+    health.report_ended_task();
     Error("background task exited unexpectedly, see log".to_owned())
 }
 

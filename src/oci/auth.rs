@@ -52,7 +52,7 @@ impl AuthState {
     }
 }
 
-/// Authentication scheme of the registry. A path may use another one in its 401.
+/// Authentication scheme of the registry. A path may use another scheme in its 401.
 #[derive(Debug, Clone, Default)]
 enum AuthScheme {
     #[default]

@@ -20,7 +20,7 @@ impl Challenge {
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters
             .iter()
-            .find(|(found, _)| found == name)
+            .find(|(parameter, _)| parameter == name)
             .map(|(_, value)| value.as_str())
     }
 }
@@ -29,19 +29,19 @@ impl Challenge {
 #[must_use]
 pub fn challenges(value: &[u8]) -> Vec<Challenge> {
     let mut scanner = Scanner { remaining: value };
-    let mut found: Vec<Challenge> = Vec::new();
+    let mut challenges: Vec<Challenge> = Vec::new();
     loop {
         scanner.skip(|byte| is_space(byte) || byte == b',');
         if scanner.remaining.is_empty() {
-            return found;
+            return challenges;
         }
         let word = scanner.take(is_token);
         scanner.skip(is_space);
         if scanner.eat(b'=') {
-            scanner.parameter(&word, found.last_mut());
+            scanner.parse_parameter(&word, challenges.last_mut());
             continue;
         }
-        if word.is_empty() || word.len() > MAX_TEXT_BYTES || found.len() == MAX_ITEMS {
+        if word.is_empty() || word.len() > MAX_TEXT_BYTES || challenges.len() == MAX_ITEMS {
             scanner.skip(|byte| byte != b',');
             continue;
         }
@@ -49,8 +49,8 @@ pub fn challenges(value: &[u8]) -> Vec<Challenge> {
             scheme: word.to_ascii_lowercase(),
             parameters: Vec::new(),
         };
-        scanner.after_scheme(&mut challenge);
-        found.push(challenge);
+        scanner.parse_first_parameter(&mut challenge);
+        challenges.push(challenge);
     }
 }
 
@@ -77,23 +77,23 @@ impl Scanner<'_> {
     }
 
     /// Parses the first parameter. Skips `token68`, which Basic and Bearer challenges do not use.
-    fn after_scheme(&mut self, challenge: &mut Challenge) {
+    fn parse_first_parameter(&mut self, challenge: &mut Challenge) {
         if self.remaining.first().is_none_or(|byte| *byte == b',') {
             return;
         }
         let name = self.take(is_token);
         self.skip(is_space);
         if self.eat(b'=') {
-            self.parameter(&name, Some(challenge));
+            self.parse_parameter(&name, Some(challenge));
         } else {
             self.skip(|byte| byte != b',');
         }
     }
 
-    fn parameter(&mut self, name: &str, challenge: Option<&mut Challenge>) {
+    fn parse_parameter(&mut self, name: &str, challenge: Option<&mut Challenge>) {
         self.skip(is_space);
         let value = if self.eat(b'"') {
-            self.quoted()
+            self.take_quoted()
         } else {
             self.take(|byte| byte != b',' && !is_space(byte))
         };
@@ -105,7 +105,7 @@ impl Scanner<'_> {
     }
 
     /// Parses a quoted string after its opening quote. The closing quote may be missing.
-    fn quoted(&mut self) -> String {
+    fn take_quoted(&mut self) -> String {
         let mut value = Vec::new();
         while let Some((byte, rest)) = self.remaining.split_first() {
             self.remaining = rest;

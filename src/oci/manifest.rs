@@ -13,7 +13,7 @@ pub(super) const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, \
 /// Media type of Chart.yaml as JSON.
 const HELM_CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 
-/// Media types of archives: the current one and that of Helm before 3.7.
+/// Media types of archives: the current type, and the type of Helm before 3.7.
 const HELM_LAYERS: [&str; 2] = [
     "application/vnd.cncf.helm.chart.content.v1.tar+gzip",
     "application/tar+gzip",

@@ -168,9 +168,9 @@ impl Registry {
     /// Returns true if this client can pull the reference. Ignores the scheme, which [`Registry::chart_url`] drops.
     #[must_use]
     pub fn contains(&self, reference: &ChartReference) -> bool {
-        let (registry, other) = (&self.declared, &reference.registry);
-        let hosts = registry.host_str().zip(other.host_str());
-        hosts.is_some_and(|(host, other)| host.eq_ignore_ascii_case(other)) && registry.port() == other.port()
+        let (declared, registry) = (&self.declared, &reference.registry);
+        let hosts = declared.host_str().zip(registry.host_str());
+        hosts.is_some_and(|(host, other)| host.eq_ignore_ascii_case(other)) && declared.port() == registry.port()
     }
 
     fn url(&self, path: &str) -> Url {

@@ -13,7 +13,7 @@ use crate::text::public_url;
 
 pub(super) enum Listed {
     NotModified,
-    /// Validators are empty if there are several pages, because those of the first page do not cover the others.
+    /// Validators are empty if there are several pages, because the first page's validators do not cover the others.
     Complete(Validators),
 }
 
@@ -166,7 +166,7 @@ impl<'l> Cursor<'l> {
         Ok(Some((url, self.limits.with_max_bytes(max_bytes))))
     }
 
-    /// Passes the page to `on_page`, which returns the link to the next one.
+    /// Passes the page to `on_page`, which returns the link to the next page.
     async fn process(
         &mut self,
         response: Response,

@@ -33,8 +33,8 @@ impl Registry {
     }
 
     pub async fn manifest(&self, repository: &str, reference: &str) -> Result<ChartManifest, OciError> {
-        let (digest, found) = self.any_manifest(repository, reference).await?;
-        let what = match found {
+        let (digest, manifest) = self.any_manifest(repository, reference).await?;
+        let what = match manifest {
             Manifest::Chart { config, layer } => return Ok(ChartManifest { digest, config, layer }),
             Manifest::ChartsIndex(_) => "a charts index".to_owned(),
             Manifest::Other(what) => what,

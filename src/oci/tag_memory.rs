@@ -24,7 +24,7 @@ impl TagMemory {
     }
 
     pub(super) fn charge_listed(&self, tags: &[String]) {
-        // Also held in the set of those that were seen.
+        // Also held in the set of seen tags.
         self.charge(tags.iter().map(|tag| 2 * (tag.len() + LISTED)).sum());
     }
 

@@ -9,7 +9,7 @@ use crate::http::Validators;
 pub enum Tags {
     NotModified,
     Listed {
-        /// Distinct tags in the registry's order, including those that are not versions.
+        /// Distinct tags in the registry's order, including tags that are not versions.
         tags: Vec<String>,
         /// Empty if the list has several pages.
         validators: Validators,

@@ -19,7 +19,7 @@ const PAGE: u32 = 500;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum OwnerChange {
-    /// Adds a reference, replacing one with the same name, kind and version.
+    /// Adds a reference, and replaces a reference with the same name, kind and version.
     Set(OwnerReference),
     Remove(String),
 }
@@ -118,8 +118,8 @@ pub async fn owned_by(
     }
 }
 
-/// Objects that are gone, recreated or unchanged are not written. One that has changed meanwhile is read, so that
-/// concurrent changes are not lost, and written only if `confirm` still returns true.
+/// Objects that are gone, recreated or unchanged are not written. If an object has changed meanwhile, it is read, so
+/// that concurrent changes are not lost, and written only if `confirm` still returns true.
 pub async fn change<F>(
     client: &Client,
     manager: &str,

@@ -30,7 +30,7 @@ pub struct ShardLabel {
     pub name: &'static str,
     /// The value that names this process.
     pub id: String,
-    /// The process of objects without the label, and of what is done once for all objects.
+    /// The process of objects without the label, and of work that is done once for all objects.
     pub default_id: &'static str,
 }
 
@@ -58,7 +58,7 @@ impl OwnershipFilter {
         Self::new(Shards::all(), None)
     }
 
-    /// Limits the objects to those whose label names this process.
+    /// Limits the objects by the label that names their process.
     #[must_use]
     pub fn with_shard_label(self, shard_label: Option<ShardLabel>) -> Self {
         Self { shard_label, ..self }
@@ -73,20 +73,20 @@ impl OwnershipFilter {
         }
     }
 
-    /// Returns true if lists are incomplete: an object that is missing may be that of another process.
+    /// Returns true if lists are incomplete: a missing object may belong to another process.
     #[must_use]
     pub fn has_partial_lists(&self) -> bool {
         self.label_selector.is_some()
     }
 
-    /// Returns false if this process never does what is done once for all objects.
+    /// Returns false if this process never does the work that is done once for all objects.
     #[must_use]
     pub fn can_be_primary(&self) -> bool {
         let label = self.shard_label.as_ref();
         label.is_none_or(|label| label.id == label.default_id)
     }
 
-    /// Returns true if this process does what is done once for all objects.
+    /// Returns true if this process does the work that is done once for all objects.
     #[must_use]
     pub fn is_primary(&self) -> bool {
         self.can_be_primary() && self.shards.is_primary()

@@ -1,4 +1,4 @@
-//! Division of the objects among replicas: rendezvous hashing of UIDs over shards, of which a replica owns some.
+//! Division of the objects among replicas: rendezvous hashing of UIDs over shards. Each replica owns some shards.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 
-/// The shard whose holder does what is done once for all objects.
+/// The shard whose holder does the work that is done once for all objects.
 const PRIMARY: u32 = 0;
 
-/// Clones share them. A shard is added when its Lease is taken; the process ends when it loses one.
+/// Clones share them. A shard is added when its Lease is taken; the process ends when it loses a Lease.
 #[derive(Clone, Debug)]
 pub struct Shards {
     count: u32,
@@ -17,7 +17,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Returns a division of which this process owns nothing yet.
+    /// Returns a division without shards of this process.
     #[must_use]
     pub fn new(count: u32) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Shards {
     }
 }
 
-/// Another number of shards moves only the objects that a new shard takes, or that the removed one had.
+/// Another number of shards moves only the objects that a new shard takes, or that the removed shard had.
 fn shard_of(uid: &str, count: u32) -> u32 {
     let hash = |shard: &u32| {
         Sha256::new()

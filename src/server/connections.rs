@@ -158,8 +158,8 @@ impl Connection {
         });
     }
 
-    /// Registers received bytes, of which the first after a response begin a header.
-    pub(super) fn received(&self) {
+    /// Registers received bytes. The first bytes after a response begin a header.
+    pub(super) fn register_bytes(&self) {
         self.phase.send_if_modified(|phase| {
             let is_first = *phase == Phase::Idle;
             if is_first {
@@ -169,7 +169,7 @@ impl Connection {
         });
     }
 
-    /// Waits until the connection must be closed: another one took its place, or its header is late.
+    /// Waits until the connection must be closed: another connection took its place, or its header is late.
     pub(super) async fn closed(&self) {
         let mut phase = self.phase.subscribe();
         let header_timeout = async {
@@ -285,7 +285,7 @@ mod tests {
                 .await
                 .is_err()
         );
-        connection.received();
+        connection.register_bytes();
         let start = Instant::now();
         connection.closed().await;
         assert_eq!(start.elapsed(), HEADER_TIMEOUT);

@@ -85,7 +85,7 @@ impl Server {
                     Ok((stream, peer)) => {
                         // Without a place the stream is closed here.
                         if let Some(place) = self.connections.admit(peer.ip()) {
-                            tasks.spawn(connection(stream, place, self.routes.clone(), shutdown.clone()));
+                            tasks.spawn(serve_connection(stream, place, self.routes.clone(), shutdown.clone()));
                         }
                     }
                     Err(error) if is_disconnect(&error) => {}
@@ -110,7 +110,7 @@ fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-async fn connection(stream: TcpStream, place: Connection, routes: Router, shutdown: CancellationToken) {
+async fn serve_connection(stream: TcpStream, place: Connection, routes: Router, shutdown: CancellationToken) {
     let place = Arc::new(place);
     let service = service_fn(|request| respond(Arc::clone(&place), routes.clone(), request));
     let stream = ObservedStream {
@@ -171,7 +171,7 @@ impl AsyncRead for ObservedStream {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         if buffer.filled().len() > before {
-            self.place.received();
+            self.place.register_bytes();
         }
         Poll::Ready(Ok(()))
     }

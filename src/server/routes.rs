@@ -30,10 +30,12 @@ fn probe(endpoint: &'static str, checks: Arc<[Check]>) -> axum::routing::MethodR
         let report = health::report(endpoint, &checks).await;
         let mut parameters = query.iter().flat_map(|query| query.split('&'));
         let is_verbose = parameters.any(|pair| pair.split('=').next() == Some("verbose"));
-        match report.is_ok {
-            true if is_verbose => report.text.into_response(),
-            true => format!("{endpoint} check passed\n").into_response(),
-            false => (StatusCode::SERVICE_UNAVAILABLE, report.text).into_response(),
+        if !report.is_ok {
+            (StatusCode::SERVICE_UNAVAILABLE, report.text).into_response()
+        } else if is_verbose {
+            report.text.into_response()
+        } else {
+            format!("{endpoint} check passed\n").into_response()
         }
     })
 }
@@ -46,7 +48,7 @@ pub struct Info {
     /// The version of KubeVela that the controller oam stands for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compat_version: Option<String>,
-    /// That of the controller oam.
+    /// The storage driver of the controller oam.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_driver: Option<String>,
 }

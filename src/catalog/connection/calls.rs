@@ -69,8 +69,8 @@ impl Catalog {
         };
         let result = result.await.map_err(|error| self.classify(operation, error));
         if result.is_ok() {
-            self.0.pools.generation().write_succeeded();
-            self.0.writes.succeeded();
+            self.0.pools.generation().record_write();
+            self.0.writes.record_success();
         }
         self.handle_missing_table(result).await
     }
@@ -123,7 +123,7 @@ impl Catalog {
         };
         let result = result.await.map_err(|error| self.classify(operation, error))?;
         if writes {
-            self.0.writes.succeeded();
+            self.0.writes.record_success();
         }
         Ok(result)
     }
@@ -131,7 +131,7 @@ impl Catalog {
     /// Adds the operation, and acts on errors that concern all connections.
     pub(in crate::catalog) fn classify(&self, operation: &'static str, error: Error) -> Error {
         if error.is_outage() {
-            self.0.writes.failed();
+            self.0.writes.record_failure();
         }
         if error.is_refused_login() {
             self.0.refused_logins.send_modify(|count| *count += 1);

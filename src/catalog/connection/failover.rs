@@ -12,7 +12,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(5);
 /// Generations in a row after which it is no fail-over: the database itself is read-only.
 const MAX_IN_A_ROW: u32 = 3;
 
-/// The generation of connections: those that were opened before its start are retired.
+/// The generation of connections: connections that were opened before its start are retired.
 #[derive(Debug, Default)]
 pub(in crate::catalog) struct Generation(Mutex<State>);
 
@@ -39,7 +39,7 @@ impl Generation {
         started.is_some_and(|started| age > started.elapsed())
     }
 
-    pub(in crate::catalog) fn write_succeeded(&self) {
+    pub(in crate::catalog) fn record_write(&self) {
         self.0.lock().in_a_row = 0;
     }
 
@@ -79,7 +79,7 @@ mod tests {
             generation.retire_all();
         }
         assert!(generation.is_futile());
-        generation.write_succeeded();
+        generation.record_write();
         assert!(!generation.is_futile());
     }
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A connection that is dropped amid a call may still run a statement, or have an open transaction. The next call would
-//! wait for the one, or write into the other.
+//! wait for the statement, or write into the transaction.
 
 mod answers;
 mod calls;
@@ -69,7 +69,7 @@ impl Connection {
         }
     }
 
-    /// Begins a statement. The one before it was answered.
+    /// Begins a statement. The statement before it was answered.
     pub(super) fn executor(&mut self) -> Engine<&mut SqliteConnection, &mut PgConnection> {
         self.progress.touch();
         if std::mem::replace(&mut self.has_statement, true) {

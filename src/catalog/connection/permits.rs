@@ -76,7 +76,7 @@ pub(super) struct Permit {
 }
 
 impl Permits {
-    /// Creates permits for `limit` connections. One is reserved for clean-up, unless it is the only one.
+    /// Creates permits for `limit` connections. One permit is reserved for clean-up, unless it is the only one.
     pub(super) fn new(limit: usize, metrics: ResourceMetrics) -> Self {
         metrics.set_limit(limit as u64);
         Self(Arc::new(Shared {
@@ -98,8 +98,8 @@ impl Permits {
         state.used >= state.limit
     }
 
-    /// Lowers the number of permits to that of the `open` connections, after the server refused another one.
-    pub(super) fn refused(&self, open: usize) {
+    /// Lowers the number of permits to the number of `open` connections, after the server refused another.
+    pub(super) fn record_refusal(&self, open: usize) {
         let mut state = self.0.state.lock();
         state.limit = open.clamp(1, state.limit);
         state.next_trial = Some(Instant::now() + REFUSED_PAUSE);
@@ -114,7 +114,7 @@ impl Permits {
         }
     }
 
-    pub(super) fn opened(&self, open: usize) {
+    pub(super) fn record_open(&self, open: usize) {
         let mut state = self.0.state.lock();
         if state.limit < open && state.limit < self.0.max {
             state.limit = open.min(self.0.max);
@@ -343,7 +343,7 @@ mod tests {
         let permits = permits(10);
         let first = take(&permits, Usage::Call, "a").await;
         let second = take(&permits, Usage::Call, "b").await;
-        permits.refused(1);
+        permits.record_refusal(1);
         drop(second);
         assert!(permits.is_reduced() && permits.are_all_used());
         assert!(
@@ -352,7 +352,7 @@ mod tests {
         );
         drop(first);
         // A second connection was on its way when the third one was refused.
-        permits.opened(2);
+        permits.record_open(2);
         let _calls = (
             take(&permits, Usage::Call, "a").await,
             take(&permits, Usage::Reserved, "b").await,
@@ -361,10 +361,10 @@ mod tests {
         tokio::time::advance(REFUSED_PAUSE).await;
         let _third = take(&permits, Usage::Reserved, "c").await;
         assert!(permits.acquire(Usage::Reserved, "d", SOON).now_or_never().is_none());
-        permits.opened(3);
+        permits.record_open(3);
         tokio::time::advance(TRIAL_PAUSE).await;
         take(&permits, Usage::Reserved, "d").await;
-        permits.refused(0);
+        permits.record_refusal(0);
         assert_eq!(permits.0.state.lock().limit, 1, "at least one");
     }
 

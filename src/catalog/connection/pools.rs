@@ -71,7 +71,7 @@ struct SqliteDatabase {
 }
 
 impl Pools {
-    /// Opens a SQLite file. A writable one is created if it does not exist.
+    /// Opens a SQLite file. A writable file is created if it does not exist.
     pub(in crate::catalog) async fn sqlite(
         path: &Path,
         writable: bool,
@@ -162,13 +162,13 @@ impl Pools {
                 let permit = self.permit(usage, namespace, wait).await?;
                 match pool.acquire().await {
                     Ok(connection) => {
-                        self.permits.opened(pool.open());
+                        self.permits.record_open(pool.open());
                         let (answers, connection) = (self.answers.clone(), Engine::Postgres(connection));
                         return Ok(Connection::new(connection, answers, self.has_session(), Some(permit)));
                     }
                     Err(error) if error.is_connection_limit() => {
                         self.answers.touch();
-                        self.permits.refused(pool.open());
+                        self.permits.record_refusal(pool.open());
                         drop(permit);
                         if Instant::now() + REFUSED_RETRY >= deadline {
                             return Err(error);
@@ -252,8 +252,8 @@ impl Pools {
         }
     }
 
-    /// Opens the file that is at the path now. Closes the old one first: the last connection to a file deletes the
-    /// write-ahead log by its name, even that of another file.
+    /// Opens the file that is at the path now. Closes the old file first: the last connection to a file deletes the
+    /// write-ahead log by its name, even the log of another file.
     pub(in crate::catalog) async fn reopen(&self) -> Result<(), Error> {
         let Engine::Sqlite(database) = &self.engine else {
             return Ok(());

@@ -1,5 +1,5 @@
 //! Connections to Postgres, bounded by permits. The pool of sqlx retries until its timeout and hides why a connection
-//! is refused. Here a server that is at its limit, and one that can't be reached, are known at once.
+//! is refused. Here a server at its limit, and an unreachable server, are known at once.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::catalog::{Error, Password, Pooler};
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections that were idle for this long are pinged before use, because a firewall may have dropped them. Fresher
-/// ones are not, because a ping costs as much as most statements.
+/// connections are not, because a ping costs as much as most statements.
 const MAX_IDLE_WITHOUT_PING: Duration = Duration::from_secs(10);
 
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
@@ -40,7 +40,7 @@ struct Shared {
     options: RwLock<PgConnectOptions>,
     pooler: Pooler,
     generation: Arc<Generation>,
-    /// The one that was used last is used first, so that surplus ones become too old.
+    /// The connection that was used last is used first, so that surplus connections become too old.
     idle: Mutex<Vec<Idle>>,
     open: Arc<AtomicUsize>,
     is_closed: AtomicBool,
@@ -122,7 +122,7 @@ impl PostgresPool {
         self.0.open.load(Ordering::Relaxed)
     }
 
-    /// Returns an idle connection that still responds, or a new one.
+    /// Returns an idle connection that still responds, or a new connection.
     pub(super) async fn acquire(&self) -> Result<PostgresConnection, Error> {
         let session = timeout(CONNECT_TIMEOUT, async {
             match self.idle_session().await {
@@ -136,7 +136,7 @@ impl PostgresPool {
         Ok(PostgresConnection { session, pool })
     }
 
-    /// Opens a connection beside the pool, and closes it. Any answer of the server counts but those of an outage.
+    /// Opens a connection beside the pool, and closes it. Any answer of the server counts, except an outage.
     pub(super) async fn ask(&self) -> Result<(), Error> {
         let options = self.0.options.read().clone();
         match options.connect().await.map_err(Error::from) {
@@ -146,7 +146,7 @@ impl PostgresPool {
         }
     }
 
-    /// Closes the idle connections: those to a server that was away are broken.
+    /// Closes the idle connections, which are broken if the server was away.
     pub(super) fn drop_idle(&self) {
         let idle = std::mem::take(&mut *self.0.idle.lock());
         drop(idle);
@@ -179,7 +179,7 @@ impl PostgresPool {
         }
     }
 
-    /// Takes the connection that was used last, and closes those that are too old.
+    /// Takes the connection that was used last, and closes connections that are too old.
     fn take_idle(&self) -> Option<Idle> {
         let mut idle = self.0.idle.lock();
         idle.retain(|Idle { session, since }| {

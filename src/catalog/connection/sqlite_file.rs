@@ -63,8 +63,8 @@ impl SqliteFile {
     /// Deletes the write-ahead log of the closed database, if it is still there: SQLite would apply it to the new file.
     pub(super) fn delete_old_log(&self) -> io::Result<()> {
         let log = self.beside("-wal");
-        let found = identity(&log)?;
-        if found.is_some() && found == self.open.lock().log {
+        let current = identity(&log)?;
+        if current.is_some() && current == self.open.lock().log {
             fs::remove_file(log)?;
             match fs::remove_file(self.beside("-shm")) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -81,11 +81,11 @@ impl SqliteFile {
     }
 
     pub fn state(&self) -> io::Result<FileState> {
-        let found = identity(&self.path)?;
-        if found.is_none() {
+        let current = identity(&self.path)?;
+        if current.is_none() {
             return Ok(FileState::Deleted);
         }
-        if found != self.open.lock().database {
+        if current != self.open.lock().database {
             return Ok(FileState::Replaced);
         }
         self.remember_log();
@@ -94,7 +94,7 @@ impl SqliteFile {
 
     pub async fn origins(&self) -> Result<Vec<String>, Error> {
         const SELECT: &str = "SELECT DISTINCT origin FROM portolan_repositories WHERE origin <> 'one-shot'";
-        // Without the write-ahead log, which may be that of the former file.
+        // Without the write-ahead log, which may belong to the former file.
         let options = SqliteConnectOptions::new()
             .filename(&self.path)
             .immutable(true)
@@ -119,7 +119,7 @@ fn identity(path: &Path) -> io::Result<Identity> {
 }
 
 impl Catalog {
-    /// Opens the file at the path of the database if it is another one. Returns true then: every repository needs a
+    /// Opens the file at the path of the database if it is another file. Returns true then: every repository needs a
     /// sync. Does not open a file with repositories of other origins only, and all calls fail.
     pub async fn follow_file(&self, origin: &str) -> Result<bool, Error> {
         let Some(file) = self.0.pools.sqlite_file() else {
@@ -152,7 +152,7 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Fails if the file at the path of the database belongs to another origin: it replaced the one that is open.
+    /// Fails if the file at the path of the database belongs to another origin: it replaced the open file.
     pub(in crate::catalog) fn ensure_own_file(&self) -> Result<(), Error> {
         match self.0.pools.sqlite_file() {
             Some(file) if self.0.is_foreign_file.load(Ordering::Relaxed) => Err(ErrorKind::ForeignFile {

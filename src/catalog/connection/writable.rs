@@ -44,11 +44,11 @@ struct Tests {
 }
 
 impl WriteHistory {
-    pub(in crate::catalog) fn succeeded(&self) {
+    pub(in crate::catalog) fn record_success(&self) {
         *self.last_success.lock() = Some(Instant::now());
     }
 
-    pub(in crate::catalog) fn failed(&self) {
+    pub(in crate::catalog) fn record_failure(&self) {
         *self.last_success.lock() = None;
     }
 
@@ -120,7 +120,7 @@ impl Catalog {
         }
         let asked = question.await;
         let unreachable = |reason: String| {
-            self.0.writes.failed();
+            self.0.writes.record_failure();
             format!("the database can't be reached: {reason}")
         };
         match (asked, tested) {

@@ -28,7 +28,7 @@ pub enum Cause {
     LoginFailed,
     PermissionDenied,
     ReadOnly,
-    /// Not a database file, or a damaged one.
+    /// Not a database file, or a damaged file.
     Corrupt,
     InvalidData,
     Other,

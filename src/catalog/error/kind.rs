@@ -1,7 +1,7 @@
 use super::Cause;
 use crate::api::NamespacedName;
 
-/// The kind of an [`Error`](super::Error). Its text is that of the error, or the end of it.
+/// The kind of an [`Error`](super::Error). Its text is the text of the error, or the end of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ErrorKind {
     /// The repository was deleted or recreated since the caller read it. Nothing was written.
@@ -68,7 +68,7 @@ pub enum ErrorKind {
         "a newer release of Portolan has upgraded the catalog to schema version {found}, and this release knows versions up to {supported}; run that release or a newer one, or restore a backup from before the upgrade"
     )]
     NewerSchema { found: i64, supported: i64 },
-    /// Tables of an earlier release, or missing ones, in a process that must not change them. Nothing was written.
+    /// Missing tables, or tables of an earlier release, in a process that must not change them. Nothing was written.
     #[error(
         "the tables portolan_* are not those of this release, and a Job never changes them: start `portolan run` of this release, or delete the Job if it is of a newer one"
     )]

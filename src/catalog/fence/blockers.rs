@@ -1,4 +1,4 @@
-//! Transactions of a former leader that a new one waits for.
+//! Transactions of a former leader that a new leader waits for.
 
 use std::fmt;
 

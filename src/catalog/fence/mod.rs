@@ -1,5 +1,4 @@
-//! Fences writes by the generation of the leader's Lease: a leader that was suspended cannot write once another one
-//! leads.
+//! Fences writes by the generation of the leader's Lease: a leader that was suspended cannot write once another leads.
 //!
 //! ```text
 //!  take the Lease ─► hold_lease ─► each write transaction: statements ─► check ─► commit
@@ -52,7 +51,7 @@ enum Verdict {
 }
 
 impl HeldLease {
-    /// Two leaders cannot have the same generation, unless the Lease was edited: then the first one to write wins.
+    /// Two leaders cannot have the same generation, unless the Lease was edited: then the first to write wins.
     fn verdict(&self, stored: LeaseGeneration, holder: &str) -> Verdict {
         match self.generation.cmp(&stored) {
             std::cmp::Ordering::Greater => Verdict::Outdated,
@@ -94,7 +93,7 @@ impl Fences {
         }
     }
 
-    /// Checks the generations of the held Leases as the last statement of a transaction, and stores newer ones.
+    /// Checks the generations of the held Leases as the last statement of a transaction, and stores newer generations.
     pub(super) async fn check(&self, tx: &mut Transaction) -> Result<(), Error> {
         let held = self.held.read().clone();
         let Some(first) = held.first() else {
@@ -102,7 +101,7 @@ impl Fences {
         };
         self.store_new(tx, &held).await?;
         let names: Vec<&str> = held.iter().map(|lease| lease.name.as_str()).collect();
-        let stored = stored(tx, &first.origin, &names).await?;
+        let stored = read_stored(tx, &first.origin, &names).await?;
         for lease in &held {
             let row = stored.iter().find(|row| row.0 == lease.name);
             let verdict = row.map_or(Verdict::Outdated, |(_, created, transitions, holder)| {
@@ -131,10 +130,10 @@ impl Fences {
     async fn store_new(&self, tx: &mut Transaction, held: &[HeldLease]) -> Result<(), Error> {
         let mut new: Vec<&HeldLease> = held.iter().collect();
         new.retain(|lease| !self.stored.read().contains(&lease.name));
-        new.sort_by(|one, other| one.name.cmp(&other.name));
+        new.sort_by(|a, b| a.name.cmp(&b.name));
         for lease in new {
             if !store(tx, lease).await? {
-                let newer = stored(tx, &lease.origin, &[lease.name.as_str()]).await?;
+                let newer = read_stored(tx, &lease.origin, &[lease.name.as_str()]).await?;
                 let holder = newer.first().map_or("another replica", |row| row.3.as_str());
                 return Err(self.refuse(lease, holder));
             }
@@ -157,7 +156,7 @@ type Row = (String, i64, i64, String);
 
 /// Returns the stored generations. On Postgres they are locked until the transaction ends, and concurrent transactions
 /// of the same leader share the lock.
-async fn stored(tx: &mut Transaction, origin: &str, leases: &[&str]) -> Result<Vec<Row>, Error> {
+async fn read_stored(tx: &mut Transaction, origin: &str, leases: &[&str]) -> Result<Vec<Row>, Error> {
     const SQLITE: &str = "SELECT lease, created, transitions, holder FROM portolan_fences
         WHERE origin = $1 AND lease IN (SELECT value FROM json_each($2))";
     const POSTGRES: &str = "SELECT lease, created, transitions, holder FROM portolan_fences
@@ -185,7 +184,7 @@ async fn stored_holder(connection: &mut Connection, lease: &HeldLease) -> Result
     Ok(holder.unwrap_or_default())
 }
 
-/// Stores a generation unless a newer one was stored meanwhile. Returns false then.
+/// Stores a generation unless a newer generation was stored meanwhile. Returns false then.
 async fn store(tx: &mut Transaction, lease: &HeldLease) -> Result<bool, Error> {
     const UPSERT: &str = "INSERT INTO portolan_fences (origin, lease, created, transitions, holder)
         VALUES ($1, $2, $3, $4, $5)

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-/// Longer lists are not kept: then all charts are looked at.
+/// Longer lists are not kept: then all charts count.
 const MAX: usize = 256;
 
 /// Charts that were written, by `chart_id`, whose versions may lack rows of files. By default none.

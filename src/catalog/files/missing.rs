@@ -71,10 +71,10 @@ pub(super) async fn progress(
     })
 }
 
-/// Charts of one statement: one for a large repository would take longer than the server allows.
+/// Charts of one statement: a whole large repository would take longer than the server allows.
 const SKIPPED_CHARTS: usize = 20;
 
-/// Inserts empty rows for versions without one, except the first `imported_versions` of each chart.
+/// Inserts empty rows for versions without a row, except the first `imported_versions` of each chart.
 pub(super) async fn skip(
     tx: &mut Transaction,
     name: &NamespacedName,

@@ -60,7 +60,7 @@ pub struct MissingFilesPage {
     pub next_try: Option<Timestamp>,
 }
 
-/// Files of a version; missing ones are empty. NUL, which Postgres can't store, is removed.
+/// Files of a version; missing files are empty. NUL, which Postgres can't store, is removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChartFiles {
     pub readme: String,
@@ -91,8 +91,8 @@ impl Progress {
 }
 
 impl Catalog {
-    /// Returns up to `limit` versions without files, or with those of an archive with another digest. Failed ones are
-    /// omitted until their next try is due. Of duplicate versions the first counts.
+    /// Returns up to `limit` versions without files, or with files of an archive with another digest. Failed versions
+    /// are omitted until their next try is due. Of duplicate versions the first counts.
     pub async fn missing_files(
         &self,
         name: &NamespacedName,

@@ -75,7 +75,7 @@ impl Catalog {
                 Err(error) if error.is_foreign_key_violation() => {}
                 Err(error) if error.is_invalid_data() && matches!(results, [FilesResult::Imported(_)]) => {
                     for result in &mut *results {
-                        *result = rejected(result.missing(), &error);
+                        *result = reject(result.missing(), &error);
                     }
                     pending.push(results);
                 }
@@ -87,7 +87,7 @@ impl Catalog {
 }
 
 /// Files that the database rejects, such as characters that its encoding lacks, are not requested again soon.
-fn rejected(missing: &MissingFiles, error: &Error) -> FilesResult {
+fn reject(missing: &MissingFiles, error: &Error) -> FilesResult {
     FilesResult::Failed {
         missing: missing.clone(),
         message: error.to_string(),

@@ -1,4 +1,4 @@
-//! The migrations of our own tables, in order. A released one is never edited: its checksum is recorded in the database.
+//! The migrations of our own tables, in order. Never edit a released migration: the database records its checksum.
 
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
@@ -13,7 +13,7 @@ pub(super) struct Step {
     pub(super) name: &'static str,
     pub(super) sqlite: &'static str,
     pub(super) postgres: &'static str,
-    /// The tables that the migration creates, in an order in which no table refers to a later one.
+    /// The tables that the migration creates, in an order in which no table refers to a later table.
     pub(super) tables: &'static [&'static str],
 }
 
@@ -29,7 +29,7 @@ macro_rules! step {
     };
 }
 
-/// All migrations. A new one is a file in each directory of `migrations/` and a line here.
+/// All migrations. A new migration is a file in each directory of `migrations/` and a line here.
 pub(super) const STEPS: &[Step] = &[
     step!(
         1,

@@ -1,4 +1,4 @@
-//! Writes charts in batches and isolates those that the database rejects.
+//! Writes charts in batches and isolates rows that the database rejects.
 
 use serde_json::value::{RawValue, to_raw_value};
 use sqlx::types::Json;
@@ -111,7 +111,7 @@ trait Writable: Sized + Sync {
     ) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// Bisects rows that the database rejects until the rejected one is alone, and skips it. Savepoints are needed because
+/// Bisects rows that the database rejects until the rejected row is alone, and skips it. Savepoints are needed because
 /// Postgres aborts a transaction at the first error.
 async fn write_all<R: Writable>(
     tx: &mut Transaction,
@@ -154,7 +154,7 @@ async fn write_all<R: Writable>(
 
 async fn size<R: Writable>(tx: &mut Transaction, name: &NamespacedName, rows: &[R]) -> Result<i64, Error> {
     let charts: Vec<&str> = rows.iter().map(Writable::chart_id).collect();
-    stored_bytes::of_charts(tx, name, &charts).await
+    stored_bytes::size_of_charts(tx, name, &charts).await
 }
 
 async fn run(tx: &mut Transaction, statement: &'static str) -> Result<(), Error> {

@@ -54,11 +54,11 @@ pub struct UnchangedChart {
 pub struct DigestUpdate {
     /// Inputs of a row besides the text of its chart: decoder, filter and repository URL.
     pub cache_key: String,
-    /// Key of the cached digests, or a new one. Another key replaces all of them.
+    /// Key of the cached digests, or a new key, which replaces all of them.
     pub digest_key: String,
     /// Charts with an unchanged text. They have no row in the commit, and their stored rows are not read.
     pub unchanged: Vec<UnchangedChart>,
-    /// All other charts of the index, including those that produce no row.
+    /// All other charts of the index, including charts that produce no row.
     pub new: Vec<ChartDigest>,
 }
 

@@ -37,7 +37,7 @@ pub struct SyncCommit {
     /// SHA-256 of the index in hex. Kubeapps compares it to detect an unchanged index.
     pub checksum: String,
     pub complete_record: CompleteRecord,
-    /// Retention of charts and versions without a row; `None` deletes them, including those retained before.
+    /// Retention of charts and versions without a row; `None` deletes them, also if they were retained before.
     pub retention: Option<Retention>,
     pub oci_removals: Option<OciRemovals>,
     /// `None`: every chart has a row, and stored digests are deleted.
@@ -142,7 +142,7 @@ pub(in crate::catalog) async fn commit(
     }
     let index_cache = IndexCache::load(tx, &record, digests).await?;
     let unchanged = index_cache.unchanged_rows();
-    let diff = diff::charts(tx, &name, rows, retention, is_complete, unchanged, &mut committed);
+    let diff = diff::write_charts(tx, &name, rows, retention, is_complete, unchanged, &mut committed);
     diff.boxed().await?;
     index_cache.save(tx, &name, &committed.rejected).await?;
     // As in Kubeapps, an unchanged index does not touch the row.

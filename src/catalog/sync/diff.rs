@@ -13,7 +13,7 @@ const DELETE_BATCH: usize = 1000;
 
 /// Writes changed charts, and deletes or retains missing ones. `unchanged_rows` are not in `rows`. A chart that differs
 /// only in creation times is written if `compares_times`.
-pub(super) async fn charts(
+pub(super) async fn write_charts(
     tx: &mut Transaction,
     name: &NamespacedName,
     rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
@@ -133,7 +133,7 @@ pub(super) async fn delete_charts(
     ];
     let mut deleted = 0;
     for ids in ids.chunks(DELETE_BATCH) {
-        bytes.files -= stored_bytes::of_files_of_charts(tx, ids).await?;
+        bytes.files -= stored_bytes::size_of_files(tx, ids).await?;
         deleted += delete_by_id(tx, ids).await?;
     }
     if deleted > 0 {

@@ -47,7 +47,7 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Resu
     }
     let (mut batch, mut written, mut empty, mut dropped) = (Batch::default(), CommitSummary::default(), Vec::new(), 0);
     for (chart_id, expired) in expired {
-        let Some((id, bytes, mut info)) = stored(tx, name, &chart_id).await? else {
+        let Some((id, bytes, mut info)) = read_stored(tx, name, &chart_id).await? else {
             continue;
         };
         let before = info.chart_versions.len();
@@ -74,7 +74,7 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Resu
 }
 
 /// Returns `None` if the row does not have Kubeapps' format. The next sync rewrites it.
-async fn stored(
+async fn read_stored(
     tx: &mut Transaction,
     name: &NamespacedName,
     chart_id: &str,

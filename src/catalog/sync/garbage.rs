@@ -26,15 +26,15 @@ impl Catalog {
         const OPERATION: &str = "delete files without a version";
         let mut collected = 0;
         loop {
-            let found = self.read(OPERATION, &name.namespace, async |connection| {
+            let counting = self.read(OPERATION, &name.namespace, async |connection| {
                 let statement = sql!(connection, "files_without_version.sql");
                 let rows: Vec<(i64, i64)> = select!(fetch_all, connection, statement, name, i64::MAX);
                 Ok(rows.len() as u64)
             });
             // A read first: a transaction without changes would still wait for the writer of SQLite.
-            let found = found.await?;
-            if found == 0 || dry_run {
-                return Ok(collected + found);
+            let count = counting.await?;
+            if count == 0 || dry_run {
+                return Ok(collected + count);
             }
             let deleted = self
                 .write_long(OPERATION, &name.namespace, async |tx| delete_files(tx, name).await)
@@ -53,14 +53,14 @@ impl Catalog {
             (PARTITION BY namespace, name ORDER BY id DESC) AS nth FROM portolan_syncs) AS entries WHERE nth > $1";
         const DELETE: &str = "DELETE FROM portolan_syncs WHERE id IN (SELECT id FROM (SELECT id, row_number() OVER
             (PARTITION BY namespace, name ORDER BY id DESC) AS nth FROM portolan_syncs) AS entries WHERE nth > $1)";
-        let found = self.read(OPERATION, "", async |connection| {
-            let found: i64 = on_engine!(connection.executor(), executor =>
+        let counting = self.read(OPERATION, "", async |connection| {
+            let count: i64 = on_engine!(connection.executor(), executor =>
                 sqlx::query_scalar(COUNT).bind(HISTORY_LIMIT).fetch_one(executor).await?);
-            Ok(u64::try_from(found).unwrap_or_default())
+            Ok(u64::try_from(count).unwrap_or_default())
         });
-        let found = found.await?;
-        if found == 0 || dry_run {
-            return Ok(found);
+        let count = counting.await?;
+        if count == 0 || dry_run {
+            return Ok(count);
         }
         self.write(OPERATION, "", async |tx| {
             Ok(on_engine!(tx.executor(), executor =>
@@ -69,8 +69,8 @@ impl Catalog {
         .await
     }
 
-    /// Returns the number of rows. While two clusters use the database, nothing is deleted: a first sync of the other
-    /// one may be in progress.
+    /// Returns the number of rows. While two clusters use the database, nothing is deleted: the other cluster may be in
+    /// its first sync.
     ///
     /// A first sync writes the state of a registry before the record, so rows of repositories that `is_declared`
     /// returns true for stay. Rows of Kubeapps' tables are not ours.

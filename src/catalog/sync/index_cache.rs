@@ -40,8 +40,8 @@ struct StoredIndex {
 }
 
 impl IndexCache {
-    /// Loads the rows of unchanged charts. Fails with [`ErrorKind::StaleDigests`] if one has changed. The caller holds
-    /// the locks of the repository and of Kubeapps' row.
+    /// Loads the rows of unchanged charts. Fails with [`ErrorKind::StaleDigests`] if a row has changed. The caller
+    /// holds the locks of the repository and of Kubeapps' row.
     pub(super) async fn load(
         tx: &mut Transaction,
         record: &Record,
@@ -50,12 +50,12 @@ impl IndexCache {
         let Some(digests) = digests else {
             return Ok(Self::default());
         };
-        let index = index(tx, &record.name).await?;
+        let index = read_index(tx, &record.name).await?;
         let is_same_index = index.as_ref().is_some_and(|index| {
             index.cache_key == storable(&digests.cache_key) && index.digest_key == storable(&digests.digest_key)
         });
         let stored = if is_same_index {
-            stored(tx, &record.name).await?
+            read_stored(tx, &record.name).await?
         } else {
             Vec::new()
         };
@@ -107,7 +107,7 @@ impl IndexCache {
     }
 }
 
-/// Returns row IDs by `chart_id`, or `None` if a chart has changed or shares its ID with a new one.
+/// Returns row IDs by `chart_id`, or `None` if a chart has changed or shares its ID with a new chart.
 fn unchanged_rows(digests: &DigestUpdate, stored: &[StoredDigest]) -> Option<HashMap<String, i64>> {
     let stored: HashMap<&str, &StoredDigest> = stored.iter().map(|chart| (&*chart.key, chart)).collect();
     let (mut keys, mut rows) = (HashSet::new(), HashMap::new());
@@ -164,7 +164,7 @@ fn cacheable<'a>(new: &'a [ChartDigest], rejected: &[(String, String)]) -> Vec<D
         .collect()
 }
 
-async fn index(tx: &mut Transaction, name: &NamespacedName) -> Result<Option<StoredIndex>, Error> {
+async fn read_index(tx: &mut Transaction, name: &NamespacedName) -> Result<Option<StoredIndex>, Error> {
     const SELECT: &str = "SELECT i.cache_key, i.digest_key,
             coalesce(r.id = p.repos_id AND r.checksum = p.repos_checksum AND r.last_update = p.repos_last_update, FALSE) AS trusted
         FROM portolan_index_cache i
@@ -174,7 +174,7 @@ async fn index(tx: &mut Transaction, name: &NamespacedName) -> Result<Option<Sto
     Ok(select!(fetch_optional, tx, SELECT, name))
 }
 
-async fn stored(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<StoredDigest>, Error> {
+async fn read_stored(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<StoredDigest>, Error> {
     const SELECT: &str = "SELECT k.key, k.chart_id, k.row_id, EXISTS (SELECT 1 FROM portolan_kept_versions v
             WHERE v.namespace = k.namespace AND v.name = k.name AND v.chart_id = k.chart_id) AS has_kept_versions
         FROM portolan_chart_digests k WHERE k.namespace = $1 AND k.name = $2";

@@ -103,7 +103,7 @@ impl RetentionPlan {
         self.retention.is_some()
     }
 
-    /// Returns the retained versions among the missing ones of a chart that is still in the index.
+    /// Returns the retained versions among the missing versions of a chart that is still in the index.
     pub(super) fn retain_versions(&mut self, chart_id: &str, missing: Vec<&str>) -> HashSet<String> {
         let Some(retention) = &self.retention else {
             return HashSet::new();

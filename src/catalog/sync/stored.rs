@@ -102,7 +102,7 @@ pub(super) struct StoredCharts {
 }
 
 impl StoredCharts {
-    /// Excludes `unchanged_rows` (row ID by `chart_id`). Fails with [`ErrorKind::StaleDigests`] if one does not exist.
+    /// Excludes `unchanged_rows` (row ID by `chart_id`). Fails with [`ErrorKind::StaleDigests`] if a row is missing.
     pub(super) async fn read(
         tx: &mut Transaction,
         name: &NamespacedName,
@@ -110,20 +110,20 @@ impl StoredCharts {
         comparison: Comparison,
     ) -> Result<Self, Error> {
         if unchanged_rows.is_empty() {
-            return all(tx, name, comparison).await;
+            return read_all(tx, name, comparison).await;
         }
-        let (mut found, mut changed) = (0, Vec::new());
+        let (mut count, mut changed) = (0, Vec::new());
         for (id, chart_id) in ids(tx, name).await? {
             match chart_id.and_then(|chart_id| unchanged_rows.get(&chart_id)) {
                 None => changed.push(id),
-                Some(expected) if *expected == id => found += 1,
+                Some(expected) if *expected == id => count += 1,
                 Some(_) => return Err(ErrorKind::StaleDigests.into()),
             }
         }
-        if found < unchanged_rows.len() {
+        if count < unchanged_rows.len() {
             return Err(ErrorKind::StaleDigests.into());
         }
-        some(tx, &changed, comparison).await
+        read_some(tx, &changed, comparison).await
     }
 
     async fn collect(
@@ -148,7 +148,7 @@ impl StoredCharts {
     }
 }
 
-async fn all(tx: &mut Transaction, name: &NamespacedName, comparison: Comparison) -> Result<StoredCharts, Error> {
+async fn read_all(tx: &mut Transaction, name: &NamespacedName, comparison: Comparison) -> Result<StoredCharts, Error> {
     const SQLITE: &str = "SELECT id, octet_length(info), chart_id, info FROM charts
         WHERE repo_name = $1 AND repo_namespace = $2";
     const POSTGRES: &str =
@@ -161,7 +161,7 @@ async fn all(tx: &mut Transaction, name: &NamespacedName, comparison: Comparison
     })
 }
 
-async fn some(tx: &mut Transaction, ids: &[i64], comparison: Comparison) -> Result<StoredCharts, Error> {
+async fn read_some(tx: &mut Transaction, ids: &[i64], comparison: Comparison) -> Result<StoredCharts, Error> {
     const SQLITE: &str = "SELECT id, octet_length(info), chart_id, info FROM charts
         WHERE id IN (SELECT value FROM json_each($1))";
     const POSTGRES: &str =

@@ -27,7 +27,7 @@ impl Catalog {
         let export = async |connection: &mut Connection| {
             let begin = connection.choose("BEGIN", BEGIN_POSTGRES);
             run(connection, begin).await?;
-            let exported = all(connection, Writer::new(out)).boxed().await;
+            let exported = write_all(connection, Writer::new(out)).boxed().await;
             // The connection is closed with the command.
             run(connection, "ROLLBACK").await?;
             exported
@@ -41,7 +41,7 @@ async fn run(connection: &mut Connection, statements: &'static str) -> Result<()
     Ok(())
 }
 
-async fn all(connection: &mut Connection, mut out: Writer<impl Write + Send>) -> Result<Transferred, Error> {
+async fn write_all(connection: &mut Connection, mut out: Writer<impl Write + Send>) -> Result<Transferred, Error> {
     let schema = schema::recorded_version(connection).await?;
     // It may have columns that this release does not export.
     schema::check_version(schema, schema::newest_version())?;
@@ -83,7 +83,7 @@ async fn all(connection: &mut Connection, mut out: Writer<impl Write + Send>) ->
 async fn rows(connection: &mut Connection, out: &mut Writer<impl Write + Send>, table: &Table) -> Result<u64, Error> {
     let (mut count, mut last) = (0, Vec::new());
     loop {
-        let mut found = 0;
+        let mut page_rows = 0;
         let statement = table.select(connection.choose(On::Sqlite, On::Postgres), last.is_empty(), PAGE);
         on_engine!(connection.executor(), executor => {
             let mut query = sqlx::query_scalar(AssertSqlSafe(statement));
@@ -98,12 +98,12 @@ async fn rows(connection: &mut Connection, out: &mut Writer<impl Write + Send>, 
                 let row: String = row;
                 let row: Vec<Value> = serde_json::from_str(&row).map_err(|error| failed(&error))?;
                 last = row[..table.key].to_vec();
-                found += 1;
+                page_rows += 1;
                 out.row(row).map_err(|error| failed(&error))?;
             }
         });
-        count += u64::from(found);
-        if found < PAGE {
+        count += u64::from(page_rows);
+        if page_rows < PAGE {
             return Ok(count);
         }
     }

@@ -163,9 +163,9 @@ async fn refuse_if_filled(tx: &mut Transaction) -> Result<(), Error> {
             "SELECT count(*) FROM (SELECT 1 AS one FROM {} LIMIT 1) AS found",
             table.name
         );
-        let found: i64 = on_engine!(tx.executor(), executor =>
+        let count: i64 = on_engine!(tx.executor(), executor =>
             sqlx::query_scalar(AssertSqlSafe(select)).fetch_one(executor).await?);
-        if found > 0 {
+        if count > 0 {
             return Err(refused(format!(
                 "the catalog is not empty (table {}); use --replace to delete all its rows first",
                 table.name
@@ -195,8 +195,8 @@ impl Batch {
     fn new(header: &TableHeader) -> Result<Self, String> {
         let table = find(&header.name).ok_or_else(|| format!("unknown table {:?}", header.name))?;
         let column = |name: &String| {
-            let found = table.columns.iter().find(|(known, _)| known == name);
-            found
+            let column = table.columns.iter().find(|(column, _)| column == name);
+            column
                 .copied()
                 .ok_or_else(|| format!("unknown column {name:?} of table {}", table.name))
         };
@@ -213,7 +213,7 @@ impl Batch {
             && row
                 .iter()
                 .zip(&self.columns)
-                .all(|(value, (_, column))| is_of(value, *column));
+                .all(|(value, (_, column))| has_type(value, *column));
         if !is_valid {
             return Err(format!("not a row of table {}", self.table.name));
         }
@@ -244,7 +244,7 @@ impl Batch {
     }
 }
 
-fn is_of(value: &Value, column: Type) -> bool {
+fn has_type(value: &Value, column: Type) -> bool {
     match (column, value) {
         (_, Value::Null) | (Type::Text, Value::String(_)) | (Type::Boolean, Value::Bool(_)) => true,
         (Type::Integer, Value::Number(number)) => number.is_i64(),
@@ -253,7 +253,7 @@ fn is_of(value: &Value, column: Type) -> bool {
     }
 }
 
-/// Continues after the last ID of the export, or after that of this catalog if it is higher.
+/// Continues after the last ID of the export, or after the last ID of this catalog if it is higher.
 async fn set_sequence(tx: &mut Transaction, sequence: &Sequence) -> Result<(), Error> {
     const SQLITE: [&str; 2] = [
         "UPDATE sqlite_sequence SET seq = max(seq, $2) WHERE name = $1",

@@ -14,7 +14,7 @@ pub(super) enum Type {
     Json,
 }
 
-/// A table, in an order in which none refers to a later one.
+/// A table, in an order in which no table refers to a later table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table {
     pub(super) name: &'static str,

@@ -71,13 +71,13 @@ impl EventHandler {
     }
 
     fn on_applied(&self, name: &NamespacedName, spec: &Arc<AppSpec>) {
-        let known = self.index.get(name);
-        if known.as_ref() == Some(spec) {
+        let previous = self.index.get(name);
+        if previous.as_ref() == Some(spec) {
             return;
         }
         let may_be_in_cycle = |spec: &AppSpec| spec.kinds.contains(&application_kind());
-        let affects_others = may_be_in_cycle(spec) || known.as_deref().is_some_and(may_be_in_cycle);
-        let spec = known.map_or_else(|| Arc::clone(spec), |known| AppSpec::with_record_of(spec, &known));
+        let affects_others = may_be_in_cycle(spec) || previous.as_deref().is_some_and(may_be_in_cycle);
+        let spec = previous.map_or_else(|| Arc::clone(spec), |previous| AppSpec::with_record_of(spec, &previous));
         // Before the subscription: watches may notify immediately.
         self.index.insert(Arc::clone(&spec));
         if affects_others {

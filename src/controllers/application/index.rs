@@ -33,7 +33,7 @@ impl Index {
         self.0.write().insert(spec.into());
     }
 
-    /// Replaces a spec unless it has been replaced since. Returns true if it was.
+    /// Replaces a spec if it is still the current one. Returns true in that case.
     #[must_use]
     pub fn replace(&self, old: &Arc<AppSpec>, new: &Arc<AppSpec>) -> bool {
         let mut tables = self.0.write();
@@ -54,7 +54,7 @@ impl Index {
     pub fn begin_deletion(&self, name: &NamespacedName, deletion: Deletion) {
         let mut tables = self.0.write();
         tables.remove(name);
-        let is_known = (tables.deletions.get(name)).is_some_and(|known| known.uid == deletion.uid);
+        let is_known = (tables.deletions.get(name)).is_some_and(|current| current.uid == deletion.uid);
         if !is_known {
             tables.deletions.insert(name.clone(), deletion);
         }
@@ -113,7 +113,7 @@ impl Index {
         namespaces
             .iter()
             // A cluster-scoped object may affect Applications of any namespace.
-            .filter(|(own, _)| namespace.is_none_or(|namespace| namespace == own.as_str()))
+            .filter(|(name, _)| namespace.is_none_or(|namespace| namespace == name.as_str()))
             .flat_map(|(_, specs)| specs.values())
             .filter(is_affected)
             .map(|spec| spec.name.clone())
@@ -125,16 +125,16 @@ impl Index {
     /// Returns the Applications of the namespace that lead back to this one by selection.
     #[must_use]
     pub fn selectors_of<K>(&self, spec: &AppSpec, view: &View<K>) -> BTreeSet<String> {
-        self.leading_to(spec, view, |_| true)
+        self.find_leading(spec, view, |_| true)
     }
 
     /// Returns the Applications of the namespace that lead back to this one by adoption.
     #[must_use]
     pub fn adopters_of<K>(&self, spec: &AppSpec, view: &View<K>) -> BTreeSet<String> {
-        self.leading_to(spec, view, |other| other.add_owner_ref)
+        self.find_leading(spec, view, |other| other.add_owner_ref)
     }
 
-    fn leading_to<K>(&self, spec: &AppSpec, view: &View<K>, counts: impl Fn(&AppSpec) -> bool) -> BTreeSet<String> {
+    fn find_leading<K>(&self, spec: &AppSpec, view: &View<K>, counts: impl Fn(&AppSpec) -> bool) -> BTreeSet<String> {
         let name_of = |object: &Object<K>| NamespacedName::new(&spec.name.namespace, &*object.name);
         let mut others: Vec<_> = (view.objects.iter())
             .filter_map(|object| self.get(&name_of(object)))
@@ -145,13 +145,12 @@ impl Index {
         let mut open: Vec<&Arc<Object<K>>> = view.objects.iter().filter(|object| *object.uid == *spec.uid).collect();
         let mut leading = BTreeSet::new();
         while let Some(selected) = open.pop() {
-            let (found, rest) = others
+            let selectors: Vec<Arc<AppSpec>>;
+            (selectors, others) = others
                 .into_iter()
                 .partition(|other| is_component(other, &application_kind(), selected));
-            others = rest;
-            let found: Vec<Arc<AppSpec>> = found;
-            leading.extend(found.iter().map(|other| other.name.name.clone()));
-            open.extend(found.iter().filter_map(|other| objects.get(other.uid.as_str())));
+            leading.extend(selectors.iter().map(|other| other.name.name.clone()));
+            open.extend(selectors.iter().filter_map(|other| objects.get(other.uid.as_str())));
         }
         leading
     }

@@ -55,7 +55,7 @@ impl Metrics {
         self.reconciles.get_or_create(&ResultLabel { result }).inc();
     }
 
-    pub(super) fn owner_changed(&self) {
+    pub(super) fn count_owner_change(&self) {
         self.owners.inc();
     }
 

@@ -35,7 +35,7 @@ const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(500),
     cap: Duration::from_secs(5 * 60),
 };
-/// The backoff of status updates. A failed one leaves an old status on display.
+/// The backoff of status updates. A failed update leaves an old status on display.
 const STATUS_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_secs(60),

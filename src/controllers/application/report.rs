@@ -16,8 +16,8 @@ use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::GroupKind;
 
 pub(super) async fn read(client: &Client, name: &NamespacedName) -> Result<Option<ObjectMeta>, ApiError> {
-    let found = call(api(client, &name.namespace).get_opt(&name.name)).await?;
-    Ok(found.map(|found| found.metadata))
+    let application = call(api(client, &name.namespace).get_opt(&name.name)).await?;
+    Ok(application.map(|application| application.metadata))
 }
 
 /// Records the kinds of owned objects and sets the finalizers. Returns the new metadata.

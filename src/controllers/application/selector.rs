@@ -37,7 +37,7 @@ enum Test {
 }
 
 impl Selection {
-    /// Never applied in part: the missing part could be the one that keeps it from selecting everything.
+    /// Never compiles a part of a selector: the missing part may keep it from selecting everything.
     pub fn of(selector: Option<&LabelSelector>) -> Result<Self, String> {
         let Some(selector) = selector else {
             return Ok(Self::Nothing);

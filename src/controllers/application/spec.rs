@@ -74,17 +74,12 @@ impl AppSpec {
 
     /// `kubectl replace` removes annotations. Only a reconcile that finds nothing owned shortens the record.
     #[must_use]
-    pub fn with_record_of(new: &Arc<Self>, known: &Self) -> Arc<Self> {
+    pub fn with_record_of(new: &Arc<Self>, old: &Self) -> Arc<Self> {
         let is_kept = |kind| new.recorded_kinds.contains(kind);
-        if new.uid != known.uid || known.recorded_kinds.iter().all(is_kept) {
+        if new.uid != old.uid || old.recorded_kinds.iter().all(is_kept) {
             return Arc::clone(new);
         }
-        let recorded: BTreeSet<_> = new
-            .recorded_kinds
-            .iter()
-            .chain(&known.recorded_kinds)
-            .cloned()
-            .collect();
+        let recorded: BTreeSet<_> = new.recorded_kinds.iter().chain(&old.recorded_kinds).cloned().collect();
         Arc::new(Self {
             recorded_kinds: recorded.into_iter().collect(),
             ..Self::clone(new)

@@ -88,7 +88,7 @@ pub fn assess(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)], index
             KindState::Failed(error) => assessment.problems.push(Problem::blocking(error.clone())),
             KindState::Objects(view) => {
                 assessment.problems.extend(view.polled.clone().map(Problem::minor));
-                assessment.count(spec, kind, view, index);
+                assessment.add_kind(spec, kind, view, index);
             }
         }
     }
@@ -96,7 +96,7 @@ pub fn assess(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)], index
 }
 
 impl Assessment {
-    fn count(&mut self, spec: &AppSpec, kind: &GroupKind, view: &View<Readiness>, index: &Index) {
+    fn add_kind(&mut self, spec: &AppSpec, kind: &GroupKind, view: &View<Readiness>, index: &Index) {
         // Applications that select each other would wait for each other.
         let cycle = if *kind == application_kind() {
             index.selectors_of(spec, view)
@@ -145,7 +145,7 @@ impl Assessment {
         }
     }
 
-    /// `size` is that of the object without the status, in bytes. Unchanged conditions keep the times of `before`.
+    /// `size` is the size of the object without the status, in bytes. Unchanged conditions keep the times of `before`.
     #[must_use]
     pub fn status(
         &self,

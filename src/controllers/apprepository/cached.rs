@@ -267,7 +267,7 @@ mod tests {
         let version = |bytes: u64| {
             let text = "x".repeat(usize::try_from(bytes).unwrap());
             let converted = cache.convert(raw("team", json!({ "description": text })));
-            // The new one is converted while the one before is stored.
+            // The new version is converted while the version before is stored.
             cache.store.apply(Event::Apply(converted.clone()));
             (converted.object().is_some(), cache.budget.used())
         };

@@ -50,7 +50,7 @@ impl State {
     }
 
     /// Returns true if the key failed by this fault again, soon after the end or the last failure.
-    fn is_relapse(&mut self, key: &Key, fault: Fault, backoff: Backoff) -> bool {
+    fn extend_relapse(&mut self, key: &Key, fault: Fault, backoff: Backoff) -> bool {
         let now = Instant::now();
         let resumed = self.resumed.get_mut(key);
         let Some((_, until)) = resumed.filter(|(before, until)| *before == fault && now < *until) else {
@@ -93,7 +93,7 @@ impl DatabaseFaults {
         let is_first = {
             let mut state = self.state.lock();
             match state.fault(error) {
-                Some(fault) if !state.is_relapse(&key, fault, backoff) => state.wait(key, fault),
+                Some(fault) if !state.extend_relapse(&key, fault, backoff) => state.wait(key, fault),
                 _ => return ReconcileError::transient(error.to_string(), backoff),
             }
         };

@@ -27,10 +27,10 @@ pub struct EventHandler {
 impl EventHandler {
     pub fn on_change(&self, change: Change<Cached<CachedRepository>>) {
         match change {
-            Change::Applied { old, new, is_listed } => self.applied(&new.key(), old.as_ref(), &new, is_listed),
+            Change::Applied { old, new, is_listed } => self.handle_change(&new.key(), old.as_ref(), &new, is_listed),
             Change::Deleted(old) => {
                 let name = old.key();
-                self.removed(&name);
+                self.handle_removal(&name);
                 if !self.queue.is_paused() {
                     let uid = old.uid().to_owned();
                     self.states.update(&name, |state| state.approved_removal = Some(uid));
@@ -38,17 +38,17 @@ impl EventHandler {
                 }
             }
             // These are compared as a whole once the list is complete.
-            Change::MissingFromList(old) => self.removed(&old.key()),
+            Change::MissingFromList(old) => self.handle_removal(&old.key()),
             Change::Synced { .. } => self.listed.notify_one(),
         }
     }
 
-    fn removed(&self, name: &NamespacedName) {
+    fn handle_removal(&self, name: &NamespacedName) {
         self.running_syncs.cancel(name);
         self.schedule.remove(name);
     }
 
-    fn applied(
+    fn handle_change(
         &self,
         name: &NamespacedName,
         old: Option<&Cached<CachedRepository>>,

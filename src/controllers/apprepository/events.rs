@@ -18,10 +18,10 @@ pub fn sync_events(
     outcome: &SyncOutcome,
 ) -> Vec<Event> {
     let mut events = spec_events(spec, before);
-    let recovered = before.is_some_and(|record| record.state.ready == Some(false));
+    let has_recovered = before.is_some_and(|record| record.state.ready == Some(false));
     match outcome {
         SyncOutcome::NotModified => {
-            if recovered {
+            if has_recovered {
                 let note = format!("recovered: {}", after.state.message);
                 events.push(Event::normal("SyncSucceeded", note));
             }
@@ -33,7 +33,7 @@ pub fn sync_events(
             let [added, changed, removed] = changes(before, after, committed);
             let is_change = added + changed + removed > 0;
             let is_first = before.is_none_or(|record| record.last_success.is_none());
-            if is_change || recovered || is_first || was_partial {
+            if is_change || has_recovered || is_first || was_partial {
                 let note = format!(
                     "charts added: {added}, changed: {changed}, removed: {removed}; now {}",
                     after.state.message

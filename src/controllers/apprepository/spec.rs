@@ -186,9 +186,9 @@ impl RepositorySpec {
             generation: object.metadata.generation,
             // A changed flag changes the connection too.
             spec_hash: if access.are_proxies_refused {
-                short_digest(&(hashed(spec), "without proxies"))
+                short_digest(&(with_template_digest(spec), "without proxies"))
             } else {
-                short_digest(&hashed(spec))
+                short_digest(&with_template_digest(spec))
             },
             change_key: ChangeKey::new(
                 &(&url, kind.as_str(), &spec.oci_repositories),
@@ -345,7 +345,7 @@ fn choose_interval(text: &str, defaults: &Defaults) -> (Arc<Cron>, Option<String
 }
 
 /// Returns the spec with the digest of its template, which is all that some processes keep of it.
-fn hashed(spec: &AppRepositorySpec) -> Cow<'_, AppRepositorySpec> {
+fn with_template_digest(spec: &AppRepositorySpec) -> Cow<'_, AppRepositorySpec> {
     let Some(template) = &spec.sync_job_pod_template else {
         return Cow::Borrowed(spec);
     };

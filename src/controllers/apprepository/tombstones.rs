@@ -25,7 +25,7 @@ pub enum TombstoneError {
 
 impl Tombstones {
     /// Returns the time of the tombstone of an object that exists; `None` without a tombstone, or if it is true.
-    pub async fn outdated(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<Option<i64>, TombstoneError> {
+    pub async fn find_outdated(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<Option<i64>, TombstoneError> {
         let uid = meta.uid.as_deref().unwrap_or_default();
         // Before the API server is asked: a deletion afterwards has another time.
         let Some(deleted_at) = self.catalog.deleted_at(uid).await? else {
@@ -36,7 +36,7 @@ impl Tombstones {
 
     /// Lets an object that was restored be synced again.
     pub async fn forget_outdated(&self, name: &NamespacedName, meta: &ObjectMeta) -> Result<(), TombstoneError> {
-        if let Some(deleted_at) = self.outdated(name, meta).await? {
+        if let Some(deleted_at) = self.find_outdated(name, meta).await? {
             let uid = meta.uid.as_deref().unwrap_or_default();
             self.catalog.forget_deletion(name, uid, deleted_at).await?;
         }

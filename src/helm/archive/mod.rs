@@ -47,7 +47,7 @@ impl Default for Limits {
 /// Memory for reading in addition to the extracted files: buffers, the gzip window and path names.
 const BUFFERS: u64 = 512 * 1024;
 
-/// Extracted files of several archives that are stored together; the last one may exceed it.
+/// Extracted files of several archives that are stored together; the last archive may exceed it.
 pub const GROUP_BYTES: u64 = 1024 * 1024;
 
 impl Limits {
@@ -134,7 +134,7 @@ pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveErro
         let role = entry.is_regular_file.then(|| Role::of(&entry.name)).flatten();
         if let Some(role) = role {
             files.check_size(&role, entry.size)?;
-            let content = walk.content().map_err(|error| failed(error, entries))?;
+            let content = walk.read_content().map_err(|error| failed(error, entries))?;
             files.put(role, content)?;
         }
     }

@@ -41,7 +41,7 @@ impl<R: Read> TarReader<R> {
     pub(super) fn next(&mut self) -> io::Result<Option<TarEntry>> {
         let mut long_name = None;
         let mut extended = Extended::default();
-        while let Some(header) = self.header()? {
+        while let Some(header) = self.read_header()? {
             let kind = header.entry_type();
             if !(kind.is_gnu_longname() || kind.is_gnu_longlink() || is_extended(kind)) {
                 return self.entry(&header, long_name, extended).map(Some);
@@ -57,7 +57,7 @@ impl<R: Read> TarReader<R> {
         Ok(None)
     }
 
-    pub(super) fn content(&mut self) -> io::Result<Vec<u8>> {
+    pub(super) fn read_content(&mut self) -> io::Result<Vec<u8>> {
         // The caller has checked the size. Reserving it exactly avoids growth to twice the size.
         let mut bytes = Vec::with_capacity(usize::try_from(self.content).unwrap_or_default());
         (&mut self.input).take(self.content).read_to_end(&mut bytes)?;
@@ -72,7 +72,7 @@ impl<R: Read> TarReader<R> {
         if self.content > EXTENSION_BYTES {
             return Err(io::Error::other("a name or an extended header in it is too long"));
         }
-        self.content()
+        self.read_content()
     }
 
     fn entry(&mut self, header: &Header, long_name: Option<Vec<u8>>, extended: Extended) -> io::Result<TarEntry> {
@@ -99,7 +99,7 @@ impl<R: Read> TarReader<R> {
     }
 
     /// Skips the rest of the current entry and reads the next header. The end-of-archive mark may be missing.
-    fn header(&mut self) -> io::Result<Option<Header>> {
+    fn read_header(&mut self) -> io::Result<Option<Header>> {
         self.skip(self.content + self.padding)?;
         (self.content, self.padding) = (0, 0);
         let mut header = Header::new_old();

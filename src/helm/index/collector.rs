@@ -15,7 +15,6 @@ type KeyHash = [u8; 16];
 /// Emits a chart as soon as it is complete, so memory is bounded by the largest chart. If its key occurs again, the
 /// last occurrence wins and the emitted chart was wrong. The rest of the pass then only reads keys, and a second pass
 /// emits the winners.
-/// pass emits the winners.
 pub(super) struct Collector<'a, S: Sink> {
     limits: &'a DecodeLimits,
     sink: &'a mut S,
@@ -115,7 +114,7 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 
     /// Adds a version, or the reason why it could not be parsed.
-    pub(super) fn version(
+    pub(super) fn add_version(
         &mut self,
         fields: Result<Fields, &str>,
         position: Position,
@@ -154,7 +153,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         Ok(())
     }
 
-    pub(super) fn not_a_list(&mut self) {
+    pub(super) fn skip_chart(&mut self) {
         if let Some(chart) = &mut self.chart {
             chart.builder = ChartBuilder::default();
             let reason = "its value is not a list of versions";

@@ -224,8 +224,8 @@ impl<'de, S: Sink> Visitor<'de> for Charts<'_, '_, '_, S> {
 struct Versions<'d, 'w, 'a, S: Sink>(&'d mut Walk<'w, 'a, S>);
 
 impl<S: Sink> Versions<'_, '_, '_, S> {
-    fn not_a_list<E>(self) -> Result<(), E> {
-        self.0.collector.not_a_list();
+    fn skip_chart<E>(self) -> Result<(), E> {
+        self.0.collector.skip_chart();
         Ok(())
     }
 }
@@ -245,13 +245,13 @@ impl<'de, S: Sink> Visitor<'de> for Versions<'_, '_, '_, S> {
         formatter.write_str("a list of versions")
     }
 
-    visit_scalars!(null: |_| Ok(()), other: Self::not_a_list);
+    visit_scalars!(null: |_| Ok(()), other: Self::skip_chart);
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
             self.0.meter.reset();
         }
-        self.not_a_list()
+        self.skip_chart()
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
@@ -260,8 +260,8 @@ impl<'de, S: Sink> Visitor<'de> for Versions<'_, '_, '_, S> {
             let mut left = walk.collector.limits().chart_bytes;
             let fields = fields(&raw, walk.collector.limits().depth, &mut left);
             let counted = match fields {
-                Ok(fields) => walk.collector.version(Ok(fields), UNKNOWN_POSITION),
-                Err(InvalidVersion::Reason(reason)) => walk.collector.version(Err(reason), UNKNOWN_POSITION),
+                Ok(fields) => walk.collector.add_version(Ok(fields), UNKNOWN_POSITION),
+                Err(InvalidVersion::Reason(reason)) => walk.collector.add_version(Err(reason), UNKNOWN_POSITION),
                 Err(InvalidVersion::TooLarge) => {
                     let limit = format!(
                         "a chart version takes more than {} bytes",

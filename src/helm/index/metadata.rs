@@ -116,7 +116,7 @@ fn fields(bytes: &[u8], limits: &DecodeLimits) -> Result<Fields, String> {
     }
 }
 
-/// Versions may have any order; equal and invalid ones keep it. None without versions, or if the newest is deprecated.
+/// Versions may have any order; equal and invalid versions keep it. None without versions, or for a deprecated newest.
 #[must_use]
 pub fn chart(versions: Vec<Metadata>) -> Option<Chart> {
     let mut builder = Versions::default();

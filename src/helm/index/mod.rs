@@ -75,7 +75,7 @@ pub struct Chart {
     pub maintainers: Vec<Maintainer>,
     /// None if missing; an empty list stays empty.
     pub sources: Option<Vec<String>>,
-    /// Newest first. Equal versions keep the file order, invalid ones come last.
+    /// Newest first. Equal versions keep the file order, invalid versions come last.
     pub versions: Vec<Version>,
 }
 
@@ -215,7 +215,7 @@ fn run_passes<'a, R: Read + Seek, S: Sink>(
     Ok(())
 }
 
-/// For the fuzz target that compares both. Returns None if the fast path does not support the text.
+/// Parses with both parsers, to compare them in a fuzz target. Returns None if the fast path does not support the text.
 #[doc(hidden)]
 #[must_use]
 pub fn parse_with_both_parsers(slice: &[u8], limits: &DecodeLimits) -> Option<[String; 2]> {

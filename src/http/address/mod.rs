@@ -122,17 +122,20 @@ impl Policy {
         let name = name.trim_end_matches('.');
         let is_local = name == "localhost" || name.ends_with(".localhost");
         let mut api_server = self.api_server.names.iter();
-        match () {
-            () if is_metadata_name(name) => Some(METADATA),
-            () if is_local && !self.allow_loopback => Some(LOOPBACK),
-            () if is_local && !self.allow_private_networks => Some(PRIVATE),
-            () if api_server.any(|server| (server.0.as_str(), server.1) == (name, port)) => Some(API_SERVER),
-            () => None,
+        if is_metadata_name(name) {
+            Some(METADATA)
+        } else if is_local && !self.allow_loopback {
+            Some(LOOPBACK)
+        } else if is_local && !self.allow_private_networks {
+            Some(PRIVATE)
+        } else {
+            let is_api_server = api_server.any(|server| (server.0.as_str(), server.1) == (name, port));
+            is_api_server.then_some(API_SERVER)
         }
     }
 }
 
-/// Returns true for metadata services, also for those of Google and Azure below `internal`.
+/// Returns true for metadata services, including services of Google and Azure below `internal`.
 fn is_metadata_name(name: &str) -> bool {
     METADATA_NAMES.contains(&name) || (name.starts_with("metadata.") && name.ends_with(".internal"))
 }
@@ -142,7 +145,7 @@ fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
     match address.octets() {
         [169, 254, ..] => Some(LINK_LOCAL),
         // Alibaba; Azure's host; Oracle's first generation. AWS, Google, Oracle, DigitalOcean, OpenStack and Tencent have
-        // link-local ones.
+        // link-local addresses.
         [100, 100, 100, 200] | [168, 63, 129, 16] | [192, 0, 0, 192] => Some(METADATA),
         [224..=239, ..] | [255, 255, 255, 255] => Some(NOT_UNICAST),
         _ => None,

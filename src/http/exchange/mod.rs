@@ -1,5 +1,5 @@
 //! Requests with method, headers and body, whose responses of any status go back to the caller. Address policy, host
-//! limits and redirects are those of downloads. The body is small and in memory.
+//! limits and redirects are the same as for downloads. The body is small and in memory.
 
 #[cfg(test)]
 mod tests;
@@ -137,7 +137,7 @@ impl Hop {
                 self.method = Method::GET;
             }
         }
-        // An origin includes the scheme and the port. A later hop back to the first origin is the choice of another one.
+        // Includes the scheme and the port. Another origin chooses whether a later hop goes back to the first.
         if Origin::of(&target) != Origin::of(&self.url) {
             for name in exchange.credentials.keys() {
                 self.headers.remove(name);

@@ -7,7 +7,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::pages::{Pages, retried};
+use super::pages::{Pages, retry};
 use super::{Log, Options, Outcome};
 use crate::api::{Application, NamespacedName, Partial, Raw};
 use crate::controllers::FIELD_MANAGER;
@@ -35,7 +35,7 @@ pub(super) struct Finalizers<'a> {
 }
 
 impl Finalizers<'_> {
-    /// Removes them from all objects. `api` returns the API of an object's namespace, or without one, that of the list.
+    /// Removes our finalizers from all objects. `api` returns the API of a namespace, or the API to list all objects.
     pub(super) async fn remove<K>(&self, log: &Log<'_>, api: impl Fn(Option<&str>) -> Api<Partial<K>>) -> Outcome
     where
         K: Resource<DynamicType = ()>,
@@ -114,11 +114,11 @@ impl Finalizers<'_> {
             let patch = Patch::Merge(json!({ "metadata": change }));
             let parameters = PatchParams::apply(FIELD_MANAGER);
             tries += 1;
-            match retried(|| call(api.patch(name, &parameters, &patch))).await {
+            match retry(|| call(api.patch(name, &parameters, &patch))).await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.is_not_found() => return Ok(()),
                 Err(error) if error.is_conflict() && tries < CONFLICTS => {
-                    match retried(|| call(api.get_opt(name))).await? {
+                    match retry(|| call(api.get_opt(name))).await? {
                         // Another object of the name is handled by the next pass.
                         Some(live) if live.metadata.uid == listed.uid => meta = live.metadata,
                         _ => return Ok(()),
@@ -136,7 +136,7 @@ impl Finalizers<'_> {
     }
 }
 
-/// Removes our finalizer from Applications of app.k8s.io. Those that are being deleted release their components before.
+/// Removes our finalizer from Applications of app.k8s.io. If deletion has begun, components are released before.
 pub(super) async fn remove_adoptions(client: &Client, options: &Options, log: &Log<'_>) -> Outcome {
     let api: Api<Raw<Application>> = match options.namespace.as_deref() {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
@@ -159,7 +159,7 @@ pub(super) async fn remove_adoptions(client: &Client, options: &Options, log: &L
                 .object()
                 .filter(|application| has_finalizer(&application.metadata));
             let Some(application) = application else { continue };
-            // One that a tenant makes fail must not stop the others.
+            // A failure that a tenant causes must not stop the others.
             match remove_adoption(client, application, options.dry_run).await {
                 Ok(()) => outcome.done += 1,
                 Err(error) => {
@@ -189,6 +189,6 @@ async fn remove_adoption(client: &Client, application: &CachedApplication, dry_r
             }
         }
     }
-    let removed = retried(|| remove_finalizer(client, application)).await;
+    let removed = retry(|| remove_finalizer(client, application)).await;
     removed.map_err(|error| error.to_string())
 }

@@ -63,7 +63,7 @@ struct Outcome {
 
 impl Outcome {
     fn fail(&mut self, log: &Log<'_>, failure: String) {
-        log.failed(&failure);
+        log.print_once(&failure);
         self.failures.push(failure);
     }
 }
@@ -83,7 +83,7 @@ impl<'a> Log<'a> {
         }
     }
 
-    fn failed(&self, failure: &str) {
+    fn print_once(&self, failure: &str) {
         let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
         if printed.insert(failure.to_owned()) {
             (self.print)(failure);

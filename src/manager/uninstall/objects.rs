@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::pages::{Pages, retried};
+use super::pages::{Pages, retry};
 use super::selected::SelectedObjects;
 use super::{Log, Options, Outcome};
 use crate::api::Partial;
@@ -20,9 +20,9 @@ const CONCURRENCY: usize = 16;
 /// The objects of a kind that are ours.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Selection<'a> {
-    /// Those of AppRepositories, in Kubeapps' namespace. Releases for other AppRepositories may share it.
+    /// Objects of AppRepositories, in Kubeapps' namespace. Releases for other AppRepositories may share it.
     Owned(&'a SelectedObjects),
-    /// The Lease `portolan` and labeled ones, or those of a name, in Portolan's namespace.
+    /// The Lease `portolan` and labeled Leases, or the Leases of a name, in Portolan's namespace.
     Leases,
 }
 
@@ -39,18 +39,18 @@ where
     };
     let api: Api<Partial<K>> = Api::namespaced(client.clone(), namespace);
     let mut outcome = Outcome::default();
-    let found = match find(&api, selection, options).await {
-        Ok(found) => found,
+    let metas = match find(&api, selection, options).await {
+        Ok(metas) => metas,
         Err(error) => {
             outcome.fail(log, format!("failed to list {kind}s in namespace {namespace}: {error}"));
             return outcome;
         }
     };
     if options.dry_run {
-        outcome.done = found.len();
+        outcome.done = metas.len();
         return outcome;
     }
-    let deletions = found.iter().map(|meta| async {
+    let deletions = metas.iter().map(|meta| async {
         let name = meta.name.as_deref().unwrap_or_default();
         let deleted = delete_one(client, namespace, meta, std::marker::PhantomData::<K>).await;
         deleted.map_err(|error| format!("failed to delete {kind} {namespace}/{name}: {error}"))
@@ -77,19 +77,19 @@ where
     let (selector, is_ours): (_, &dyn Fn(&ObjectMeta) -> bool) = match selection {
         Selection::Owned(selected) => (Some(jobs::selector()), &|meta| {
             let namespace = options.namespace.as_deref();
-            namespace.is_none_or(|namespace| is_of(meta, namespace)) && selected.has_object(meta)
+            namespace.is_none_or(|namespace| is_in(meta, namespace)) && selected.has_object(meta)
         }),
         Selection::Leases => (None, &|meta| is_lease(meta, options.lease.as_deref())),
     };
     let mut pages = Pages::new(api, selector.as_deref());
-    let mut found: Vec<ObjectMeta> = Vec::new();
+    let mut metas: Vec<ObjectMeta> = Vec::new();
     while let Some(page) = pages.next().await? {
-        found.extend(page.into_iter().map(|object| object.metadata).filter(is_ours));
+        metas.extend(page.into_iter().map(|object| object.metadata).filter(is_ours));
     }
-    Ok(found)
+    Ok(metas)
 }
 
-/// With a name only for those of that name. An earlier release labeled only Leases of shards.
+/// Returns true for our Leases, with a name for Leases of that name. An earlier release labeled only Leases of shards.
 pub(super) fn is_lease(meta: &ObjectMeta, name: Option<&str>) -> bool {
     let is_single = meta.name.as_deref() == Some(name.unwrap_or(NAME));
     let label = meta.labels.as_ref().and_then(|labels| labels.get(LEASE));
@@ -97,7 +97,7 @@ pub(super) fn is_lease(meta: &ObjectMeta, name: Option<&str>) -> bool {
     is_single || name.map_or_else(|| jobs::is_lease(meta), has_label)
 }
 
-fn is_of(meta: &ObjectMeta, namespace: &str) -> bool {
+fn is_in(meta: &ObjectMeta, namespace: &str) -> bool {
     jobs::repository_of(meta).is_some_and(|(repository, _)| repository.namespace == namespace)
 }
 
@@ -120,7 +120,7 @@ where
         ..DeleteParams::default()
     };
     let name = meta.name.as_deref().unwrap_or_default();
-    match retried(|| call(api.delete(name, &parameters))).await {
+    match retry(|| call(api.delete(name, &parameters))).await {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
     }

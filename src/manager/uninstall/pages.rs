@@ -15,8 +15,8 @@ pub(super) const PAGE: u32 = 500;
 /// Attempts of a request that may succeed later.
 const RETRIES: usize = 3;
 
-/// Sends a request again while it may succeed later. A conflict does not: the caller must read the object again.
-pub(super) async fn retried<T, F>(attempt: impl FnMut() -> F) -> Result<T, ApiError>
+/// Sends a request again while it may succeed later. After a conflict, the caller must read the object again.
+pub(super) async fn retry<T, F>(attempt: impl FnMut() -> F) -> Result<T, ApiError>
 where
     F: Future<Output = Result<T, ApiError>>,
 {
@@ -53,7 +53,7 @@ impl<'a, K: Clone + Debug + DeserializeOwned> Pages<'a, K> {
         let Some(parameters) = self.parameters.take() else {
             return Ok(None);
         };
-        let listed: Result<ObjectList<K>, ApiError> = retried(|| call(self.api.list(&parameters))).await;
+        let listed: Result<ObjectList<K>, ApiError> = retry(|| call(self.api.list(&parameters))).await;
         let page = match listed {
             Err(error) if error.is_not_found() && self.is_first => return Ok(None),
             page => page?,

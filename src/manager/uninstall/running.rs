@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::objects::is_lease;
-use super::pages::{Pages, retried};
+use super::pages::{Pages, retry};
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::leader_election::{Timing, active_holder};
 
@@ -28,7 +28,7 @@ pub(super) async fn holders(client: &Client, namespace: &str, name: Option<&str>
         names.extend(ours.map(ResourceExt::name_any));
     }
     let find = names.iter().map(|name| async move {
-        let holder = retried(|| active_holder(client, namespace, name, Timing::default())).await?;
+        let holder = retry(|| active_holder(client, namespace, name, Timing::default())).await?;
         Ok::<_, ApiError>(holder.map(|holder| format!("{holder} holds the Lease {namespace}/{name}")))
     });
     Ok(try_join_all(find).await?.into_iter().flatten().collect())
@@ -37,18 +37,18 @@ pub(super) async fn holders(client: &Client, namespace: &str, name: Option<&str>
 /// Scales a Deployment to zero and waits until its pods are gone. Returns false if it does not exist.
 pub(super) async fn scale_down(client: &Client, namespace: &str, name: &str, limit: Duration) -> Result<bool, String> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let found = retried(|| call(deployments.get_opt(name))).await;
-    let Some(deployment) = found.map_err(|error| error.to_string())? else {
+    let deployment = retry(|| call(deployments.get_opt(name))).await;
+    let Some(deployment) = deployment.map_err(|error| error.to_string())? else {
         return Ok(false);
     };
     let patch = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
     let parameters = PatchParams::default();
-    let scaled = retried(|| call(deployments.patch_scale(name, &parameters, &patch))).await;
+    let scaled = retry(|| call(deployments.patch_scale(name, &parameters, &patch))).await;
     scaled.map_err(|error| error.to_string())?;
     let deadline = Instant::now() + limit;
     loop {
         // The Deployment does not count pods that are shutting down.
-        let pods = pods_of(client, namespace, &deployment)
+        let pods = count_pods(client, namespace, &deployment)
             .await
             .map_err(|error| error.to_string())?;
         if pods == 0 {
@@ -61,7 +61,7 @@ pub(super) async fn scale_down(client: &Client, namespace: &str, name: &str, lim
     }
 }
 
-async fn pods_of(client: &Client, namespace: &str, deployment: &Deployment) -> Result<usize, ApiError> {
+async fn count_pods(client: &Client, namespace: &str, deployment: &Deployment) -> Result<usize, ApiError> {
     let labels = deployment
         .spec
         .as_ref()

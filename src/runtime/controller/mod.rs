@@ -68,7 +68,7 @@ pub enum Action {
     Requeue,
     RequeueAfter {
         delay: Duration,
-        /// The priority of the next reconcile; `None` keeps that of this one.
+        /// The priority of the next reconcile; `None` keeps the priority of this reconcile.
         priority: Option<Priority>,
     },
 }
@@ -100,7 +100,7 @@ pub enum ReconcileError {
     /// Only a change of the object, of its references, or time helps. The reconciler has reported it to the user.
     Terminal {
         message: String,
-        /// The time to the next reconcile, at [`Priority::LOW`]; without it, only an event causes one.
+        /// The time to the next reconcile, at [`Priority::LOW`]; without it, only an event causes a reconcile.
         retry_after: Option<Duration>,
     },
 }

@@ -112,7 +112,7 @@ impl Pool {
 
     async fn handle(&self, claim: Claim<Key>) {
         let Some(class) = self.classes.get(claim.key().class) else {
-            return self.unhandled(&claim);
+            return self.on_unknown_class(&claim);
         };
         let metrics = &class.metrics;
         let _active = metrics.active_worker();
@@ -136,13 +136,13 @@ impl Pool {
         metrics.time.observe(duration.as_secs_f64());
         // Dropped only after the key is requeued, since dropping a panic may panic again.
         match &result {
-            Ok(Ok(outcome)) => self.succeeded(metrics, &claim, *outcome, duration),
-            Ok(Err(failure)) => self.failed(metrics, &claim, failure, duration),
-            Err(panic) => self.panicked(metrics, &claim, panic),
+            Ok(Ok(outcome)) => self.on_success(metrics, &claim, *outcome, duration),
+            Ok(Err(failure)) => self.on_error(metrics, &claim, failure, duration),
+            Err(panic) => self.on_panic(metrics, &claim, panic),
         }
     }
 
-    fn unhandled(&self, claim: &Claim<Key>) {
+    fn on_unknown_class(&self, claim: &Claim<Key>) {
         let metrics = self.metrics.of_controller(claim.key().class);
         metrics.count("error");
         metrics.terminal_errors.inc();
@@ -150,7 +150,7 @@ impl Pool {
         tracing::error!("no reconciler for this class of keys; please report this bug");
     }
 
-    fn succeeded(&self, metrics: &ControllerMetrics, claim: &Claim<Key>, outcome: Action, duration: Duration) {
+    fn on_success(&self, metrics: &ControllerMetrics, claim: &Claim<Key>, outcome: Action, duration: Duration) {
         tracing::debug!(?outcome, ?duration, "reconciled");
         let key = claim.key();
         let result = match outcome {
@@ -173,7 +173,7 @@ impl Pool {
         metrics.count(result);
     }
 
-    fn failed(&self, metrics: &ControllerMetrics, claim: &Claim<Key>, failure: &ReconcileError, duration: Duration) {
+    fn on_error(&self, metrics: &ControllerMetrics, claim: &Claim<Key>, failure: &ReconcileError, duration: Duration) {
         let is_conflict = matches!(failure, ReconcileError::Conflict { .. });
         metrics.count(if is_conflict { "requeue" } else { "error" });
         let key = claim.key();
@@ -223,7 +223,7 @@ impl Pool {
         }
     }
 
-    fn panicked(&self, metrics: &ControllerMetrics, claim: &Claim<Key>, panic: &Panic) {
+    fn on_panic(&self, metrics: &ControllerMetrics, claim: &Claim<Key>, panic: &Panic) {
         metrics.panics.inc();
         metrics.count("error");
         let retry_in = self

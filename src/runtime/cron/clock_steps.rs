@@ -25,21 +25,21 @@ impl Default for StepDetector {
 }
 
 impl StepDetector {
-    pub async fn stepped(&mut self) {
+    pub async fn wait_for_step(&mut self) {
         loop {
             let next = *self
                 .next_check
                 .get_or_insert_with(|| tokio::time::Instant::now() + STEP_CHECK_INTERVAL);
             tokio::time::sleep_until(next).await;
             self.next_check = None;
-            if self.has_stepped(Instant::now(), SystemTime::now()) {
+            if self.detect_step(Instant::now(), SystemTime::now()) {
                 tracing::info!("the wall clock was set, rebuilding the schedule");
                 return;
             }
         }
     }
 
-    fn has_stepped(&mut self, monotonic: Instant, wall: SystemTime) -> bool {
+    fn detect_step(&mut self, monotonic: Instant, wall: SystemTime) -> bool {
         let expected = self.wall + monotonic.saturating_duration_since(self.monotonic);
         (self.monotonic, self.wall) = (monotonic, wall);
         let step = wall.duration_since(expected).unwrap_or_else(|error| error.duration());
@@ -56,16 +56,16 @@ mod tests {
         const SECOND: Duration = Duration::from_secs(1);
         let mut detector = StepDetector::default();
         let (mut monotonic, mut wall) = (detector.monotonic, detector.wall);
-        let mut has_stepped = |forward: Duration, back: Duration| {
+        let mut detect_step = |forward: Duration, back: Duration| {
             monotonic += 5 * SECOND;
             wall = wall + 5 * SECOND + forward - back;
-            detector.has_stepped(monotonic, wall)
+            detector.detect_step(monotonic, wall)
         };
-        assert!(!has_stepped(SECOND, Duration::ZERO));
-        assert!(!has_stepped(Duration::ZERO, SECOND));
-        assert!(has_stepped(7200 * SECOND, Duration::ZERO));
-        assert!(!has_stepped(Duration::ZERO, Duration::ZERO));
-        assert!(has_stepped(Duration::ZERO, 7200 * SECOND));
-        assert!(!has_stepped(Duration::ZERO, Duration::ZERO));
+        assert!(!detect_step(SECOND, Duration::ZERO));
+        assert!(!detect_step(Duration::ZERO, SECOND));
+        assert!(detect_step(7200 * SECOND, Duration::ZERO));
+        assert!(!detect_step(Duration::ZERO, Duration::ZERO));
+        assert!(detect_step(Duration::ZERO, 7200 * SECOND));
+        assert!(!detect_step(Duration::ZERO, Duration::ZERO));
     }
 }

@@ -49,7 +49,7 @@ impl IntervalError {
 #[derive(Clone, Debug)]
 pub struct Cron {
     expressions: Vec<String>,
-    // The scheduler's own parser, so that computed ticks are those of the scheduler.
+    // The scheduler's own parser, so that both compute the same ticks.
     parsed: Vec<croner::Cron>,
     display: String,
     shortest_gap: Duration,

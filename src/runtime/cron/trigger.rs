@@ -85,7 +85,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> CronTrigger<K> {
             tokio::select! {
                 () = self.changed.notified() => sleep(DEBOUNCE).await,
                 // Each job holds the time of its next tick.
-                () = clock.stepped() => self.remove_jobs(&scheduler, &mut jobs).await?,
+                () = clock.wait_for_step() => self.remove_jobs(&scheduler, &mut jobs).await?,
             }
             timeout(UPDATE_TIMEOUT, self.update(&scheduler, &mut jobs, &enqueue))
                 .await

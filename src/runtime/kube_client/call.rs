@@ -59,7 +59,7 @@ impl ApiError {
         self.code == Some(409)
     }
 
-    /// The name is taken. Conflicts may have other reasons, such as one of two updates of a quota.
+    /// The name is taken. Conflicts may have other reasons, such as two concurrent updates of a quota.
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
         self.is_already_exists

@@ -127,19 +127,19 @@ impl State {
             return None;
         }
         let held = |object: &str| self.held_by_object.get(object).copied().unwrap_or_default();
-        let mut found = None;
+        let mut place = None;
         'search: for (class_at, class) in self.classes.iter().enumerate() {
             for (group_at, group) in class.items.iter().enumerate() {
                 let mut waiters = group.items.iter();
                 let is_allowed = |object: &str| object.is_empty() || held(object) < limits.per_object;
                 let at = waiters.position(|waiter| is_allowed(&waiter.requester.object));
                 if let Some(at) = at {
-                    found = Some((class_at, group_at, at));
+                    place = Some((class_at, group_at, at));
                     break 'search;
                 }
             }
         }
-        let (class_at, group_at, at) = found?;
+        let (class_at, group_at, at) = place?;
         let mut class = self.classes.remove(class_at)?;
         let mut group = class.items.remove(group_at)?;
         let waiter = group.items.remove(at);

@@ -45,7 +45,7 @@ impl RequestMetrics {
     }
 }
 
-/// Counts the requests of a client. Its layers see paths only, so the host is that of the client.
+/// Counts the requests of a client. Its layers see paths only, so the client determines the host.
 pub struct HostMetrics<'a> {
     pub requests: &'a RequestMetrics,
     pub host: String,

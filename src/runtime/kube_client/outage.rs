@@ -11,7 +11,7 @@ use tower::BoxError;
 use super::write_fence::NotLeading;
 use crate::text::sanitize;
 
-/// Failures in a row that are an outage. A single one may be a connection that was closed while idle.
+/// Failures in a row that are an outage. A single failure may be a connection that was closed while idle.
 const OUTAGE: u32 = 3;
 const FIRST_INTERVAL: Duration = Duration::from_secs(15);
 const MAX_INTERVAL: Duration = Duration::from_secs(300);
@@ -27,9 +27,9 @@ pub fn is_api_server_unreachable() -> bool {
 
 pub(super) fn observe<T>(result: Result<T, BoxError>) -> Result<T, BoxError> {
     match &result {
-        Ok(_) => OF_PROCESS.responded(),
+        Ok(_) => OF_PROCESS.record_response(),
         Err(error) if error.is::<NotLeading>() => {}
-        Err(error) => OF_PROCESS.failed(error),
+        Err(error) => OF_PROCESS.record_failure(error),
     }
     result
 }
@@ -59,7 +59,7 @@ impl Outage {
         self.failures.load(Ordering::Relaxed) >= OUTAGE
     }
 
-    fn failed(&self, error: &dyn Display) {
+    fn record_failure(&self, error: &dyn Display) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if failures < OUTAGE {
             return;
@@ -85,7 +85,7 @@ impl Outage {
         );
     }
 
-    fn responded(&self) {
+    fn record_response(&self) {
         if self.failures.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -109,11 +109,11 @@ mod tests {
         let (log, _logging) = LogLines::start(Level::INFO);
         let outage = Outage::new();
         for _ in 0..600 {
-            outage.failed(&"connection refused");
+            outage.record_failure(&"connection refused");
             tokio::time::advance(Duration::from_millis(100)).await;
         }
         assert!(outage.is_active());
-        outage.responded();
+        outage.record_response();
         assert!(!outage.is_active());
         let lines = log.lines();
         assert_eq!(lines.len(), 4, "{lines:?}");
@@ -129,9 +129,9 @@ mod tests {
         let (log, _logging) = LogLines::start(Level::INFO);
         let outage = Outage::new();
         for _ in 0..10 {
-            outage.failed(&"connection closed");
-            outage.failed(&"connection closed");
-            outage.responded();
+            outage.record_failure(&"connection closed");
+            outage.record_failure(&"connection closed");
+            outage.record_response();
         }
         assert_eq!(log.lines(), Vec::<String>::new());
     }

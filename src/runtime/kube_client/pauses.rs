@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::request_limits::requester;
 
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
-/// Users whose pauses are remembered. The refused requests of further ones wait, their other requests do not.
+/// Users whose pauses are remembered. The refused requests of further users wait, their other requests do not.
 const MAX_USERS: usize = 1_024;
 
 /// Kinds of requests that the API server limits separately.
@@ -74,8 +74,8 @@ impl Pauses {
                 return;
             }
         }
-        let known = ends.entry(flow).or_insert(end);
-        *known = (*known).max(end);
+        let latest = ends.entry(flow).or_insert(end);
+        *latest = (*latest).max(end);
     }
 
     pub(super) fn end_of(&self, flow: Flow) -> Option<Instant> {

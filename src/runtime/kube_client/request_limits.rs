@@ -30,9 +30,9 @@ pub struct RequestLimits {
     pub inflight: usize,
     /// No limit if `None`.
     pub per_second: Option<NonZeroU32>,
-    /// Requests above the rate; those of one second if `None`.
+    /// Requests above the rate; the requests of one second if `None`.
     pub burst: Option<NonZeroU32>,
-    /// No limits besides those of the callers if `None`.
+    /// Only the limits of the callers if `None`.
     pub timeouts: Option<RequestTimeouts>,
 }
 
@@ -45,7 +45,7 @@ pub struct RequestTimeouts {
 }
 
 impl RequestTimeouts {
-    fn of(&self, request: &Request<Body>) -> Duration {
+    fn limit_of(&self, request: &Request<Body>) -> Duration {
         match Verb::of(request) {
             Verb::Get => self.get,
             Verb::List => self.list,
@@ -90,7 +90,7 @@ impl RequestLimiter {
         F: Future<Output = Result<axum::http::Response<B>, E>>,
         E: From<ResponseTimedOut>,
     {
-        let timeout = self.timeouts.map(|timeouts| timeouts.of(&request));
+        let timeout = self.timeouts.map(|timeouts| timeouts.limit_of(&request));
         let requester = requester(request.method(), request.uri());
         let flow = self.pauses.flow_of(&request);
         let max_retries = if flow.is_impersonated() {
@@ -158,8 +158,8 @@ fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     (status == StatusCode::TOO_MANY_REQUESTS).then(|| Duration::from_secs(seconds).min(MAX_PAUSE))
 }
 
-/// Groups requests by namespace. Status writes of each resource are a class of their own, so that those of many objects
-/// of one resource alternate with those of another.
+/// Groups requests by namespace. Status writes of each resource are a class of their own, so that many writes of one
+/// resource alternate with writes of another.
 pub(super) fn requester(method: &Method, uri: &Uri) -> Requester {
     let segments: Vec<&str> = uri.path().split('/').collect();
     let resource = match segments.as_slice() {

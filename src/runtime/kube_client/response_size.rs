@@ -97,7 +97,7 @@ impl ResponseSizeLimit {
                 return Ok(Response::from_parts(parts, Body::from(body)));
             }
             // The unread rest is discarded with its connection.
-            let Some(smaller) = page.as_mut().and_then(Page::halved) else {
+            let Some(smaller) = page.as_mut().and_then(Page::halve) else {
                 let limit = self.limit;
                 return Err(Error::Service(Box::new(TooLarge { limit })));
             };
@@ -169,7 +169,7 @@ impl Page {
     }
 
     /// None at one object. Continue tokens don't depend on the page size: the next page has the omitted objects.
-    fn halved(&mut self) -> Option<Result<Request<Body>, Error>> {
+    fn halve(&mut self) -> Option<Result<Request<Body>, Error>> {
         self.limit = Some(self.limit / 2).filter(|limit| *limit > 0)?;
         let limit = format!("limit={}", self.limit);
         let query = self.uri.query().unwrap_or_default().split('&');
@@ -190,7 +190,7 @@ pub fn is_watch(uri: &Uri) -> bool {
     query(uri).any(|(name, value)| name == "watch" && value != "false")
 }
 
-/// Returns the pairs of a query. The relevant ones contain no encoded characters.
+/// Returns the pairs of a query. The relevant pairs contain no encoded characters.
 fn query(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
     let pairs = uri.query().unwrap_or_default().split('&');
     pairs.filter_map(|pair| pair.split_once('='))

@@ -5,7 +5,7 @@ use tracing::{Span, field};
 
 use crate::trace::trace_span;
 
-/// Verb and resource are those of audit logs. Renewals of Leases have no span: each would be a trace of its own.
+/// Verb and resource are named as in audit logs. Renewals of Leases have no span: each would be a trace of its own.
 pub(super) fn request_span<B>(request: &Request<B>) -> Span {
     let Target {
         resource,
@@ -53,7 +53,7 @@ fn verb(method: &Method, has_name: bool, is_watch: bool) -> &'static str {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Target<'a> {
-    /// As `apps/deployments`, with the subresource. Empty for other paths than those of objects.
+    /// As `apps/deployments`, with the subresource. Empty if the path names no resource.
     resource: String,
     namespace: &'a str,
     has_name: bool,

@@ -1,8 +1,8 @@
 //! Refuses writes to the API server unless this process leads.
 //!
-//! The leader stops all work before another process can take its Lease, if it runs. One that was suspended resumes amid
-//! its work, and would send a write before it looks at the Lease. So each write looks at the time until which this
-//! process leads, immediately before it is sent.
+//! If the leader runs, it stops all work before another process can take its Lease. A suspended leader resumes amid its
+//! work, and would send a write before it looks at the Lease. So each write looks at the time until which this process
+//! leads, immediately before it is sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Contends for the Leases of all shards, of which this process may hold several.
+//! Contends for the Leases of all shards. This process may hold several.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -54,9 +54,9 @@ impl Candidacy {
             Candidate {
                 shard,
                 election: election
-                    .fencing(fence.clone())
-                    .reporting(metrics.clone())
-                    .marked(marks.clone()),
+                    .with_fence(fence.clone())
+                    .with_metrics(metrics.clone())
+                    .with_marks(marks.clone()),
                 seen_holder: None,
             }
         };

@@ -20,7 +20,7 @@ pub(super) enum LeaseError {
     Timeout(Duration),
     #[error("lease is held by {0:?}")]
     Taken(String),
-    /// This process holds other Leases, and a process without one comes first.
+    /// This process holds other Leases, and a process without a Lease comes first.
     #[error("lease is left to other replicas for now")]
     LeftToOthers,
 }
@@ -70,20 +70,20 @@ impl Election {
     }
 
     #[must_use]
-    pub fn fencing(mut self, fence: WriteFence) -> Self {
+    pub fn with_fence(mut self, fence: WriteFence) -> Self {
         self.fence = fence;
         self
     }
 
     #[must_use]
-    pub fn reporting(mut self, metrics: Metrics) -> Self {
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         metrics.set_leading(&self.name, false);
         self.metrics = metrics;
         self
     }
 
     #[must_use]
-    pub(super) fn marked(mut self, marks: Marks) -> Self {
+    pub(super) fn with_marks(mut self, marks: Marks) -> Self {
         self.marks = marks;
         self
     }
@@ -119,8 +119,8 @@ impl Election {
     /// Takes the Lease if it has been free for `patience`. Canceled or without a response, it may be taken all the
     /// same; the next call finds out.
     pub(super) async fn take(&mut self, patience: Duration) -> Result<(), LeaseError> {
-        let found = self.api.get_opt(&self.name).await?;
-        let spec = found.as_ref().and_then(|found| found.spec.clone()).unwrap_or_default();
+        let lease = self.api.get_opt(&self.name).await?;
+        let spec = lease.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
         self.transitions = self.transitions.max(spec.lease_transitions);
         let duration = self.timing.lease_duration;
         let now = Instant::now();
@@ -134,16 +134,16 @@ impl Election {
                 return Err(LeaseError::LeftToOthers);
             }
         }
-        match found {
+        match lease {
             None => self.create().await?,
-            Some(found) if is_own => {
+            Some(lease) if is_own => {
                 // Written by an attempt whose response was lost.
                 let renewed = record::renewed(&spec, &self.identity, duration, Timestamp::now());
-                self.replace(found, renewed).await?;
+                self.replace(lease, renewed).await?;
             }
-            Some(found) => {
+            Some(lease) => {
                 let taken = record::taken(&spec, &self.identity, duration, Timestamp::now());
-                self.replace(found, taken).await?;
+                self.replace(lease, taken).await?;
             }
         }
         self.generation = self.written.as_ref().map(Generation::of).unwrap_or_default();
@@ -184,16 +184,16 @@ impl Election {
                 }
             }
         }
-        let Some(found) = self.api.get_opt(&self.name).await? else {
+        let Some(lease) = self.api.get_opt(&self.name).await? else {
             return Ok(false);
         };
-        let spec = self.own_spec(&found)?;
-        self.replace(found, next(&spec)).await?;
+        let spec = self.own_spec(&lease)?;
+        self.replace(lease, next(&spec)).await?;
         Ok(true)
     }
 
-    fn own_spec(&self, found: &Lease) -> Result<LeaseSpec, LeaseError> {
-        let spec = found.spec.clone().unwrap_or_default();
+    fn own_spec(&self, lease: &Lease) -> Result<LeaseSpec, LeaseError> {
+        let spec = lease.spec.clone().unwrap_or_default();
         match holder(&spec) {
             Some(holder) if holder == self.identity => Ok(spec),
             other => Err(LeaseError::Taken(other.unwrap_or_default().to_owned())),
@@ -220,10 +220,10 @@ impl Election {
     }
 
     /// Replaces the Lease; the resource version makes concurrent writes fail.
-    async fn replace(&mut self, found: Lease, next: LeaseSpec) -> Result<(), LeaseError> {
+    async fn replace(&mut self, current: Lease, next: LeaseSpec) -> Result<(), LeaseError> {
         let mut lease = Lease {
             spec: Some(next),
-            ..found
+            ..current
         };
         self.marks.apply(&mut lease.metadata);
         self.transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
@@ -232,7 +232,7 @@ impl Election {
     }
 }
 
-/// Limits the time of an attempt, so that a second one fits before the deadline.
+/// Limits the time of an attempt, so that a second attempt fits before the deadline.
 pub(super) async fn attempt<T>(
     timing: Timing,
     work: impl Future<Output = Result<T, LeaseError>>,

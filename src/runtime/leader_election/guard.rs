@@ -170,7 +170,7 @@ async fn renew_until_lost(mut election: Election, since: Moment, stop: &Cancella
                 return Some(Lost::Taken { lease, holder });
             }
             Ok(Err(error)) => {
-                // The first failure of a series is enough: the last one is the reason of a loss.
+                // The first failure of a series is enough: the last failure is the reason of a loss.
                 match last_error {
                     None => tracing::warn!(lease = election.name(), %error, "failed to renew lease, retrying"),
                     Some(_) => tracing::debug!(lease = election.name(), %error, "failed to renew lease, retrying"),

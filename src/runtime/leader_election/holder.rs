@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::{Api, Client, ResourceExt};
 use tokio::time::{Instant, sleep};
 
-use super::others::of_shards;
+use super::others::find_shards;
 use super::record::{Observed, holder};
 use super::{Marks, Timing};
 use crate::runtime::kube_client::{ApiError, call};
@@ -26,9 +26,9 @@ pub async fn active_holder_of_any(
 ) -> Result<Option<(String, String)>, ApiError> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let mut names = vec![name.to_owned()];
-    match of_shards(&leases, name).await {
-        Ok(found) => names.extend(
-            found
+    match find_shards(&leases, name).await {
+        Ok(shards) => names.extend(
+            shards
                 .iter()
                 .filter(|lease| Marks::of(lease, name).is_some())
                 .map(ResourceExt::name_any),
@@ -58,10 +58,10 @@ pub async fn active_holder(
     let mut observed = Observed::default();
     let mut first = None::<LeaseSpec>;
     loop {
-        let Some(found) = call(leases.get_opt(name)).await? else {
+        let Some(lease) = call(leases.get_opt(name)).await? else {
             return Ok(None);
         };
-        let spec = found.spec.unwrap_or_default();
+        let spec = lease.spec.unwrap_or_default();
         let is_free = observed.may_take(&spec, timing.lease_duration, Instant::now());
         if is_free || is_long_expired(&spec, Timestamp::now()) {
             return Ok(None);

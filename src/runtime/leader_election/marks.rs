@@ -32,17 +32,17 @@ impl Default for Marks {
 
 impl Marks {
     /// Returns the marks of a Lease if it belongs to the Leases with this name.
-    pub(super) fn of(found: &Lease, lease: &str) -> Option<Self> {
-        let labels = found.metadata.labels.as_ref();
+    pub(super) fn of(lease: &Lease, name: &str) -> Option<Self> {
+        let labels = lease.metadata.labels.as_ref();
         let label = |key| labels.and_then(|labels| labels.get(key));
         // An earlier release wrote no labels.
-        let is_single = found.metadata.name.as_deref() == Some(lease);
-        if !is_single && label(LEASE).is_none_or(|found| found != lease) {
+        let is_single = lease.metadata.name.as_deref() == Some(name);
+        if !is_single && label(LEASE).is_none_or(|label| label != name) {
             return None;
         }
-        let annotations = found.metadata.annotations.as_ref();
+        let annotations = lease.metadata.annotations.as_ref();
         Some(Self {
-            lease: lease.to_owned(),
+            lease: name.to_owned(),
             shards: label(SHARDS).and_then(|shards| shards.parse().ok()).unwrap_or(1),
             selector: annotations
                 .and_then(|annotations| annotations.get(SELECTOR).cloned())

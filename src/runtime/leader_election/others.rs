@@ -66,16 +66,16 @@ impl Others {
     }
 
     async fn find_active(&mut self) -> Result<Option<String>, ApiError> {
-        let found = if self.marks.shards > 1 {
+        let leases = if self.marks.shards > 1 {
             let parameters = ListParams::default().limit(MAX_LEASES);
             call_within(self.timeout, self.leases.list(&parameters)).await??.items
         } else {
             // A list is not limited to names.
-            call_within(self.timeout, of_shards(&self.leases, &self.marks.lease)).await??
+            call_within(self.timeout, find_shards(&self.leases, &self.marks.lease)).await??
         };
         let now = Instant::now();
         let mut active = None;
-        for lease in found {
+        for lease in leases {
             let Some(marks) = Marks::of(&lease, &self.marks.lease) else {
                 continue;
             };
@@ -93,8 +93,8 @@ impl Others {
     }
 }
 
-/// Returns the Leases of the shards of a Lease, by name. That of the first shard tells their number, held or not.
-pub(super) async fn of_shards(leases: &Api<Lease>, name: &str) -> Result<Vec<Lease>, ApiError> {
+/// Returns the Leases of the shards of a Lease, by name. The first shard's Lease tells their number, held or not.
+pub(super) async fn find_shards(leases: &Api<Lease>, name: &str) -> Result<Vec<Lease>, ApiError> {
     let get = |shard: u32| {
         let (leases, name) = (leases.clone(), format!("{name}-{shard}"));
         async move { call(leases.get_opt(&name)).await }

@@ -10,11 +10,11 @@ pub fn holder(spec: &LeaseSpec) -> Option<&str> {
     spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-pub fn taken(found: &LeaseSpec, identity: &str, duration: Duration, now: Timestamp) -> LeaseSpec {
+pub fn taken(current: &LeaseSpec, identity: &str, duration: Duration, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         acquire_time: Some(MicroTime(now)),
-        lease_transitions: Some(found.lease_transitions.unwrap_or_default().saturating_add(1)),
-        ..renewed(found, identity, duration, now)
+        lease_transitions: Some(current.lease_transitions.unwrap_or_default().saturating_add(1)),
+        ..renewed(current, identity, duration, now)
     }
 }
 
@@ -26,23 +26,23 @@ pub fn first(identity: &str, duration: Duration, now: Timestamp) -> LeaseSpec {
     }
 }
 
-pub fn renewed(found: &LeaseSpec, identity: &str, duration: Duration, now: Timestamp) -> LeaseSpec {
+pub fn renewed(current: &LeaseSpec, identity: &str, duration: Duration, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: Some(identity.to_owned()),
         lease_duration_seconds: Some(whole_seconds(duration)),
         renew_time: Some(MicroTime(now)),
-        ..found.clone()
+        ..current.clone()
     }
 }
 
-pub fn released(found: &LeaseSpec, now: Timestamp) -> LeaseSpec {
+pub fn released(current: &LeaseSpec, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: Some(String::new()),
         // The minimum that the API server accepts.
         lease_duration_seconds: Some(1),
         acquire_time: Some(MicroTime(now)),
         renew_time: Some(MicroTime(now)),
-        ..found.clone()
+        ..current.clone()
     }
 }
 
@@ -59,18 +59,18 @@ pub struct Observed {
 
 impl Observed {
     /// Returns true if the Lease has no holder, or was unchanged for its duration, by default `default`.
-    pub fn may_take(&mut self, found: &LeaseSpec, default: Duration, now: Instant) -> bool {
+    pub fn may_take(&mut self, current: &LeaseSpec, default: Duration, now: Instant) -> bool {
         let since = match &self.last {
-            Some((last, since)) if last == found => *since,
+            Some((last, since)) if last == current => *since,
             _ => {
-                self.last = Some((found.clone(), now));
+                self.last = Some((current.clone(), now));
                 now
             }
         };
-        let requested = found.lease_duration_seconds.filter(|seconds| *seconds > 0);
+        let requested = current.lease_duration_seconds.filter(|seconds| *seconds > 0);
         let requested = requested.and_then(|seconds| u64::try_from(seconds).ok());
         let duration = requested.map_or(default, Duration::from_secs);
-        holder(found).is_none() || now.duration_since(since) >= duration
+        holder(current).is_none() || now.duration_since(since) >= duration
     }
 }
 

@@ -26,15 +26,15 @@ pub fn named_directory(url: &str, manifest: &Path, roots: [&Path; 2]) -> Option<
     let path = url.trim().strip_prefix("file:")?;
     let path = Path::new(path.strip_prefix("//").unwrap_or(path));
     let base = roots[0].join(manifest.parent().unwrap_or(manifest));
-    let full = normalized(&base.join(path));
+    let full = normalize(&base.join(path));
     let mut relative = roots
         .iter()
-        .filter_map(|root| full.strip_prefix(normalized(root)).ok().map(Path::to_owned));
+        .filter_map(|root| full.strip_prefix(normalize(root)).ok().map(Path::to_owned));
     relative.next().filter(|directory| !manifest.starts_with(directory))
 }
 
 /// Resolves `.` and `..` without following links.
-fn normalized(path: &Path) -> PathBuf {
+fn normalize(path: &Path) -> PathBuf {
     let mut normalized = PathBuf::new();
     for component in path.components() {
         match component {

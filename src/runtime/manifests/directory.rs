@@ -97,15 +97,15 @@ where
         self.complete
     }
 
-    /// Returns the events since the previous snapshot. The first one gives a complete list. So does the first one in
+    /// Returns the events since the previous snapshot. The first snapshot gives a complete list. So does the first in
     /// which every file was readable: an unreadable file may declare anything, and until then no object is missing.
     pub fn advance(&mut self, mut snapshot: Snapshot) -> SnapshotChanges<K> {
         let is_unread = snapshot.unread.keys().any(|path| !self.data.contain(path));
-        let needs_confirmation = self.take(&snapshot, is_unread);
+        let needs_confirmation = self.accept_changes(&snapshot, is_unread);
         self.data = self.data_directories();
         snapshot.unread.retain(|path, _| !self.data.contain(path));
         self.unread = snapshot.unread;
-        let (objects, problems) = self.declared(&snapshot.requests);
+        let (objects, problems) = self.build_objects(&snapshot.requests);
         self.problems = problems;
         let complete = self.unread.is_empty() && self.manifests().all(|(_, file)| file.is_read());
         let relist = !self.started || complete && !self.complete;
@@ -123,7 +123,7 @@ where
 
     /// Accepts changed files; returns true if a change must be confirmed. After the first snapshot, a change counts
     /// when it is seen twice: writers may truncate or move a file before they write it.
-    fn take(&mut self, snapshot: &Snapshot, is_unread: bool) -> bool {
+    fn accept_changes(&mut self, snapshot: &Snapshot, is_unread: bool) -> bool {
         let mut needs_confirmation = false;
         for path in snapshot.files.keys() {
             self.files.entry(path.clone()).or_default();
@@ -151,7 +151,7 @@ where
         needs_confirmation
     }
 
-    fn declared(&self, requests: &BTreeMap<NamespacedName, String>) -> (Objects<K>, BTreeSet<Problem>) {
+    fn build_objects(&self, requests: &BTreeMap<NamespacedName, String>) -> (Objects<K>, BTreeSet<Problem>) {
         let mut objects = BTreeMap::new();
         let mut from: BTreeMap<NamespacedName, &Path> = BTreeMap::new();
         let mut problems = BTreeSet::new();

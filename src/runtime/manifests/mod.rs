@@ -54,8 +54,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause is at least this many times as long as a look at the directory, which may be large or slow.
 const PAUSE_FACTOR: u32 = 20;
 
-/// Longest pause, and the time until files are read again of which some could not be read: their metadata may stay the
-/// same.
+/// Longest pause, and the time until files are read again if some could not be read: their metadata may stay the same.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Delay until a change is confirmed.

@@ -51,8 +51,8 @@ fn walk(directory: &Path, reads_content: bool) -> io::Result<Reader<'_>> {
         reads_content,
         metadata: DefaultHasher::new(),
     };
-    reader.directory(Path::new(""), 0)?;
-    reader.requests();
+    reader.read_directory(Path::new(""), 0)?;
+    reader.read_requests();
     Ok(reader)
 }
 
@@ -68,7 +68,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn directory(&mut self, path: &Path, depth: usize) -> io::Result<()> {
+    fn read_directory(&mut self, path: &Path, depth: usize) -> io::Result<()> {
         let full = self.directory.join(path);
         if !self.visited.insert(full.canonicalize()?) {
             return Ok(());
@@ -86,23 +86,23 @@ impl Reader<'_> {
         names.retain(|name| !name.as_encoded_bytes().starts_with(b"."));
         names.sort();
         for name in names {
-            self.entry(&path.join(name), depth);
+            self.read_entry(&path.join(name), depth);
         }
         Ok(())
     }
 
-    fn entry(&mut self, path: &Path, depth: usize) {
+    fn read_entry(&mut self, path: &Path, depth: usize) {
         // Follows links: a mounted ConfigMap consists of them.
         match self.metadata(path) {
             Ok(metadata) if metadata.is_dir() && depth >= MAX_DEPTH => {
                 self.unread(path, format!("directories are nested deeper than {MAX_DEPTH} levels"));
             }
             Ok(metadata) if metadata.is_dir() => {
-                if let Err(error) = self.directory(path, depth + 1) {
+                if let Err(error) = self.read_directory(path, depth + 1) {
                     self.unread(path, format!("failed to read directory: {error}"));
                 }
             }
-            Ok(metadata) if metadata.is_file() && is_manifest(path) => self.file(path),
+            Ok(metadata) if metadata.is_file() && is_manifest(path) => self.read_file(path),
             Ok(_) => {}
             Err(error) if is_manifest(path) => self.broken_entry(path, &error),
             Err(error) => tracing::debug!(file = %path.display(), %error, "skipping unreadable file"),
@@ -128,12 +128,12 @@ impl Reader<'_> {
         }
     }
 
-    fn file(&mut self, path: &Path) {
+    fn read_file(&mut self, path: &Path) {
         if self.snapshot.files.len() >= MAX_FILES {
             self.unread(Path::new(""), format!("directory has more than {MAX_FILES} manifests"));
             return;
         }
-        let content = match self.manifest(path) {
+        let content = match self.read_manifest(path) {
             Ok(None) => return,
             Ok(Some(content)) if content.len() as u64 > MAX_FILE => {
                 Err(format!("file is larger than {MAX_FILE} bytes"))
@@ -149,8 +149,8 @@ impl Reader<'_> {
         self.snapshot.files.insert(path.to_owned(), content);
     }
 
-    /// Returns the content of a manifest; `None` for the index of a chart repository, of which only the beginning is read.
-    fn manifest(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    /// Returns the content of a manifest; `None` for the index of a chart repository: only its beginning is read.
+    fn read_manifest(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         if !self.reads_content {
             return Ok(Some(Vec::new()));
         }
@@ -165,7 +165,7 @@ impl Reader<'_> {
         Ok(Some(content))
     }
 
-    fn content(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    fn read_content(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         if self.reads_content {
             read_capped(&self.directory.join(path), limit)
         } else {
@@ -173,7 +173,7 @@ impl Reader<'_> {
         }
     }
 
-    fn requests(&mut self) {
+    fn read_requests(&mut self) {
         for namespace in object_names(&self.directory.join(REQUESTS)) {
             let directory = Path::new(REQUESTS).join(&namespace);
             for name in object_names(&self.directory.join(&directory)) {
@@ -181,7 +181,7 @@ impl Reader<'_> {
                 if self.metadata(&path).is_err() {
                     continue;
                 }
-                let token = self.content(&path, MAX_TOKEN).unwrap_or_default();
+                let token = self.read_content(&path, MAX_TOKEN).unwrap_or_default();
                 let token = String::from_utf8_lossy(&token).trim().to_owned();
                 if !token.is_empty() {
                     let namespace = namespace.clone();

@@ -33,7 +33,7 @@ pub enum SecretFileError {
     Invalid(String),
 }
 
-/// Returns the Secret of this name; none if no manifest contains it. The first one by path counts, and the default
+/// Returns the Secret of this name; none if no manifest contains it. The first Secret by path counts, and the default
 /// namespace is `default`. Error messages never contain values.
 pub fn secret(directory: &Path, name: &NamespacedName) -> Result<Option<SecretContent>, SecretFileError> {
     let Some(path) = find(directory, name)? else {
@@ -44,12 +44,12 @@ pub fn secret(directory: &Path, name: &NamespacedName) -> Result<Option<SecretCo
     // Before the content: a newer content then causes one redundant read instead of a missed change.
     let version = version(&fs::metadata(&full).map_err(unreadable)?).map_err(unreadable)?;
     let content = read_capped(&full, MAX_FILE).map_err(unreadable)?;
-    let found = secrets(&path, &content).unwrap_or_default();
-    let Some(found) = found.into_iter().find(|object| is_named(object, name)) else {
+    let secrets = secrets(&path, &content).unwrap_or_default();
+    let Some(secret) = secrets.into_iter().find(|object| is_named(object, name)) else {
         let changing = io::Error::other("file changed while it was read");
         return Err(unreadable(changing));
     };
-    let data = data(&found).map_err(|message| SecretFileError::Invalid(format!("in {}: {message}", path.display())))?;
+    let data = data(&secret).map_err(|error| SecretFileError::Invalid(format!("in {}: {error}", path.display())))?;
     Ok(Some(SecretContent { version, data }))
 }
 
@@ -57,9 +57,9 @@ fn find(directory: &Path, name: &NamespacedName) -> Result<Option<PathBuf>, Secr
     let snapshot = reader::read(directory).map_err(|error| unreadable(directory, &error))?;
     let mut first_error = snapshot.unread.into_iter().next();
     for (path, content) in snapshot.files {
-        let found =
+        let has_secret =
             content.and_then(|content| Ok(secrets(&path, &content)?.iter().any(|object| is_named(object, name))));
-        match found {
+        match has_secret {
             Ok(true) => return Ok(Some(path)),
             Ok(false) => {}
             Err(message) => first_error = first_error.or(Some((path, message))),

@@ -51,10 +51,10 @@ impl Kind {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let is_built_in = BUILT_IN_GROUPS.contains(&group);
         let name = type_name(group, version, kind);
-        let known = TYPES.get_key_value(name.as_str()).filter(|_| is_built_in);
+        let entry = TYPES.get_key_value(name.as_str()).filter(|_| is_built_in);
         Self {
             fields: Fields {
-                name: known.map(|(name, _)| *name),
+                name: entry.map(|(name, _)| *name),
                 is_root: true,
                 is_built_in,
             },
@@ -112,11 +112,11 @@ impl Fields {
                 ..Rule::default(child(None))
             };
         }
-        let known = self
+        let entry = self
             .name
             .and_then(|name| TYPES.get(name))
             .and_then(|fields| fields.get(field));
-        known.map_or(Rule::default(child(None)), |field| field.rule(child(field.value_type)))
+        entry.map_or(Rule::default(child(None)), |field| field.rule(child(field.value_type)))
     }
 }
 
@@ -163,7 +163,7 @@ pub(super) enum ListRule {
 
 pub(super) struct Key {
     pub name: &'static str,
-    /// The value that the API server sets for an absent one.
+    /// The value that the API server sets if the key is absent.
     pub default: Option<&'static str>,
 }
 

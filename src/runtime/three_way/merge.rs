@@ -8,7 +8,7 @@ use super::equivalence::{are_equivalent, is_stored_as_absent};
 use super::list_rules::{Fields, Key, ListRule, Rule};
 use super::{Error, MAX_DEPTH};
 
-/// Returns `live` with the fields of `new`, and without those of `applied` that `new` lacks.
+/// Returns `live` with the fields of `new`, and without the fields of `applied` that `new` lacks.
 pub(super) fn merge(
     fields: Fields,
     applied: Option<&Value>,
@@ -27,7 +27,7 @@ pub(super) fn merge(
         let merged_value = match live.get(name) {
             None if value.is_null() || (rule.is_built_in && is_stored_as_absent(name, value)) => None,
             None => Some(without_nulls(value)),
-            Some(live) => merge_value(rule, applied.and_then(|it| it.get(name)), value, live, depth)?,
+            Some(live) => merge_value(rule, applied.and_then(|applied| applied.get(name)), value, live, depth)?,
         };
         if let Some(value) = merged_value {
             merged.insert(name.clone(), value);
@@ -175,7 +175,7 @@ fn identity(keys: &[Key], element: &Value) -> Option<String> {
     Some(Value::Array(values.collect::<Option<_>>()?).to_string())
 }
 
-/// Keeps the order of the manifest; an element of others follows the one that precedes it in the live list.
+/// Keeps the order of the manifest; an element of others follows its predecessor in the live list.
 fn merge_map(
     rule: Rule,
     keys: &[Key],
@@ -200,7 +200,7 @@ fn merge_map(
     Ok(merged)
 }
 
-/// Returns elements that neither manifest has: before the first element of the new one, and after each of its elements.
+/// Returns elements that neither manifest has: before the first element of the new manifest, and after each element.
 fn elements_of_others<'a>(
     applied: &HashMap<String, &Value>,
     new: &Elements<'_>,

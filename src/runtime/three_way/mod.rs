@@ -7,9 +7,9 @@
 //!                              lists: which are merged by keys (built-in kinds)
 //! ```
 //!
-//! The result is that of `kubectl apply` on the client side: fields of the manifest are set, fields that an earlier manifest
-//! had and the new one lacks are removed, and all other fields stay. The merge takes place here and not in the API server, so
-//! a JSON merge patch serves all kinds, and an object that is as wanted needs no request (docs/explanation/decisions.md).
+//! The result is as with `kubectl apply` on the client side: fields of the manifest are set, fields that only an
+//! earlier manifest had are removed, and all other fields stay. The merge takes place here and not in the API server,
+//! so a JSON merge patch serves all kinds, and an object as wanted needs no request (docs/explanation/decisions.md).
 
 mod diff;
 mod equivalence;
@@ -26,7 +26,7 @@ use serde_json::{Map, Value};
 
 pub use equivalence::DROPPED_ZEROS;
 
-/// Deepest nesting of an object. The JSON decoder of this crate and that of the API server allow less or as much.
+/// Deepest nesting of an object. The JSON decoders of this crate and of the API server allow less or as much.
 const MAX_DEPTH: usize = 128;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum Error {
     NotAnObject(&'static str),
 }
 
-/// A JSON merge patch (RFC 7386) that changes a live object into the merged one.
+/// A JSON merge patch (RFC 7386) that changes a live object into the merged object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MergePatch {
     body: Map<String, Value>,
@@ -79,7 +79,7 @@ pub fn difference(from: &Map<String, Value>, to: &Map<String, Value>) -> Option<
     diff::diff(from, to).map(|patch| patch.body.into())
 }
 
-/// Returns the fields of a manifest without those that the API server sets, and in the form in which it stores them.
+/// Returns the fields of a manifest as the API server stores them, without the fields that it sets.
 fn normalize(manifest: &Value, kind: list_rules::Kind) -> Option<Map<String, Value>> {
     let mut fields = manifest.as_object()?.clone();
     // Identity; the same in all three objects, or a different API version of the same object.

@@ -26,7 +26,7 @@ pub const MAX_DECODED_BYTES: u64 = 16 << 20;
 /// Maximum size of the labels, and of the finalizers, of an invalid object. They count toward no share.
 const MAX_META_BYTES: usize = 1 << 10;
 
-/// An object of a declared kind. An invalid one does not block the others.
+/// An object of a declared kind. An invalid object does not block the others.
 #[derive(Clone, Debug)]
 pub enum Cached<K> {
     Object(Arc<K>),
@@ -60,14 +60,14 @@ impl<K> From<DeserializeGuard<K>> for Cached<K> {
         match object {
             Ok(object) => Self::Object(Arc::new(object)),
             Err(invalid) => Self::Invalid {
-                meta: Arc::new(small(invalid.metadata)),
+                meta: Arc::new(shrink(invalid.metadata)),
                 error: text::truncate(&text::printable(&invalid.error), MAX_ERROR),
             },
         }
     }
 }
 
-fn small(meta: ObjectMeta) -> ObjectMeta {
+fn shrink(meta: ObjectMeta) -> ObjectMeta {
     let is_small = |bytes: usize| bytes <= MAX_META_BYTES;
     ObjectMeta {
         annotations: None,

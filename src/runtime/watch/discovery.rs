@@ -10,7 +10,7 @@ use kube::{Client, Error};
 
 use super::GroupKind;
 
-/// Freshness of a version whose aggregated API server could not be asked; its resources are those of the last answer.
+/// Freshness of a version whose aggregated API server could not be asked; its resources are from the last answer.
 const STALE: &str = "Stale";
 
 /// The API resource of a kind, in the version that the API server prefers.
@@ -44,7 +44,7 @@ impl Resource {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Served {
     kinds: HashMap<GroupKind, Resource>,
-    /// Groups of which a version could not be asked, because its aggregated API server is down. They may have more kinds.
+    /// Groups with a version that could not be asked: its aggregated API server is down. They may have more kinds.
     incomplete_groups: BTreeSet<Arc<str>>,
 }
 
@@ -61,11 +61,11 @@ impl Served {
             let api = &resource.api;
             (group.is_empty() || api.group == group) && (api.plural == name || api.kind.to_lowercase() == name)
         };
-        let found = self.kinds.values().filter(|resource| resource.can_list);
-        found.filter(has_name).min_by_key(|resource| &resource.api.group)
+        let listable = self.kinds.values().filter(|resource| resource.can_list);
+        listable.filter(has_name).min_by_key(|resource| &resource.api.group)
     }
 
-    /// Returns true if a group is known to lack what is not found in it.
+    /// Returns true if all kinds of a group are known.
     #[must_use]
     pub fn is_complete(&self, group: &str) -> bool {
         !self.incomplete_groups.contains(group)
@@ -84,7 +84,7 @@ impl Served {
         }
     }
 
-    /// Adds a resource unless its kind already has one. A resource that can be listed replaces one that cannot.
+    /// Adds a resource unless its kind has a resource. A resource that can be listed replaces a resource that cannot.
     pub(super) fn add(&mut self, resource: Resource) {
         let kind = GroupKind::new(resource.api.group.clone(), resource.api.kind.clone());
         match self.kinds.entry(kind) {
@@ -100,7 +100,7 @@ impl Served {
 
     fn add_group(&mut self, group: APIGroupDiscovery) {
         let name = group.metadata.and_then(|meta| meta.name).unwrap_or_default();
-        // The preferred version is the first one.
+        // The preferred version comes first.
         for version in group.versions {
             if version.freshness.as_deref() == Some(STALE) {
                 self.incomplete_groups.insert(name.as_str().into());

@@ -36,7 +36,7 @@ impl DiscoveryTimer {
     }
 
     /// Updates the missing kinds; returns true if discovery is due now.
-    pub(super) fn is_due(&mut self, is_needed: bool, missing: BTreeSet<GroupKind>) -> bool {
+    pub(super) fn update_missing(&mut self, is_needed: bool, missing: BTreeSet<GroupKind>) -> bool {
         if !is_needed {
             self.due = None;
             return false;
@@ -99,14 +99,14 @@ mod tests {
     /// A timer after one request that did not find `kinds`.
     fn discovered(kinds: &[&str], are_definitions_watched: bool) -> DiscoveryTimer {
         let mut timer = DiscoveryTimer::default();
-        assert!(timer.is_due(true, missing(kinds)));
+        assert!(timer.update_missing(true, missing(kinds)));
         timer.record_attempt(true, missing(kinds), are_definitions_watched);
         timer
     }
 
     #[tokio::test(start_paused = true)]
     async fn discovery_does_not_run_without_subscriptions() {
-        assert!(!DiscoveryTimer::default().is_due(false, missing(&[])));
+        assert!(!DiscoveryTimer::default().update_missing(false, missing(&[])));
     }
 
     #[tokio::test(start_paused = true)]
@@ -114,7 +114,7 @@ mod tests {
         let mut timer = discovered(&[], false);
         assert_eq!(seconds_until_due(&timer), None);
         advance(Duration::from_secs(3600)).await;
-        assert!(!timer.is_due(true, missing(&[])));
+        assert!(!timer.update_missing(true, missing(&[])));
     }
 
     #[tokio::test(start_paused = true)]
@@ -122,19 +122,19 @@ mod tests {
         for (are_definitions_watched, seconds) in [(false, 30), (true, 300)] {
             let mut timer = discovered(&["Widget"], are_definitions_watched);
             assert_eq!(seconds_until_due(&timer), Some(seconds));
-            assert!(!timer.is_due(true, missing(&["Widget"])));
+            assert!(!timer.update_missing(true, missing(&["Widget"])));
             advance(Duration::from_secs(seconds)).await;
-            assert!(timer.is_due(true, missing(&["Widget"])));
+            assert!(timer.update_missing(true, missing(&["Widget"])));
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_new_kind_is_discovered_soon_but_at_most_once_a_second() {
         let mut timer = discovered(&["Widget"], true);
-        assert!(!timer.is_due(true, missing(&["Gadget", "Widget"])));
+        assert!(!timer.update_missing(true, missing(&["Gadget", "Widget"])));
         assert_eq!(seconds_until_due(&timer), Some(1));
         advance(MIN_INTERVAL).await;
-        assert!(timer.is_due(true, missing(&["Gadget", "Widget"])));
+        assert!(timer.update_missing(true, missing(&["Gadget", "Widget"])));
     }
 
     #[tokio::test(start_paused = true)]
@@ -142,7 +142,7 @@ mod tests {
         let mut timer = discovered(&["Widget"], true);
         advance(Duration::from_secs(60)).await;
         timer.definition_changed();
-        assert!(timer.is_due(true, missing(&["Widget"])));
+        assert!(timer.update_missing(true, missing(&["Widget"])));
         for seconds in [1, 2, 4, 8, 300] {
             timer.record_attempt(true, missing(&["Widget"]), true);
             assert_eq!(seconds_until_due(&timer), Some(seconds));
@@ -156,17 +156,17 @@ mod tests {
         let mut timer = discovered(&[], true);
         advance(Duration::from_secs(60)).await;
         timer.definition_changed();
-        assert!(!timer.is_due(false, missing(&[])));
-        assert!(timer.is_due(true, missing(&[])));
+        assert!(!timer.update_missing(false, missing(&[])));
+        assert!(timer.update_missing(true, missing(&[])));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_discovery_is_retried() {
         let mut timer = DiscoveryTimer::default();
-        assert!(timer.is_due(true, missing(&[])));
+        assert!(timer.update_missing(true, missing(&[])));
         timer.record_attempt(false, missing(&[]), true);
-        assert!(!timer.is_due(true, missing(&[])));
+        assert!(!timer.update_missing(true, missing(&[])));
         advance(LAG[1]).await;
-        assert!(timer.is_due(true, missing(&[])));
+        assert!(timer.update_missing(true, missing(&[])));
     }
 }

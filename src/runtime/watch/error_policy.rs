@@ -19,7 +19,7 @@ const BRIEF_DENIALS: u32 = 10;
 /// Failures further apart are unrelated. Longer than the maximum backoff and the time limit of a request.
 const SERIES_GAP: Duration = Duration::from_secs(120);
 
-/// A list that is allowed ends a series, and the watch that is not begins the next one.
+/// An allowed list ends a series, and the denied watch after it begins another.
 const DENIAL_LOG_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The reaction of a watch to errors. Every watch retries forever.
@@ -94,12 +94,12 @@ pub(super) struct Failures {
 
 impl Failures {
     /// Records that the watch, not only its list, is permitted.
-    pub(super) fn watch_worked(&mut self) {
+    pub(super) fn record_permission(&mut self) {
         self.brief_denials = BRIEF_DENIALS;
     }
 
     /// Returns true for missing permissions that are likely to return soon.
-    pub(super) fn is_brief_denial(&mut self, failure: &Failure, is_healthy: bool) -> bool {
+    pub(super) fn take_brief_denial(&mut self, failure: &Failure, is_healthy: bool) -> bool {
         if !failure.is_unauthorized() {
             return false;
         }
@@ -111,7 +111,7 @@ impl Failures {
         is_brief
     }
 
-    /// Records a failure; returns the time since the first one of the series.
+    /// Records a failure; returns the time since the first failure of the series.
     pub(super) fn record(&mut self) -> Duration {
         let now = Instant::now();
         // A healthy watch is silent while nothing changes.
@@ -159,7 +159,7 @@ impl Failures {
         }
     }
 
-    /// Logs a failure unless the previous one was of the same kind.
+    /// Logs a failure unless the previous failure was of the same kind.
     pub(super) fn log(&mut self, policy: ErrorPolicy, resource: &str, failure: &Failure) {
         let is_missing = failure.is_not_served();
         if self.logged == Some(is_missing) {

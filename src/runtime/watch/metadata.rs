@@ -12,7 +12,7 @@ use super::watcher::{Notification, Watch};
 use super::{Object, Scope, discovery};
 use crate::api::{NamespacedName, Partial};
 
-/// The version is the projection, so that each new one is a change.
+/// The version is the projection, so that each new version is a change.
 type Versioned = Arc<Object<Option<String>>>;
 
 /// Reports the names of objects that are created, changed or deleted. Never ends. The first complete list is not

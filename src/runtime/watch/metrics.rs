@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 use super::error_policy::{ErrorPolicy, Failure};
 
-/// One for the process, as in client-go: watches start deep within each controller.
+/// Counters of the process, as in client-go: watches start deep within each controller.
 static ERRORS: LazyLock<Family<Labels, Counter>> = LazyLock::new(Family::default);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

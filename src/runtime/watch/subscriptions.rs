@@ -11,7 +11,7 @@ pub(super) struct Subscriptions<U> {
     /// Kinds and namespaces that lost their last user, and until when they stay subscribed.
     unused: BTreeMap<(GroupKind, String), Instant>,
     linger: Duration,
-    /// Number of kinds above which none stays subscribed without a user: it would keep another from being watched.
+    /// Number of kinds above which kinds without a user are dropped: they would keep others from being watched.
     limit: usize,
 }
 

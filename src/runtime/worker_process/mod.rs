@@ -108,7 +108,7 @@ impl WorkerProcesses {
     /// Returns an idle child, or starts one. Blocking.
     pub fn checkout(&self) -> Result<Worker, WorkerError> {
         loop {
-            // The last one used: the others reach their end.
+            // The child that was used last: the others reach their end.
             let idle = self.0.idle.lock().processes.pop();
             let process = match idle {
                 Some((_, process)) if !process.is_running() => continue,
@@ -144,7 +144,7 @@ impl WorkerProcesses {
         }
     }
 
-    /// Ends the children without work since [`IDLE`]. Returns the time until the next one, if there is any.
+    /// Ends the children without work since [`IDLE`]. Returns the time until the next child ends, if there is any.
     fn end_idle(&self) -> Option<Duration> {
         let mut state = self.0.idle.lock();
         let is_idle = |(since, _): &mut (Instant, Process)| since.elapsed() >= IDLE;

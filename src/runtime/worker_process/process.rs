@@ -184,7 +184,7 @@ struct BoundedSocket<'a> {
 impl BoundedSocket<'_> {
     fn repeat(&mut self, mut operation: impl FnMut(&UnixStream) -> io::Result<usize>) -> io::Result<usize> {
         loop {
-            self.stopped = self.stop();
+            self.stopped = self.check_limits();
             if self.stopped.is_some() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -195,7 +195,7 @@ impl BoundedSocket<'_> {
         }
     }
 
-    fn stop(&mut self) -> Option<WorkerError> {
+    fn check_limits(&mut self) -> Option<WorkerError> {
         let now = Instant::now();
         if self.cancel.is_cancelled() {
             return Some(WorkerError::Canceled);

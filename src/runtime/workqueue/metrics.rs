@@ -128,7 +128,7 @@ pub(super) struct QueueMetrics {
 }
 
 impl QueueMetrics {
-    pub(super) fn of<K: Item>(&mut self, key: &K) -> &mut ClassMetrics {
+    pub(super) fn class_of<K: Item>(&mut self, key: &K) -> &mut ClassMetrics {
         let Self { metrics, by_class } = self;
         let class = key.class();
         by_class.entry(class).or_insert_with(|| metrics.of_class(class))
@@ -150,26 +150,26 @@ pub(super) struct ClassMetrics {
 }
 
 impl ClassMetrics {
-    pub(super) fn added(&mut self, priority: Priority) {
+    pub(super) fn record_add(&mut self, priority: Priority) {
         self.adds.inc();
         self.depth_at(priority).inc();
     }
 
-    pub(super) fn raised(&mut self, from: Priority, to: Priority) {
+    pub(super) fn record_raise(&mut self, from: Priority, to: Priority) {
         self.depth_at(from).dec();
         self.depth_at(to).inc();
     }
 
-    pub(super) fn taken(&mut self, priority: Priority, waited: Duration) {
+    pub(super) fn record_take(&mut self, priority: Priority, waited: Duration) {
         self.depth_at(priority).dec();
         self.queue_duration.observe(waited.as_secs_f64());
     }
 
-    pub(super) fn done(&self, worked: Duration) {
+    pub(super) fn record_done(&self, worked: Duration) {
         self.work_duration.observe(worked.as_secs_f64());
     }
 
-    pub(super) fn delayed(&self) {
+    pub(super) fn record_delay(&self) {
         self.retries.inc();
     }
 
@@ -209,7 +209,7 @@ impl fmt::Debug for InProgressCollector {
 
 impl Collector for InProgressCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let found: Vec<(Labels, InProgress)> = self
+        let series: Vec<(Labels, InProgress)> = self
             .queues
             .lock()
             .iter()
@@ -221,13 +221,13 @@ impl Collector for InProgressCollector {
             &mut encoder,
             "workqueue_unfinished_work_seconds",
             "Total duration of work in progress in seconds; large values indicate stuck workers",
-            found.iter().map(|(labels, in_progress)| (labels, in_progress.sum)),
+            series.iter().map(|(labels, in_progress)| (labels, in_progress.sum)),
         )?;
         encode_seconds(
             &mut encoder,
             "workqueue_longest_running_processor_seconds",
             "Duration of the longest running processor for workqueue in seconds",
-            found.iter().map(|(labels, in_progress)| (labels, in_progress.longest)),
+            series.iter().map(|(labels, in_progress)| (labels, in_progress.longest)),
         )
     }
 }

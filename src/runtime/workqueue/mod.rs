@@ -74,7 +74,7 @@ pub struct ClassLimits {
     pub workers: usize,
     /// Of one namespace, at any time.
     pub per_namespace: usize,
-    /// The last workers take only keys of namespaces of which none is processed.
+    /// The last workers take only keys of namespaces without a key in processing.
     pub reserve: usize,
 }
 
@@ -88,10 +88,10 @@ impl ClassLimits {
         }
     }
 
-    fn has_room(&self, total: usize, own: usize) -> bool {
+    fn has_room(&self, total: usize, of_namespace: usize) -> bool {
         let workers = self.workers.max(1);
-        let reserve = if own == 0 { 0 } else { self.reserve };
-        total + reserve < workers && own < self.per_namespace.max(1)
+        let reserve = if of_namespace == 0 { 0 } else { self.reserve };
+        total + reserve < workers && of_namespace < self.per_namespace.max(1)
     }
 }
 
@@ -205,7 +205,7 @@ impl<K: Item> Queue<K> {
         }
     }
 
-    /// Returns the number of ready keys; delayed and processing ones are not counted.
+    /// Returns the number of ready keys; delayed and processing keys are not counted.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.lock().ready.len()

@@ -23,7 +23,7 @@ struct Level<K> {
     /// Contains only namespaces with ready keys.
     namespaces: HashMap<Arc<str>, Namespace<K>>,
     turns: BTreeMap<Ticket, Arc<str>>,
-    /// Dequeues of higher priorities since the last one of this priority.
+    /// Dequeues of higher priorities since the last dequeue of this priority.
     skipped: u32,
 }
 
@@ -51,7 +51,7 @@ impl<K> Order<K> {
         ticket
     }
 
-    /// Changes the priority of a key, which keeps its place among those of its namespace.
+    /// Changes the priority of a key, which keeps its place among the keys of its namespace.
     pub(super) fn raise(&mut self, namespace: &str, ticket: Ticket, from: Priority, to: Priority) {
         if let Some(key) = self.remove(namespace, ticket, from) {
             self.insert(namespace, key, ticket, to);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::Item;
 use crate::clock::TokioClock;
 
-/// Exponential backoff: `base` after the first failure, doubled with each further one, at most `cap`.
+/// Exponential backoff: `base` after the first failure, doubled with each further failure, at most `cap`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Backoff {
     pub base: Duration,
@@ -58,7 +58,7 @@ impl Bucket {
         Self(RateLimiter::direct_with_clock(quota, TokioClock))
     }
 
-    /// Takes a token, or returns the time of the next one.
+    /// Takes a token, or returns the time of the next token.
     pub(super) fn take(&self) -> Result<(), Instant> {
         self.0
             .check()

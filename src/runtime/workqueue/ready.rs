@@ -171,7 +171,7 @@ impl<K: Item> Class<K> {
             processing,
         } = self;
         let is_starved =
-            |namespace: &&str| processing.of(namespace) == 0 && !processing.has_room(limits.as_ref(), namespace);
+            |namespace: &&str| processing.count(namespace) == 0 && !processing.has_room(limits.as_ref(), namespace);
         order.namespaces().into_iter().filter(is_starved).count()
     }
 
@@ -197,27 +197,27 @@ impl<K: Item> Class<K> {
 }
 
 impl Processing {
-    fn of(&self, namespace: &str) -> usize {
+    fn count(&self, namespace: &str) -> usize {
         self.by_namespace.get(namespace).copied().unwrap_or_default()
     }
 
     fn has_room(&self, limits: Option<&ClassLimits>, namespace: &str) -> bool {
-        limits.is_none_or(|limits| limits.has_room(self.total, self.of(namespace)))
+        limits.is_none_or(|limits| limits.has_room(self.total, self.count(namespace)))
     }
 
     fn begin(&mut self, namespace: &str) {
         self.total += 1;
         match self.by_namespace.get_mut(namespace) {
-            Some(own) => *own += 1,
+            Some(count) => *count += 1,
             None => drop(self.by_namespace.insert(namespace.into(), 1)),
         }
     }
 
     fn end(&mut self, namespace: &str) {
         self.total = self.total.saturating_sub(1);
-        if let Some(own) = self.by_namespace.get_mut(namespace) {
-            *own -= 1;
-            if *own == 0 {
+        if let Some(count) = self.by_namespace.get_mut(namespace) {
+            *count -= 1;
+            if *count == 0 {
                 self.by_namespace.remove(namespace);
             }
         }

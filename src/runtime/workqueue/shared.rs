@@ -88,7 +88,7 @@ impl<K: Item> Shared<K> {
             return;
         }
         if delay > Duration::ZERO {
-            state.metrics.of(&*key).delayed();
+            state.metrics.class_of(&*key).record_delay();
         }
         let now = Instant::now();
         if state.ready.is_dirty(&key) {
@@ -111,7 +111,8 @@ impl<K: Item> Shared<K> {
             let ended = state.shutting_down && state.ready.len() == 0;
             return if ended { DequeueResult::End } else { DequeueResult::Wait };
         };
-        state.metrics.of(&*taken.key).taken(taken.priority, taken.waited);
+        let metrics = state.metrics.class_of(&*taken.key);
+        metrics.record_take(taken.priority, taken.waited);
         self.wake(&state);
         DequeueResult::Key(taken.key, taken.priority)
     }
@@ -119,7 +120,7 @@ impl<K: Item> Shared<K> {
     pub(super) fn done(&self, key: &Arc<K>) {
         let mut state = self.lock();
         let worked = state.ready.done(key, Instant::now());
-        state.metrics.of(&**key).done(worked);
+        state.metrics.class_of(&**key).record_done(worked);
         self.wake(&state);
     }
 
@@ -167,10 +168,10 @@ impl<K: Item> Shared<K> {
 
 impl<K: Item> State<K> {
     fn make_ready(&mut self, key: Arc<K>, priority: Priority, now: Instant) {
-        let metrics = self.metrics.of(&*key);
+        let metrics = self.metrics.class_of(&*key);
         match self.ready.add(key, priority, now) {
-            Added::New => metrics.added(priority),
-            Added::Raised { from } => metrics.raised(from, priority),
+            Added::New => metrics.record_add(priority),
+            Added::Raised { from } => metrics.record_raise(from, priority),
             Added::Unchanged => {}
         }
     }

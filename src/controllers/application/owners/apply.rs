@@ -1,5 +1,5 @@
 //! Leaves no wrong owner reference behind at a crash or race: kinds are recorded in an annotation before the first
-//! owner reference of a kind is written, and stay watched until nothing of them is owned.
+//! owner reference of a kind is written, and stay watched until none of their objects is owned.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::runtime::watch::{GroupKind, Object, WatchManager};
 
 /// Concurrent patches. The Application is read before each batch. Each patch needs a connection of about 50 KB.
 pub(super) const CONCURRENCY: usize = 4;
-/// Writes per reconcile; the rest follows in the next one.
+/// Writes per reconcile; the next reconcile continues.
 const MAX_WRITES: usize = 64;
 /// Time after which no batch begins, so that slow writes do not hold a worker.
 pub(super) const MAX_TIME: Duration = Duration::from_secs(10);
@@ -159,7 +159,7 @@ impl Ownership {
         };
         match outcome {
             Ok(Changed::Written(meta)) => {
-                self.metrics.owner_changed();
+                self.metrics.count_owner_change();
                 counts.writes += 1;
                 self.watches.assume(&planned.kind, meta);
             }

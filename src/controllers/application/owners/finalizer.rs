@@ -1,7 +1,7 @@
 //! The finalizer of Applications that adopt components.
 //!
 //! An owner reference that is written after its owner is gone has the component deleted. So an Application has a
-//! finalizer before the first reference is written, until the last one is known to the garbage collector. If it is
+//! finalizer before the first reference is written, until the garbage collector knows the last reference. If it is
 //! deleted with `--cascade=orphan` meanwhile, our references are removed before the finalizer.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
 /// Time from the last adoption to the removal of the finalizer. The garbage collector learns of owner references from
-/// watches of its own; those it does not know yet are not orphaned.
+/// watches of its own; references it does not know yet are not orphaned.
 const HOLD: Duration = Duration::from_secs(10);
 
 /// Time after a deletion in which a missing API group is taken for an outage, and not for removed definitions.
@@ -78,8 +78,8 @@ pub fn finalizers(meta: &ObjectMeta, with_ours: bool) -> Vec<String> {
 }
 
 /// Returns true if components must survive the deletion of the Application. The garbage collector removes its finalizer
-/// when it has orphaned what it knows, so a deletion whose beginning was not observed may have been one: components that
-/// are left over can be deleted, deleted ones can't be restored.
+/// when it has orphaned what it knows, so a deletion whose beginning was not observed may be an orphaning: components
+/// that are left over can be deleted, deleted components can't be restored.
 #[must_use]
 pub fn must_release(deleting: &ObjectMeta, is_begin_observed: bool) -> bool {
     has(deleting, ORPHAN) || !is_begin_observed && !has(deleting, FOREGROUND)

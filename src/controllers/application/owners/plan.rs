@@ -22,7 +22,7 @@ pub struct Plan {
     pub changes: Vec<PlannedChange>,
     pub problems: Vec<Problem>,
     pub owned_kinds: BTreeSet<GroupKind>,
-    /// Kinds of which certainly no object is owned.
+    /// Kinds that certainly have no owned object.
     pub clean_kinds: BTreeSet<GroupKind>,
 }
 
@@ -46,8 +46,7 @@ impl Plan {
         self.changes.iter().any(PlannedChange::is_set)
     }
 
-    /// Returns the kinds to record before the first write: kinds of which something is owned, will be owned, or may be
-    /// owned.
+    /// Returns the kinds to record before the first write: kinds with objects that are, will be, or may be owned.
     #[must_use]
     pub fn record(&self, spec: &AppSpec) -> BTreeSet<GroupKind> {
         let adopted = self.changes.iter().filter(|planned| planned.is_set());

@@ -12,8 +12,8 @@ use crate::text::truncate;
 
 const MAX_QUOTED: usize = 64;
 
-/// Ready unless the condition `Ready` is `False` or `InProgress` is `True`. A kind without conditions is ready, and so
-/// is one whose `Ready` is `Unknown`. The first condition of a type counts. Wrong types give `Unknown`.
+/// Ready unless the condition `Ready` is `False` or `InProgress` is `True`: also without conditions, and if `Ready` is
+/// `Unknown`. The first condition of a type counts. Wrong types give `Unknown`.
 #[derive(Debug)]
 pub struct Generic;
 
@@ -134,7 +134,7 @@ fn decode_error(field: &str, error: &serde_json::Error) -> NotReady {
 /// Formats an error like Kubernetes' accessors of untyped objects, with the names of Go's types.
 fn accessor_error(value: &RawValue, expected: &str) -> NotReady {
     let shown = truncate(&text(value).unwrap_or(Cow::Borrowed(value.get())), MAX_QUOTED);
-    let found = match value.get().as_bytes().first() {
+    let actual = match value.get().as_bytes().first() {
         Some(b'"') => "string",
         Some(b'{') => "map[string]interface {}",
         Some(b'[') => "[]interface {}",
@@ -143,6 +143,6 @@ fn accessor_error(value: &RawValue, expected: &str) -> NotReady {
         _ => "float64",
     };
     NotReady::Unreadable(format!(
-        ".status.conditions accessor error: {shown} is of the type {found}, expected {expected}"
+        ".status.conditions accessor error: {shown} is of the type {actual}, expected {expected}"
     ))
 }

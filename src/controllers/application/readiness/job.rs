@@ -5,7 +5,7 @@ use super::decode::{Conditions, decode, joined};
 use super::{FieldSet, NotReady, Rule};
 use crate::api::lenient::null_as_default;
 
-/// Ready when complete. The kubernetes-sigs controller reports a Job ready as soon as it starts, even one that fails.
+/// Ready when complete. The kubernetes-sigs controller reports a Job ready as soon as it starts, even if it fails.
 #[derive(Debug)]
 pub struct Job;
 

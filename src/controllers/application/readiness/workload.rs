@@ -5,7 +5,7 @@ use super::decode::{Conditions, decode, describe, expect_generation};
 use super::{FieldSet, NotReady, Rule};
 use crate::api::lenient::integer;
 
-/// Ready when all replicas are updated, ready and available, and no old one is left.
+/// Ready when all replicas are updated, ready and available, and no old replica is left.
 #[derive(Debug)]
 pub struct Deployment;
 
@@ -64,17 +64,17 @@ struct Status {
 }
 
 impl Status {
-    fn has_no_failure(&self) -> Result<(), NotReady> {
+    fn expect_no_failure(&self) -> Result<(), NotReady> {
         match self.conditions.holding("ReplicaFailure") {
             Some(failure) => Err(NotReady::missing(describe("ReplicaFailure", "True", &failure.reason))),
             None => Ok(()),
         }
     }
 
-    fn has_available(&self, desired: i64) -> Result<(), NotReady> {
-        replicas(self.ready_replicas, desired, "ready")?;
-        replicas(self.available_replicas, desired, "available")?;
-        replicas(self.replicas, desired, "present")
+    fn expect_available(&self, desired: i64) -> Result<(), NotReady> {
+        expect_replicas(self.ready_replicas, desired, "ready")?;
+        expect_replicas(self.available_replicas, desired, "available")?;
+        expect_replicas(self.replicas, desired, "present")
     }
 }
 
@@ -90,19 +90,20 @@ fn decode_replicas(
     Ok((desired, status))
 }
 
-fn replicas(found: i64, desired: i64, state: &str) -> Result<(), NotReady> {
-    expect_count(found, desired, "replicas", state)
+fn expect_replicas(actual: i64, desired: i64, state: &str) -> Result<(), NotReady> {
+    expect_count(actual, desired, "replicas", state)
 }
 
 /// Requires an exact count: surplus pods are about to be deleted.
-fn expect_count(found: i64, desired: i64, objects: &str, state: &str) -> Result<(), NotReady> {
-    match found {
-        _ if found == desired => Ok(()),
-        _ if found < desired => Err(NotReady::missing(format!("{found} of {desired} {objects} {state}"))),
-        _ => Err(NotReady::missing(format!(
-            "{found} {objects} {state}, expected {desired}"
-        ))),
+fn expect_count(actual: i64, desired: i64, objects: &str, state: &str) -> Result<(), NotReady> {
+    if actual == desired {
+        return Ok(());
     }
+    Err(NotReady::missing(if actual < desired {
+        format!("{actual} of {desired} {objects} {state}")
+    } else {
+        format!("{actual} {objects} {state}, expected {desired}")
+    }))
 }
 
 impl Rule for Deployment {
@@ -110,10 +111,10 @@ impl Rule for Deployment {
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let (desired, status) = decode_replicas(generation, spec, status)?;
-        status.has_no_failure()?;
+        status.expect_no_failure()?;
         // The kubernetes-sigs controller ignores this and counts pods of the old template too.
-        replicas(status.updated_replicas, desired, "updated")?;
-        status.has_available(desired)?;
+        expect_replicas(status.updated_replicas, desired, "updated")?;
+        status.expect_available(desired)?;
         let rolled_out = status
             .conditions
             .of_type("Progressing")
@@ -133,9 +134,9 @@ impl Rule for StatefulSet {
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let (desired, status) = decode_replicas(generation, spec, status)?;
-        replicas(status.ready_replicas, desired, "ready")?;
-        replicas(status.current_replicas, desired, "at the current revision")?;
-        replicas(status.replicas, desired, "present")
+        expect_replicas(status.ready_replicas, desired, "ready")?;
+        expect_replicas(status.current_replicas, desired, "at the current revision")?;
+        expect_replicas(status.replicas, desired, "present")
     }
 }
 
@@ -144,8 +145,8 @@ impl Rule for ReplicaSet {
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let (desired, status) = decode_replicas(generation, spec, status)?;
-        status.has_no_failure()?;
-        status.has_available(desired)
+        status.expect_no_failure()?;
+        status.expect_available(desired)
     }
 }
 
@@ -154,7 +155,7 @@ impl Rule for ReplicationController {
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
         let (desired, status) = decode_replicas(generation, spec, status)?;
-        status.has_available(desired)
+        status.expect_available(desired)
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) const BUSY_PAUSE: Duration = Duration::from_secs(60);
 pub(super) enum ImportError {
     /// No request was made: the host asked for a pause, or the disk is full. The version is not at fault.
     Deferred(Duration),
-    /// The request failed. The host may have set the time of the next one.
+    /// The request failed. The host may have set the time of the next request.
     Failed {
         message: String,
         retry_after: Option<Duration>,

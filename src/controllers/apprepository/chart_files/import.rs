@@ -219,7 +219,7 @@ impl Importer {
                     Fetched::Deferred((missing, pause))
                 }
                 Err(ImportError::Failed { message, retry_after }) => {
-                    let failed = failed(missing, message, retry_after);
+                    let failed = failed_files(missing, message, retry_after);
                     Fetched::Ready(FetchedArchive::Failed(failed), 0)
                 }
             }
@@ -257,7 +257,7 @@ impl Importer {
                                 Ok(files) => results.push(FilesResult::Imported(files)),
                                 Err((missing, ImportError::Deferred(pause))) => deferred.push((missing, pause)),
                                 Err((missing, ImportError::Failed { message, retry_after })) => {
-                                    results.push(failed(missing, message, retry_after));
+                                    results.push(failed_files(missing, message, retry_after));
                                 }
                             }
                         }
@@ -351,7 +351,7 @@ enum FetchedArchive {
     Failed(FilesResult),
 }
 
-fn failed(missing: MissingFiles, message: String, retry_after: Option<Duration>) -> FilesResult {
+fn failed_files(missing: MissingFiles, message: String, retry_after: Option<Duration>) -> FilesResult {
     tracing::debug!(chart = %printable(&missing.chart_id), version = %printable(&missing.version),
         error = %printable(&message), "failed to import chart files");
     FilesResult::Failed {

@@ -77,7 +77,7 @@ pub fn decide(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp) ->
 }
 
 /// Returns the oldest acceptable fetch time. Responses fetched earlier are too stale for this sync. A scheduled sync
-/// accepts responses since its tick, a new repository those since it was `created`, any other sync only new ones.
+/// accepts responses since its tick, a new repository responses since it was `created`, any other sync only new ones.
 #[must_use]
 pub fn fresh_since(
     spec: &RepositorySpec,
@@ -118,7 +118,7 @@ fn needs_complete_sync(spec: &RepositorySpec, record: &Record) -> bool {
     }
 }
 
-/// Marks the digest of a registry that is not pulled completely. It never equals the digest of a complete one.
+/// Marks the digest of a registry that is not pulled completely. It never equals the digest of a complete registry.
 #[must_use]
 pub fn partial_digest(digest: &str) -> String {
     format!("{PARTIAL_PREFIX}{digest}")
@@ -129,7 +129,7 @@ pub fn is_partial(record: &Record) -> bool {
     record.index_digest.starts_with(PARTIAL_PREFIX)
 }
 
-/// Returns true if charts are stored: all of them, or those of a partly pulled registry.
+/// Returns true if charts are stored: all of them, or charts of a partly pulled registry.
 #[must_use]
 pub fn has_charts(record: &Record) -> bool {
     record.state.ready == Some(true) || is_partial(record)
@@ -176,7 +176,7 @@ pub fn handled(spec: &RepositorySpec, before: &Handled) -> Handled {
     }
 }
 
-/// Returns true if the last sync stopped only at its limit. A failed one waits for its backoff.
+/// Returns true if the last sync stopped only at its limit. A failed sync waits for its backoff.
 pub(super) fn has_more(record: &Record) -> bool {
     is_partial(record) && record.state.ready.is_none()
 }

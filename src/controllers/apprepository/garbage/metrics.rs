@@ -34,21 +34,21 @@ impl GarbageMetrics {
         metrics
     }
 
-    pub(super) fn pending_removals(&self, count: usize) {
+    pub(super) fn set_pending_removals(&self, count: usize) {
         self.pending_removals.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    pub fn removed(&self, kind: GarbageKind, count: u64) {
+    pub fn count_removed(&self, kind: GarbageKind, count: u64) {
         if count > 0 {
             self.removed.get_or_create(&label(kind)).inc_by(count);
         }
     }
 
-    pub fn failed(&self, kind: GarbageKind) {
+    pub fn count_failure(&self, kind: GarbageKind) {
         self.failures.get_or_create(&label(kind)).inc();
     }
 
-    pub(super) fn ended(&self) {
+    pub(super) fn record_end(&self) {
         self.last_run.set(Timestamp::now().as_second());
     }
 }

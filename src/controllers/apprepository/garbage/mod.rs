@@ -80,7 +80,7 @@ impl GarbageCollector {
         for garbage in &report.garbage {
             // The worker counts repositories when it removes them.
             if garbage.kind != GarbageKind::Repositories {
-                self.metrics.removed(garbage.kind, garbage.count);
+                self.metrics.count_removed(garbage.kind, garbage.count);
             }
             let names = &garbage.names[..garbage.names.len().min(MAX_NAMES)];
             tracing::info!(
@@ -91,10 +91,10 @@ impl GarbageCollector {
             );
         }
         for (kind, error) in &report.failures {
-            self.metrics.failed(*kind);
+            self.metrics.count_failure(*kind);
             tracing::warn!(kind = kind.label(), error, "failed to collect garbage");
         }
-        self.metrics.ended();
+        self.metrics.record_end();
         self.publish(&report).await;
         report
     }

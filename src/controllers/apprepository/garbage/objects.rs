@@ -78,7 +78,7 @@ impl Objects {
     ) -> Result<Names, ApiError> {
         let mut removed = Names::new();
         for meta in objects {
-            if gone.is_gone(&meta).await? && (dry_run || self.delete::<K>(&self.namespace, &meta).await?) {
+            if gone.check_gone(&meta).await? && (dry_run || self.delete::<K>(&self.namespace, &meta).await?) {
                 removed.push(name_of(&self.namespace, &meta));
             }
         }
@@ -174,7 +174,7 @@ struct Gone<'a> {
 }
 
 impl Gone<'_> {
-    async fn is_gone(&mut self, meta: &ObjectMeta) -> Result<bool, ApiError> {
+    async fn check_gone(&mut self, meta: &ObjectMeta) -> Result<bool, ApiError> {
         let Some((name, uid)) = jobs::repository_of(meta) else {
             return Ok(false);
         };
@@ -229,7 +229,7 @@ fn is_finished(job: &Job) -> bool {
     ends.any(|condition| condition.status == "True")
 }
 
-/// Returns true if a Lease has been without an active holder for a day. One without times counts from its creation.
+/// Returns true if a Lease has been without an active holder for a day. A Lease without times counts from its creation.
 fn is_expired(lease: &Lease, now: Timestamp) -> bool {
     let spec = lease.spec.clone().unwrap_or_default();
     let LeaseSpec {

@@ -34,7 +34,7 @@ pub struct OrphanFinder {
     pub states: RepositoryStates,
     pub metrics: GarbageMetrics,
     pub origin: Arc<Origin>,
-    /// Returns true while the store may lack declared objects, such as those of an unreadable manifest.
+    /// Returns true while the store may lack declared objects, such as objects of an unreadable manifest.
     pub is_incomplete: Box<dyn Fn() -> bool + Send + Sync>,
     /// The watched namespace; `None` for all.
     pub namespace: Option<String>,
@@ -68,7 +68,7 @@ impl OrphanFinder {
             .without_max_times()
             .with_jitter();
         let compared = (|| self.compare()).retry(backoff).notify(|error, delay| {
-            self.metrics.failed(GarbageKind::Repositories);
+            self.metrics.count_failure(GarbageKind::Repositories);
             tracing::warn!(%error, retry_in = ?delay, "failed to compare the catalog with declared repositories, retrying");
         });
         compared.await.unwrap_or_else(|error| {
@@ -85,14 +85,14 @@ impl OrphanFinder {
         match &comparison {
             Comparison::Unknown => {}
             Comparison::Pending { missing, total } => {
-                self.metrics.pending_removals(*missing);
+                self.metrics.set_pending_removals(*missing);
                 tracing::error!(
                     "{missing} of {total} repositories are no longer declared, keeping their charts; to remove them, restart once \
                      with --confirm-removals"
                 );
             }
             Comparison::Gone(gone) => {
-                self.metrics.pending_removals(0);
+                self.metrics.set_pending_removals(0);
                 for (name, uid) in gone {
                     // It may have been declared since the list was taken; the reconciler checks again.
                     self.states
@@ -129,7 +129,7 @@ impl OrphanFinder {
         };
         let orphans = find_orphans(&records, &declared, &scope, |namespace| self.is_watched(namespace));
         Ok(match orphans {
-            // Those whose removal is approved already are on their way.
+            // Approved removals are on their way.
             Comparison::Pending { missing, .. } if missing == self.approved(&records) => Comparison::Gone(Vec::new()),
             orphans => orphans,
         })
@@ -162,7 +162,7 @@ pub async fn refill(mut rebuilt: watch::Receiver<u64>, store: Store<Cached<Cache
 pub struct Comparable<'a> {
     /// The origin of our rows; rows of others are never orphans.
     pub origin: &'a str,
-    /// An empty directory may be one whose volume is not mounted.
+    /// The volume of an empty directory may not be mounted.
     pub is_directory: bool,
     /// Any number of repositories may be removed.
     pub is_confirmed: bool,

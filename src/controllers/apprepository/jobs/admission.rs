@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_secs(30);
 const WAIT_KEPT: SignedDuration = SignedDuration::from_secs(60);
 
 impl Jobs {
-    /// Releases Jobs whenever one is added or ends. Never returns.
+    /// Releases Jobs whenever a Job is added or ends. Never returns.
     pub async fn release_waiting(self: Arc<Self>) {
         let mut queue = Queue::default();
         let mut wait = RETRY;
@@ -61,7 +61,7 @@ impl Jobs {
     fn count(&self, jobs: &[JobView]) {
         let unfinished = jobs.iter().filter(|job| job.outcome.is_none());
         let (waiting, running): (Vec<_>, Vec<_>) = unfinished.partition(|job| job.is_suspended);
-        self.metrics.unfinished(waiting.len(), running.len());
+        self.metrics.set_unfinished(waiting.len(), running.len());
     }
 
     async fn execute(&self, step: &Step, queue: &mut Queue, now: Timestamp) -> Result<(), super::client::JobError> {
@@ -95,7 +95,7 @@ impl Step {
     }
 }
 
-/// The repositories whose Jobs wait. A Job that replaces another one continues its wait.
+/// The repositories whose Jobs wait. A Job that replaces another continues its wait.
 #[derive(Debug, Default)]
 struct Queue {
     waits: HashMap<NamespacedName, Wait>,
@@ -159,7 +159,7 @@ fn superseded(jobs: &[JobView]) -> Vec<&JobView> {
         match kept.get_mut(&key) {
             None => drop(kept.insert(key, job)),
             Some(_) if job.is_scheduled => superseded.push(job),
-            Some(other) => superseded.push(std::mem::replace(other, job)),
+            Some(earlier) => superseded.push(std::mem::replace(earlier, job)),
         }
     }
     superseded
@@ -182,7 +182,7 @@ fn plan(
     let mut steps = Vec::new();
     let mut idle: Option<Vec<(&JobView, NotStarted)>> = None;
     while !waiting.is_empty() {
-        // The first of equal ones: it has waited longest.
+        // The first of equal Jobs has waited longest.
         let first = |is_admitted: &dyn Fn(&str) -> bool| {
             let candidates = waiting
                 .iter()
@@ -252,7 +252,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// Returns the index of a Job of the same namespace if that is at its limit, else of the one with the most Jobs.
+    /// Returns the index of a Job of the same namespace if that is at its limit, else of the namespace with most Jobs.
     fn victim(&self, idle: &[(&JobView, NotStarted)], namespace_of_waiting: &str) -> Option<usize> {
         let is_full = self.count(namespace_of_waiting) >= self.limits.per_namespace;
         let victims = idle

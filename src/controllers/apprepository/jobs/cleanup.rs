@@ -1,4 +1,4 @@
-//! Ends the Jobs of a repository, and removes the charts of a deleted one by a Job.
+//! Ends the Jobs of a repository, and removes the charts of a deleted repository by a Job.
 //!
 //! A deletion never hangs: if the Job can't be created, fails, or does not end in time, this process removes the charts.
 
@@ -29,7 +29,7 @@ impl Jobs {
     /// Ends all work for a repository that this process syncs from now on. Returns true once nothing is left.
     pub(in crate::controllers::apprepository) async fn end(&self, name: &NamespacedName) -> Result<bool, JobError> {
         self.delete_cron_jobs(name).await?;
-        let mut running = self.of(name);
+        let mut running = self.jobs_of(name);
         running.retain(JobView::is_unfinished);
         // Jobs of a CronJob are collected with it, but later than their pods could write.
         let is_idle = running.is_empty() && self.cron_jobs_of(name).is_empty();
@@ -50,7 +50,7 @@ impl Jobs {
         if let Err(error) = self.delete_cron_jobs(name).await {
             tracing::warn!(%error, "failed to delete the CronJob of a deleted repository");
         }
-        let mut running = self.of(name);
+        let mut running = self.jobs_of(name);
         running.retain(|job| {
             let uid = job.repository_uid.as_deref().unwrap_or_default();
             job.is_unfinished() && !job.is_deleted && job.name != names::cleanup_job(name, uid)
@@ -131,7 +131,7 @@ impl Jobs {
         uid: &str,
         generation: Option<i64>,
     ) -> Result<(), JobError> {
-        let mut superseded = self.of(name);
+        let mut superseded = self.jobs_of(name);
         superseded.retain(|job| {
             let is_other = job.repository_uid.as_deref() != Some(uid);
             let is_earlier = job.generation.is_none_or(|of_job| Some(of_job) < generation);

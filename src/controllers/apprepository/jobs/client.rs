@@ -91,7 +91,7 @@ impl Jobs {
         // The cache may lack it, and another program's object must not be taken over.
         let live = call(api.get_opt(name)).await.map_err(|cause| failed("get", cause))?;
         if let Some(live) = &live
-            && !is_of(live, repository)
+            && !belongs_to(live, repository)
         {
             return Err(JobError::Taken {
                 namespace: namespace.clone(),
@@ -239,7 +239,7 @@ fn written(cron_job: &CronJob, desired: &str) -> Written {
 }
 
 /// Returns true if the CronJob is ours or Kubeapps', and belongs to the repository.
-fn is_of(cron_job: &CronJob, repository: &NamespacedName) -> bool {
+fn belongs_to(cron_job: &CronJob, repository: &NamespacedName) -> bool {
     match repository_name(&cron_job.metadata) {
         Some(owner) => owner == *repository,
         // Kubeapps' own CronJob of the repository is taken over.

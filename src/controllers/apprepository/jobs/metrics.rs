@@ -32,14 +32,14 @@ impl JobMetrics {
         metrics
     }
 
-    pub(super) fn unfinished(&self, waiting: usize, running: usize) {
+    pub(super) fn set_unfinished(&self, waiting: usize, running: usize) {
         for (state, count) in [("waiting", waiting), ("running", running)] {
             let gauge = self.unfinished.get_or_create(&StateLabel { state });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 
-    pub(super) fn finished(&self, is_success: bool) {
+    pub(super) fn count_finished(&self, is_success: bool) {
         let result = if is_success { "success" } else { "error" };
         self.finished.get_or_create(&ResultLabel { result }).inc();
     }

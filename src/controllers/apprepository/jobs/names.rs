@@ -1,6 +1,6 @@
 //! Names and labels of CronJobs and Jobs.
 //!
-//! Names are those of Kubeapps wherever these identify one repository. Kubeapps joins namespace and name, and shortens
+//! Names equal Kubeapps' names wherever these identify one repository. Kubeapps joins namespace and name, and shortens
 //! both by a weak checksum, so that two repositories may share a name: `a-sync-b` and `c`, `a` and `b-sync-c`. Such names
 //! get another prefix and a hash.
 
@@ -15,7 +15,7 @@ use crate::text::hex;
 /// Maximum length of the name of a CronJob: its Jobs append a time of eleven characters.
 const MAX_NAME: usize = 52;
 const MAX_LABEL: usize = 63;
-/// Differs from Kubeapps' prefix `apprepo-`, so that a hashed name never equals one of Kubeapps' form.
+/// Differs from Kubeapps' prefix `apprepo-`, so that a hashed name never equals a name of Kubeapps' form.
 const HASHED_PREFIX: &str = "apprepository";
 const SEPARATORS: [&str; 2] = ["-sync-", "-cleanup-"];
 /// Hex digits of SHA-256. A tenant chooses names, so that the hash must resist a search for a second name.
@@ -24,7 +24,7 @@ const REQUEST_DIGITS: usize = 10;
 
 #[must_use]
 pub fn cron_job(name: &NamespacedName) -> String {
-    named(name, "sync")
+    object_name(name, "sync")
 }
 
 /// Returns the name of a Job for one request of a repository: the same request has the same name.
@@ -35,7 +35,7 @@ pub fn sync_job(name: &NamespacedName, request: &str) -> String {
 
 #[must_use]
 pub fn cleanup_job(name: &NamespacedName, uid: &str) -> String {
-    format!("{}-{}", named(name, "cleanup"), digest(uid, REQUEST_DIGITS))
+    format!("{}-{}", object_name(name, "cleanup"), digest(uid, REQUEST_DIGITS))
 }
 
 #[must_use]
@@ -43,7 +43,7 @@ pub fn hashed_secret(name: &NamespacedName) -> String {
     format!("{HASHED_PREFIX}-{}", digest(&name.to_string(), 2 * NAME_DIGITS))
 }
 
-fn named(name: &NamespacedName, verb: &str) -> String {
+fn object_name(name: &NamespacedName, verb: &str) -> String {
     let joined = format!("{}-{verb}-{}", name.namespace, name.name);
     let kubeapps = format!("apprepo-{joined}");
     if kubeapps.len() <= MAX_NAME && is_unambiguous(&joined) && joined.is_ascii() {

@@ -37,7 +37,7 @@ pub struct Repository<'a> {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncRun {
-    /// Identifies the request: the same one has the same Job.
+    /// Identifies the request: the same request has the same Job.
     pub request: String,
     /// The UID of the stored rows, which the repository takes over.
     pub replaces_uid: Option<String>,
@@ -183,7 +183,7 @@ impl JobSettings {
         pod
     }
 
-    /// The operator's proxies are variables. Those of a repository are flags, which obey the address policy.
+    /// The operator's proxies are variables. Proxies of a repository are flags, which obey the address policy.
     fn proxy_variables(&self, spec: &RepositorySpec) -> Vec<Value> {
         let of_repository = (spec.access.proxies.as_ref()).filter(|_| self.template != TemplatePolicy::None);
         let all = [("", Some(&self.proxies)), ("PORTOLAN_", of_repository)];
@@ -232,7 +232,7 @@ impl JobSettings {
         arguments.iter().map(|argument| escape(argument)).collect()
     }
 
-    /// Returns the flags by which the rows of the Job are those of the declared repository.
+    /// Returns the flags that bind the rows of the Job to the declared repository.
     fn identity_arguments(&self, repository: &Repository<'_>, run: Option<&SyncRun>) -> Vec<String> {
         let spec = repository.spec;
         let mut arguments = vec![

@@ -40,7 +40,7 @@ pub struct Declared<'a> {
     pub spec: &'a RepositorySpec,
 }
 
-/// A sync that needs a Job of its own, besides those of the CronJob.
+/// A sync that needs a Job of its own, besides the Jobs of the CronJob.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DueSync {
     /// A referenced Secret has changed.
@@ -78,7 +78,7 @@ impl JobRunner {
         }
     }
 
-    /// Returns the executor that an object chooses. An undecodable object has the default, as one that chooses none.
+    /// Returns the executor that an object chooses. An undecodable object has the default, as one without a choice.
     #[must_use]
     pub fn executor(&self, object: Option<&AppRepository>) -> Executor {
         let settings = &self.jobs.settings;
@@ -143,7 +143,7 @@ impl JobRunner {
     ) -> Result<JobStart, Blocked> {
         let (spec, meta) = (declared.spec, &declared.object.metadata);
         let name = &spec.name;
-        let tombstone = self.tombstones.outdated(name, meta).await?;
+        let tombstone = self.tombstones.find_outdated(name, meta).await?;
         let replaces_revision = due.later.and_then(|later| later.revision);
         let secret_versions = due.is_forced.then_some(secret_versions);
         let run = SyncRun {
@@ -152,7 +152,7 @@ impl JobRunner {
             replaces_revision,
         };
         let job_name = names::sync_job(name, &run.request);
-        if !self.jobs.of(name).iter().any(|job| job.name == job_name) {
+        if !self.jobs.jobs_of(name).iter().any(|job| job.name == job_name) {
             if due.later.is_some() && !self.is_live(name, meta).await? {
                 tracing::info!("the cache is older than the last sync, waiting for the watch");
                 return Ok(JobStart::StaleCache);
@@ -161,7 +161,7 @@ impl JobRunner {
             self.jobs.create_job(&job).await?;
         }
         if let Some(deleted_at) = tombstone {
-            // After the Job, which a restored one of the same request may stand for otherwise.
+            // After the Job: otherwise a restored Job of the same request may stand for it.
             let catalog = &self.tombstones.catalog;
             let forgotten = catalog.forget_deletion(name, &spec.uid, deleted_at).await;
             forgotten.map_err(TombstoneError::Catalog)?;
@@ -223,7 +223,7 @@ impl JobRunner {
     #[must_use]
     pub fn report(&self, spec: &RepositorySpec, record: Option<&Record>) -> JobsReport {
         let (name, now) = (&spec.name, Timestamp::now());
-        let mut jobs = self.jobs.of(name);
+        let mut jobs = self.jobs.jobs_of(name);
         jobs.retain(|job| job.repository_uid.as_deref() == Some(&spec.uid));
         let namespace = &self.jobs.settings.namespace;
         let Assessment { progress, recheck } = assess(&jobs, &self.jobs.pods_of(name), record, namespace, now);
@@ -244,7 +244,7 @@ impl JobRunner {
         }
     }
 
-    /// Publishes an event when the result changes. The first one that this process sees is not a change.
+    /// Publishes an event when the result changes. The first result that this process sees is not a change.
     pub async fn publish_result(&self, declared: Declared<'_>, state: Option<&State>) {
         let Some((state, ready)) = state.and_then(|state| Some((state, state.ready?))) else {
             return;

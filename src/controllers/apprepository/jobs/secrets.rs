@@ -1,6 +1,6 @@
 //! Copies of the Secrets that repositories of other namespaces reference: a pod reads only Secrets of its own namespace.
 //!
-//! The name is a hash: under that of Kubeapps' copy, syncs here would read ours after the source was deleted.
+//! The name is a hash: under the name of Kubeapps' copy, syncs here would read ours after the source was deleted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::runtime::kube_client::call;
 
 /// Annotation of a copy with the versions of its sources, and its keys.
 const SOURCE: &str = "portolan.dev/source-versions";
-/// Time for which the absence of a copy is known: another leader may have written one.
+/// Time for which the absence of a copy is known: another leader may have written it.
 const RECHECK: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ impl Jobs {
         }
         let namespace = &self.settings.namespace;
         let values = secrets::values(origin, &spec.name, refs, namespace).await?;
-        // Validates them, so that the errors are those of a sync in this process.
+        // Validates them, so that the errors are the same as in a sync in this process.
         let versions = values.credentials()?.versions;
         if spec.name.namespace == *namespace {
             let secrets = JobSecrets {
@@ -66,7 +66,7 @@ impl Jobs {
             return Ok(Copied { secrets, versions });
         }
         let name = hashed_secret(&spec.name);
-        let (secrets, data) = copied(&name, values);
+        let (secrets, data) = build_copy(&name, values);
         let api: Api<Partial<Secret>> = Api::namespaced(self.client.clone(), namespace);
         let live = call(api.get_metadata_opt(&name))
             .await
@@ -162,7 +162,7 @@ pub(super) async fn delete_copy(client: &Client, namespace: &str, repository: &N
     }
 }
 
-fn copied(copy: &str, values: Values) -> (JobSecrets, BTreeMap<String, ByteString>) {
+fn build_copy(copy: &str, values: Values) -> (JobSecrets, BTreeMap<String, ByteString>) {
     let mut data = BTreeMap::new();
     let mut add = |value: secrets::Value| {
         let (key, bytes) = value.into_parts();

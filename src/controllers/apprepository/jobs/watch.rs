@@ -128,7 +128,7 @@ impl Jobs {
             && JobView::of(old).is_unfinished()
             && let Some(outcome) = JobView::of(new).outcome
         {
-            self.metrics.finished(outcome.is_success());
+            self.metrics.count_finished(outcome.is_success());
         }
         self.changed.notify_one();
     }
@@ -142,7 +142,7 @@ impl Jobs {
     }
 
     /// Returns the Jobs of a repository, oldest first.
-    pub(super) fn of(&self, name: &NamespacedName) -> Vec<JobView> {
+    pub(super) fn jobs_of(&self, name: &NamespacedName) -> Vec<JobView> {
         let objects = self.jobs.objects(&self.settings.namespace);
         let mut jobs: Vec<JobView> = objects
             .iter()

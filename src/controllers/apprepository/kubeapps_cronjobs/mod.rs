@@ -49,7 +49,7 @@ impl CronJobError {
 /// Kubernetes allows 52 characters. The end of a part over [`PART`] is replaced by its checksum.
 #[must_use]
 pub fn cron_job_name(name: &NamespacedName) -> String {
-    let (namespace, name) = (shortened(&name.namespace), shortened(&name.name));
+    let (namespace, name) = (shorten(&name.namespace), shorten(&name.name));
     format!("apprepo-{namespace}-sync-{name}")
 }
 
@@ -57,7 +57,7 @@ pub fn cron_job_name(name: &NamespacedName) -> String {
 const PART: usize = 19;
 const CHECKSUM: usize = 11;
 
-fn shortened(part: &str) -> String {
+fn shorten(part: &str) -> String {
     // Names in Kubernetes are ASCII; other text never matches a CronJob.
     if part.len() <= PART || !part.is_ascii() {
         return part.to_owned();
@@ -237,7 +237,7 @@ pub async fn warn_of_cron_jobs(
     }
 }
 
-/// Removes those deleted while Portolan was down. Errors are only logged. Call it after the initial list.
+/// Removes CronJobs left by deletions while Portolan was down. Errors are only logged. Call it after the initial list.
 pub async fn remove_of_undeclared(
     client: &Client,
     kubeapps_namespace: &str,

@@ -123,7 +123,7 @@ impl Cluster {
             Ok(written) => Ok(written.metadata),
             Err(error) => {
                 if error.is_not_found() {
-                    // The object is gone, or the CRD was replaced by one without status: check again, but not for each of
+                    // The object is gone, or a CRD without status replaced its CRD: check again, but not for each of
                     // many deleted objects.
                     let mut subresource = self.status_subresource.lock().await;
                     subresource.checked = subresource.checked.filter(|(_, when)| when.elapsed() < MIN_RECHECK);

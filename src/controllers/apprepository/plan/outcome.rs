@@ -93,7 +93,7 @@ pub const fn metric_label(result: &Result<SyncResult, SyncAborted>) -> Option<&'
     }
 }
 
-/// Returns true if the sync went as far as the Secrets allow, so that another one would change nothing.
+/// Returns true if the sync went as far as the Secrets allow, so that another sync would change nothing.
 #[must_use]
 pub const fn has_used_secrets(result: &Result<SyncResult, SyncAborted>) -> bool {
     match result {

@@ -67,7 +67,7 @@ impl Reconciler {
         let removed = self.remove(name, fence, Some(&uid)).await;
         let is_removed = removed.map_err(|error| self.cleanup_error(name, &error))?;
         self.garbage_metrics
-            .removed(GarbageKind::Repositories, u64::from(is_removed));
+            .count_removed(GarbageKind::Repositories, u64::from(is_removed));
         self.states.update(name, |state| state.approved_removal = None);
         Ok(Action::Done)
     }
@@ -104,7 +104,7 @@ impl Reconciler {
     }
 
     /// Removes rows of the object or of an earlier one of its name. The API server is asked between reading their UID
-    /// and removing them: if the object is still there, the rows are not those of a successor.
+    /// and removing them: if the object is still there, the rows do not belong to a successor.
     async fn remove_deleted(
         &self,
         name: &NamespacedName,

@@ -91,7 +91,7 @@ impl Reconciler {
         if !self.is_current(name, &object.metadata) {
             return None;
         }
-        // Before the sync reads the Secret: a change during the sync forces another one.
+        // Before the sync reads the Secret: a change during the sync forces another sync.
         let was_forced = self.states.update(name, |state| std::mem::take(&mut state.force_sync));
         let timer = self.metrics.start();
         let sync = self.syncer.sync(request.clone(), running.attempt().clone());

@@ -153,8 +153,8 @@ impl SecretReader<'_> {
                 let keys = data.into_iter().flat_map(BTreeMap::keys);
                 Err(SecretError::KeyNotFound {
                     secret,
-                    key: sanitized(&reference.key),
-                    keys: keys.map(|key| sanitized(key)).collect(),
+                    key: sanitize(&reference.key),
+                    keys: keys.map(|key| sanitize(key)).collect(),
                 })
             }
         }
@@ -162,7 +162,7 @@ impl SecretReader<'_> {
 
     /// Returns the name of the Secret, or else of Kubeapps' copy.
     async fn find(&mut self, reference: &SecretKeyRef) -> Result<NamespacedName, SecretError> {
-        let secret = NamespacedName::new(&self.repository.namespace, sanitized(&reference.name));
+        let secret = NamespacedName::new(&self.repository.namespace, sanitize(&reference.name));
         if !is_object_name(&reference.name) {
             let why = "the name is not a valid Secret name; correct spec.auth".to_owned();
             return Err(SecretError::Invalid { secret, why });
@@ -215,7 +215,7 @@ fn header(value: &Value) -> Result<Secret, SecretError> {
     };
     read.map_err(|error| SecretError::Invalid {
         secret: value.secret.clone(),
-        why: format!("key `{}`: {error}", sanitized(key)),
+        why: format!("key `{}`: {error}", sanitize(key)),
     })
 }
 
@@ -230,11 +230,11 @@ fn certificates(value: &Value) -> Result<Vec<u8>, SecretError> {
     }
 }
 
-fn sanitized(text: &str) -> String {
+fn sanitize(text: &str) -> String {
     truncate(&printable(text), MAX_NAME)
 }
 
-/// Returns those of its namespace that reference the Secret, and the one whose copy it is.
+/// Returns the repositories of its namespace that reference the Secret, and the repository whose copy it is.
 #[must_use]
 pub fn repositories_of(
     secret: &NamespacedName,

@@ -38,7 +38,7 @@ pub(super) fn watch_secrets(
     secrets::watch(client.clone(), scope(options), kubeapps_namespace, on_change).boxed()
 }
 
-/// Logs remaining CronJobs once. To adopt Kubeapps, removes those of deleted repositories; syncs remove the others.
+/// Logs remaining CronJobs once. To adopt Kubeapps, removes CronJobs of deleted repositories; syncs remove the others.
 pub(super) fn check_cron_jobs(client: &Client, options: &Options, store: &Store<Cached<CachedRepository>>) -> Task {
     let (namespace, watched) = (options.kubeapps_namespace.clone(), options.namespace.clone());
     let (client, store, adopts) = (client.clone(), store.clone(), options.adopt_kubeapps);

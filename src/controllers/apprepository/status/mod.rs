@@ -67,12 +67,12 @@ pub fn build(facts: &Facts<'_>, before: Option<&AppRepositoryStatus>) -> AppRepo
     };
     // Lost charts are not Ready, regardless of the last result.
     let record = facts.record.filter(|record| record.state.ready != Some(false));
-    let lost = record.is_some_and(has_lost_charts);
+    let has_lost = record.is_some_and(has_lost_charts);
     match state {
-        Some(_) if facts.is_new_spec && !facts.suspended && !lost && facts.unrecorded.is_none() => {
+        Some(_) if facts.is_new_spec && !facts.suspended && !has_lost && facts.unrecorded.is_none() => {
             conditions.add_new_spec();
         }
-        Some(state) if !lost || facts.unrecorded.is_some() => conditions.add_recorded(state),
+        Some(state) if !has_lost || facts.unrecorded.is_some() => conditions.add_recorded(state),
         _ => conditions.add_unrecorded(),
     }
     let ready = conditions.list.first();
@@ -200,7 +200,7 @@ impl ConditionList<'_> {
         }
     }
 
-    /// Adds the conditions of a repository whose spec was not synced yet. Its result is that of the spec before.
+    /// Adds the conditions of a repository whose spec was not synced yet. Its result is the result of the spec before.
     fn add_new_spec(&mut self) {
         let message = "The changed spec is being synced.".to_owned() + &self.available_charts();
         self.push(READY, "Unknown", "Syncing", &message);

@@ -20,7 +20,7 @@ use crate::http::Validators;
 impl Run<'_> {
     pub(super) async fn save_unchanged(self, validators: Option<Validators>) -> Result<SyncResult, SyncAborted> {
         let mut record = self.new_record();
-        let recovered = record.state.ready == Some(false);
+        let has_recovered = record.state.ready == Some(false);
         if let Some(validators) = validators {
             record.etag = validators.etag;
             record.last_modified = validators.last_modified;
@@ -32,7 +32,7 @@ impl Run<'_> {
             self.drop_expired(&mut record, last_sync).await?;
         }
         record.state = ready_state(last_sync_of(&record).as_ref().map_or_else(String::new, ready_message));
-        let history = recovered.then(|| self.history(&record, "Succeeded", &record.index_digest));
+        let history = has_recovered.then(|| self.history(&record, "Succeeded", &record.index_digest));
         self.catalog()
             .save(&record, self.request.expected_uid.as_deref(), history.as_ref())
             .await?;

@@ -167,8 +167,8 @@ impl DownloadCache {
         if download.is_initiator || !is_due_to_initiator {
             return download;
         }
-        // Time, spool, worker and pauses were those of another requester. Failed requests are not kept, so those who retry
-        // share one again.
+        // Time, spool, worker and pauses belonged to another requester. Failed requests are not kept, so requesters
+        // that retry share a request again.
         self.download(&key, &request).await
     }
 

@@ -14,7 +14,7 @@ const STACK: usize = 8 * 1024 * 1024;
 /// Memory of the child's program besides stack and values.
 const PROGRAM: u64 = 4 * 1024 * 1024;
 const MAX_RESPONSE: usize = 1024 * 1024;
-/// A child that keeps more memory than this after its work is replaced, so that the next one has its full limit.
+/// A child that keeps more memory than this after its work is replaced, so that the next child has its full limit.
 const MAX_KEPT: u64 = 8 * 1024 * 1024;
 /// glibc would otherwise reserve address space for each thread, which counts against the limit of the child.
 const ENVIRONMENT: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "131072")];

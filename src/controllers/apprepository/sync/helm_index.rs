@@ -74,7 +74,7 @@ impl Run<'_> {
             result,
             mut rows,
             cache,
-        } = self.verified(outcome, &sha256).await?;
+        } = self.choose_outcome(outcome, &sha256).await?;
         let digests = cache.map(|cache| cache.digest_update(&mut rows));
         let index = DecodedIndex {
             result,
@@ -82,7 +82,7 @@ impl Run<'_> {
             digests,
             memory,
         };
-        self.prepared(index, sha256, validators).map(Ok)
+        self.conclude(index, sha256, validators).map(Ok)
     }
 
     /// Reserves memory for work, and for the process of its filter.
@@ -110,7 +110,7 @@ impl Run<'_> {
     }
 
     /// Returns the result of the full decode if it differs.
-    async fn verified(
+    async fn choose_outcome(
         &self,
         outcome: (DecodeOutcome, Option<FullDecode>),
         sha256: &str,
@@ -134,7 +134,7 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    fn prepared(&self, index: DecodedIndex, sha256: String, validators: Validators) -> Result<Prepared, SyncAborted> {
+    fn conclude(&self, index: DecodedIndex, sha256: String, validators: Validators) -> Result<Prepared, SyncAborted> {
         let DecodedIndex {
             result,
             rows,
@@ -261,7 +261,7 @@ impl Run<'_> {
             return Prepared::Index(Box::new(decoded));
         };
         if (decoded.remaining.as_ref()).is_some_and(|remaining| remaining.listing_failed) {
-            // The missing charts may be those that could not be listed: retain everything until they can.
+            // The missing charts may only have failed to be listed: retain everything until they can.
             decoded.retain = Retain::All;
             decoded.gone = OciRemovals::default();
             return Prepared::Index(Box::new(decoded));

@@ -188,7 +188,7 @@ impl Run<'_> {
                 self.save_failed(failed, Some(refused)).await
             }
             Prepared::Failed(failed) => {
-                let refused = self.refused();
+                let refused = self.last_refusal();
                 self.save_failed(failed, refused).await
             }
             Prepared::Index(decoded) => self.commit(*decoded).boxed().instrument(trace_span!("commit")).await,
@@ -241,7 +241,7 @@ impl Run<'_> {
     }
 
     async fn body(&self, session: &Fetcher) -> Result<(Body, SharedSplit), Prepared> {
-        let refused = self.refused();
+        let refused = self.last_refusal();
         let (fetched, split, is_initiator) = self.fetch(session, refused.as_ref()).await?;
         let body = match (fetched, refused) {
             (Fetched::NotModified, refused) => {
@@ -270,7 +270,7 @@ impl Run<'_> {
         Ok((body, split))
     }
 
-    fn refused(&self) -> Option<Refused> {
+    fn last_refusal(&self) -> Option<Refused> {
         let refused = self.request.previous.as_ref()?.refused.as_ref()?;
         let applies = self.request.mode == SyncMode::Conditional && refused.inputs == self.request.spec.refusal_key();
         applies.then(|| refused.clone())

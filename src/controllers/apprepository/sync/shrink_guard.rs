@@ -28,13 +28,13 @@ pub fn baseline(summary: &Summary) -> Baseline {
     }
 }
 
-/// Compares the counts **before** the filter with those of the last accepted index. `allowed` is the digest that the
+/// Compares the counts **before** the filter with the last accepted index. `allowed` is the digest that the
 /// user confirmed. Fails if the index is empty, or less than half of a sufficiently large baseline.
 pub fn check(was: Option<&Baseline>, summary: &Summary, allowed: Option<&str>) -> Result<(), Shrunk> {
     let Some(was) = was else { return Ok(()) };
     let now = baseline(summary);
-    let shrunk = fell(was.names, now.names, MIN_NAMES) || fell(was.versions, now.versions, MIN_VERSIONS);
-    if !shrunk || allowed == Some(summary.digest.as_str()) {
+    let has_shrunk = fell(was.names, now.names, MIN_NAMES) || fell(was.versions, now.versions, MIN_VERSIONS);
+    if !has_shrunk || allowed == Some(summary.digest.as_str()) {
         return Ok(());
     }
     Err(Shrunk {

@@ -153,7 +153,7 @@ impl<'c, R: Read + Seek> ChartParser<'c, R> {
                     Err(invalid.reason)
                 }
             };
-            collector.version(fields, UNKNOWN_POSITION)?;
+            collector.add_version(fields, UNKNOWN_POSITION)?;
         }
         Ok((nodes, timestamps_confirmed))
     }
@@ -190,13 +190,13 @@ impl<'c, R: Read + Seek> ChartParser<'c, R> {
     }
 }
 
-/// Returns true if no line looks like a timestamp except the one that the parser found.
-fn has_no_other_timestamp(slice: &[u8], column: usize, found: Option<usize>) -> bool {
+/// Returns true if no line looks like a timestamp except the line that the parser found.
+fn has_no_other_timestamp(slice: &[u8], column: usize, created_line: Option<usize>) -> bool {
     let lines = slice.split_inclusive(|byte| *byte == b'\n').enumerate();
     let mut times = lines.filter(|(_, line)| lines::created(line, column).is_some());
     match (times.next(), times.next()) {
         (None, _) => true,
-        (Some((line, _)), None) => found == Some(line),
+        (Some((line, _)), None) => created_line == Some(line),
         _ => false,
     }
 }

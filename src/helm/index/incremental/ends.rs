@@ -40,11 +40,11 @@ fn newlines(text: &[u8]) -> u64 {
     match text.first_chunk::<BLOCK>() {
         Some(block) => {
             let (lanes, _) = block.as_chunks();
-            lanes.iter().rev().fold(0, |found, lanes| found << LANES | bits(lanes))
+            lanes.iter().rev().fold(0, |mask, lanes| mask << LANES | bits(lanes))
         }
         None => {
             let bytes = text.iter().rev();
-            bytes.fold(0, |found, byte| found << 1 | u64::from(*byte == b'\n'))
+            bytes.fold(0, |mask, byte| mask << 1 | u64::from(*byte == b'\n'))
         }
     }
 }

@@ -102,7 +102,7 @@ impl<'k> JsonSplitter<'k> {
             match byte {
                 b'"' => {
                     let Some(end) = end_of_text(bytes, at + 1) else { break };
-                    self.text(bytes, at + 1..end, &mut flushed)?;
+                    self.take_text(bytes, at + 1..end, &mut flushed)?;
                     at = end;
                     // Fast path for the most frequent next characters.
                     at += match bytes.get(end + 1..end + 3) {
@@ -147,7 +147,7 @@ impl<'k> JsonSplitter<'k> {
         Ok(at)
     }
 
-    fn text(&mut self, bytes: &[u8], text: std::ops::Range<usize>, flushed: &mut usize) -> Result<(), SplitError> {
+    fn take_text(&mut self, bytes: &[u8], text: std::ops::Range<usize>, flushed: &mut usize) -> Result<(), SplitError> {
         if let Some(chart) = &mut self.chart
             && self.key.is_created
             && self.key.has_colon
@@ -242,10 +242,10 @@ fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
     let (blocks, rest) = bytes.as_chunks();
     for (number, block) in blocks.iter().enumerate() {
         let lanes = u8x16::from(*block);
-        let found = lanes.simd_eq(u8x16::splat(b'"')) | lanes.simd_eq(u8x16::splat(b'\\'));
-        let found = found.to_bitmask();
-        if found != 0 {
-            return Some(number * block.len() + found.trailing_zeros() as usize);
+        let matches = lanes.simd_eq(u8x16::splat(b'"')) | lanes.simd_eq(u8x16::splat(b'\\'));
+        let mask = matches.to_bitmask();
+        if mask != 0 {
+            return Some(number * block.len() + mask.trailing_zeros() as usize);
         }
     }
     let in_rest = memchr2(b'"', b'\\', rest)?;

@@ -6,7 +6,7 @@
 //!           └─ unsupported layout, or a slice that does not parse on its own: full decode
 //! ```
 //!
-//! The result is the same as that of [`decode`](super::decode), except for `created` of versions in cached charts.
+//! The result is the same as with [`decode`](super::decode), except for `created` of versions in cached charts.
 //! Whenever the result could differ, the full decode runs.
 
 mod decode;

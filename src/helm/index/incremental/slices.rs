@@ -65,10 +65,10 @@ impl<'b, R: Read> VersionSlices<'b, R> {
             if self.buffer.len() - self.start > MAX_VERSION_BYTES {
                 return Err(SliceError::TooLarge);
             }
-            let had = self.buffer.len() - self.start;
+            let unread = self.buffer.len() - self.start;
             self.read()?;
             // A boundary may be split across two reads.
-            searched = had.saturating_sub(self.boundary.needle().len());
+            searched = unread.saturating_sub(self.boundary.needle().len());
         }
     }
 
@@ -76,10 +76,10 @@ impl<'b, R: Read> VersionSlices<'b, R> {
     fn read(&mut self) -> Result<usize, SliceError> {
         self.buffer.drain(..self.start);
         self.start = 0;
-        let had = self.buffer.len();
+        let length = self.buffer.len();
         let mut part = (&mut self.input).take(READ_BYTES as u64);
         let count = part.read_to_end(self.buffer).map_err(SliceError::Read)?;
-        self.is_at_end = self.buffer.len() == had;
+        self.is_at_end = self.buffer.len() == length;
         Ok(count)
     }
 }

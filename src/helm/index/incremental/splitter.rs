@@ -73,7 +73,7 @@ pub(super) fn split(
     splitter.finish(end)
 }
 
-/// Passes each chunk with its offset to `take`, the last one with `true`. Returns the end offset. `take` returns the
+/// Passes each chunk with its offset to `take`, the last with `true`. Returns the end offset. `take` returns the
 /// number of consumed bytes. The rest comes again with the next chunk, and must fit into the buffer.
 pub(super) fn read_chunks(
     input: &mut impl Read,
@@ -202,7 +202,7 @@ impl<'k> Splitter<'k> {
 
     fn classify<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, SplitError> {
         if self.chart.is_some() && is_deeper(line, self.column) {
-            return self.inside(line);
+            return self.classify_inside(line);
         }
         let spaces = indent(line);
         if spaces == 0 && line != b"\n" {
@@ -227,12 +227,12 @@ impl<'k> Splitter<'k> {
         }
         match chart_key(line, spaces) {
             Some(key) => Ok(Line::Chart(key)),
-            None => self.inside(line),
+            None => self.classify_inside(line),
         }
     }
 
     /// Handles a line of the current chart. Versions start at one column, all other lines are deeper.
-    fn inside<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, SplitError> {
+    fn classify_inside<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, SplitError> {
         let Some(chart) = &mut self.chart else {
             return Err(SplitError::UnsupportedLayout);
         };

@@ -1,6 +1,6 @@
 //! Reads one chart version in the block style that Helm writes, several times faster than the parser.
 //!
-//! The result is the same as that of the parser ([`super::item`]). Anything unclear is left to the parser as
+//! The result is the same as with the parser ([`super::item`]). Anything unclear is left to the parser as
 //! [`UnsupportedStyle`]. Tests over generated, real and mutated versions and a fuzz target compare both.
 
 mod lines;

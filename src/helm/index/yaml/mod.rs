@@ -156,7 +156,7 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
         self.mapping(false, &mut |reader, key, merged| match key {
             "entries" => reader.entries(&mut top_level, merged),
             "apiVersion" => {
-                top_level.has_api_version |= reader.is_something()?;
+                top_level.has_api_version |= reader.read_is_set()?;
                 Ok(())
             }
             _ => Ok(reader.source.skip()?),
@@ -164,7 +164,7 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
         Ok(top_level)
     }
 
-    fn is_something(&mut self) -> Result<bool, ParserError> {
+    fn read_is_set(&mut self) -> Result<bool, ParserError> {
         match self.source.next()? {
             Event::Scalar(scalar) => Ok(!scalar.is_null()),
             _ => {
@@ -199,10 +199,10 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
         match self.source.next()? {
             Event::SequenceStart => self.versions()?,
             Event::Scalar(scalar) if scalar.is_null() => {}
-            Event::Scalar(_) => self.collector.not_a_list(),
+            Event::Scalar(_) => self.collector.skip_chart(),
             _ => {
                 self.source.skip_rest()?;
-                self.collector.not_a_list();
+                self.collector.skip_chart();
             }
         }
         self.collector.end_chart()?;
@@ -216,7 +216,7 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
                 Event::SequenceEnd => return Ok(()),
                 first => {
                     let fields = self.version(&first)?;
-                    self.collector.version(fields, position)?;
+                    self.collector.add_version(fields, position)?;
                 }
             }
         }

@@ -63,7 +63,7 @@ impl Notation {
 
     pub(super) fn line_of_pair(self, key: Self) -> Option<usize> {
         match (key, self) {
-            (Self::Line { line, plain: true }, Self::Line { line: its, .. }) if line == its => Some(line),
+            (Self::Line { line, plain: true }, Self::Line { line: end, .. }) if line == end => Some(line),
             _ => None,
         }
     }
@@ -161,7 +161,7 @@ impl<R: Read> Source<R> {
     /// Returns false if there is no document.
     pub(super) fn begin(&mut self) -> Result<bool, ParserError> {
         loop {
-            match self.parsed()? {
+            match self.next_parsed()? {
                 Parsed::DocumentStart(..) => return Ok(true),
                 Parsed::StreamEnd => return Ok(false),
                 _ => {}
@@ -171,7 +171,7 @@ impl<R: Read> Source<R> {
 
     pub(super) fn end(&mut self) -> Result<(), ParserError> {
         loop {
-            match self.parsed()? {
+            match self.next_parsed()? {
                 Parsed::StreamEnd => return Ok(()),
                 Parsed::DocumentEnd => {}
                 _ => return Err(self.invalid("a second document follows the first")),
@@ -223,7 +223,7 @@ impl<R: Read> Source<R> {
             }
             self.replays.pop();
         }
-        let (event, anchor) = match self.parsed()? {
+        let (event, anchor) = match self.next_parsed()? {
             Parsed::Scalar(text, style, anchor, tag) => (Event::Scalar(scalar(text, style, tag.as_deref())), anchor),
             Parsed::SequenceStart(_, anchor, _) => (Event::SequenceStart, anchor),
             Parsed::MappingStart(_, anchor, _) => (Event::MappingStart, anchor),
@@ -286,9 +286,9 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    fn parsed(&mut self) -> Result<Parsed<'static>, ParserError> {
+    fn next_parsed(&mut self) -> Result<Parsed<'static>, ParserError> {
         loop {
-            match self.parsed_or_name()? {
+            match self.next_parsed_or_name()? {
                 // The parser keeps all anchor names in memory.
                 Parsed::Anchor(_, name) => {
                     self.anchors
@@ -300,7 +300,7 @@ impl<R: Read> Source<R> {
         }
     }
 
-    fn parsed_or_name(&mut self) -> Result<Parsed<'static>, ParserError> {
+    fn next_parsed_or_name(&mut self) -> Result<Parsed<'static>, ParserError> {
         let next = self.parser.next_event();
         // The parser takes a fault for the end of the text, so the fault has precedence.
         if self.meter.has_failed() {

@@ -38,9 +38,9 @@ const DEBOUNCE: Duration = Duration::from_millis(20);
 pub struct WatchSettings {
     /// Time between two lists of a kind that cannot be watched.
     pub sync_period: Duration,
-    /// Time between two lists of the others; never if `None`.
+    /// Time between two lists of other kinds; never if `None`.
     pub relist_period: Option<Duration>,
-    /// Time for which a kind stays watched after its last user: the next one often comes soon, and a list is expensive.
+    /// Time for which a kind stays watched after its last user: the next often comes soon, and a list is expensive.
     pub linger: Duration,
     pub kinds: KindFilter,
     /// Watches kinds in the whole cluster, however few namespaces subscribe to them.
@@ -154,7 +154,7 @@ where
         }
     }
 
-    /// Replaces the kinds of a subscriber. Excluded ones are neither discovered nor watched.
+    /// Replaces the kinds of a subscriber. Excluded kinds are neither discovered nor watched.
     pub fn subscribe(&self, user: U, namespace: &str, mut kinds: BTreeSet<GroupKind>) {
         kinds.retain(|kind| self.shared.settings.kinds.may_admit(kind));
         if self.shared.subscriptions.lock().set(user, namespace, kinds) {
@@ -201,7 +201,7 @@ where
             let subscribed = shared.subscriptions.lock().namespaces();
             let last_request = shared.requests.last();
             let is_needed = !subscribed.is_empty() || last_request > 0;
-            let is_due = discovery.is_none() && timer.is_due(is_needed, shared.missing(&subscribed));
+            let is_due = discovery.is_none() && timer.update_missing(is_needed, shared.missing(&subscribed));
             if discovery.is_none() && (is_due || last_request > served_request) {
                 definitions.get_or_insert_with(|| self.watch_definitions());
                 served_request = last_request;

@@ -42,7 +42,7 @@ impl Requests {
         self.served.send_replace(number);
     }
 
-    /// Returns the number of a pending or new request; none if the last one was too recent. The flag is true for a new one.
+    /// Returns the number of a pending or new request, and true if it is new; none if the last request was too recent.
     fn add(&self) -> Option<(u64, bool)> {
         let mut last = self.last.lock();
         match *last {
@@ -59,7 +59,7 @@ impl Requests {
 
 impl<U, K> Shared<U, K> {
     /// Returns what `find` finds; `group` may have more kinds than are known.
-    fn served(
+    fn find_served(
         &self,
         group: &str,
         find: impl FnOnce(&Served) -> Option<&Resource>,
@@ -93,18 +93,18 @@ impl<U, K> WatchManager<U, K> {
         find: impl Fn(&Served) -> Option<&Resource>,
     ) -> Result<Option<Resource>, ResolveError> {
         let shared = &self.shared;
-        if let known @ Ok(Some(_)) = shared.served(group, &find) {
-            return known;
+        if let resolved @ Ok(Some(_)) = shared.find_served(group, &find) {
+            return resolved;
         }
         let mut served = shared.requests.served.subscribe();
         let Some((request, is_new)) = shared.requests.add() else {
-            return shared.served(group, &find);
+            return shared.find_served(group, &find);
         };
         if is_new {
             shared.changed.notify_one();
         }
         match timeout(DEADLINE, served.wait_for(|served| *served >= request)).await {
-            Ok(_) => shared.served(group, &find),
+            Ok(_) => shared.find_served(group, &find),
             Err(_) => Err(ResolveError::Timeout),
         }
     }

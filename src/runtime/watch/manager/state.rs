@@ -180,7 +180,7 @@ where
     fn stores(&self, kind: &GroupKind, api_version: Option<&str>, namespace: &str) -> Vec<Store<Arc<Object<K>>>> {
         let kinds = self.shared.kinds.read();
         let is_watched =
-            |running: &&KindWatches<K>| api_version.is_none_or(|it| it == running.resource.api.api_version);
+            |running: &&KindWatches<K>| api_version.is_none_or(|version| version == running.resource.api.api_version);
         let Some(running) = kinds.running.get(kind).filter(is_watched) else {
             return Vec::new();
         };
@@ -189,7 +189,7 @@ where
         watches.map(|watch| watch.store.clone()).collect()
     }
 
-    /// Returns the number of kinds beyond the limit of watches, and of those without the right to watch them.
+    /// Returns the number of kinds beyond the limit of watches, and the number of kinds that may not be watched.
     #[must_use]
     pub fn unwatched_kinds(&self) -> (usize, usize) {
         let kinds = self.shared.kinds.read();

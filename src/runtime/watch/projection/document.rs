@@ -20,8 +20,8 @@ use crate::runtime::watch::MAX_DECODED_BYTES;
 const OBJECT_BYTES: usize = 512;
 
 /// A whole object without `managedFields`, and without the resource version, `apiVersion` and `kind`: they are no
-/// change, or the same for the whole kind. Lists lack the last two, and watch events have them. Of an object of a
-/// namespace that holds too much, only a digest is kept. Clones share the text.
+/// change, or the same for the whole kind. Lists lack the last two, and watch events have them. If the namespace holds
+/// too much, only a digest is kept. Clones share the text.
 #[derive(Clone)]
 pub struct Document(Arc<Text>);
 

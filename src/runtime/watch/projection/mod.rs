@@ -75,8 +75,8 @@ impl Labels {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         let mut parts = self.0.split_terminator(TERMINATOR);
-        while let (Some(found), Some(value)) = (parts.next(), parts.next()) {
-            if found == key {
+        while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+            if name == key {
                 return Some(value);
             }
         }

@@ -137,7 +137,7 @@ impl<T: Stored> Store<T> {
             }
             Event::Apply(object) => state.put(object, Source::Watch).into_iter().collect(),
             Event::Delete(object) => {
-                state.delivered(&object);
+                state.record_version(&object);
                 state.remove(&object).map(Change::Deleted).into_iter().collect()
             }
             Event::InitDone => {
@@ -197,7 +197,7 @@ impl<T: Stored> Store<T> {
         self.state.read().find(namespace, name).cloned()
     }
 
-    /// Returns the objects of a namespace, sorted by name; the empty namespace has the cluster-scoped ones.
+    /// Returns the objects of a namespace, sorted by name; the empty namespace has the cluster-scoped objects.
     #[must_use]
     pub fn objects(&self, namespace: &str) -> Vec<T> {
         let state = self.state.read();
@@ -306,7 +306,7 @@ impl<T: Stored> State<T> {
             return None;
         }
         if source != Source::Write {
-            self.delivered(&object);
+            self.record_version(&object);
         }
         // Copies the namespace once, not for each object.
         if !self.objects.contains_key(object.namespace()) {
@@ -314,23 +314,23 @@ impl<T: Stored> State<T> {
         }
         let lists = self.lists;
         let entries = self.objects.get_mut(object.namespace())?;
-        let found = position(entries, object.name());
-        let (Ok(at) | Err(at)) = found;
-        let list = match (source, found) {
+        let place = position(entries, object.name());
+        let (Ok(at) | Err(at)) = place;
+        let list = match (source, place) {
             // Only a list or a watch proves that the object still exists.
             (Source::Write, Ok(at)) => entries[at].list,
             (Source::Write, Err(_)) => lists.wrapping_sub(1),
             _ => lists,
         };
         if source != Source::Write
-            && let Ok(at) = found
+            && let Ok(at) = place
             && entries[at].is_newer_than(&object, source, lists)
         {
             entries[at].list = list;
             return None;
         }
-        // The replaced or next object, and the previous one. The previous one counts, since a replaced object may be one
-        // of our own writes, which share nothing yet.
+        // The replaced or next object, and the previous object. The previous object counts, since a replaced object may
+        // be our own write, which shares nothing yet.
         for neighbor in [at, at.wrapping_sub(1)] {
             if let Some(neighbor) = entries.get(neighbor) {
                 object.share(&neighbor.object);
@@ -341,7 +341,7 @@ impl<T: Stored> State<T> {
             list,
             assumed: NonZeroU32::new(lists).filter(|_| source == Source::Write),
         };
-        let old = if found.is_ok() {
+        let old = if place.is_ok() {
             Some(std::mem::replace(&mut entries[at], entry).object)
         } else {
             entries.insert(at, entry);
@@ -355,7 +355,7 @@ impl<T: Stored> State<T> {
         })
     }
 
-    fn delivered(&mut self, object: &T) {
+    fn record_version(&mut self, object: &T) {
         self.latest = self.latest.max(version_number(object).unwrap_or_default());
     }
 

@@ -40,7 +40,7 @@ pub(super) struct Watch<T> {
     pub(super) open: Box<dyn Fn() -> Events<T> + Send + Sync>,
     pub(super) store: Store<T>,
     pub(super) policy: ErrorPolicy,
-    /// Time from a complete list to the next one, as long as the watch works.
+    /// Time from a complete list to the next list, as long as the watch works.
     pub(super) relist_period: Option<Duration>,
     pub(super) notify: Box<dyn Fn(Notification<T>) + Send + Sync>,
 }
@@ -62,7 +62,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
         }
     }
 
-    /// Processes one stream; returns the delay before the next one.
+    /// Processes one stream; returns the delay before the next stream.
     async fn process_stream(&self, failures: &mut Failures) -> Duration {
         let mut events = (self.open)();
         let mut is_listing = true;
@@ -82,7 +82,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
                             watched_since = Instant::now();
                             return_to_runtime();
                         }
-                        Event::Apply(_) | Event::Delete(_) => failures.watch_worked(),
+                        Event::Apply(_) | Event::Delete(_) => failures.record_permission(),
                         Event::Init | Event::InitApply(_) => {}
                     }
                     let began = Instant::now();
@@ -96,7 +96,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
                 }
                 Some(Err(error)) => {
                     if !is_listing && !self.store.is_polled() && watched_since.elapsed() >= PROBATION {
-                        failures.watch_worked();
+                        failures.record_permission();
                     }
                     self.on_failure(&Failure::from(&error), failures)
                 }
@@ -167,7 +167,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
         let Failure { is_list, code, message } = failure;
         tracing::debug!(watch = self.description, is_list, code, error = message, "watch failed");
         metrics::record(&self.description, self.policy, failure);
-        let is_brief = failures.is_brief_denial(failure, self.store.is_healthy());
+        let is_brief = failures.take_brief_denial(failure, self.store.is_healthy());
         let retry = failures.retry(self.policy, failure, is_brief);
         let is_stale = failures.record() >= STALE_LIMIT;
         match self.policy {

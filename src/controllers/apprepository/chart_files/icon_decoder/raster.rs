@@ -59,9 +59,9 @@ fn fit(mut image_data: RgbaImage) -> RgbaImage {
         u32::try_from(rounded).unwrap_or(SIDE).clamp(1, SIDE)
     };
     // Premultiplies alpha, so that transparent pixels do not bleed their color.
-    map_colors(&mut image_data, multiplied);
+    map_colors(&mut image_data, multiply_alpha);
     let mut image_data = imageops::resize(&image_data, scaled(width), scaled(height), FilterType::Lanczos3);
-    map_colors(&mut image_data, divided);
+    map_colors(&mut image_data, divide_alpha);
     image_data
 }
 
@@ -72,12 +72,12 @@ fn map_colors(image_data: &mut RgbaImage, change: fn(u8, u8) -> u8) {
     }
 }
 
-fn multiplied(color: u8, alpha: u8) -> u8 {
+fn multiply_alpha(color: u8, alpha: u8) -> u8 {
     let product = (u16::from(color) * u16::from(alpha) + 127) / 255;
     u8::try_from(product).unwrap_or(u8::MAX)
 }
 
-fn divided(color: u8, alpha: u8) -> u8 {
+fn divide_alpha(color: u8, alpha: u8) -> u8 {
     let quotient = (u16::from(color) * 255 + u16::from(alpha) / 2).checked_div(u16::from(alpha));
     u8::try_from(quotient.unwrap_or_default()).unwrap_or(u8::MAX)
 }

@@ -40,7 +40,7 @@ pub struct Assessment {
     pub recheck: Option<Duration>,
 }
 
-/// Assesses the sync Jobs of a repository, oldest first. `namespace` is that of the Jobs.
+/// Assesses the sync Jobs of a repository, oldest first. `namespace` is the namespace of the Jobs.
 pub fn assess(
     jobs: &[JobView],
     pods: &[PodView],
@@ -169,7 +169,7 @@ fn after_grace(since: Timestamp, now: Timestamp, problem: impl FnOnce() -> State
     }
 }
 
-/// Returns the failure of a finished Job, unless its pod recorded one.
+/// Returns the failure of a finished Job, unless its pod recorded it.
 fn failure(job: &JobView, pods: &[PodView], record: Option<&Record>, namespace: &str) -> Option<State> {
     let Some(Outcome::Failed { reason, message }) = &job.outcome else {
         return None;

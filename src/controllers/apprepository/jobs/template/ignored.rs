@@ -50,7 +50,7 @@ fn missing(template: &Value, field: &str, is_used: impl Fn(&str) -> bool) -> Vec
         .collect()
 }
 
-/// Returns the variables that are left out, but for proxies, which are flags, and those of Kubeapps' controller.
+/// Returns the variables that are left out, but for proxies, which are flags, and variables of Kubeapps' controller.
 fn variables(template: &Value, parts: &PodParts) -> Vec<String> {
     let variables = template["spec"]["containers"][0]["env"]
         .as_array()

@@ -1,4 +1,4 @@
-//! Quantities of resources, to compare those of tenants with the limits of the operator.
+//! Quantities of resources, to compare quantities of tenants with the limits of the operator.
 
 /// Returns a quantity in thousandths, rounded up; `None` if it is invalid or negative.
 #[must_use]

@@ -49,11 +49,11 @@ impl RegistryBudget {
         self.end.get()
     }
 
-    pub(super) fn answered(&self) {
+    pub(super) fn record_answer(&self) {
         self.failures.store(0, Ordering::Relaxed);
     }
 
-    pub(super) fn failed(&self, error: &Arc<OciError>) {
+    pub(super) fn record_failure(&self, error: &Arc<OciError>) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         if failures >= MAX_FAILURES || is_pause_requested(error) {
             // The first such error is reported.
@@ -86,15 +86,15 @@ mod tests {
     async fn consecutive_failures_or_a_requested_pause_exhaust_the_budget() {
         let budget = RegistryBudget::new(Duration::from_secs(60));
         for _ in 0..3 {
-            (1..MAX_FAILURES).for_each(|_| budget.failed(&error(None)));
+            (1..MAX_FAILURES).for_each(|_| budget.record_failure(&error(None)));
             assert!(!budget.is_over());
-            budget.answered();
+            budget.record_answer();
         }
-        (0..MAX_FAILURES).for_each(|_| budget.failed(&error(None)));
+        (0..MAX_FAILURES).for_each(|_| budget.record_failure(&error(None)));
         assert!(budget.is_over() && budget.end().is_some());
 
         let budget = RegistryBudget::new(Duration::from_secs(60));
-        budget.failed(&error(Some(Duration::from_secs(5))));
+        budget.record_failure(&error(Some(Duration::from_secs(5))));
         assert!(budget.is_over());
     }
 

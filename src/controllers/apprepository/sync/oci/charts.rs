@@ -201,13 +201,13 @@ impl ChartBuilder {
         }
         summary.names += u64::from(!versions.is_empty());
         summary.versions += versions.len() as u64;
-        for (tag, known) in &stored.tags {
-            let earlier = match known {
-                known if known.is_pending() => Some(NOT_YET),
-                known if known.is_outdated() => Some(OUTDATED),
+        for (tag, state) in &stored.tags {
+            let earlier = match state {
+                state if state.is_pending() => Some(NOT_YET),
+                state if state.is_outdated() => Some(OUTDATED),
                 _ => None,
             };
-            let problem = known.problem.as_deref().or(delayed.get(tag).map(String::as_str));
+            let problem = state.problem.as_deref().or(delayed.get(tag).map(String::as_str));
             if let Some(problem) = problem.or(earlier) {
                 summary.skipped.add(path, Some(tag), problem);
             }

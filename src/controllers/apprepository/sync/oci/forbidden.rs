@@ -34,7 +34,7 @@ impl DenialTracker {
         }
     }
 
-    pub(super) fn answered(&self) {
+    pub(super) fn record_answer(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
     }
 
@@ -42,7 +42,7 @@ impl DenialTracker {
         self.has_answered.load(Ordering::Relaxed)
     }
 
-    pub(super) fn denied(&self, error: &Arc<OciError>) {
+    pub(super) fn record_denial(&self, error: &Arc<OciError>) {
         self.first.lock().get_or_insert_with(|| error.clone());
         self.denials.fetch_add(1, Ordering::Relaxed);
     }
@@ -80,8 +80,8 @@ mod tests {
             (100, 1, 99, false),
         ] {
             let sums = DenialTracker::for_tags(tags);
-            (0..answers).for_each(|_| sums.answered());
-            (0..denials).for_each(|number| sums.denied(&refusal(number)));
+            (0..answers).for_each(|_| sums.record_answer());
+            (0..denials).for_each(|number| sums.record_denial(&refusal(number)));
             assert_eq!(sums.is_denied(), is_denied, "{answers} and {denials} of {tags}");
             let end = sums.end().map(|error| error.to_string());
             assert_eq!(end.is_some_and(|end| end.contains("/0 ")), is_denied);

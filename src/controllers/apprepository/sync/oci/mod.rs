@@ -79,7 +79,7 @@ impl Run<'_> {
             Err(ListingError::Catalog(error)) => return Err(error.into()),
         };
         let digest = listing.digest();
-        if let Some(refused) = self.refused().filter(|refused| refused.digest == digest) {
+        if let Some(refused) = self.last_refusal().filter(|refused| refused.digest == digest) {
             return Ok(Prepared::Refused(refused));
         }
         let remaining = listing.remaining();
@@ -130,7 +130,7 @@ impl Run<'_> {
         Ok(listing)
     }
 
-    /// Returns the time limit for each kind of request: that of an index download.
+    /// Returns the time limit for each kind of request: the limit of an index download.
     fn time(&self) -> Duration {
         limits(&self.request.spec, &self.syncer.context.fetch_limits).total
     }

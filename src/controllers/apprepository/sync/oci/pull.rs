@@ -68,14 +68,14 @@ impl<'a> Puller<'a> {
             && (self.permits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)).is_ok()
     }
 
-    fn answered(&self, at: usize) {
-        self.budget.answered();
-        self.denials[at].answered();
+    fn record_answer(&self, at: usize) {
+        self.budget.record_answer();
+        self.denials[at].record_answer();
     }
 
-    fn denied(&self, at: usize, error: &Arc<OciError>) {
-        self.budget.answered();
-        self.denials[at].denied(error);
+    fn record_denial(&self, at: usize, error: &Arc<OciError>) {
+        self.budget.record_answer();
+        self.denials[at].record_denial(error);
         if !self.denials[at].has_answered() {
             self.permits.fetch_add(1, Ordering::Relaxed);
         }
@@ -153,11 +153,11 @@ impl Run<'_> {
             match result {
                 None => failed.extend(pending.failed.is_some().then_some(pending)),
                 Some(Ok(Pulled::Lost(error))) => {
-                    puller.answered(at);
+                    puller.record_answer(at);
                     self.delay(listing, pending, PERMANENT_BACKOFF, &error);
                 }
                 Some(Ok(Pulled::Recorded(change))) => {
-                    puller.answered(at);
+                    puller.record_answer(at);
                     listing.pulled += 1;
                     listing.update(at, change);
                     pulled += 1;
@@ -167,7 +167,7 @@ impl Run<'_> {
                 }
                 Some(Err(error)) if error.is_credential_error() => {
                     let error = Arc::new(error);
-                    puller.denied(at, &error);
+                    puller.record_denial(at, &error);
                     refused.push((pending, error));
                 }
                 Some(Err(error)) => {
@@ -175,7 +175,7 @@ impl Run<'_> {
                     // A repeated failure says nothing about the registry.
                     let is_pause = is_pause_requested(&error);
                     if pending.tries() == 0 || is_pause {
-                        puller.budget.failed(&error);
+                        puller.budget.record_failure(&error);
                     }
                     if !is_pause {
                         pending.failed = Some(error);
@@ -250,7 +250,7 @@ impl Run<'_> {
                         Pulled::Recorded(pulled_tag(name, digest, None, Some(problem)))
                     }
                     error if stored.is_some_and(OciTag::is_chart) => Pulled::Lost(error),
-                    _ => Pulled::Recorded(self.failed(name, pending.tries(), problem)),
+                    _ => Pulled::Recorded(self.permanent_failure(name, pending.tries(), problem)),
                 });
             }
         };
@@ -262,7 +262,7 @@ impl Run<'_> {
     }
 
     /// Stores a permanent error, with `tries` earlier failures.
-    fn failed(&self, name: String, tries: u32, problem: String) -> OciChange {
+    fn permanent_failure(&self, name: String, tries: u32, problem: String) -> OciChange {
         let tag = OciTag {
             problem: Some(problem),
             tries: tries.saturating_add(1),

@@ -69,8 +69,8 @@ impl Repository {
         }
         let is_unknown = |tag: &&String| self.stored.tags.get(*tag).is_none_or(|stored| stored.digest.is_empty());
         let tags = self.versions.iter().filter(is_unknown);
-        let unknown: HashSet<String> = tags.map(|tag| oci::version_of(tag)).collect();
-        (!unknown.is_empty()).then_some(RetainedPart::Versions(unknown))
+        let versions: HashSet<String> = tags.map(|tag| oci::version_of(tag)).collect();
+        (!versions.is_empty()).then_some(RetainedPart::Versions(versions))
     }
 
     /// Takes tags from the shared capacity. Falls back to the stored tags, then to none; the stored chart stays.

@@ -27,20 +27,20 @@ impl Run<'_> {
         }
         match registry.tags(&path, validators).await {
             Ok(Tags::NotModified) => {
-                budget.answered();
+                budget.record_answer();
                 repository.is_listed = true;
                 self.syncer.metrics.not_modified();
             }
             Ok(Tags::Listed { tags, validators }) => {
-                budget.answered();
+                budget.record_answer();
                 repository.set_tags(tags, validators);
             }
             Err(error) => {
                 let error = Arc::new(error);
                 if error.is_transient() {
-                    budget.failed(&error);
+                    budget.record_failure(&error);
                 } else {
-                    budget.answered();
+                    budget.record_answer();
                 }
                 if error.is_not_found() || matches!(*error, OciError::InvalidName(_)) {
                     repository.set_tags(Vec::new(), Validators::default());
@@ -158,23 +158,23 @@ async fn check_digests(
             None if denials.is_denied() => {}
             None => check.left.push((at, tag)),
             Some(Ok(is_retagged)) => {
-                budget.answered();
-                denials.answered();
+                budget.record_answer();
+                denials.record_answer();
                 if is_retagged {
                     check.changed.push((at, tag));
                 }
             }
             Some(Err(error)) if error.is_transient() => {
                 let error = Arc::new(error);
-                budget.failed(&error);
-                check.failed(at, tag, &error);
+                budget.record_failure(&error);
+                check.add_failure(at, tag, &error);
             }
             Some(Err(error)) => {
-                budget.answered();
+                budget.record_answer();
                 if error.is_credential_error() {
-                    denials.denied(&Arc::new(error));
+                    denials.record_denial(&Arc::new(error));
                 } else {
-                    denials.answered();
+                    denials.record_answer();
                 }
                 check.changed.push((at, tag));
             }
@@ -195,7 +195,7 @@ struct DigestCheck {
 
 impl DigestCheck {
     /// The tag was just listed: pulling it reports the error, unless the host asked for a pause.
-    fn failed(&mut self, at: usize, tag: String, error: &OciError) {
+    fn add_failure(&mut self, at: usize, tag: String, error: &OciError) {
         if is_pause_requested(error) {
             self.left.push((at, tag));
         } else {
