@@ -199,7 +199,7 @@ mod tests {
         assert!(tenant.templates("team").is_ok() && tenant.templates("vela-system").is_ok());
         let error = tenant.templates("other").unwrap_err().to_string();
         assert!(error.contains("namespace \"other\" can't be used"), "{error}");
-        assert!(tenant.of("vela-system").is_err());
+        assert!(tenant.secret_api("vela-system").is_err());
         assert!(secrets(None).templates("other").is_ok());
     }
 }
