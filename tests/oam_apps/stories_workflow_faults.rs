@@ -1,5 +1,7 @@
 //! Faults of workflows are named where the user looks, harm nothing else, and heal.
 
+use std::sync::Arc;
+
 use axum::http::Method;
 use serde_json::{Value, json};
 
@@ -11,7 +13,7 @@ use super::workflows::{
 };
 use super::{APPLICATION, CONFIG_MAP};
 use crate::support::eventually::SOON;
-use crate::support::fault_proxy::ApiFault;
+use crate::support::fault_proxy::{ApiFault, ApiRequest, Pause};
 
 /// The first failure of a step ends it.
 const NO_RETRIES: &str = "--max-workflow-step-error-retry-times=0";
@@ -396,4 +398,31 @@ async fn values_keep_their_usual_name_after_a_conflict_with_no_object() {
         app["status"]["workflow"]["contextBackend"]["name"],
         "workflow-shop-context"
     );
+}
+
+/// The status is stored before a new revision is used. A spec that changed meanwhile belongs to the next pass: this one would
+/// record its objects for a generation that does not declare them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spec_that_changes_while_its_revision_is_stored_is_deployed_by_the_next_pass() {
+    let site = Site::new().await;
+    let (proxy, kubeconfig) = site.proxy().await;
+    let portolan = site.start(&kubeconfig, &[]);
+    portolan.ready(SOON).await;
+    let pause = Arc::new(Pause::default());
+    proxy.inject(1, ApiFault::Paused(pause.clone()), |request| {
+        request.method == Method::PATCH && request.path.ends_with("/applications/shop/status")
+    });
+    site.declare("shop", spec(&[config("settings", "one")])).await;
+    pause.arrived.given().await;
+    site.declare("shop", spec(&[config("settings", "two")])).await;
+    pause.goes_on.give();
+    site.until_running("shop").await;
+
+    let settings = site.get(CONFIG_MAP, "settings").await.unwrap();
+    assert_eq!(settings["data"]["key"], "two");
+    // It was created with its last contents.
+    let is_change =
+        |request: &ApiRequest| request.method == Method::PATCH && request.path.ends_with("/configmaps/settings");
+    let changes: Vec<_> = proxy.applied().into_iter().filter(is_change).collect();
+    assert!(changes.is_empty(), "{changes:#?}");
 }

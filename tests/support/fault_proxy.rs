@@ -81,8 +81,17 @@ pub enum ApiFault {
     HalfBody,
     /// The events of a watch are filtered.
     Filtered(Arc<WatchFilter>),
+    /// The request is forwarded when the test says so.
+    Paused(Arc<Pause>),
     /// None, but the request is counted while it is processed.
     Counted(Arc<AtOnce>),
+}
+
+/// A request that waits.
+#[derive(Debug, Default)]
+pub struct Pause {
+    pub arrived: Signal,
+    pub goes_on: Signal,
 }
 
 /// Counts requests that are processed at the same time.
@@ -249,6 +258,11 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
                 signal.give();
             });
             std::future::pending().await
+        }
+        Some(ApiFault::Paused(pause)) => {
+            pause.arrived.give();
+            pause.goes_on.given().await;
+            forward(&shared, request).await
         }
         Some(ApiFault::HalfBody) => half(forward(&shared, request).await).await,
         Some(ApiFault::Filtered(filter)) => filter.apply(recorded, forward(&shared, request).await),
