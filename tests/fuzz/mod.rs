@@ -4,6 +4,7 @@ mod targets;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -42,6 +43,21 @@ fn every_target_has_seeds_and_a_fuzz_binary() {
         let body = fs::read_to_string(project(&format!("fuzz/fuzz_targets/{name}.rs"))).unwrap();
         assert!(body.contains("targets::"), "{name}");
     }
+}
+
+/// Cargo refuses some names, such as those of its directories.
+#[test]
+fn cargo_accepts_the_manifest_of_the_fuzz_binaries() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args([
+        "metadata",
+        "--no-deps",
+        "--offline",
+        "--format-version=1",
+        "--manifest-path",
+    ]);
+    let output = cargo.arg(project("fuzz/Cargo.toml")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

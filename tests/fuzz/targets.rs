@@ -24,7 +24,7 @@ pub type Target = (&'static str, fn(&[u8]));
 pub const TARGETS: [Target; 11] = [
     ("index_yaml", index),
     ("index_json", index_json),
-    ("incremental", incremental),
+    ("index_changes", index_changes),
     ("fast_path", fast_path),
     ("chart_archive", chart_archive),
     ("chart_yaml", chart_yaml),
@@ -121,7 +121,7 @@ fn written(charts: &[Chart]) -> String {
 
 /// Decodes two indexes, separated by NUL (a single one is decoded twice), back and forth. The incremental decode must
 /// equal the full decode.
-pub fn incremental(bytes: &[u8]) {
+pub fn index_changes(bytes: &[u8]) {
     let mut indexes = bytes.splitn(2, |byte| *byte == 0);
     let first = indexes.next().unwrap_or_default();
     let second = indexes.next().unwrap_or(first);
