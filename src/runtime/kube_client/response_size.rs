@@ -168,7 +168,8 @@ impl Page {
         })
     }
 
-    /// None at one object. Continue tokens don't depend on the page size: the next page has the omitted objects.
+    /// Returns `None` if the limit is one object. Continue tokens don't depend on the page size: the next page has the
+    /// omitted objects.
     fn halve(&mut self) -> Option<Result<Request<Body>, Error>> {
         self.limit = Some(self.limit / 2).filter(|limit| *limit > 0)?;
         let limit = format!("limit={}", self.limit);

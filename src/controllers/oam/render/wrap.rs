@@ -126,7 +126,7 @@ pub fn clean_error(text: &str) -> String {
     text.strip_prefix(&result).unwrap_or(&text).to_owned()
 }
 
-/// Removes what wrapping and export added to errors, and explains the first one about operators on lists.
+/// Removes what wrapping and export added to errors, and explains the first error about operators on lists.
 #[must_use]
 pub fn clean_errors(errors: &TextErrors) -> TextErrors {
     let mut is_explained = false;
