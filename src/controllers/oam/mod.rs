@@ -21,6 +21,7 @@ pub mod source;
 pub mod start;
 pub mod steps;
 pub mod trackers;
+pub mod webhooks;
 pub mod workflow;
 
 pub use options::{ApplyOnceMode, ControllerVersions, Options, shard_label};

@@ -1,0 +1,3 @@
+//! Webhooks for Applications and definitions, at the paths of KubeVela.
+
+pub mod review;
