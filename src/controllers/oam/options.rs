@@ -5,6 +5,7 @@ use crate::api::oam::labels::{MASTER_SHARD, SHARD_ID};
 use crate::controllers::oam::dispatch::admission::Admission;
 use crate::controllers::oam::dispatch::decide;
 use crate::controllers::oam::rights::IdentityOptions;
+use crate::controllers::oam::webhooks::WebhookOptions;
 use crate::controllers::oam::{references, workflow};
 use crate::cue;
 use crate::http::Fetcher;
@@ -63,6 +64,8 @@ pub struct Options {
     pub redacts_secrets: bool,
     /// Exports KubeVela's gauges of Applications (gate `EnableApplicationStatusMetrics`).
     pub has_application_metrics: bool,
+    /// `None` without `--use-webhook`.
+    pub webhooks: Option<WebhookOptions>,
     pub evaluator: cue::Options,
     /// Sends the HTTP requests of workflow steps.
     pub fetcher: Fetcher,

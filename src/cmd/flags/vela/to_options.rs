@@ -31,12 +31,17 @@ const MASTER: &str = "master";
 const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(10);
 
 impl VelaFlags {
-    /// Returns the options of the controller for a namespace, or for all. Steps send HTTP requests by `fetcher`, to private
+    /// Returns the options of the controller for a namespace, or for all. `pod_namespace` has the Service of webhooks. Steps send HTTP requests by `fetcher`, to private
     /// networks only with their own flag: tenants choose the addresses, and see the responses.
     ///
     /// # Errors
     /// A value is invalid.
-    pub fn to_options(&self, namespace: Option<String>, fetcher: Fetcher) -> Result<Options, String> {
+    pub fn to_options(
+        &self,
+        namespace: Option<String>,
+        pod_namespace: &str,
+        fetcher: Fetcher,
+    ) -> Result<Options, String> {
         let resource_types = ResourceTypes::parse(&self.allow_resource_types)
             .map_err(|error| format!("invalid value for --allow-resource-types: {error}"))?;
         let is_enabled = |gate| self.feature_gates.is_enabled(gate);
@@ -100,6 +105,7 @@ impl VelaFlags {
             redacts_secrets: self.redact_secrets_in_revisions,
             reference_scope: self.reference_scope()?,
             has_application_metrics: is_enabled(Gate::EnableApplicationStatusMetrics),
+            webhooks: self.webhooks.options(&self.feature_gates, pod_namespace)?,
             evaluator: self.evaluator()?,
             fetcher: fetcher.with_private_networks(self.allow_private_http),
             unanchored_overrides: self.compat_unanchored_override,

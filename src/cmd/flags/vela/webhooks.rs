@@ -1,0 +1,91 @@
+//! Flags of the webhooks.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::flags::OWN;
+use super::gates::{FeatureGates, Gate};
+use super::values::Names;
+use crate::controllers::oam::webhooks::{CertificateSource, SelfSigned, WebhookOptions};
+use crate::runtime::manifests::is_object_name;
+use crate::server::ListenAddress;
+
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct WebhookFlags {
+    /// Serve the webhooks of Applications and definitions
+    #[arg(long)]
+    pub use_webhook: bool,
+    /// Directory with the certificate tls.crt and the key tls.key of the webhooks
+    #[arg(long, value_name = "DIR", default_value = "/k8s-webhook-server/serving-certs")]
+    pub webhook_cert_dir: String,
+    /// Port of the webhooks
+    #[arg(long, value_name = "PORT", default_value = "9443")]
+    pub webhook_port: u16,
+    /// Create WorkloadDefinitions for ComponentDefinitions that name a kind
+    #[arg(long, default_value_t = true)]
+    pub autogen_workload_definition: bool,
+    /// With the gate AuthenticateApplication: the webhook writes the user into annotations, not only the groups
+    #[arg(long)]
+    pub authentication_with_user: bool,
+    /// With the gate AuthenticateApplication: groups that the webhook writes into annotations; * stands for any text
+    #[arg(long, value_name = "PATTERN", default_value = "kubevela:*")]
+    pub authentication_group_pattern: String,
+    /// Shards to which the webhook assigns Applications; empty for those of ready processes
+    #[arg(long, value_name = "NAMES", default_value = "", value_parser = Names::parse)]
+    pub schedulable_shards: Names,
+    /// Make and renew the certificate of the webhooks, and write its CA into --webhook-configuration
+    #[arg(long, help_heading = OWN)]
+    pub webhook_self_signed: bool,
+    /// Service of the webhooks, in the namespace of the pod: with --webhook-self-signed, and to tell our own webhook
+    #[arg(long, value_name = "NAME", default_value = "portolan-webhook", help_heading = OWN)]
+    pub webhook_service: String,
+    /// With --webhook-self-signed: name of the MutatingWebhookConfiguration and of the ValidatingWebhookConfiguration
+    #[arg(long, value_name = "NAME", default_value = "portolan-admission", help_heading = OWN)]
+    pub webhook_configuration: String,
+}
+
+impl WebhookFlags {
+    /// Returns the options; `None` without `--use-webhook`. `namespace` is that of the pod.
+    ///
+    /// # Errors
+    /// A value is invalid.
+    pub(super) fn options(&self, gates: &FeatureGates, namespace: &str) -> Result<Option<WebhookOptions>, String> {
+        if !self.use_webhook {
+            return Ok(None);
+        }
+        for (flag, name) in [
+            ("webhook-service", &self.webhook_service),
+            ("webhook-configuration", &self.webhook_configuration),
+        ] {
+            if !is_object_name(name) {
+                return Err(format!("invalid value for --{flag}: must be the name of an object"));
+            }
+        }
+        let address: ListenAddress = format!(":{}", self.webhook_port)
+            .parse()
+            .map_err(|error| format!("invalid value for --webhook-port: {error}"))?;
+        Ok(Some(WebhookOptions {
+            address,
+            namespace: namespace.to_owned(),
+            service: self.webhook_service.clone(),
+            certificate: if self.webhook_self_signed {
+                CertificateSource::SelfSigned(SelfSigned {
+                    namespace: namespace.to_owned(),
+                    service: self.webhook_service.clone(),
+                    configuration: self.webhook_configuration.clone(),
+                })
+            } else {
+                CertificateSource::Files(PathBuf::from(&self.webhook_cert_dir))
+            },
+            creates_workload_definitions: self.autogen_workload_definition,
+            records_user: self.authentication_with_user,
+            group_pattern: self.authentication_group_pattern.clone(),
+            schedulable_shards: self.schedulable_shards.0.clone(),
+            schedules_shards: !gates.is_enabled(Gate::DisableWebhookAutoSchedule),
+            checks_components_of_shards: gates.is_enabled(Gate::ValidateComponentWhenSharding),
+            checks_definition_rights: gates.is_enabled(Gate::ValidateDefinitionPermissions),
+            checks_kinds: gates.is_enabled(Gate::ValidateResourcesExist),
+        }))
+    }
+}
