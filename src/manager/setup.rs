@@ -148,7 +148,7 @@ async fn set_up_oam(
         return Ok(None);
     };
     if oam.identity.needs_webhook() {
-        let find = || authentication::find_protection(client);
+        let find = || authentication::find_protection(client, oam.webhooks.as_ref());
         let protection = patience
             .get("the webhook of Applications", ApiError::is_retryable, find)
             .await?;

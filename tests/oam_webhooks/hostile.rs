@@ -12,16 +12,21 @@ use crate::oam_apps::apps::{config, spec};
 const PATH: &str = "/validating-core-oam-dev-v1beta1-applications";
 
 fn client() -> reqwest::Client {
+    client_at("127.0.0.1")
+}
+
+/// A client with an address of its own on loopback.
+fn client_at(address: &str) -> reqwest::Client {
     portolan::http::install_crypto_provider();
-    let builder = reqwest::Client::builder().no_proxy().tls_danger_accept_invalid_certs(true);
-    builder.build().unwrap()
+    let builder = reqwest::Client::builder().no_proxy().local_address(address.parse::<std::net::IpAddr>().ok());
+    builder.tls_danger_accept_invalid_certs(true).build().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_that_are_no_reviews_are_refused() {
     let reviewed = Reviewed::new("Fail").await;
     let portolan = reviewed.portolan(&[]).await;
-    let url = |path: &str| format!("https://localhost:{}{path}", reviewed.port);
+    let url = |path: &str| format!("https://127.0.0.1:{}{path}", reviewed.port);
     let post = async |path: &str, body: String| {
         let response = client().post(url(path)).body(body).send().await.unwrap();
         (response.status().as_u16(), response.text().await.unwrap())
@@ -58,9 +63,9 @@ async fn a_thousand_reviews_a_second_delay_neither_the_api_server_nor_probes() {
         },
     });
     let hostile = hostile.to_string();
-    let url = format!("https://127.0.0.2:{}{PATH}", reviewed.port);
+    let url = format!("https://127.0.0.1:{}{PATH}", reviewed.port);
     let attackers = (0..64).map(|_| {
-        let (client, url, body) = (client(), url.clone(), hostile.clone());
+        let (client, url, body) = (client_at("127.0.0.9"), url.clone(), hostile.clone());
         tokio::spawn(async move {
             loop {
                 // Refusals count as much as reviews.

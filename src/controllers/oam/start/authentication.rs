@@ -16,6 +16,7 @@ use super::webhooks::{MAX_CONFIGURATIONS, Services};
 use crate::api::oam::GROUP;
 use crate::controllers::Task;
 use crate::controllers::oam::metrics::Metrics;
+use crate::controllers::oam::webhooks::WebhookOptions;
 use crate::runtime::kube_client::{ApiError, call};
 
 const RESOURCE: &str = "applications";
@@ -30,8 +31,9 @@ pub const UNPROTECTED: &str = "feature gate AuthenticateApplication needs a muta
      core.oam.dev and applications, has failurePolicy Fail and neither selectors nor matchConditions, or accept what authors \
      of Applications write there with --trust-identity-annotations";
 
-/// The webhook is called for all writes to Applications, and answers. Returns its configuration and name.
-pub async fn find_protection(client: &Client) -> Result<Option<String>, ApiError> {
+/// The webhook is called for all writes to Applications, and answers. That of `served`, the webhooks of this process, does
+/// not need endpoints: they come once the process is ready. Returns its configuration and name.
+pub async fn find_protection(client: &Client, served: Option<&WebhookOptions>) -> Result<Option<String>, ApiError> {
     let parameters = ListParams::default().limit(MAX_CONFIGURATIONS);
     let configurations = call(Api::<MutatingWebhookConfiguration>::all(client.clone()).list(&parameters)).await?;
     let mut services = Services::new(client);
@@ -42,7 +44,8 @@ pub async fn find_protection(client: &Client) -> Result<Option<String>, ApiError
             .flatten()
             .filter(|webhook| is_called(webhook))
         {
-            if is_served(webhook, &mut services).await? {
+            let is_ours = served.is_some_and(|served| is_of_service(webhook, served));
+            if is_ours || is_served(webhook, &mut services).await? {
                 return Ok(Some(format!("{}/{}", configuration.name_any(), webhook.name)));
             }
         }
@@ -80,6 +83,11 @@ fn covers(rule: &RuleWithOperations, operation: &str) -> bool {
         && rule.scope.as_deref() != Some("Cluster")
 }
 
+fn is_of_service(webhook: &MutatingWebhook, served: &WebhookOptions) -> bool {
+    let service = webhook.client_config.service.as_ref();
+    service.is_some_and(|service| service.name == served.service && service.namespace == served.namespace)
+}
+
 async fn is_served(webhook: &MutatingWebhook, services: &mut Services<'_>) -> Result<bool, ApiError> {
     match (&webhook.client_config.service, &webhook.client_config.url) {
         (Some(service), _) => services.is_ready(service).await,
@@ -99,11 +107,11 @@ async fn accepts_connections(url: &str) -> bool {
 
 /// Returns a task that warns, and sets a metric, while no webhook protects identities.
 #[must_use]
-pub fn watch_task(client: Client, metrics: Metrics) -> Task {
+pub fn watch_task(client: Client, metrics: Metrics, served: Option<WebhookOptions>) -> Task {
     async move {
         let mut was_protected = true;
         loop {
-            match find_protection(&client).await {
+            match find_protection(&client, served.as_ref()).await {
                 Ok(protection) => {
                     let is_protected = protection.is_some();
                     metrics.set_identities_unprotected(!is_protected);

@@ -168,7 +168,11 @@ pub fn setup(
     sources.extend(prerequisites.tasks(client));
     let mut leader_tasks = vec![lead.boxed(), webhooks::warn_task(client.clone())];
     if options.identity.needs_webhook() {
-        leader_tasks.push(authentication::watch_task(client.clone(), metrics.clone()));
+        leader_tasks.push(authentication::watch_task(
+            client.clone(),
+            metrics.clone(),
+            options.webhooks.clone(),
+        ));
     }
     let (applications, queue) = (caches.applications.clone(), context.queue.clone());
     let all_definitions = has_definitions.then(|| definition_caches.clone());
