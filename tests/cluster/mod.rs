@@ -201,6 +201,10 @@ impl World {
         self.repositories.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
+    pub async fn uid(&self, name: &str) -> String {
+        self.repositories.get(name).await.unwrap().metadata.uid.unwrap()
+    }
+
     pub async fn gone(&self, name: &str) {
         eventually(SOON, "the object to be deleted", async || {
             match self.repositories.get_opt(name).await.unwrap() {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::Method;
+use serde_json::Value;
 
 use super::apps::{config, spec};
 use super::site::Site;
@@ -12,10 +13,9 @@ use crate::support::fault_proxy::FaultProxy;
 use crate::support::portolan::Portolan;
 use crate::support::shard_leases::{FLAGS, ShardLeases};
 
-/// So many that none of three shards is empty by chance.
-const APPS: usize = 18;
+const APPS: usize = 9;
 /// Applications that are deleted while shards move.
-const DELETED: usize = 6;
+const DELETED: usize = 3;
 
 struct Replica {
     proxy: FaultProxy,
@@ -47,6 +47,15 @@ impl Replica {
 
 fn name(number: usize) -> String {
     format!("app-{number}")
+}
+
+fn first(number: usize) -> Value {
+    spec(&[config(&format!("settings-{number}"), "first")])
+}
+
+async fn uid(site: &Site, number: usize) -> String {
+    let app = site.get(APPLICATION, &name(number)).await.unwrap();
+    app["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
 async fn declare(site: &Site, numbers: std::ops::Range<usize>, value: &str) {
@@ -82,6 +91,16 @@ async fn each_application_has_one_owner_and_another_one_when_that_is_lost() {
     for name in names {
         replicas.insert(name, Replica::start(&site, name).await);
     }
+    for number in 0..APPS {
+        site.declare(&name(number), first(number)).await;
+    }
+    let uid = async |number| uid(&site, number).await;
+    let create_again = async |number| {
+        site.delete(APPLICATION, &name(number)).await;
+        site.until_gone(APPLICATION, &name(number)).await;
+        site.declare(&name(number), first(number)).await;
+    };
+    leases.spread(APPS, uid, create_again).await;
     leases.release().await;
     let before = leases.until_held(&names).await;
     declare(&site, 0..APPS, "first").await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use portolan::runtime::shards::Shards;
 use serde_json::json;
 
 use super::eventually::eventually;
@@ -83,6 +84,30 @@ impl ShardLeases {
             };
             self.api.create(&PostParams::default(), &lease).await.unwrap();
         }
+    }
+
+    /// Creates objects again, with other UIDs, until each shard has one.
+    pub async fn spread(&self, count: usize, uid: impl AsyncFn(usize) -> String, create_again: impl AsyncFn(usize)) {
+        loop {
+            let mut by_shard = vec![Vec::new(); self.shards];
+            for number in 0..count {
+                by_shard[self.shard_of(&uid(number).await)].push(number);
+            }
+            if by_shard.iter().all(|numbers| !numbers.is_empty()) {
+                return;
+            }
+            let largest = by_shard.iter().max_by_key(|numbers| numbers.len());
+            create_again(*largest.and_then(|numbers| numbers.first()).expect("objects")).await;
+        }
+    }
+
+    fn shard_of(&self, uid: &str) -> usize {
+        let owns = |shard: &usize| {
+            let shards = Shards::new(u32::try_from(self.shards).unwrap());
+            shards.add(u32::try_from(*shard).unwrap());
+            shards.owns(uid)
+        };
+        (0..self.shards).find(owns).expect("each object has a shard")
     }
 
     pub async fn release(&self) {

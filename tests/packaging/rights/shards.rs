@@ -13,8 +13,7 @@ use crate::support::portolan::Portolan;
 use crate::support::postgres::database;
 use crate::support::shard_leases::ShardLeases;
 
-/// So many that no shard is empty by chance.
-const REPOSITORIES: usize = 16;
+const REPOSITORIES: usize = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shards_need_exactly_the_granted_rights() {
@@ -48,12 +47,23 @@ async fn shards_need_exactly_the_granted_rights() {
     let login = json!({ "authorizationHeader": "Bearer token" });
     world.write_secret(&world.namespace, "login", login).await;
     let key = json!({ "secretKeyRef": { "name": "login", "key": "authorizationHeader" } });
-    for number in 0..REPOSITORIES {
+    let declare = async |number| {
         let name = format!("r{number}");
         let url = world.serve(&name, index(&[("beacon", &["1.0.0"])]));
         let spec = json!({ "type": "helm", "url": url, "auth": { "header": key } });
         world.declare_with(&name, json!({ "spec": spec })).await;
+    };
+    for number in 0..REPOSITORIES {
+        declare(number).await;
     }
+    let create_again = async |number| {
+        let name = format!("r{number}");
+        world.delete(&name).await;
+        world.gone(&name).await;
+        declare(number).await;
+    };
+    let uid = async |number| world.uid(&format!("r{number}")).await;
+    all.spread(REPOSITORIES, uid, create_again).await;
     for number in 0..REPOSITORIES {
         world.until_ready(&format!("r{number}")).await;
     }
