@@ -1,5 +1,6 @@
-//! HTTP/1.1 server for probes and metrics. Clients are not authenticated, so connections, header size, header timeout
-//! and connection lifetime are limited. Probes have reserved places: no other client can keep the kubelet out.
+//! HTTP/1.1 server for probes, metrics and webhooks. Clients are not authenticated, so connections, handshake timeout,
+//! header size, header timeout and connection lifetime are limited. Probes have reserved places: no other client can
+//! keep the kubelet out.
 
 mod connections;
 pub mod cpu_profile;
@@ -10,6 +11,7 @@ mod log_filter;
 mod metrics_auth;
 mod process;
 mod routes;
+pub mod tls;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -27,6 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -46,28 +49,54 @@ const MAX_HEADER_SIZE: usize = 16 * 1024;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A slow reader could otherwise hold a connection indefinitely.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
-/// Timeout of in-flight responses at shutdown.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay after a failed accept, usually because file descriptors are exhausted.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(500);
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    pub connections: usize,
+    /// Those of `connections` that only probes may take.
+    pub reserved_connections: usize,
+    /// Timeout of in-flight responses at shutdown.
+    pub drain_timeout: Duration,
+}
+
+impl ServerLimits {
+    /// Returns the limits of a server for probes and short responses.
+    #[must_use]
+    pub const fn with_probes(connections: usize) -> Self {
+        Self {
+            connections,
+            reserved_connections: RESERVED_CONNECTIONS,
+            drain_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
 pub struct Server {
     listener: TcpListener,
-    routes: Router,
     connections: Connections,
+    handler: Handler,
 }
 
 impl Server {
+    /// Accepts TLS connections only if there is a configuration for them.
     pub async fn bind(
         address: &ListenAddress,
         routes: Router,
-        max_connections: usize,
+        limits: ServerLimits,
+        tls: Option<Arc<rustls::ServerConfig>>,
         metrics: ResourceMetrics,
     ) -> io::Result<Self> {
         Ok(Self {
             listener: address.bind().await?,
-            routes,
-            connections: Connections::new(max_connections, metrics),
+            connections: Connections::new(limits.connections, limits.reserved_connections, metrics),
+            handler: Handler {
+                routes,
+                tls: tls.map(TlsAcceptor::from),
+                drain_timeout: limits.drain_timeout,
+            },
         })
     }
 
@@ -85,7 +114,7 @@ impl Server {
                     Ok((stream, peer)) => {
                         // Without a place the stream is closed here.
                         if let Some(place) = self.connections.admit(peer.ip()) {
-                            tasks.spawn(serve_connection(stream, place, self.routes.clone(), shutdown.clone()));
+                            tasks.spawn(self.handler.clone().serve(stream, place, shutdown.clone()));
                         }
                     }
                     Err(error) if is_disconnect(&error) => {}
@@ -99,7 +128,7 @@ impl Server {
         };
         shutdown.run_until_cancelled(serve).await;
         let drain = async { while tasks.join_next().await.is_some() {} };
-        if timeout(DRAIN_TIMEOUT, drain).await.is_err() {
+        if timeout(self.handler.drain_timeout, drain).await.is_err() {
             tracing::debug!("closing connections still open at shutdown");
         }
     }
@@ -110,33 +139,62 @@ fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-async fn serve_connection(stream: TcpStream, place: Connection, routes: Router, shutdown: CancellationToken) {
-    let place = Arc::new(place);
-    let service = service_fn(|request| respond(Arc::clone(&place), routes.clone(), request));
-    let stream = ObservedStream {
-        stream,
-        place: Arc::clone(&place),
-    };
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_TIMEOUT)
-        .max_header_size(MAX_HEADER_SIZE)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = place.closed() => return,
-        // Also resolves at the shutdown.
-        _ = shutdown.run_until_cancelled(sleep(MAX_CONNECTION_AGE)) => {
-            connection.as_mut().graceful_shutdown();
-            match timeout(DRAIN_TIMEOUT, connection).await {
-                Ok(ended) => ended,
-                Err(_) => return,
-            }
+#[derive(Clone)]
+struct Handler {
+    routes: Router,
+    tls: Option<TlsAcceptor>,
+    drain_timeout: Duration,
+}
+
+impl Handler {
+    async fn serve(self, stream: TcpStream, place: Connection, shutdown: CancellationToken) {
+        let Some(acceptor) = &self.tls else {
+            return self.serve_http(stream, place, shutdown).await;
+        };
+        let handshake = tokio::select! {
+            handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => handshake,
+            () = place.closed() => return,
+            () = shutdown.cancelled() => return,
+        };
+        match handshake {
+            Ok(Ok(stream)) => self.serve_http(stream, place, shutdown).await,
+            // Among others, a client that does not trust the certificate.
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake timed out"),
         }
-    };
-    if let Err(error) = ended {
-        tracing::trace!(%error, "connection failed");
+    }
+
+    async fn serve_http<S>(self, stream: S, place: Connection, shutdown: CancellationToken)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let place = Arc::new(place);
+        let service = service_fn(|request| respond(Arc::clone(&place), self.routes.clone(), request));
+        let stream = ObservedStream {
+            stream,
+            place: Arc::clone(&place),
+        };
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(IDLE_TIMEOUT)
+            .max_header_size(MAX_HEADER_SIZE)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = place.closed() => return,
+            // Also resolves at the shutdown.
+            _ = shutdown.run_until_cancelled(sleep(MAX_CONNECTION_AGE)) => {
+                connection.as_mut().graceful_shutdown();
+                match timeout(self.drain_timeout, connection).await {
+                    Ok(ended) => ended,
+                    Err(_) => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::trace!(%error, "connection failed");
+        }
     }
 }
 
@@ -157,12 +215,12 @@ async fn respond(
 }
 
 /// A stream that reports when it receives bytes: hyper has one timeout for idle connections and for incomplete headers.
-struct ObservedStream {
-    stream: TcpStream,
+struct ObservedStream<S> {
+    stream: S,
     place: Arc<Connection>,
 }
 
-impl AsyncRead for ObservedStream {
+impl<S: AsyncRead + Unpin> AsyncRead for ObservedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -177,7 +235,7 @@ impl AsyncRead for ObservedStream {
     }
 }
 
-impl AsyncWrite for ObservedStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ObservedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
