@@ -45,8 +45,6 @@ pub use routes::{Info, info_routes, metrics_routes, probe_routes};
 
 /// Size limit of the request line and headers, in bytes.
 const MAX_HEADER_SIZE: usize = 16 * 1024;
-/// Timeout of a keep-alive connection that receives no request.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A slow reader could otherwise hold a connection indefinitely.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -58,18 +56,37 @@ pub struct ServerLimits {
     pub connections: usize,
     /// Those of `connections` that only probes may take.
     pub reserved_connections: usize,
+    /// Timeout of a keep-alive connection that receives no request.
+    pub idle_timeout: Duration,
+    /// Timeout from the header of a request to the header of its response.
+    pub request_timeout: Duration,
     /// Timeout of in-flight responses at shutdown.
     pub drain_timeout: Duration,
 }
 
 impl ServerLimits {
-    /// Returns the limits of a server for probes and short responses.
+    /// Returns the limits of a server for probes, metrics and profiles.
     #[must_use]
     pub const fn with_probes(connections: usize) -> Self {
         Self {
             connections,
             reserved_connections: RESERVED_CONNECTIONS,
+            idle_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(120),
             drain_timeout: Duration::from_secs(2),
+        }
+    }
+
+    /// Returns the limits of a server for reviews. API servers wait 30 s at most for a response.
+    #[must_use]
+    pub const fn for_webhooks(connections: usize) -> Self {
+        Self {
+            connections,
+            reserved_connections: 0,
+            // API servers close idle connections after 90 s. If they were closed here, a review that is just sent would fail.
+            idle_timeout: Duration::from_secs(120),
+            request_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -95,7 +112,7 @@ impl Server {
             handler: Handler {
                 routes,
                 tls: tls.map(TlsAcceptor::from),
-                drain_timeout: limits.drain_timeout,
+                limits,
             },
         })
     }
@@ -128,7 +145,7 @@ impl Server {
         };
         shutdown.run_until_cancelled(serve).await;
         let drain = async { while tasks.join_next().await.is_some() {} };
-        if timeout(self.handler.drain_timeout, drain).await.is_err() {
+        if timeout(self.handler.limits.drain_timeout, drain).await.is_err() {
             tracing::debug!("closing connections still open at shutdown");
         }
     }
@@ -143,7 +160,7 @@ fn is_disconnect(error: &io::Error) -> bool {
 struct Handler {
     routes: Router,
     tls: Option<TlsAcceptor>,
-    drain_timeout: Duration,
+    limits: ServerLimits,
 }
 
 impl Handler {
@@ -169,14 +186,14 @@ impl Handler {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let place = Arc::new(place);
-        let service = service_fn(|request| respond(Arc::clone(&place), self.routes.clone(), request));
+        let service = service_fn(|request| self.respond(Arc::clone(&place), request));
         let stream = ObservedStream {
             stream,
             place: Arc::clone(&place),
         };
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(IDLE_TIMEOUT)
+            .header_read_timeout(self.limits.idle_timeout)
             .max_header_size(MAX_HEADER_SIZE)
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
@@ -186,7 +203,7 @@ impl Handler {
             // Also resolves at the shutdown.
             _ = shutdown.run_until_cancelled(sleep(MAX_CONNECTION_AGE)) => {
                 connection.as_mut().graceful_shutdown();
-                match timeout(self.drain_timeout, connection).await {
+                match timeout(self.limits.drain_timeout, connection).await {
                     Ok(ended) => ended,
                     Err(_) => return,
                 }
@@ -196,21 +213,25 @@ impl Handler {
             tracing::trace!(%error, "connection failed");
         }
     }
+
+    async fn respond(&self, place: Arc<Connection>, request: hyper::Request<Incoming>) -> Result<Response, Infallible> {
+        if !place.begin(request.uri().path()) {
+            return Ok(closing(StatusCode::SERVICE_UNAVAILABLE, "too many connections\n"));
+        }
+        let response = self.routes.clone().oneshot(request.map(axum::body::Body::new));
+        let response = match timeout(self.limits.request_timeout, response).await {
+            Ok(response) => response,
+            Err(_) => Ok(closing(StatusCode::GATEWAY_TIMEOUT, "no response in time\n")),
+        };
+        place.end();
+        response
+    }
 }
 
-async fn respond(
-    place: Arc<Connection>,
-    routes: Router,
-    request: hyper::Request<Incoming>,
-) -> Result<Response, Infallible> {
-    if !place.begin(request.uri().path()) {
-        let mut refused = (StatusCode::SERVICE_UNAVAILABLE, "too many connections\n").into_response();
-        let close = HeaderValue::from_static("close");
-        refused.headers_mut().insert(header::CONNECTION, close);
-        return Ok(refused);
-    }
-    let response = routes.oneshot(request.map(axum::body::Body::new)).await;
-    place.end();
+fn closing(status: StatusCode, text: &'static str) -> Response {
+    let mut response = (status, text).into_response();
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
     response
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::get;
+use axum::body::to_bytes;
+use axum::extract::Request;
+use axum::routing::{get, post};
 use jiff::Timestamp;
 use rcgen::{CertificateParams, CustomExtension, KeyPair, date_time_ymd};
 use rstest::rstest;
@@ -75,28 +77,31 @@ fn served() -> ServedCertificate {
     ServedCertificate::new(CertificateMetrics::default()).unwrap()
 }
 
-const LIMITS: ServerLimits = ServerLimits {
-    connections: 2,
-    reserved_connections: 0,
-    drain_timeout: Duration::from_secs(10),
-};
+const LIMITS: ServerLimits = ServerLimits::for_webhooks(2);
 
 struct TestServer {
     address: SocketAddr,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
-    /// A request for `/slow` was received.
-    slow: Arc<Notify>,
+    /// A request for another path than `/` was received.
+    begun: Arc<Notify>,
 }
 
 async fn start(certificate: &ServedCertificate) -> TestServer {
-    let slow = Arc::new(Notify::new());
-    let begun = Arc::clone(&slow);
+    let begun = Arc::new(Notify::new());
+    let (slow, body) = (Arc::clone(&begun), Arc::clone(&begun));
     let respond = async move || {
-        begun.notify_one();
+        slow.notify_one();
         sleep(Duration::from_secs(8)).await;
     };
-    let routes = Router::new().route("/", get("ok")).route("/slow", get(respond));
+    let receive = async move |request: Request| {
+        body.notify_one();
+        to_bytes(request.into_body(), 100).await.map(drop).unwrap();
+    };
+    let routes = Router::new()
+        .route("/", get("ok"))
+        .route("/slow", get(respond))
+        .route("/body", post(receive));
     let (any, tls) = ("127.0.0.1:0".parse().unwrap(), Some(certificate.server_config()));
     let server = Server::bind(&any, routes, LIMITS, tls, ResourceMetrics::unregistered());
     let server = server.await.unwrap();
@@ -106,7 +111,7 @@ async fn start(certificate: &ServedCertificate) -> TestServer {
         address,
         shutdown,
         task,
-        slow,
+        begun,
     }
 }
 
@@ -140,6 +145,23 @@ async fn a_replaced_certificate_is_for_new_connections_and_ends_no_other() {
     get_ok(&mut open).await;
     assert!(first.connect(address).await.is_err());
     get_ok(&mut second.connect(address).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_answered_after_half_a_minute() {
+    let (pem, certificate) = (pem(), served());
+    certificate.set(&pem.pair());
+    let server = start(&certificate).await;
+    let mut stream = pem.connect(server.address).await.unwrap();
+    let request = b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    server.begun.notified().await;
+    time::pause();
+    let (start, mut response) = (Instant::now(), Vec::new());
+    // The connection ends without the rest of the request.
+    let _ = stream.read_to_end(&mut response).await;
+    assert!(response.starts_with(b"HTTP/1.1 504 "));
+    assert!((29..31).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
 }
 
 /// Returns the time until the server closes the connection.
@@ -196,7 +218,7 @@ async fn a_shutdown_waits_for_responses_and_not_for_handshakes() {
     let server = start(&certificate).await;
     let mut slow = pem.connect(server.address).await.unwrap();
     slow.write_all(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    server.slow.notified().await;
+    server.begun.notified().await;
     let _silent = TcpStream::connect(server.address).await.unwrap();
     time::pause();
     let start = Instant::now();
