@@ -16,7 +16,7 @@ use crate::budget;
 use crate::catalog::Catalog;
 use crate::controllers::oam::start::prerequisites::Prerequisites;
 use crate::runtime::kube_client::review::may_get_path;
-use crate::server::{self, Authorize, Check, Decision, HealthMetrics, Info, ListenAddress, Server};
+use crate::server::{self, Authorize, Check, Decision, HealthMetrics, Info, ListenAddress, Server, ServerLimits};
 
 /// The runtime is stuck if it does not poll the heartbeat task for this time.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,9 +73,15 @@ pub(super) async fn listen(
             (true, false) => (probes.clone(), "health"),
             (false, _) => (metrics.clone(), "metrics"),
         };
-        let server = Server::bind(&listener.address, routes, limit, used.clone())
-            .await
-            .map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
+        let server = Server::bind(
+            &listener.address,
+            routes,
+            ServerLimits::with_probes(limit),
+            None,
+            used.clone(),
+        )
+        .await
+        .map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
         if let Ok(address) = server.local_addr() {
             tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "serving {what}");
         }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::budget::ResourceMetrics;
 
-/// Places that are left to probes once all others are in use.
+/// Places of a server with probes that are left to them once all others are in use.
 pub const RESERVED: usize = 8;
 /// Connections of one address that read metrics.
 const MAX_METRICS_PER_PEER: usize = 16;
@@ -24,6 +24,7 @@ pub(super) struct Connections(Arc<Inner>);
 
 struct Inner {
     limit: usize,
+    reserved: usize,
     metrics: ResourceMetrics,
     table: Mutex<Table>,
 }
@@ -60,9 +61,10 @@ enum Phase {
 }
 
 impl Connections {
-    pub(super) fn new(limit: usize, metrics: ResourceMetrics) -> Self {
+    pub(super) fn new(limit: usize, reserved: usize, metrics: ResourceMetrics) -> Self {
         Self(Arc::new(Inner {
             limit,
+            reserved,
             metrics,
             table: Mutex::default(),
         }))
@@ -72,7 +74,7 @@ impl Connections {
     pub(super) fn admit(&self, peer: IpAddr) -> Option<Connection> {
         let mut table = self.0.table.lock();
         let is_reserved = !table.make_place(false, self.general_limit());
-        if is_reserved && !table.make_place(true, RESERVED) {
+        if is_reserved && !table.make_place(true, self.0.reserved) {
             return None;
         }
         let (id, now, closed) = (table.next_id, Instant::now(), CancellationToken::new());
@@ -97,7 +99,7 @@ impl Connections {
     }
 
     fn general_limit(&self) -> usize {
-        self.0.limit.saturating_sub(RESERVED)
+        self.0.limit.saturating_sub(self.0.reserved)
     }
 }
 
@@ -205,7 +207,7 @@ mod tests {
     use super::*;
 
     fn connections(limit: usize) -> Connections {
-        Connections::new(limit, ResourceMetrics::unregistered())
+        Connections::new(limit, RESERVED, ResourceMetrics::unregistered())
     }
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -256,6 +258,18 @@ mod tests {
         let connections = connections(RESERVED + 2);
         let _all = busy(&connections, RESERVED + 2);
         assert!(connections.admit(PEER).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_reserved_places_each_path_takes_any_place() {
+        let connections = Connections::new(2, 0, ResourceMetrics::unregistered());
+        let busy = busy(&connections, 1);
+        let idle = connections.admit(PEER).unwrap();
+        let last = connections.admit(PEER).unwrap();
+        assert!(idle.closed.is_cancelled() && last.begin("/validate"));
+        assert!(connections.admit(PEER).is_none());
+        drop(busy);
+        assert!(connections.admit(PEER).is_some());
     }
 
     #[tokio::test(start_paused = true)]

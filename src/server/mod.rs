@@ -1,5 +1,6 @@
-//! HTTP/1.1 server for probes and metrics. Clients are not authenticated, so connections, header size, header timeout
-//! and connection lifetime are limited. Probes have reserved places: no other client can keep the kubelet out.
+//! HTTP/1.1 server for probes, metrics and webhooks. Clients are not authenticated, so connections, handshake timeout,
+//! header size, header timeout and connection lifetime are limited. Probes have reserved places: no other client can
+//! keep the kubelet out.
 
 mod connections;
 pub mod cpu_profile;
@@ -10,6 +11,7 @@ mod log_filter;
 mod metrics_auth;
 mod process;
 mod routes;
+pub mod tls;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -27,6 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -42,32 +45,75 @@ pub use routes::{Info, info_routes, metrics_routes, probe_routes};
 
 /// Size limit of the request line and headers, in bytes.
 const MAX_HEADER_SIZE: usize = 16 * 1024;
-/// Timeout of a keep-alive connection that receives no request.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A slow reader could otherwise hold a connection indefinitely.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
-/// Timeout of in-flight responses at shutdown.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay after a failed accept, usually because file descriptors are exhausted.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(500);
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    pub connections: usize,
+    /// Those of `connections` that only probes may take.
+    pub reserved_connections: usize,
+    /// Timeout of a keep-alive connection that receives no request.
+    pub idle_timeout: Duration,
+    /// Timeout from the header of a request to the header of its response.
+    pub request_timeout: Duration,
+    /// Timeout of in-flight responses at shutdown.
+    pub drain_timeout: Duration,
+}
+
+impl ServerLimits {
+    /// Returns the limits of a server for probes, metrics and profiles.
+    #[must_use]
+    pub const fn with_probes(connections: usize) -> Self {
+        Self {
+            connections,
+            reserved_connections: RESERVED_CONNECTIONS,
+            idle_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(120),
+            drain_timeout: Duration::from_secs(2),
+        }
+    }
+
+    /// Returns the limits of a server for reviews. API servers wait 30 s at most for a response.
+    #[must_use]
+    pub const fn for_webhooks(connections: usize) -> Self {
+        Self {
+            connections,
+            reserved_connections: 0,
+            // API servers close idle connections after 90 s. If they were closed here, a review that is just sent would fail.
+            idle_timeout: Duration::from_secs(120),
+            request_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
 pub struct Server {
     listener: TcpListener,
-    routes: Router,
     connections: Connections,
+    handler: Handler,
 }
 
 impl Server {
+    /// Accepts TLS connections only if there is a configuration for them.
     pub async fn bind(
         address: &ListenAddress,
         routes: Router,
-        max_connections: usize,
+        limits: ServerLimits,
+        tls: Option<Arc<rustls::ServerConfig>>,
         metrics: ResourceMetrics,
     ) -> io::Result<Self> {
         Ok(Self {
             listener: address.bind().await?,
-            routes,
-            connections: Connections::new(max_connections, metrics),
+            connections: Connections::new(limits.connections, limits.reserved_connections, metrics),
+            handler: Handler {
+                routes,
+                tls: tls.map(TlsAcceptor::from),
+                limits,
+            },
         })
     }
 
@@ -85,7 +131,7 @@ impl Server {
                     Ok((stream, peer)) => {
                         // Without a place the stream is closed here.
                         if let Some(place) = self.connections.admit(peer.ip()) {
-                            tasks.spawn(serve_connection(stream, place, self.routes.clone(), shutdown.clone()));
+                            tasks.spawn(self.handler.clone().serve(stream, place, shutdown.clone()));
                         }
                     }
                     Err(error) if is_disconnect(&error) => {}
@@ -99,7 +145,7 @@ impl Server {
         };
         shutdown.run_until_cancelled(serve).await;
         let drain = async { while tasks.join_next().await.is_some() {} };
-        if timeout(DRAIN_TIMEOUT, drain).await.is_err() {
+        if timeout(self.handler.limits.drain_timeout, drain).await.is_err() {
             tracing::debug!("closing connections still open at shutdown");
         }
     }
@@ -110,59 +156,92 @@ fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-async fn serve_connection(stream: TcpStream, place: Connection, routes: Router, shutdown: CancellationToken) {
-    let place = Arc::new(place);
-    let service = service_fn(|request| respond(Arc::clone(&place), routes.clone(), request));
-    let stream = ObservedStream {
-        stream,
-        place: Arc::clone(&place),
-    };
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_TIMEOUT)
-        .max_header_size(MAX_HEADER_SIZE)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = place.closed() => return,
-        // Also resolves at the shutdown.
-        _ = shutdown.run_until_cancelled(sleep(MAX_CONNECTION_AGE)) => {
-            connection.as_mut().graceful_shutdown();
-            match timeout(DRAIN_TIMEOUT, connection).await {
-                Ok(ended) => ended,
-                Err(_) => return,
-            }
+#[derive(Clone)]
+struct Handler {
+    routes: Router,
+    tls: Option<TlsAcceptor>,
+    limits: ServerLimits,
+}
+
+impl Handler {
+    async fn serve(self, stream: TcpStream, place: Connection, shutdown: CancellationToken) {
+        let Some(acceptor) = &self.tls else {
+            return self.serve_http(stream, place, shutdown).await;
+        };
+        let handshake = tokio::select! {
+            handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => handshake,
+            () = place.closed() => return,
+            () = shutdown.cancelled() => return,
+        };
+        match handshake {
+            Ok(Ok(stream)) => self.serve_http(stream, place, shutdown).await,
+            // Among others, a client that does not trust the certificate.
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake timed out"),
         }
-    };
-    if let Err(error) = ended {
-        tracing::trace!(%error, "connection failed");
+    }
+
+    async fn serve_http<S>(self, stream: S, place: Connection, shutdown: CancellationToken)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let place = Arc::new(place);
+        let service = service_fn(|request| self.respond(Arc::clone(&place), request));
+        let stream = ObservedStream {
+            stream,
+            place: Arc::clone(&place),
+        };
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.idle_timeout)
+            .max_header_size(MAX_HEADER_SIZE)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = place.closed() => return,
+            // Also resolves at the shutdown.
+            _ = shutdown.run_until_cancelled(sleep(MAX_CONNECTION_AGE)) => {
+                connection.as_mut().graceful_shutdown();
+                match timeout(self.limits.drain_timeout, connection).await {
+                    Ok(ended) => ended,
+                    Err(_) => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::trace!(%error, "connection failed");
+        }
+    }
+
+    async fn respond(&self, place: Arc<Connection>, request: hyper::Request<Incoming>) -> Result<Response, Infallible> {
+        if !place.begin(request.uri().path()) {
+            return Ok(closing(StatusCode::SERVICE_UNAVAILABLE, "too many connections\n"));
+        }
+        let response = self.routes.clone().oneshot(request.map(axum::body::Body::new));
+        let response = match timeout(self.limits.request_timeout, response).await {
+            Ok(response) => response,
+            Err(_) => Ok(closing(StatusCode::GATEWAY_TIMEOUT, "no response in time\n")),
+        };
+        place.end();
+        response
     }
 }
 
-async fn respond(
-    place: Arc<Connection>,
-    routes: Router,
-    request: hyper::Request<Incoming>,
-) -> Result<Response, Infallible> {
-    if !place.begin(request.uri().path()) {
-        let mut refused = (StatusCode::SERVICE_UNAVAILABLE, "too many connections\n").into_response();
-        let close = HeaderValue::from_static("close");
-        refused.headers_mut().insert(header::CONNECTION, close);
-        return Ok(refused);
-    }
-    let response = routes.oneshot(request.map(axum::body::Body::new)).await;
-    place.end();
+fn closing(status: StatusCode, text: &'static str) -> Response {
+    let mut response = (status, text).into_response();
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
     response
 }
 
 /// A stream that reports when it receives bytes: hyper has one timeout for idle connections and for incomplete headers.
-struct ObservedStream {
-    stream: TcpStream,
+struct ObservedStream<S> {
+    stream: S,
     place: Arc<Connection>,
 }
 
-impl AsyncRead for ObservedStream {
+impl<S: AsyncRead + Unpin> AsyncRead for ObservedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -177,7 +256,7 @@ impl AsyncRead for ObservedStream {
     }
 }
 
-impl AsyncWrite for ObservedStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ObservedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }

@@ -6,6 +6,7 @@
 //!                     certificates          caches, evaluator, access reviews
 //! ```
 
+pub mod certificates;
 mod metrics;
 pub mod review;
 mod serve;
