@@ -35,7 +35,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 pub use error::{Error, TextErrors};
-pub use protocol::{Inspection, Kind};
+pub use protocol::{Inspection, Kind, TemplateKind};
 pub use source::CueSource;
 
 use crate::budget::{Budget, Reservation, ResourceMetrics, leave_runtime_if_large};
@@ -151,10 +151,21 @@ impl Evaluator {
 
     /// Parses a template.
     pub async fn inspect(&self, namespace: &str, template: &str) -> Result<Inspection, Error> {
-        let mut source = CueSource::default();
-        source.push_template(template);
+        let source = CueSource::of_template(template);
         self.request(namespace, source, protocol::inspection, protocol::decode_inspection)
             .await
+    }
+
+    /// Parses and compiles a template. Errors that parameters or the context may remove are ignored.
+    pub async fn inspect_compiled(&self, namespace: &str, template: &str) -> Result<Inspection, Error> {
+        let source = CueSource::of_template(template);
+        self.request(
+            namespace,
+            source,
+            protocol::checked_inspection,
+            protocol::decode_inspection,
+        )
+        .await
     }
 
     async fn request<T: Send + 'static>(

@@ -31,12 +31,18 @@ pub(super) fn naming(definition: &str, version: &str, annotation: Option<&str>) 
         Some(name) => name.to_owned(),
         None => return Ok(Naming::Numbered),
     };
-    let name = format!("{definition}-v{suffix}");
+    let name = named_revision(definition, &suffix);
     if is_object_name(&name) {
         Ok(Naming::Named(name))
     } else {
         Err(NamingError::Name(name.chars().take(MAX_NAME).collect()))
     }
+}
+
+/// Returns the name of a revision with a version or a name of its own.
+#[must_use]
+pub fn named_revision(definition: &str, suffix: &str) -> String {
+    format!("{definition}-v{suffix}")
 }
 
 /// Parses a version such as `v1.2`, which may lack numbers.
@@ -51,7 +57,8 @@ fn parse_version(text: &str) -> Result<Version, NamingError> {
 }
 
 /// Returns true for a DNS subdomain, the form of most names in Kubernetes.
-pub(super) fn is_object_name(name: &str) -> bool {
+#[must_use]
+pub fn is_object_name(name: &str) -> bool {
     let is_label = |label: &str| {
         let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         !label.is_empty() && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')
