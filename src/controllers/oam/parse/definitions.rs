@@ -117,7 +117,7 @@ impl<'a> Definitions<'a> {
     }
 
     /// Resolves the type of a component. A WorkloadDefinition replaces a missing ComponentDefinition.
-    pub(super) fn component(&self, type_: &str) -> Result<Workload, DefinitionError> {
+    pub fn component(&self, type_: &str) -> Result<Workload, DefinitionError> {
         match self.resolve(
             DefinitionKind::Component,
             type_,
@@ -141,7 +141,7 @@ impl<'a> Definitions<'a> {
         namespaces.find_map(|namespace| lookup.workload_definition(namespace, type_))
     }
 
-    pub(super) fn trait_(&self, type_: &str) -> Result<Arc<TraitDefinition>, DefinitionError> {
+    pub fn trait_(&self, type_: &str) -> Result<Arc<TraitDefinition>, DefinitionError> {
         self.resolve(
             DefinitionKind::Trait,
             type_,
@@ -151,7 +151,7 @@ impl<'a> Definitions<'a> {
         )
     }
 
-    pub(super) fn policy(&self, type_: &str) -> Result<Arc<PolicyDefinition>, DefinitionError> {
+    pub fn policy(&self, type_: &str) -> Result<Arc<PolicyDefinition>, DefinitionError> {
         self.resolve(
             DefinitionKind::Policy,
             type_,
@@ -161,7 +161,7 @@ impl<'a> Definitions<'a> {
         )
     }
 
-    pub(super) fn step(&self, type_: &str) -> Result<Arc<WorkflowStepDefinition>, DefinitionError> {
+    pub fn step(&self, type_: &str) -> Result<Arc<WorkflowStepDefinition>, DefinitionError> {
         self.resolve(
             DefinitionKind::WorkflowStep,
             type_,

@@ -7,6 +7,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::budget::parsed_bytes;
+
 pub const API_VERSION: &str = "admission.k8s.io/v1";
 pub const KIND: &str = "AdmissionReview";
 
@@ -114,6 +116,23 @@ impl AdmissionRequest {
     #[must_use]
     pub fn has_old_object(&self) -> bool {
         self.old_object.is_some()
+    }
+
+    /// Returns the length of both objects as JSON.
+    #[must_use]
+    pub fn object_bytes(&self) -> usize {
+        self.objects().map(str::len).sum()
+    }
+
+    /// Returns the memory that both objects take once they are decoded.
+    #[must_use]
+    pub fn decoded_bytes(&self) -> u64 {
+        self.objects().map(parsed_bytes).sum()
+    }
+
+    fn objects(&self) -> impl Iterator<Item = &str> {
+        let objects = [self.object.as_deref(), self.old_object.as_deref()];
+        objects.into_iter().flatten().map(RawValue::get)
     }
 
     #[must_use]
@@ -245,7 +264,10 @@ mod tests {
             "object": { "spec": 1 }, "oldObject": null, "options": { "kind": "UpdateOptions" },
         }))
         .unwrap();
-        assert_eq!((request.operation, request.user(), request.dry_run), (Operation::Update, "alice", true));
+        assert_eq!(
+            (request.operation, request.user(), request.dry_run),
+            (Operation::Update, "alice", true)
+        );
         assert_eq!(request.object::<Value>().unwrap(), json!({ "spec": 1 }));
         assert!(!request.has_old_object() && request.old_object::<Operation>().is_err());
     }

@@ -1,0 +1,105 @@
+mod immutable;
+mod mutate;
+mod permissions;
+mod trial;
+mod validate;
+mod webhooks;
+
+use serde_json::Value;
+
+use super::definitions::ReviewDefinitions;
+use super::findings::Findings;
+use super::settings::ApplicationWebhookSettings;
+use super::trial::TrialEvaluate;
+use crate::api::oam::{Application, DefinitionKind};
+use crate::controllers::oam::parse::tests::Cluster;
+use crate::controllers::oam::parse::{Lookup, TypeName};
+use crate::controllers::oam::render::tests::fake::{FakeError, FakeEvaluator};
+use crate::controllers::oam::webhooks::review::{AdmissionRequest, Verdict};
+
+const SYSTEM: &str = "vela-system";
+
+fn settings() -> ApplicationWebhookSettings {
+    ApplicationWebhookSettings {
+        own_user: "system:serviceaccount:vela-system:portolan".to_owned(),
+        definition_namespace: SYSTEM.to_owned(),
+        identity: None,
+        scheduling: None,
+        checks_components: true,
+        checks_permissions: false,
+        is_strict: false,
+    }
+}
+
+/// Requests hold raw text, which no value can.
+fn request(request: &Value) -> AdmissionRequest {
+    serde_json::from_str(&request.to_string()).unwrap()
+}
+
+fn app(value: &Value) -> Application {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+/// Returns the lines of the errors, or else the warnings.
+fn shown(findings: Findings) -> Vec<String> {
+    match findings.into_verdict("7") {
+        Verdict::Allowed { warnings, .. } => warnings,
+        Verdict::Invalid(message) => {
+            let lines = message.strip_suffix(" (requestUID=7)").unwrap().lines().skip(1);
+            lines.map(str::to_owned).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The definitions of a cluster, as if all were in the caches.
+#[derive(Default)]
+struct FakeDefinitions {
+    cluster: Cluster,
+    /// The reason why they can't be read.
+    failure: Option<String>,
+    /// They are never read.
+    is_pending: bool,
+}
+
+impl FakeDefinitions {
+    fn of(cluster: Cluster) -> Self {
+        Self {
+            cluster,
+            ..Self::default()
+        }
+    }
+}
+
+impl ReviewDefinitions for FakeDefinitions {
+    fn contains(&self, kind: DefinitionKind, namespace: &str, type_: &str) -> bool {
+        if let Ok(parsed) = TypeName::parse(type_)
+            && parsed.version.is_some()
+        {
+            let revisions = self.cluster.definition_revisions(namespace, kind, parsed.name);
+            return revisions.iter().any(|revision| parsed.may_be_revision(revision));
+        }
+        match kind {
+            DefinitionKind::Component => self.cluster.component_definition(namespace, type_).is_some(),
+            DefinitionKind::Trait => self.cluster.trait_definition(namespace, type_).is_some(),
+            DefinitionKind::Policy => self.cluster.policy_definition(namespace, type_).is_some(),
+            DefinitionKind::WorkflowStep => self.cluster.workflow_step_definition(namespace, type_).is_some(),
+        }
+    }
+
+    async fn resolve<T: Send>(&self, resolve: impl Fn(&dyn Lookup) -> T + Send + Sync) -> Result<T, String> {
+        if self.is_pending {
+            return std::future::pending().await;
+        }
+        match &self.failure {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(resolve(&self.cluster)),
+        }
+    }
+}
+
+impl TrialEvaluate for FakeEvaluator {
+    fn is_incomplete(error: &FakeError) -> bool {
+        matches!(error, FakeError::Invalid(text) if text.contains("incomplete"))
+    }
+}

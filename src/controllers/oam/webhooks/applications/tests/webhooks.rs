@@ -1,0 +1,102 @@
+//! The webhooks with a client, caches and an evaluator.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::http::{Request, Response};
+use futures::FutureExt;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::super::settings::{ApplicationWebhookSettings, SchedulingSettings};
+use super::super::{ApplicationWebhooks, ReadImmutable};
+use super::{SYSTEM, request, settings};
+use crate::api::oam::labels::SHARD_ID;
+use crate::budget::{Budget, Budgets, ResourceMetrics};
+use crate::controllers::oam::definitions::{DefinitionBudgets, DefinitionCaches};
+use crate::controllers::oam::webhooks::review::{AdmissionRequest, Verdict};
+use crate::cue::{self, Evaluator};
+
+/// Webhooks whose API server answers with these pods, and whose caches are never complete.
+fn webhooks(pods: &Value, settings: ApplicationWebhookSettings) -> ApplicationWebhooks {
+    let list = json!({ "metadata": {}, "items": pods }).to_string();
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let list = list.clone();
+        async move { Ok::<_, Infallible>(Response::new(Body::from(list.into_bytes()))) }
+    });
+    let definition_budgets = DefinitionBudgets {
+        tenants: Budget::new("test", 1 << 20),
+        shared: Budget::new("test", 1 << 20),
+        definition_namespace: SYSTEM.into(),
+    };
+    let immutable: ReadImmutable = Arc::new(|_, _| async { Ok(Vec::new()) }.boxed());
+    ApplicationWebhooks::new(
+        Client::new(service, "home"),
+        DefinitionCaches::new(None, definition_budgets),
+        Evaluator::new(cue::Options::default(), ResourceMetrics::unregistered()),
+        Budgets::default(),
+        immutable,
+        settings,
+    )
+}
+
+fn review(operation: &str, object: &Value) -> AdmissionRequest {
+    request(&json!({
+        "uid": "7", "operation": operation, "namespace": "team", "object": object,
+        "resource": { "group": "core.oam.dev", "version": "v1beta1", "resource": "applications" },
+    }))
+}
+
+fn scheduled() -> ApplicationWebhookSettings {
+    ApplicationWebhookSettings {
+        scheduling: Some(SchedulingSettings::default()),
+        ..settings()
+    }
+}
+
+#[tokio::test]
+async fn the_shard_of_a_ready_pod_is_assigned() {
+    let pod = json!({
+        "metadata": { "name": "p", "labels": { "controller.core.oam.dev/shard-id": "a" } },
+        "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+    });
+    let webhooks = webhooks(&json!([pod]), scheduled());
+    let Verdict::Allowed { patch, warnings } = webhooks.mutate(&review("CREATE", &json!({ "metadata": {} }))).await
+    else {
+        panic!("refused")
+    };
+    let expected = json!([{ "op": "add", "path": "/metadata/labels", "value": { SHARD_ID: "a" } }]);
+    assert_eq!((json!(patch), warnings.len()), (expected, 0));
+}
+
+#[tokio::test]
+async fn an_application_without_a_shard_is_allowed_with_a_warning() {
+    let webhooks = webhooks(&json!([]), scheduled());
+    let Verdict::Allowed { patch, warnings } = webhooks.mutate(&review("CREATE", &json!({ "metadata": {} }))).await
+    else {
+        panic!("refused")
+    };
+    let expected =
+        format!("no controller reconciles the application until it has label {SHARD_ID}: no pod of a shard is ready");
+    assert_eq!((patch.len(), warnings), (0, vec![expected]));
+    let deleted = webhooks.mutate(&review("DELETE", &Value::Null)).await;
+    assert_eq!(deleted, Verdict::allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_review_ends_although_the_caches_are_not_complete() {
+    let webhooks = webhooks(&json!([]), settings());
+    let app = json!({ "metadata": { "name": "a" }, "spec": { "components": [{ "name": "a", "type": "web" }] } });
+    let Verdict::Allowed { warnings, .. } = webhooks.validate(&review("CREATE", &app)).await else {
+        panic!("refused")
+    };
+    assert_eq!(
+        warnings,
+        ["components were not checked: their definitions were not read in time"]
+    );
+    assert_eq!(
+        webhooks.validate(&review("DELETE", &Value::Null)).await,
+        Verdict::allowed()
+    );
+}
