@@ -95,7 +95,16 @@ impl Evaluator {
     /// `waiting` measures the permits, of which each process in use takes one.
     #[must_use]
     pub fn new(options: Options, waiting: ResourceMetrics) -> Self {
-        let metrics = Metrics::default();
+        Self::with_metrics(options, waiting, Metrics::default())
+    }
+
+    /// Creates another pool, whose evaluations are counted with those of this one.
+    #[must_use]
+    pub fn separate(&self, options: Options, waiting: ResourceMetrics) -> Self {
+        Self::with_metrics(options, waiting, self.0.metrics.clone())
+    }
+
+    fn with_metrics(options: Options, waiting: ResourceMetrics, metrics: Metrics) -> Self {
         let workers = options.workers.get();
         waiting.set_limit(workers as u64);
         let processes = WorkerProcesses::new(program(&options), {

@@ -7,6 +7,7 @@ pub mod gc;
 mod health;
 mod leader;
 pub mod once;
+mod servers;
 pub mod setup;
 pub mod shutdown;
 mod startup;
@@ -36,6 +37,7 @@ pub use leader::{LeaderElection, LeaseOptions, NAME as LEASE_NAME};
 use setup::{Metrics, Setup};
 use startup::Access;
 pub use startup::{DatabaseOptions, PasswordSecret, Patience, lock};
+use servers::Servers;
 use work::Manager;
 
 /// With the timeouts of the Lease and the runtime, the process ends within 2 s.
@@ -215,7 +217,9 @@ async fn set_up_and_run(
         .into_iter()
         .for_each(|controller| manager.add(controller));
     let open = database.as_mut().map(|(catalog, identity)| (catalog, &*identity));
+    let servers = Servers::start(manager.take_servers(), shutdown);
     let result = manager.run(metrics, health, shutdown, leadership, open).await;
+    servers.end().await;
     if let Some((database, _)) = database {
         close(&database.catalog).await;
         drop(database.lock);

@@ -48,6 +48,8 @@ struct Entry {
 pub(super) struct Connection {
     connections: Connections,
     id: u64,
+    /// The same over IPv4 and over IPv4 mapped to IPv6.
+    peer: IpAddr,
     closed: CancellationToken,
     phase: watch::Sender<Phase>,
 }
@@ -79,9 +81,9 @@ impl Connections {
         }
         let (id, now, closed) = (table.next_id, Instant::now(), CancellationToken::new());
         table.next_id += 1;
+        let peer = peer.to_canonical();
         let entry = Entry {
-            // A peer is the same over IPv4 and over IPv4 mapped to IPv6.
-            peer: peer.to_canonical(),
+            peer,
             is_reserved,
             has_read_metrics: false,
             idle_since: Some(now),
@@ -93,6 +95,7 @@ impl Connections {
         Some(Connection {
             connections: self.clone(),
             id,
+            peer,
             closed,
             phase: watch::Sender::new(phase),
         })
@@ -122,6 +125,10 @@ impl Table {
 }
 
 impl Connection {
+    pub(super) const fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
     /// Registers a request. Returns false if it must be refused and the connection closed.
     pub(super) fn begin(&self, path: &str) -> bool {
         self.phase.send_replace(Phase::Serving);

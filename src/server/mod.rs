@@ -16,7 +16,8 @@ pub mod tls;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::net::{IpAddr, SocketAddr};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::Router;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -91,6 +92,10 @@ impl ServerLimits {
     }
 }
 
+/// The address of the client, for handlers.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
+
 pub struct Server {
     listener: TcpListener,
     connections: Connections,
@@ -106,15 +111,28 @@ impl Server {
         tls: Option<Arc<rustls::ServerConfig>>,
         metrics: ResourceMetrics,
     ) -> io::Result<Self> {
-        Ok(Self {
-            listener: address.bind().await?,
+        let listener = address.bind().await?;
+        Ok(Self::new(listener, routes, limits, tls, metrics))
+    }
+
+    /// Serves at an address that is bound already.
+    #[must_use]
+    pub fn new(
+        listener: TcpListener,
+        routes: Router,
+        limits: ServerLimits,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        metrics: ResourceMetrics,
+    ) -> Self {
+        Self {
+            listener,
             connections: Connections::new(limits.connections, limits.reserved_connections, metrics),
             handler: Handler {
                 routes,
                 tls: tls.map(TlsAcceptor::from),
                 limits,
             },
-        })
+        }
     }
 
     /// Returns the bound address, with the actual port for port 0.
@@ -218,7 +236,9 @@ impl Handler {
         if !place.begin(request.uri().path()) {
             return Ok(closing(StatusCode::SERVICE_UNAVAILABLE, "too many connections\n"));
         }
-        let response = self.routes.clone().oneshot(request.map(axum::body::Body::new));
+        let mut request = request.map(axum::body::Body::new);
+        request.extensions_mut().insert(Peer(place.peer()));
+        let response = self.routes.clone().oneshot(request);
         let response = match timeout(self.limits.request_timeout, response).await {
             Ok(response) => response,
             Err(_) => Ok(closing(StatusCode::GATEWAY_TIMEOUT, "no response in time\n")),

@@ -7,7 +7,8 @@ use clap::Args;
 use super::flags::OWN;
 use super::gates::{FeatureGates, Gate};
 use super::values::Names;
-use crate::controllers::oam::webhooks::{CertificateSource, SelfSigned, WebhookOptions};
+use crate::controllers::oam::webhooks::WebhookOptions;
+use crate::controllers::oam::webhooks::certificates::{CertificateSource, SelfSigned};
 use crate::runtime::manifests::is_object_name;
 use crate::server::ListenAddress;
 
@@ -72,6 +73,7 @@ impl WebhookFlags {
             certificate: if self.webhook_self_signed {
                 CertificateSource::SelfSigned(SelfSigned {
                     namespace: namespace.to_owned(),
+                    secret: self.webhook_service.clone(),
                     service: self.webhook_service.clone(),
                     configuration: self.webhook_configuration.clone(),
                 })

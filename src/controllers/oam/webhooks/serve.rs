@@ -17,7 +17,7 @@ use axum::routing::{MethodRouter, post};
 use axum::{Router, body};
 use tokio::time::timeout;
 
-use super::convert;
+use super::convert::convert as convert_objects;
 use super::metrics::WebhookMetrics;
 use super::review::{AdmissionRequest, AdmissionReview, Verdict};
 use crate::api::oam::DefinitionKind;
@@ -143,7 +143,7 @@ async fn convert<R: Reviewer>(
 ) -> Response {
     let converted = async {
         let held = service.read(peer, &headers, body).await?;
-        convert::convert(&held.body).map_err(|error| Refusal::Invalid(error.to_string()))
+        convert_objects(&held.body).map_err(|error| Refusal::Invalid(error.to_string()))
     };
     match converted.await {
         Ok(json) => json_response(json),
@@ -216,17 +216,18 @@ impl<R: Reviewer> Service<R> {
             let limit = REVIEW_TIMEOUT.as_secs();
             Refusal::Failed(format!("the review did not end within {limit} s"))
         })?;
-        let result = verdict.result();
-        match &verdict {
+        let (webhook, namespace) = (webhook.name(), request.namespace.as_str());
+        let result = match &verdict {
+            Verdict::Allowed { .. } => "allowed",
+            Verdict::Invalid(message) | Verdict::Denied(message) => {
+                tracing::debug!(webhook, namespace, reason = %sanitize(message), "object refused");
+                "refused"
+            }
             Verdict::Failed(message) => {
-                tracing::warn!(webhook = webhook.name(), namespace = request.namespace, error = %sanitize(message), "review failed");
+                tracing::warn!(webhook, namespace, error = %sanitize(message), "review failed");
                 return Err(Refusal::Failed(message.clone()));
             }
-            Verdict::Invalid(message) | Verdict::Denied(message) => {
-                tracing::debug!(webhook = webhook.name(), namespace = request.namespace, reason = %sanitize(message), "refused");
-            }
-            Verdict::Allowed { .. } => {}
-        }
+        };
         Ok((result, verdict.into_response(&request.uid)))
     }
 

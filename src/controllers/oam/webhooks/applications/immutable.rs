@@ -47,10 +47,10 @@ struct Change<'a> {
 
 /// The templates with markers among the types of some changes.
 #[derive(Default)]
-struct Templates<'a> {
+struct Templates {
     texts: Vec<String>,
     /// Positions of texts; `None` for a type without markers.
-    positions: HashMap<(DefinitionKind, &'a str), Option<usize>>,
+    positions: HashMap<(DefinitionKind, String), Option<usize>>,
 }
 
 impl<D: ReviewDefinitions> ImmutableChecks<'_, D> {
@@ -81,7 +81,7 @@ impl<D: ReviewDefinitions> ImmutableChecks<'_, D> {
         };
         let paths = self.read_paths(&namespace, &templates, &mut findings).await;
         for (field, change) in &changes {
-            let position = templates.positions.get(&(change.kind, change.type_));
+            let position = templates.positions.get(&(change.kind, change.type_.to_owned()));
             let paths = position.copied().flatten().and_then(|position| paths.get(position));
             for path in paths.into_iter().flatten() {
                 if let Some(detail) = violation(change, path) {
@@ -95,7 +95,7 @@ impl<D: ReviewDefinitions> ImmutableChecks<'_, D> {
     async fn read_paths(
         &self,
         namespace: &str,
-        templates: &Templates<'_>,
+        templates: &Templates,
         findings: &mut Findings,
     ) -> Vec<Vec<String>> {
         let mut paths = Vec::new();
@@ -198,12 +198,12 @@ fn by_name<'a, T>(list: &'a [T], name: impl Fn(&'a T) -> &'a str) -> HashMap<&'a
     list.iter().map(|element| (name(element), element)).collect()
 }
 
-impl<'a> Templates<'a> {
+impl Templates {
     /// A type without a definition has no markers.
-    fn of(changes: &[(String, Change<'a>)], definitions: &Definitions<'_>) -> Self {
+    fn of(changes: &[(String, Change<'_>)], definitions: &Definitions<'_>) -> Self {
         let mut templates = Self::default();
         for (_, change) in changes {
-            let key = (change.kind, change.type_);
+            let key = (change.kind, change.type_.to_owned());
             if templates.positions.contains_key(&key) {
                 continue;
             }

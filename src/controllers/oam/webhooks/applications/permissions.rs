@@ -1,6 +1,6 @@
 //! Rights of authors to the definitions that their Applications use (gate `ValidateDefinitionPermissions`).
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReviewSpec};
 
@@ -44,11 +44,8 @@ impl<D: ReviewDefinitions, R: Review> Permissions<'_, D, R> {
             );
             return Ok(findings);
         }
-        let answers: Vec<bool> = stream::iter(types)
-            .map(|used| self.is_allowed(used))
-            .buffered(CONCURRENT)
-            .try_collect()
-            .await?;
+        let answers: Vec<_> = types.iter().map(|used| self.is_allowed(used).boxed()).collect();
+        let answers: Vec<bool> = stream::iter(answers).buffered(CONCURRENT).try_collect().await?;
         for (used, _) in types.iter().zip(answers).filter(|(_, is_allowed)| !is_allowed) {
             let detail = self.denied(used);
             for field in &used.fields {

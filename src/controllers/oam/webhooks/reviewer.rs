@@ -1,0 +1,98 @@
+//! Passes reviews to the webhooks of Applications and of definitions.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+
+use super::applications::{
+    ApplicationWebhookSettings, ApplicationWebhooks, IdentitySettings, ReadImmutable, SchedulingSettings,
+};
+use super::definitions::{DefinitionWebhookSettings, DefinitionWebhooks};
+use super::review::{AdmissionRequest, Verdict};
+use super::serve::{Reviewer, Webhook};
+use super::{PreparedWebhooks, WebhookOptions};
+use crate::budget::Budgets;
+use crate::controllers::oam::Options;
+use crate::controllers::oam::definitions::DefinitionCaches;
+use crate::cue::Evaluator;
+
+/// Both kinds of webhooks.
+pub(super) struct Webhooks {
+    applications: ApplicationWebhooks,
+    definitions: DefinitionWebhooks<Evaluator>,
+    caches: DefinitionCaches,
+}
+
+impl Webhooks {
+    pub(super) fn new(
+        prepared: &PreparedWebhooks,
+        options: &Options,
+        caches: &DefinitionCaches,
+        evaluator: &Evaluator,
+        budgets: &Budgets,
+    ) -> Self {
+        let client = prepared.client.clone();
+        Self {
+            applications: ApplicationWebhooks::new(
+                client.clone(),
+                caches.clone(),
+                evaluator.clone(),
+                budgets.clone(),
+                read_immutable(evaluator.clone()),
+                application_settings(options, &prepared.options, &prepared.own_user),
+            ),
+            definitions: DefinitionWebhooks {
+                client,
+                evaluator: evaluator.clone(),
+                budgets: budgets.clone(),
+                settings: DefinitionWebhookSettings {
+                    creates_workload_definitions: prepared.options.creates_workload_definitions,
+                    requires_kinds: prepared.options.checks_kinds,
+                },
+            },
+            caches: caches.clone(),
+        }
+    }
+}
+
+fn application_settings(options: &Options, webhooks: &WebhookOptions, own_user: &str) -> ApplicationWebhookSettings {
+    let is_sharded = options.shard.is_some();
+    ApplicationWebhookSettings {
+        own_user: own_user.to_owned(),
+        definition_namespace: options.definition_namespace.clone(),
+        identity: options.identity.is_authenticated.then(|| IdentitySettings {
+            records_user: webhooks.records_user,
+            group_pattern: webhooks.group_pattern.clone(),
+        }),
+        scheduling: (is_sharded && webhooks.schedules_shards).then(|| SchedulingSettings {
+            shards: webhooks.schedulable_shards.clone(),
+        }),
+        checks_components: !is_sharded || webhooks.checks_components_of_shards,
+        checks_permissions: webhooks.checks_definition_rights,
+        is_strict: options.is_strict,
+    }
+}
+
+fn read_immutable(evaluator: Evaluator) -> ReadImmutable {
+    Arc::new(move |namespace, template| {
+        let (evaluator, namespace, template) = (evaluator.clone(), namespace.to_owned(), template.to_owned());
+        let inspect = async move { evaluator.inspect(&namespace, &template).await };
+        inspect
+            .map(|inspected| inspected.map(|inspection| inspection.immutable).map_err(|error| error.to_string()))
+            .boxed()
+    })
+}
+
+impl Reviewer for Webhooks {
+    async fn review(&self, webhook: Webhook, request: &AdmissionRequest) -> Verdict {
+        if !self.caches.is_synced() {
+            return Verdict::Failed("the definitions are not loaded yet, try again".to_owned());
+        }
+        match webhook {
+            Webhook::MutateApplications => self.applications.mutate(request).await,
+            Webhook::ValidateApplications => self.applications.validate(request).await,
+            Webhook::MutateComponentDefinitions => self.definitions.mutate_component(request).await,
+            Webhook::ValidateDefinitions(kind) => self.definitions.validate(kind, request).await,
+        }
+    }
+}
