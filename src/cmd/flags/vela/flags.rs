@@ -252,7 +252,8 @@ impl VelaFlags {
     /// Returns a warning for each flag and gate that is not at its default and has no effect, and for unknown gates.
     pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
         let warnings = [&self.feature_gates.warnings, &self.inert.warnings];
-        warnings.into_iter().flatten().cloned()
+        let webhooks = self.webhooks.warnings(&self.feature_gates);
+        warnings.into_iter().flatten().cloned().chain(webhooks)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::runtime::kube_client::RequestTimeouts;
 use crate::runtime::manifests::is_object_name;
 
 /// The version of KubeVela whose behavior the controller has.
-const COMPAT_VERSION: &str = "v1.11.0-alpha.1";
+const COMPAT_VERSION: &str = "v1.11.0-alpha.4";
 
 /// The name of KubeVela's Lease, and the prefix of those of other shards.
 const LEASE: &str = "kubevela";

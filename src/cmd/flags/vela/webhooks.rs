@@ -12,6 +12,8 @@ use crate::controllers::oam::webhooks::certificates::{CertificateSource, SelfSig
 use crate::runtime::manifests::is_object_name;
 use crate::server::ListenAddress;
 
+const GROUP_PATTERN: &str = "kubevela:*";
+
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct WebhookFlags {
     /// Serve the webhooks of Applications and definitions
@@ -30,7 +32,7 @@ pub struct WebhookFlags {
     #[arg(long)]
     pub authentication_with_user: bool,
     /// With the gate AuthenticateApplication: groups that the webhook writes into annotations; * stands for any text
-    #[arg(long, value_name = "PATTERN", default_value = "kubevela:*")]
+    #[arg(long, value_name = "PATTERN", default_value = GROUP_PATTERN)]
     pub authentication_group_pattern: String,
     /// Shards to which the webhook assigns Applications; empty for those of ready processes
     #[arg(long, value_name = "NAMES", default_value = "", value_parser = Names::parse)]
@@ -46,7 +48,34 @@ pub struct WebhookFlags {
     pub webhook_configuration: String,
 }
 
+/// Gates that only webhooks follow.
+const GATES: [(Gate, &str); 4] = [
+    (Gate::ValidateDefinitionPermissions, "ValidateDefinitionPermissions"),
+    (Gate::ValidateComponentWhenSharding, "ValidateComponentWhenSharding"),
+    (Gate::DisableWebhookAutoSchedule, "DisableWebhookAutoSchedule"),
+    (Gate::ValidateResourcesExist, "ValidateResourcesExist"),
+];
+
 impl WebhookFlags {
+    /// Returns a warning for each flag and gate that needs `--use-webhook`, without it.
+    pub(super) fn warnings(&self, gates: &FeatureGates) -> Vec<String> {
+        if self.use_webhook {
+            return Vec::new();
+        }
+        let flags = [
+            (self.authentication_with_user, "authentication-with-user"),
+            (self.authentication_group_pattern != GROUP_PATTERN, "authentication-group-pattern"),
+            (!self.schedulable_shards.0.is_empty(), "schedulable-shards"),
+            (!self.autogen_workload_definition, "autogen-workload-definition"),
+            (self.webhook_self_signed, "webhook-self-signed"),
+        ];
+        let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+        let flags = flags.map(|(_, name)| format!("--{name} has no effect without --use-webhook"));
+        let gates = GATES.iter().filter(|(gate, _)| gates.is_enabled(*gate));
+        let gates = gates.map(|(_, name)| format!("feature gate {name} has no effect without --use-webhook"));
+        flags.chain(gates).collect()
+    }
+
     /// Returns the options; `None` without `--use-webhook`. `namespace` is that of the pod.
     ///
     /// # Errors

@@ -107,7 +107,7 @@ fn options_that_make_no_sense_are_errors(#[case] arguments: &[&str], #[case] fla
 #[case(&["--enable-sharding"], "kubevela")]
 #[case(&["--enable-sharding", "--shard-id=s1"], "kubevela-s1")]
 #[case(&["--shard-id=s1"], "kubevela")]
-#[case(&["--ignore-app-without-controller-version"], "kubevela-v1-11-0-alpha-1")]
+#[case(&["--ignore-app-without-controller-version"], "kubevela-v1-11-0-alpha-4")]
 #[case(&["--ignore-app-without-controller-version", "--compat-version=v1.9.0"], "kubevela-v1-9-0")]
 fn the_lease_has_kubevelas_name(#[case] arguments: &[&str], #[case] name: &str) {
     assert_eq!(flags(arguments).lease_name(), name);
