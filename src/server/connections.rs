@@ -72,16 +72,18 @@ impl Connections {
         }))
     }
 
-    /// Admits a connection. If all places are in use, the oldest idle connection is closed. Returns `None` if there is none.
+    /// Admits a connection. If all places are in use, the oldest idle connection is closed, or else one of the peer with the
+    /// most connections. Returns `None` if no place can be made.
     pub(super) fn admit(&self, peer: IpAddr) -> Option<Connection> {
+        let peer = peer.to_canonical();
         let mut table = self.0.table.lock();
-        let is_reserved = !table.make_place(false, self.general_limit());
+        let is_general = table.make_place(false, self.general_limit()) || table.take_from_largest_peer(peer);
+        let is_reserved = !is_general;
         if is_reserved && !table.make_place(true, self.0.reserved) {
             return None;
         }
         let (id, now, closed) = (table.next_id, Instant::now(), CancellationToken::new());
         table.next_id += 1;
-        let peer = peer.to_canonical();
         let entry = Entry {
             peer,
             is_reserved,
@@ -110,6 +112,24 @@ impl Table {
     fn make_place(&mut self, is_reserved: bool, limit: usize) -> bool {
         let of_kind = |entry: &Entry| entry.is_reserved == is_reserved;
         self.count(of_kind) < limit || self.close_oldest_idle(of_kind)
+    }
+
+    /// Closes the oldest connection of the peer with the most, unless `peer` would then have as many.
+    fn take_from_largest_peer(&mut self, peer: IpAddr) -> bool {
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for entry in self.entries.values().filter(|entry| !entry.is_reserved) {
+            *counts.entry(entry.peer).or_default() += 1;
+        }
+        let held = counts.get(&peer).copied().unwrap_or_default();
+        let largest = counts.into_iter().max_by_key(|(_, count)| *count);
+        let Some((largest, _)) = largest.filter(|(_, count)| *count > held + 1) else {
+            return false;
+        };
+        let entries = self.entries.iter();
+        let of_largest = entries.filter(|(_, entry)| !entry.is_reserved && entry.peer == largest);
+        let oldest = of_largest.map(|(id, _)| *id).min();
+        let closed = oldest.and_then(|id| self.entries.remove(&id));
+        closed.map(|entry| entry.closed.cancel()).is_some()
     }
 
     fn count(&self, filter: impl Fn(&Entry) -> bool) -> usize {
@@ -265,6 +285,19 @@ mod tests {
         let connections = connections(RESERVED + 2);
         let _all = busy(&connections, RESERVED + 2);
         assert!(connections.admit(PEER).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_with_many_connections_gives_way_to_one_with_few() {
+        let connections = connections(RESERVED + 4);
+        let busy = busy(&connections, 4);
+        let other = connections.admit(other_peer(2)).unwrap();
+        assert!(busy[0].closed.is_cancelled() && other.begin("/metrics"));
+        let second = connections.admit(other_peer(2)).unwrap();
+        assert!(busy[1].closed.is_cancelled() && second.begin("/metrics"));
+        // Both have half of the places.
+        let third = connections.admit(other_peer(2)).unwrap();
+        assert!(!busy[2].closed.is_cancelled() && !third.begin("/metrics"));
     }
 
     #[tokio::test(start_paused = true)]

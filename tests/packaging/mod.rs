@@ -12,6 +12,7 @@ mod release;
 mod rights;
 mod uninstalling;
 mod values;
+mod webhooks;
 
 use std::process::Output;
 
