@@ -1,7 +1,11 @@
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::{fmt, io, str::FromStr};
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
+
+/// Connections that wait to be accepted, as many as Linux allows by default. The kernel drops what exceeds them, and the
+/// client sends it again after a second: too late for a probe.
+const BACKLOG: u32 = 4096;
 
 /// An address in Go's format: `host:port`, `[::1]:port`, or `:port` for all interfaces. Port 0 selects a free port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,15 +67,36 @@ impl ListenAddress {
     /// # Errors
     /// The address can't be bound.
     pub async fn bind(&self) -> io::Result<TcpListener> {
-        if !self.host.is_empty() {
-            return TcpListener::bind((self.host.as_str(), self.port)).await;
+        if self.host.is_empty() {
+            return match listen((Ipv6Addr::UNSPECIFIED, self.port).into()) {
+                // Falls back to IPv4 on hosts without IPv6.
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                    listen((Ipv4Addr::UNSPECIFIED, self.port).into())
+                }
+                bound => bound,
+            };
         }
-        match TcpListener::bind((Ipv6Addr::UNSPECIFIED, self.port)).await {
-            // Falls back to IPv4 on hosts without IPv6.
-            Err(error) if error.kind() != io::ErrorKind::AddrInUse => TcpListener::bind(("0.0.0.0", self.port)).await,
-            bound => bound,
+        let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
+        for address in lookup_host((self.host.as_str(), self.port)).await? {
+            result = listen(address);
+            if result.is_ok() {
+                break;
+            }
         }
+        result
     }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    // A restart can bind the port while connections of the former process are closing.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 #[cfg(test)]
@@ -109,6 +134,15 @@ mod tests {
                 .into_iter()
                 .any(is_loopback)
         );
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_connections_waits_to_be_accepted() {
+        let listener = "127.0.0.1:0".parse::<ListenAddress>().unwrap().bind().await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = || std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(900)).unwrap();
+        let waiting: Vec<_> = (0..400).map(|_| connect()).collect();
+        assert_eq!(waiting.len(), 400);
     }
 
     #[tokio::test]

@@ -288,6 +288,7 @@ async fn start(kubeconfig: &Path, directory: &ScratchDir) -> Portolan {
     command.arg(format!("--cue-evaluator={}", cue::executable().display()));
     command.arg("--kubeconfig").arg(kubeconfig);
     let portolan = Portolan::start(command);
-    portolan.ready(SOON).await;
+    // The API server of these tests has no watch cache, and takes long to list large objects.
+    portolan.ready(3 * SOON).await;
     portolan.with_probes()
 }
