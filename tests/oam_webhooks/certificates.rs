@@ -49,7 +49,12 @@ async fn files_are_replaced_while_requests_run() {
         }
     });
     write(&second);
-    portolan.line_with("certificate of the webhooks replaced", SOON).await;
+    eventually(SOON, "the second certificate", async || {
+        let lines = portolan.lines();
+        let served = lines.iter().filter(|line| line.contains("serving a certificate for webhooks"));
+        (served.count() == 2).then_some(())
+    })
+    .await;
     let before = count.load(Ordering::Relaxed);
     eventually(SOON, "requests after the change", async || {
         (count.load(Ordering::Relaxed) > before + 5).then_some(())

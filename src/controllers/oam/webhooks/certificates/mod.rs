@@ -48,7 +48,7 @@ pub struct SelfSigned {
 
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateSourceError {
-    #[error(transparent)]
+    #[error("{0} with --webhook-cert-dir")]
     Files(#[from] CertificateFilesError),
     #[error(transparent)]
     SelfSigned(#[from] SelfSignedError),
