@@ -49,7 +49,7 @@ const REQUESTS: &str = ".portolan/resync";
 
 /// Interval at which file metadata is compared. Notifications would miss network file systems and links to other
 /// directories.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The pause is at least this many times as long as a look at the directory, which may be large or slow.
 const PAUSE_FACTOR: u32 = 20;
