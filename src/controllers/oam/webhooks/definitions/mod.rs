@@ -122,8 +122,8 @@ impl<E: InspectTemplate> DefinitionWebhooks<E> {
         definition.check(&mut served).await?;
         let warnings = self.check_template(definition, namespace, &mut served).await?;
         rules::check_version(definition.version()).map_err(Verdict::Denied)?;
-        check_revision(definition, namespace, &self.client, &self.budgets).await?;
         rules::check_naming(definition).map_err(Verdict::Denied)?;
+        check_revision(definition, namespace, &self.client, &self.budgets).await?;
         Ok(warnings)
     }
 

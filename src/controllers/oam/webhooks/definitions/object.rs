@@ -71,17 +71,17 @@ where
         return Err(DecodeError::Invalid(too_large(bytes, MAX_DECODED_BYTES)));
     }
     let (decoded, memory) = if bytes <= SMALL_BYTES {
-        (raw.decode().0, None)
+        (raw.decode(), None)
     } else {
         let memory = budgets.memory.reserve(namespace, bytes, MAX_WAIT).await;
         let memory = memory.map_err(|error| DecodeError::Work(error.to_string()))?;
-        let decoded = budgets.compute(namespace, move || raw.decode().0).await;
+        let decoded = budgets.compute(namespace, move || raw.decode()).await;
         (
             decoded.map_err(|error| DecodeError::Work(error.to_string()))?,
             Some(memory),
         )
     };
-    let object = decoded.map_err(|invalid| DecodeError::Invalid(invalid.error))?;
+    let object = decoded.0.map_err(|invalid| DecodeError::Invalid(invalid.error))?;
     Ok(Decoded {
         object,
         _memory: memory,
