@@ -11,6 +11,7 @@ use axum::routing::{get, post};
 use jiff::Timestamp;
 use rcgen::{CertificateParams, CustomExtension, KeyPair, date_time_ymd};
 use rstest::rstest;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -62,8 +63,10 @@ impl Pem {
         roots
             .add(CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap())
             .unwrap();
-        crate::http::install_crypto_provider();
-        let mut config = ClientConfig::builder()
+        let provider = Arc::new(ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
