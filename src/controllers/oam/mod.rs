@@ -24,7 +24,9 @@ pub mod trackers;
 pub mod webhooks;
 pub mod workflow;
 
-pub use options::{ApplyOnceMode, ControllerVersions, Options, shard_label};
+pub use options::{
+    ApplyOnceMode, CertificateSource, ControllerVersions, Options, SelfSigned, WebhookOptions, shard_label,
+};
 pub use reconciler::{CONFIRMED, TRACKER_FINALIZER as APPLICATION_FINALIZER, failure_reasons};
 pub use start::{SharedParts, setup};
 

@@ -7,8 +7,7 @@ use clap::Args;
 use super::flags::OWN;
 use super::gates::{FeatureGates, Gate};
 use super::values::Names;
-use crate::controllers::oam::webhooks::WebhookOptions;
-use crate::controllers::oam::webhooks::certificates::{CertificateSource, SelfSigned};
+use crate::controllers::oam::{CertificateSource, SelfSigned, WebhookOptions};
 use crate::runtime::manifests::is_object_name;
 use crate::server::ListenAddress;
 

@@ -15,8 +15,8 @@ use url::Url;
 use super::webhooks::{MAX_CONFIGURATIONS, Services};
 use crate::api::oam::GROUP;
 use crate::controllers::Task;
+use crate::controllers::oam::WebhookOptions;
 use crate::controllers::oam::metrics::Metrics;
-use crate::controllers::oam::webhooks::WebhookOptions;
 use crate::runtime::kube_client::{ApiError, call};
 
 const RESOURCE: &str = "applications";

@@ -57,7 +57,7 @@ pub struct SharedParts {
 /// The parts of the webhooks, if they are served.
 #[derive(Clone)]
 struct WebhookParts {
-    /// A pool of its own, so that whoever sends reviews delays no pass.
+    /// A pool of its own, so that reviews delay no pass.
     evaluator: Evaluator,
     metrics: WebhookServerMetrics,
 }

@@ -27,10 +27,10 @@ use tokio::net::TcpListener;
 pub use metrics::WebhookMetrics;
 pub use serve::Webhook;
 
-use self::certificates::{CertificateSource, CertificateSourceError};
+use self::certificates::CertificateSourceError;
 use self::reviewer::Webhooks;
-use super::Options;
 use super::definitions::DefinitionCaches;
+use super::{Options, WebhookOptions};
 use crate::budget::{Budget, Budgets};
 use crate::controllers::{Serve, Task};
 use crate::cue::Evaluator;
@@ -40,31 +40,6 @@ use crate::server::{ListenAddress, Server, ServerLimits};
 
 /// Connections of API servers, of which each has a few.
 const MAX_CONNECTIONS: usize = 256;
-
-#[derive(Clone, Debug)]
-pub struct WebhookOptions {
-    pub address: ListenAddress,
-    /// The namespace of the pod, with the Service of the webhooks.
-    pub namespace: String,
-    pub service: String,
-    pub certificate: CertificateSource,
-    /// Creates WorkloadDefinitions for ComponentDefinitions that name a kind.
-    pub creates_workload_definitions: bool,
-    /// Writes the user into annotations (gate `AuthenticateApplication`), not only the groups.
-    pub records_user: bool,
-    /// The groups that are written into annotations.
-    pub group_pattern: String,
-    /// The shards of Applications; those of ready processes if empty.
-    pub schedulable_shards: Vec<String>,
-    /// Assigns Applications to shards; not with the gate `DisableWebhookAutoSchedule`.
-    pub schedules_shards: bool,
-    /// Checks components although there are shards (gate `ValidateComponentWhenSharding`).
-    pub checks_components_of_shards: bool,
-    /// Checks the rights to definitions (gate `ValidateDefinitionPermissions`).
-    pub checks_definition_rights: bool,
-    /// Refuses definitions of kinds that are not installed (gate `ValidateResourcesExist`).
-    pub checks_kinds: bool,
-}
 
 /// Metrics of the server and of its certificate. The default is not exported.
 #[derive(Clone, Debug, Default)]

@@ -18,33 +18,14 @@ mod issue;
 mod keeper;
 
 use std::convert::Infallible;
-use std::path::PathBuf;
 
 use kube::Client;
 
 use crate::api::NamespacedName;
+use crate::controllers::oam::{CertificateSource, SelfSigned};
 use crate::server::tls::{CertificateFiles, CertificateFilesError, ServedCertificate};
 use keeper::Keeper;
 pub use keeper::SelfSignedError;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CertificateSource {
-    /// The directory of `tls.crt` and `tls.key`.
-    Files(PathBuf),
-    SelfSigned(SelfSigned),
-}
-
-/// A certificate that is stored in a Secret and written to webhook configurations.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SelfSigned {
-    /// The namespace of the Secret and of the Service.
-    pub namespace: String,
-    pub secret: String,
-    /// Configurations name it, and its DNS names are those of the certificate.
-    pub service: String,
-    /// The name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
-    pub configuration: String,
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateSourceError {
