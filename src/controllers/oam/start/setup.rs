@@ -1,5 +1,6 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -29,6 +30,9 @@ use crate::runtime::controller::Class;
 use crate::runtime::events::EventPublisher;
 use crate::runtime::watch::Scope;
 use crate::runtime::workqueue::{ClassLimits, Priority};
+
+/// Time limit of an evaluation for a review. Another namespace gets its turn then, before its review ends.
+const REVIEW_EVALUATION: Duration = Duration::from_secs(2);
 
 /// The source of events, as KubeVela names it.
 const EVENT_SOURCE: &str = "Application";
@@ -68,6 +72,7 @@ impl SharedParts {
         let webhooks = options.webhooks.as_ref().map(|_| {
             let one = cue::Options {
                 workers: NonZeroUsize::MIN,
+                timeout: options.evaluator.timeout.min(REVIEW_EVALUATION),
                 ..options.evaluator.clone()
             };
             WebhookParts {
