@@ -8,8 +8,9 @@ use crate::controllers::oam::revisions::names::revision_name;
 /// Maximum length of a name in Kubernetes.
 const MAX_NAME: usize = 253;
 
+/// The way in which the revisions of a definition are named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Naming {
+pub enum Naming {
     /// `<definition>-v<number>`, with a new number for each change.
     Numbered,
     /// By version or annotation. Its contents never change.
@@ -17,7 +18,7 @@ pub(super) enum Naming {
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NamingError {
+pub enum NamingError {
     #[error("spec.version {version:?} is no semantic version: {cause}")]
     Version { version: String, cause: String },
     #[error("{0:?} is no name of a DefinitionRevision")]
@@ -25,24 +26,21 @@ pub(super) enum NamingError {
 }
 
 /// Returns the naming of a definition. A version wins over the annotation with the name of a revision.
-pub(super) fn naming(definition: &str, version: &str, annotation: Option<&str>) -> Result<Naming, NamingError> {
+///
+/// # Errors
+/// The version is none, or the name is not valid in Kubernetes.
+pub fn naming(definition: &str, version: &str, annotation: Option<&str>) -> Result<Naming, NamingError> {
     let suffix = match annotation.filter(|name| !name.is_empty()) {
         _ if !version.is_empty() => parse_version(version)?.to_string(),
         Some(name) => name.to_owned(),
         None => return Ok(Naming::Numbered),
     };
-    let name = named_revision(definition, &suffix);
+    let name = format!("{definition}-v{suffix}");
     if is_object_name(&name) {
         Ok(Naming::Named(name))
     } else {
         Err(NamingError::Name(name.chars().take(MAX_NAME).collect()))
     }
-}
-
-/// Returns the name of a revision with a version or a name of its own.
-#[must_use]
-pub fn named_revision(definition: &str, suffix: &str) -> String {
-    format!("{definition}-v{suffix}")
 }
 
 /// Parses a version such as `v1.2`, which may lack numbers.
@@ -57,8 +55,7 @@ fn parse_version(text: &str) -> Result<Version, NamingError> {
 }
 
 /// Returns true for a DNS subdomain, the form of most names in Kubernetes.
-#[must_use]
-pub fn is_object_name(name: &str) -> bool {
+pub(super) fn is_object_name(name: &str) -> bool {
     let is_label = |label: &str| {
         let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         !label.is_empty() && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use cached::{DefinitionBudgets, LoadError};
 pub use caches::DefinitionCaches;
-pub use decide::{is_object_name as is_revision_name, named_revision};
+pub use decide::{Naming, NamingError, naming};
 pub use event_handler::enqueue_all;
 pub use kinds::{ChangedKind, DefinitionChange, RecordedKind};
 pub use loaded::{Loaded, LoadedLookup, Missing};

@@ -8,7 +8,7 @@ use super::rules::revision_annotation;
 use crate::api::Raw;
 use crate::api::oam::DefinitionRevision;
 use crate::budget::Budgets;
-use crate::controllers::oam::definitions::{RecordedKind, is_recorded_in, is_revision_name, named_revision};
+use crate::controllers::oam::definitions::{Naming, RecordedKind, is_recorded_in, naming};
 use crate::runtime::kube_client::call;
 
 pub(super) async fn check_revision<D: RecordedKind>(
@@ -17,15 +17,12 @@ pub(super) async fn check_revision<D: RecordedKind>(
     client: &Client,
     budgets: &Budgets,
 ) -> Result<(), Verdict> {
-    let Some(annotation) = revision_annotation(definition) else {
+    let annotation = revision_annotation(definition);
+    let naming = naming(&definition.name_any(), definition.version(), annotation)
+        .map_err(|error| Verdict::Denied(format!("invalid definitionRevision name: {error}")))?;
+    let (Naming::Named(name), Some(_)) = (naming, annotation) else {
         return Ok(());
     };
-    let name = named_revision(&definition.name_any(), annotation);
-    if !is_revision_name(&name) {
-        return Err(Verdict::Denied(format!(
-            "invalid definitionRevision name {name}: it must be a DNS subdomain of at most 253 characters"
-        )));
-    }
     let failed = |error: String| Verdict::Failed(format!("failed to read DefinitionRevision {name}: {error}"));
     let api: Api<Raw<DefinitionRevision>> = Api::namespaced(client.clone(), namespace);
     let raw = call(api.get_opt(&name))
