@@ -7,7 +7,7 @@ use futures::FutureExt;
 use super::applications::{
     ApplicationWebhookSettings, ApplicationWebhooks, IdentitySettings, ReadImmutable, SchedulingSettings,
 };
-use super::definitions::{DefinitionWebhookSettings, DefinitionWebhooks};
+use super::definitions::DefinitionWebhooks;
 use super::review::{AdmissionRequest, Verdict};
 use super::serve::{Reviewer, Webhook};
 use super::{PreparedWebhooks, WebhookOptions};
@@ -45,10 +45,8 @@ impl Webhooks {
                 client,
                 evaluator: evaluator.clone(),
                 budgets: budgets.clone(),
-                settings: DefinitionWebhookSettings {
-                    creates_workload_definitions: prepared.options.creates_workload_definitions,
-                    requires_kinds: prepared.options.checks_kinds,
-                },
+                creates_workload_definitions: prepared.options.creates_workload_definitions,
+                requires_kinds: prepared.options.checks_kinds,
             },
             caches: caches.clone(),
         }

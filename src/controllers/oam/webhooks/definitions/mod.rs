@@ -18,12 +18,10 @@ mod tests;
 mod workload;
 
 use std::future::ready;
-use std::time::Duration;
 
 use json_patch::Patch;
 use kube::Client;
 use serde::de::DeserializeOwned;
-use tokio::time::timeout;
 
 use self::object::object_of;
 use self::revision::check_revision;
@@ -37,48 +35,28 @@ use crate::budget::Budgets;
 use crate::controllers::oam::definitions::RecordedKind;
 use crate::text::sanitize;
 
-/// Time for a review, less than the time-out of the webhook, so that the user reads the reason.
-const MAX_TIME: Duration = Duration::from_secs(9);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DefinitionWebhookSettings {
+/// The webhooks of definitions.
+pub struct DefinitionWebhooks<E> {
+    /// Creates WorkloadDefinitions on each replica, so it must not be limited to the leader.
+    pub client: Client,
+    pub evaluator: E,
+    pub budgets: Budgets,
     /// Creates the WorkloadDefinition that a ComponentDefinition names (`--autogen-workload-definition`).
     pub creates_workload_definitions: bool,
     /// Refuses templates of kinds that are not installed (gate `ValidateResourcesExist`).
     pub requires_kinds: bool,
 }
 
-impl Default for DefinitionWebhookSettings {
-    fn default() -> Self {
-        Self {
-            creates_workload_definitions: true,
-            requires_kinds: false,
-        }
-    }
-}
-
-/// The webhooks of definitions.
-#[derive(Clone)]
-pub struct DefinitionWebhooks<E> {
-    /// Creates WorkloadDefinitions on each replica, so it must not be limited to the leader.
-    pub client: Client,
-    pub evaluator: E,
-    pub budgets: Budgets,
-    pub settings: DefinitionWebhookSettings,
-}
-
 impl<E: InspectTemplate> DefinitionWebhooks<E> {
     /// Reviews a definition of this kind.
     pub async fn validate(&self, kind: DefinitionKind, request: &AdmissionRequest) -> Verdict {
-        let review = async {
-            match kind {
-                DefinitionKind::Component => self.review::<ComponentDefinition>(request).await,
-                DefinitionKind::Trait => self.review::<TraitDefinition>(request).await,
-                DefinitionKind::Policy => self.review::<PolicyDefinition>(request).await,
-                DefinitionKind::WorkflowStep => self.review::<WorkflowStepDefinition>(request).await,
-            }
+        let reviewed = match kind {
+            DefinitionKind::Component => self.review::<ComponentDefinition>(request).await,
+            DefinitionKind::Trait => self.review::<TraitDefinition>(request).await,
+            DefinitionKind::Policy => self.review::<PolicyDefinition>(request).await,
+            DefinitionKind::WorkflowStep => self.review::<WorkflowStepDefinition>(request).await,
         };
-        match within_time(review).await {
+        match reviewed {
             Ok(warnings) => Verdict::Allowed {
                 patch: Patch::default(),
                 warnings,
@@ -92,24 +70,25 @@ impl<E: InspectTemplate> DefinitionWebhooks<E> {
 
     /// Completes the workload of a ComponentDefinition.
     pub async fn mutate_component(&self, request: &AdmissionRequest) -> Verdict {
-        let review = async {
-            let Some(definition) = object_of::<ComponentDefinition>(request, &self.budgets).await? else {
-                return Ok(Patch::default());
-            };
-            let defaults = WorkloadDefaults {
-                client: &self.client,
-                request,
-                creates_definitions: self.settings.creates_workload_definitions,
-            };
-            defaults.apply(&definition.object).await
-        };
-        match within_time(review).await {
+        match self.complete(request).await {
             Ok(patch) => Verdict::Allowed {
                 patch,
                 warnings: Vec::new(),
             },
             Err(refusal) => with_text(refusal, sanitize),
         }
+    }
+
+    async fn complete(&self, request: &AdmissionRequest) -> Result<Patch, Verdict> {
+        let Some(definition) = object_of::<ComponentDefinition>(request, &self.budgets).await? else {
+            return Ok(Patch::default());
+        };
+        let defaults = WorkloadDefaults {
+            client: &self.client,
+            request,
+            creates_definitions: self.creates_workload_definitions,
+        };
+        defaults.apply(&definition.object).await
     }
 
     /// Returns warnings.
@@ -147,7 +126,7 @@ impl<E: InspectTemplate> DefinitionWebhooks<E> {
             Outcome::Inspected(inspection) => inspection,
             Outcome::Unchecked(warning) => return Ok(vec![warning]),
         };
-        if self.settings.requires_kinds && !rules::is_of_addon(definition) {
+        if self.requires_kinds && !rules::is_of_addon(definition) {
             template::check_kinds(&inspection, served).await?;
         }
         Ok(template::warning(&inspection).into_iter().collect())
@@ -181,11 +160,6 @@ impl ReviewedKind for PolicyDefinition {}
 impl ReviewedKind for WorkflowStepDefinition {
     /// They import packages of functions, which the evaluator does not have.
     const IS_COMPILED: bool = false;
-}
-
-async fn within_time<T>(review: impl Future<Output = Result<T, Verdict>>) -> Result<T, Verdict> {
-    let late = |_| Verdict::Failed(format!("no result within {}s", MAX_TIME.as_secs()));
-    timeout(MAX_TIME, review).await.map_err(late)?
 }
 
 fn with_text(refusal: Verdict, text: impl Fn(&str) -> String) -> Verdict {

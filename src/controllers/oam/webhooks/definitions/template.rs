@@ -9,8 +9,8 @@ use super::served_kinds::ServedKinds;
 use crate::cue::{Error, Evaluator, Inspection};
 use crate::text::sanitize;
 
-/// Time to inspect a template, within the time-out of the webhook. Others may use all evaluators for longer.
-const MAX_WAIT: Duration = Duration::from_secs(5);
+/// Time to inspect a template, within that of a review. The evaluator works for others first.
+const MAX_WAIT: Duration = Duration::from_secs(4);
 
 /// The evaluator as reviews need it.
 pub trait InspectTemplate: Sync {
@@ -35,7 +35,7 @@ impl InspectTemplate for Evaluator {
 
 pub(super) enum Outcome {
     Inspected(Inspection),
-    /// The template is not checked, for this reason, which is none to refuse it.
+    /// The template passes unchecked, for this reason.
     Unchecked(String),
 }
 
@@ -50,9 +50,10 @@ pub(super) async fn compile(
     };
     match result {
         Ok(inspection) => Ok(Outcome::Inspected(inspection)),
-        Err(Error::Deferred) => Ok(busy()),
+        // With parameters, and in its own time, the template may be evaluated.
+        Err(Error::Timeout(_) | Error::Deferred) => Ok(busy()),
         Err(error @ Error::Failed { .. }) => Err(Verdict::Denied(format!("template does not compile: {error}"))),
-        Err(error @ (Error::Timeout(_) | Error::Memory(_))) => Err(Verdict::Denied(format!(
+        Err(error @ Error::Memory(_)) => Err(Verdict::Denied(format!(
             "template exceeds a limit when it is compiled: {error}; simplify it"
         ))),
         Err(error @ (Error::Missing | Error::Crashed(_))) => {
@@ -71,10 +72,7 @@ pub(super) async fn parse(evaluator: &impl InspectTemplate, namespace: &str, tem
 }
 
 fn busy() -> Outcome {
-    Outcome::Unchecked(format!(
-        "template is not checked: no result of the CUE evaluator within {}s",
-        MAX_WAIT.as_secs()
-    ))
+    Outcome::Unchecked("template is not checked: no result of the CUE evaluator in time".to_owned())
 }
 
 /// Returns a warning for the author of a template.

@@ -50,6 +50,7 @@ impl InspectTemplate for FakeEvaluator {
                 kind: Kind::Conflict,
                 errors: TextErrors::from_text("a: conflicting values 1 and 2"),
             }),
+            "long" => Err(Error::Timeout(std::time::Duration::from_secs(2))),
             "huge" => Err(Error::Memory(512 << 20)),
             "crash" => Err(Error::Crashed("exit status: 2".to_owned())),
             "slow" => pending().await,
@@ -138,7 +139,8 @@ impl Fixture {
                 client: server.client(),
                 evaluator: FakeEvaluator::default(),
                 budgets: Budgets::default(),
-                settings: DefinitionWebhookSettings::default(),
+                creates_workload_definitions: true,
+                requires_kinds: false,
             },
             server,
         }
@@ -146,7 +148,7 @@ impl Fixture {
 
     fn requiring_kinds() -> Self {
         let mut fixture = Self::new(Server::default());
-        fixture.webhooks.settings.requires_kinds = true;
+        fixture.webhooks.requires_kinds = true;
         fixture
     }
 

@@ -45,7 +45,7 @@ async fn a_missing_workload_definition_is_created_but_not_in_dry_runs(
     #[case] is_created: bool,
 ) {
     let mut fixture = Fixture::new(Server::default());
-    fixture.webhooks.settings.creates_workload_definitions = is_wanted;
+    fixture.webhooks.creates_workload_definitions = is_wanted;
     let component = with_workload("", "apps/v1", "Deployment");
     let dry_run = [("dryRun", json!(is_dry_run))];
     let request = reviewed(DefinitionKind::Component, "CREATE", &component, &dry_run);
