@@ -1,18 +1,15 @@
-//! Conversion of objects between versions of the API (`/convert`). All versions have the same fields.
-
-use std::collections::BTreeMap;
+//! Conversion of objects between versions of the API (`/convert`). There is one version, so objects stay as they are.
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
-use crate::api::oam::GROUP;
 use crate::text::sanitize;
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";
-/// The API server converts the objects of a list together, of which a page has 500.
-const MAX_OBJECTS: usize = 10_000;
-const VERSION_FIELD: &str = "apiVersion";
+/// The only version of the API.
+const VERSION: &str = "core.oam.dev/v1beta1";
+const NO_OBJECTS: &str = "[]";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConversionError {
@@ -36,12 +33,10 @@ struct ConversionRequest<'a> {
     uid: String,
     #[serde(rename = "desiredAPIVersion")]
     desired_version: String,
+    /// Text, since the API server checks the version of each of them.
     #[serde(borrow)]
-    objects: Vec<&'a RawValue>,
+    objects: &'a RawValue,
 }
-
-/// The fields of an object at the top level.
-type Object<'a> = BTreeMap<String, &'a RawValue>;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -55,7 +50,7 @@ struct ResponseReview<'a> {
 #[serde(rename_all = "camelCase")]
 struct ConversionResponse<'a> {
     uid: &'a str,
-    converted_objects: Vec<Object<'a>>,
+    converted_objects: &'a RawValue,
     result: ConversionResult,
 }
 
@@ -66,10 +61,10 @@ struct ConversionResult {
     message: String,
 }
 
-/// Returns the response to a ConversionReview: its objects with the desired version.
+/// Returns the response to a ConversionReview: its objects.
 ///
 /// # Errors
-/// The text is no review of the supported version. Objects that can't be converted are an error in the response.
+/// The text is no review of the supported version. Another desired version is an error in the response.
 pub fn convert(review: &[u8]) -> Result<Vec<u8>, ConversionError> {
     let review: ConversionReview<'_> = serde_json::from_slice(review)?;
     if review.api_version != API_VERSION || review.kind != KIND {
@@ -79,10 +74,10 @@ pub fn convert(review: &[u8]) -> Result<Vec<u8>, ConversionError> {
         });
     }
     let request = review.request;
-    let version = to_raw_value(&request.desired_version)?;
-    let (converted_objects, result) = match converted(&request, &version) {
-        Ok(objects) => (objects, success()),
-        Err(message) => (Vec::new(), failure(&message)),
+    let (converted_objects, result) = if request.desired_version == VERSION {
+        (request.objects, success())
+    } else {
+        (serde_json::from_str(NO_OBJECTS)?, failure(&request.desired_version))
     };
     let review = ResponseReview {
         api_version: API_VERSION,
@@ -103,101 +98,50 @@ fn success() -> ConversionResult {
     }
 }
 
-fn failure(message: &str) -> ConversionResult {
+fn failure(version: &str) -> ConversionResult {
     ConversionResult {
         status: "Failure",
-        message: sanitize(message),
+        message: sanitize(&format!("there is no version {version}, only {VERSION}")),
     }
-}
-
-fn converted<'a>(request: &ConversionRequest<'a>, version: &'a RawValue) -> Result<Vec<Object<'a>>, String> {
-    if !is_of_group(&request.desired_version) {
-        return Err(format!(
-            "objects are not converted to {}: it is no version of {GROUP}",
-            request.desired_version
-        ));
-    }
-    if request.objects.len() > MAX_OBJECTS {
-        return Err(format!("more than {MAX_OBJECTS} objects in one review"));
-    }
-    let objects = request.objects.iter().map(|object| with_version(object, version));
-    objects.collect()
-}
-
-fn with_version<'a>(object: &'a RawValue, version: &'a RawValue) -> Result<Object<'a>, String> {
-    let mut object: Object<'a> =
-        serde_json::from_str(object.get()).map_err(|error| format!("invalid object: {error}"))?;
-    let old: Option<String> = object
-        .get(VERSION_FIELD)
-        .and_then(|version| serde_json::from_str(version.get()).ok());
-    if !old.is_some_and(|old| is_of_group(&old)) {
-        return Err(format!("an object is not of the group {GROUP}"));
-    }
-    object.insert(VERSION_FIELD.to_owned(), version);
-    Ok(object)
-}
-
-fn is_of_group(api_version: &str) -> bool {
-    api_version.split_once('/').is_some_and(|(group, _)| group == GROUP)
 }
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn review(request: &Value) -> Value {
+    fn response(version: &str, objects: &Value) -> Value {
+        let request = json!({ "uid": "7", "desiredAPIVersion": version, "objects": objects });
         let review = json!({ "apiVersion": API_VERSION, "kind": KIND, "request": request });
-        serde_json::from_slice(&convert(review.to_string().as_bytes()).unwrap()).unwrap()
+        let mut converted: Value = serde_json::from_slice(&convert(review.to_string().as_bytes()).unwrap()).unwrap();
+        assert_eq!((&converted["apiVersion"], &converted["kind"]), (&json!(API_VERSION), &json!(KIND)));
+        converted["response"].take()
     }
 
     #[test]
-    fn objects_keep_all_but_their_version() {
-        let object = json!({
-            "apiVersion": "core.oam.dev/v1alpha2", "kind": "Application", "metadata": { "name": "a", "uid": "u" },
-            "spec": { "apiVersion": "v1", "n": 1.50, "b": null }, "more": [],
-        });
-        let response = review(&json!({
-            "uid": "7", "desiredAPIVersion": "core.oam.dev/v1beta1", "objects": [object, object],
-        }));
-        let mut expected = object;
-        expected["apiVersion"] = json!("core.oam.dev/v1beta1");
-        assert_eq!(
-            response,
-            json!({
-                "apiVersion": API_VERSION, "kind": KIND,
-                "response": {
-                    "uid": "7", "convertedObjects": [expected, expected], "result": { "status": "Success" },
-                },
-            })
-        );
+    fn objects_stay_as_they_are() {
+        let objects = json!([
+            { "apiVersion": VERSION, "kind": "Application", "metadata": { "name": "a" }, "spec": { "n": 1.5, "b": null } },
+            { "apiVersion": VERSION, "kind": "Application", "metadata": { "name": "b" } },
+        ]);
+        let expected = json!({ "uid": "7", "convertedObjects": objects, "result": { "status": "Success" } });
+        assert_eq!(response(VERSION, &objects), expected);
     }
 
-    #[rstest]
-    #[case::other_group("apps/v1", vec![json!({ "apiVersion": "core.oam.dev/v1" })], "no version of core.oam.dev")]
-    #[case::object_of_other_group("core.oam.dev/v1", vec![json!({ "apiVersion": "apps/v1" })], "not of the group")]
-    #[case::without_version("core.oam.dev/v1", vec![json!({})], "not of the group")]
-    #[case::no_object("core.oam.dev/v1", vec![json!(1)], "invalid object")]
-    #[case::many("core.oam.dev/v1", vec![json!({ "apiVersion": "core.oam.dev/v1" }); MAX_OBJECTS + 1], "10000 objects")]
-    fn other_objects_are_not_converted(#[case] version: &str, #[case] objects: Vec<Value>, #[case] message: &str) {
-        let response = review(&json!({ "uid": "7", "desiredAPIVersion": version, "objects": objects }));
-        let response = &response["response"];
-        assert_eq!(
-            (&response["uid"], &response["convertedObjects"]),
-            (&json!("7"), &json!([]))
-        );
-        assert_eq!(response["result"]["status"], "Failure");
-        let text = response["result"]["message"].as_str().unwrap();
-        assert!(text.contains(message), "{text}");
+    #[test]
+    fn there_is_no_other_version() {
+        let message = "there is no version core.oam.dev/v1, only core.oam.dev/v1beta1";
+        let result = json!({ "status": "Failure", "message": message });
+        let expected = json!({ "uid": "7", "convertedObjects": [], "result": result });
+        assert_eq!(response("core.oam.dev/v1", &json!([{}])), expected);
     }
 
     #[test]
     fn texts_that_are_no_reviews_are_refused() {
         let error = |text: &str| convert(text.as_bytes()).unwrap_err().to_string();
         assert!(error("{").starts_with("invalid ConversionReview: "));
-        let request = json!({ "uid": "7", "desiredAPIVersion": "core.oam.dev/v1", "objects": [] });
+        let request = json!({ "uid": "7", "desiredAPIVersion": VERSION, "objects": [] });
         let other = json!({ "apiVersion": "apiextensions.k8s.io/v1beta1", "kind": KIND, "request": request });
         assert_eq!(
             error(&other.to_string()),
