@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::Webhook;
+use super::serve::Webhook;
 
 /// From a review without a trial render to the limit of the API server.
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.5, 1.0, 3.0, 10.0];

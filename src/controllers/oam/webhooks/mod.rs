@@ -6,12 +6,12 @@
 //!                     certificates          caches, evaluator, access reviews
 //! ```
 
-pub mod applications;
-pub mod certificates;
-pub mod convert;
-pub mod definitions;
+mod applications;
+mod certificates;
+mod convert;
+mod definitions;
 mod metrics;
-pub mod review;
+mod review;
 mod reviewer;
 mod serve;
 
@@ -24,10 +24,8 @@ use kube::api::{Api, PostParams};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
-pub use metrics::WebhookMetrics;
-pub use serve::Webhook;
-
 use self::certificates::CertificateSourceError;
+use self::metrics::WebhookMetrics;
 use self::reviewer::Webhooks;
 use super::definitions::DefinitionCaches;
 use super::{Options, WebhookOptions};
