@@ -14,8 +14,7 @@ import (
 const (
 	maxImmutable = 256
 	maxKinds     = 64
-	maxFields    = 256
-	// Length of a path, a label, or the name of a kind. Longer ones are left out: Kubernetes allows shorter names only.
+	// Length of a path, or the name of a kind. Longer ones are left out: Kubernetes allows shorter names only.
 	maxName = 512
 	// The line of a comment that makes a parameter immutable.
 	immutableMark = "+immutable"
@@ -29,8 +28,6 @@ type inspection struct {
 	Immutable []string `json:"immutable"`
 	// The kinds of objects that are written as literals.
 	Kinds []objectKind `json:"kinds"`
-	// The labels of the top level, also of fields under conditions.
-	Fields []string `json:"fields"`
 }
 
 type objectKind struct {
@@ -47,7 +44,6 @@ func inspect(source string, isChecked bool) (inspection, *failure) {
 	inspected := inspection{
 		Immutable: immutableParameters(file),
 		Kinds:     objectKinds(file),
-		Fields:    topLevelFields(file),
 	}
 	if isChecked && !importsPackages(file) {
 		if _, _, failure := compile(source, checkFile); failure != nil {
@@ -181,31 +177,4 @@ func fieldsOf(value ast.Expr) []*ast.Field {
 		}
 	}
 	return fields
-}
-
-func topLevelFields(file *ast.File) []string {
-	labels := []string{}
-	var add func([]ast.Decl)
-	addStruct := func(value ast.Expr) {
-		if object, ok := value.(*ast.StructLit); ok {
-			add(object.Elts)
-		}
-	}
-	add = func(declarations []ast.Decl) {
-		for _, declaration := range declarations {
-			switch declaration := declaration.(type) {
-			case *ast.Field:
-				label := labelOf(declaration)
-				if label != "" && len(labels) < maxFields && !slices.Contains(labels, label) {
-					labels = append(labels, label)
-				}
-			case *ast.Comprehension:
-				addStruct(declaration.Value)
-			case *ast.EmbedDecl:
-				addStruct(declaration.Expr)
-			}
-		}
-	}
-	add(file.Decls)
-	return labels
 }

@@ -110,8 +110,6 @@ pub struct Inspection {
     pub immutable: Vec<String>,
     /// Kinds of `output` and of the fields of `outputs` that are written as literals, at most 64.
     pub kinds: Vec<TemplateKind>,
-    /// Labels of the top level without quotes, also of fields under conditions, at most 256.
-    pub fields: Vec<String>,
 }
 
 /// The kind of an object in a template.
@@ -320,7 +318,7 @@ mod tests {
         let decoded = |response: &str| decode_inspection(1, response.as_bytes());
         let kinds = r#"[{"api_version":"apps/v1","kind":"Deployment"}]"#;
         let response = format!(
-            r#"{{"id":1,"inspection":{{"may_be_rewritten":true,"immutable":["a.b"],"kinds":{kinds},"fields":["c"]}}}}"#
+            r#"{{"id":1,"inspection":{{"may_be_rewritten":true,"immutable":["a.b"],"kinds":{kinds}}}}}"#
         );
         let expected = Inspection {
             may_be_rewritten: true,
@@ -329,7 +327,6 @@ mod tests {
                 api_version: "apps/v1".to_owned(),
                 kind: "Deployment".to_owned(),
             }],
-            fields: vec!["c".to_owned()],
         };
         assert_eq!(decoded(&response), Ok(expected));
         let incomplete = decoded(r#"{"id":1,"inspection":{"may_be_rewritten":true}}"#);
