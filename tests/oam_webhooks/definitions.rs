@@ -67,7 +67,7 @@ async fn a_component_definition_gets_its_workload_type(#[case] workload: Value, 
 async fn a_template_for_an_older_cue_passes_with_a_warning() {
     let reviewed = Reviewed::new("Fail").await;
     let _portolan = reviewed.portolan(&[]).await;
-    let text = "parameter: {}\na: [1] + [2]\noutput: {apiVersion: \"v1\", kind: \"ConfigMap\", data: a: \"\\(len(a))\"}\n";
+    let text = "parameter: {}\na: [1] + [2]\noutput: {apiVersion: \"v1\", kind: \"ConfigMap\", data: b: \"\\(len(a))\"}\n";
     let created = reviewed.create("componentdefinitions", &detected(text)).await;
     assert_eq!(created.code, 201, "{created:?}");
     assert_eq!(created.warnings.len(), 1, "{:?}", created.warnings);
