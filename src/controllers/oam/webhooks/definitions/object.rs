@@ -6,8 +6,8 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 
 use super::super::review::{AdmissionRequest, Operation, Verdict};
+use crate::api::Raw;
 use crate::api::oam::{Definition, GROUP};
-use crate::api::{Raw, is_object_name};
 use crate::budget::{Budgets, Reservation, parsed_bytes};
 use crate::runtime::watch::{MAX_DECODED_BYTES, too_large};
 
@@ -36,10 +36,6 @@ where
     }
     if !matches!(request.operation, Operation::Create | Operation::Update) {
         return Ok(None);
-    }
-    // It becomes a part of paths, and not only the API server may send reviews.
-    if !is_object_name(&request.namespace) {
-        return Err(Verdict::Invalid("the review names no namespace".to_owned()));
     }
     let raw = request
         .object::<Raw<D>>()
