@@ -80,7 +80,7 @@ impl<E: InspectTemplate> DefinitionWebhooks<E> {
     }
 
     async fn complete(&self, request: &AdmissionRequest) -> Result<Patch, Verdict> {
-        let Some(definition) = object_of::<ComponentDefinition>(request, &self.budgets).await? else {
+        let Some(definition) = object_of::<ComponentDefinition>(request)? else {
             return Ok(Patch::default());
         };
         let defaults = WorkloadDefaults {
@@ -88,15 +88,15 @@ impl<E: InspectTemplate> DefinitionWebhooks<E> {
             request,
             creates_definitions: self.creates_workload_definitions,
         };
-        defaults.apply(&definition.object).await
+        defaults.apply(&definition).await
     }
 
     /// Returns warnings.
     async fn review<D: ReviewedKind>(&self, request: &AdmissionRequest) -> Result<Vec<String>, Verdict> {
-        let Some(definition) = object_of::<D>(request, &self.budgets).await? else {
+        let Some(definition) = object_of::<D>(request)? else {
             return Ok(Vec::new());
         };
-        let (definition, namespace) = (&definition.object, request.namespace.as_str());
+        let (definition, namespace) = (&definition, request.namespace.as_str());
         let mut served = ServedKinds::new(&self.client);
         definition.check(&mut served).await?;
         let warnings = self.check_template(definition, namespace, &mut served).await?;

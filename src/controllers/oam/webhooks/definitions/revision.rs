@@ -7,9 +7,14 @@ use super::object::decode;
 use super::rules::revision_annotation;
 use crate::api::Raw;
 use crate::api::oam::DefinitionRevision;
-use crate::budget::Budgets;
+use crate::budget::{Budgets, leave_runtime_if_large, parsed_bytes};
 use crate::controllers::oam::definitions::{Naming, RecordedKind, is_recorded_in, naming};
 use crate::runtime::kube_client::call;
+
+/// The owner of memory: namespaces of reviews may be forged. No namespace has this name.
+const OWNER: &str = "reviews of webhooks";
+/// Memory of a revision that is decoded without a reservation.
+const SMALL_BYTES: u64 = 1 << 20;
 
 pub(super) async fn check_revision<D: RecordedKind>(
     definition: &D,
@@ -31,10 +36,17 @@ pub(super) async fn check_revision<D: RecordedKind>(
     let Some(raw) = raw else {
         return Ok(());
     };
-    let revision = decode(raw, namespace, budgets)
-        .await
-        .map_err(|error| failed(error.to_string()))?;
-    if is_recorded_in(definition, &revision.object) {
+    let bytes = parsed_bytes(raw.text());
+    let _memory = if bytes > SMALL_BYTES {
+        // The review may hold memory already, so it does not wait.
+        let memory = budgets.memory.try_reserve_more(OWNER, bytes);
+        Some(memory.ok_or_else(|| failed("no memory left, try again".to_owned()))?)
+    } else {
+        None
+    };
+    leave_runtime_if_large(raw.text().len()).await;
+    let revision = decode(raw).map_err(failed)?;
+    if is_recorded_in(definition, &revision) {
         Ok(())
     } else {
         Err(Verdict::Denied(
