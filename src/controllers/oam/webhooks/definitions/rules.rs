@@ -21,8 +21,9 @@ pub(super) fn check_trait(definition: &TraitDefinition) -> Result<(), String> {
 
 /// The version has three integers.
 pub(super) fn check_version(version: &str) -> Result<(), String> {
-    let parts: Vec<_> = version.split('.').map(str::parse::<i64>).collect();
-    if version.is_empty() || (parts.len() == 3 && parts.iter().all(Result::is_ok)) {
+    let mut parts = version.split('.');
+    let are_three_integers = parts.clone().count() == 3 && parts.all(|part| part.parse::<i64>().is_ok());
+    if version.is_empty() || are_three_integers {
         Ok(())
     } else {
         Err("Not a valid version".to_owned())
