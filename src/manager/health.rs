@@ -222,7 +222,10 @@ impl Health {
                     }
                 }
             });
-            checks.push(check.with_warning());
+            let check = check.with_warning();
+            // A pod that is not ready gets no reviews, and KubeVela's Applications do not need the database.
+            let serves_webhooks = options.oam.as_ref().is_some_and(|oam| oam.webhooks.is_some());
+            checks.push(if serves_webhooks { check.optional() } else { check });
         }
         checks.push(condition("shutdown", "the process is shutting down", move || {
             !shutdown.is_cancelled()
