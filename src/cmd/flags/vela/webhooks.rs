@@ -102,7 +102,6 @@ impl WebhookFlags {
             certificate: if self.webhook_self_signed {
                 CertificateSource::SelfSigned(SelfSigned {
                     namespace: namespace.to_owned(),
-                    secret: self.webhook_service.clone(),
                     service: self.webhook_service.clone(),
                     configuration: self.webhook_configuration.clone(),
                 })

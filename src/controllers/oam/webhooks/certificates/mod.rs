@@ -37,10 +37,8 @@ pub enum CertificateSource {
 /// A certificate that is stored in a Secret and written to webhook configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelfSigned {
-    /// The namespace of the Secret and of the Service.
     pub namespace: String,
-    pub secret: String,
-    /// Configurations name it, and its DNS names are those of the certificate.
+    /// The name of the Secret, and of the Service that configurations name.
     pub service: String,
     /// The name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
     pub configuration: String,
@@ -72,18 +70,12 @@ pub async fn keep(
 
 impl SelfSigned {
     fn secret(&self) -> NamespacedName {
-        NamespacedName::new(&self.namespace, &self.secret)
+        NamespacedName::new(&self.namespace, &self.service)
     }
 
-    /// Returns the names by which clients in the cluster know the Service. API servers use the first one.
-    fn dns_names(&self) -> [String; 4] {
-        let Self { namespace, service, .. } = self;
-        [
-            format!("{service}.{namespace}.svc"),
-            format!("{service}.{namespace}.svc.cluster.local"),
-            format!("{service}.{namespace}"),
-            service.clone(),
-        ]
+    /// Returns the name by which API servers know the Service.
+    fn dns_name(&self) -> String {
+        format!("{}.{}.svc", self.service, self.namespace)
     }
 }
 
