@@ -108,19 +108,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// Accepts TLS connections only if there is a configuration for them.
     pub async fn bind(
         address: &ListenAddress,
         routes: Router,
         limits: ServerLimits,
-        tls: Option<Arc<rustls::ServerConfig>>,
         metrics: ResourceMetrics,
     ) -> io::Result<Self> {
-        let listener = address.bind().await?;
-        Ok(Self::new(listener, routes, limits, tls, metrics))
+        Ok(Self::new(address.bind().await?, routes, limits, None, metrics))
     }
 
-    /// Serves at an address that is bound already.
+    /// Serves at an address that is bound already. With a configuration for TLS, plain text is refused.
     #[must_use]
     pub fn new(
         listener: TcpListener,

@@ -15,7 +15,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, sleep, timeout};
@@ -102,9 +102,9 @@ async fn start(certificate: &ServedCertificate) -> TestServer {
         .route("/", get("ok"))
         .route("/slow", get(respond))
         .route("/body", post(receive));
-    let (any, tls) = ("127.0.0.1:0".parse().unwrap(), Some(certificate.server_config()));
-    let server = Server::bind(&any, routes, LIMITS, tls, ResourceMetrics::unregistered());
-    let server = server.await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let tls = Some(certificate.server_config());
+    let server = Server::new(listener, routes, LIMITS, tls, ResourceMetrics::unregistered());
     let (address, shutdown) = (server.local_addr().unwrap(), CancellationToken::new());
     let task = tokio::spawn(server.run(shutdown.clone()));
     TestServer {
