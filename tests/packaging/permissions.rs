@@ -280,7 +280,7 @@ async fn webhooks_add_permissions_for_their_certificate_and_for_what_they_look_u
     ];
     assert_eq!(added("replicas=1").await, expected_in_all(&own));
     let given = ("sea:portolan:webhooks in everywhere", &reviews[..]);
-    let shards = ("sea:portolan:pods in vela-system", &["pods: list"][..]);
+    let shards = ("sea:portolan:pods in sea", &["pods: list"][..]);
     let settings = "oam.webhooks.certificateSecret=mine,oam.webhooks.caBundle=Cg==,oam.args={--enable-sharding}";
     assert_eq!(added(settings).await, expected_in_all(&[given, shards]));
     let admin = permissions(&["--set=oam.enabled=true,oam.webhooks.enabled=true"]).await;

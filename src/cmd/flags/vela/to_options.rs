@@ -31,9 +31,8 @@ const MASTER: &str = "master";
 const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(10);
 
 impl VelaFlags {
-    /// Returns the options of the controller for a namespace, or for all. `pod_namespace` has the Service of webhooks. Steps
-    /// send HTTP requests by `fetcher`, to private networks only with their own flag: tenants choose the addresses, and see
-    /// the responses.
+    /// Returns the options of the controller for a namespace, or for all. `pod_namespace` has the Service of webhooks. Steps send HTTP requests by `fetcher`, to private
+    /// networks only with their own flag: tenants choose the addresses, and see the responses.
     ///
     /// # Errors
     /// A value is invalid.

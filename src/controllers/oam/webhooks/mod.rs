@@ -38,8 +38,8 @@ use crate::runtime::kube_client::{ApiError, call};
 use crate::server::tls::{CertificateMetrics, ServedCertificate};
 use crate::server::{ListenAddress, Server, ServerLimits};
 
-/// Connections of API servers, of which each has a few.
-const MAX_CONNECTIONS: usize = 256;
+/// Connections of API servers, which have one for each review at a time.
+const MAX_CONNECTIONS: usize = 128;
 
 #[derive(Clone, Debug)]
 pub struct WebhookOptions {
