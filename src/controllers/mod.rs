@@ -47,7 +47,7 @@ pub struct Controller {
     pub classes: Vec<Class>,
     /// Watches. They run on every replica and write nothing.
     pub sources: Vec<Task>,
-    /// Servers of requests of others. They run on every replica, until its work is done.
+    /// Servers of requests of others. They run on every replica, and end after its work.
     pub servers: Vec<Serve>,
     /// Tasks for all objects, which write. They run on one replica, the holder of the first shard.
     pub leader_tasks: Vec<Task>,

@@ -48,7 +48,6 @@ pub(super) async fn listen(options: &Options) -> Result<Option<Listening>, Error
         &listener.address,
         routes,
         ServerLimits::with_probes(MAX_CONNECTIONS),
-        None,
         ResourceMetrics::unregistered(),
     )
     .await

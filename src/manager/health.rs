@@ -73,15 +73,9 @@ pub(super) async fn listen(
             (true, false) => (probes.clone(), "health"),
             (false, _) => (metrics.clone(), "metrics"),
         };
-        let server = Server::bind(
-            &listener.address,
-            routes,
-            ServerLimits::with_probes(limit),
-            None,
-            used.clone(),
-        )
-        .await
-        .map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
+        let server = Server::bind(&listener.address, routes, ServerLimits::with_probes(limit), used.clone())
+            .await
+            .map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
         if let Ok(address) = server.local_addr() {
             tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "serving {what}");
         }
@@ -222,7 +216,10 @@ impl Health {
                     }
                 }
             });
-            checks.push(check.with_warning());
+            let check = check.with_warning();
+            // A pod that is not ready gets no reviews, and KubeVela's Applications do not need the database.
+            let serves_webhooks = options.oam.as_ref().is_some_and(|oam| oam.webhooks.is_some());
+            checks.push(if serves_webhooks { check.optional() } else { check });
         }
         checks.push(condition("shutdown", "the process is shutting down", move || {
             !shutdown.is_cancelled()

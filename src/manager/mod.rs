@@ -7,7 +7,6 @@ pub mod gc;
 mod health;
 mod leader;
 pub mod once;
-mod servers;
 pub mod setup;
 pub mod shutdown;
 mod startup;
@@ -21,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +37,6 @@ pub use leader::{LeaderElection, LeaseOptions, NAME as LEASE_NAME};
 use setup::{Metrics, Setup};
 use startup::Access;
 pub use startup::{DatabaseOptions, PasswordSecret, Patience, lock};
-use servers::Servers;
 use work::Manager;
 
 /// With the timeouts of the Lease and the runtime, the process ends within 2 s.
@@ -147,7 +146,8 @@ async fn authorize_metrics(options: &Options, metrics: &Metrics) -> Result<Optio
     }
 }
 
-/// Runs the controllers, and releases the Lease last: no work of this process is in progress when another takes over.
+/// Runs the controllers, and then releases the Lease: no work of this process is in progress when another takes over. Servers
+/// end after that, since clients still know this process for a while.
 async fn lead(
     options: &Options,
     metrics: &Metrics,
@@ -163,8 +163,10 @@ async fn lead(
     if let Some(is_known) = leadership.is_known() {
         health.watch_lease(is_known);
     }
-    let result = set_up_and_run(options, metrics, health, shutdown, &mut leadership).await;
+    let mut servers = JoinSet::new();
+    let result = set_up_and_run(options, metrics, health, shutdown, &mut leadership, &mut servers).await;
     leadership.release().await;
+    while servers.join_next().await.is_some() {}
     result
 }
 
@@ -175,6 +177,7 @@ async fn set_up_and_run(
     health: &Health,
     shutdown: &CancellationToken,
     leadership: &mut Leadership,
+    servers: &mut JoinSet<()>,
 ) -> Result<(), Error> {
     if options.uses_sqlite() {
         health.stand_by(leadership.is_candidate());
@@ -217,9 +220,10 @@ async fn set_up_and_run(
         .into_iter()
         .for_each(|controller| manager.add(controller));
     let open = database.as_mut().map(|(catalog, identity)| (catalog, &*identity));
-    let servers = Servers::start(manager.take_servers(), shutdown);
+    for serve in manager.take_servers() {
+        servers.spawn(serve(shutdown.clone()));
+    }
     let result = manager.run(metrics, health, shutdown, leadership, open).await;
-    servers.end().await;
     if let Some((database, _)) = database {
         close(&database.catalog).await;
         drop(database.lock);

@@ -14,7 +14,7 @@ use crate::budget;
 use crate::controllers::apprepository::Parts;
 use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
 use crate::controllers::oam::start::authentication;
-use crate::controllers::oam::webhooks::PreparedWebhooks;
+use crate::controllers::oam::webhooks::{PreparedWebhooks, own_user};
 use crate::controllers::{Controller, SetupContext, Source, application, apprepository, oam};
 use crate::http::Fetcher;
 use crate::runtime::controller::{self, Key};
@@ -160,7 +160,7 @@ async fn set_up_oam(
         );
     }
     oam.fetcher = without_api_server(&oam.fetcher, &options.source).await?;
-    let webhooks = prepare_webhooks(&options.source, &oam, parts, &metrics.requests).await?;
+    let webhooks = prepare_webhooks(&options.source, &oam, parts, &metrics.requests, patience).await?;
     Ok(oam::setup(context, &oam, parts, webhooks))
 }
 
@@ -169,6 +169,7 @@ async fn prepare_webhooks(
     oam: &oam::Options,
     parts: &oam::SharedParts,
     requests: &RequestMetrics,
+    patience: Patience,
 ) -> Result<Option<PreparedWebhooks>, Error> {
     let (Some(options), Some(metrics), SourceOptions::Cluster(cluster)) =
         (&oam.webhooks, parts.webhook_metrics(), source)
@@ -181,7 +182,11 @@ async fn prepare_webhooks(
         ..cluster.clone()
     };
     let client = connect(&unfenced, requests).await.map_err(Error::from_display)?;
-    let prepared = PreparedWebhooks::new(options, client, metrics).await;
+    let review = "the SelfSubjectReview of Kubernetes 1.28 and newer";
+    let user = patience
+        .get(review, ApiError::is_retryable, || own_user(&client))
+        .await?;
+    let prepared = PreparedWebhooks::new(options, client, user, metrics).await;
     prepared.map(Some).map_err(Error::from_display)
 }
 

@@ -61,7 +61,7 @@ impl Manager {
         self.has_synced.push(controller.has_synced);
     }
 
-    /// Takes the servers, which end after all work.
+    /// Takes the servers, which outlive the work.
     pub(super) fn take_servers(&mut self) -> Vec<Serve> {
         std::mem::take(&mut self.servers)
     }

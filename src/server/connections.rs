@@ -1,5 +1,6 @@
 //! The table of open connections: their number, places that only probes may take, and the limit of each peer for metrics.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -72,14 +73,12 @@ impl Connections {
         }))
     }
 
-    /// Admits a connection. If all places are in use, the oldest idle connection is closed, or else one of the peer with the
-    /// most connections. Returns `None` if no place can be made.
+    /// Admits a connection. Returns `None` if there is no place for it.
     pub(super) fn admit(&self, peer: IpAddr) -> Option<Connection> {
         let peer = peer.to_canonical();
         let mut table = self.0.table.lock();
-        let is_general = table.make_place(false, self.general_limit()) || table.take_from_largest_peer(peer);
-        let is_reserved = !is_general;
-        if is_reserved && !table.make_place(true, self.0.reserved) {
+        let is_reserved = !table.make_place(peer, false, self.general_limit());
+        if is_reserved && !table.make_place(peer, true, self.0.reserved) {
             return None;
         }
         let (id, now, closed) = (table.next_id, Instant::now(), CancellationToken::new());
@@ -109,27 +108,30 @@ impl Connections {
 }
 
 impl Table {
-    fn make_place(&mut self, is_reserved: bool, limit: usize) -> bool {
+    /// Makes a place for a connection of `peer`, if necessary by closing one of a peer with more connections: its oldest idle
+    /// one, or else its oldest one, unless `peer` would then have as many. A peer's own idle connections give way too.
+    fn make_place(&mut self, peer: IpAddr, is_reserved: bool, limit: usize) -> bool {
         let of_kind = |entry: &Entry| entry.is_reserved == is_reserved;
-        self.count(of_kind) < limit || self.close_oldest_idle(of_kind)
-    }
-
-    /// Closes the oldest connection of the peer with the most, unless `peer` would then have as many.
-    fn take_from_largest_peer(&mut self, peer: IpAddr) -> bool {
+        if self.count(of_kind) < limit {
+            return true;
+        }
+        let entries = || self.entries.iter().filter(|(_, entry)| of_kind(entry));
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-        for entry in self.entries.values().filter(|entry| !entry.is_reserved) {
+        for (_, entry) in entries() {
             *counts.entry(entry.peer).or_default() += 1;
         }
-        let held = counts.get(&peer).copied().unwrap_or_default();
-        let largest = counts.into_iter().max_by_key(|(_, count)| *count);
-        let Some((largest, _)) = largest.filter(|(_, count)| *count > held + 1) else {
-            return false;
-        };
-        let entries = self.entries.iter();
-        let of_largest = entries.filter(|(_, entry)| !entry.is_reserved && entry.peer == largest);
-        let oldest = of_largest.map(|(id, _)| *id).min();
-        let closed = oldest.and_then(|id| self.entries.remove(&id));
-        closed.map(|entry| entry.closed.cancel()).is_some()
+        let count_of = |peer: IpAddr| counts.get(&peer).copied().unwrap_or_default();
+        let held = count_of(peer);
+        let candidates = entries().filter_map(|(id, entry)| {
+            let count = count_of(entry.peer);
+            let gives_way = match entry.idle_since {
+                Some(_) => count > held || entry.peer == peer,
+                None => count > held + 1,
+            };
+            gives_way.then_some((entry.idle_since.is_none(), Reverse(count), entry.idle_since, *id))
+        });
+        let closed = candidates.min().map(|(_, _, _, id)| id);
+        self.close(closed)
     }
 
     fn count(&self, filter: impl Fn(&Entry) -> bool) -> usize {
@@ -139,7 +141,11 @@ impl Table {
     fn close_oldest_idle(&mut self, filter: impl Fn(&Entry) -> bool) -> bool {
         let entries = self.entries.iter().filter(|(_, entry)| filter(entry));
         let oldest = entries.filter_map(|(id, entry)| Some((entry.idle_since?, *id))).min();
-        let closed = oldest.and_then(|(_, id)| self.entries.remove(&id));
+        self.close(oldest.map(|(_, id)| id))
+    }
+
+    fn close(&mut self, id: Option<u64>) -> bool {
+        let closed = id.and_then(|id| self.entries.remove(&id));
         closed.map(|entry| entry.closed.cancel()).is_some()
     }
 }
@@ -161,7 +167,7 @@ impl Connection {
         let (peer, reads_metrics) = (entry.peer, entry.has_read_metrics);
         let loses_place = entry.is_reserved && !matches!(path, "/livez" | "/readyz");
         if loses_place {
-            if !table.make_place(false, self.connections.general_limit()) {
+            if !table.make_place(peer, false, self.connections.general_limit()) {
                 return false;
             }
             if let Some(entry) = table.entries.get_mut(&self.id) {
@@ -298,6 +304,27 @@ mod tests {
         // Both have half of the places.
         let third = connections.admit(other_peer(2)).unwrap();
         assert!(!busy[2].closed.is_cancelled() && !third.begin("/metrics"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_with_many_connections_closes_none_of_others() {
+        let connections = Connections::new(4, 0, ResourceMetrics::unregistered());
+        let rare = connections.admit(other_peer(2)).unwrap();
+        let mut many: Vec<_> = (0..9).map(|_| connections.admit(PEER).unwrap()).collect();
+        assert!(!rare.closed.is_cancelled() && many[5].closed.is_cancelled());
+        // Nor while all of its own serve requests.
+        let busy = many.split_off(6);
+        assert!(busy.iter().all(|connection| connection.begin("/validate")));
+        assert!(connections.admit(PEER).is_none() && !rare.closed.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_gives_way_before_one_that_serves_a_request() {
+        let connections = Connections::new(4, 0, ResourceMetrics::unregistered());
+        let busy = busy(&connections, 3);
+        let idle = connections.admit(other_peer(2)).unwrap();
+        assert!(connections.admit(other_peer(3)).is_some());
+        assert!(idle.closed.is_cancelled() && busy.iter().all(|connection| !connection.closed.is_cancelled()));
     }
 
     #[tokio::test(start_paused = true)]

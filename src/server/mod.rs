@@ -14,9 +14,9 @@ mod routes;
 pub mod tls;
 
 use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::net::{IpAddr, SocketAddr};
 use std::{io, sync::Arc, time::Duration};
 
 use axum::Router;
@@ -29,7 +29,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -46,7 +46,7 @@ pub use routes::{Info, info_routes, metrics_routes, probe_routes};
 
 /// Size limit of the request line and headers, in bytes.
 const MAX_HEADER_SIZE: usize = 16 * 1024;
-/// A slow reader could otherwise hold a connection indefinitely.
+/// A slow reader could otherwise hold a connection indefinitely. The first response after this time is the last one.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay after a failed accept, usually because file descriptors are exhausted.
@@ -61,7 +61,9 @@ pub struct ServerLimits {
     pub idle_timeout: Duration,
     /// Timeout from the header of a request to the header of its response.
     pub request_timeout: Duration,
-    /// Timeout of in-flight responses at shutdown.
+    /// Time for which requests are still accepted after a shutdown has begun, from clients that do not know of it.
+    pub linger: Duration,
+    /// Timeout of in-flight responses after that.
     pub drain_timeout: Duration,
 }
 
@@ -74,6 +76,7 @@ impl ServerLimits {
             reserved_connections: RESERVED_CONNECTIONS,
             idle_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(120),
+            linger: Duration::ZERO,
             drain_timeout: Duration::from_secs(2),
         }
     }
@@ -87,6 +90,8 @@ impl ServerLimits {
             // API servers close idle connections after 90 s. If they were closed here, a review that is just sent would fail.
             idle_timeout: Duration::from_secs(120),
             request_timeout: Duration::from_secs(30),
+            // Until nodes know that the pod ends.
+            linger: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(10),
         }
     }
@@ -103,19 +108,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// Accepts TLS connections only if there is a configuration for them.
     pub async fn bind(
         address: &ListenAddress,
         routes: Router,
         limits: ServerLimits,
-        tls: Option<Arc<rustls::ServerConfig>>,
         metrics: ResourceMetrics,
     ) -> io::Result<Self> {
-        let listener = address.bind().await?;
-        Ok(Self::new(listener, routes, limits, tls, metrics))
+        Ok(Self::new(address.bind().await?, routes, limits, None, metrics))
     }
 
-    /// Serves at an address that is bound already.
+    /// Serves at an address that is bound already. With a configuration for TLS, plain text is refused.
     #[must_use]
     pub fn new(
         listener: TcpListener,
@@ -140,8 +142,13 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until `shutdown`, then drains in-flight responses.
+    /// Serves until `shutdown` and a while longer, then drains in-flight responses.
     pub async fn run(self, shutdown: CancellationToken) {
+        let limits = self.handler.limits;
+        let shutdown = Shutdown {
+            begun: shutdown,
+            closing: CancellationToken::new(),
+        };
         let mut tasks = JoinSet::new();
         let serve = async {
             loop {
@@ -161,12 +168,29 @@ impl Server {
                 while tasks.try_join_next().is_some() {}
             }
         };
-        shutdown.run_until_cancelled(serve).await;
+        let lingered = async {
+            shutdown.begun.cancelled().await;
+            sleep(limits.linger).await;
+        };
+        tokio::select! {
+            () = serve => {}
+            () = lingered => {}
+        }
+        shutdown.closing.cancel();
         let drain = async { while tasks.join_next().await.is_some() {} };
-        if timeout(self.handler.limits.drain_timeout, drain).await.is_err() {
+        if timeout(limits.drain_timeout, drain).await.is_err() {
             tracing::debug!("closing connections still open at shutdown");
         }
     }
+}
+
+/// The stages of a shutdown.
+#[derive(Clone)]
+struct Shutdown {
+    /// From now on, each response is the last one of its connection.
+    begun: CancellationToken,
+    /// Idle connections are closed.
+    closing: CancellationToken,
 }
 
 fn is_disconnect(error: &io::Error) -> bool {
@@ -182,14 +206,14 @@ struct Handler {
 }
 
 impl Handler {
-    async fn serve(self, stream: TcpStream, place: Connection, shutdown: CancellationToken) {
+    async fn serve(self, stream: TcpStream, place: Connection, shutdown: Shutdown) {
         let Some(acceptor) = &self.tls else {
             return self.serve_http(stream, place, shutdown).await;
         };
         let handshake = tokio::select! {
             handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => handshake,
             () = place.closed() => return,
-            () = shutdown.cancelled() => return,
+            () = shutdown.closing.cancelled() => return,
         };
         match handshake {
             Ok(Ok(stream)) => self.serve_http(stream, place, shutdown).await,
@@ -199,12 +223,16 @@ impl Handler {
         }
     }
 
-    async fn serve_http<S>(self, stream: S, place: Connection, shutdown: CancellationToken)
+    async fn serve_http<S>(self, stream: S, place: Connection, shutdown: Shutdown)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let place = Arc::new(place);
-        let service = service_fn(|request| self.respond(Arc::clone(&place), request));
+        let (place, opened) = (Arc::new(place), Instant::now());
+        let service = service_fn(|request| {
+            // A client that sends its next request while an idle connection is closed gets no response.
+            let is_last = shutdown.begun.is_cancelled() || opened.elapsed() >= MAX_CONNECTION_AGE;
+            self.respond(Arc::clone(&place), request, is_last)
+        });
         let stream = ObservedStream {
             stream,
             place: Arc::clone(&place),
@@ -219,7 +247,7 @@ impl Handler {
             ended = connection.as_mut() => ended,
             () = place.closed() => return,
             // Also resolves at the shutdown.
-            _ = shutdown.run_until_cancelled(sleep(MAX_CONNECTION_AGE)) => {
+            _ = shutdown.closing.run_until_cancelled(sleep(MAX_CONNECTION_AGE + self.limits.idle_timeout)) => {
                 connection.as_mut().graceful_shutdown();
                 match timeout(self.limits.drain_timeout, connection).await {
                     Ok(ended) => ended,
@@ -232,24 +260,29 @@ impl Handler {
         }
     }
 
-    async fn respond(&self, place: Arc<Connection>, request: hyper::Request<Incoming>) -> Result<Response, Infallible> {
+    async fn respond(
+        &self,
+        place: Arc<Connection>,
+        request: hyper::Request<Incoming>,
+        is_last: bool,
+    ) -> Result<Response, Infallible> {
         if !place.begin(request.uri().path()) {
-            return Ok(closing(StatusCode::SERVICE_UNAVAILABLE, "too many connections\n"));
+            return Ok(closing((StatusCode::SERVICE_UNAVAILABLE, "too many connections\n").into_response()));
         }
         let mut request = request.map(axum::body::Body::new);
         request.extensions_mut().insert(Peer(place.peer()));
-        let response = self.routes.clone().oneshot(request);
-        let response = match timeout(self.limits.request_timeout, response).await {
-            Ok(response) => response,
-            Err(_) => Ok(closing(StatusCode::GATEWAY_TIMEOUT, "no response in time\n")),
-        };
+        let response = timeout(self.limits.request_timeout, self.routes.clone().oneshot(request)).await;
         place.end();
-        response
+        match response {
+            Ok(response) if is_last => response.map(closing),
+            Ok(response) => response,
+            Err(_) => Ok(closing((StatusCode::GATEWAY_TIMEOUT, "no response in time\n").into_response())),
+        }
     }
 }
 
-fn closing(status: StatusCode, text: &'static str) -> Response {
-    let mut response = (status, text).into_response();
+/// Makes a response the last one of its connection.
+fn closing(mut response: Response) -> Response {
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(header::CONNECTION, close);
     response

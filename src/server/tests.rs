@@ -21,7 +21,6 @@ async fn start_with(routes: Router) -> TestServer {
         &"127.0.0.1:0".parse().unwrap(),
         routes,
         ServerLimits::with_probes(256),
-        None,
         ResourceMetrics::unregistered(),
     )
     .await
@@ -164,7 +163,6 @@ async fn a_port_in_use_is_an_error() {
         &server.address.to_string().parse().unwrap(),
         Router::new(),
         ServerLimits::with_probes(256),
-        None,
         ResourceMetrics::unregistered(),
     )
     .await;

@@ -111,4 +111,7 @@ async fn a_secret_with_another_certificate_is_replaced_and_the_authority_is_writ
     })
     .await;
     reviewed.until_called().await;
+    // The Service has no endpoints before the process is ready.
+    let unserved = format!("no endpoints for service {}/{SERVICE}", reviewed.site.namespace);
+    assert!(!portolan.lines().iter().any(|line| line.contains(&unserved)));
 }

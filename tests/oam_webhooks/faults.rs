@@ -35,7 +35,7 @@ async fn a_standby_serves_webhooks_too_with_the_same_certificate() {
     let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     flags.push("--enable-leader-election");
     let standby = other.site.portolan(&flags).await;
-    standby.line_with("waiting for the lease", SOON).await;
+    standby.line_with("waiting for the leader lease", SOON).await;
     for (kind, count) in [("MutatingWebhookConfiguration", 2), ("ValidatingWebhookConfiguration", 5)] {
         let ports: Vec<_> = (0..count)
             .map(|index| json!({ "op": "replace", "path": format!("/webhooks/{index}/clientConfig/service/port"), "value": other.port }))

@@ -15,6 +15,9 @@
 {{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
 {{- fail "metrics.podMonitor and metrics.serviceMonitor are both enabled, so that each pod would be scraped twice; enable one of them" -}}
 {{- end -}}
+{{- if and (include "portolan.webhooks" .) (semverCompare "<1.28.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- printf "oam.webhooks needs Kubernetes 1.28 or newer, and this is %s" .Capabilities.KubeVersion.Version | fail -}}
+{{- end -}}
 {{- with .Values.oam.webhooks -}}
 {{- if and .enabled (or .caBundle .injectCaFrom) (not .certificateSecret) -}}
 {{- fail "oam.webhooks: caBundle and injectCaFrom belong to a certificate of your own; set certificateSecret" -}}

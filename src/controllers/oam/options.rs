@@ -131,10 +131,8 @@ pub enum CertificateSource {
 /// A certificate that is stored in a Secret and written to webhook configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelfSigned {
-    /// The namespace of the Secret and of the Service.
     pub namespace: String,
-    pub secret: String,
-    /// Configurations name it, and its DNS names are those of the certificate.
+    /// The name of the Secret, and of the Service that configurations name.
     pub service: String,
     /// The name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
     pub configuration: String,

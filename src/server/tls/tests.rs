@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, sleep, timeout};
@@ -105,9 +105,9 @@ async fn start(certificate: &ServedCertificate) -> TestServer {
         .route("/", get("ok"))
         .route("/slow", get(respond))
         .route("/body", post(receive));
-    let (any, tls) = ("127.0.0.1:0".parse().unwrap(), Some(certificate.server_config()));
-    let server = Server::bind(&any, routes, LIMITS, tls, ResourceMetrics::unregistered());
-    let server = server.await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let tls = Some(certificate.server_config());
+    let server = Server::new(listener, routes, LIMITS, tls, ResourceMetrics::unregistered());
     let (address, shutdown) = (server.local_addr().unwrap(), CancellationToken::new());
     let task = tokio::spawn(server.run(shutdown.clone()));
     TestServer {
@@ -233,6 +233,24 @@ async fn a_shutdown_waits_for_responses_and_not_for_handshakes() {
     assert!((7..9).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
 }
 
+#[tokio::test]
+async fn after_a_shutdown_has_begun_clients_are_served_once_more() {
+    let (pem, certificate) = (pem(), served());
+    certificate.set(&pem.pair());
+    let server = start(&certificate).await;
+    let mut open = pem.connect(server.address).await.unwrap();
+    get_ok(&mut open).await;
+    server.shutdown.cancel();
+    for mut stream in [open, pem.connect(server.address).await.unwrap()] {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await.unwrap();
+        let text = String::from_utf8(response).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+        assert!(text.contains("connection: close\r\n"), "{text}");
+    }
+}
+
 #[test]
 fn a_pair_has_a_certificate_with_its_key() {
     let (first, second) = (pem(), pem());
@@ -269,7 +287,7 @@ fn a_pair_has_a_certificate_with_its_key() {
 
 #[rstest]
 #[case(2024, "2024-02-29T00:00:00Z", 2051, "2051-02-28T00:00:00Z")]
-#[case(1960, "1970-01-01T00:00:00Z", 1999, "1999-02-28T00:00:00Z")]
+#[case(1972, "1972-02-29T00:00:00Z", 1999, "1999-02-28T00:00:00Z")]
 fn the_validity_is_read_without_a_parser_of_certificates(
     #[case] from: i32,
     #[case] not_before: Timestamp,

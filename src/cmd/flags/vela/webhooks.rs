@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::flags::OWN;
-use super::gates::{FeatureGates, Gate};
+use super::gates::{FeatureGates, Gate, GateEntry};
 use super::values::Names;
 use crate::controllers::oam::{CertificateSource, SelfSigned, WebhookOptions};
 use crate::runtime::manifests::is_object_name;
 use crate::server::ListenAddress;
 
+const CERTIFICATE_DIRECTORY: &str = "/k8s-webhook-server/serving-certs";
 const GROUP_PATTERN: &str = "kubevela:*";
 
 #[derive(Args, Clone, Debug, PartialEq)]
@@ -19,7 +20,7 @@ pub struct WebhookFlags {
     #[arg(long)]
     pub use_webhook: bool,
     /// Directory with the certificate tls.crt and the key tls.key of the webhooks
-    #[arg(long, value_name = "DIR", default_value = "/k8s-webhook-server/serving-certs")]
+    #[arg(long, value_name = "DIR", default_value = CERTIFICATE_DIRECTORY)]
     pub webhook_cert_dir: String,
     /// Port of the webhooks
     #[arg(long, value_name = "PORT", default_value = "9443")]
@@ -48,18 +49,20 @@ pub struct WebhookFlags {
 }
 
 /// Gates that only webhooks follow.
-const GATES: [(Gate, &str); 4] = [
-    (Gate::ValidateDefinitionPermissions, "ValidateDefinitionPermissions"),
-    (Gate::ValidateComponentWhenSharding, "ValidateComponentWhenSharding"),
-    (Gate::DisableWebhookAutoSchedule, "DisableWebhookAutoSchedule"),
-    (Gate::ValidateResourcesExist, "ValidateResourcesExist"),
+const GATES: [Gate; 4] = [
+    Gate::ValidateDefinitionPermissions,
+    Gate::ValidateComponentWhenSharding,
+    Gate::DisableWebhookAutoSchedule,
+    Gate::ValidateResourcesExist,
 ];
 
 impl WebhookFlags {
-    /// Returns a warning for each flag and gate that needs `--use-webhook`, without it.
+    /// Returns a warning for each flag and gate without effect.
     pub(super) fn warnings(&self, gates: &FeatureGates) -> Vec<String> {
         if self.use_webhook {
-            return Vec::new();
+            let is_ignored = self.webhook_self_signed && self.webhook_cert_dir != CERTIFICATE_DIRECTORY;
+            let warning = is_ignored.then(|| "--webhook-cert-dir has no effect with --webhook-self-signed".to_owned());
+            return Vec::from_iter(warning);
         }
         let flags = [
             (self.authentication_with_user, "authentication-with-user"),
@@ -70,8 +73,9 @@ impl WebhookFlags {
         ];
         let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
         let flags = flags.map(|(_, name)| format!("--{name} has no effect without --use-webhook"));
-        let gates = GATES.iter().filter(|(gate, _)| gates.is_enabled(*gate));
-        let gates = gates.map(|(_, name)| format!("feature gate {name} has no effect without --use-webhook"));
+        let is_ignored = |entry: &&GateEntry| GATES.contains(&entry.gate) && gates.is_enabled(entry.gate);
+        let gates = Gate::ALL.iter().filter(is_ignored);
+        let gates = gates.map(|entry| format!("feature gate {} has no effect without --use-webhook", entry.name));
         flags.chain(gates).collect()
     }
 
@@ -101,7 +105,6 @@ impl WebhookFlags {
             certificate: if self.webhook_self_signed {
                 CertificateSource::SelfSigned(SelfSigned {
                     namespace: namespace.to_owned(),
-                    secret: self.webhook_service.clone(),
                     service: self.webhook_service.clone(),
                     configuration: self.webhook_configuration.clone(),
                 })

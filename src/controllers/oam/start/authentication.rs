@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-use super::webhooks::{MAX_CONFIGURATIONS, Services};
+use super::webhooks::{MAX_CONFIGURATIONS, Services, is_of_service};
 use crate::api::oam::GROUP;
 use crate::controllers::Task;
 use crate::controllers::oam::WebhookOptions;
@@ -44,7 +44,8 @@ pub async fn find_protection(client: &Client, served: Option<&WebhookOptions>) -
             .flatten()
             .filter(|webhook| is_called(webhook))
         {
-            let is_ours = served.is_some_and(|served| is_of_service(webhook, served));
+            let service = webhook.client_config.service.as_ref();
+            let is_ours = service.zip(served).is_some_and(|(service, served)| is_of_service(service, served));
             if is_ours || is_served(webhook, &mut services).await? {
                 return Ok(Some(format!("{}/{}", configuration.name_any(), webhook.name)));
             }
@@ -81,11 +82,6 @@ fn covers(rule: &RuleWithOperations, operation: &str) -> bool {
         && includes(&rule.api_versions, VERSION)
         && includes(&rule.operations, operation)
         && rule.scope.as_deref() != Some("Cluster")
-}
-
-fn is_of_service(webhook: &MutatingWebhook, served: &WebhookOptions) -> bool {
-    let service = webhook.client_config.service.as_ref();
-    service.is_some_and(|service| service.name == served.service && service.namespace == served.namespace)
 }
 
 async fn is_served(webhook: &MutatingWebhook, services: &mut Services<'_>) -> Result<bool, ApiError> {

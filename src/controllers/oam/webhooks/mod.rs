@@ -36,8 +36,8 @@ use crate::runtime::kube_client::{ApiError, call};
 use crate::server::tls::{CertificateMetrics, ServedCertificate};
 use crate::server::{ListenAddress, Server, ServerLimits};
 
-/// Connections of API servers, of which each has a few.
-const MAX_CONNECTIONS: usize = 256;
+/// Connections of API servers, which have one for each review at a time.
+const MAX_CONNECTIONS: usize = 128;
 
 /// Metrics of the server and of its certificate. The default is not exported.
 #[derive(Clone, Debug, Default)]
@@ -64,8 +64,6 @@ pub enum WebhookError {
     Tls(#[from] rustls::Error),
     #[error(transparent)]
     Certificate(#[from] CertificateSourceError),
-    #[error("failed to ask for the own user, whose changes the webhooks leave as they are: {0}")]
-    User(ApiError),
 }
 
 /// A server with its first certificate, before it answers.
@@ -84,16 +82,16 @@ impl PreparedWebhooks {
     /// replica serves webhooks.
     ///
     /// # Errors
-    /// The port can't be bound, there is no certificate, or the API server does not name the own user.
+    /// The port can't be bound, or there is no certificate.
     pub async fn new(
         options: &WebhookOptions,
         client: Client,
+        own_user: String,
         metrics: &WebhookServerMetrics,
     ) -> Result<Self, WebhookError> {
         let address = options.address.clone();
         let listener = address.bind().await;
         let listener = listener.map_err(|cause| WebhookError::Listen { address, cause })?;
-        let own_user = own_user(&client).await.map_err(WebhookError::User)?;
         let certificate = ServedCertificate::new(metrics.certificate.clone())?;
         let mut keep = {
             let (source, client, served) = (options.certificate.clone(), client.clone(), certificate.clone());
@@ -146,9 +144,14 @@ impl PreparedWebhooks {
     }
 }
 
-async fn own_user(client: &Client) -> Result<String, ApiError> {
+/// Returns the user of the client, whose changes the webhooks leave as they are.
+///
+/// # Errors
+/// The API server does not name the user. Those before Kubernetes 1.28 can't.
+pub async fn own_user(client: &Client) -> Result<String, ApiError> {
     let api: Api<SelfSubjectReview> = Api::all(client.clone());
     let reviewed = call(api.create(&PostParams::default(), &SelfSubjectReview::default())).await?;
     let user = reviewed.status.and_then(|status| status.user_info?.username);
-    Ok(user.unwrap_or_default())
+    let user = user.filter(|user| !user.is_empty());
+    user.ok_or_else(|| ApiError::bad_request("the API server does not name the user of this process".to_owned()))
 }

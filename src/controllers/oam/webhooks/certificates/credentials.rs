@@ -12,7 +12,6 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 
-use super::issue::AUTHORITY;
 use crate::api::jobs::{MANAGED_BY, MANAGER};
 use crate::server::tls::{CertificateError, CertificatePair};
 
@@ -51,8 +50,8 @@ pub(super) enum Defect {
     Validity,
     #[error("the first certificate in ca.crt did not sign tls.crt")]
     Authority,
-    #[error("tls.crt lacks a name of the Service")]
-    Names,
+    #[error("tls.crt lacks the name of the Service")]
+    Name,
 }
 
 /// A certificate with its key, and the CAs that API servers trust.
@@ -69,14 +68,14 @@ impl fmt::Debug for Credentials {
 }
 
 impl SecretState {
-    pub(super) fn of(secret: Option<&Secret>, dns_names: &[String], now: Timestamp) -> Self {
+    pub(super) fn of(secret: Option<&Secret>, dns_name: &str, now: Timestamp) -> Self {
         let Some(secret) = secret else {
             return Self::Missing;
         };
         if let Some(foreign) = foreign(secret) {
             return Self::Foreign(foreign);
         }
-        match Credentials::of(secret, dns_names, now) {
+        match Credentials::of(secret, dns_name, now) {
             Err(defect) => Self::Unusable(defect),
             Ok(credentials) if credentials.is_due(now) => Self::Due(credentials),
             Ok(credentials) => Self::Current(credentials),
@@ -88,21 +87,8 @@ fn foreign(secret: &Secret) -> Option<Foreign> {
     if secret.type_.as_deref() != Some(SECRET_TYPE) {
         return Some(Foreign::Type(secret.type_.clone().unwrap_or_default()));
     }
-    let is_labeled = secret
-        .labels()
-        .get(MANAGED_BY)
-        .is_some_and(|manager| manager == MANAGER);
-    // A restored or edited Secret may have lost its label.
-    (!is_labeled && !has_our_authority(secret)).then_some(Foreign::Label)
-}
-
-fn has_our_authority(secret: &Secret) -> bool {
-    let roots = text(secret, CA).ok().and_then(first_authority);
-    let subjects = roots.iter().flat_map(|roots| &roots.roots).map(|root| &root.subject);
-    let name = AUTHORITY.as_bytes();
-    subjects
-        .into_iter()
-        .any(|subject| subject.windows(name.len()).any(|part| part == name))
+    let manager = secret.labels().get(MANAGED_BY);
+    manager.is_none_or(|manager| manager != MANAGER).then_some(Foreign::Label)
 }
 
 fn text<'a>(secret: &'a Secret, key: &'static str) -> Result<&'a str, Defect> {
@@ -118,18 +104,18 @@ fn first_authority(pem: &str) -> Option<RootCertStore> {
 }
 
 impl Credentials {
-    fn of(secret: &Secret, dns_names: &[String], now: Timestamp) -> Result<Self, Defect> {
+    fn of(secret: &Secret, dns_name: &str, now: Timestamp) -> Result<Self, Defect> {
         let (certificate, key, ca) = (text(secret, CERTIFICATE)?, text(secret, KEY)?, text(secret, CA)?);
         let credentials = Self {
             pair: CertificatePair::from_pem(certificate.as_bytes(), key.as_bytes())?,
             ca_bundle: ca.to_owned(),
         };
-        credentials.verify(dns_names, now)?;
+        credentials.verify(dns_name, now)?;
         Ok(credentials)
     }
 
     /// Verifies the certificate as an API server does, which trusts the first CA.
-    fn verify(&self, dns_names: &[String], now: Timestamp) -> Result<(), Defect> {
+    fn verify(&self, dns_name: &str, now: Timestamp) -> Result<(), Defect> {
         if !self.pair.validity().contains(now) {
             return Err(Defect::Validity);
         }
@@ -140,11 +126,8 @@ impl Credentials {
         let algorithms = ring::default_provider().signature_verification_algorithms.all;
         verify_server_cert_signed_by_trust_anchor(&certificate, &roots, intermediates, time, algorithms)
             .map_err(|_| Defect::Authority)?;
-        let has_name = |name: &String| {
-            let name = ServerName::try_from(name.as_str());
-            name.is_ok_and(|name| verify_server_name(&certificate, &name).is_ok())
-        };
-        dns_names.iter().all(has_name).then_some(()).ok_or(Defect::Names)
+        let name = ServerName::try_from(dns_name).map_err(|_| Defect::Name)?;
+        verify_server_name(&certificate, &name).map_err(|_| Defect::Name)
     }
 
     fn is_due(&self, now: Timestamp) -> bool {

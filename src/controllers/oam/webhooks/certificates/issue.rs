@@ -15,8 +15,6 @@ use super::SelfSigned;
 use super::credentials::{CA, CERTIFICATE, KEY, SECRET_TYPE};
 use crate::api::jobs::{MANAGED_BY, MANAGER};
 
-/// The beginning of the name of each CA.
-pub(super) const AUTHORITY: &str = "Portolan webhook CA";
 pub(super) const LIFETIME: Duration = Duration::from_hours(365 * 24);
 /// Clocks of API servers may be behind.
 pub(super) const BACKDATING: Duration = Duration::from_mins(5);
@@ -29,7 +27,7 @@ pub(super) struct IssuedCertificate {
 }
 
 impl IssuedCertificate {
-    pub(super) fn new(dns_names: &[String], now: Timestamp) -> Result<Self, rcgen::Error> {
+    pub(super) fn new(dns_name: &str, now: Timestamp) -> Result<Self, rcgen::Error> {
         let now = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or_default());
         let parameters = |dns_names, common_name: &str| {
             let mut parameters = CertificateParams::new(dns_names)?;
@@ -40,13 +38,13 @@ impl IssuedCertificate {
             Ok::<_, rcgen::Error>(parameters)
         };
         // Two CAs in one bundle have different names, by which verifiers look for the issuer.
-        let mut authority = parameters(Vec::new(), &format!("{AUTHORITY} {}", now.as_secs()))?;
+        let mut authority = parameters(Vec::new(), &format!("Portolan webhook CA {}", now.as_secs()))?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let authority_key = KeyPair::generate()?;
         let ca = authority.self_signed(&authority_key)?.pem();
 
-        let mut server = parameters(dns_names.to_vec(), "Portolan webhooks")?;
+        let mut server = parameters(vec![dns_name.to_owned()], "Portolan webhooks")?;
         // rustls rejects the certificate of an authority as that of a server.
         server.is_ca = IsCa::ExplicitNoCa;
         server.use_authority_key_identifier_extension = true;
@@ -67,7 +65,7 @@ impl IssuedCertificate {
         let mut secret = existing.unwrap_or_else(|| Secret {
             metadata: ObjectMeta {
                 namespace: Some(settings.namespace.clone()),
-                name: Some(settings.secret.clone()),
+                name: Some(settings.service.clone()),
                 ..ObjectMeta::default()
             },
             type_: Some(SECRET_TYPE.to_owned()),

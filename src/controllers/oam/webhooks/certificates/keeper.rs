@@ -195,12 +195,12 @@ impl<'a> Keeper<'a> {
         &self,
         now: Timestamp,
     ) -> Result<(Credentials, Result<(), SelfSignedError>), SelfSignedError> {
-        let name = &self.settings.secret;
+        let name = &self.settings.service;
         let api = Api::<Secret>::namespaced(self.client.clone(), &self.settings.namespace);
         for _ in 0..ATTEMPTS {
             let secret = call(api.get_opt(name)).await;
             let secret = secret.map_err(|cause| self.failed("get", cause))?;
-            let (reason, due) = match SecretState::of(secret.as_ref(), &self.settings.dns_names(), now) {
+            let (reason, due) = match SecretState::of(secret.as_ref(), &self.settings.dns_name(), now) {
                 SecretState::Current(credentials) => return Ok((credentials, Ok(()))),
                 SecretState::Foreign(reason) => {
                     let secret = self.settings.secret();
@@ -232,7 +232,7 @@ impl<'a> Keeper<'a> {
         due: Option<&Credentials>,
         now: Timestamp,
     ) -> Result<Issue, SelfSignedError> {
-        let issued = IssuedCertificate::new(&self.settings.dns_names(), now)?;
+        let issued = IssuedCertificate::new(&self.settings.dns_name(), now)?;
         // Replicas serve these until they have read the new Secret.
         let served: Vec<_> = due.into_iter().chain(&self.current).map(Credentials::ca).collect();
         let served: Vec<_> = served.iter().map(String::as_str).collect();
@@ -247,7 +247,7 @@ impl<'a> Keeper<'a> {
         } else {
             (
                 "update",
-                call(api.replace(&self.settings.secret, &parameters, &secret)).await,
+                call(api.replace(&self.settings.service, &parameters, &secret)).await,
             )
         };
         match written {

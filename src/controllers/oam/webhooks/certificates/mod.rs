@@ -53,18 +53,12 @@ pub async fn keep(
 
 impl SelfSigned {
     fn secret(&self) -> NamespacedName {
-        NamespacedName::new(&self.namespace, &self.secret)
+        NamespacedName::new(&self.namespace, &self.service)
     }
 
-    /// Returns the names by which clients in the cluster know the Service. API servers use the first one.
-    fn dns_names(&self) -> [String; 4] {
-        let Self { namespace, service, .. } = self;
-        [
-            format!("{service}.{namespace}.svc"),
-            format!("{service}.{namespace}.svc.cluster.local"),
-            format!("{service}.{namespace}"),
-            service.clone(),
-        ]
+    /// Returns the name by which API servers know the Service.
+    fn dns_name(&self) -> String {
+        format!("{}.{}.svc", self.service, self.namespace)
     }
 }
 

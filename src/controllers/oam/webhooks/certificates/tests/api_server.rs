@@ -25,7 +25,7 @@ struct State {
     hook: Option<(Method, Hook)>,
 }
 
-pub(super) const SECRET: &str = "/api/v1/namespaces/vela-system/secrets/webhook-cert";
+pub(super) const SECRET: &str = "/api/v1/namespaces/vela-system/secrets/portolan-webhooks";
 
 pub(super) fn configuration_path(kind: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/portolan")

@@ -20,7 +20,7 @@ const EXPIRED: &str = "2027-02-01T00:00:00Z";
 const NO_WRITE: [&str; 3] = [
     "GET mutatingwebhookconfigurations",
     "GET validatingwebhookconfigurations",
-    "GET webhook-cert",
+    "GET portolan-webhooks",
 ];
 
 /// The parts of a replica that outlive its keeper.
@@ -45,7 +45,7 @@ impl Replica {
 
     /// Returns true if API servers with the CA of both configurations accept the served certificate.
     fn is_trusted(&self, server: &ApiServer, now: &str) -> bool {
-        let name = &settings().dns_names()[0];
+        let name = &settings().dns_name();
         ["mutating", "validating"].iter().all(|kind| {
             let (ca, _) = server.cas(kind);
             ca.is_some_and(|ca| is_accepted(&self.served, &ca, name, at(now)))
@@ -54,7 +54,7 @@ impl Replica {
 
     /// Returns true if it serves the certificate of the Secret.
     fn is_current(&self, server: &ApiServer, now: &str) -> bool {
-        let name = &settings().dns_names()[0];
+        let name = &settings().dns_name();
         let bundle = value(&server.secret(), CA).to_owned();
         let end = bundle.find("-----END").unwrap();
         let first = format!("{}-----END CERTIFICATE-----\n", &bundle[..end]);
@@ -122,7 +122,7 @@ async fn a_renewed_certificate_is_trusted_for_half_a_minute_before_it_is_served(
     let requests = server.take_requests();
     let put = requests
         .iter()
-        .position(|request| request == "PUT webhook-cert")
+        .position(|request| request == "PUT portolan-webhooks")
         .unwrap();
     let patch = requests
         .iter()
@@ -214,7 +214,7 @@ async fn a_certificate_that_cannot_be_renewed_is_served() {
     server.fail(Method::PUT, 403);
     let replica = Replica::new(&server);
     let error = keep_once(&mut replica.keeper(), DUE).await.unwrap_err().to_string();
-    assert_eq!(error, "failed to update Secret vela-system/webhook-cert: no");
+    assert_eq!(error, "failed to update Secret vela-system/portolan-webhooks: no");
     assert!(replica.is_current(&server, DUE) && replica.is_trusted(&server, DUE));
 }
 
@@ -262,9 +262,9 @@ async fn the_secret_of_another_program_ends_the_start_and_stays_as_it_is() {
     let Err(error) = keep(&source, &server.client(), &served()).await;
     assert_eq!(
         error.to_string(),
-        "Secret vela-system/webhook-cert is not overwritten with a self-signed certificate, because its type is Opaque \
+        "Secret vela-system/portolan-webhooks is not overwritten with a self-signed certificate, because its type is Opaque \
          instead of kubernetes.io/tls; delete it, choose another name, or serve a certificate of another issuer from files \
-         (--webhook-cert-dir)"
+         (--portolan-webhooks-dir)"
     );
     assert_eq!(server.object(SECRET), before);
 }

@@ -21,7 +21,6 @@ use crate::server::tls::{CertificateMetrics, CertificatePair, ServedCertificate}
 fn settings() -> SelfSigned {
     SelfSigned {
         namespace: "vela-system".to_owned(),
-        secret: "webhook-cert".to_owned(),
         service: "portolan-webhooks".to_owned(),
         configuration: "portolan".to_owned(),
     }
@@ -32,7 +31,7 @@ fn at(time: &str) -> Timestamp {
 }
 
 fn issued(now: Timestamp, existing: Option<Secret>, served_cas: &[&str]) -> Secret {
-    let issued = IssuedCertificate::new(&settings().dns_names(), now).unwrap();
+    let issued = IssuedCertificate::new(&settings().dns_name(), now).unwrap();
     issued.into_secret(&settings(), existing, served_cas)
 }
 
