@@ -287,7 +287,8 @@ async fn a_review_waits_for_a_definition_that_is_not_cached_yet() {
     let built_in = json!({
         "metadata": {},
         "spec": {
-            "components": [], "policies": [{ "name": "p", "type": "topology" }],
+            "components": [],
+            "policies": [{ "name": "p", "type": "topology", "properties": { "clusters": ["local"] } }],
             "workflow": { "steps": [{ "name": "s", "type": "suspend" }] },
         },
     });
