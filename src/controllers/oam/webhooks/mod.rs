@@ -31,15 +31,15 @@ use self::certificates::{CertificateSource, CertificateSourceError};
 use self::reviewer::Webhooks;
 use super::Options;
 use super::definitions::DefinitionCaches;
-use crate::budget::{Budget, Budgets};
+use crate::budget::Budgets;
 use crate::controllers::{Serve, Task};
 use crate::cue::Evaluator;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::server::tls::{CertificateMetrics, ServedCertificate};
 use crate::server::{ListenAddress, Server, ServerLimits};
 
-/// Connections of API servers, of which each has a few.
-const MAX_CONNECTIONS: usize = 256;
+/// Connections of API servers, which have one for each review at a time.
+const MAX_CONNECTIONS: usize = 128;
 
 #[derive(Clone, Debug)]
 pub struct WebhookOptions {
@@ -155,9 +155,7 @@ impl PreparedWebhooks {
         budgets: &Budgets,
     ) -> (Serve, Task) {
         let reviewer = Webhooks::new(&self, options, caches, evaluator, budgets);
-        let reviews = budgets.metrics().of("webhook_reviews", serve::MAX_REVIEWS);
-        let turns = Budget::with_metrics("webhook_reviews", serve::MAX_REVIEWS, reviews);
-        let routes = serve::routes(reviewer, turns, budgets.part("webhook_bodies", 8), self.metrics.reviews);
+        let routes = serve::routes(reviewer, budgets, self.metrics.reviews);
         let server = Server::new(
             self.listener,
             routes,

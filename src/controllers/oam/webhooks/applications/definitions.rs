@@ -7,6 +7,7 @@ use crate::budget::{Budgets, leave_runtime_if_large};
 use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::definitions::{DefinitionCaches, Loaded, Missing};
 use crate::controllers::oam::parse::Lookup;
+use crate::controllers::oam::webhooks::serve::OWNER;
 
 /// Memory that a review takes for definitions without a reservation.
 const SMALL_BYTES: u64 = 1 << 20;
@@ -30,8 +31,6 @@ pub struct CachedDefinitions<'a> {
     pub caches: &'a DefinitionCaches,
     pub client: &'a Client,
     pub budgets: &'a Budgets,
-    /// Of the Application, which owns the memory.
-    pub namespace: &'a str,
     pub loaded: Loaded,
 }
 
@@ -68,7 +67,7 @@ impl CachedDefinitions<'_> {
             None
         } else {
             // The review may hold memory already, so it does not wait.
-            let memory = self.budgets.memory.try_reserve_more(self.namespace, bytes);
+            let memory = self.budgets.memory.try_reserve_more(OWNER, bytes);
             Some(memory.ok_or_else(|| "no memory left for its definitions, try again".to_owned())?)
         };
         let loaded = self.loaded.load(missing, memory, self.client, self.budgets);

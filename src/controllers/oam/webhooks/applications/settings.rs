@@ -38,6 +38,8 @@ impl Default for IdentitySettings {
 pub struct SchedulingSettings {
     /// `--schedulable-shards`; the shards of ready pods if it is empty.
     pub shards: Vec<String>,
+    /// The namespace of these pods.
+    pub pod_namespace: String,
 }
 
 impl ApplicationWebhookSettings {

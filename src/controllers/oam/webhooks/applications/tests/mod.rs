@@ -5,10 +5,11 @@ mod trial;
 mod validate;
 mod webhooks;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::definitions::ReviewDefinitions;
 use super::findings::Findings;
+use super::immutable::ReadImmutable;
 use super::settings::ApplicationWebhookSettings;
 use super::trial::TrialEvaluate;
 use crate::api::oam::{Application, DefinitionKind};
@@ -102,4 +103,15 @@ impl TrialEvaluate for FakeEvaluator {
     fn is_incomplete(error: &FakeError) -> bool {
         matches!(error, FakeError::Invalid(text) if text.contains("incomplete"))
     }
+}
+
+impl ReadImmutable for FakeEvaluator {
+    async fn read_immutable(&self, _: &str) -> Result<Vec<String>, String> {
+        Ok(vec!["image".to_owned()])
+    }
+}
+
+/// A text of this many objects, each of which takes much more memory than text.
+fn objects(count: usize) -> Value {
+    Value::Array(vec![json!({}); count])
 }

@@ -1,16 +1,14 @@
 //! The webhooks with a client, caches and an evaluator.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use axum::http::{Request, Response};
-use futures::FutureExt;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use super::super::ApplicationWebhooks;
 use super::super::settings::{ApplicationWebhookSettings, SchedulingSettings};
-use super::super::{ApplicationWebhooks, ReadImmutable};
 use super::{SYSTEM, request, settings};
 use crate::api::oam::labels::SHARD_ID;
 use crate::budget::{Budget, Budgets, ResourceMetrics};
@@ -30,13 +28,11 @@ fn webhooks(pods: &Value, settings: ApplicationWebhookSettings) -> ApplicationWe
         shared: Budget::new("test", 1 << 20),
         definition_namespace: SYSTEM.into(),
     };
-    let immutable: ReadImmutable = Arc::new(|_, _| async { Ok(Vec::new()) }.boxed());
     ApplicationWebhooks::new(
         Client::new(service, "home"),
         DefinitionCaches::new(None, definition_budgets),
         Evaluator::new(cue::Options::default(), ResourceMetrics::unregistered()),
         Budgets::default(),
-        immutable,
         settings,
     )
 }
@@ -82,6 +78,21 @@ async fn an_application_without_a_shard_is_allowed_with_a_warning() {
     assert_eq!((patch.len(), warnings), (0, vec![expected]));
     let deleted = webhooks.mutate(&review("DELETE", &Value::Null)).await;
     assert_eq!(deleted, Verdict::allowed());
+}
+
+#[tokio::test]
+async fn the_controller_may_write_what_can_not_be_read() {
+    let webhooks = webhooks(&json!([]), settings());
+    let by = |user: &str| {
+        request(&json!({
+            "uid": "7", "operation": "UPDATE", "namespace": "team", "object": { "metadata": { "labels": [] } },
+            "resource": { "group": "core.oam.dev", "version": "v1beta1", "resource": "applications" },
+            "userInfo": { "username": user },
+        }))
+    };
+    let own = settings().own_user;
+    assert_eq!(webhooks.mutate(&by(&own)).await, Verdict::allowed());
+    assert!(matches!(webhooks.mutate(&by("alice")).await, Verdict::Invalid(_)));
 }
 
 #[tokio::test(start_paused = true)]
