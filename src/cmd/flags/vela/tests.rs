@@ -239,6 +239,13 @@ fn the_evaluator_has_flags_of_its_own() {
     );
 }
 
+#[test]
+fn webhooks_have_an_evaluator_of_their_own() {
+    let memory = |arguments: &[&str]| flags(arguments).evaluators_memory();
+    assert_eq!(memory(&["--cue-memory=1GiB", "--cue-workers=2"]), 2 << 30);
+    assert_eq!(memory(&["--cue-memory=1GiB", "--cue-workers=2", "--use-webhook"]), 3 << 30);
+}
+
 #[rstest]
 #[case(
     "--apply-once-only=maybe",

@@ -31,8 +31,9 @@ const MASTER: &str = "master";
 const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(10);
 
 impl VelaFlags {
-    /// Returns the options of the controller for a namespace, or for all. `pod_namespace` has the Service of webhooks. Steps send HTTP requests by `fetcher`, to private
-    /// networks only with their own flag: tenants choose the addresses, and see the responses.
+    /// Returns the options of the controller for a namespace, or for all. `pod_namespace` has the Service of webhooks. Steps
+    /// send HTTP requests by `fetcher`, to private networks only with their own flag: tenants choose the addresses, and see
+    /// the responses.
     ///
     /// # Errors
     /// A value is invalid.
@@ -112,10 +113,11 @@ impl VelaFlags {
         })
     }
 
-    /// Returns the memory that all evaluators may take.
+    /// Returns the memory that all evaluators may take. Webhooks have one of their own.
     pub fn evaluators_memory(&self) -> u64 {
         let Bytes(memory) = self.cue_memory;
-        memory.saturating_mul(u64::from(self.cue_workers))
+        let count = u64::from(self.cue_workers) + u64::from(self.webhooks.use_webhook);
+        memory.saturating_mul(count)
     }
 
     fn default_service_account(&self) -> Result<Option<String>, String> {
