@@ -51,6 +51,7 @@ fn application_settings(options: &Options, webhooks: &WebhookOptions, own_user: 
     ApplicationWebhookSettings {
         own_user: own_user.to_owned(),
         definition_namespace: options.definition_namespace.clone(),
+        watched_namespace: options.namespace.clone(),
         identity: options.identity.is_authenticated.then(|| IdentitySettings {
             records_user: webhooks.records_user,
             group_pattern: webhooks.group_pattern.clone(),

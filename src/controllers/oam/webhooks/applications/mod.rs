@@ -92,9 +92,12 @@ impl ApplicationWebhooks {
         }
     }
 
-    /// Returns the reasons not to store an Application.
+    /// Returns the reasons not to store an Application. Those that this process does not reconcile have definitions that it
+    /// does not know.
     pub async fn validate(&self, request: &AdmissionRequest) -> Verdict {
-        if !is_write(request) {
+        let watched = self.settings.watched_namespace.as_ref();
+        let is_foreign = watched.is_some_and(|watched| *watched != request.namespace);
+        if !is_write(request) || is_foreign {
             return Verdict::allowed();
         }
         let definitions = CachedDefinitions {

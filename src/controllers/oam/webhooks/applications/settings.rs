@@ -5,6 +5,8 @@ pub struct ApplicationWebhookSettings {
     pub own_user: String,
     /// The namespace of definitions for all Applications.
     pub definition_namespace: String,
+    /// The namespace of all other definitions that are cached; all namespaces if `None`.
+    pub watched_namespace: Option<String>,
     /// The gate `AuthenticateApplication`; `None` without it.
     pub identity: Option<IdentitySettings>,
     /// `--enable-sharding` without the gate `DisableWebhookAutoSchedule`; `None` otherwise.

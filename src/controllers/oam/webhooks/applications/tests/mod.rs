@@ -24,6 +24,7 @@ fn settings() -> ApplicationWebhookSettings {
     ApplicationWebhookSettings {
         own_user: "system:serviceaccount:vela-system:portolan".to_owned(),
         definition_namespace: SYSTEM.to_owned(),
+        watched_namespace: None,
         identity: None,
         scheduling: None,
         checks_components: true,

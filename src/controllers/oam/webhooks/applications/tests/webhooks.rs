@@ -95,6 +95,19 @@ async fn the_controller_may_write_what_can_not_be_read() {
     assert!(matches!(webhooks.mutate(&by("alice")).await, Verdict::Invalid(_)));
 }
 
+#[tokio::test]
+async fn an_application_of_a_namespace_that_is_not_watched_is_allowed() {
+    let limited = ApplicationWebhookSettings {
+        watched_namespace: Some("other".to_owned()),
+        ..settings()
+    };
+    let webhooks = webhooks(&json!([]), limited);
+    assert_eq!(
+        webhooks.validate(&review("CREATE", &json!({}))).await,
+        Verdict::allowed()
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_review_ends_although_the_caches_are_not_complete() {
     let webhooks = webhooks(&json!([]), settings());
