@@ -1,9 +1,11 @@
 //! Conversion of objects between versions of the API (`/convert`). All versions have the same fields.
 
-use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::api::oam::GROUP;
 use crate::text::sanitize;
@@ -12,7 +14,6 @@ const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";
 /// The API server converts the objects of a list together, of which a page has 500.
 const MAX_OBJECTS: usize = 10_000;
-const VERSION_FIELD: &str = "apiVersion";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConversionError {
@@ -36,12 +37,44 @@ struct ConversionRequest<'a> {
     uid: String,
     #[serde(rename = "desiredAPIVersion")]
     desired_version: String,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "limited")]
     objects: Vec<&'a RawValue>,
 }
 
-/// The fields of an object at the top level.
-type Object<'a> = BTreeMap<String, &'a RawValue>;
+fn limited<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'a RawValue>, D::Error> {
+    struct Objects;
+
+    impl<'de> Visitor<'de> for Objects {
+        type Value = Vec<&'de RawValue>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a list of objects")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut objects = Vec::new();
+            while let Some(object) = list.next_element()? {
+                if objects.len() == MAX_OBJECTS {
+                    return Err(A::Error::custom(format!(
+                        "more than {MAX_OBJECTS} objects in one review"
+                    )));
+                }
+                objects.push(object);
+            }
+            Ok(objects)
+        }
+    }
+
+    deserializer.deserialize_seq(Objects)
+}
+
+/// The part of an object that changes.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Versioned<'a> {
+    #[serde(borrow)]
+    api_version: Option<&'a RawValue>,
+}
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -55,7 +88,7 @@ struct ResponseReview<'a> {
 #[serde(rename_all = "camelCase")]
 struct ConversionResponse<'a> {
     uid: &'a str,
-    converted_objects: Vec<Object<'a>>,
+    converted_objects: Vec<Box<RawValue>>,
     result: ConversionResult,
 }
 
@@ -79,8 +112,7 @@ pub fn convert(review: &[u8]) -> Result<Vec<u8>, ConversionError> {
         });
     }
     let request = review.request;
-    let version = to_raw_value(&request.desired_version)?;
-    let (converted_objects, result) = match converted(&request, &version) {
+    let (converted_objects, result) = match converted(&request) {
         Ok(objects) => (objects, success()),
         Err(message) => (Vec::new(), failure(&message)),
     };
@@ -110,31 +142,36 @@ fn failure(message: &str) -> ConversionResult {
     }
 }
 
-fn converted<'a>(request: &ConversionRequest<'a>, version: &'a RawValue) -> Result<Vec<Object<'a>>, String> {
-    if !is_of_group(&request.desired_version) {
+fn converted(request: &ConversionRequest<'_>) -> Result<Vec<Box<RawValue>>, String> {
+    let version = &request.desired_version;
+    if !is_of_group(version) {
         return Err(format!(
-            "objects are not converted to {}: it is no version of {GROUP}",
-            request.desired_version
+            "objects are not converted to {version}: it is no version of {GROUP}"
         ));
     }
-    if request.objects.len() > MAX_OBJECTS {
-        return Err(format!("more than {MAX_OBJECTS} objects in one review"));
-    }
-    let objects = request.objects.iter().map(|object| with_version(object, version));
-    objects.collect()
+    let version = Value::from(version.as_str()).to_string();
+    request
+        .objects
+        .iter()
+        .map(|object| with_version(object, &version))
+        .collect()
 }
 
-fn with_version<'a>(object: &'a RawValue, version: &'a RawValue) -> Result<Object<'a>, String> {
-    let mut object: Object<'a> =
-        serde_json::from_str(object.get()).map_err(|error| format!("invalid object: {error}"))?;
-    let old: Option<String> = object
-        .get(VERSION_FIELD)
-        .and_then(|version| serde_json::from_str(version.get()).ok());
-    if !old.is_some_and(|old| is_of_group(&old)) {
+/// Replaces the version in the text of an object. `version` is JSON.
+fn with_version(object: &RawValue, version: &str) -> Result<Box<RawValue>, String> {
+    let text = object.get();
+    let invalid = |error: serde_json::Error| format!("invalid object: {error}");
+    let old = serde_json::from_str::<Versioned<'_>>(text)
+        .map_err(invalid)?
+        .api_version;
+    let old = old.map_or("null", RawValue::get);
+    if !serde_json::from_str::<String>(old).is_ok_and(|old| is_of_group(&old)) {
         return Err(format!("an object is not of the group {GROUP}"));
     }
-    object.insert(VERSION_FIELD.to_owned(), version);
-    Ok(object)
+    // It is a part of the text.
+    let start = old.as_ptr() as usize - text.as_ptr() as usize;
+    let converted = format!("{}{version}{}", &text[..start], &text[start + old.len()..]);
+    RawValue::from_string(converted).map_err(invalid)
 }
 
 fn is_of_group(api_version: &str) -> bool {
@@ -144,7 +181,7 @@ fn is_of_group(api_version: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -180,7 +217,6 @@ mod tests {
     #[case::object_of_other_group("core.oam.dev/v1", vec![json!({ "apiVersion": "apps/v1" })], "not of the group")]
     #[case::without_version("core.oam.dev/v1", vec![json!({})], "not of the group")]
     #[case::no_object("core.oam.dev/v1", vec![json!(1)], "invalid object")]
-    #[case::many("core.oam.dev/v1", vec![json!({ "apiVersion": "core.oam.dev/v1" }); MAX_OBJECTS + 1], "10000 objects")]
     fn other_objects_are_not_converted(#[case] version: &str, #[case] objects: Vec<Value>, #[case] message: &str) {
         let response = review(&json!({ "uid": "7", "desiredAPIVersion": version, "objects": objects }));
         let response = &response["response"];
@@ -203,5 +239,9 @@ mod tests {
             error(&other.to_string()),
             "expected a review of apiextensions.k8s.io/v1, got ConversionReview of apiextensions.k8s.io/v1beta1"
         );
+        let request =
+            json!({ "uid": "7", "desiredAPIVersion": "core.oam.dev/v1", "objects": vec![0; MAX_OBJECTS + 1] });
+        let many = json!({ "apiVersion": API_VERSION, "kind": KIND, "request": request });
+        assert!(error(&many.to_string()).contains("more than 10000 objects"));
     }
 }
