@@ -27,15 +27,6 @@ pub struct IdentitySettings {
     pub group_pattern: String,
 }
 
-impl Default for IdentitySettings {
-    fn default() -> Self {
-        Self {
-            records_user: false,
-            group_pattern: "kubevela:*".to_owned(),
-        }
-    }
-}
-
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchedulingSettings {
     /// `--schedulable-shards`; the shards of ready pods if it is empty.

@@ -86,7 +86,7 @@ fn authenticated(records_user: bool) -> ApplicationWebhookSettings {
     ApplicationWebhookSettings {
         identity: Some(IdentitySettings {
             records_user,
-            ..IdentitySettings::default()
+            group_pattern: "kubevela:*".to_owned(),
         }),
         ..settings()
     }
