@@ -2,7 +2,6 @@
 
 use kube::Client;
 
-use crate::api::oam::DefinitionKind;
 use crate::budget::{Budgets, leave_runtime_if_large};
 use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::definitions::{DefinitionCaches, Loaded, Missing};
@@ -13,9 +12,6 @@ use crate::controllers::oam::webhooks::serve::OWNER;
 const SMALL_BYTES: u64 = 1 << 20;
 
 pub trait ReviewDefinitions: Sync {
-    /// Returns true if a namespace has the definition of a type. Call it after [`Self::resolve`].
-    fn contains(&self, kind: DefinitionKind, namespace: &str, type_: &str) -> bool;
-
     /// Calls `resolve` with all definitions, once they are known.
     ///
     /// # Errors
@@ -35,10 +31,6 @@ pub struct CachedDefinitions<'a> {
 }
 
 impl ReviewDefinitions for CachedDefinitions<'_> {
-    fn contains(&self, kind: DefinitionKind, namespace: &str, type_: &str) -> bool {
-        self.caches.contains_type(kind, namespace, type_)
-    }
-
     async fn resolve<T: Send>(&self, resolve: impl Fn(&dyn Lookup) -> T + Send + Sync) -> Result<T, String> {
         // Before that, definitions that exist would seem to be missing.
         self.caches.wait_until_synced().await;

@@ -122,19 +122,13 @@ impl<D: ReviewDefinitions, E: TrialEvaluate + ReadImmutable, R: Review> Validato
 
     /// Returns the types that the Application uses, after a wait for those that are not in the cache.
     async fn used_types(&self, app: &Application, deadline: Instant) -> Result<Vec<UsedType>, String> {
-        let namespace = app.namespace().unwrap_or_default();
-        let namespaces = [namespace.as_str(), &self.settings.definition_namespace];
+        let types_of = |lookup: &dyn Lookup| used_types(app, lookup, &self.settings.definition_namespace);
         let resolve = || async {
-            let resolved = self.definitions.resolve(|lookup: &dyn Lookup| used_types(app, lookup));
-            let resolved = timeout_at(deadline, resolved).await;
+            let resolved = timeout_at(deadline, self.definitions.resolve(types_of)).await;
             resolved.map_err(|_| "definitions were not read in time".to_owned())?
         };
         let types = resolve().await?;
-        let is_missing = |used: &UsedType| {
-            let mut namespaces = namespaces.iter();
-            needs_definition(used)
-                && !namespaces.any(|namespace| self.definitions.contains(used.kind, namespace, &used.type_))
-        };
+        let is_missing = |used: &UsedType| needs_definition(used) && used.namespaces.is_empty();
         if !types.iter().any(is_missing) {
             return Ok(types);
         }
@@ -155,7 +149,6 @@ impl<D: ReviewDefinitions, E: TrialEvaluate + ReadImmutable, R: Review> Validato
             user: &request.user_info,
             namespace: &namespace,
             definition_namespace: &self.settings.definition_namespace,
-            definitions: self.definitions,
             reviews: self.reviews,
         };
         let checked = match types {

@@ -12,9 +12,9 @@ use super::findings::Findings;
 use super::immutable::ReadImmutable;
 use super::settings::ApplicationWebhookSettings;
 use super::trial::TrialEvaluate;
-use crate::api::oam::{Application, DefinitionKind};
+use crate::api::oam::Application;
 use crate::controllers::oam::parse::tests::Cluster;
-use crate::controllers::oam::parse::{Lookup, TypeName};
+use crate::controllers::oam::parse::Lookup;
 use crate::controllers::oam::render::tests::fake::{FakeError, FakeEvaluator};
 use crate::controllers::oam::webhooks::review::{AdmissionRequest, Verdict};
 
@@ -74,21 +74,6 @@ impl FakeDefinitions {
 }
 
 impl ReviewDefinitions for FakeDefinitions {
-    fn contains(&self, kind: DefinitionKind, namespace: &str, type_: &str) -> bool {
-        if let Ok(parsed) = TypeName::parse(type_)
-            && parsed.version.is_some()
-        {
-            let revisions = self.cluster.definition_revisions(namespace, kind, parsed.name);
-            return revisions.iter().any(|revision| parsed.may_be_revision(revision));
-        }
-        match kind {
-            DefinitionKind::Component => self.cluster.component_definition(namespace, type_).is_some(),
-            DefinitionKind::Trait => self.cluster.trait_definition(namespace, type_).is_some(),
-            DefinitionKind::Policy => self.cluster.policy_definition(namespace, type_).is_some(),
-            DefinitionKind::WorkflowStep => self.cluster.workflow_step_definition(namespace, type_).is_some(),
-        }
-    }
-
     async fn resolve<T: Send>(&self, resolve: impl Fn(&dyn Lookup) -> T + Send + Sync) -> Result<T, String> {
         if self.is_pending {
             return std::future::pending().await;
