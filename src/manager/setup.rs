@@ -176,6 +176,10 @@ async fn prepare_webhooks(
     else {
         return Ok(None);
     };
+    // As in KubeVela, whose Deployments of other shards have no certificate.
+    if oam.shard.as_ref().is_some_and(|shard| shard.id != shard.default_id) {
+        return Ok(None);
+    }
     // A standby serves webhooks too.
     let unfenced = ConnectOptions {
         write_fence: None,

@@ -14,7 +14,6 @@ use crate::api::oam::{
 };
 use crate::api::{NamespacedName, Raw};
 use crate::controllers::Task;
-use crate::controllers::oam::parse::TypeName;
 use crate::runtime::controller::Key;
 use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Store, Stored, raw_informer};
 use crate::runtime::workqueue::Queue;
@@ -122,25 +121,6 @@ impl DefinitionCaches {
             && self.workloads.is_synced()
             && self.external_policies.is_synced()
             && self.external_workflows.is_synced()
-    }
-
-    /// Returns true if a namespace has the definition of a type, or for `webservice@v1` a revision of this version.
-    #[must_use]
-    pub fn contains_type(&self, kind: DefinitionKind, namespace: &str, type_: &str) -> bool {
-        if let Ok(parsed) = TypeName::parse(type_)
-            && parsed.version.is_some()
-        {
-            let revisions = self.revision_names(namespace, kind, parsed.name);
-            return revisions.iter().any(|revision| parsed.may_be_revision(revision));
-        }
-        match kind {
-            DefinitionKind::Component => {
-                self.components.contains(namespace, type_) || self.workloads.contains(namespace, type_)
-            }
-            DefinitionKind::Trait => self.traits.contains(namespace, type_),
-            DefinitionKind::Policy => self.policies.contains(namespace, type_),
-            DefinitionKind::WorkflowStep => self.steps.contains(namespace, type_),
-        }
     }
 
     pub(super) fn revision_names(&self, namespace: &str, kind: DefinitionKind, definition: &str) -> Vec<String> {

@@ -31,14 +31,6 @@ impl<'a> TypeName<'a> {
     pub fn revision_name(&self) -> Option<String> {
         self.version.map(|version| format!("{}-v{version}", self.name))
     }
-
-    /// Returns true if a revision has the version, or one that the version begins, for which it stands with autoUpdate.
-    #[must_use]
-    pub fn may_be_revision(&self, revision: &str) -> bool {
-        let name = self.revision_name();
-        let after = name.and_then(|name| revision.strip_prefix(&name));
-        after.is_some_and(|after| after.is_empty() || after.starts_with('.'))
-    }
 }
 
 impl Display for TypeName<'_> {
@@ -67,16 +59,4 @@ pub fn type_label(type_: &str) -> String {
     parsed
         .and_then(|parsed| parsed.revision_name())
         .unwrap_or_else(|| type_.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_version_stands_for_the_revisions_that_it_begins() {
-        let may_be = |type_: &str, revision: &str| TypeName::parse(type_).unwrap().may_be_revision(revision);
-        assert!(may_be("web@v1", "web-v1") && may_be("web@v1", "web-v1.2.3") && may_be("web@v1.2", "web-v1.2.3"));
-        assert!(!may_be("web@v1", "web-v10") && !may_be("web@v1.2", "web-v1") && !may_be("web", "web-v1"));
-    }
 }

@@ -15,7 +15,7 @@ use kube::{Client, Resource, ResourceExt};
 use tokio::time::sleep;
 
 use crate::api::oam::GROUP;
-use crate::controllers::oam::webhooks::WebhookOptions;
+use crate::controllers::oam::WebhookOptions;
 use crate::controllers::{FIELD_MANAGER, Task};
 use crate::runtime::events::{Event, EventPublisher};
 use crate::runtime::kube_client::{ApiError, call};

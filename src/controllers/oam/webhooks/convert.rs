@@ -1,5 +1,6 @@
 //! Conversion of objects between versions of the API (`/convert`). There is one version, so objects stay as they are.
 
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -147,5 +148,9 @@ mod tests {
             error(&other.to_string()),
             "expected a review of apiextensions.k8s.io/v1, got ConversionReview of apiextensions.k8s.io/v1beta1"
         );
+        let request =
+            json!({ "uid": "7", "desiredAPIVersion": "core.oam.dev/v1", "objects": vec![0; MAX_OBJECTS + 1] });
+        let many = json!({ "apiVersion": API_VERSION, "kind": KIND, "request": request });
+        assert!(error(&many.to_string()).contains("more than 10000 objects"));
     }
 }

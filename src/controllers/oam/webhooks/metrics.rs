@@ -47,7 +47,10 @@ impl WebhookMetrics {
             let webhook = webhook.name();
             // Without a first value, a rate would miss the first event.
             let result = "allowed";
-            metrics.reviews.get_or_create(&ReviewLabels { webhook, result }).inc_by(0);
+            metrics
+                .reviews
+                .get_or_create(&ReviewLabels { webhook, result })
+                .inc_by(0);
         }
         let help = "Total number of reviews by webhook and result: allowed, refused, invalid, busy or failed";
         registry.register("portolan_oam_webhook_reviews", help, metrics.reviews.clone());

@@ -126,9 +126,7 @@ impl PreparedWebhooks {
         budgets: &Budgets,
     ) -> (Serve, Task) {
         let reviewer = Webhooks::new(&self, options, caches, evaluator, budgets);
-        let reviews = budgets.metrics().of("webhook_reviews", serve::MAX_REVIEWS);
-        let turns = Budget::with_metrics("webhook_reviews", serve::MAX_REVIEWS, reviews);
-        let routes = serve::routes(reviewer, turns, budgets.part("webhook_bodies", 8), self.metrics.reviews);
+        let routes = serve::routes(reviewer, budgets, self.metrics.reviews);
         let server = Server::new(
             self.listener,
             routes,

@@ -3,14 +3,17 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::authentication::v1::UserInfo;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
+use crate::api::is_object_name;
 use crate::budget::parsed_bytes;
 
-pub const API_VERSION: &str = "admission.k8s.io/v1";
-pub const KIND: &str = "AdmissionReview";
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+/// Bytes of a user with all groups as JSON, which may take many times as much once it is decoded.
+const MAX_USER: usize = 256 << 10;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -28,7 +31,7 @@ pub struct AdmissionRequest {
     #[serde(default)]
     pub namespace: String,
     pub operation: Operation,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited_user")]
     pub user_info: UserInfo,
     /// Text, because most of it may belong to no review.
     object: Option<Box<RawValue>>,
@@ -79,11 +82,22 @@ pub enum ReviewError {
     Version { api_version: String, kind: String },
     #[error("the AdmissionReview has no request")]
     NoRequest,
+    /// Requests to the API server have it in their path.
+    #[error("the request has no valid namespace")]
+    Namespace,
+}
+
+fn limited_user<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UserInfo, D::Error> {
+    let user = Box::<RawValue>::deserialize(deserializer)?;
+    if user.get().len() > MAX_USER {
+        return Err(D::Error::custom(format!("the user takes more than {MAX_USER} bytes")));
+    }
+    serde_json::from_str(user.get()).map_err(D::Error::custom)
 }
 
 impl AdmissionReview {
     /// # Errors
-    /// The text is no review of the supported version, or has no request.
+    /// The text is no review of the supported version, or has no request in a namespace.
     pub fn parse(text: &[u8]) -> Result<AdmissionRequest, ReviewError> {
         let review: Self = serde_json::from_slice(text)?;
         if review.api_version != API_VERSION || review.kind != KIND {
@@ -92,7 +106,12 @@ impl AdmissionReview {
                 kind: review.kind,
             });
         }
-        review.request.ok_or(ReviewError::NoRequest)
+        let request = review.request.ok_or(ReviewError::NoRequest)?;
+        if is_object_name(&request.namespace) {
+            Ok(request)
+        } else {
+            Err(ReviewError::Namespace)
+        }
     }
 }
 
@@ -118,21 +137,11 @@ impl AdmissionRequest {
         self.old_object.is_some()
     }
 
-    /// Returns the length of both objects as JSON.
+    /// Returns the memory that the object, and the object before an update, take once they are decoded.
     #[must_use]
-    pub fn object_bytes(&self) -> usize {
-        self.objects().map(str::len).sum()
-    }
-
-    /// Returns the memory that both objects take once they are decoded.
-    #[must_use]
-    pub fn decoded_bytes(&self) -> u64 {
-        self.objects().map(parsed_bytes).sum()
-    }
-
-    fn objects(&self) -> impl Iterator<Item = &str> {
+    pub fn decoded_bytes(&self) -> [u64; 2] {
         let objects = [self.object.as_deref(), self.old_object.as_deref()];
-        objects.into_iter().flatten().map(RawValue::get)
+        objects.map(|object| object.map_or(0, |object| parsed_bytes(object.get())))
     }
 
     #[must_use]
@@ -154,29 +163,20 @@ impl Verdict {
         }
     }
 
-    /// Returns the status code that tools show.
-    const fn code(&self) -> u16 {
+    /// Returns the code and the reason that tools show.
+    const fn status(&self) -> (u16, &'static str) {
         match self {
-            Self::Allowed { .. } => 200,
-            Self::Invalid(_) => 400,
-            Self::Denied(_) => 403,
-            Self::Failed(_) => 500,
-        }
-    }
-
-    const fn reason(&self) -> &'static str {
-        match self {
-            Self::Allowed { .. } => "",
-            Self::Invalid(_) => "BadRequest",
-            Self::Denied(_) => "Forbidden",
-            Self::Failed(_) => "InternalError",
+            Self::Allowed { .. } => (200, ""),
+            Self::Invalid(_) => (400, "BadRequest"),
+            Self::Denied(_) => (403, "Forbidden"),
+            Self::Failed(_) => (500, "InternalError"),
         }
     }
 
     /// Returns the review to send.
     #[must_use]
     pub fn into_response(self, uid: &str) -> Vec<u8> {
-        let (code, reason) = (self.code(), self.reason());
+        let (code, reason) = self.status();
         let mut response = Response {
             uid,
             allowed: matches!(self, Self::Allowed { .. }),
@@ -285,6 +285,33 @@ mod tests {
             "the AdmissionReview has no request"
         );
         assert!(review(json!({ "uid": "1" })).is_err());
+    }
+
+    fn of_user(namespace: &str, groups: &[String]) -> Result<AdmissionRequest, ReviewError> {
+        review(json!({
+            "uid": "1", "operation": "CREATE", "namespace": namespace, "object": {}, "userInfo": { "groups": groups },
+            "resource": { "group": "core.oam.dev", "version": "v1beta1", "resource": "applications" },
+        }))
+    }
+
+    #[test]
+    fn a_namespace_that_would_change_the_path_of_a_request_is_refused() {
+        assert!(of_user("team", &[]).is_ok());
+        for namespace in ["", "a/b", "..", "a?b", "a/../../kube-system/secrets"] {
+            let refused = of_user(namespace, &[]);
+            assert!(matches!(refused, Err(ReviewError::Namespace)), "{namespace}");
+        }
+    }
+
+    #[test]
+    fn a_user_of_unusual_size_is_refused() {
+        let groups = |count: usize| vec!["a group of a directory".to_owned(); count];
+        assert_eq!(
+            of_user("team", &groups(5_000)).unwrap().user_info.groups.unwrap().len(),
+            5_000
+        );
+        let error = of_user("team", &groups(50_000)).unwrap_err().to_string();
+        assert!(error.contains("the user takes more than 262144 bytes"), "{error}");
     }
 
     #[test]

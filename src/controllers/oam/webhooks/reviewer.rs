@@ -20,7 +20,6 @@ use crate::cue::Evaluator;
 pub(super) struct Webhooks {
     applications: ApplicationWebhooks,
     definitions: DefinitionWebhooks<Evaluator>,
-    caches: DefinitionCaches,
 }
 
 impl Webhooks {
@@ -38,7 +37,6 @@ impl Webhooks {
                 caches.clone(),
                 evaluator.clone(),
                 budgets.clone(),
-                read_immutable(evaluator.clone()),
                 application_settings(options, &prepared.options, &prepared.own_user),
             ),
             definitions: DefinitionWebhooks {
@@ -48,7 +46,6 @@ impl Webhooks {
                 creates_workload_definitions: prepared.options.creates_workload_definitions,
                 requires_kinds: prepared.options.checks_kinds,
             },
-            caches: caches.clone(),
         }
     }
 }
@@ -58,12 +55,14 @@ fn application_settings(options: &Options, webhooks: &WebhookOptions, own_user: 
     ApplicationWebhookSettings {
         own_user: own_user.to_owned(),
         definition_namespace: options.definition_namespace.clone(),
+        watched_namespace: options.namespace.clone(),
         identity: options.identity.is_authenticated.then(|| IdentitySettings {
             records_user: webhooks.records_user,
             group_pattern: webhooks.group_pattern.clone(),
         }),
         scheduling: (is_sharded && webhooks.schedules_shards).then(|| SchedulingSettings {
             shards: webhooks.schedulable_shards.clone(),
+            pod_namespace: webhooks.namespace.clone(),
         }),
         checks_components: !is_sharded || webhooks.checks_components_of_shards,
         checks_permissions: webhooks.checks_definition_rights,
@@ -71,21 +70,8 @@ fn application_settings(options: &Options, webhooks: &WebhookOptions, own_user: 
     }
 }
 
-fn read_immutable(evaluator: Evaluator) -> ReadImmutable {
-    Arc::new(move |namespace, template| {
-        let (evaluator, namespace, template) = (evaluator.clone(), namespace.to_owned(), template.to_owned());
-        let inspect = async move { evaluator.inspect(&namespace, &template).await };
-        inspect
-            .map(|inspected| inspected.map(|inspection| inspection.immutable).map_err(|error| error.to_string()))
-            .boxed()
-    })
-}
-
 impl Reviewer for Webhooks {
     async fn review(&self, webhook: Webhook, request: &AdmissionRequest) -> Verdict {
-        if !self.caches.is_synced() {
-            return Verdict::Failed("the definitions are not loaded yet, try again".to_owned());
-        }
         match webhook {
             Webhook::MutateApplications => self.applications.mutate(request).await,
             Webhook::ValidateApplications => self.applications.validate(request).await,

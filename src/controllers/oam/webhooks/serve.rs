@@ -1,11 +1,10 @@
-//! Serves reviews over HTTP. Any pod may connect, not only the API server: turns and memory are shared by the address of
-//! the client, and nothing is done for a client that is not done for the API server.
+//! Serves reviews over HTTP. Any pod may connect, not only the API server, and may name any namespace. So clients are
+//! served in turn, and then the namespaces of each client.
 //!
 //! ```text
-//!  connection ─► turn of the client ─► body, in time and bytes ─► memory ─► review ─► answer
+//!  connection ─► memory of the body ─► body ─► turn of client and namespace ─► memory of the objects ─► review ─► answer
 //! ```
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,21 +20,30 @@ use super::convert::convert as convert_objects;
 use super::metrics::WebhookMetrics;
 use super::review::{AdmissionRequest, AdmissionReview, Verdict};
 use crate::api::oam::DefinitionKind;
-use crate::budget::{Budget, leave_runtime_if_large};
+use crate::budget::{Budget, Budgets, Exhausted, Reservation, SMALL_JSON, leave_runtime_if_large};
+use crate::controllers::oam::PASS_COPIES;
+use crate::runtime::fair_semaphore::{FairLimits, FairPermit, FairSemaphore, Requester};
 use crate::server::Peer;
-use crate::text::{sanitize, truncate};
+use crate::text::sanitize;
+
+/// The owner of CPU and memory that reviews share with passes. Their namespaces may be forged, so that reviews together
+/// have the share of one namespace. No namespace has this name.
+pub(super) const OWNER: &str = "reviews of webhooks";
 
 /// An object of the largest size before and after a change, with the fields of a review.
 const MAX_BODY: usize = 8 * 1024 * 1024;
-/// Reviews of all clients at once.
-pub const MAX_REVIEWS: u64 = 32;
 /// A body and the texts of its objects.
 const COPIES: u64 = 2;
-const TURN_TIMEOUT: Duration = Duration::from_secs(4);
-const BODY_TIMEOUT: Duration = Duration::from_secs(4);
-/// The API server waits 10 s.
-const REVIEW_TIMEOUT: Duration = Duration::from_secs(6);
-const MAX_MESSAGE: usize = 16 * 1024;
+/// Memory of decoded objects that a review takes without a reservation.
+const SMALL_OBJECTS: u64 = 1 << 20;
+/// Reviews of all clients at once.
+const MAX_REVIEWS: usize = 32;
+/// Reviews of one namespace at once. Each may hold memory as long as its templates run.
+const MAX_REVIEWS_OF_NAMESPACE: usize = 4;
+/// Longest wait for each of memory, a turn and the body: as long as most reviews take, whose turn is then free.
+const WAIT: Duration = Duration::from_secs(5);
+/// Time of a review with all waits. The API server waits 10 s.
+const TIMEOUT: Duration = Duration::from_secs(9);
 
 /// A webhook by what it reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,19 +104,27 @@ pub trait Reviewer: Send + Sync + 'static {
 
 struct Service<R> {
     reviewer: R,
-    /// Turns of clients.
-    turns: Budget,
+    budgets: Budgets,
     /// Memory of bodies.
-    memory: Budget,
+    bodies: Budget,
+    turns: FairSemaphore,
+    /// Memory of decoded objects.
+    objects: Budget,
     metrics: WebhookMetrics,
 }
 
-/// Returns the routes of all webhooks. `turns` has one permit for each review at a time, `memory` bytes of bodies.
-pub fn routes(reviewer: impl Reviewer, turns: Budget, memory: Budget, metrics: WebhookMetrics) -> Router {
+/// Returns the routes of all webhooks.
+pub fn routes(reviewer: impl Reviewer, budgets: &Budgets, metrics: WebhookMetrics) -> Router {
+    let limits = FairLimits {
+        total: MAX_REVIEWS,
+        per_object: MAX_REVIEWS_OF_NAMESPACE,
+    };
     let service = Arc::new(Service {
         reviewer,
-        turns,
-        memory,
+        budgets: budgets.clone(),
+        bodies: budgets.part("webhook_bodies", 8),
+        turns: FairSemaphore::new(limits, budgets.metrics().of("webhook_reviews", 0)),
+        objects: budgets.part("webhook_objects", 8),
         metrics,
     });
     let mut routes = Router::new().route("/convert", post(convert));
@@ -125,7 +141,8 @@ fn review_route<R: Reviewer>(webhook: Webhook) -> MethodRouter<Arc<Service<R>>> 
                     headers: HeaderMap,
                     body: Body| {
             let start = Instant::now();
-            let (result, response) = match service.review(webhook, peer, &headers, body).await {
+            let review = service.review(webhook, peer.to_string(), &headers, body);
+            let (result, response) = match service.within_time(review).await {
                 Ok((result, json)) => (result, json_response(json)),
                 Err(refusal) => (refusal.result(), refusal.into_response()),
             };
@@ -142,10 +159,10 @@ async fn convert<R: Reviewer>(
     body: Body,
 ) -> Response {
     let converted = async {
-        let held = service.read(peer, &headers, body).await?;
-        convert_objects(&held.body).map_err(|error| Refusal::Invalid(error.to_string()))
+        let body = service.read(&peer.to_string(), &headers, body).await?;
+        convert_objects(&body.bytes).map_err(|error| Refusal::Invalid(error.to_string()))
     };
-    match converted.await {
+    match service.within_time(converted).await {
         Ok(json) => json_response(json),
         Err(refusal) => refusal.into_response(),
     }
@@ -155,11 +172,10 @@ fn json_response(json: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], json).into_response()
 }
 
-/// A body, with the turn and the memory that it takes.
+/// A body with the memory that it takes.
 struct HeldBody {
-    body: body::Bytes,
-    _turn: crate::budget::Reservation,
-    _memory: crate::budget::Reservation,
+    bytes: body::Bytes,
+    _memory: Option<Reservation>,
 }
 
 /// A request without a review. The failure policy of the webhook decides.
@@ -169,20 +185,28 @@ enum Refusal {
     Busy,
     #[error("the body is larger than {MAX_BODY} bytes")]
     TooLarge,
-    #[error("the body was not complete within {} s", BODY_TIMEOUT.as_secs())]
-    Late,
+    #[error("the body was not complete within {} s", WAIT.as_secs())]
+    LateBody,
+    #[error("the review did not end within {} s", TIMEOUT.as_secs())]
+    LateReview,
     #[error("{0}")]
     Invalid(String),
     #[error("{0}")]
     Failed(String),
 }
 
+impl From<Exhausted> for Refusal {
+    fn from(_: Exhausted) -> Self {
+        Self::Busy
+    }
+}
+
 impl Refusal {
     const fn result(&self) -> &'static str {
         match self {
             Self::Busy => "busy",
-            Self::TooLarge | Self::Late | Self::Invalid(_) => "invalid",
-            Self::Failed(_) => "failed",
+            Self::TooLarge | Self::LateBody | Self::Invalid(_) => "invalid",
+            Self::LateReview | Self::Failed(_) => "failed",
         }
     }
 }
@@ -192,30 +216,32 @@ impl IntoResponse for Refusal {
         let status = match self {
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Late => StatusCode::REQUEST_TIMEOUT,
+            Self::LateBody => StatusCode::REQUEST_TIMEOUT,
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
-            Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::LateReview | Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        (status, truncate(&sanitize(&self.to_string()), MAX_MESSAGE)).into_response()
+        (status, sanitize(&self.to_string())).into_response()
     }
 }
 
 impl<R: Reviewer> Service<R> {
+    async fn within_time<T>(&self, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+        let work = self.budgets.offloadable(OWNER, work);
+        timeout(TIMEOUT, work).await.unwrap_or(Err(Refusal::LateReview))
+    }
+
     async fn review(
         &self,
         webhook: Webhook,
-        peer: IpAddr,
+        client: String,
         headers: &HeaderMap,
         body: Body,
     ) -> Result<(&'static str, Vec<u8>), Refusal> {
-        let held = self.read(peer, headers, body).await?;
-        leave_runtime_if_large(held.body.len()).await;
-        let request = AdmissionReview::parse(&held.body).map_err(|error| Refusal::Invalid(error.to_string()))?;
-        let reviewed = timeout(REVIEW_TIMEOUT, self.reviewer.review(webhook, &request)).await;
-        let verdict = reviewed.map_err(|_| {
-            let limit = REVIEW_TIMEOUT.as_secs();
-            Refusal::Failed(format!("the review did not end within {limit} s"))
-        })?;
+        let body = self.read(&client, headers, body).await?;
+        let request = AdmissionReview::parse(&body.bytes).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let _turn = self.turn(&client, &request.namespace).await?;
+        let _memory = self.memory_of_objects(&client, &request).await?;
+        let verdict = self.reviewer.review(webhook, &request).await;
         let (webhook, namespace) = (webhook.name(), request.namespace.as_str());
         let result = match &verdict {
             Verdict::Allowed { .. } => "allowed",
@@ -231,24 +257,46 @@ impl<R: Reviewer> Service<R> {
         Ok((result, verdict.into_response(&request.uid)))
     }
 
-    /// Waits for the client's turn, and reads the body.
-    async fn read(&self, peer: IpAddr, headers: &HeaderMap, body: Body) -> Result<HeldBody, Refusal> {
-        let client = peer.to_canonical().to_string();
-        let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    async fn read(&self, client: &str, headers: &HeaderMap, body: Body) -> Result<HeldBody, Refusal> {
+        let length = headers
+            .get(header::CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok()?.parse().ok());
         let length = length.unwrap_or(MAX_BODY);
         if length > MAX_BODY {
             return Err(Refusal::TooLarge);
         }
-        let turn = self.turns.reserve(&client, 1, TURN_TIMEOUT).await;
-        let turn = turn.map_err(|_| Refusal::Busy)?;
-        let memory = self.memory.reserve(&client, COPIES * length as u64, TURN_TIMEOUT).await;
-        let memory = memory.map_err(|_| Refusal::Busy)?;
-        let read = timeout(BODY_TIMEOUT, body::to_bytes(body, length)).await;
-        let body = read.map_err(|_| Refusal::Late)?.map_err(|_| Refusal::TooLarge)?;
-        Ok(HeldBody {
-            body,
-            _turn: turn,
-            _memory: memory,
-        })
+        let memory = if length > SMALL_JSON {
+            Some(self.bodies.reserve(client, COPIES * length as u64, WAIT).await?)
+        } else {
+            None
+        };
+        let read = timeout(WAIT, body::to_bytes(body, length)).await;
+        let bytes = read.map_err(|_| Refusal::LateBody)?.map_err(|_| Refusal::TooLarge)?;
+        leave_runtime_if_large(bytes.len()).await;
+        Ok(HeldBody { bytes, _memory: memory })
+    }
+
+    async fn turn(&self, client: &str, namespace: &str) -> Result<FairPermit, Refusal> {
+        let turn = self.turns.acquire(Requester {
+            class: client.to_owned(),
+            group: namespace.to_owned(),
+            object: format!("{client}/{namespace}"),
+        });
+        timeout(WAIT, turn).await.map_err(|_| Refusal::Busy)
+    }
+
+    async fn memory_of_objects(
+        &self,
+        client: &str,
+        request: &AdmissionRequest,
+    ) -> Result<Option<Reservation>, Refusal> {
+        let bytes = PASS_COPIES * request.decoded_bytes().iter().sum::<u64>();
+        if bytes <= SMALL_OBJECTS {
+            return Ok(None);
+        }
+        Ok(Some(self.objects.reserve(client, bytes, WAIT).await?))
     }
 }
+
+#[cfg(test)]
+mod tests;

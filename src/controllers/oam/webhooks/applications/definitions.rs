@@ -2,19 +2,16 @@
 
 use kube::Client;
 
-use crate::api::oam::DefinitionKind;
 use crate::budget::{Budgets, leave_runtime_if_large};
 use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::definitions::{DefinitionCaches, Loaded, Missing};
 use crate::controllers::oam::parse::Lookup;
+use crate::controllers::oam::webhooks::serve::OWNER;
 
 /// Memory that a review takes for definitions without a reservation.
 const SMALL_BYTES: u64 = 1 << 20;
 
 pub trait ReviewDefinitions: Sync {
-    /// Returns true if a namespace has the definition of a type. Call it after [`Self::resolve`].
-    fn contains(&self, kind: DefinitionKind, namespace: &str, type_: &str) -> bool;
-
     /// Calls `resolve` with all definitions, once they are known.
     ///
     /// # Errors
@@ -30,16 +27,10 @@ pub struct CachedDefinitions<'a> {
     pub caches: &'a DefinitionCaches,
     pub client: &'a Client,
     pub budgets: &'a Budgets,
-    /// Of the Application, which owns the memory.
-    pub namespace: &'a str,
     pub loaded: Loaded,
 }
 
 impl ReviewDefinitions for CachedDefinitions<'_> {
-    fn contains(&self, kind: DefinitionKind, namespace: &str, type_: &str) -> bool {
-        self.caches.contains_type(kind, namespace, type_)
-    }
-
     async fn resolve<T: Send>(&self, resolve: impl Fn(&dyn Lookup) -> T + Send + Sync) -> Result<T, String> {
         // Before that, definitions that exist would seem to be missing.
         self.caches.wait_until_synced().await;
@@ -68,7 +59,7 @@ impl CachedDefinitions<'_> {
             None
         } else {
             // The review may hold memory already, so it does not wait.
-            let memory = self.budgets.memory.try_reserve_more(self.namespace, bytes);
+            let memory = self.budgets.memory.try_reserve_more(OWNER, bytes);
             Some(memory.ok_or_else(|| "no memory left for its definitions, try again".to_owned())?)
         };
         let loaded = self.loaded.load(missing, memory, self.client, self.budgets);

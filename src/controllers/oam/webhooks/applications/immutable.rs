@@ -1,9 +1,7 @@
 //! Parameters that templates mark as `// +immutable`: an update can't change or remove them.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use kube::ResourceExt;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
@@ -13,6 +11,7 @@ use super::definitions::ReviewDefinitions;
 use super::findings::Findings;
 use crate::api::oam::{Application, Component, Definition, DefinitionKind, Trait};
 use crate::controllers::oam::parse::{Definitions, Lookup};
+use crate::controllers::oam::render::evaluate::NamespaceEvaluator;
 use crate::text::{go_json, truncate};
 
 /// Annotation: immutable parameters may change.
@@ -24,15 +23,29 @@ const MAX_TEMPLATES: usize = 50;
 /// Bytes of a value in an error.
 const MAX_SHOWN: usize = 256;
 
-/// Returns the paths of the parameters that a template marks, for a namespace and a template.
-pub type ReadImmutable = Arc<dyn Fn(&str, &str) -> BoxFuture<'static, Result<Vec<String>, String>> + Send + Sync>;
+pub trait ReadImmutable: Sync {
+    /// Returns the paths of the parameters that a template marks.
+    ///
+    /// # Errors
+    /// The template can't be parsed, with the cause.
+    fn read_immutable(&self, template: &str) -> impl Future<Output = Result<Vec<String>, String>> + Send;
+}
 
-pub struct ImmutableChecks<'a, D> {
+impl ReadImmutable for NamespaceEvaluator<'_> {
+    async fn read_immutable(&self, template: &str) -> Result<Vec<String>, String> {
+        let inspected = self.pool.inspect(self.namespace, template).await;
+        inspected
+            .map(|inspection| inspection.immutable)
+            .map_err(|error| error.to_string())
+    }
+}
+
+pub struct ImmutableChecks<'a, D, E> {
     pub app: &'a Application,
     pub old: &'a Application,
     pub definition_namespace: &'a str,
     pub definitions: &'a D,
-    pub read: &'a ReadImmutable,
+    pub evaluator: &'a E,
     pub deadline: Instant,
 }
 
@@ -53,7 +66,7 @@ struct Templates {
     positions: HashMap<(DefinitionKind, String), Option<usize>>,
 }
 
-impl<D: ReviewDefinitions> ImmutableChecks<'_, D> {
+impl<D: ReviewDefinitions, E: ReadImmutable> ImmutableChecks<'_, D, E> {
     pub async fn run(&self) -> Findings {
         let mut findings = Findings::default();
         if self.app.annotations().get(FORCE).is_some_and(|value| value == "true") {
@@ -79,7 +92,7 @@ impl<D: ReviewDefinitions> ImmutableChecks<'_, D> {
                 return findings;
             }
         };
-        let paths = self.read_paths(&namespace, &templates, &mut findings).await;
+        let paths = self.read_paths(&templates, &mut findings).await;
         for (field, change) in &changes {
             let position = templates.positions.get(&(change.kind, change.type_.to_owned()));
             let paths = position.copied().flatten().and_then(|position| paths.get(position));
@@ -92,12 +105,7 @@ impl<D: ReviewDefinitions> ImmutableChecks<'_, D> {
         findings
     }
 
-    async fn read_paths(
-        &self,
-        namespace: &str,
-        templates: &Templates,
-        findings: &mut Findings,
-    ) -> Vec<Vec<String>> {
+    async fn read_paths(&self, templates: &Templates, findings: &mut Findings) -> Vec<Vec<String>> {
         let mut paths = Vec::new();
         for template in &templates.texts {
             let unchecked = |cause: &str| format!("some immutable parameters were not checked: {cause}");
@@ -105,7 +113,7 @@ impl<D: ReviewDefinitions> ImmutableChecks<'_, D> {
                 findings.warn(&unchecked("too many templates mark parameters"));
                 break;
             }
-            match timeout_at(self.deadline, (self.read)(namespace, template)).await {
+            match timeout_at(self.deadline, self.evaluator.read_immutable(template)).await {
                 Ok(Ok(read)) => paths.push(read),
                 Ok(Err(cause)) => {
                     findings.warn(&unchecked(&cause));

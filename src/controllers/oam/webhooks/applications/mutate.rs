@@ -1,6 +1,7 @@
 //! Changes to Applications before they are stored: the identity of the author, the shard, and names of steps.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
@@ -13,6 +14,7 @@ use super::shards::choose_shard;
 use crate::api::lenient::null_as_default;
 use crate::api::oam::labels::{GROUP_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION, SHARD_ID, USER_ANNOTATION};
 use crate::controllers::oam::webhooks::review::{AdmissionRequest, Verdict};
+use crate::runtime::watch::{MAX_DECODED_BYTES, too_large};
 
 /// Labels or annotations. Null stands for an empty text.
 type Entries = BTreeMap<String, Option<String>>;
@@ -82,8 +84,12 @@ impl Mutation {
     /// # Errors
     /// The verdict on an Application that can't be read.
     pub fn parse(request: &AdmissionRequest) -> Result<Self, Verdict> {
-        let invalid = |error: serde_json::Error| Verdict::Invalid(format!("failed to decode: {error}"));
-        let old: OldOutline = if request.has_old_object() {
+        let [bytes, old_bytes] = request.decoded_bytes();
+        if bytes > MAX_DECODED_BYTES {
+            return Err(invalid(too_large(bytes, MAX_DECODED_BYTES)));
+        }
+        // An old object may be larger than those that are reviewed. Nothing has reconciled it.
+        let old: OldOutline = if request.has_old_object() && old_bytes <= MAX_DECODED_BYTES {
             request.old_object().map_err(invalid)?
         } else {
             OldOutline::default()
@@ -193,6 +199,10 @@ impl Mutation {
             }
         }
     }
+}
+
+fn invalid(error: impl Display) -> Verdict {
+    Verdict::Invalid(format!("failed to decode: {error}"))
 }
 
 /// Returns the elements with their positions. The API server refuses null.

@@ -4,7 +4,6 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReviewSpec};
 
-use super::definitions::ReviewDefinitions;
 use super::findings::Findings;
 use super::usage::UsedType;
 use crate::api::oam::{DefinitionKind, GROUP};
@@ -20,16 +19,15 @@ const CONCURRENT: usize = 8;
 /// Bytes of a name in an error.
 const MAX_SHOWN: usize = 253;
 
-pub struct Permissions<'a, D, R> {
+pub struct Permissions<'a, R> {
     pub user: &'a UserInfo,
     /// Of the Application.
     pub namespace: &'a str,
     pub definition_namespace: &'a str,
-    pub definitions: &'a D,
     pub reviews: &'a R,
 }
 
-impl<D: ReviewDefinitions, R: Review> Permissions<'_, D, R> {
+impl<R: Review> Permissions<'_, R> {
     /// Checks that the user can get all definitions.
     ///
     /// # Errors
@@ -55,14 +53,9 @@ impl<D: ReviewDefinitions, R: Review> Permissions<'_, D, R> {
         Ok(findings)
     }
 
-    /// A right counts only where the definition is: authors may have rights to all names of their own namespace.
     async fn is_allowed(&self, used: &UsedType) -> Result<bool, ApiError> {
-        let mut namespaces = vec![self.definition_namespace, self.namespace];
-        namespaces.dedup();
-        for namespace in namespaces {
-            if self.definitions.contains(used.kind, namespace, &used.type_)
-                && self.reviews.review(self.review(used, namespace)).await?
-            {
+        for namespace in &used.namespaces {
+            if self.reviews.review(self.review(used, namespace)).await? {
                 return Ok(true);
             }
         }

@@ -5,6 +5,8 @@ pub struct ApplicationWebhookSettings {
     pub own_user: String,
     /// The namespace of definitions for all Applications.
     pub definition_namespace: String,
+    /// The namespace of all other definitions that are cached; all namespaces if `None`.
+    pub watched_namespace: Option<String>,
     /// The gate `AuthenticateApplication`; `None` without it.
     pub identity: Option<IdentitySettings>,
     /// `--enable-sharding` without the gate `DisableWebhookAutoSchedule`; `None` otherwise.
@@ -25,19 +27,12 @@ pub struct IdentitySettings {
     pub group_pattern: String,
 }
 
-impl Default for IdentitySettings {
-    fn default() -> Self {
-        Self {
-            records_user: false,
-            group_pattern: "kubevela:*".to_owned(),
-        }
-    }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulingSettings {
     /// `--schedulable-shards`; the shards of ready pods if it is empty.
     pub shards: Vec<String>,
+    /// The namespace of these pods.
+    pub pod_namespace: String,
 }
 
 impl ApplicationWebhookSettings {

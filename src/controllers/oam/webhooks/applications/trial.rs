@@ -135,7 +135,8 @@ impl<'a, E: TrialEvaluate> TrialRender<'a, E> {
                     Err(_) => "their templates take longer than a review may".to_owned(),
                 }
             };
-            findings.warn(&format!("{left} components were not checked: {cause}"));
+            let count = components.len();
+            findings.warn(&format!("{left} of {count} components were not checked: {cause}"));
             break;
         }
         findings

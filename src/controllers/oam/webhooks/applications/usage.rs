@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use kube::ResourceExt;
 use serde_json::Value;
 
+use super::components::live_definitions;
 use crate::api::oam::{AppPolicy, Application, DefinitionKind, WorkflowStep};
 use crate::controllers::oam::parse::{Lookup, workflow_steps};
 use crate::controllers::oam::placement::{NamedType, override_types};
@@ -20,6 +21,9 @@ pub struct UsedType {
     /// As it is written, such as `webservice@v2`.
     pub type_: String,
     pub fields: Vec<String>,
+    /// Namespaces with a definition to which a right counts: that of definitions, and that of the Application if its
+    /// definition is the one that is used. Authors may have rights to all names there.
+    pub namespaces: Vec<String>,
 }
 
 impl UsedType {
@@ -39,7 +43,20 @@ struct Usage {
 /// Returns each type once: of components, traits, policies and steps, then those of overrides, of the referenced
 /// Workflow, and of Policies that steps name.
 #[must_use]
-pub fn used_types(app: &Application, lookup: &dyn Lookup) -> Vec<UsedType> {
+pub fn used_types(app: &Application, lookup: &dyn Lookup, definition_namespace: &str) -> Vec<UsedType> {
+    let namespace = app.namespace().unwrap_or_default();
+    let definitions = live_definitions(app, lookup, &namespace, definition_namespace);
+    let shared = live_definitions(app, lookup, definition_namespace, definition_namespace);
+    let mut types = named_types(app, lookup);
+    for used in &mut types {
+        let found = [&shared, &definitions].map(|definitions| definitions.namespace_of(used.kind, &used.type_));
+        used.namespaces = found.into_iter().flatten().map(str::to_owned).collect();
+        used.namespaces.dedup();
+    }
+    types
+}
+
+fn named_types(app: &Application, lookup: &dyn Lookup) -> Vec<UsedType> {
     let (namespace, spec) = (app.namespace().unwrap_or_default(), &app.spec);
     let mut usage = Usage::default();
     for (index, component) in spec.components.iter().enumerate() {
@@ -94,6 +111,7 @@ impl Usage {
                 kind,
                 type_: type_.to_owned(),
                 fields: Vec::new(),
+                namespaces: Vec::new(),
             });
             self.types.len() - 1
         });
@@ -147,14 +165,16 @@ impl Usage {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
-    use crate::controllers::oam::parse::tests::Cluster;
+    use crate::api::oam::labels;
+    use crate::controllers::oam::parse::tests::{Cluster, template};
 
     fn used(spec: &Value, cluster: &Cluster) -> Vec<String> {
         let app = json!({ "metadata": { "name": "app", "namespace": "team" }, "spec": spec });
-        let types = used_types(&serde_json::from_value(app).unwrap(), cluster);
+        let types = used_types(&serde_json::from_value(app).unwrap(), cluster, "vela-system");
         let shown = types.iter().map(|used| {
             let fields = used.fields.iter().map(|field| field.trim_start_matches("spec."));
             format!(
@@ -218,11 +238,59 @@ mod tests {
         );
     }
 
+    /// Returns the namespaces for the component type `web`, or `web@v1` if there are revisions.
+    fn namespaces(definitions: &[(&str, &str, &str)], auto_update: bool) -> Vec<String> {
+        let mut cluster = Cluster::default();
+        let mut type_ = "web";
+        for (kind, namespace, name) in definitions {
+            if *kind == "DefinitionRevision" {
+                type_ = "web@v1";
+                cluster.add_revision(namespace, DefinitionKind::Component, "web", name, "output: {}");
+            } else {
+                cluster.add(kind, namespace, name, &template("output: {}"));
+            }
+        }
+        let app = json!({
+            "metadata": { "namespace": "team", "annotations": { labels::AUTO_UPDATE: auto_update.to_string() } },
+            "spec": { "components": [{ "name": "a", "type": type_ }] },
+        });
+        let mut types = used_types(&serde_json::from_value(app).unwrap(), &cluster, "vela-system");
+        types.remove(0).namespaces
+    }
+
+    const SHARED: &str = "vela-system";
+    const COMPONENT: &str = "ComponentDefinition";
+    const WORKLOAD: &str = "WorkloadDefinition";
+    const REVISION: &str = "DefinitionRevision";
+
+    #[rstest]
+    #[case::nowhere(&[(COMPONENT, "other", "web")], false, &[])]
+    #[case::shared(&[(COMPONENT, SHARED, "web")], false, &[SHARED])]
+    #[case::own(&[(COMPONENT, "team", "web")], false, &["team"])]
+    #[case::both(&[(COMPONENT, SHARED, "web"), (COMPONENT, "team", "web")], false, &[SHARED, "team"])]
+    #[case::a_workload_that_is_not_used(&[(COMPONENT, SHARED, "web"), (WORKLOAD, "team", "web")], false, &[SHARED])]
+    #[case::a_workload(&[(WORKLOAD, "team", "web")], false, &["team"])]
+    #[case::a_revision(&[(REVISION, "team", "web-v1")], false, &["team"])]
+    #[case::a_revision_that_is_not_used(&[(REVISION, SHARED, "web-v1"), (REVISION, "team", "web-v1.2.0")], false, &[SHARED])]
+    #[case::an_older_revision(&[(REVISION, SHARED, "web-v1.3.0"), (REVISION, "team", "web-v1.2.0")], true, &[SHARED])]
+    #[case::a_newer_revision(&[(REVISION, SHARED, "web-v1.1.0"), (REVISION, "team", "web-v1.2.0")], true, &[SHARED, "team"])]
+    fn rights_in_the_own_namespace_count_for_the_definition_that_is_used(
+        #[case] definitions: &[(&str, &str, &str)],
+        #[case] auto_update: bool,
+        #[case] expected: &[&str],
+    ) {
+        assert_eq!(namespaces(definitions, auto_update), expected);
+    }
+
     #[test]
     fn the_fields_of_a_type_are_bounded() {
         let components = vec![json!({ "name": "a", "type": "web" }); 1000];
         let app = json!({ "metadata": {}, "spec": { "components": components } });
-        let types = used_types(&serde_json::from_value(app).unwrap(), &Cluster::default());
+        let types = used_types(
+            &serde_json::from_value(app).unwrap(),
+            &Cluster::default(),
+            "vela-system",
+        );
         assert_eq!((types.len(), types[0].fields.len()), (1, MAX_FIELDS));
     }
 }

@@ -29,6 +29,7 @@ use crate::controllers::oam::parse::{Lookup, is_built_in_step};
 use crate::controllers::oam::policies::is_built_in;
 use crate::controllers::oam::rights::Review;
 use crate::controllers::oam::webhooks::review::{AdmissionRequest, Operation, Verdict};
+use crate::runtime::watch::{MAX_DECODED_BYTES, too_large};
 
 /// Time of all that a review waits for.
 const MAX_TIME: Duration = Duration::from_secs(3);
@@ -40,7 +41,6 @@ pub struct Validator<'a, D, E, R> {
     pub definitions: &'a D,
     pub evaluator: &'a E,
     pub reviews: &'a R,
-    pub immutable: &'a ReadImmutable,
 }
 
 /// The part of an object that tells if it is being deleted.
@@ -69,7 +69,7 @@ struct Objects {
     old: Option<Application>,
 }
 
-impl<D: ReviewDefinitions, E: TrialEvaluate, R: Review> Validator<'_, D, E, R> {
+impl<D: ReviewDefinitions, E: TrialEvaluate + ReadImmutable, R: Review> Validator<'_, D, E, R> {
     pub async fn validate(&self, request: &AdmissionRequest) -> Verdict {
         let deadline = Instant::now() + MAX_TIME;
         let objects = match Objects::read(request) {
@@ -84,20 +84,11 @@ impl<D: ReviewDefinitions, E: TrialEvaluate, R: Review> Validator<'_, D, E, R> {
         if is_own && !objects.is_spec_changed() {
             return Verdict::allowed();
         }
-        match self.check(&objects, request, is_own, deadline).await {
-            Ok(findings) => findings.into_verdict(&request.uid),
-            Err(cause) => Verdict::Failed(cause),
-        }
+        let findings = self.check(&objects, request, is_own, deadline).await;
+        findings.into_verdict(&request.uid)
     }
 
-    /// Fails if rights can't be checked.
-    async fn check(
-        &self,
-        objects: &Objects,
-        request: &AdmissionRequest,
-        is_own: bool,
-        deadline: Instant,
-    ) -> Result<Findings, String> {
+    async fn check(&self, objects: &Objects, request: &AdmissionRequest, is_own: bool, deadline: Instant) -> Findings {
         let app = &objects.app;
         let is_changed = objects.is_spec_changed();
         let needs_components = self.settings.checks_components && is_changed && !objects.is_frozen();
@@ -106,11 +97,11 @@ impl<D: ReviewDefinitions, E: TrialEvaluate, R: Review> Validator<'_, D, E, R> {
         if needs_components || needs_permissions {
             let types = self.used_types(app, deadline).await;
             if needs_permissions {
-                findings.append(self.check_permissions(app, request, types, deadline).await?);
+                findings.append(self.check_permissions(app, request, types, deadline).await);
             }
         }
         if !is_changed {
-            return Ok(findings);
+            return findings;
         }
         findings.append(check_workflow(app));
         // First, so that a slow trial does not take its time.
@@ -126,24 +117,18 @@ impl<D: ReviewDefinitions, E: TrialEvaluate, R: Review> Validator<'_, D, E, R> {
             findings.append(components.run().await);
         }
         findings.append(immutable);
-        Ok(findings)
+        findings
     }
 
     /// Returns the types that the Application uses, after a wait for those that are not in the cache.
     async fn used_types(&self, app: &Application, deadline: Instant) -> Result<Vec<UsedType>, String> {
-        let namespace = app.namespace().unwrap_or_default();
-        let namespaces = [namespace.as_str(), &self.settings.definition_namespace];
+        let types_of = |lookup: &dyn Lookup| used_types(app, lookup, &self.settings.definition_namespace);
         let resolve = || async {
-            let resolved = self.definitions.resolve(|lookup: &dyn Lookup| used_types(app, lookup));
-            let resolved = timeout_at(deadline, resolved).await;
+            let resolved = timeout_at(deadline, self.definitions.resolve(types_of)).await;
             resolved.map_err(|_| "definitions were not read in time".to_owned())?
         };
         let types = resolve().await?;
-        let is_missing = |used: &UsedType| {
-            let mut namespaces = namespaces.iter();
-            needs_definition(used)
-                && !namespaces.any(|namespace| self.definitions.contains(used.kind, namespace, &used.type_))
-        };
+        let is_missing = |used: &UsedType| needs_definition(used) && used.namespaces.is_empty();
         if !types.iter().any(is_missing) {
             return Ok(types);
         }
@@ -151,27 +136,33 @@ impl<D: ReviewDefinitions, E: TrialEvaluate, R: Review> Validator<'_, D, E, R> {
         resolve().await
     }
 
+    /// Rights that can't be checked are refused, as in KubeVela, whatever the failure policy of the webhook is.
     async fn check_permissions(
         &self,
         app: &Application,
         request: &AdmissionRequest,
         types: Result<Vec<UsedType>, String>,
         deadline: Instant,
-    ) -> Result<Findings, String> {
-        let failed = |cause: &str| format!("failed to check the rights to definitions, try again: {cause}");
-        let types = types.map_err(|cause| failed(&cause))?;
+    ) -> Findings {
         let namespace = app.namespace().unwrap_or_default();
         let permissions = Permissions {
             user: &request.user_info,
             namespace: &namespace,
             definition_namespace: &self.settings.definition_namespace,
-            definitions: self.definitions,
             reviews: self.reviews,
         };
-        match timeout_at(deadline, permissions.check(&types)).await {
-            Ok(checked) => checked.map_err(|error| failed(&error.to_string())),
-            Err(_) => Err(failed("the API server did not answer in time")),
-        }
+        let checked = match types {
+            Ok(types) => match timeout_at(deadline, permissions.check(&types)).await {
+                Ok(checked) => checked.map_err(|error| error.to_string()),
+                Err(_) => Err("the API server did not answer in time".to_owned()),
+            },
+            Err(cause) => Err(cause),
+        };
+        checked.unwrap_or_else(|cause| {
+            let mut findings = Findings::default();
+            findings.error("spec", &format!("unable to verify permissions, try again: {cause}"));
+            findings
+        })
     }
 
     async fn check_immutable(&self, objects: &Objects, deadline: Instant) -> Findings {
@@ -183,7 +174,7 @@ impl<D: ReviewDefinitions, E: TrialEvaluate, R: Review> Validator<'_, D, E, R> {
             old,
             definition_namespace: &self.settings.definition_namespace,
             definitions: self.definitions,
-            read: self.immutable,
+            evaluator: self.evaluator,
             deadline,
         };
         checks.run().await
@@ -192,18 +183,25 @@ impl<D: ReviewDefinitions, E: TrialEvaluate, R: Review> Validator<'_, D, E, R> {
 
 impl Objects {
     /// Returns `None` for an Application that is not reviewed.
-    fn read(request: &AdmissionRequest) -> Result<Option<Self>, serde_json::Error> {
-        let old: Option<Application> = match request.operation {
-            Operation::Create => None,
-            // It may go even if the rest of it can't be read.
-            Operation::Update if request.object::<Deletion>()?.is_requested() => return Ok(None),
-            Operation::Update => Some(request.old_object()?),
-            Operation::Delete | Operation::Connect => return Ok(None),
-        };
-        let mut app: Application = request.object()?;
-        if !request.namespace.is_empty() {
-            app.metadata.namespace = Some(request.namespace.clone());
+    fn read(request: &AdmissionRequest) -> Result<Option<Self>, String> {
+        let decode = |error: serde_json::Error| error.to_string();
+        let is_update = request.operation == Operation::Update;
+        // It may go even if the rest of it can't be read.
+        if is_update && request.object::<Deletion>().map_err(decode)?.is_requested() {
+            return Ok(None);
         }
+        let [bytes, old_bytes] = request.decoded_bytes();
+        if bytes > MAX_DECODED_BYTES {
+            return Err(too_large(bytes, MAX_DECODED_BYTES));
+        }
+        // What is too large was never deployed, so that nothing in it is immutable.
+        let old: Option<Application> = if is_update && old_bytes <= MAX_DECODED_BYTES {
+            Some(request.old_object().map_err(decode)?)
+        } else {
+            None
+        };
+        let mut app: Application = request.object().map_err(decode)?;
+        app.metadata.namespace = Some(request.namespace.clone());
         Ok(Some(Self { app, old }))
     }
 

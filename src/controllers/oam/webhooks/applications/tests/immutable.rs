@@ -1,7 +1,5 @@
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use parking_lot::Mutex;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -27,32 +25,40 @@ fn definitions() -> FakeDefinitions {
 }
 
 /// Reads such templates, and records them.
-fn reader() -> (ReadImmutable, Arc<Mutex<Vec<String>>>) {
-    let read: Arc<Mutex<Vec<String>>> = Arc::default();
-    let record = Arc::clone(&read);
-    let reader: ReadImmutable = Arc::new(move |namespace, template| {
-        assert_eq!(namespace, "team");
-        record.lock().push(template.to_owned());
-        let paths = template.lines().last().unwrap().split(',').map(str::to_owned).collect();
-        async { Ok(paths) }.boxed()
-    });
-    (reader, read)
+#[derive(Default)]
+struct Reader {
+    read: Mutex<Vec<String>>,
+    is_missing: bool,
+    is_slow: bool,
 }
 
-async fn checked_with(new: &Value, old: &Value, definitions: &FakeDefinitions, read: &ReadImmutable) -> Vec<String> {
+impl ReadImmutable for Reader {
+    async fn read_immutable(&self, template: &str) -> Result<Vec<String>, String> {
+        self.read.lock().push(template.to_owned());
+        if self.is_slow {
+            return std::future::pending().await;
+        }
+        if self.is_missing {
+            return Err("no CUE evaluator".to_owned());
+        }
+        Ok(template.lines().last().unwrap().split(',').map(str::to_owned).collect())
+    }
+}
+
+async fn checked_with(new: &Value, old: &Value, definitions: &FakeDefinitions, reader: &Reader) -> Vec<String> {
     let checks = ImmutableChecks {
         app: &app(new),
         old: &app(old),
         definition_namespace: SYSTEM,
         definitions,
-        read,
+        evaluator: reader,
         deadline: Instant::now() + Duration::from_secs(3),
     };
     shown(checks.run().await)
 }
 
 async fn checked(new: &Value, old: &Value) -> Vec<String> {
-    checked_with(new, old, &definitions(), &reader().0).await
+    checked_with(new, old, &definitions(), &Reader::default()).await
 }
 
 fn component(type_: &str, properties: &Value) -> Value {
@@ -171,19 +177,19 @@ async fn the_evaluator_reads_each_marked_template_once_and_only_after_a_change()
         let components = [component("a", value), component("b", value), component("c", "same")];
         json!({ "metadata": { "name": "app", "namespace": "team" }, "spec": { "components": components } })
     };
-    let (reader, read) = reader();
+    let reader = Reader::default();
     assert!(
         checked_with(&of("b"), &of("a"), &definitions(), &reader)
             .await
             .is_empty()
     );
-    assert_eq!(read.lock().len(), 2, "{read:?}");
+    assert_eq!(reader.read.lock().len(), 2);
     assert!(
         checked_with(&of("b"), &of("b"), &definitions(), &reader)
             .await
             .is_empty()
     );
-    assert_eq!(read.lock().len(), 2);
+    assert_eq!(reader.read.lock().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,22 +198,28 @@ async fn a_failure_outside_of_the_application_is_a_warning() {
         component("web", &json!({ "image": "b" })),
         component("web", &json!({ "image": "a" })),
     );
-    let missing: ReadImmutable = Arc::new(|_, _| async { Err("no CUE evaluator".to_owned()) }.boxed());
-    let slow: ReadImmutable = Arc::new(|_, _| std::future::pending().boxed());
-    for (read, expected) in [
+    let missing = Reader {
+        is_missing: true,
+        ..Reader::default()
+    };
+    let slow = Reader {
+        is_slow: true,
+        ..Reader::default()
+    };
+    for (reader, expected) in [
         (missing, "some immutable parameters were not checked: no CUE evaluator"),
         (
             slow,
             "some immutable parameters were not checked: the evaluator did not answer in time",
         ),
     ] {
-        assert_eq!(checked_with(&new, &old, &definitions(), &read).await, [expected]);
+        assert_eq!(checked_with(&new, &old, &definitions(), &reader).await, [expected]);
     }
     let failing = FakeDefinitions {
         failure: Some("no memory left".to_owned()),
         ..definitions()
     };
-    let checked = checked_with(&new, &old, &failing, &reader().0).await;
+    let checked = checked_with(&new, &old, &failing, &Reader::default()).await;
     assert_eq!(checked, ["immutable parameters were not checked: no memory left"]);
 }
 

@@ -5,15 +5,16 @@ mod trial;
 mod validate;
 mod webhooks;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::definitions::ReviewDefinitions;
 use super::findings::Findings;
+use super::immutable::ReadImmutable;
 use super::settings::ApplicationWebhookSettings;
 use super::trial::TrialEvaluate;
-use crate::api::oam::{Application, DefinitionKind};
+use crate::api::oam::Application;
 use crate::controllers::oam::parse::tests::Cluster;
-use crate::controllers::oam::parse::{Lookup, TypeName};
+use crate::controllers::oam::parse::Lookup;
 use crate::controllers::oam::render::tests::fake::{FakeError, FakeEvaluator};
 use crate::controllers::oam::webhooks::review::{AdmissionRequest, Verdict};
 
@@ -23,6 +24,7 @@ fn settings() -> ApplicationWebhookSettings {
     ApplicationWebhookSettings {
         own_user: "system:serviceaccount:vela-system:portolan".to_owned(),
         definition_namespace: SYSTEM.to_owned(),
+        watched_namespace: None,
         identity: None,
         scheduling: None,
         checks_components: true,
@@ -72,21 +74,6 @@ impl FakeDefinitions {
 }
 
 impl ReviewDefinitions for FakeDefinitions {
-    fn contains(&self, kind: DefinitionKind, namespace: &str, type_: &str) -> bool {
-        if let Ok(parsed) = TypeName::parse(type_)
-            && parsed.version.is_some()
-        {
-            let revisions = self.cluster.definition_revisions(namespace, kind, parsed.name);
-            return revisions.iter().any(|revision| parsed.may_be_revision(revision));
-        }
-        match kind {
-            DefinitionKind::Component => self.cluster.component_definition(namespace, type_).is_some(),
-            DefinitionKind::Trait => self.cluster.trait_definition(namespace, type_).is_some(),
-            DefinitionKind::Policy => self.cluster.policy_definition(namespace, type_).is_some(),
-            DefinitionKind::WorkflowStep => self.cluster.workflow_step_definition(namespace, type_).is_some(),
-        }
-    }
-
     async fn resolve<T: Send>(&self, resolve: impl Fn(&dyn Lookup) -> T + Send + Sync) -> Result<T, String> {
         if self.is_pending {
             return std::future::pending().await;
@@ -102,4 +89,15 @@ impl TrialEvaluate for FakeEvaluator {
     fn is_incomplete(error: &FakeError) -> bool {
         matches!(error, FakeError::Invalid(text) if text.contains("incomplete"))
     }
+}
+
+impl ReadImmutable for FakeEvaluator {
+    async fn read_immutable(&self, _: &str) -> Result<Vec<String>, String> {
+        Ok(vec!["image".to_owned()])
+    }
+}
+
+/// A text of this many objects, each of which takes much more memory than text.
+fn objects(count: usize) -> Value {
+    Value::Array(vec![json!({}); count])
 }

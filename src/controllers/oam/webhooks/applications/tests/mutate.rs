@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::super::mutate::Mutation;
 use super::super::settings::{ApplicationWebhookSettings, IdentitySettings, SchedulingSettings};
-use super::{request, settings};
+use super::{objects, request, settings};
 use crate::api::oam::labels::{GROUP_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION, SHARD_ID, USER_ANNOTATION};
 use crate::controllers::oam::webhooks::review::Verdict;
 
@@ -72,11 +72,21 @@ fn an_object_that_is_no_application_is_refused(#[case] object: Value) {
     assert!(is_refused, "{verdict:?}");
 }
 
+#[test]
+fn an_object_that_takes_too_much_memory_is_refused_unless_it_shrinks() {
+    let large = json!({ "metadata": {}, "spec": { "workflow": { "steps": objects(30_000) } } });
+    let verdict = mutated(&large, &Value::Null, &settings(), None);
+    let is_refused = matches!(&verdict, Verdict::Invalid(message) if message.starts_with("failed to decode: takes "));
+    assert!(is_refused, "{verdict:?}");
+    let small = json!({ "metadata": {} });
+    assert_eq!(patch(&small, &large, &settings(), None), json!([]));
+}
+
 fn authenticated(records_user: bool) -> ApplicationWebhookSettings {
     ApplicationWebhookSettings {
         identity: Some(IdentitySettings {
             records_user,
-            ..IdentitySettings::default()
+            group_pattern: "kubevela:*".to_owned(),
         }),
         ..settings()
     }
@@ -152,7 +162,10 @@ const SHARD_PATH: &str = "/metadata/labels/controller.core.oam.dev~1scheduled-sh
 fn scheduled(shards: &[&str]) -> ApplicationWebhookSettings {
     let shards = shards.iter().map(|shard| (*shard).to_owned()).collect();
     ApplicationWebhookSettings {
-        scheduling: Some(SchedulingSettings { shards }),
+        scheduling: Some(SchedulingSettings {
+            shards,
+            pod_namespace: "portolan".to_owned(),
+        }),
         ..settings()
     }
 }

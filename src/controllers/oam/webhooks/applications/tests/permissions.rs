@@ -6,9 +6,8 @@ use serde_json::json;
 
 use super::super::permissions::Permissions;
 use super::super::usage::UsedType;
-use super::{FakeDefinitions, SYSTEM, shown};
+use super::{SYSTEM, shown};
 use crate::api::oam::DefinitionKind;
-use crate::controllers::oam::parse::tests::{Cluster, template};
 use crate::controllers::oam::rights::Review;
 use crate::runtime::kube_client::ApiError;
 
@@ -42,28 +41,17 @@ impl Review for FakeReviews {
     }
 }
 
-fn used(kind: DefinitionKind, type_: &str, fields: &[&str]) -> UsedType {
+fn used(kind: DefinitionKind, type_: &str, fields: &[&str], namespaces: &[&str]) -> UsedType {
+    let [fields, namespaces] = [fields, namespaces].map(|list| list.iter().map(|text| (*text).to_owned()).collect());
     UsedType {
         kind,
         type_: type_.to_owned(),
-        fields: fields.iter().map(|field| (*field).to_owned()).collect(),
+        fields,
+        namespaces,
     }
 }
 
-fn cluster(names: &[(&str, &str)]) -> FakeDefinitions {
-    let mut cluster = Cluster::default();
-    for (namespace, name) in names {
-        cluster.add("ComponentDefinition", namespace, name, &template("output: {}"));
-    }
-    FakeDefinitions::of(cluster)
-}
-
-async fn checked(
-    definitions: &FakeDefinitions,
-    reviews: &FakeReviews,
-    namespace: &str,
-    types: &[UsedType],
-) -> Result<Vec<String>, ApiError> {
+async fn checked(reviews: &FakeReviews, types: &[UsedType]) -> Result<Vec<String>, ApiError> {
     let user = UserInfo {
         username: Some("alice".to_owned()),
         groups: Some(vec!["dev".to_owned()]),
@@ -71,9 +59,8 @@ async fn checked(
     };
     let permissions = Permissions {
         user: &user,
-        namespace,
+        namespace: "team",
         definition_namespace: SYSTEM,
-        definitions,
         reviews,
     };
     permissions.check(types).await.map(shown)
@@ -82,16 +69,16 @@ async fn checked(
 const DENIED: &str = "user \"alice\" cannot get ComponentDefinition \"web\" in namespace \"team\" or \"vela-system\"";
 
 #[rstest]
-#[case::in_the_shared_namespace(&[(SYSTEM, "web")], &["componentdefinitions/vela-system/web"], true)]
-#[case::in_its_own(&[("team", "web")], &["componentdefinitions/team/web"], true)]
-#[case::in_either(&[(SYSTEM, "web"), ("team", "web")], &["componentdefinitions/team/web"], true)]
-#[case::without_rights(&[(SYSTEM, "web"), ("team", "web")], &[], false)]
-#[case::with_rights_where_the_definition_is_not(&[(SYSTEM, "web")], &["componentdefinitions/team/web"], false)]
+#[case::in_the_shared_namespace(&[SYSTEM], &["componentdefinitions/vela-system/web"], true)]
+#[case::in_its_own(&["team"], &["componentdefinitions/team/web"], true)]
+#[case::in_either(&[SYSTEM, "team"], &["componentdefinitions/team/web"], true)]
+#[case::without_rights(&[SYSTEM, "team"], &[], false)]
+#[case::with_rights_where_the_definition_is_not(&[SYSTEM], &["componentdefinitions/team/web"], false)]
 #[case::with_rights_to_nothing(&[], &["componentdefinitions/vela-system/web", "componentdefinitions/team/web"], false)]
-#[case::with_rights_to_another_kind(&[(SYSTEM, "web")], &["traitdefinitions/vela-system/web"], false)]
+#[case::with_rights_to_another_kind(&[SYSTEM], &["traitdefinitions/vela-system/web"], false)]
 #[tokio::test]
 async fn an_author_uses_definitions_that_the_author_can_get(
-    #[case] definitions: &[(&str, &str)],
+    #[case] namespaces: &[&str],
     #[case] allowed: &[&'static str],
     #[case] is_allowed: bool,
 ) {
@@ -99,12 +86,9 @@ async fn an_author_uses_definitions_that_the_author_can_get(
         allowed: allowed.to_vec(),
         ..FakeReviews::default()
     };
-    let types = [used(
-        DefinitionKind::Component,
-        "web",
-        &["spec.components[0].type", "spec.components[1].type"],
-    )];
-    let checked = checked(&cluster(definitions), &reviews, "team", &types).await.unwrap();
+    let fields = ["spec.components[0].type", "spec.components[1].type"];
+    let types = [used(DefinitionKind::Component, "web", &fields, namespaces)];
+    let checked = checked(&reviews, &types).await.unwrap();
     let lines = [1, 2].map(|line| format!("  {line}) \"spec.components[{}].type\": {DENIED}.", line - 1));
     let expected = if is_allowed { Vec::new() } else { lines.to_vec() };
     assert_eq!(checked, expected);
@@ -112,14 +96,14 @@ async fn an_author_uses_definitions_that_the_author_can_get(
 
 #[tokio::test]
 async fn the_review_is_about_the_user_of_the_request_and_the_type_as_it_is_written() {
-    let mut definitions = Cluster::default();
-    definitions.add_revision(SYSTEM, DefinitionKind::Component, "web", "web-v1", "output: {}");
     let reviews = FakeReviews::default();
-    let types = [used(DefinitionKind::Component, "web@v1", &["spec.components[0].type"])];
-    let checked = checked(&FakeDefinitions::of(definitions), &reviews, SYSTEM, &types)
-        .await
-        .unwrap();
-    assert_eq!(checked.len(), 1);
+    let types = [used(
+        DefinitionKind::Component,
+        "web@v1",
+        &["spec.components[0].type"],
+        &[SYSTEM],
+    )];
+    assert_eq!(checked(&reviews, &types).await.unwrap().len(), 1);
     let specs = reviews.specs.lock();
     assert_eq!(
         json!(*specs),
@@ -143,12 +127,8 @@ async fn all_kinds_of_definitions_are_reviewed(
     #[case] resource: &str,
     #[case] definition: &str,
 ) {
-    let mut definitions = Cluster::default();
-    definitions.add(definition, SYSTEM, "x", &template(""));
-    let (definitions, reviews) = (FakeDefinitions::of(definitions), FakeReviews::default());
-    let checked = checked(&definitions, &reviews, "team", &[used(kind, "x", &["f"])])
-        .await
-        .unwrap();
+    let reviews = FakeReviews::default();
+    let checked = checked(&reviews, &[used(kind, "x", &["f"], &[SYSTEM])]).await.unwrap();
     assert!(
         checked[0].contains(&format!("cannot get {definition} \"x\"")),
         "{checked:?}"
@@ -158,22 +138,16 @@ async fn all_kinds_of_definitions_are_reviewed(
 
 #[tokio::test]
 async fn an_api_server_that_does_not_answer_is_no_permission() {
-    let definitions = cluster(&[(SYSTEM, "error")]);
-    let types = [used(DefinitionKind::Component, "error", &["f"])];
-    assert!(
-        checked(&definitions, &FakeReviews::default(), "team", &types)
-            .await
-            .is_err()
-    );
+    let types = [used(DefinitionKind::Component, "error", &["f"], &[SYSTEM])];
+    assert!(checked(&FakeReviews::default(), &types).await.is_err());
 }
 
 #[tokio::test]
 async fn the_number_of_reviews_is_bounded() {
-    let types: Vec<_> = (0..101)
-        .map(|number| used(DefinitionKind::Component, &format!("t{number}"), &["f"]))
-        .collect();
+    let type_ = |number| used(DefinitionKind::Component, &format!("t{number}"), &["f"], &[SYSTEM]);
+    let types: Vec<_> = (0..101).map(type_).collect();
     let reviews = FakeReviews::default();
-    let checked = checked(&cluster(&[]), &reviews, "team", &types).await.unwrap();
+    let checked = checked(&reviews, &types).await.unwrap();
     assert_eq!(
         checked,
         ["  1) \"spec\": it uses 101 types of definitions, more than 100; split the application."]

@@ -1,16 +1,13 @@
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::immutable::ReadImmutable;
 use super::super::settings::ApplicationWebhookSettings;
 use super::super::validate::Validator;
 use super::permissions::FakeReviews;
-use super::{FakeDefinitions, request, settings};
+use super::{FakeDefinitions, objects, request, settings};
 use crate::api::oam::labels;
 use crate::controllers::oam::parse::tests::{Cluster, template};
 use crate::controllers::oam::render::tests::fake::{FakeError, FakeEvaluator};
@@ -55,13 +52,11 @@ impl Fixture {
             "resource": { "group": "core.oam.dev", "version": "v1beta1", "resource": "applications" },
             "userInfo": { "username": self.user, "groups": ["dev"] },
         }));
-        let immutable: ReadImmutable = Arc::new(|_, _| async { Ok(vec!["image".to_owned()]) }.boxed());
         let validator = Validator {
             settings: &self.settings,
             definitions: &self.definitions,
             evaluator: &self.evaluator,
             reviews: &self.reviews,
-            immutable: &immutable,
         };
         validator.validate(&request).await
     }
@@ -148,7 +143,6 @@ fn deleted(spec: &Value) -> Value {
 }
 
 #[rstest]
-#[case::in_another_operation("DELETE", valid(), true)]
 #[case::once_it_is_deleted("UPDATE", deleted(&invalid()["spec"]), true)]
 #[case::once_it_is_deleted_whatever_it_is("UPDATE", deleted(&json!("a")), true)]
 #[case::before_that("UPDATE", invalid(), false)]
@@ -178,6 +172,22 @@ async fn what_can_not_be_decoded_is_refused(#[case] operation: &str, #[case] obj
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn an_application_that_takes_too_much_memory_may_only_shrink_or_go() {
+    let mut large = valid();
+    large["spec"]["components"][0]["properties"] = json!({ "a": objects(30_000) });
+    let mut fixture = Fixture::default();
+    let refused = fixture.create(&large).await;
+    assert!(
+        matches!(&refused, Verdict::Invalid(message) if message.starts_with("failed to decode: takes ")),
+        "{refused:?}"
+    );
+    fixture.evaluator = FakeEvaluator::new([Ok(json!({ "output": {} }))]);
+    assert_eq!(fixture.validate("UPDATE", &valid(), &large).await, Verdict::allowed());
+    large["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(fixture.validate("UPDATE", &large, &large).await, Verdict::allowed());
 }
 
 /// Its definitions may be gone since, and the controller has to add and remove its finalizer.
@@ -241,13 +251,16 @@ async fn components_of_shards_are_not_checked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rights_that_can_not_be_checked_are_a_failure() {
+async fn rights_that_can_not_be_checked_are_refused() {
     let mut fixture = Fixture::with_permissions();
     fixture.definitions.is_pending = true;
     let start = Instant::now();
-    let failed = fixture.create(&valid()).await;
-    let expected = "failed to check the rights to definitions, try again: definitions were not read in time";
-    assert_eq!(failed, Verdict::Failed(expected.to_owned()));
+    let expected = |cause: &str| {
+        let line = format!("\n  1) \"spec\": unable to verify permissions, try again: {cause}. (requestUID=7)");
+        Verdict::Invalid(line)
+    };
+    let refused = fixture.create(&valid()).await;
+    assert_eq!(refused, expected("definitions were not read in time"));
     assert!(start.elapsed() < Duration::from_millis(3100));
     let mut fixture = Fixture::with_permissions();
     let definition = template("");
@@ -256,7 +269,11 @@ async fn rights_that_can_not_be_checked_are_a_failure() {
         .cluster
         .add("ComponentDefinition", "team", "error", &definition);
     let error = json!({ "metadata": {}, "spec": { "components": [{ "name": "a", "type": "error" }] } });
-    assert!(matches!(fixture.create(&error).await, Verdict::Failed(message) if message.ends_with("no response")));
+    let refused = fixture.create(&error).await;
+    assert!(
+        matches!(&refused, Verdict::Invalid(message) if message.contains("try again: ") && message.contains("no response")),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]
@@ -287,7 +304,8 @@ async fn a_review_waits_for_a_definition_that_is_not_cached_yet() {
     let built_in = json!({
         "metadata": {},
         "spec": {
-            "components": [], "policies": [{ "name": "p", "type": "topology" }],
+            "components": [],
+            "policies": [{ "name": "p", "type": "topology", "properties": { "clusters": ["local"] } }],
             "workflow": { "steps": [{ "name": "s", "type": "suspend" }] },
         },
     });

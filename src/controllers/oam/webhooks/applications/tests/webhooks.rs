@@ -1,16 +1,14 @@
 //! The webhooks with a client, caches and an evaluator.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use axum::http::{Request, Response};
-use futures::FutureExt;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use super::super::ApplicationWebhooks;
 use super::super::settings::{ApplicationWebhookSettings, SchedulingSettings};
-use super::super::{ApplicationWebhooks, ReadImmutable};
 use super::{SYSTEM, request, settings};
 use crate::api::oam::labels::SHARD_ID;
 use crate::budget::{Budget, Budgets, ResourceMetrics};
@@ -21,7 +19,8 @@ use crate::cue::{self, Evaluator};
 /// Webhooks whose API server answers with these pods, and whose caches are never complete.
 fn webhooks(pods: &Value, settings: ApplicationWebhookSettings) -> ApplicationWebhooks {
     let list = json!({ "metadata": {}, "items": pods }).to_string();
-    let service = tower::service_fn(move |_: Request<Body>| {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        assert_eq!(request.uri().path(), "/api/v1/namespaces/portolan/pods");
         let list = list.clone();
         async move { Ok::<_, Infallible>(Response::new(Body::from(list.into_bytes()))) }
     });
@@ -30,13 +29,11 @@ fn webhooks(pods: &Value, settings: ApplicationWebhookSettings) -> ApplicationWe
         shared: Budget::new("test", 1 << 20),
         definition_namespace: SYSTEM.into(),
     };
-    let immutable: ReadImmutable = Arc::new(|_, _| async { Ok(Vec::new()) }.boxed());
     ApplicationWebhooks::new(
         Client::new(service, "home"),
         DefinitionCaches::new(None, definition_budgets),
         Evaluator::new(cue::Options::default(), ResourceMetrics::unregistered()),
         Budgets::default(),
-        immutable,
         settings,
     )
 }
@@ -50,7 +47,10 @@ fn review(operation: &str, object: &Value) -> AdmissionRequest {
 
 fn scheduled() -> ApplicationWebhookSettings {
     ApplicationWebhookSettings {
-        scheduling: Some(SchedulingSettings::default()),
+        scheduling: Some(SchedulingSettings {
+            shards: Vec::new(),
+            pod_namespace: "portolan".to_owned(),
+        }),
         ..settings()
     }
 }
@@ -82,6 +82,34 @@ async fn an_application_without_a_shard_is_allowed_with_a_warning() {
     assert_eq!((patch.len(), warnings), (0, vec![expected]));
     let deleted = webhooks.mutate(&review("DELETE", &Value::Null)).await;
     assert_eq!(deleted, Verdict::allowed());
+}
+
+#[tokio::test]
+async fn the_controller_may_write_what_can_not_be_read() {
+    let webhooks = webhooks(&json!([]), settings());
+    let by = |user: &str| {
+        request(&json!({
+            "uid": "7", "operation": "UPDATE", "namespace": "team", "object": { "metadata": { "labels": [] } },
+            "resource": { "group": "core.oam.dev", "version": "v1beta1", "resource": "applications" },
+            "userInfo": { "username": user },
+        }))
+    };
+    let own = settings().own_user;
+    assert_eq!(webhooks.mutate(&by(&own)).await, Verdict::allowed());
+    assert!(matches!(webhooks.mutate(&by("alice")).await, Verdict::Invalid(_)));
+}
+
+#[tokio::test]
+async fn an_application_of_a_namespace_that_is_not_watched_is_allowed() {
+    let limited = ApplicationWebhookSettings {
+        watched_namespace: Some("other".to_owned()),
+        ..settings()
+    };
+    let webhooks = webhooks(&json!([]), limited);
+    assert_eq!(
+        webhooks.validate(&review("CREATE", &json!({}))).await,
+        Verdict::allowed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
