@@ -3,18 +3,28 @@
 //! controllers are not served.
 
 use std::collections::{BTreeMap, HashSet};
+use std::convert::Infallible;
 use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use axum::http::{Request, Response};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{Patch, PatchParams};
+use kube::client::Body;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::support::eventually::{SOON, eventually};
 use crate::support::portolan::command;
+
+/// A pod may have to wait for a change of its fate.
+const RELIST_PERIOD: Duration = Duration::from_secs(1);
 
 /// The fate of pods that start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +52,7 @@ pub struct Ended {
 /// Serves the pods of a namespace until it is dropped.
 pub struct Kubelet {
     task: JoinHandle<()>,
+    rounds: Arc<AtomicUsize>,
     fate: Arc<Mutex<Fate>>,
     ended: Arc<Mutex<Vec<Ended>>>,
 }
@@ -51,10 +62,12 @@ impl Kubelet {
         let (fate, ended) = (Arc::new(Mutex::new(Fate::Run)), Arc::<Mutex<Vec<Ended>>>::default());
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let (fates, ends) = (Arc::clone(&fate), Arc::clone(&ended));
+        let rounds = Arc::<AtomicUsize>::default();
+        let ended_rounds = Arc::clone(&rounds);
         let task = tokio::spawn(async move {
             let mut started = HashSet::new();
-            // Relisted often, since a pod may have to wait for a change of its fate.
             loop {
+                let end = Instant::now() + RELIST_PERIOD;
                 let events = watcher(pods.clone(), watcher::Config::default()).default_backoff();
                 let mut events = std::pin::pin!(events.applied_objects());
                 let round = async {
@@ -74,10 +87,18 @@ impl Kubelet {
                         }
                     }
                 };
-                let _ = tokio::time::timeout(std::time::Duration::from_secs(1), round).await;
+                let _ = timeout_at(end, round).await;
+                ended_rounds.fetch_add(1, Ordering::Relaxed);
+                // While a runtime ends, a client fails immediately, and a task that never waits cannot be ended.
+                sleep_until(end).await;
             }
         });
-        Self { task, fate, ended }
+        Self {
+            task,
+            rounds,
+            fate,
+            ended,
+        }
     }
 
     /// Decides the fate of pods that start from now on, and of those that are pending.
@@ -224,4 +245,31 @@ fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
         }
     }
     out + rest
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kubelet_ends_although_its_client_fails_immediately() {
+    let with_ended_runtime = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let server =
+                tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
+            Client::new(server, "default")
+        })
+    });
+    let kubelet = Kubelet::start(with_ended_runtime.join().unwrap(), "default");
+    let rounds = Arc::clone(&kubelet.rounds);
+    eventually(SOON, "a round", async || {
+        (rounds.load(Ordering::Relaxed) > 0).then_some(())
+    })
+    .await;
+    let task = kubelet.task.abort_handle();
+    drop(kubelet);
+    eventually(SOON, "the end of the kubelet", async || {
+        task.is_finished().then_some(())
+    })
+    .await;
 }
