@@ -18,6 +18,10 @@
 {{- if and (include "portolan.webhooks" .) (semverCompare "<1.28.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- printf "oam.webhooks needs Kubernetes 1.28 or newer, and this is %s" .Capabilities.KubeVersion.Version | fail -}}
 {{- end -}}
+{{- $shard := regexFind "--shard-id[= ][^ ]+" (concat .Values.oam.args .Values.extraArgs | join " ") -}}
+{{- if and (include "portolan.webhooks" .) $shard (not (hasSuffix "master" $shard)) -}}
+{{- printf "oam.webhooks: the release with %s serves none; enable them in the release of the shard master" $shard | fail -}}
+{{- end -}}
 {{- with .Values.oam.webhooks -}}
 {{- if and .enabled (or .caBundle .injectCaFrom) (not .certificateSecret) -}}
 {{- fail "oam.webhooks: caBundle and injectCaFrom belong to a certificate of your own; set certificateSecret" -}}

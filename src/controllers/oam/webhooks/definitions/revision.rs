@@ -3,6 +3,7 @@
 use kube::{Api, Client, ResourceExt};
 
 use super::super::review::Verdict;
+use super::super::serve::OWNER;
 use super::object::decode;
 use super::rules::revision_annotation;
 use crate::api::Raw;
@@ -11,8 +12,6 @@ use crate::budget::{Budgets, leave_runtime_if_large, parsed_bytes};
 use crate::controllers::oam::definitions::{Naming, RecordedKind, is_recorded_in, naming};
 use crate::runtime::kube_client::call;
 
-/// The owner of memory: namespaces of reviews may be forged. No namespace has this name.
-const OWNER: &str = "reviews of webhooks";
 /// Memory of a revision that is decoded without a reservation.
 const SMALL_BYTES: u64 = 1 << 20;
 
