@@ -317,9 +317,8 @@ mod tests {
     fn an_inspection_has_an_answer_or_errors() {
         let decoded = |response: &str| decode_inspection(1, response.as_bytes());
         let kinds = r#"[{"api_version":"apps/v1","kind":"Deployment"}]"#;
-        let response = format!(
-            r#"{{"id":1,"inspection":{{"may_be_rewritten":true,"immutable":["a.b"],"kinds":{kinds}}}}}"#
-        );
+        let response =
+            format!(r#"{{"id":1,"inspection":{{"may_be_rewritten":true,"immutable":["a.b"],"kinds":{kinds}}}}}"#);
         let expected = Inspection {
             may_be_rewritten: true,
             immutable: vec!["a.b".to_owned()],

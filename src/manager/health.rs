@@ -73,9 +73,14 @@ pub(super) async fn listen(
             (true, false) => (probes.clone(), "health"),
             (false, _) => (metrics.clone(), "metrics"),
         };
-        let server = Server::bind(&listener.address, routes, ServerLimits::with_probes(limit), used.clone())
-            .await
-            .map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
+        let server = Server::bind(
+            &listener.address,
+            routes,
+            ServerLimits::with_probes(limit),
+            used.clone(),
+        )
+        .await
+        .map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
         if let Ok(address) = server.local_addr() {
             tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "serving {what}");
         }

@@ -267,7 +267,9 @@ impl Handler {
         is_last: bool,
     ) -> Result<Response, Infallible> {
         if !place.begin(request.uri().path()) {
-            return Ok(closing((StatusCode::SERVICE_UNAVAILABLE, "too many connections\n").into_response()));
+            return Ok(closing(
+                (StatusCode::SERVICE_UNAVAILABLE, "too many connections\n").into_response(),
+            ));
         }
         let mut request = request.map(axum::body::Body::new);
         request.extensions_mut().insert(Peer(place.peer()));
@@ -276,7 +278,9 @@ impl Handler {
         match response {
             Ok(response) if is_last => response.map(closing),
             Ok(response) => response,
-            Err(_) => Ok(closing((StatusCode::GATEWAY_TIMEOUT, "no response in time\n").into_response())),
+            Err(_) => Ok(closing(
+                (StatusCode::GATEWAY_TIMEOUT, "no response in time\n").into_response(),
+            )),
         }
     }
 }

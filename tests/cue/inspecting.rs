@@ -43,7 +43,10 @@ async fn an_inspection_names_kinds_and_immutable_parameters() {
         "output: {apiVersion: \"apps/v1\", kind: \"Deployment\"}\nparameter: {\n\t// +immutable\n\ta: string\n}";
     let inspection = inspect(&evaluator, "template", template).await;
     let kind = &inspection.kinds[0];
-    assert_eq!((kind.api_version.as_str(), kind.kind.as_str()), ("apps/v1", "Deployment"));
+    assert_eq!(
+        (kind.api_version.as_str(), kind.kind.as_str()),
+        ("apps/v1", "Deployment")
+    );
     assert_eq!(inspection.immutable, ["a"]);
     assert!(evaluator.inspect_compiled("default", WEB_SERVICE).await.is_ok());
     let error = evaluator.inspect_compiled("default", "a: 1\na: 2").await.unwrap_err();

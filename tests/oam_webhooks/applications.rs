@@ -18,7 +18,9 @@ async fn steps_without_a_name_get_one_and_run() {
         { "type": "apply-component", "properties": { "component": "a" } },
         { "type": "step-group", "name": "group", "subSteps": [{ "type": "suspend", "properties": { "duration": "1s" } }] },
     ]);
-    let created = reviewed.create("applications", &application("app", with_steps(steps))).await;
+    let created = reviewed
+        .create("applications", &application("app", with_steps(steps)))
+        .await;
     assert_eq!(created.code, 201, "{created:?}");
     let steps = &created.body["spec"]["workflow"]["steps"];
     assert_eq!(steps[0]["name"], "step-0");
@@ -44,7 +46,11 @@ async fn an_application_with_several_errors_is_refused_with_all_of_them() {
         "3) \"spec.workflow.steps\": duplicated step name.",
         "(requestUID=",
     ] {
-        assert!(refused.message().contains(expected), "{expected}: {}", refused.message());
+        assert!(
+            refused.message().contains(expected),
+            "{expected}: {}",
+            refused.message()
+        );
     }
     assert_eq!(reviewed.site.get(APPLICATION, "app").await, None);
 }
@@ -54,7 +60,9 @@ async fn a_component_that_cannot_be_rendered_is_refused_at_create_and_update() {
     let reviewed = Reviewed::new("Fail").await;
     let _portolan = reviewed.portolan(&[]).await;
     let web = |image: Value| json!({ "name": "web", "type": "webservice", "properties": { "image": image } });
-    let refused = reviewed.create("applications", &application("app", spec(&[web(json!(1))]))).await;
+    let refused = reviewed
+        .create("applications", &application("app", spec(&[web(json!(1))])))
+        .await;
     assert_eq!(refused.code, 400, "{refused:?}");
     assert!(refused.message().contains("\"schematic\": "), "{}", refused.message());
     assert!(refused.message().contains("image"), "{}", refused.message());
@@ -69,10 +77,15 @@ async fn a_component_that_cannot_be_rendered_is_refused_at_create_and_update() {
     assert_eq!(reviewed.create_dry("applications", &valid).await.code, 201);
     assert_eq!(reviewed.site.get(APPLICATION, "app").await, None);
     assert_eq!(reviewed.create("applications", &valid).await.code, 201);
-    let refused = reviewed.change("applications", "app", &json!({ "spec": spec(&[web(json!([]))]) })).await;
+    let refused = reviewed
+        .change("applications", "app", &json!({ "spec": spec(&[web(json!([]))]) }))
+        .await;
     assert_eq!(refused.code, 400, "{refused:?}");
     // Portolan itself goes on.
-    reviewed.site.until(APPLICATION, "app", "applied", |app| app["status"]["status"].is_string()).await;
+    reviewed
+        .site
+        .until(APPLICATION, "app", "applied", |app| app["status"]["status"].is_string())
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,16 +95,27 @@ async fn a_template_that_takes_too_long_passes_with_a_warning() {
     let slow = "import \"list\"\nparameter: {}\n\
                 output: {apiVersion: \"v1\", kind: \"ConfigMap\", data: n: \
                 \"\\(len([for a in list.Range(0, 9000, 1) for b in list.Range(0, 9000, 1) if a == b {a}]))\"}\n";
-    let slow = definition("ComponentDefinition", "slow", json!({ "workload": { "type": "autodetects.core.oam.dev" }, "schematic": template(slow) }));
+    let slow = definition(
+        "ComponentDefinition",
+        "slow",
+        json!({ "workload": { "type": "autodetects.core.oam.dev" }, "schematic": template(slow) }),
+    );
     reviewed.site.create(&in_namespace(&slow, &reviewed)).await;
     let start = std::time::Instant::now();
     let created = reviewed
-        .create("applications", &application("app", spec(&[json!({ "name": "slow", "type": "slow" })])))
+        .create(
+            "applications",
+            &application("app", spec(&[json!({ "name": "slow", "type": "slow" })])),
+        )
         .await;
     assert_eq!(created.code, 201, "{created:?}");
     assert!(start.elapsed().as_secs() < 8, "{:?}", start.elapsed());
     let expected = "1 of 1 components were not checked: their templates take longer than a review may";
-    assert!(created.warnings.iter().any(|warning| warning.contains(expected)), "{:?}", created.warnings);
+    assert!(
+        created.warnings.iter().any(|warning| warning.contains(expected)),
+        "{:?}",
+        created.warnings
+    );
 }
 
 fn in_namespace(definition: &Value, reviewed: &Reviewed) -> Value {
@@ -106,16 +130,26 @@ async fn an_immutable_parameter_keeps_its_value() {
     let _portolan = reviewed.portolan(&[]).await;
     let text = "output: {apiVersion: \"v1\", kind: \"ConfigMap\", data: {class: parameter.class, size: parameter.size}}\n\
                 parameter: {\n\t// +immutable\n\tclass: string\n\tsize: string\n}\n";
-    let disk = definition("ComponentDefinition", "disk", json!({ "workload": { "type": "autodetects.core.oam.dev" }, "schematic": template(text) }));
+    let disk = definition(
+        "ComponentDefinition",
+        "disk",
+        json!({ "workload": { "type": "autodetects.core.oam.dev" }, "schematic": template(text) }),
+    );
     reviewed.site.create(&in_namespace(&disk, &reviewed)).await;
     let disk = |class: &str, size: &str| {
         spec(&[json!({ "name": "disk", "type": "disk", "properties": { "class": class, "size": size } })])
     };
-    let created = reviewed.create("applications", &application("app", disk("fast", "1"))).await;
+    let created = reviewed
+        .create("applications", &application("app", disk("fast", "1")))
+        .await;
     assert_eq!(created.code, 201, "{created:?}");
-    let larger = reviewed.change("applications", "app", &json!({ "spec": disk("fast", "2") })).await;
+    let larger = reviewed
+        .change("applications", "app", &json!({ "spec": disk("fast", "2") }))
+        .await;
     assert_eq!(larger.code, 200, "{larger:?}");
-    let refused = reviewed.change("applications", "app", &json!({ "spec": disk("slow", "2") })).await;
+    let refused = reviewed
+        .change("applications", "app", &json!({ "spec": disk("slow", "2") }))
+        .await;
     assert_eq!(refused.code, 400, "{refused:?}");
     let expected = "\"spec.components[0].properties[class]\": immutable field cannot be changed (current: \"fast\", new: \"slow\").";
     assert!(refused.message().contains(expected), "{}", refused.message());

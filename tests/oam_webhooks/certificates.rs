@@ -32,7 +32,10 @@ async fn files_are_replaced_while_requests_run() {
     let directory_flag = format!("--webhook-cert-dir={}", directory.path().display());
     let port = format!("--webhook-port={}", reviewed.port);
     let namespace = format!("--namespace={}", reviewed.site.namespace);
-    let portolan = reviewed.site.portolan(&["--use-webhook", &port, &directory_flag, &namespace]).await;
+    let portolan = reviewed
+        .site
+        .portolan(&["--use-webhook", &port, &directory_flag, &namespace])
+        .await;
     reviewed.until_called().await;
 
     let reviewed = Arc::new(reviewed);
@@ -51,7 +54,9 @@ async fn files_are_replaced_while_requests_run() {
     write(&second);
     eventually(SOON, "the second certificate", async || {
         let lines = portolan.lines();
-        let served = lines.iter().filter(|line| line.contains("serving a certificate for webhooks"));
+        let served = lines
+            .iter()
+            .filter(|line| line.contains("serving a certificate for webhooks"));
         (served.count() == 2).then_some(())
     })
     .await;
@@ -74,12 +79,17 @@ async fn a_missing_certificate_ends_the_start_with_what_to_do() {
     let directory_flag = format!("--webhook-cert-dir={}", directory.path().display());
     let port = format!("--webhook-port={}", reviewed.port);
     let kubeconfig = reviewed.site.control_plane.kubeconfig();
-    let mut portolan = reviewed.site.start(&kubeconfig, &["--use-webhook", &port, &directory_flag]);
+    let mut portolan = reviewed
+        .site
+        .start(&kubeconfig, &["--use-webhook", &port, &directory_flag]);
     let exit = portolan.exit(SOON * 2).await;
     assert_eq!(exit.code(), Some(1));
     let lines = portolan.lines();
     let error = lines.iter().find(|line| line.starts_with("error: ")).unwrap();
-    assert!(error.contains("tls.crt") && error.contains("--webhook-cert-dir"), "{error}");
+    assert!(
+        error.contains("tls.crt") && error.contains("--webhook-cert-dir"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,11 +113,17 @@ async fn a_secret_with_another_certificate_is_replaced_and_the_authority_is_writ
     let kind = "MutatingWebhookConfiguration";
     let patch = json!([{ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }]).to_string();
     let control_plane = reviewed.site.control_plane;
-    control_plane.kubectl(&["patch", kind, &reviewed.configuration(), "--type=json", "-p", &patch]).await;
+    control_plane
+        .kubectl(&["patch", kind, &reviewed.configuration(), "--type=json", "-p", &patch])
+        .await;
     eventually(SOON * 2, "the authority to be written again", async || {
-        let text = control_plane.kubectl(&["get", kind, &reviewed.configuration(), "-o", "json"]).await;
+        let text = control_plane
+            .kubectl(&["get", kind, &reviewed.configuration(), "-o", "json"])
+            .await;
         let configuration: Value = serde_json::from_str(&text).unwrap();
-        configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str().map(|_| ())
+        configuration["webhooks"][0]["clientConfig"]["caBundle"]
+            .as_str()
+            .map(|_| ())
     })
     .await;
     reviewed.until_called().await;

@@ -19,7 +19,9 @@ fn client() -> reqwest::Client {
 /// A client with an address of its own on loopback.
 fn client_at(address: &str) -> reqwest::Client {
     portolan::http::install_crypto_provider();
-    let builder = reqwest::Client::builder().no_proxy().local_address(address.parse::<std::net::IpAddr>().ok());
+    let builder = reqwest::Client::builder()
+        .no_proxy()
+        .local_address(address.parse::<std::net::IpAddr>().ok());
     builder.tls_danger_accept_invalid_certs(true).build().unwrap()
 }
 
@@ -40,7 +42,10 @@ async fn bodies_that_are_no_reviews_are_refused() {
     assert_eq!(post("/else", String::new()).await.0, 404);
     assert_eq!(client().get(url(PATH)).send().await.unwrap().status().as_u16(), 405);
     // Neither health nor metrics.
-    assert_eq!(client().get(url("/metrics")).send().await.unwrap().status().as_u16(), 404);
+    assert_eq!(
+        client().get(url("/metrics")).send().await.unwrap().status().as_u16(),
+        404
+    );
     let mut plain = TcpStream::connect(("localhost", reviewed.port)).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();

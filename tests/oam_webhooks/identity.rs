@@ -19,7 +19,9 @@ fn annotated(annotations: &Value) -> Value {
 
 async fn create_as(reviewed: &Reviewed, user: &str, groups: &[&str], app: &Value) -> Written {
     let groups: Vec<&str> = groups.iter().copied().chain([MASTERS]).collect();
-    reviewed.write("POST", "applications", "", app, Some((user, &groups))).await
+    reviewed
+        .write("POST", "applications", "", app, Some((user, &groups)))
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,13 +46,26 @@ async fn groups_that_match_are_recorded_and_forged_annotations_are_cleared() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_author_is_recorded_and_portolan_is_not() {
     let reviewed = Reviewed::new("Fail").await;
-    let _portolan = reviewed.portolan(&[GATE, TRUST, "--authentication-with-user", "--authentication-group-pattern=*"]).await;
+    let _portolan = reviewed
+        .portolan(&[
+            GATE,
+            TRUST,
+            "--authentication-with-user",
+            "--authentication-group-pattern=*",
+        ])
+        .await;
     let created = create_as(&reviewed, "alice", &[], &annotated(&json!({}))).await;
-    assert_eq!(created.body["metadata"]["annotations"]["app.oam.dev/username"], "alice", "{created:?}");
+    assert_eq!(
+        created.body["metadata"]["annotations"]["app.oam.dev/username"], "alice",
+        "{created:?}"
+    );
     let bob = Some(("bob", &[MASTERS][..]));
     let change = json!({ "spec": spec(&[config("a", "two")]) });
     let changed = reviewed.write("PATCH", "applications", "/app", &change, bob).await;
-    assert_eq!(changed.body["metadata"]["annotations"]["app.oam.dev/username"], "bob", "{changed:?}");
+    assert_eq!(
+        changed.body["metadata"]["annotations"]["app.oam.dev/username"], "bob",
+        "{changed:?}"
+    );
     // Portolan's own writes, such as its finalizer, keep the author.
     let is_seen = |app: &Value| app["status"]["status"].is_string();
     let app = reviewed.site.until(APPLICATION, "app", "reconciled", is_seen).await;
@@ -60,7 +75,9 @@ async fn the_last_author_is_recorded_and_portolan_is_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_author_without_the_right_to_a_definition_is_refused() {
     let reviewed = Reviewed::new("Fail").await;
-    let _portolan = reviewed.portolan(&["--feature-gates=ValidateDefinitionPermissions=true"]).await;
+    let _portolan = reviewed
+        .portolan(&["--feature-gates=ValidateDefinitionPermissions=true"])
+        .await;
     let rules = json!([{ "apiGroups": ["core.oam.dev"], "resources": ["applications"], "verbs": ["*"] }]);
     let role = "rbac.authorization.k8s.io/v1 Role";
     reviewed.site.apply(role, "author", json!({ "rules": rules })).await;
@@ -68,17 +85,27 @@ async fn an_author_without_the_right_to_a_definition_is_refused() {
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "author" },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "carol" }],
     });
-    reviewed.site.apply("rbac.authorization.k8s.io/v1 RoleBinding", "author", binding).await;
+    reviewed
+        .site
+        .apply("rbac.authorization.k8s.io/v1 RoleBinding", "author", binding)
+        .await;
     let app = annotated(&json!({}));
     let carol = Some(("carol", &[][..]));
-    let refused = crate::support::eventually::eventually(crate::support::eventually::SOON, "the role to count", async || {
-        let written = reviewed.write("POST", "applications", "", &app, carol).await;
-        if written.code == 403 { Err(format!("{written:?}")) } else { Ok(written) }
-    })
-    .await;
+    let refused =
+        crate::support::eventually::eventually(crate::support::eventually::SOON, "the role to count", async || {
+            let written = reviewed.write("POST", "applications", "", &app, carol).await;
+            if written.code == 403 {
+                Err(format!("{written:?}"))
+            } else {
+                Ok(written)
+            }
+        })
+        .await;
     assert_eq!(refused.code, 400, "{refused:?}");
     let namespace = &reviewed.site.namespace;
-    let expected = format!("user \"carol\" cannot get ComponentDefinition \"k8s-objects\" in namespace \"{namespace}\" or \"vela-system\"");
+    let expected = format!(
+        "user \"carol\" cannot get ComponentDefinition \"k8s-objects\" in namespace \"{namespace}\" or \"vela-system\""
+    );
     assert!(refused.message().contains(&expected), "{}", refused.message());
     assert_eq!(create_as(&reviewed, "alice", &[], &app).await.code, 201);
 }

@@ -95,7 +95,9 @@ impl Reviewed {
             });
             let api: Api<DynamicObject> = Api::all_with(self.site.control_plane.client().await, &resource(kind));
             let apply = PatchParams::apply("tests").force();
-            api.patch(&self.configuration(), &apply, &Patch::Apply(configuration)).await.unwrap();
+            api.patch(&self.configuration(), &apply, &Patch::Apply(configuration))
+                .await
+                .unwrap();
         }
     }
 
@@ -128,7 +130,10 @@ impl Reviewed {
     /// Waits until webhooks of both kinds answer.
     pub async fn until_called(&self) {
         // A step without a name is one that a webhook has not changed.
-        let app = application("canary", json!({ "components": [], "workflow": { "steps": [{ "type": "suspend" }] } }));
+        let app = application(
+            "canary",
+            json!({ "components": [], "workflow": { "steps": [{ "type": "suspend" }] } }),
+        );
         eventually(SOON, "the webhooks to be called", async || {
             let written = self.create_dry("applications", &app).await;
             let name = written.body["spec"]["workflow"]["steps"][0]["name"].as_str();
@@ -163,7 +168,10 @@ impl Reviewed {
         user: Option<(&str, &[&str])>,
     ) -> Written {
         let client = self.site.control_plane.client().await;
-        let path = format!("/apis/core.oam.dev/v1beta1/namespaces/{}/{resource}{rest}", self.site.namespace);
+        let path = format!(
+            "/apis/core.oam.dev/v1beta1/namespaces/{}/{resource}{rest}",
+            self.site.namespace
+        );
         send(&client, method, &path, object, user).await
     }
 }
@@ -173,7 +181,10 @@ async fn send(client: &Client, method: &str, path: &str, object: &Value, user: O
         "PATCH" => "application/merge-patch+json",
         _ => "application/json",
     };
-    let mut request = Request::builder().method(method).uri(path).header("content-type", content);
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content);
     if let Some((user, groups)) = user {
         request = request.header("impersonate-user", user);
         for group in groups {
@@ -181,7 +192,10 @@ async fn send(client: &Client, method: &str, path: &str, object: &Value, user: O
         }
     }
     let request = request.body(Body::from(object.to_string().into_bytes())).unwrap();
-    let response = tokio::time::timeout(Duration::from_secs(30), client.send(request)).await.unwrap().unwrap();
+    let response = tokio::time::timeout(Duration::from_secs(30), client.send(request))
+        .await
+        .unwrap()
+        .unwrap();
     let (parts, body) = response.into_parts();
     let warnings = parts.headers.get_all("warning").iter();
     Written {

@@ -64,7 +64,10 @@ async fn values_at_the_edge_of_a_refusal_are_accepted() {
         &["--set=leaderElection.leaseDuration=10001ms"],
         &["--set=drainTimeout=145s"],
         &["--set=podLabels.team=a"],
-        &[WEBHOOKS, "--set=oam.webhooks.certificateSecret=a,oam.webhooks.injectCaFrom=certs/a"],
+        &[
+            WEBHOOKS,
+            "--set=oam.webhooks.certificateSecret=a,oam.webhooks.injectCaFrom=certs/a",
+        ],
         &[WEBHOOKS, "--set=oam.args={--enable-sharding,--shard-id=master}"],
         &["--set=oam.enabled=true,oam.webhooks.port=8080"],
         &[REPOSITORY, "--set=initialRepos[0].tolerations[0].operator=Exists"],

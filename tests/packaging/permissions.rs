@@ -271,7 +271,8 @@ async fn webhooks_add_permissions_for_their_certificate_and_for_what_they_look_u
         after
     };
     let reviews = ["subjectaccessreviews: create", "workloaddefinitions: get create"];
-    let configurations = "mutatingwebhookconfigurations validatingwebhookconfigurations sea-portolan-admission: get patch";
+    let configurations =
+        "mutatingwebhookconfigurations validatingwebhookconfigurations sea-portolan-admission: get patch";
     let all = [&reviews[..], &[configurations]].concat();
     let certificate = ["secrets portolan-webhook: get update", "secrets: create"];
     let own = [

@@ -150,7 +150,13 @@ async fn without_roles_the_hook_creates_only_its_job() {
 async fn the_steps_of_the_hook_end_before_its_job_is_killed() {
     const WEBHOOKS: &str = "oam.enabled=true,oam.webhooks.enabled=true,";
     // Lists, removals and the check for other controllers.
-    let cases = [("", 9, 125), ("", 9, 240), ("", 9, 600), (WEBHOOKS, 10, 125), (WEBHOOKS, 10, 240)];
+    let cases = [
+        ("", 9, 125),
+        ("", 9, 240),
+        ("", 9, 600),
+        (WEBHOOKS, 10, 125),
+        (WEBHOOKS, 10, 240),
+    ];
     for (more, steps, limit) in cases {
         let settings = format!("{more}uninstallHook.timeoutSeconds={limit}");
         let job = hook(&settings).await.pop().unwrap();

@@ -45,7 +45,9 @@ async fn webhooks_have_kubevelas_paths_and_refuse_while_nothing_serves_them() {
     assert_eq!(texts(&webhooks, "/clientConfig/caBundle"), BTreeSet::new());
     let services = rendered("Service", &[ENABLED]).await;
     let name = texts(&webhooks, "/clientConfig/service/name");
-    let service = services.iter().find(|service| name.contains(service["metadata"]["name"].as_str().unwrap()));
+    let service = services
+        .iter()
+        .find(|service| name.contains(service["metadata"]["name"].as_str().unwrap()));
     assert_eq!(service.unwrap()["spec"]["ports"][0]["port"], 443);
 }
 
@@ -61,13 +63,20 @@ async fn definitions_pass_if_init_containers_write_them() {
 
 #[tokio::test]
 async fn a_certificate_of_your_own_is_mounted_and_trusted() {
-    let settings = "oam.enabled=true,oam.webhooks.enabled=true,oam.webhooks.certificateSecret=mine,oam.webhooks.caBundle=Cg==";
+    let settings =
+        "oam.enabled=true,oam.webhooks.enabled=true,oam.webhooks.certificateSecret=mine,oam.webhooks.caBundle=Cg==";
     let set = format!("--set={settings}");
-    assert_eq!(texts(&webhooks(&[&set]).await, "/clientConfig/caBundle"), ["Cg=="].into());
+    assert_eq!(
+        texts(&webhooks(&[&set]).await, "/clientConfig/caBundle"),
+        ["Cg=="].into()
+    );
     let pod = pod(settings).await;
     let container = &pod["containers"][0];
     let arguments = container["args"].to_string();
-    assert!(arguments.contains("--webhook-cert-dir=/etc/portolan/webhooks"), "{arguments}");
+    assert!(
+        arguments.contains("--webhook-cert-dir=/etc/portolan/webhooks"),
+        "{arguments}"
+    );
     assert!(!arguments.contains("self-signed"), "{arguments}");
     let volumes = pod["volumes"].to_string();
     assert!(volumes.contains("\"secretName\":\"mine\""), "{volumes}");

@@ -181,7 +181,10 @@ enum Step {
 /// Returns the steps: first what would write again, last the Leases.
 fn steps(options: &Options) -> Vec<Step> {
     let kubevela = [Step::KubeVelaApplications, Step::ResourceTrackers];
-    let webhooks = options.webhook_configuration.as_ref().map(|_| Step::WebhookConfigurations);
+    let webhooks = options
+        .webhook_configuration
+        .as_ref()
+        .map(|_| Step::WebhookConfigurations);
     webhooks
         .into_iter()
         .chain([Step::CronJobs, Step::Jobs, Step::AppRepositories, Step::Applications])

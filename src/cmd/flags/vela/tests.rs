@@ -243,7 +243,10 @@ fn the_evaluator_has_flags_of_its_own() {
 fn reviews_of_webhooks_take_memory_of_an_evaluator() {
     let memory = |arguments: &[&str]| flags(arguments).evaluators_memory();
     assert_eq!(memory(&["--cue-memory=1GiB", "--cue-workers=2"]), 2 << 30);
-    assert_eq!(memory(&["--cue-memory=1GiB", "--cue-workers=2", "--use-webhook=true"]), 3 << 30);
+    assert_eq!(
+        memory(&["--cue-memory=1GiB", "--cue-workers=2", "--use-webhook=true"]),
+        3 << 30
+    );
 }
 
 #[rstest]

@@ -66,7 +66,10 @@ impl WebhookFlags {
         }
         let flags = [
             (self.authentication_with_user, "authentication-with-user"),
-            (self.authentication_group_pattern != GROUP_PATTERN, "authentication-group-pattern"),
+            (
+                self.authentication_group_pattern != GROUP_PATTERN,
+                "authentication-group-pattern",
+            ),
             (!self.schedulable_shards.0.is_empty(), "schedulable-shards"),
             (!self.autogen_workload_definition, "autogen-workload-definition"),
             (self.webhook_self_signed, "webhook-self-signed"),

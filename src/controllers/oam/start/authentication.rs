@@ -45,7 +45,9 @@ pub async fn find_protection(client: &Client, served: Option<&WebhookOptions>) -
             .filter(|webhook| is_called(webhook))
         {
             let service = webhook.client_config.service.as_ref();
-            let is_ours = service.zip(served).is_some_and(|(service, served)| is_of_service(service, served));
+            let is_ours = service
+                .zip(served)
+                .is_some_and(|(service, served)| is_of_service(service, served));
             if is_ours || is_served(webhook, &mut services).await? {
                 return Ok(Some(format!("{}/{}", configuration.name_any(), webhook.name)));
             }

@@ -212,7 +212,10 @@ pub fn setup(
         std::future::pending().await
     };
     sources.extend(prerequisites.tasks(client));
-    let mut leader_tasks = vec![lead.boxed(), webhooks::warn_task(client.clone(), options.webhooks.clone())];
+    let mut leader_tasks = vec![
+        lead.boxed(),
+        webhooks::warn_task(client.clone(), options.webhooks.clone()),
+    ];
     if options.identity.needs_webhook() {
         leader_tasks.push(authentication::watch_task(
             client.clone(),

@@ -1,6 +1,5 @@
 //! Conversion of objects between versions of the API (`/convert`). There is one version, so objects stay as they are.
 
-use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -116,7 +115,10 @@ mod tests {
         let request = json!({ "uid": "7", "desiredAPIVersion": version, "objects": objects });
         let review = json!({ "apiVersion": API_VERSION, "kind": KIND, "request": request });
         let mut converted: Value = serde_json::from_slice(&convert(review.to_string().as_bytes()).unwrap()).unwrap();
-        assert_eq!((&converted["apiVersion"], &converted["kind"]), (&json!(API_VERSION), &json!(KIND)));
+        assert_eq!(
+            (&converted["apiVersion"], &converted["kind"]),
+            (&json!(API_VERSION), &json!(KIND))
+        );
         converted["response"].take()
     }
 

@@ -29,7 +29,7 @@ use self::metrics::WebhookMetrics;
 use self::reviewer::Webhooks;
 use super::definitions::DefinitionCaches;
 use super::{Options, WebhookOptions};
-use crate::budget::{Budget, Budgets};
+use crate::budget::Budgets;
 use crate::controllers::{Serve, Task};
 use crate::cue::Evaluator;
 use crate::runtime::kube_client::{ApiError, call};

@@ -1,12 +1,6 @@
 //! Passes reviews to the webhooks of Applications and of definitions.
 
-use std::sync::Arc;
-
-use futures::FutureExt;
-
-use super::applications::{
-    ApplicationWebhookSettings, ApplicationWebhooks, IdentitySettings, ReadImmutable, SchedulingSettings,
-};
+use super::applications::{ApplicationWebhookSettings, ApplicationWebhooks, IdentitySettings, SchedulingSettings};
 use super::definitions::DefinitionWebhooks;
 use super::review::{AdmissionRequest, Verdict};
 use super::serve::{Reviewer, Webhook};

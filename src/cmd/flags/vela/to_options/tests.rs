@@ -66,7 +66,9 @@ fn flags_and_gates_become_options() {
         "--authentication-default-user=guest",
         "--ref-objects-available-scope=namespace",
     ]);
-    let options = options.to_options(Some("here".to_owned()), "portolan", fetcher()).unwrap();
+    let options = options
+        .to_options(Some("here".to_owned()), "portolan", fetcher())
+        .unwrap();
     assert_eq!(
         (options.tracker_format, options.revision_format),
         (Some(Format::Zstd), Some(Format::Gzip))

@@ -88,7 +88,9 @@ fn foreign(secret: &Secret) -> Option<Foreign> {
         return Some(Foreign::Type(secret.type_.clone().unwrap_or_default()));
     }
     let manager = secret.labels().get(MANAGED_BY);
-    manager.is_none_or(|manager| manager != MANAGER).then_some(Foreign::Label)
+    manager
+        .is_none_or(|manager| manager != MANAGER)
+        .then_some(Foreign::Label)
 }
 
 fn text<'a>(secret: &'a Secret, key: &'static str) -> Result<&'a str, Defect> {

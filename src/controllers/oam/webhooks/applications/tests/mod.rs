@@ -13,8 +13,8 @@ use super::immutable::ReadImmutable;
 use super::settings::ApplicationWebhookSettings;
 use super::trial::TrialEvaluate;
 use crate::api::oam::Application;
-use crate::controllers::oam::parse::tests::Cluster;
 use crate::controllers::oam::parse::Lookup;
+use crate::controllers::oam::parse::tests::Cluster;
 use crate::controllers::oam::render::tests::fake::{FakeError, FakeEvaluator};
 use crate::controllers::oam::webhooks::review::{AdmissionRequest, Verdict};
 
