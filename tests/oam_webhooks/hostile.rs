@@ -57,7 +57,7 @@ async fn an_object_that_takes_a_hundred_times_its_text_is_refused() {
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
-            "uid": "1", "operation": "CREATE", "namespace": "elsewhere", "object": "OBJECT",
+            "uid": "1", "operation": "CREATE", "namespace": reviewed.site.namespace, "object": "OBJECT",
             "resource": { "group": "core.oam.dev", "version": "v1beta1", "resource": "applications" },
         },
     });
@@ -82,7 +82,7 @@ async fn a_thousand_reviews_a_second_delay_neither_the_api_server_nor_probes() {
     let hostile = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
-            "uid": "1", "operation": "CREATE", "namespace": "elsewhere", "object": app,
+            "uid": "1", "operation": "CREATE", "namespace": reviewed.site.namespace, "object": app,
             "kind": { "group": "core.oam.dev", "version": "v1beta1", "kind": "Application" },
             "resource": { "group": "core.oam.dev", "version": "v1beta1", "resource": "applications" },
             "userInfo": { "username": "mallory" },

@@ -27,7 +27,7 @@ pub struct IdentitySettings {
     pub group_pattern: String,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulingSettings {
     /// `--schedulable-shards`; the shards of ready pods if it is empty.
     pub shards: Vec<String>,

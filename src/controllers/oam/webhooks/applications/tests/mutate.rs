@@ -164,7 +164,7 @@ fn scheduled(shards: &[&str]) -> ApplicationWebhookSettings {
     ApplicationWebhookSettings {
         scheduling: Some(SchedulingSettings {
             shards,
-            ..SchedulingSettings::default()
+            pod_namespace: "portolan".to_owned(),
         }),
         ..settings()
     }

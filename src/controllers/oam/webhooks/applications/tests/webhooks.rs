@@ -19,7 +19,8 @@ use crate::cue::{self, Evaluator};
 /// Webhooks whose API server answers with these pods, and whose caches are never complete.
 fn webhooks(pods: &Value, settings: ApplicationWebhookSettings) -> ApplicationWebhooks {
     let list = json!({ "metadata": {}, "items": pods }).to_string();
-    let service = tower::service_fn(move |_: Request<Body>| {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        assert_eq!(request.uri().path(), "/api/v1/namespaces/portolan/pods");
         let list = list.clone();
         async move { Ok::<_, Infallible>(Response::new(Body::from(list.into_bytes()))) }
     });
@@ -46,7 +47,10 @@ fn review(operation: &str, object: &Value) -> AdmissionRequest {
 
 fn scheduled() -> ApplicationWebhookSettings {
     ApplicationWebhookSettings {
-        scheduling: Some(SchedulingSettings::default()),
+        scheduling: Some(SchedulingSettings {
+            shards: Vec::new(),
+            pod_namespace: "portolan".to_owned(),
+        }),
         ..settings()
     }
 }
