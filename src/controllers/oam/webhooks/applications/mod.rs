@@ -4,7 +4,7 @@
 //!  mutate   ─► identity of the author ─► shard ─► names of steps ─► JSON patch
 //!  validate ─► annotations, rights, workflow, components, immutable parameters ─► errors, warnings
 //! ```
-//! Neither writes an object, so dry runs get the same answers.
+//! Neither writes an object.
 
 mod components;
 mod definitions;
@@ -83,7 +83,7 @@ impl ApplicationWebhooks {
         if !scheduling.is_some_and(|scheduling| scheduling.shards.is_empty() && mutation.needs_shard()) {
             return mutation.verdict(request, &self.settings, None);
         }
-        let shard = self.shards.next(request.dry_run).await;
+        let shard = self.shards.next().await;
         let verdict = mutation.verdict(request, &self.settings, shard.as_ref().ok().and_then(Option::as_deref));
         match shard {
             Ok(Some(_)) => verdict,
