@@ -127,7 +127,7 @@ const fn is_write(request: &AdmissionRequest) -> bool {
 fn warn_unscheduled(verdict: Verdict, cause: &str) -> Verdict {
     match verdict {
         Verdict::Allowed { patch, mut warnings } => {
-            let warning = format!("no controller reconciles the application until it has label {SHARD_ID}: {cause}");
+            let warning = format!("no label {SHARD_ID} is set, so the master reconciles the application: {cause}");
             warnings.push(findings::short_warning(&warning));
             Verdict::Allowed { patch, warnings }
         }

@@ -12,8 +12,8 @@ use super::findings::Findings;
 use super::immutable::ReadImmutable;
 use super::settings::ApplicationWebhookSettings;
 use crate::api::oam::Application;
-use crate::controllers::oam::parse::tests::Cluster;
 use crate::controllers::oam::parse::Lookup;
+use crate::controllers::oam::parse::tests::Cluster;
 use crate::controllers::oam::render::tests::fake::FakeEvaluator;
 use crate::controllers::oam::webhooks::review::{AdmissionRequest, Verdict};
 
