@@ -6,6 +6,7 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 
 use super::super::review::{AdmissionRequest, Operation, Verdict};
+use super::super::serve::OWNER;
 use crate::api::Raw;
 use crate::api::oam::{Definition, GROUP};
 use crate::budget::{Budgets, Reservation, parsed_bytes};
@@ -44,13 +45,10 @@ where
     if raw.metadata().deletion_timestamp.is_some() {
         return Ok(None);
     }
-    decode(raw, &request.namespace, budgets)
-        .await
-        .map(Some)
-        .map_err(|error| match error {
-            DecodeError::Invalid(error) => Verdict::Invalid(format!("invalid {}: {error}", D::KIND)),
-            DecodeError::Work(error) => Verdict::Failed(format!("failed to decode {}: {error}", D::KIND)),
-        })
+    decode(raw, budgets).await.map(Some).map_err(|error| match error {
+        DecodeError::Invalid(error) => Verdict::Invalid(format!("invalid {}: {error}", D::KIND)),
+        DecodeError::Work(error) => Verdict::Failed(format!("failed to decode {}: {error}", D::KIND)),
+    })
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -61,8 +59,8 @@ pub(super) enum DecodeError {
     Work(String),
 }
 
-/// Decodes an object of a limited size, with memory of its namespace.
-pub(super) async fn decode<K>(raw: Raw<K>, namespace: &str, budgets: &Budgets) -> Result<Decoded<K>, DecodeError>
+/// Decodes an object of a limited size, with memory of all reviews.
+pub(super) async fn decode<K>(raw: Raw<K>, budgets: &Budgets) -> Result<Decoded<K>, DecodeError>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
 {
@@ -73,9 +71,9 @@ where
     let (decoded, memory) = if bytes <= SMALL_BYTES {
         (raw.decode().0, None)
     } else {
-        let memory = budgets.memory.reserve(namespace, bytes, MAX_WAIT).await;
+        let memory = budgets.memory.reserve(OWNER, bytes, MAX_WAIT).await;
         let memory = memory.map_err(|error| DecodeError::Work(error.to_string()))?;
-        let decoded = budgets.compute(namespace, move || raw.decode().0).await;
+        let decoded = budgets.compute(OWNER, move || raw.decode().0).await;
         (
             decoded.map_err(|error| DecodeError::Work(error.to_string()))?,
             Some(memory),

@@ -34,9 +34,7 @@ pub(super) async fn check_revision<D: RecordedKind>(
     let Some(raw) = raw else {
         return Ok(());
     };
-    let revision = decode(raw, namespace, budgets)
-        .await
-        .map_err(|error| failed(error.to_string()))?;
+    let revision = decode(raw, budgets).await.map_err(|error| failed(error.to_string()))?;
     if is_recorded_in(definition, &revision.object) {
         Ok(())
     } else {
