@@ -210,9 +210,16 @@ impl Response<'_> {
             left = left.saturating_sub(error.text.len());
             has_room
         });
-        (!errors.is_empty()).then(|| Error::Failed {
-            kind: self.kind.unwrap_or(Kind::User),
-            errors: TextErrors::new(errors, self.more),
+        let kind = self.kind.unwrap_or(Kind::User);
+        let are_given = !errors.is_empty();
+        let errors = TextErrors::new(errors, self.more);
+        are_given.then_some(Error::Failed {
+            kind,
+            errors: if kind == Kind::Incomplete {
+                errors.incomplete()
+            } else {
+                errors
+            },
         })
     }
 }

@@ -242,19 +242,18 @@ impl<R: Reviewer> Service<R> {
         let _turn = self.turn(&client, &request.namespace).await?;
         let _memory = self.memory_of_objects(&client, &request).await?;
         let verdict = self.reviewer.review(webhook, &request).await;
-        let (webhook, namespace) = (webhook.name(), request.namespace.as_str());
         let result = match &verdict {
             Verdict::Allowed { .. } => "allowed",
-            Verdict::Invalid(message) | Verdict::Denied(message) => {
-                tracing::debug!(webhook, namespace, reason = %sanitize(message), "object refused");
-                "refused"
-            }
-            Verdict::Failed(message) => {
-                tracing::warn!(webhook, namespace, error = %sanitize(message), "review failed");
-                return Err(Refusal::Failed(message.clone()));
-            }
+            Verdict::Invalid(_) | Verdict::Denied(_) => "refused",
+            Verdict::Failed(_) => "failed",
         };
-        Ok((result, verdict.into_response(&request.uid)))
+        let (name, namespace, uid) = (webhook.name(), &request.namespace, sanitize(&request.uid));
+        // Without the text for the author, which may quote secret parameters.
+        tracing::debug!(webhook = name, namespace, uid, result, "reviewed");
+        match verdict {
+            Verdict::Failed(message) => Err(Refusal::Failed(message)),
+            verdict => Ok((result, verdict.into_response(&request.uid))),
+        }
     }
 
     async fn read(&self, client: &str, headers: &HeaderMap, body: Body) -> Result<HeldBody, Refusal> {

@@ -8,9 +8,10 @@ use tokio::time::{Instant, timeout_at};
 use super::definitions::ReviewDefinitions;
 use super::findings::Findings;
 use super::settings::ApplicationWebhookSettings;
-use super::trial::{TrialEvaluate, TrialRender};
+use super::trial::TrialRender;
 use crate::api::oam::{Application, labels};
 use crate::controllers::oam::parse::{Definitions, Lookup, parse, strict_violations};
+use crate::controllers::oam::render::evaluate::Evaluate;
 
 pub struct ComponentChecks<'a, D, E> {
     pub app: &'a Application,
@@ -20,7 +21,7 @@ pub struct ComponentChecks<'a, D, E> {
     pub deadline: Instant,
 }
 
-impl<D: ReviewDefinitions, E: TrialEvaluate> ComponentChecks<'_, D, E> {
+impl<D: ReviewDefinitions, E: Evaluate> ComponentChecks<'_, D, E> {
     pub async fn run(&self) -> Findings {
         let mut findings = Findings::default();
         if let Some((index, name)) = find_duplicate(self.app) {

@@ -4,7 +4,7 @@
 //!  mutate   ─► identity of the author ─► shard ─► names of steps ─► JSON patch
 //!  validate ─► annotations, rights, workflow, components, immutable parameters ─► errors, warnings
 //! ```
-//! Neither writes an object, so dry runs get the same answers.
+//! Neither writes an object.
 
 mod components;
 mod definitions;
@@ -83,7 +83,7 @@ impl ApplicationWebhooks {
         if !scheduling.is_some_and(|scheduling| scheduling.shards.is_empty() && mutation.needs_shard()) {
             return mutation.verdict(request, &self.settings, None);
         }
-        let shard = self.shards.next(request.dry_run).await;
+        let shard = self.shards.next().await;
         let verdict = mutation.verdict(request, &self.settings, shard.as_ref().ok().and_then(Option::as_deref));
         match shard {
             Ok(Some(_)) => verdict,
@@ -127,7 +127,7 @@ const fn is_write(request: &AdmissionRequest) -> bool {
 fn warn_unscheduled(verdict: Verdict, cause: &str) -> Verdict {
     match verdict {
         Verdict::Allowed { patch, mut warnings } => {
-            let warning = format!("no controller reconciles the application until it has label {SHARD_ID}: {cause}");
+            let warning = format!("no label {SHARD_ID} is set, so the master reconciles the application: {cause}");
             warnings.push(findings::short_warning(&warning));
             Verdict::Allowed { patch, warnings }
         }

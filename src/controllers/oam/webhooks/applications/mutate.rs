@@ -32,8 +32,6 @@ struct Outline {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Metadata {
-    #[serde(deserialize_with = "null_as_default")]
-    name: String,
     labels: Option<Entries>,
     annotations: Option<Entries>,
 }
@@ -126,7 +124,7 @@ impl Mutation {
         if let Some(scheduling) = &settings.scheduling
             && shard(&self.object.metadata).is_none()
         {
-            let chosen = || choose_shard(&scheduling.shards, &self.scheduling_key(request)).or(ready_shard);
+            let chosen = || choose_shard(&scheduling.shards, &request.uid).or(ready_shard);
             if let Some(shard) = self.old_shard.as_deref().or_else(chosen) {
                 let labels = self.object.metadata.labels.as_ref();
                 set_entries("labels", labels, &[(SHARD_ID, shard)], &mut patch);
@@ -171,15 +169,6 @@ impl Mutation {
         let group = (GROUP_ANNOTATION, identity.groups.as_str());
         let entries: Vec<_> = user.into_iter().chain([group]).collect();
         set_entries("annotations", annotations, &entries, patch);
-    }
-
-    /// Returns what a dry run and the write after it have in common.
-    fn scheduling_key(&self, request: &AdmissionRequest) -> String {
-        match self.object.metadata.name.as_str() {
-            // The API server makes the name later.
-            "" => request.uid.clone(),
-            name => format!("{}/{name}", request.namespace),
-        }
     }
 
     fn name_steps(&self, patch: &mut Vec<PatchOperation>) {

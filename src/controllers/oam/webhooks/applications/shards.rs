@@ -1,6 +1,7 @@
 //! Shards for new Applications.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,7 +9,6 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
-use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -24,15 +24,12 @@ const LIFETIME: Duration = Duration::from_secs(5);
 /// Longest wait for a list. The review has no more time.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Returns the same shard for the same key.
+/// Returns a shard for the UID of a request, which is random.
 #[must_use]
-pub fn choose_shard<'a>(shards: &'a [String], key: &str) -> Option<&'a str> {
-    let digest = Sha256::digest(key.as_bytes());
-    let hash = digest
-        .iter()
-        .take(8)
-        .fold(0_u64, |hash, byte| hash << 8 | u64::from(*byte));
-    let index = hash.checked_rem(shards.len() as u64)?;
+pub fn choose_shard<'a>(shards: &'a [String], uid: &str) -> Option<&'a str> {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    let index = hasher.finish().checked_rem(shards.len() as u64)?;
     shards.get(usize::try_from(index).ok()?).map(String::as_str)
 }
 
@@ -61,23 +58,16 @@ impl ReadyShards {
         }
     }
 
-    /// Returns the next shard in turn; `None` if no pod is ready. A dry run leaves the turn to the write after it.
+    /// Returns the next shard in turn; `None` if no pod is ready.
     ///
     /// # Errors
     /// The API server does not list the pods.
-    pub async fn next(&self, is_dry_run: bool) -> Result<Option<String>, ApiError> {
+    pub async fn next(&self) -> Result<Option<String>, ApiError> {
         let no_response = |_| ApiError::unavailable(format!("no response within {}s", DEADLINE.as_secs()));
         let shards = timeout(DEADLINE, self.shards()).await.map_err(no_response)??;
-        Ok(self.in_turn(&shards, is_dry_run))
-    }
-
-    fn in_turn(&self, shards: &[String], is_dry_run: bool) -> Option<String> {
-        let turn = if is_dry_run {
-            self.turn.load(Ordering::Relaxed)
-        } else {
-            self.turn.fetch_add(1, Ordering::Relaxed)
-        };
-        shards.get(turn.checked_rem(shards.len())?).cloned()
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let index = turn.checked_rem(shards.len());
+        Ok(index.and_then(|index| shards.get(index).cloned()))
     }
 
     /// Reviews that wait share a list.
@@ -125,12 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_chosen_evenly_and_alike_for_one_application() {
+    fn shards_are_chosen_evenly() {
         let shards = names(&["a", "b", "c"]);
-        assert_eq!(choose_shard(&[], "ns/app"), None);
-        assert_eq!(choose_shard(&shards, "ns/app"), choose_shard(&shards, "ns/app"));
+        assert_eq!(choose_shard(&[], "uid"), None);
         for shard in &shards {
-            let count = (0..300).filter(|number| choose_shard(&shards, &format!("ns/{number}")) == Some(shard));
+            let count = (0..300).filter(|number| choose_shard(&shards, &format!("uid-{number}")) == Some(shard));
             assert!((60..140).contains(&count.count()), "{shard}");
         }
     }
@@ -165,13 +154,13 @@ mod tests {
         let pods = json!([pod("b", "True"), pod("a", "False"), pod("a", "True"), pod("c", "False")]);
         let (shards, requests) = shards_of(Some(pods));
         let mut assigned = Vec::new();
-        for is_dry_run in [true, false, true, false, false] {
-            assigned.push(shards.next(is_dry_run).await.unwrap().unwrap());
+        for _ in 0..3 {
+            assigned.push(shards.next().await.unwrap().unwrap());
         }
-        assert_eq!(assigned, ["a", "a", "b", "b", "a"]);
+        assert_eq!(assigned, ["a", "b", "a"]);
         assert_eq!(requests.lock().len(), 1);
         tokio::time::advance(LIFETIME).await;
-        shards.next(false).await.unwrap();
+        shards.next().await.unwrap();
         let requests = requests.lock();
         assert_eq!(requests.len(), 2);
         assert!(
@@ -184,10 +173,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_application_stays_without_a_shard_if_none_is_known() {
         let (shards, _) = shards_of(Some(json!([pod("a", "False")])));
-        assert_eq!(shards.next(false).await, Ok(None));
+        assert_eq!(shards.next().await, Ok(None));
         let (shards, _) = shards_of(None);
         let start = Instant::now();
-        assert!(shards.next(false).await.is_err());
+        assert!(shards.next().await.is_err());
         assert!(start.elapsed() < DEADLINE + Duration::from_millis(10));
     }
 }

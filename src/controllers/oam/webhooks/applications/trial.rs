@@ -4,10 +4,8 @@
 //! it later. What can't be evaluated in time, or without a fault of a template, is allowed with a warning.
 
 use std::collections::HashSet;
-use std::fmt;
 
 use kube::ResourceExt;
-use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::findings::Findings;
@@ -17,86 +15,22 @@ use crate::controllers::oam::parse::{Parsed, ParsedComponent, unsupported_defini
 use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::policies::OVERRIDE;
 use crate::controllers::oam::references::REF_OBJECTS;
-use crate::controllers::oam::render::clean_error;
 use crate::controllers::oam::render::component::{Output, Rendered};
-use crate::controllers::oam::render::evaluate::{Cause, Error, Evaluate, NamespaceEvaluator, Subject};
+use crate::controllers::oam::render::evaluate::{Cause, Error, Evaluate, Subject};
 use crate::controllers::oam::render::release::{Release, ReleaseSettings, unknown_version};
 use crate::controllers::oam::revisions::names::revision_name;
-use crate::cue::{self, CueSource, Kind, TextErrors};
 
 /// Components of one review.
 const MAX_COMPONENTS: usize = 100;
 
-/// An evaluator that tells values that are missing from those that exclude each other.
-pub trait TrialEvaluate: Evaluate {
-    fn is_incomplete(error: &Self::Error) -> bool;
-}
-
-impl TrialEvaluate for NamespaceEvaluator<'_> {
-    fn is_incomplete(error: &cue::Error) -> bool {
-        matches!(
-            error,
-            cue::Error::Failed {
-                kind: Kind::Incomplete,
-                ..
-            }
-        )
-    }
-}
-
-/// Ends the render of a component at the first value that is missing.
-struct UntilIncomplete<'a, E>(&'a E);
-
-#[derive(Debug)]
-enum TrialError<E> {
-    /// The first error, without paths of the wrapping.
-    Incomplete(String),
-    Other(E),
-}
-
-impl<E: fmt::Display> fmt::Display for TrialError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Incomplete(text) => f.write_str(text),
-            Self::Other(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: TrialEvaluate> Evaluate for UntilIncomplete<'_, E> {
-    type Error = TrialError<E::Error>;
-
-    async fn evaluate(&self, source: CueSource) -> Result<Value, Self::Error> {
-        self.0.evaluate(source).await.map_err(|error| {
-            if E::is_incomplete(&error) {
-                let errors = E::text_errors(&error);
-                TrialError::Incomplete(clean_error(errors.as_ref().map_or("", TextErrors::first)))
-            } else {
-                TrialError::Other(error)
-            }
-        })
-    }
-
-    fn is_stopped(error: &Self::Error) -> bool {
-        matches!(error, TrialError::Other(error) if E::is_stopped(error))
-    }
-
-    fn text_errors(error: &Self::Error) -> Option<TextErrors> {
-        match error {
-            TrialError::Other(error) => E::text_errors(error),
-            TrialError::Incomplete(_) => None,
-        }
-    }
-}
-
 pub struct TrialRender<'a, E> {
-    evaluator: UntilIncomplete<'a, E>,
+    evaluator: &'a E,
     release: Release,
     parsed: &'a Parsed,
     deadline: Instant,
 }
 
-impl<'a, E: TrialEvaluate> TrialRender<'a, E> {
+impl<'a, E: Evaluate> TrialRender<'a, E> {
     pub fn new(evaluator: &'a E, app: &Application, parsed: &'a Parsed, is_strict: bool, deadline: Instant) -> Self {
         let settings = ReleaseSettings {
             is_strict,
@@ -114,7 +48,7 @@ impl<'a, E: TrialEvaluate> TrialRender<'a, E> {
         // As in KubeVela, where the version is unknown to its webhook.
         let release = Release::new(name, app, revision, unknown_version(), settings);
         Self {
-            evaluator: UntilIncomplete(evaluator),
+            evaluator,
             release,
             parsed,
             deadline,
@@ -162,7 +96,7 @@ impl<'a, E: TrialEvaluate> TrialRender<'a, E> {
             Err(error) => error,
         };
         match &error.cause {
-            Cause::Evaluator(TrialError::Incomplete(_)) => {
+            Cause::Invalid(errors) if errors.is_incomplete() => {
                 if !self.may_be_completed(component) {
                     findings.warn(&format!("{error}, so the component can't be rendered"));
                 }
@@ -173,10 +107,10 @@ impl<'a, E: TrialEvaluate> TrialRender<'a, E> {
         Ok(())
     }
 
-    async fn render(&self, component: &ParsedComponent) -> Result<Rendered, Error<TrialError<E::Error>>> {
+    async fn render(&self, component: &ParsedComponent) -> Result<Rendered, Error<E::Error>> {
         let place = Place::default();
         let prepared = self.release.component(self.parsed, component, &place);
-        prepared.render(&self.evaluator).await
+        prepared.render(self.evaluator).await
     }
 
     /// Returns true if steps, policies or live objects may provide values that are missing.
@@ -190,7 +124,7 @@ impl<'a, E: TrialEvaluate> TrialRender<'a, E> {
     }
 
     /// Returns the text of KubeVela, with the name of the component.
-    fn detail(&self, error: &Error<TrialError<E::Error>>) -> String {
+    fn detail(&self, error: &Error<E::Error>) -> String {
         let NamespacedName { namespace, name } = &self.release.name;
         match &error.subject {
             Subject::Trait(type_) => format!("cannot evaluate trait {type_:?}: {error}"),

@@ -21,12 +21,12 @@ use super::findings::{Findings, with_uid};
 use super::immutable::{ImmutableChecks, ReadImmutable};
 use super::permissions::Permissions;
 use super::settings::ApplicationWebhookSettings;
-use super::trial::TrialEvaluate;
 use super::usage::{UsedType, used_types};
 use super::workflow::{check_annotations, check_workflow};
 use crate::api::oam::{Application, DefinitionKind, labels};
 use crate::controllers::oam::parse::{Lookup, is_built_in_step};
 use crate::controllers::oam::policies::is_built_in;
+use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::rights::Review;
 use crate::controllers::oam::webhooks::review::{AdmissionRequest, Operation, Verdict};
 use crate::runtime::watch::{MAX_DECODED_BYTES, too_large};
@@ -69,7 +69,7 @@ struct Objects {
     old: Option<Application>,
 }
 
-impl<D: ReviewDefinitions, E: TrialEvaluate + ReadImmutable, R: Review> Validator<'_, D, E, R> {
+impl<D: ReviewDefinitions, E: Evaluate + ReadImmutable, R: Review> Validator<'_, D, E, R> {
     pub async fn validate(&self, request: &AdmissionRequest) -> Verdict {
         let deadline = Instant::now() + MAX_TIME;
         let objects = match Objects::read(request) {

@@ -11,11 +11,10 @@ use super::definitions::ReviewDefinitions;
 use super::findings::Findings;
 use super::immutable::ReadImmutable;
 use super::settings::ApplicationWebhookSettings;
-use super::trial::TrialEvaluate;
 use crate::api::oam::Application;
 use crate::controllers::oam::parse::Lookup;
 use crate::controllers::oam::parse::tests::Cluster;
-use crate::controllers::oam::render::tests::fake::{FakeError, FakeEvaluator};
+use crate::controllers::oam::render::tests::fake::FakeEvaluator;
 use crate::controllers::oam::webhooks::review::{AdmissionRequest, Verdict};
 
 const SYSTEM: &str = "vela-system";
@@ -82,12 +81,6 @@ impl ReviewDefinitions for FakeDefinitions {
             Some(failure) => Err(failure.clone()),
             None => Ok(resolve(&self.cluster)),
         }
-    }
-}
-
-impl TrialEvaluate for FakeEvaluator {
-    fn is_incomplete(error: &FakeError) -> bool {
-        matches!(error, FakeError::Invalid(text) if text.contains("incomplete"))
     }
 }
 

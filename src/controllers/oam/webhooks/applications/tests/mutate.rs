@@ -201,29 +201,6 @@ fn without_configured_shards_a_ready_one_is_assigned() {
 }
 
 #[test]
-fn a_dry_run_and_the_write_after_it_get_the_same_shard() {
-    let settings = scheduled(&["a", "b", "c", "d"]);
-    let shard = |uid: &str, name: &str| {
-        let request = request(&json!({
-            "uid": uid, "operation": "CREATE", "namespace": "team", "object": { "metadata": { "name": name } },
-            "resource": { "group": "core.oam.dev", "version": "v1beta1", "resource": "applications" },
-        }));
-        let Verdict::Allowed { patch, .. } = Mutation::parse(&request).unwrap().verdict(&request, &settings, None)
-        else {
-            panic!("refused")
-        };
-        json!(patch)
-    };
-    for number in 0..20 {
-        assert_eq!(shard(&format!("uid-{number}"), "app"), shard("7", "app"));
-    }
-    let shards: std::collections::BTreeSet<String> = (0..100)
-        .map(|number| shard(&format!("uid-{number}"), "").to_string())
-        .collect();
-    assert_eq!(shards.len(), 4, "the API server makes the name");
-}
-
-#[test]
 fn changes_have_the_order_of_kubevela() {
     let mut settings = authenticated(true);
     settings.scheduling = scheduled(&["s"]).scheduling;

@@ -6,7 +6,6 @@ use tokio::time::Instant;
 
 use super::super::components::ComponentChecks;
 use super::super::settings::ApplicationWebhookSettings;
-use super::super::trial::TrialEvaluate;
 use super::{FakeDefinitions, SYSTEM, app, settings, shown};
 use crate::controllers::oam::parse::tests::{Cluster, template};
 use crate::controllers::oam::render::evaluate::Evaluate;
@@ -42,11 +41,7 @@ fn component(name: &str, traits: &[&str]) -> Value {
     json!({ "name": name, "type": "webservice", "traits": traits })
 }
 
-async fn checked_by<E: TrialEvaluate>(
-    evaluator: &E,
-    app: &Value,
-    settings: &ApplicationWebhookSettings,
-) -> Vec<String> {
+async fn checked_by<E: Evaluate>(evaluator: &E, app: &Value, settings: &ApplicationWebhookSettings) -> Vec<String> {
     let checks = ComponentChecks {
         app: &super::app(app),
         settings,
@@ -197,12 +192,6 @@ impl Evaluate for Slow {
 
     fn text_errors(_: &FakeError) -> Option<TextErrors> {
         None
-    }
-}
-
-impl TrialEvaluate for Slow {
-    fn is_incomplete(_: &FakeError) -> bool {
-        false
     }
 }
 

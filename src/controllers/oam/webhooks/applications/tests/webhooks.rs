@@ -78,7 +78,7 @@ async fn an_application_without_a_shard_is_allowed_with_a_warning() {
         panic!("refused")
     };
     let expected =
-        format!("no controller reconciles the application until it has label {SHARD_ID}: no pod of a shard is ready");
+        format!("no label {SHARD_ID} is set, so the master reconciles the application: no pod of a shard is ready");
     assert_eq!((patch.len(), warnings), (0, vec![expected]));
     let deleted = webhooks.mutate(&review("DELETE", &Value::Null)).await;
     assert_eq!(deleted, Verdict::allowed());
