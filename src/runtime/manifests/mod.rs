@@ -48,8 +48,8 @@ pub const MANIFEST_ANNOTATION: &str = "portolan.dev/manifest";
 const REQUESTS: &str = ".portolan/resync";
 
 /// Interval at which file metadata is compared. Notifications would miss network file systems and links to other
-/// directories.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// directories. A look costs 1.5 ms of CPU, most of it to wake up.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The pause is at least this many times as long as a look at the directory, which may be large or slow.
 const PAUSE_FACTOR: u32 = 20;
