@@ -120,10 +120,10 @@ func TestTemplatesAreCheckedWithoutTheirParameters(t *testing.T) {
 	}
 	for source, expected := range map[string]string{
 		"a: 1\nb: ]":                             `[{"text":"expected operand, found ']'","line":2}],"kind":"syntax"`,
-		"a: context.x\nb: parameters.x":          `[{"text":"reference \"parameters\" not found","line":2}],"kind":"syntax"`,
-		"import \"strings\"\na: 1":               `[{"text":"\"strings\" imported and not used","line":1}],"kind":"syntax"`,
-		"import \"other/x\"\na: x.y":             `[{"text":"builtin package \"other/x\" undefined","line":1}],"kind":"syntax"`,
-		"a: 1\na: 2":                             `[{"text":"a: conflicting values 2 and 1","line":1}],"kind":"conflict"`,
+		"a: context.x\nb: parameters.x":          `[{"text":"b: reference \"parameters\" not found","line":2}],"kind":"syntax"`,
+		"import \"strings\"\na: 1":               `[{"text":"imported and not used: \"strings\"","line":1}],"kind":"syntax"`,
+		"import \"other/x\"\na: x.y":             `[{"text":"builtin package \"other/x\" undefined","line":1}`,
+		"a: 1\na: 2":                             `[{"text":"a: conflicting values 2 and 1","line":2}],"kind":"conflict"`,
 		"a: error(\"x\")\nb: 1 & \"y\"":          `[{"text":"b: conflicting values 1 and \"y\" (mismatched types int and string)","line":2}],"kind":"conflict"`,
 		"#A: {b: 1}\na: #A & {c: 1}":             `[{"text":"a.c: field not allowed","line":2}],"kind":"conflict"`,
 		"a: {b: [1, 2]}.b + [3]\nc: 1\nc: a + 1": "",

@@ -314,7 +314,10 @@ fn each_flag_without_effect_warns_by_name_once_it_has_another_value_than_the_def
 fn each_gate_without_effect_warns_by_name_once_it_has_another_value_than_the_default() {
     for entry in Gate::ALL {
         let (name, default) = (entry.name, entry.default);
-        let warnings = |value: bool| parse(&[&format!("--feature-gates={name}={value}")]).unwrap().warnings;
+        let warnings = |value: bool| {
+            let gate = format!("--feature-gates={name}={value}");
+            parse(&["--use-webhook", &gate]).unwrap().warnings
+        };
         assert_eq!(warnings(default), [""; 0], "{name}");
         match entry.effect {
             Effect::Implemented => assert_eq!(warnings(!default), [""; 0], "{name}"),
@@ -333,7 +336,13 @@ fn each_gate_without_effect_warns_by_name_once_it_has_another_value_than_the_def
 /// Returns the source of everything that reads flags.
 fn readers() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cmd");
-    let files = ["flags/vela/to_options.rs", "run/process.rs", "run/options.rs", "mod.rs"];
+    let files = [
+        "flags/vela/to_options.rs",
+        "flags/vela/webhooks.rs",
+        "run/process.rs",
+        "run/options.rs",
+        "mod.rs",
+    ];
     files
         .map(|file| std::fs::read_to_string(root.join(file)).unwrap())
         .concat()

@@ -264,7 +264,7 @@ async fn the_secret_of_another_program_ends_the_start_and_stays_as_it_is() {
         error.to_string(),
         "Secret vela-system/portolan-webhooks is not overwritten with a self-signed certificate, because its type is Opaque \
          instead of kubernetes.io/tls; delete it, choose another name, or serve a certificate of another issuer from files \
-         (--portolan-webhooks-dir)"
+         (--webhook-cert-dir)"
     );
     assert_eq!(server.object(SECRET), before);
 }
