@@ -91,10 +91,6 @@ async fn all_components_are_rendered_with_their_traits() {
     vec![rendered(), Err(CONFLICT)],
     "cannot evaluate trait \"scaler\": component web: trait scaler: output.port: conflicting values 1 and \"a\"".to_owned()
 )]
-#[case::that_is_stopped(
-    vec![Err(FakeError::Stopped)],
-    format!("{BASE}template of ComponentDefinition webservice was stopped: more than 10s")
-)]
 #[case::of_the_author(
     vec![rendered(), Ok(json!({ "errs": ["no port"] }))],
     "cannot evaluate trait \"scaler\": component web: trait scaler: no port".to_owned()
@@ -165,6 +161,15 @@ async fn what_the_controller_does_not_support_is_a_warning() {
         checked,
         ["component chart with an import of vela packages is not supported"]
     );
+}
+
+#[tokio::test]
+async fn a_template_that_is_stopped_is_a_warning_and_the_next_component_is_checked() {
+    let app = application(&json!([component("web", &[]), component("api", &[])]));
+    let (checked, evaluator) = checked(&app, [Err(FakeError::Stopped), rendered()]).await;
+    let stopped = "component web: template of ComponentDefinition webservice was stopped: more than 10s";
+    assert_eq!(checked, [format!("{stopped}, so the component was not checked")]);
+    assert_eq!(evaluator.sources().len(), 2);
 }
 
 #[tokio::test]
