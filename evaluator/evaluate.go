@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/cuecontext"
@@ -14,7 +15,7 @@ import (
 
 const (
 	// Changes when an evaluator of an older version could not answer.
-	version   = 2
+	version   = 3
 	maxResult = 4 << 20
 )
 
@@ -25,6 +26,8 @@ type request struct {
 	Template lines `json:"template"`
 	// Parses the source instead of evaluating it.
 	Inspect bool `json:"inspect"`
+	// With inspect: compiles the source too, without parameters.
+	Check   bool `json:"check"`
 	Version bool `json:"version"`
 }
 
@@ -58,7 +61,7 @@ func answer(line []byte) (encoded []byte) {
 	case request.Source == nil:
 		return encode(request.failed(userFailure("invalid request: no source")))
 	case request.Inspect:
-		inspection, failure := inspect(*request.Source)
+		inspection, failure := inspect(*request.Source, request.Check)
 		if failure != nil {
 			return encode(request.failed(failure))
 		}
@@ -97,34 +100,35 @@ func encode(response response) []byte {
 
 // evaluate compiles a text, checks that it is valid, and exports it. A text for an older CUE is rewritten.
 func evaluate(source string) (result json.RawMessage, rewritten bool, failure *failure) {
+	return compile(source, evaluateFile)
+}
+
+// compile parses a text and does the next step; if that fails because the text is for an older CUE, once more with the
+// rewritten text.
+func compile[T any](source string, next func(*ast.File) (T, *failure)) (result T, rewritten bool, failure *failure) {
 	file, err := parser.ParseFile("", source)
 	if err != nil {
-		return nil, false, newFailure(syntax, err)
+		return result, false, newFailure(syntax, err)
 	}
-	result, failure = evaluateFile(file)
+	result, failure = next(file)
 	if failure == nil || !failure.isOld {
 		return result, false, failure
 	}
-	// The first evaluation has resolved the references of its file.
+	// The first build has resolved the references of its file.
 	if file, err = parser.ParseFile("", source); err != nil {
-		return nil, false, newFailure(syntax, err)
+		return result, false, newFailure(syntax, err)
 	}
 	if changed, err := rewrite(file); err != nil || !changed {
-		return nil, false, failure
+		return result, false, failure
 	}
-	result, failure = evaluateFile(file)
+	result, failure = next(file)
 	return result, true, failure
 }
 
-// evaluateFile uses a context of its own: one context for all would grow, and could carry values from one text to another.
 func evaluateFile(file *ast.File) (json.RawMessage, *failure) {
-	instance := build.NewContext().NewInstance("", nil)
-	if err := instance.AddSyntax(file); err != nil {
-		return nil, newFailure(syntax, err)
-	}
-	value := cuecontext.New().BuildInstance(instance)
-	if instance.Err != nil {
-		return nil, newFailure(syntax, instance.Err)
+	value, failure := buildFile(file)
+	if failure != nil {
+		return nil, failure
 	}
 	if err := value.Validate(); err != nil {
 		return nil, failureOf(conflict, err, file)
@@ -138,4 +142,17 @@ func evaluateFile(file *ast.File) (json.RawMessage, *failure) {
 		return nil, userFailure("the result has %d bytes, more than %d", len(result), maxResult)
 	}
 	return result, nil
+}
+
+// buildFile uses a context of its own: one context for all would grow, and could carry values from one text to another.
+func buildFile(file *ast.File) (cue.Value, *failure) {
+	instance := build.NewContext().NewInstance("", nil)
+	if err := instance.AddSyntax(file); err != nil {
+		return cue.Value{}, newFailure(syntax, err)
+	}
+	value := cuecontext.New().BuildInstance(instance)
+	if instance.Err != nil {
+		return cue.Value{}, newFailure(syntax, instance.Err)
+	}
+	return value, nil
 }

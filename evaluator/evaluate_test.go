@@ -105,21 +105,6 @@ func TestErrorsAreLimitedTogether(t *testing.T) {
 	}
 }
 
-func TestTemplatesAreInspectedWithoutTheirParameters(t *testing.T) {
-	for source, expected := range map[string]string{
-		"import \"strings\"\na: parameter.x": `{"id":1,"inspection":{"may_be_rewritten":false}}`,
-		"a: [parameter.x] + [1]":             `{"id":1,"inspection":{"may_be_rewritten":true}}`,
-		"a: 1\nb: ]":                         `{"id":1,"errors":[{"text":"expected operand, found ']'","line":2}],"kind":"syntax"}`,
-	} {
-		request, _ := json.Marshal(map[string]any{
-			"id": 1, "source": source, "inspect": true, "template": lines{1, 2},
-		})
-		if response := strings.TrimSpace(string(answer(request))); response != expected {
-			t.Errorf("%q: %s", source, response)
-		}
-	}
-}
-
 func TestResults(t *testing.T) {
 	for source, expected := range map[string]string{
 		"a: 1 + 1":                  `{"a":2}`,

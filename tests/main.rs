@@ -31,6 +31,7 @@ mod oam_collect;
 mod oam_definitions;
 mod oam_objects;
 mod oam_start;
+mod oam_webhooks;
 mod observability;
 mod packaging;
 mod registry;

@@ -37,6 +37,9 @@ pub struct SetupContext {
 /// A background task; it never returns.
 pub type Task = BoxFuture<'static, ()>;
 
+/// A server of requests. The task ends after the token is canceled and the last responses are sent.
+pub type Serve = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
+
 /// A controller that is set up and not started.
 pub struct Controller {
     /// The name in flags, metrics and logs.
@@ -44,6 +47,8 @@ pub struct Controller {
     pub classes: Vec<Class>,
     /// Watches. They run on every replica and write nothing.
     pub sources: Vec<Task>,
+    /// Servers of requests of others. They run on every replica, and end after its work.
+    pub servers: Vec<Serve>,
     /// Tasks for all objects, which write. They run on one replica, the holder of the first shard.
     pub leader_tasks: Vec<Task>,
     /// Tasks that enqueue keys by the clock, and others that each leader of a shard needs.

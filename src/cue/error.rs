@@ -39,6 +39,7 @@ pub struct TextErrors {
     errors: Vec<TextError>,
     /// The number of others.
     more: usize,
+    is_incomplete: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -51,7 +52,26 @@ pub struct TextError {
 impl TextErrors {
     #[must_use]
     pub const fn new(errors: Vec<TextError>, more: usize) -> Self {
-        Self { errors, more }
+        Self {
+            errors,
+            more,
+            is_incomplete: false,
+        }
+    }
+
+    /// Marks the errors as values that are missing or not concrete.
+    #[must_use]
+    pub fn incomplete(self) -> Self {
+        Self {
+            is_incomplete: true,
+            ..self
+        }
+    }
+
+    /// Returns true if values are missing or not concrete, and none exclude each other.
+    #[must_use]
+    pub const fn is_incomplete(&self) -> bool {
+        self.is_incomplete
     }
 
     #[must_use]
@@ -78,7 +98,11 @@ impl TextErrors {
                 errors.push(TextError { text, ..*error });
             }
         }
-        Self::new(errors, self.more)
+        Self {
+            errors,
+            more: self.more,
+            is_incomplete: self.is_incomplete,
+        }
     }
 }
 

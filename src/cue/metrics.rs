@@ -42,8 +42,8 @@ impl Metrics {
 }
 
 impl Evaluator {
-    /// Waiting is measured by the metrics of budgets.
-    pub fn register(&self, registry: &mut Registry) {
+    /// Registers the metrics of this pool and of a separate one. Waiting is measured by the metrics of budgets.
+    pub fn register(&self, registry: &mut Registry, separate: Option<&Self>) {
         let metrics = &self.0.metrics;
         // Without a first value, a rate would miss the first event.
         let result = "success";
@@ -56,16 +56,18 @@ impl Evaluator {
         registry.register("portolan_cue_rewritten", help, metrics.rewritten.clone());
         let help = "Total number of CUE evaluator processes that were replaced, by cause";
         registry.register("portolan_cue_restarts", help, metrics.restarts.clone());
-        registry.register_collector(Box::new(ProcessMemory(self.clone())));
+        let pools = [Some(self), separate].into_iter().flatten().cloned().collect();
+        registry.register_collector(Box::new(ProcessMemory(pools)));
     }
 }
 
 #[derive(Debug)]
-struct ProcessMemory(Evaluator);
+struct ProcessMemory(Vec<Evaluator>);
 
 impl Collector for ProcessMemory {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let bytes = i64::try_from(self.0.resident_bytes()).unwrap_or(i64::MAX);
+        let bytes: u64 = self.0.iter().map(Evaluator::resident_bytes).sum();
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let metric = ConstGauge::new(bytes);
         let help = "Resident memory of the CUE evaluator processes in bytes";
         let encoder =

@@ -35,7 +35,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 pub use error::{Error, TextErrors};
-pub use protocol::{Inspection, Kind};
+pub use protocol::{Inspection, Kind, TemplateKind};
 pub use source::CueSource;
 
 use crate::budget::{Budget, Reservation, ResourceMetrics, leave_runtime_if_large};
@@ -95,7 +95,16 @@ impl Evaluator {
     /// `waiting` measures the permits, of which each process in use takes one.
     #[must_use]
     pub fn new(options: Options, waiting: ResourceMetrics) -> Self {
-        let metrics = Metrics::default();
+        Self::with_metrics(options, waiting, Metrics::default())
+    }
+
+    /// Creates another pool, whose evaluations are counted with those of this one.
+    #[must_use]
+    pub fn separate(&self, options: Options, waiting: ResourceMetrics) -> Self {
+        Self::with_metrics(options, waiting, self.0.metrics.clone())
+    }
+
+    fn with_metrics(options: Options, waiting: ResourceMetrics, metrics: Metrics) -> Self {
         let workers = options.workers.get();
         waiting.set_limit(workers as u64);
         let processes = WorkerProcesses::new(program(&options), {
@@ -151,10 +160,21 @@ impl Evaluator {
 
     /// Parses a template.
     pub async fn inspect(&self, namespace: &str, template: &str) -> Result<Inspection, Error> {
-        let mut source = CueSource::default();
-        source.push_template(template);
+        let source = CueSource::of_template(template);
         self.request(namespace, source, protocol::inspection, protocol::decode_inspection)
             .await
+    }
+
+    /// Parses and compiles a template. Errors that parameters or the context may remove are ignored.
+    pub async fn inspect_compiled(&self, namespace: &str, template: &str) -> Result<Inspection, Error> {
+        let source = CueSource::of_template(template);
+        self.request(
+            namespace,
+            source,
+            protocol::checked_inspection,
+            protocol::decode_inspection,
+        )
+        .await
     }
 
     async fn request<T: Send + 'static>(

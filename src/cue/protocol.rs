@@ -4,11 +4,14 @@
 //! |---|---|
 //! | `{"id": 1, "source": "a: 1 + 1"}` | `{"id": 1, "result": {"a": 2}}` |
 //! | | `{"id": 1, "kind": "conflict", "errors": [{"text": "a: conflicting values 1 and 2", "line": 3}], "more": 2}` |
-//! | `{"id": 2, "source": "a: [1] + [2]", "inspect": true}` | `{"id": 2, "inspection": {"may_be_rewritten": true}}` |
-//! | `{"id": 3, "version": true}` | `{"id": 3, "version": 2}` |
+//! | `{"id": 2, "source": "a: [1] + [2]", "inspect": true}` | `{"id": 2, "inspection": {…}}`, an [`Inspection`] |
+//! | `{"id": 3, "version": true}` | `{"id": 3, "version": 3}` |
 //!
 //! A request may have `"template": {"first": 4, "count": 20}`, the lines of its source that are the template. The line of an
 //! error counts from the first of them; one outside has none. `more` counts the errors that are not listed.
+//!
+//! An inspection with `"check": true` compiles the template too, without parameters and context, and may respond with errors.
+//! A template that imports `vela/…` or `ext/…` is only parsed.
 //!
 //! The result of a text for an older version of CUE, which the evaluator has rewritten, has `"rewritten": true`.
 //! Requests are answered in order. Fields that are not listed are ignored. A result takes at most [`MAX_RESULT`] bytes.
@@ -23,7 +26,7 @@ use super::source::{CueSource, Lines};
 use crate::text::truncate;
 
 /// Changes when an evaluator of an older version could not answer.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Maximum length of a text, several times that of the largest object of Kubernetes.
 const MAX_SOURCE: usize = 4 * 1024 * 1024;
 const MAX_RESULT: usize = 4 * 1024 * 1024;
@@ -70,6 +73,8 @@ struct Request {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     inspect: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    check: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     version: bool,
 }
 
@@ -96,21 +101,47 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 }
 
 /// The properties of a template that do not depend on its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Inspection {
     /// The template uses `+` or `*` on what may be lists, and is rewritten if CUE refuses that.
     pub may_be_rewritten: bool,
+    /// Dotted paths of the parameters that a comment `// +immutable` marks, sorted, at most 256. Nothing is listed below a
+    /// marked parameter.
+    pub immutable: Vec<String>,
+    /// Kinds of `output` and of the fields of `outputs` that are written as literals, at most 64.
+    pub kinds: Vec<TemplateKind>,
+}
+
+/// The kind of an object in a template.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct TemplateKind {
+    pub api_version: String,
+    pub kind: String,
 }
 
 pub(super) fn evaluation(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
-    request(id, source, false)
+    request(id, source, Request::default())
 }
 
 pub(super) fn inspection(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
-    request(id, source, true)
+    let options = Request {
+        inspect: true,
+        ..Request::default()
+    };
+    request(id, source, options)
 }
 
-fn request(id: u64, source: CueSource, inspect: bool) -> Result<Vec<u8>, Error> {
+/// Compiles the template besides.
+pub(super) fn checked_inspection(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
+    let options = Request {
+        inspect: true,
+        check: true,
+        ..Request::default()
+    };
+    request(id, source, options)
+}
+
+fn request(id: u64, source: CueSource, options: Request) -> Result<Vec<u8>, Error> {
     let length = source.text().len();
     if length > MAX_SOURCE {
         return Err(Error::user(format!(
@@ -121,8 +152,7 @@ fn request(id: u64, source: CueSource, inspect: bool) -> Result<Vec<u8>, Error> 
         id,
         template: source.template_lines(),
         source: Some(source.into_text()),
-        inspect,
-        ..Request::default()
+        ..options
     }))
 }
 
@@ -163,7 +193,7 @@ pub(super) fn decode_result(id: u64, response: &[u8]) -> Result<Exported, Error>
 
 pub(super) fn decode_inspection(id: u64, response: &[u8]) -> Result<Inspection, Error> {
     let mut response = decode(id, response)?;
-    match (response.inspection, response.failure()) {
+    match (response.inspection.take(), response.failure()) {
         (Some(inspection), None) => Ok(inspection),
         (None, Some(error)) => Err(error),
         _ => Err(Error::Crashed("response without an inspection or an error".to_owned())),
@@ -180,9 +210,16 @@ impl Response<'_> {
             left = left.saturating_sub(error.text.len());
             has_room
         });
-        (!errors.is_empty()).then(|| Error::Failed {
-            kind: self.kind.unwrap_or(Kind::User),
-            errors: TextErrors::new(errors, self.more),
+        let kind = self.kind.unwrap_or(Kind::User);
+        let are_given = !errors.is_empty();
+        let errors = TextErrors::new(errors, self.more);
+        are_given.then_some(Error::Failed {
+            kind,
+            errors: if kind == Kind::Incomplete {
+                errors.incomplete()
+            } else {
+                errors
+            },
         })
     }
 }
@@ -234,6 +271,10 @@ mod tests {
             String::from_utf8(inspection(9, source).unwrap()).unwrap(),
             r#"{"id":9,"source":"t: {\na: 1","template":{"first":2,"count":1},"inspect":true}"#
         );
+        assert_eq!(
+            String::from_utf8(checked_inspection(9, "a: 1".into()).unwrap()).unwrap(),
+            r#"{"id":9,"source":"a: 1","inspect":true,"check":true}"#
+        );
         let longest = evaluation(u64::MAX, "\0".repeat(MAX_SOURCE).into()).unwrap();
         assert!(
             longest.len() <= 6 * MAX_SOURCE + ENVELOPE,
@@ -282,8 +323,20 @@ mod tests {
     #[test]
     fn an_inspection_has_an_answer_or_errors() {
         let decoded = |response: &str| decode_inspection(1, response.as_bytes());
-        let rewritten = decoded(r#"{"id":1,"inspection":{"may_be_rewritten":true}}"#);
-        assert_eq!(rewritten, Ok(Inspection { may_be_rewritten: true }));
+        let kinds = r#"[{"api_version":"apps/v1","kind":"Deployment"}]"#;
+        let response =
+            format!(r#"{{"id":1,"inspection":{{"may_be_rewritten":true,"immutable":["a.b"],"kinds":{kinds}}}}}"#);
+        let expected = Inspection {
+            may_be_rewritten: true,
+            immutable: vec!["a.b".to_owned()],
+            kinds: vec![TemplateKind {
+                api_version: "apps/v1".to_owned(),
+                kind: "Deployment".to_owned(),
+            }],
+        };
+        assert_eq!(decoded(&response), Ok(expected));
+        let incomplete = decoded(r#"{"id":1,"inspection":{"may_be_rewritten":true}}"#);
+        assert!(matches!(incomplete, Err(Error::Crashed(_))));
         let error = decoded(r#"{"id":1,"errors":[{"text":"a","line":1}],"kind":"syntax"}"#).unwrap_err();
         assert_eq!(text(error), "syntax: a (line 1)");
         assert!(matches!(decoded(r#"{"id":1,"result":1}"#), Err(Error::Crashed(_))));
@@ -307,11 +360,11 @@ mod tests {
 
     #[test]
     fn another_version_is_named() {
-        assert_eq!(check_version(1, br#"{"id":1,"version":2}"#), Ok(()));
+        assert_eq!(check_version(1, br#"{"id":1,"version":3}"#), Ok(()));
         let error = check_version(1, br#"{"id":1,"version":1}"#).unwrap_err().to_string();
         assert_eq!(
             error,
-            "CUE evaluator failed: it speaks version 1 of the protocol, expected 2"
+            "CUE evaluator failed: it speaks version 1 of the protocol, expected 3"
         );
         assert!(check_version(1, br#"{"id":1,"result":1}"#).is_err());
     }

@@ -13,7 +13,7 @@ use super::health::{Listening, listen_error};
 use super::{Error, Options};
 use crate::budget::ResourceMetrics;
 use crate::server::cpu_profile::{self, ProfileError};
-use crate::server::{ListenAddress, Server, log_filter_routes};
+use crate::server::{ListenAddress, Server, ServerLimits, log_filter_routes};
 
 const MAX_CONNECTIONS: usize = 16;
 /// The duration of a profile without `seconds`, as in Go.
@@ -47,7 +47,7 @@ pub(super) async fn listen(options: &Options) -> Result<Option<Listening>, Error
     let server = Server::bind(
         &listener.address,
         routes,
-        MAX_CONNECTIONS,
+        ServerLimits::with_probes(MAX_CONNECTIONS),
         ResourceMetrics::unregistered(),
     )
     .await

@@ -16,7 +16,7 @@ use crate::budget;
 use crate::catalog::Catalog;
 use crate::controllers::oam::start::prerequisites::Prerequisites;
 use crate::runtime::kube_client::review::may_get_path;
-use crate::server::{self, Authorize, Check, Decision, HealthMetrics, Info, ListenAddress, Server};
+use crate::server::{self, Authorize, Check, Decision, HealthMetrics, Info, ListenAddress, Server, ServerLimits};
 
 /// The runtime is stuck if it does not poll the heartbeat task for this time.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,9 +73,14 @@ pub(super) async fn listen(
             (true, false) => (probes.clone(), "health"),
             (false, _) => (metrics.clone(), "metrics"),
         };
-        let server = Server::bind(&listener.address, routes, limit, used.clone())
-            .await
-            .map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
+        let server = Server::bind(
+            &listener.address,
+            routes,
+            ServerLimits::with_probes(limit),
+            used.clone(),
+        )
+        .await
+        .map_err(|error| listen_error(&listener.address, listener.flag, &error))?;
         if let Ok(address) = server.local_addr() {
             tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "serving {what}");
         }
@@ -216,7 +221,10 @@ impl Health {
                     }
                 }
             });
-            checks.push(check.with_warning());
+            let check = check.with_warning();
+            // A pod that is not ready gets no reviews, and KubeVela's Applications do not need the database.
+            let serves_webhooks = options.oam.as_ref().is_some_and(|oam| oam.webhooks.is_some());
+            checks.push(if serves_webhooks { check.optional() } else { check });
         }
         checks.push(condition("shutdown", "the process is shutting down", move || {
             !shutdown.is_cancelled()

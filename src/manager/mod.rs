@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -145,7 +146,8 @@ async fn authorize_metrics(options: &Options, metrics: &Metrics) -> Result<Optio
     }
 }
 
-/// Runs the controllers, and releases the Lease last: no work of this process is in progress when another takes over.
+/// Runs the controllers, and then releases the Lease: no work of this process is in progress when another takes over. Servers
+/// end after that, since clients still know this process for a while.
 async fn lead(
     options: &Options,
     metrics: &Metrics,
@@ -161,8 +163,10 @@ async fn lead(
     if let Some(is_known) = leadership.is_known() {
         health.watch_lease(is_known);
     }
-    let result = set_up_and_run(options, metrics, health, shutdown, &mut leadership).await;
+    let mut servers = JoinSet::new();
+    let result = set_up_and_run(options, metrics, health, shutdown, &mut leadership, &mut servers).await;
     leadership.release().await;
+    while servers.join_next().await.is_some() {}
     result
 }
 
@@ -173,6 +177,7 @@ async fn set_up_and_run(
     health: &Health,
     shutdown: &CancellationToken,
     leadership: &mut Leadership,
+    servers: &mut JoinSet<()>,
 ) -> Result<(), Error> {
     if options.uses_sqlite() {
         health.stand_by(leadership.is_candidate());
@@ -215,6 +220,9 @@ async fn set_up_and_run(
         .into_iter()
         .for_each(|controller| manager.add(controller));
     let open = database.as_mut().map(|(catalog, identity)| (catalog, &*identity));
+    for serve in manager.take_servers() {
+        servers.spawn(serve(shutdown.clone()));
+    }
     let result = manager.run(metrics, health, shutdown, leadership, open).await;
     if let Some((database, _)) = database {
         close(&database.catalog).await;

@@ -14,11 +14,12 @@ use crate::budget;
 use crate::controllers::apprepository::Parts;
 use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
 use crate::controllers::oam::start::authentication;
+use crate::controllers::oam::webhooks::{PreparedWebhooks, own_user};
 use crate::controllers::{Controller, SetupContext, Source, application, apprepository, oam};
 use crate::http::Fetcher;
 use crate::runtime::controller::{self, Key};
 use crate::runtime::kube_client::metrics::RequestMetrics;
-use crate::runtime::kube_client::{ApiError, api_server_endpoint, api_server_of_pod, connect};
+use crate::runtime::kube_client::{ApiError, ConnectOptions, api_server_endpoint, api_server_of_pod, connect};
 use crate::runtime::leader_election;
 use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::shards::Shards;
@@ -148,7 +149,7 @@ async fn set_up_oam(
         return Ok(None);
     };
     if oam.identity.needs_webhook() {
-        let find = || authentication::find_protection(client);
+        let find = || authentication::find_protection(client, oam.webhooks.as_ref());
         let protection = patience
             .get("the webhook of Applications", ApiError::is_retryable, find)
             .await?;
@@ -159,7 +160,38 @@ async fn set_up_oam(
         );
     }
     oam.fetcher = without_api_server(&oam.fetcher, &options.source).await?;
-    Ok(oam::setup(context, &oam, parts))
+    let webhooks = prepare_webhooks(&options.source, &oam, parts, &metrics.requests, patience).await?;
+    Ok(oam::setup(context, &oam, parts, webhooks))
+}
+
+async fn prepare_webhooks(
+    source: &SourceOptions,
+    oam: &oam::Options,
+    parts: &oam::SharedParts,
+    requests: &RequestMetrics,
+    patience: Patience,
+) -> Result<Option<PreparedWebhooks>, Error> {
+    let (Some(options), Some(metrics), SourceOptions::Cluster(cluster)) =
+        (&oam.webhooks, parts.webhook_metrics(), source)
+    else {
+        return Ok(None);
+    };
+    // As in KubeVela, whose Deployments of other shards have no certificate.
+    if oam.shard.as_ref().is_some_and(|shard| shard.id != shard.default_id) {
+        return Ok(None);
+    }
+    // A standby serves webhooks too.
+    let unfenced = ConnectOptions {
+        write_fence: None,
+        ..cluster.clone()
+    };
+    let client = connect(&unfenced, requests).await.map_err(Error::from_display)?;
+    let review = "the SelfSubjectReview of Kubernetes 1.28 and newer";
+    let user = patience
+        .get(review, ApiError::is_retryable, || own_user(&client))
+        .await?;
+    let prepared = PreparedWebhooks::new(options, client, user, metrics).await;
+    prepared.map(Some).map_err(Error::from_display)
 }
 
 /// Keeps tenants from reaching the API server from within.

@@ -14,7 +14,7 @@ use super::setup::Metrics;
 use super::startup::{self, OpenCatalog};
 use crate::budget::Budgets;
 use crate::catalog::Catalog;
-use crate::controllers::{Controller, Task};
+use crate::controllers::{Controller, Serve, Task};
 use crate::runtime::controller::{Class, Key, WorkerPool};
 use crate::runtime::workqueue::Queue;
 
@@ -24,6 +24,7 @@ pub(super) struct Manager {
     budgets: Budgets,
     classes: Vec<Class>,
     sources: Vec<Task>,
+    servers: Vec<Serve>,
     leader_tasks: Vec<Task>,
     shard_tasks: Vec<Task>,
     enqueue_all: Vec<Box<dyn Fn() + Send + Sync>>,
@@ -39,6 +40,7 @@ impl Manager {
             budgets,
             classes: Vec::new(),
             sources: Vec::new(),
+            servers: Vec::new(),
             leader_tasks: Vec::new(),
             shard_tasks: Vec::new(),
             enqueue_all: Vec::new(),
@@ -52,10 +54,16 @@ impl Manager {
         tracing::debug!(controller = controller.name, "adding controller");
         self.classes.extend(controller.classes);
         self.sources.extend(controller.sources);
+        self.servers.extend(controller.servers);
         self.leader_tasks.extend(controller.leader_tasks);
         self.shard_tasks.extend(controller.shard_tasks);
         self.enqueue_all.push(controller.enqueue_all);
         self.has_synced.push(controller.has_synced);
+    }
+
+    /// Takes the servers, which outlive the work.
+    pub(super) fn take_servers(&mut self) -> Vec<Serve> {
+        std::mem::take(&mut self.servers)
     }
 
     /// Runs the watches at once, and everything that writes as soon as this replica leads.

@@ -4,6 +4,7 @@ pub mod boot_time;
 pub mod controller;
 pub mod cron;
 pub mod events;
+pub mod fair_semaphore;
 pub mod jitter;
 pub mod kube_client;
 pub mod leader_election;

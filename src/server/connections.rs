@@ -1,5 +1,6 @@
 //! The table of open connections: their number, places that only probes may take, and the limit of each peer for metrics.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::budget::ResourceMetrics;
 
-/// Places that are left to probes once all others are in use.
+/// Places of a server with probes that are left to them once all others are in use.
 pub const RESERVED: usize = 8;
 /// Connections of one address that read metrics.
 const MAX_METRICS_PER_PEER: usize = 16;
@@ -24,6 +25,7 @@ pub(super) struct Connections(Arc<Inner>);
 
 struct Inner {
     limit: usize,
+    reserved: usize,
     metrics: ResourceMetrics,
     table: Mutex<Table>,
 }
@@ -47,6 +49,8 @@ struct Entry {
 pub(super) struct Connection {
     connections: Connections,
     id: u64,
+    /// The same over IPv4 and over IPv4 mapped to IPv6.
+    peer: IpAddr,
     closed: CancellationToken,
     phase: watch::Sender<Phase>,
 }
@@ -60,26 +64,27 @@ enum Phase {
 }
 
 impl Connections {
-    pub(super) fn new(limit: usize, metrics: ResourceMetrics) -> Self {
+    pub(super) fn new(limit: usize, reserved: usize, metrics: ResourceMetrics) -> Self {
         Self(Arc::new(Inner {
             limit,
+            reserved,
             metrics,
             table: Mutex::default(),
         }))
     }
 
-    /// Admits a connection. If all places are in use, the oldest idle connection is closed. Returns `None` if there is none.
+    /// Admits a connection. Returns `None` if there is no place for it.
     pub(super) fn admit(&self, peer: IpAddr) -> Option<Connection> {
+        let peer = peer.to_canonical();
         let mut table = self.0.table.lock();
-        let is_reserved = !table.make_place(false, self.general_limit());
-        if is_reserved && !table.make_place(true, RESERVED) {
+        let is_reserved = !table.make_place(peer, false, self.general_limit());
+        if is_reserved && !table.make_place(peer, true, self.0.reserved) {
             return None;
         }
         let (id, now, closed) = (table.next_id, Instant::now(), CancellationToken::new());
         table.next_id += 1;
         let entry = Entry {
-            // A peer is the same over IPv4 and over IPv4 mapped to IPv6.
-            peer: peer.to_canonical(),
+            peer,
             is_reserved,
             has_read_metrics: false,
             idle_since: Some(now),
@@ -91,20 +96,42 @@ impl Connections {
         Some(Connection {
             connections: self.clone(),
             id,
+            peer,
             closed,
             phase: watch::Sender::new(phase),
         })
     }
 
     fn general_limit(&self) -> usize {
-        self.0.limit.saturating_sub(RESERVED)
+        self.0.limit.saturating_sub(self.0.reserved)
     }
 }
 
 impl Table {
-    fn make_place(&mut self, is_reserved: bool, limit: usize) -> bool {
+    /// Makes a place for a connection of `peer`, if necessary by closing one of a peer with more connections: its oldest idle
+    /// one, or else its oldest one, unless `peer` would then have as many. A peer's own idle connections give way too.
+    fn make_place(&mut self, peer: IpAddr, is_reserved: bool, limit: usize) -> bool {
         let of_kind = |entry: &Entry| entry.is_reserved == is_reserved;
-        self.count(of_kind) < limit || self.close_oldest_idle(of_kind)
+        if self.count(of_kind) < limit {
+            return true;
+        }
+        let entries = || self.entries.iter().filter(|(_, entry)| of_kind(entry));
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for (_, entry) in entries() {
+            *counts.entry(entry.peer).or_default() += 1;
+        }
+        let count_of = |peer: IpAddr| counts.get(&peer).copied().unwrap_or_default();
+        let held = count_of(peer);
+        let candidates = entries().filter_map(|(id, entry)| {
+            let count = count_of(entry.peer);
+            let gives_way = match entry.idle_since {
+                Some(_) => count > held || entry.peer == peer,
+                None => count > held + 1,
+            };
+            gives_way.then_some((entry.idle_since.is_none(), Reverse(count), entry.idle_since, *id))
+        });
+        let closed = candidates.min().map(|(_, _, _, id)| id);
+        self.close(closed)
     }
 
     fn count(&self, filter: impl Fn(&Entry) -> bool) -> usize {
@@ -114,12 +141,20 @@ impl Table {
     fn close_oldest_idle(&mut self, filter: impl Fn(&Entry) -> bool) -> bool {
         let entries = self.entries.iter().filter(|(_, entry)| filter(entry));
         let oldest = entries.filter_map(|(id, entry)| Some((entry.idle_since?, *id))).min();
-        let closed = oldest.and_then(|(_, id)| self.entries.remove(&id));
+        self.close(oldest.map(|(_, id)| id))
+    }
+
+    fn close(&mut self, id: Option<u64>) -> bool {
+        let closed = id.and_then(|id| self.entries.remove(&id));
         closed.map(|entry| entry.closed.cancel()).is_some()
     }
 }
 
 impl Connection {
+    pub(super) const fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
     /// Registers a request. Returns false if it must be refused and the connection closed.
     pub(super) fn begin(&self, path: &str) -> bool {
         self.phase.send_replace(Phase::Serving);
@@ -132,7 +167,7 @@ impl Connection {
         let (peer, reads_metrics) = (entry.peer, entry.has_read_metrics);
         let loses_place = entry.is_reserved && !matches!(path, "/livez" | "/readyz");
         if loses_place {
-            if !table.make_place(false, self.connections.general_limit()) {
+            if !table.make_place(peer, false, self.connections.general_limit()) {
                 return false;
             }
             if let Some(entry) = table.entries.get_mut(&self.id) {
@@ -205,7 +240,7 @@ mod tests {
     use super::*;
 
     fn connections(limit: usize) -> Connections {
-        Connections::new(limit, ResourceMetrics::unregistered())
+        Connections::new(limit, RESERVED, ResourceMetrics::unregistered())
     }
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -256,6 +291,52 @@ mod tests {
         let connections = connections(RESERVED + 2);
         let _all = busy(&connections, RESERVED + 2);
         assert!(connections.admit(PEER).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_with_many_connections_gives_way_to_one_with_few() {
+        let connections = connections(RESERVED + 4);
+        let busy = busy(&connections, 4);
+        let other = connections.admit(other_peer(2)).unwrap();
+        assert!(busy[0].closed.is_cancelled() && other.begin("/metrics"));
+        let second = connections.admit(other_peer(2)).unwrap();
+        assert!(busy[1].closed.is_cancelled() && second.begin("/metrics"));
+        // Both have half of the places.
+        let third = connections.admit(other_peer(2)).unwrap();
+        assert!(!busy[2].closed.is_cancelled() && !third.begin("/metrics"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_with_many_connections_closes_none_of_others() {
+        let connections = Connections::new(4, 0, ResourceMetrics::unregistered());
+        let rare = connections.admit(other_peer(2)).unwrap();
+        let mut many: Vec<_> = (0..9).map(|_| connections.admit(PEER).unwrap()).collect();
+        assert!(!rare.closed.is_cancelled() && many[5].closed.is_cancelled());
+        // Nor while all of its own serve requests.
+        let busy = many.split_off(6);
+        assert!(busy.iter().all(|connection| connection.begin("/validate")));
+        assert!(connections.admit(PEER).is_none() && !rare.closed.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_gives_way_before_one_that_serves_a_request() {
+        let connections = Connections::new(4, 0, ResourceMetrics::unregistered());
+        let busy = busy(&connections, 3);
+        let idle = connections.admit(other_peer(2)).unwrap();
+        assert!(connections.admit(other_peer(3)).is_some());
+        assert!(idle.closed.is_cancelled() && busy.iter().all(|connection| !connection.closed.is_cancelled()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_reserved_places_each_path_takes_any_place() {
+        let connections = Connections::new(2, 0, ResourceMetrics::unregistered());
+        let busy = busy(&connections, 1);
+        let idle = connections.admit(PEER).unwrap();
+        let last = connections.admit(PEER).unwrap();
+        assert!(idle.closed.is_cancelled() && last.begin("/validate"));
+        assert!(connections.admit(PEER).is_none());
+        drop(busy);
+        assert!(connections.admit(PEER).is_some());
     }
 
     #[tokio::test(start_paused = true)]

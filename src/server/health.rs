@@ -22,6 +22,7 @@ pub struct Check {
     failing: AtomicBool,
     has_passed: AtomicBool,
     warns: bool,
+    is_required: bool,
     metrics: Option<HealthMetrics>,
 }
 
@@ -55,6 +56,7 @@ impl Check {
             failing: AtomicBool::new(false),
             has_passed: AtomicBool::new(false),
             warns: false,
+            is_required: true,
             metrics: None,
         }
     }
@@ -63,6 +65,13 @@ impl Check {
     #[must_use]
     pub fn with_warning(mut self) -> Self {
         self.warns = true;
+        self
+    }
+
+    /// Reports a failure without failing the probe.
+    #[must_use]
+    pub fn optional(mut self) -> Self {
+        self.is_required = false;
         self
     }
 
@@ -115,7 +124,7 @@ pub(super) async fn report(endpoint: &str, checks: &[Check]) -> Report {
             writeln!(text, "[-]{} failed: see log for reason", check.name)
         };
     }
-    let is_ok = results.iter().all(|ok| *ok);
+    let is_ok = checks.iter().zip(&results).all(|(check, ok)| *ok || !check.is_required);
     let _ = writeln!(text, "{endpoint} check {}", if is_ok { "passed" } else { "failed" });
     Report { is_ok, text }
 }
@@ -142,6 +151,17 @@ mod tests {
         assert_eq!(
             report.text,
             "[+]caches ok\n[-]database failed: see log for reason\nreadyz check failed\n"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_optional_check_is_reported_and_does_not_fail_the_probe() {
+        let checks = [Check::new("database", || async { Err("away".to_owned()) }).optional()];
+        let report = report("readyz", &checks).await;
+        assert!(report.is_ok);
+        assert_eq!(
+            report.text,
+            "[-]database failed: see log for reason\nreadyz check passed\n"
         );
     }
 

@@ -64,7 +64,9 @@ impl ListenAddress {
         address.map_or_else(|_| self.host == "localhost", |address| address.is_loopback())
     }
 
-    pub(super) async fn bind(&self) -> io::Result<TcpListener> {
+    /// # Errors
+    /// The address can't be bound.
+    pub async fn bind(&self) -> io::Result<TcpListener> {
         if self.host.is_empty() {
             return match listen((Ipv6Addr::UNSPECIFIED, self.port).into()) {
                 // Falls back to IPv4 on hosts without IPv6.

@@ -20,7 +20,7 @@ async fn start_with(routes: Router) -> TestServer {
     let server = Server::bind(
         &"127.0.0.1:0".parse().unwrap(),
         routes,
-        256,
+        ServerLimits::with_probes(256),
         ResourceMetrics::unregistered(),
     )
     .await
@@ -162,7 +162,7 @@ async fn a_port_in_use_is_an_error() {
     let again = Server::bind(
         &server.address.to_string().parse().unwrap(),
         Router::new(),
-        256,
+        ServerLimits::with_probes(256),
         ResourceMetrics::unregistered(),
     )
     .await;

@@ -29,7 +29,10 @@ const ALLOWED: [(&str, &[&str]); 19] = [
         &["controllers", "runtime", "catalog", "helm", "oci", "http", "jq", "api"],
     ),
     ("controllers::application", &["controllers", "runtime", "api"]),
-    ("controllers::oam", &["controllers", "runtime", "cue", "http", "api"]),
+    (
+        "controllers::oam",
+        &["controllers", "runtime", "cue", "http", "server", "api"],
+    ),
     ("controllers", &["runtime"]),
     (
         "manager",

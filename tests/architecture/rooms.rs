@@ -84,6 +84,7 @@ const ROOMS: [(&str, &[&str]); 3] = [
             "options",
             "definitions",
             "reconciler",
+            "webhooks",
             "start",
         ],
     ),

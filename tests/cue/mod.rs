@@ -3,6 +3,7 @@
 mod evaluating;
 mod fair;
 mod hostile;
+mod inspecting;
 mod processes;
 
 use std::num::NonZeroUsize;

@@ -23,6 +23,7 @@ use crate::support::eventually::{SOON, eventually};
 use crate::support::portolan::{Portolan, command};
 use crate::support::ports::free_port;
 use crate::support::process::ScratchDir;
+use crate::support::tls::Authority;
 
 /// Returns a control plane for these tests: their processes watch all namespaces, and would change the objects of others.
 async fn control_plane() -> &'static ControlPlane {
@@ -83,8 +84,14 @@ fn run(kubeconfig: &Path, more: &[&str]) -> Command {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_arguments_of_kubevelas_charts_reach_readiness(#[case] chart: &str) {
     let site = Site::new().await;
+    let certificate = Authority::new();
+    let directory = ScratchDir::new("certificate");
+    directory.write("tls.crt", &certificate.certificate_pem);
+    directory.write("tls.key", &certificate.key_pem);
+    let directory = format!("--webhook-cert-dir={}", directory.path().display());
+    let port = format!("--webhook-port={}", free_port());
     let mut arguments: Vec<&str> = chart.lines().collect();
-    arguments.push("--trust-identity-annotations");
+    arguments.extend(["--trust-identity-annotations", &directory, &port]);
     let portolan = site.start(&arguments);
     portolan.ready(SOON).await;
     portolan.line_with("started leading", SOON).await;
@@ -92,7 +99,7 @@ async fn the_arguments_of_kubevelas_charts_reach_readiness(#[case] chart: &str) 
     let lines = portolan.lines();
     let has_line = |text: &str| lines.iter().any(|line| line.contains(text));
     assert!(!has_line("unknown flag"), "{lines:#?}");
-    assert!(has_line("--use-webhook is not supported yet and ignored"), "{lines:#?}");
+    assert!(has_line("serving webhooks"), "{lines:#?}");
     let first = [
         "starting the controller oam",
         "disabled capabilities",
@@ -109,7 +116,7 @@ async fn the_arguments_of_kubevelas_charts_reach_readiness(#[case] chart: &str) 
     for path in ["/readyz/ping", "/healthz/ping"] {
         assert_eq!(portolan.get(path).await.unwrap(), (200, "ok".to_owned()));
     }
-    let info = r#"{"compatVersion":"v1.11.0-alpha.1","storageDriver":"Local","version":"0.1.0"}"#;
+    let info = r#"{"compatVersion":"v1.11.0-alpha.4","storageDriver":"Local","version":"0.1.0"}"#;
     assert_eq!(portolan.get("/info").await.unwrap(), (200, info.to_owned()));
     let metrics = portolan.metrics().await;
     assert!(metrics.sum("portolan_cue_resident_memory_bytes", &[]).is_some());

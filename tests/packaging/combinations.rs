@@ -15,6 +15,7 @@ async fn refusal(settings: &[&str]) -> Option<String> {
 }
 
 const JOBS: &str = "--set=executor.mode=job,database.url=postgres://db/charts,database.passwordSecret.name=postgres,initialRepos[0].name=a";
+const WEBHOOKS: &str = "--set=oam.enabled=true,oam.webhooks.enabled=true";
 const REPOSITORY: &str = "--set=initialRepos[0].name=a,initialRepos[0].url=https://charts.example.com";
 
 #[rstest]
@@ -35,6 +36,11 @@ const REPOSITORY: &str = "--set=initialRepos[0].name=a,initialRepos[0].url=https
 #[case::root(&[JOBS, REPOSITORY, "--set=initialRepos[0].securityContext.runAsUser=0"], "a has root's ID in securityContext.runAsUser")]
 #[case::group_of_root(&[JOBS, REPOSITORY, "--set=initialRepos[0].securityContext.supplementalGroups={5,0}"], "a has root's ID in securityContext.supplementalGroups")]
 #[case::sysctls(&[JOBS, REPOSITORY, "--set=initialRepos[0].securityContext.sysctls[0].name=kernel.x"], "a has securityContext.sysctls, which Jobs refuse")]
+#[case::ca_without_certificate(&[WEBHOOKS, "--set=oam.webhooks.caBundle=Cg=="], "belong to a certificate of your own; set certificateSecret")]
+#[case::certificate_without_ca(&[WEBHOOKS, "--set=oam.webhooks.certificateSecret=a"], "set caBundle or injectCaFrom")]
+#[case::kubernetes_without_a_review_of_the_own_user(&[WEBHOOKS, "--kube-version=1.27.9"], "oam.webhooks needs Kubernetes 1.28 or newer")]
+#[case::webhooks_of_another_shard(&[WEBHOOKS, "--set=oam.args={--enable-sharding,--shard-id=red}"], "the release with --shard-id=red serves none")]
+#[case::webhook_port(&[WEBHOOKS, "--set=oam.webhooks.port=8080"], "oam.webhooks.port=8080 is the port of health or metrics")]
 #[case::threshold(&["--set=metrics.prometheusRule.enabled=true,metrics.prometheusRule.thresholds.PortolanBored=1"], "no alert PortolanBored with a threshold")]
 #[case::no_threshold(&["--set=metrics.prometheusRule.enabled=true,metrics.prometheusRule.thresholds.PortolanDown=1"], "no alert PortolanDown with a threshold")]
 #[tokio::test]
@@ -58,6 +64,12 @@ async fn values_at_the_edge_of_a_refusal_are_accepted() {
         &["--set=leaderElection.leaseDuration=10001ms"],
         &["--set=drainTimeout=145s"],
         &["--set=podLabels.team=a"],
+        &[
+            WEBHOOKS,
+            "--set=oam.webhooks.certificateSecret=a,oam.webhooks.injectCaFrom=certs/a",
+        ],
+        &[WEBHOOKS, "--set=oam.args={--enable-sharding,--shard-id=master}"],
+        &["--set=oam.enabled=true,oam.webhooks.port=8080"],
         &[REPOSITORY, "--set=initialRepos[0].tolerations[0].operator=Exists"],
         &[
             JOBS,

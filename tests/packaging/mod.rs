@@ -12,6 +12,7 @@ mod release;
 mod rights;
 mod uninstalling;
 mod values;
+mod webhooks;
 
 use std::process::Output;
 
@@ -28,12 +29,20 @@ use crate::support::{helm, project, target_dir};
 const KUBE_VERSION: &str = "--kube-version=1.35.4";
 
 /// Settings that cover the branches of the templates.
-const SETTINGS: [&[&str]; 16] = [
+const SETTINGS: [&[&str]; 18] = [
     &[],
     &["--set=oam.enabled=true,oam.definitions.install=true,oam.definitions.namespace=kube-public"],
     &[
         "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.namespace=kube-public,leaderElection.enabled=true",
         "--set-json=oam.rules=[{\"apiGroups\":[\"apps\"],\"resources\":[\"deployments\"],\"verbs\":[\"*\"]}]",
+    ],
+    &[
+        "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.namespace=kube-public,oam.args={--enable-sharding}",
+        "--set=oam.webhooks.enabled=true,networkPolicy.enabled=true",
+    ],
+    &[
+        "--set=oam.enabled=true,oam.webhooks.enabled=true,oam.webhooks.port=9444,oam.definitions.namespace=kube-public",
+        "--set=oam.webhooks.certificateSecret=mine,oam.webhooks.injectCaFrom=sea/mine",
     ],
     &["--set=applications.enabled=true,leaderElection.enabled=true"],
     &[

@@ -261,6 +261,34 @@ async fn the_controller_of_kubevelas_applications_may_do_everything_unless_rules
     );
 }
 
+#[tokio::test]
+async fn webhooks_add_permissions_for_their_certificate_and_for_what_they_look_up() {
+    let added = async |more: &str| {
+        let settings = format!("--set=oam.enabled=true,oam.clusterAdmin=false,{more}");
+        let before = permissions(&[&settings]).await;
+        let mut after = permissions(&[&settings, "--set=oam.webhooks.enabled=true"]).await;
+        after.retain(|role, _| !before.contains_key(role));
+        after
+    };
+    let reviews = ["subjectaccessreviews: create", "workloaddefinitions: get create"];
+    let configurations =
+        "mutatingwebhookconfigurations validatingwebhookconfigurations sea-portolan-admission: get patch";
+    let all = [&reviews[..], &[configurations]].concat();
+    let certificate = ["secrets portolan-webhook: get update", "secrets: create"];
+    let own = [
+        ("sea:portolan:webhooks in everywhere", &all[..]),
+        ("sea:portolan:certificate in sea", &certificate[..]),
+    ];
+    assert_eq!(added("replicas=1").await, expected_in_all(&own));
+    let given = ("sea:portolan:webhooks in everywhere", &reviews[..]);
+    let shards = ("sea:portolan:pods in sea", &["pods: list"][..]);
+    let settings = "oam.webhooks.certificateSecret=mine,oam.webhooks.caBundle=Cg==,oam.args={--enable-sharding}";
+    assert_eq!(added(settings).await, expected_in_all(&[given, shards]));
+    let admin = permissions(&["--set=oam.enabled=true,oam.webhooks.enabled=true"]).await;
+    let is_added = |role: &String| role.contains("webhooks") || role.contains("certificate");
+    assert!(!admin.keys().any(is_added), "{admin:#?}");
+}
+
 /// Returns the rule by which replicas with shards are found, of before an upgrade.
 fn read_shards(lease: &str) -> String {
     let names = (0..MAX_SHARDS).map(|shard| format!("{lease}-{shard}"));

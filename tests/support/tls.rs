@@ -23,6 +23,11 @@ pub struct Authority {
 
 impl Authority {
     pub fn new() -> Self {
+        Self::for_names(&["localhost", "127.0.0.1", "kubernetes", "kubernetes.default.svc"])
+    }
+
+    /// Creates an authority with a server certificate for these names.
+    pub fn for_names(names: &[&str]) -> Self {
         let ca_key = KeyPair::generate().expect("ring generates keys");
         let mut ca = CertificateParams::default();
         ca.distinguished_name
@@ -34,7 +39,7 @@ impl Authority {
             .pem();
 
         let key = KeyPair::generate().expect("ring generates keys");
-        let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default.svc"].map(str::to_owned);
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut server = CertificateParams::new(names).expect("the names are valid");
         // rustls rejects a server certificate that is an authority's.
         server.is_ca = IsCa::ExplicitNoCa;

@@ -136,6 +136,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- join "," $words -}}
 {{- end -}}
 
+{{/* Name of the Service of the webhooks, and of the Secret with their certificate. */}}
+{{- define "portolan.webhookService" -}}
+{{- printf "%s-webhook" (include "portolan.fullname" . | trunc 55 | trimSuffix "-") -}}
+{{- end -}}
+
+{{/* Name of the webhook configurations. */}}
+{{- define "portolan.webhookConfiguration" -}}
+{{- printf "%s-%s-admission" .Release.Namespace (include "portolan.fullname" .) -}}
+{{- end -}}
+
+{{/* "true" if the webhooks are served. */}}
+{{- define "portolan.webhooks" -}}
+{{- if and .Values.oam.enabled .Values.oam.webhooks.enabled -}}true{{- end -}}
+{{- end -}}
+
 {{/* Namespace of an initial repository; takes the root and the repository. */}}
 {{- define "portolan.repositoryNamespace" -}}
 {{- $root := first . -}}

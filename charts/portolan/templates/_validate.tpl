@@ -15,6 +15,21 @@
 {{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
 {{- fail "metrics.podMonitor and metrics.serviceMonitor are both enabled, so that each pod would be scraped twice; enable one of them" -}}
 {{- end -}}
+{{- if and (include "portolan.webhooks" .) (semverCompare "<1.28.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- printf "oam.webhooks needs Kubernetes 1.28 or newer, and this is %s" .Capabilities.KubeVersion.Version | fail -}}
+{{- end -}}
+{{- $shard := regexFind "--shard-id[= ][^ ]+" (concat .Values.oam.args .Values.extraArgs | join " ") -}}
+{{- if and (include "portolan.webhooks" .) $shard (not (hasSuffix "master" $shard)) -}}
+{{- printf "oam.webhooks: the release with %s serves none; enable them in the release of the shard master" $shard | fail -}}
+{{- end -}}
+{{- with .Values.oam.webhooks -}}
+{{- if and .enabled (or .caBundle .injectCaFrom) (not .certificateSecret) -}}
+{{- fail "oam.webhooks: caBundle and injectCaFrom belong to a certificate of your own; set certificateSecret" -}}
+{{- end -}}
+{{- if and .enabled .certificateSecret (not (or .caBundle .injectCaFrom)) -}}
+{{- fail "oam.webhooks: the API server does not trust certificateSecret without its CA; set caBundle or injectCaFrom" -}}
+{{- end -}}
+{{- end -}}
 {{- include "portolan.validateTimes" . -}}
 {{- include "portolan.validatePod" . -}}
 {{- include "portolan.validateMonitoring" . -}}
@@ -93,6 +108,9 @@
 {{- if eq (int .) (int $.Values.service.port) -}}
 {{- printf "service.port and metrics.port are both %d, but the Service has a port for each; set another one" (int .) | fail -}}
 {{- end -}}
+{{- end -}}
+{{- if and (include "portolan.webhooks" .) (has (int .Values.oam.webhooks.port) (list 8080 (int (default 0 .Values.metrics.port)))) -}}
+{{- printf "oam.webhooks.port=%d is the port of health or metrics; set another one" (int .Values.oam.webhooks.port) | fail -}}
 {{- end -}}
 {{- if gt (include "portolan.number" .Values.spool.limit | float64) (include "portolan.number" .Values.spool.sizeLimit | float64) -}}
 {{- printf "spool.limit=%v is larger than its volume, spool.sizeLimit=%v, so that the pod would be evicted" .Values.spool.limit .Values.spool.sizeLimit | fail -}}

@@ -31,6 +31,8 @@ pub const COMPONENT_DEFINITION: &str = "componentdefinition.oam.dev/name";
 pub const TRAIT_DEFINITION: &str = "trait.oam.dev/name";
 pub const POLICY_DEFINITION: &str = "policydefinition.oam.dev/name";
 pub const WORKFLOW_STEP_DEFINITION: &str = "workflowstepdefinition.oam.dev/name";
+/// Annotation of a definition: the name of its revision, after `<definition>-v`.
+pub const DEFINITION_REVISION_NAME: &str = "definitionrevision.oam.dev/name";
 
 /// Annotation: the user with whose rights an Application is deployed.
 pub const USER_ANNOTATION: &str = "app.oam.dev/username";

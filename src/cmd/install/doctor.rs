@@ -150,7 +150,7 @@ async fn check_database(flags: &DatabaseFlags) -> Checked {
 }
 
 async fn check_webhooks(client: &Client) -> Vec<Checked> {
-    match find_unserved(client).await {
+    match find_unserved(client, None).await {
         Ok(unserved) if unserved.is_empty() => vec![fine(format!("no webhook of {GROUP} without endpoints"))],
         Ok(unserved) => {
             let problems = unserved.iter().map(|webhook| {

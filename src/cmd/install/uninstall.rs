@@ -34,6 +34,10 @@ pub struct Uninstall {
     /// oam: KubeVela's own controller uses the same finalizers
     #[arg(long)]
     pub kubevela: bool,
+    /// Delete the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration of this name, which refuse all writes to
+    /// KubeVela's Applications once nothing serves them
+    #[arg(long, value_name = "NAME")]
+    pub webhook_configuration: Option<String>,
     /// Scale this Deployment in Portolan's namespace to 0 first, and wait until its pods are gone
     #[arg(long, value_name = "DEPLOYMENT")]
     pub scale_down: Option<String>,
@@ -64,6 +68,7 @@ impl Uninstall {
             lease: text(&self.leader_election_name),
             kubeapps_namespace: kubeapps_namespace(kubeapps.as_deref()),
             has_kubevela: self.kubevela,
+            webhook_configuration: text(&self.webhook_configuration),
             scale_down: text(&self.scale_down),
             scale_down_timeout: self.scale_down_timeout,
             dry_run: self.dry_run,

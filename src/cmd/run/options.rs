@@ -1,7 +1,7 @@
 use super::{ControllerName, Run};
 use crate::budget::Budgets;
 use crate::cmd::Error;
-use crate::cmd::flags::cluster::kubeapps_namespace;
+use crate::cmd::flags::cluster::{kubeapps_namespace, lease_namespace};
 use crate::cmd::flags::resources::ResourceFlags;
 use crate::cmd::flags::{count, non_empty};
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
@@ -106,7 +106,8 @@ impl Run {
             Some(options) => options.sync.fetcher.clone(),
             None => self.fetch.fetcher(budgets, self.fetch.allow_loopback)?,
         };
-        let options = flags.to_options(self.watch_namespace().map(str::to_owned), fetcher);
+        let pod_namespace = lease_namespace(self.namespace.as_deref());
+        let options = flags.to_options(self.watch_namespace().map(str::to_owned), &pod_namespace, fetcher);
         options.map(Some).map_err(Error::Usage)
     }
 

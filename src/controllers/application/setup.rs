@@ -112,6 +112,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
             reconciler: context.ownership.filter_owned(&cached, Arc::new(reconciler)),
         }],
         sources: vec![informer.boxed(), component_watches.boxed()],
+        servers: Vec::new(),
         leader_tasks: Vec::new(),
         shard_tasks: Vec::new(),
         enqueue_all: Box::new(move || {

@@ -21,9 +21,12 @@ pub mod source;
 pub mod start;
 pub mod steps;
 pub mod trackers;
+pub mod webhooks;
 pub mod workflow;
 
-pub use options::{ApplyOnceMode, ControllerVersions, Options, shard_label};
+pub use options::{
+    ApplyOnceMode, CertificateSource, ControllerVersions, Options, SelfSigned, WebhookOptions, shard_label,
+};
 pub use reconciler::{CONFIRMED, TRACKER_FINALIZER as APPLICATION_FINALIZER, failure_reasons};
 pub use start::{SharedParts, setup};
 

@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::api::oam::compression::Format;
@@ -9,6 +10,7 @@ use crate::controllers::oam::{references, workflow};
 use crate::cue;
 use crate::http::Fetcher;
 use crate::runtime::ownership::ShardLabel;
+use crate::server::ListenAddress;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -63,6 +65,8 @@ pub struct Options {
     pub redacts_secrets: bool,
     /// Exports KubeVela's gauges of Applications (gate `EnableApplicationStatusMetrics`).
     pub has_application_metrics: bool,
+    /// `None` without `--use-webhook`.
+    pub webhooks: Option<WebhookOptions>,
     pub evaluator: cue::Options,
     /// Sends the HTTP requests of workflow steps.
     pub fetcher: Fetcher,
@@ -88,6 +92,50 @@ pub struct ControllerVersions {
     pub are_required_of_applications: bool,
     /// Definitions without the annotation are left alone.
     pub are_required_of_definitions: bool,
+}
+
+/// The server of the webhooks, and what they do.
+#[derive(Clone, Debug)]
+pub struct WebhookOptions {
+    pub address: ListenAddress,
+    /// The namespace of the pod, with the Service of the webhooks.
+    pub namespace: String,
+    pub service: String,
+    pub certificate: CertificateSource,
+    /// Creates WorkloadDefinitions for ComponentDefinitions that name a kind.
+    pub creates_workload_definitions: bool,
+    /// Writes the user into annotations (gate `AuthenticateApplication`), not only the groups.
+    pub records_user: bool,
+    /// The groups that are written into annotations.
+    pub group_pattern: String,
+    /// The shards of Applications; those of ready processes if empty.
+    pub schedulable_shards: Vec<String>,
+    /// Assigns Applications to shards; not with the gate `DisableWebhookAutoSchedule`.
+    pub schedules_shards: bool,
+    /// Checks components although there are shards (gate `ValidateComponentWhenSharding`).
+    pub checks_components_of_shards: bool,
+    /// Checks the rights to definitions (gate `ValidateDefinitionPermissions`).
+    pub checks_definition_rights: bool,
+    /// Refuses definitions of kinds that are not installed (gate `ValidateResourcesExist`).
+    pub checks_kinds: bool,
+}
+
+/// The origin of the certificate of the webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// The directory of `tls.crt` and `tls.key`.
+    Files(PathBuf),
+    SelfSigned(SelfSigned),
+}
+
+/// A certificate that is stored in a Secret and written to webhook configurations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelfSigned {
+    pub namespace: String,
+    /// The name of the Secret, and of the Service that configurations name.
+    pub service: String,
+    /// The name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
+    pub configuration: String,
 }
 
 /// Returns the label by which KubeVela divides Applications. The master records the revisions of definitions.

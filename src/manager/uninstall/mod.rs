@@ -1,7 +1,7 @@
 //! Removes what Portolan left in a cluster, so that nothing hangs without it.
 //!
 //! ```text
-//!  Leases active? ─ refuse ─► CronJobs, Jobs ─► finalizers ─► copies of Secrets ─► Leases
+//!  Leases active? ─ refuse ─► webhook configurations ─► CronJobs, Jobs ─► finalizers ─► copies of Secrets ─► Leases
 //! ```
 //!
 //! Each step has its own deadline and goes on after failures; the API server may serve only a part of the kinds.
@@ -11,6 +11,7 @@ mod objects;
 mod pages;
 mod running;
 mod selected;
+mod webhooks;
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -43,6 +44,8 @@ pub struct Options {
     pub lease: Option<String>,
     /// Includes the finalizers of KubeVela, whose controller has the same.
     pub has_kubevela: bool,
+    /// The name of the webhook configurations to delete.
+    pub webhook_configuration: Option<String>,
     /// Deployment to scale to zero before.
     pub scale_down: Option<String>,
     /// Deadline of the end of its pods.
@@ -164,6 +167,7 @@ pub async fn run(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
+    WebhookConfigurations,
     CronJobs,
     Jobs,
     AppRepositories,
@@ -177,8 +181,13 @@ enum Step {
 /// Returns the steps: first what would write again, last the Leases.
 fn steps(options: &Options) -> Vec<Step> {
     let kubevela = [Step::KubeVelaApplications, Step::ResourceTrackers];
-    [Step::CronJobs, Step::Jobs, Step::AppRepositories, Step::Applications]
+    let webhooks = options
+        .webhook_configuration
+        .as_ref()
+        .map(|_| Step::WebhookConfigurations);
+    webhooks
         .into_iter()
+        .chain([Step::CronJobs, Step::Jobs, Step::AppRepositories, Step::Applications])
         .chain(kubevela.into_iter().filter(|_| options.has_kubevela))
         .chain([Step::Secrets, Step::Leases])
         .collect()
@@ -187,6 +196,7 @@ fn steps(options: &Options) -> Vec<Step> {
 impl Step {
     const fn text(self) -> &'static str {
         match self {
+            Self::WebhookConfigurations => "webhook configurations",
             Self::CronJobs => "CronJobs",
             Self::Jobs => "Jobs",
             Self::AppRepositories => "AppRepositories",
@@ -201,7 +211,9 @@ impl Step {
     fn result(self, verb: &str, done: usize) -> String {
         let text = self.text();
         match self {
-            Self::CronJobs | Self::Jobs | Self::Secrets | Self::Leases => format!("{done} {text} {verb}deleted"),
+            Self::WebhookConfigurations | Self::CronJobs | Self::Jobs | Self::Secrets | Self::Leases => {
+                format!("{done} {text} {verb}deleted")
+            }
             _ => format!("finalizer {verb}removed from {done} {text}"),
         }
     }
@@ -211,6 +223,7 @@ impl Step {
         let dry_run = options.dry_run;
         let owned = Selection::Owned(selected);
         match self {
+            Self::WebhookConfigurations => webhooks::delete(client, options, log).await,
             Self::CronJobs => objects::delete::<CronJob>(client, options, log, owned).await,
             Self::Jobs => objects::delete::<Job>(client, options, log, owned).await,
             Self::Secrets => objects::delete::<Secret>(client, options, log, owned).await,

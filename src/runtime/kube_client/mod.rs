@@ -1,6 +1,5 @@
 mod call;
 mod connect;
-mod fair_semaphore;
 pub mod metrics;
 mod outage;
 mod pauses;

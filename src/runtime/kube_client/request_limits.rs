@@ -10,11 +10,11 @@ use governor::{Quota, RateLimiter};
 use kube::client::Body;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::fair_semaphore::{FairLimits, FairPermit, FairSemaphore, Requester};
 use super::pauses::{Flow, Pauses, Verb};
 use super::response_timeout::ResponseTimedOut;
 use crate::budget::ResourceMetrics;
 use crate::clock::TokioClock;
+use crate::runtime::fair_semaphore::{FairLimits, FairPermit, FairSemaphore, Requester};
 
 /// Requests in flight for one object.
 const PER_OBJECT: usize = 4;

@@ -10,6 +10,7 @@ use super::arguments::find;
 use super::gates::FeatureGates;
 use super::inert::InertFlags;
 use super::values::{Bytes, Names, apply_once, capabilities, number, rate};
+use super::webhooks::WebhookFlags;
 use crate::cmd::flags::parse::{duration, go_boolean};
 use crate::controllers::oam::ApplyOnceMode;
 
@@ -23,6 +24,8 @@ pub struct VelaFlags {
     pub feature_gates: FeatureGates,
     #[command(flatten)]
     inert: InertFlags,
+    #[command(flatten)]
+    pub webhooks: WebhookFlags,
     /// Address of metrics and probes; empty or 0 for none. --listen replaces it
     #[arg(long, value_name = "ADDRESS", default_value = ":8080")]
     pub metrics_addr: String,
@@ -249,7 +252,8 @@ impl VelaFlags {
     /// Returns a warning for each flag and gate that is not at its default and has no effect, and for unknown gates.
     pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
         let warnings = [&self.feature_gates.warnings, &self.inert.warnings];
-        warnings.into_iter().flatten().cloned()
+        let webhooks = self.webhooks.warnings(&self.feature_gates);
+        warnings.into_iter().flatten().cloned().chain(webhooks)
     }
 }
 

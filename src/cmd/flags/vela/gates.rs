@@ -55,10 +55,10 @@ gates! {
     SharedDefinitionStorageForApplicationRevision = true, Default, "Equal definitions of revisions are cached once";
     DisableWorkflowContextConfigMapCache = true, Default, "Values of steps are read from the API server";
     EnablePatchStatusAtOnce = false, NoEffect, "The status is written during a pass; here a pass writes it once";
-    ValidateDefinitionPermissions = false, Unsupported, "A webhook checks the rights that definitions need";
-    ValidateComponentWhenSharding = false, Unsupported, "A webhook checks components although shards are enabled";
-    DisableWebhookAutoSchedule = false, Unsupported, "No webhook assigns Applications to shards";
-    ValidateResourcesExist = false, Unsupported, "A webhook refuses definitions of kinds that are not installed";
+    ValidateDefinitionPermissions = false, Implemented, "A webhook checks the rights that definitions need";
+    ValidateComponentWhenSharding = false, Implemented, "A webhook checks components although shards are enabled";
+    DisableWebhookAutoSchedule = false, Implemented, "No webhook assigns Applications to shards";
+    ValidateResourcesExist = false, Implemented, "A webhook refuses definitions of kinds that are not installed";
     EnableCueValidation = false, Unsupported, "A webhook checks that required parameters are set";
     DisableBootstrapClusterInfo = false, Unsupported, "The versions of joined clusters are not read at the start";
     LegacyResourceTrackerGC = false, Unsupported, "ResourceTrackers of KubeVela before 1.2 are collected";

@@ -186,13 +186,6 @@ macro_rules! inert {
 /// In the order of KubeVela's documentation. Defaults that differ between its versions are `None`.
 pub(super) const INERT: &[InertFlag] = inert! {
     "leader-election-resource-lock": Text = Some("leases"), NoEffect, "Kind of the lock; always a Lease";
-    "use-webhook": Boolean = Some("false"), Unsupported, "Serve the webhooks of vela-core";
-    "webhook-cert-dir": Text = Some("/k8s-webhook-server/serving-certs"), Unsupported, "Directory with the certificate of the webhooks";
-    "webhook-port": Number = Some("9443"), Unsupported, "Port of the webhooks";
-    "autogen-workload-definition": Boolean = Some("true"), Unsupported, "Create WorkloadDefinitions for ComponentDefinitions that name a kind";
-    "authentication-with-user": Boolean = Some("false"), Unsupported, "A webhook writes the user into annotations, not only the groups";
-    "authentication-group-pattern": Text = Some("kubevela:*"), Unsupported, "Groups that a webhook writes into annotations";
-    "schedulable-shards": Text = Some(""), Unsupported, "Shards to which a webhook assigns Applications";
     "sharding-slave-discovery-resync-period": Duration = Some("5m"), Unsupported, "Time between two searches for the processes of shards";
     "enable-cluster-gateway": Boolean = Some("false"), Unsupported, "Deploy to joined clusters";
     "cluster-gateway-url": Text = Some(""), Unsupported, "Address of the gateway to joined clusters";

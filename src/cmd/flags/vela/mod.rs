@@ -12,6 +12,7 @@ mod table;
 mod tests;
 mod to_options;
 mod values;
+mod webhooks;
 
 pub use arguments::{Arity, Extracted, extract, find};
 pub use flags::VelaFlags;

@@ -55,7 +55,7 @@ const CHART_1_9: &str = include_str!("../../../../tests/oam_start/chart-1.9.txt"
 const CHART_NEWEST: &str = include_str!("../../../../tests/oam_start/chart-newest.txt");
 
 /// Flags that all charts set, and that have no effect here.
-const NO_WEBHOOKS_NOR_CLUSTERS: [&str; 3] = ["use-webhook", "webhook-cert-dir", "enable-cluster-gateway"];
+const NO_CLUSTERS: [&str; 1] = ["enable-cluster-gateway"];
 
 #[rstest]
 #[case(CHART_1_3, &[], &[])]
@@ -71,7 +71,7 @@ const NO_WEBHOOKS_NOR_CLUSTERS: [&str; 3] = ["use-webhook", "webhook-cert-dir", 
 ])]
 #[case(
     CHART_NEWEST,
-    &["enable-external-package-for-default-compiler", "authentication-with-user", "schedulable-shards"],
+    &["enable-external-package-for-default-compiler"],
     &[]
 )]
 fn the_arguments_of_kubevelas_charts_are_accepted(
@@ -81,7 +81,7 @@ fn the_arguments_of_kubevelas_charts_are_accepted(
 ) {
     let arguments: Vec<&str> = chart.lines().collect();
     let extracted = parse(&arguments).unwrap();
-    let unsupported = NO_WEBHOOKS_NOR_CLUSTERS.iter().chain(unsupported);
+    let unsupported = NO_CLUSTERS.iter().chain(unsupported);
     let unsupported = unsupported.map(|name| format!("--{name} is not supported yet and ignored"));
     let expected: BTreeSet<String> = unsupported
         .chain(without_effect.iter().map(|text| (*text).to_owned()))
@@ -141,6 +141,14 @@ fn gates_have_defaults_and_the_last_value_counts() {
 #[case(
     "--custom-revision-hook-url=http://x",
     "--custom-revision-hook-url is not supported yet and ignored"
+)]
+#[case(
+    "--authentication-with-user",
+    "--authentication-with-user has no effect without --use-webhook"
+)]
+#[case(
+    "--feature-gates=ValidateResourcesExist=true",
+    "feature gate ValidateResourcesExist has no effect without --use-webhook"
 )]
 #[case("--brand-new=1", "unknown flag --brand-new ignored")]
 #[case("--brand-new", "unknown flag --brand-new ignored")]
@@ -231,6 +239,16 @@ fn the_evaluator_has_flags_of_its_own() {
     );
 }
 
+#[test]
+fn reviews_of_webhooks_take_memory_of_an_evaluator() {
+    let memory = |arguments: &[&str]| flags(arguments).evaluators_memory();
+    assert_eq!(memory(&["--cue-memory=1GiB", "--cue-workers=2"]), 2 << 30);
+    assert_eq!(
+        memory(&["--cue-memory=1GiB", "--cue-workers=2", "--use-webhook=true"]),
+        3 << 30
+    );
+}
+
 #[rstest]
 #[case(
     "--apply-once-only=maybe",
@@ -296,7 +314,10 @@ fn each_flag_without_effect_warns_by_name_once_it_has_another_value_than_the_def
 fn each_gate_without_effect_warns_by_name_once_it_has_another_value_than_the_default() {
     for entry in Gate::ALL {
         let (name, default) = (entry.name, entry.default);
-        let warnings = |value: bool| parse(&[&format!("--feature-gates={name}={value}")]).unwrap().warnings;
+        let warnings = |value: bool| {
+            let gate = format!("--feature-gates={name}={value}");
+            parse(&["--use-webhook", &gate]).unwrap().warnings
+        };
         assert_eq!(warnings(default), [""; 0], "{name}");
         match entry.effect {
             Effect::Implemented => assert_eq!(warnings(!default), [""; 0], "{name}"),
@@ -315,7 +336,13 @@ fn each_gate_without_effect_warns_by_name_once_it_has_another_value_than_the_def
 /// Returns the source of everything that reads flags.
 fn readers() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cmd");
-    let files = ["flags/vela/to_options.rs", "run/process.rs", "run/options.rs", "mod.rs"];
+    let files = [
+        "flags/vela/to_options.rs",
+        "flags/vela/webhooks.rs",
+        "run/process.rs",
+        "run/options.rs",
+        "mod.rs",
+    ];
     files
         .map(|file| std::fs::read_to_string(root.join(file)).unwrap())
         .concat()

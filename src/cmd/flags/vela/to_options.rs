@@ -19,7 +19,7 @@ use crate::runtime::kube_client::RequestTimeouts;
 use crate::runtime::manifests::is_object_name;
 
 /// The version of KubeVela whose behavior the controller has.
-const COMPAT_VERSION: &str = "v1.11.0-alpha.1";
+const COMPAT_VERSION: &str = "v1.11.0-alpha.4";
 
 /// The name of KubeVela's Lease, and the prefix of those of other shards.
 const LEASE: &str = "kubevela";
@@ -31,12 +31,18 @@ const MASTER: &str = "master";
 const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(10);
 
 impl VelaFlags {
-    /// Returns the options of the controller for a namespace, or for all. Steps send HTTP requests by `fetcher`, to private
-    /// networks only with their own flag: tenants choose the addresses, and see the responses.
+    /// Returns the options of the controller for a namespace, or for all. `pod_namespace` has the Service of webhooks.
+    /// Steps send HTTP requests by `fetcher`, to private networks only with their own flag: tenants choose the addresses,
+    /// and see the responses.
     ///
     /// # Errors
     /// A value is invalid.
-    pub fn to_options(&self, namespace: Option<String>, fetcher: Fetcher) -> Result<Options, String> {
+    pub fn to_options(
+        &self,
+        namespace: Option<String>,
+        pod_namespace: &str,
+        fetcher: Fetcher,
+    ) -> Result<Options, String> {
         let resource_types = ResourceTypes::parse(&self.allow_resource_types)
             .map_err(|error| format!("invalid value for --allow-resource-types: {error}"))?;
         let is_enabled = |gate| self.feature_gates.is_enabled(gate);
@@ -100,16 +106,17 @@ impl VelaFlags {
             redacts_secrets: self.redact_secrets_in_revisions,
             reference_scope: self.reference_scope()?,
             has_application_metrics: is_enabled(Gate::EnableApplicationStatusMetrics),
+            webhooks: self.webhooks.options(&self.feature_gates, pod_namespace)?,
             evaluator: self.evaluator()?,
             fetcher: fetcher.with_private_networks(self.allow_private_http),
             unanchored_overrides: self.compat_unanchored_override,
         })
     }
 
-    /// Returns the memory that all evaluators may take.
+    /// Returns the memory that all evaluators may take. Reviews of webhooks have one more.
     pub fn evaluators_memory(&self) -> u64 {
         let Bytes(memory) = self.cue_memory;
-        memory.saturating_mul(u64::from(self.cue_workers))
+        memory.saturating_mul(u64::from(self.cue_workers) + u64::from(self.webhooks.use_webhook))
     }
 
     fn default_service_account(&self) -> Result<Option<String>, String> {

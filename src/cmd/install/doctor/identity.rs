@@ -40,7 +40,7 @@ pub(super) fn reported(result: Result<Checked, ApiError>, action: &str) -> Check
 }
 
 async fn check_protection(client: &Client) -> Checked {
-    match find_protection(client).await {
+    match find_protection(client, None).await {
         Ok(Some(name)) => fine(format!("webhook {name} may protect the identities of Applications")),
         Ok(None) => Ok(Finding::Warning(
             "no webhook protects app.oam.dev/username and app.oam.dev/group: authors of Applications choose any user, unless \

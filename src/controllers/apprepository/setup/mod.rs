@@ -244,6 +244,7 @@ impl Parts {
             name: NAME,
             classes: classes(options, &owned(self.reconciler), owned(self.files)),
             sources: tasks.sources,
+            servers: Vec::new(),
             leader_tasks: tasks.leader,
             shard_tasks,
             enqueue_all: Box::new(move || enqueue_all(&cached, &queue)),

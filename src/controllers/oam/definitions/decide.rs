@@ -8,8 +8,9 @@ use crate::controllers::oam::revisions::names::revision_name;
 /// Maximum length of a name in Kubernetes.
 const MAX_NAME: usize = 253;
 
+/// The way in which the revisions of a definition are named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Naming {
+pub enum Naming {
     /// `<definition>-v<number>`, with a new number for each change.
     Numbered,
     /// By version or annotation. Its contents never change.
@@ -17,7 +18,7 @@ pub(super) enum Naming {
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NamingError {
+pub enum NamingError {
     #[error("spec.version {version:?} is no semantic version: {cause}")]
     Version { version: String, cause: String },
     #[error("{0:?} is no name of a DefinitionRevision")]
@@ -25,7 +26,10 @@ pub(super) enum NamingError {
 }
 
 /// Returns the naming of a definition. A version wins over the annotation with the name of a revision.
-pub(super) fn naming(definition: &str, version: &str, annotation: Option<&str>) -> Result<Naming, NamingError> {
+///
+/// # Errors
+/// The version is none, or the name is not valid in Kubernetes.
+pub fn naming(definition: &str, version: &str, annotation: Option<&str>) -> Result<Naming, NamingError> {
     let suffix = match annotation.filter(|name| !name.is_empty()) {
         _ if !version.is_empty() => parse_version(version)?.to_string(),
         Some(name) => name.to_owned(),

@@ -86,32 +86,27 @@ impl CachedKind for DefinitionRevision {
     }
 }
 
-/// A kind of definitions that have revisions.
-pub(super) trait ReconciledKind: CachedKind + Definition + PartialEq + Serialize {
+/// A kind of definitions that revisions record.
+pub trait RecordedKind: Definition + Resource<DynamicType = ()> + PartialEq + Serialize {
     const DEFINITION: DefinitionKind;
 
     fn version(&self) -> &str;
-    fn status(&self) -> Option<&DefinitionStatus>;
-    fn cache(caches: &DefinitionCaches) -> &Cache<Self>;
     fn recorded_in(revision: &DefinitionRevisionSpec) -> Option<&Self>;
     fn record_in(self, revision: &mut DefinitionRevisionSpec);
 }
 
+pub(super) trait ReconciledKind: CachedKind + RecordedKind {
+    fn status(&self) -> Option<&DefinitionStatus>;
+    fn cache(caches: &DefinitionCaches) -> &Cache<Self>;
+}
+
 macro_rules! impl_reconciled_kind {
     ($($kind:ident: $definition:ident, $cache:ident, $field:ident;)*) => {$(
-        impl ReconciledKind for $kind {
+        impl RecordedKind for $kind {
             const DEFINITION: DefinitionKind = DefinitionKind::$definition;
 
             fn version(&self) -> &str {
                 &self.spec.version
-            }
-
-            fn status(&self) -> Option<&DefinitionStatus> {
-                self.status.as_ref()
-            }
-
-            fn cache(caches: &DefinitionCaches) -> &Cache<Self> {
-                &caches.$cache
             }
 
             fn recorded_in(revision: &DefinitionRevisionSpec) -> Option<&Self> {
@@ -120,6 +115,16 @@ macro_rules! impl_reconciled_kind {
 
             fn record_in(self, revision: &mut DefinitionRevisionSpec) {
                 revision.$field = Some(self);
+            }
+        }
+
+        impl ReconciledKind for $kind {
+            fn status(&self) -> Option<&DefinitionStatus> {
+                self.status.as_ref()
+            }
+
+            fn cache(caches: &DefinitionCaches) -> &Cache<Self> {
+                &caches.$cache
             }
         }
     )*};

@@ -28,10 +28,12 @@ use tokio_util::sync::CancellationToken;
 
 pub use cached::{DefinitionBudgets, LoadError};
 pub use caches::DefinitionCaches;
+pub use decide::{Naming, NamingError, naming};
 pub use event_handler::enqueue_all;
-pub use kinds::{ChangedKind, DefinitionChange};
+pub use kinds::{ChangedKind, DefinitionChange, RecordedKind};
 pub use loaded::{Loaded, LoadedLookup, Missing};
 pub use reconciler::{IsInUse, Settings};
+pub use record::is_recorded_in;
 
 use reconciler::DefinitionReconciler;
 

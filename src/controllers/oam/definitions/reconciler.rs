@@ -19,9 +19,9 @@ use super::caches::DefinitionCaches;
 use super::decide::{Decision, Naming, Recorded, decide, expendable, is_object_name, naming};
 use super::failure::{BACKOFF, Failure, REFUSED_RETRY, conflict, refused, unusable};
 use super::kinds::{ChangedKind, ReconciledKind};
-use super::record::{is_owned_by, records, revision_of};
+use super::record::{is_owned_by, is_recorded_in, revision_of};
 use super::status;
-use crate::api::oam::{DefinitionKind, DefinitionRevision, LatestRevision};
+use crate::api::oam::{DefinitionKind, DefinitionRevision, LatestRevision, labels};
 use crate::api::{Partial, Raw};
 use crate::budget::{Budgets, Exhausted, Reservation};
 use crate::controllers::FIELD_MANAGER;
@@ -37,8 +37,6 @@ const SYNC_WAIT: Duration = Duration::from_secs(5);
 /// Deletions in one reconcile; the rest follows in the next one.
 const MAX_DELETIONS: usize = 20;
 
-/// Annotation of a definition: the name of its revision, after `<definition>-v`.
-const REVISION_NAME: &str = "definitionrevision.oam.dev/name";
 /// Annotation of a definition: the version of the controller that reconciles it.
 const CONTROLLER_VERSION: &str = "app.oam.dev/controller-version-require";
 /// Annotation of a ConfigMap with the schema of parameters: the revision of the definition that it doesn't describe.
@@ -229,7 +227,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
                 LoadError::Invalid { .. } => Failure::Reported(error.to_string()),
                 LoadError::Api { .. } | LoadError::Work(_) => Failure::Transient(error.to_string()),
             })?;
-        let is_current = records(&*loaded.ok_or(Failure::Stale)?, definition);
+        let is_current = is_recorded_in(definition, &*loaded.ok_or(Failure::Stale)?);
         drop(memory);
         Ok(is_current)
     }
@@ -265,7 +263,10 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
     }
 
     async fn record(&self, definition: &D, revisions: &[Arc<CachedRevision>]) -> Result<LatestRevision, Failure> {
-        let annotation = definition.annotations().get(REVISION_NAME).map(String::as_str);
+        let annotation = definition
+            .annotations()
+            .get(labels::DEFINITION_REVISION_NAME)
+            .map(String::as_str);
         let naming = naming(&definition.name_any(), definition.version(), annotation)
             .map_err(|error| Failure::Reported(error.to_string()))?;
         let is_named = naming != Naming::Numbered;

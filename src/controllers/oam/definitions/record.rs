@@ -3,11 +3,11 @@ use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value};
 
-use super::kinds::ReconciledKind;
+use super::kinds::RecordedKind;
 use crate::api::oam::{DefinitionRevision, DefinitionRevisionSpec};
 use crate::controllers::oam::revisions::hash_of_json;
 
-pub(super) fn revision_of<D: ReconciledKind>(
+pub(super) fn revision_of<D: RecordedKind>(
     definition: &D,
     name: &str,
     number: i64,
@@ -38,13 +38,14 @@ pub(super) fn revision_of<D: ReconciledKind>(
     Ok(DefinitionRevision { metadata, spec })
 }
 
-/// Hashes of KubeVela can't be compared with ours.
-pub(super) fn records<D: ReconciledKind>(revision: &DefinitionRevision, definition: &D) -> bool {
+/// Returns true if a revision records the contents of a definition. Hashes of KubeVela can't be compared with ours.
+#[must_use]
+pub fn is_recorded_in<D: RecordedKind>(definition: &D, revision: &DefinitionRevision) -> bool {
     revision.spec.definition_type == D::DEFINITION.type_name()
         && D::recorded_in(&revision.spec).is_some_and(|recorded| have_same_contents(recorded, definition))
 }
 
-fn have_same_contents<D: ReconciledKind>(recorded: &D, definition: &D) -> bool {
+fn have_same_contents<D: RecordedKind>(recorded: &D, definition: &D) -> bool {
     recorded.spec() == definition.spec() || {
         let contents = |definition: &D| serde_json::to_value(definition.spec()).map(without_zero_values);
         // Specs that don't serialize were not recorded either.

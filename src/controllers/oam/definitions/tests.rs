@@ -2,7 +2,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::decide::{Decision, Naming, Recorded, decide, expendable, naming};
-use super::record::{is_owned_by, records, revision_of};
+use super::record::{is_owned_by, is_recorded_in, revision_of};
 use super::status;
 use crate::api::oam::{ComponentDefinition, DefinitionRevision, LatestRevision, PolicyDefinition, TraitDefinition};
 
@@ -218,9 +218,9 @@ fn contents_are_compared_without_what_kubevela_drops(
         },
     }))
     .unwrap();
-    assert_eq!(records(&revision, &trait_definition(with(new))), expected);
+    assert_eq!(is_recorded_in(&trait_definition(with(new)), &revision), expected);
     assert!(
-        !records(&revision, &ComponentDefinition::default()),
+        !is_recorded_in(&ComponentDefinition::default(), &revision),
         "a revision of another kind"
     );
 }

@@ -117,7 +117,7 @@ impl<'a> Definitions<'a> {
     }
 
     /// Resolves the type of a component. A WorkloadDefinition replaces a missing ComponentDefinition.
-    pub(super) fn component(&self, type_: &str) -> Result<Workload, DefinitionError> {
+    pub fn component(&self, type_: &str) -> Result<Workload, DefinitionError> {
         match self.resolve(
             DefinitionKind::Component,
             type_,
@@ -141,7 +141,7 @@ impl<'a> Definitions<'a> {
         namespaces.find_map(|namespace| lookup.workload_definition(namespace, type_))
     }
 
-    pub(super) fn trait_(&self, type_: &str) -> Result<Arc<TraitDefinition>, DefinitionError> {
+    pub fn trait_(&self, type_: &str) -> Result<Arc<TraitDefinition>, DefinitionError> {
         self.resolve(
             DefinitionKind::Trait,
             type_,
@@ -151,7 +151,7 @@ impl<'a> Definitions<'a> {
         )
     }
 
-    pub(super) fn policy(&self, type_: &str) -> Result<Arc<PolicyDefinition>, DefinitionError> {
+    pub fn policy(&self, type_: &str) -> Result<Arc<PolicyDefinition>, DefinitionError> {
         self.resolve(
             DefinitionKind::Policy,
             type_,
@@ -161,7 +161,7 @@ impl<'a> Definitions<'a> {
         )
     }
 
-    pub(super) fn step(&self, type_: &str) -> Result<Arc<WorkflowStepDefinition>, DefinitionError> {
+    pub fn step(&self, type_: &str) -> Result<Arc<WorkflowStepDefinition>, DefinitionError> {
         self.resolve(
             DefinitionKind::WorkflowStep,
             type_,
@@ -169,6 +169,27 @@ impl<'a> Definitions<'a> {
             |lookup, namespace, name| lookup.workflow_step_definition(namespace, name),
             |revision| revision.spec.workflow_step_definition.clone(),
         )
+    }
+
+    /// Returns the namespace with the definition that a type stands for in the cluster.
+    #[must_use]
+    pub fn namespace_of(&self, kind: DefinitionKind, type_: &str) -> Option<&'a str> {
+        let lookup = self.lookup?;
+        let parsed = TypeName::parse(type_).ok()?;
+        if let Some(name) = parsed.revision_name() {
+            return Some(self.find_revision(lookup, kind, parsed.name, &name)?.0);
+        }
+        let is_defined = |namespace: &&'a str| match kind {
+            DefinitionKind::Component => lookup.component_definition(namespace, type_).is_some(),
+            DefinitionKind::Trait => lookup.trait_definition(namespace, type_).is_some(),
+            DefinitionKind::Policy => lookup.policy_definition(namespace, type_).is_some(),
+            DefinitionKind::WorkflowStep => lookup.workflow_step_definition(namespace, type_).is_some(),
+        };
+        let has_workload = |namespace: &&'a str| {
+            kind == DefinitionKind::Component && lookup.workload_definition(namespace, type_).is_some()
+        };
+        let defined = self.namespaces.into_iter().find(is_defined);
+        defined.or_else(|| self.namespaces.into_iter().find(has_workload))
     }
 
     pub(super) fn lookup(&self) -> Option<&'a dyn Lookup> {
@@ -210,7 +231,8 @@ impl<'a> Definitions<'a> {
             return definition.ok_or_else(|| self.not_found(D::KIND, type_));
         };
         let revision = self
-            .revision(lookup, kind, parsed.name, &name)
+            .find_revision(lookup, kind, parsed.name, &name)
+            .and_then(|(namespace, revision)| lookup.definition_revision(namespace, &revision))
             .ok_or_else(|| self.not_found("DefinitionRevision", &name))?;
         of_revision(&revision)
             .map(Arc::new)
@@ -221,22 +243,21 @@ impl<'a> Definitions<'a> {
     }
 
     /// Finds the revision of a definition with this name, or else, with autoUpdate, the newest revision of the version.
-    fn revision(
+    fn find_revision(
         &self,
         lookup: &dyn Lookup,
         kind: DefinitionKind,
         definition: &str,
         name: &str,
-    ) -> Option<Arc<DefinitionRevision>> {
+    ) -> Option<(&'a str, String)> {
         let named = |namespace: &'a str| {
             let names = lookup.definition_revisions(namespace, kind, definition);
             names.into_iter().map(move |name| (namespace, name))
         };
         let all = || self.namespaces.into_iter().flat_map(named);
-        let find = |(namespace, name): (&str, String)| lookup.definition_revision(namespace, &name);
         let exact = all().find(|(_, revision)| revision == name);
         if exact.is_some() || !self.auto_update {
-            return exact.and_then(find);
+            return exact;
         }
         let version = |name_of_revision: &str| {
             name_of_revision.strip_prefix(name)?.strip_prefix('.')?;
@@ -244,7 +265,7 @@ impl<'a> Definitions<'a> {
         };
         let versions = all().filter_map(|(namespace, name)| Some((version(&name)?, (namespace, name))));
         let newest = versions.max_by(|(left, _), (right, _)| left.cmp(right));
-        newest.and_then(|(_, newest)| find(newest))
+        newest.map(|(_, newest)| newest)
     }
 
     fn not_found(&self, kind: &'static str, name: &str) -> DefinitionError {

@@ -10,7 +10,7 @@ mod remote;
 mod steps;
 mod strict;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 mod type_name;
 mod unsupported;
 
@@ -21,7 +21,7 @@ pub use overrides::OverrideDefinitions;
 pub use placed::{Deployments, place_of};
 pub use policies::ParsedPolicy;
 pub use remote::{cluster_selections, may_select_joined, remote_clusters, unsupported_clusters};
-pub use steps::{ParsedWorkflow, component_step, workflow_steps};
+pub use steps::{ParsedWorkflow, component_step, is_built_in_step, workflow_steps};
 pub use strict::strict_violations;
 pub use type_name::{TypeName, type_label};
 pub use unsupported::{

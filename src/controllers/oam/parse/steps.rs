@@ -61,7 +61,8 @@ pub struct TooManyValues {
     count: usize,
 }
 
-fn is_built_in_step(type_: &str) -> bool {
+#[must_use]
+pub fn is_built_in_step(type_: &str) -> bool {
     BUILT_IN.contains(&type_)
 }
 

@@ -32,15 +32,18 @@ impl<'a> NamePattern<'a> {
 
     pub(super) fn matches(&self, name: &str) -> bool {
         match self {
-            Self::Anchored(pattern) => matches(pattern, name),
+            Self::Anchored(pattern) => matches_wildcards(pattern, name),
             Self::Unanchored(expression) => expression.is_match(name),
             Self::Nothing => false,
         }
     }
 }
 
+/// Returns true if a pattern matches the whole name; `*` stands for any characters.
+///
 /// Takes time linear in the length of the name: each part of a pattern is found after the part before it.
-fn matches(pattern: &str, name: &str) -> bool {
+#[must_use]
+pub fn matches_wildcards(pattern: &str, name: &str) -> bool {
     let Some((prefix, rest)) = pattern.split_once('*') else {
         return pattern == name;
     };

@@ -12,9 +12,10 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-use super::webhooks::{MAX_CONFIGURATIONS, Services};
+use super::webhooks::{MAX_CONFIGURATIONS, Services, is_of_service};
 use crate::api::oam::GROUP;
 use crate::controllers::Task;
+use crate::controllers::oam::WebhookOptions;
 use crate::controllers::oam::metrics::Metrics;
 use crate::runtime::kube_client::{ApiError, call};
 
@@ -30,8 +31,9 @@ pub const UNPROTECTED: &str = "feature gate AuthenticateApplication needs a muta
      core.oam.dev and applications, has failurePolicy Fail and neither selectors nor matchConditions, or accept what authors \
      of Applications write there with --trust-identity-annotations";
 
-/// The webhook is called for all writes to Applications, and answers. Returns its configuration and name.
-pub async fn find_protection(client: &Client) -> Result<Option<String>, ApiError> {
+/// The webhook is called for all writes to Applications, and answers. That of `served`, the webhooks of this process, does
+/// not need endpoints: they come once the process is ready. Returns its configuration and name.
+pub async fn find_protection(client: &Client, served: Option<&WebhookOptions>) -> Result<Option<String>, ApiError> {
     let parameters = ListParams::default().limit(MAX_CONFIGURATIONS);
     let configurations = call(Api::<MutatingWebhookConfiguration>::all(client.clone()).list(&parameters)).await?;
     let mut services = Services::new(client);
@@ -42,7 +44,11 @@ pub async fn find_protection(client: &Client) -> Result<Option<String>, ApiError
             .flatten()
             .filter(|webhook| is_called(webhook))
         {
-            if is_served(webhook, &mut services).await? {
+            let service = webhook.client_config.service.as_ref();
+            let is_ours = service
+                .zip(served)
+                .is_some_and(|(service, served)| is_of_service(service, served));
+            if is_ours || is_served(webhook, &mut services).await? {
                 return Ok(Some(format!("{}/{}", configuration.name_any(), webhook.name)));
             }
         }
@@ -99,11 +105,11 @@ async fn accepts_connections(url: &str) -> bool {
 
 /// Returns a task that warns, and sets a metric, while no webhook protects identities.
 #[must_use]
-pub fn watch_task(client: Client, metrics: Metrics) -> Task {
+pub fn watch_task(client: Client, metrics: Metrics, served: Option<WebhookOptions>) -> Task {
     async move {
         let mut was_protected = true;
         loop {
-            match find_protection(&client).await {
+            match find_protection(&client, served.as_ref()).await {
                 Ok(protection) => {
                     let is_protected = protection.is_some();
                     metrics.set_identities_unprotected(!is_protected);

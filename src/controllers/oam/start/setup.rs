@@ -1,4 +1,6 @@
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -20,13 +22,17 @@ use crate::controllers::oam::metrics::Metrics;
 use crate::controllers::oam::objects::{Autoscalers, Objects};
 use crate::controllers::oam::reconciler::{Memories, Reconciler};
 use crate::controllers::oam::rights::AccessReviews;
+use crate::controllers::oam::webhooks::{PreparedWebhooks, WebhookServerMetrics};
 use crate::controllers::oam::{NAME, Options};
 use crate::controllers::{Controller, SetupContext, Source};
-use crate::cue::Evaluator;
+use crate::cue::{self, Evaluator};
 use crate::runtime::controller::Class;
 use crate::runtime::events::EventPublisher;
 use crate::runtime::watch::Scope;
 use crate::runtime::workqueue::{ClassLimits, Priority};
+
+/// Time limit of an evaluation for a review. Another namespace gets its turn then, before its review ends.
+const REVIEW_EVALUATION: Duration = Duration::from_secs(2);
 
 /// The source of events, as KubeVela names it.
 const EVENT_SOURCE: &str = "Application";
@@ -49,16 +55,43 @@ impl Options {
 pub struct SharedParts {
     pub prerequisites: Prerequisites,
     metrics: Metrics,
+    webhooks: Option<WebhookParts>,
+}
+
+/// The parts of the webhooks, if they are served.
+#[derive(Clone)]
+struct WebhookParts {
+    /// A pool of its own, so that reviews delay no pass.
+    evaluator: Evaluator,
+    metrics: WebhookServerMetrics,
 }
 
 impl SharedParts {
     pub fn register(registry: &mut Registry, budgets: &budget::Metrics, options: &Options) -> Self {
         let evaluator = Evaluator::new(options.evaluator.clone(), budgets.of("cue_workers", 0));
-        evaluator.register(registry);
+        let webhooks = options.webhooks.as_ref().map(|_| {
+            let one = cue::Options {
+                workers: NonZeroUsize::MIN,
+                timeout: options.evaluator.timeout.min(REVIEW_EVALUATION),
+                ..options.evaluator.clone()
+            };
+            WebhookParts {
+                evaluator: evaluator.separate(one, budgets.of("cue_review_workers", 0)),
+                metrics: WebhookServerMetrics::register(registry),
+            }
+        });
+        evaluator.register(registry, webhooks.as_ref().map(|webhooks| &webhooks.evaluator));
         Self {
             prerequisites: Prerequisites::new(evaluator),
             metrics: Metrics::register(registry, options.has_application_metrics),
+            webhooks,
         }
+    }
+
+    /// Returns the metrics of the webhooks, if they are served.
+    #[must_use]
+    pub fn webhook_metrics(&self) -> Option<&WebhookServerMetrics> {
+        self.webhooks.as_ref().map(|webhooks| &webhooks.metrics)
     }
 }
 
@@ -67,8 +100,14 @@ impl SharedParts {
 pub fn setup(
     context: &SetupContext,
     options: &Options,
-    SharedParts { prerequisites, metrics }: &SharedParts,
+    parts: &SharedParts,
+    prepared_webhooks: Option<PreparedWebhooks>,
 ) -> Option<Controller> {
+    let SharedParts {
+        prerequisites,
+        metrics,
+        webhooks: webhook_parts,
+    } = parts;
     let Source::Cluster(client) = &context.source else {
         return None;
     };
@@ -106,6 +145,13 @@ pub fn setup(
     let definition_queue = has_definitions.then(|| context.queue.clone());
     sources.extend(definition_caches.sources(client, definition_queue, on_definition));
     sources.push(objects.clone().run().boxed());
+    let mut servers = Vec::new();
+    if let Some((webhooks, parts)) = prepared_webhooks.zip(webhook_parts.as_ref()) {
+        let (serve, keep_certificate) =
+            webhooks.into_server(options, &definition_caches, &parts.evaluator, &context.budgets);
+        servers.push(serve);
+        sources.push(keep_certificate);
+    }
     let collector = Collector {
         objects: objects.clone(),
         client: client.clone(),
@@ -166,9 +212,16 @@ pub fn setup(
         std::future::pending().await
     };
     sources.extend(prerequisites.tasks(client));
-    let mut leader_tasks = vec![lead.boxed(), webhooks::warn_task(client.clone())];
+    let mut leader_tasks = vec![
+        lead.boxed(),
+        webhooks::warn_task(client.clone(), options.webhooks.clone()),
+    ];
     if options.identity.needs_webhook() {
-        leader_tasks.push(authentication::watch_task(client.clone(), metrics.clone()));
+        leader_tasks.push(authentication::watch_task(
+            client.clone(),
+            metrics.clone(),
+            options.webhooks.clone(),
+        ));
     }
     let (applications, queue) = (caches.applications.clone(), context.queue.clone());
     let all_definitions = has_definitions.then(|| definition_caches.clone());
@@ -176,6 +229,7 @@ pub fn setup(
         name: NAME,
         classes,
         sources,
+        servers,
         leader_tasks,
         shard_tasks: Vec::new(),
         enqueue_all: Box::new(move || {

@@ -15,6 +15,7 @@ use kube::{Client, Resource, ResourceExt};
 use tokio::time::sleep;
 
 use crate::api::oam::GROUP;
+use crate::controllers::oam::WebhookOptions;
 use crate::controllers::{FIELD_MANAGER, Task};
 use crate::runtime::events::{Event, EventPublisher};
 use crate::runtime::kube_client::{ApiError, call};
@@ -66,9 +67,9 @@ impl Unserved {
 
 /// Returns a task that warns once, in the log and in an event.
 #[must_use]
-pub fn warn_task(client: Client) -> Task {
+pub fn warn_task(client: Client, served: Option<WebhookOptions>) -> Task {
     async move {
-        while let Err(error) = warn(&client).await {
+        while let Err(error) = warn(&client, served.as_ref()).await {
             tracing::warn!(%error, "failed to check the webhooks of {GROUP}");
             if !error.is_retryable() {
                 break;
@@ -80,8 +81,8 @@ pub fn warn_task(client: Client) -> Task {
     .boxed()
 }
 
-async fn warn(client: &Client) -> Result<(), ApiError> {
-    let unserved = find_unserved(client).await?;
+async fn warn(client: &Client, served: Option<&WebhookOptions>) -> Result<(), ApiError> {
+    let unserved = find_unserved(client, served).await?;
     let events = EventPublisher::new(client.clone(), FIELD_MANAGER);
     for webhook in unserved {
         let message = webhook.message();
@@ -101,12 +102,14 @@ async fn warn(client: &Client) -> Result<(), ApiError> {
     Ok(())
 }
 
-pub async fn find_unserved(client: &Client) -> Result<Vec<Unserved>, ApiError> {
+/// Leaves out the Service of `served`, the webhooks of this process: it has endpoints once the process is ready.
+pub async fn find_unserved(client: &Client, served: Option<&WebhookOptions>) -> Result<Vec<Unserved>, ApiError> {
     let mut services = Services::new(client);
     let mut unserved = Vec::new();
     for (kind, meta, references) in configurations(client).await? {
         for reference in references {
-            if !services.is_ready(&reference).await? {
+            let is_ours = served.is_some_and(|served| is_of_service(&reference, served));
+            if !is_ours && !services.is_ready(&reference).await? {
                 unserved.push(Unserved {
                     kind,
                     meta,
@@ -157,6 +160,10 @@ fn meta_of(configuration: &impl Resource) -> ObjectMeta {
         uid: configuration.uid(),
         ..ObjectMeta::default()
     }
+}
+
+pub(super) fn is_of_service(reference: &ServiceReference, served: &WebhookOptions) -> bool {
+    reference.name == served.service && reference.namespace == served.namespace
 }
 
 fn required_service(

@@ -18,7 +18,7 @@ fn fetcher() -> Fetcher {
 
 #[test]
 fn options_have_the_defaults_of_kubevela() {
-    let options = flags(&[]).to_options(None, fetcher()).unwrap();
+    let options = flags(&[]).to_options(None, "portolan", fetcher()).unwrap();
     assert_eq!((options.workers, options.max_concurrent_writes), (4, 10));
     assert_eq!((options.revision_limit, options.definition_revision_limit), (10, 20));
     assert_eq!(
@@ -40,7 +40,7 @@ fn options_have_the_defaults_of_kubevela() {
 async fn steps_reach_private_networks_only_with_their_flag() {
     let url = "http://127.0.0.1:1/".parse().unwrap();
     let error = async |arguments: &[&str]| {
-        let options = flags(arguments).to_options(None, fetcher()).unwrap();
+        let options = flags(arguments).to_options(None, "portolan", fetcher()).unwrap();
         let fetched = options.fetcher.get(&url, None, &FetchLimits::default()).await;
         fetched.unwrap_err().to_string()
     };
@@ -66,7 +66,9 @@ fn flags_and_gates_become_options() {
         "--authentication-default-user=guest",
         "--ref-objects-available-scope=namespace",
     ]);
-    let options = options.to_options(Some("here".to_owned()), fetcher()).unwrap();
+    let options = options
+        .to_options(Some("here".to_owned()), "portolan", fetcher())
+        .unwrap();
     assert_eq!(
         (options.tracker_format, options.revision_format),
         (Some(Format::Zstd), Some(Format::Gzip))
@@ -98,7 +100,7 @@ fn flags_and_gates_become_options() {
 #[case(&["--ref-objects-available-scope=none"], "--ref-objects-available-scope")]
 #[case(&["--default-service-account=a:b"], "--default-service-account")]
 fn options_that_make_no_sense_are_errors(#[case] arguments: &[&str], #[case] flag: &str) {
-    let error = flags(arguments).to_options(None, fetcher()).unwrap_err();
+    let error = flags(arguments).to_options(None, "portolan", fetcher()).unwrap_err();
     assert!(error.starts_with(&format!("invalid value for {flag}: ")), "{error}");
 }
 
@@ -107,7 +109,7 @@ fn options_that_make_no_sense_are_errors(#[case] arguments: &[&str], #[case] fla
 #[case(&["--enable-sharding"], "kubevela")]
 #[case(&["--enable-sharding", "--shard-id=s1"], "kubevela-s1")]
 #[case(&["--shard-id=s1"], "kubevela")]
-#[case(&["--ignore-app-without-controller-version"], "kubevela-v1-11-0-alpha-1")]
+#[case(&["--ignore-app-without-controller-version"], "kubevela-v1-11-0-alpha-4")]
 #[case(&["--ignore-app-without-controller-version", "--compat-version=v1.9.0"], "kubevela-v1-9-0")]
 fn the_lease_has_kubevelas_name(#[case] arguments: &[&str], #[case] name: &str) {
     assert_eq!(flags(arguments).lease_name(), name);
@@ -123,7 +125,7 @@ fn flags_of_identities_become_options() {
         "--redact-secrets-in-revisions",
         "--feature-gates=DisableReferObjectsFromURL=true",
     ]);
-    let options = options.to_options(None, fetcher()).unwrap();
+    let options = options.to_options(None, "portolan", fetcher()).unwrap();
     assert_eq!(
         options.identity,
         IdentityOptions {

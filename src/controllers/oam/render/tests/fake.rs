@@ -56,6 +56,7 @@ impl Evaluate for FakeEvaluator {
 
     fn text_errors(error: &FakeError) -> Option<TextErrors> {
         match error {
+            FakeError::Invalid(text) if text.contains("incomplete") => Some(TextErrors::from_text(*text).incomplete()),
             FakeError::Invalid(text) => Some(TextErrors::from_text(*text)),
             _ => None,
         }
