@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/cuecontext"
@@ -14,7 +15,7 @@ import (
 
 const (
 	// Changes when an evaluator of an older version could not answer.
-	version   = 2
+	version   = 3
 	maxResult = 4 << 20
 )
 
@@ -26,6 +27,8 @@ type request struct {
 	// Parses the source instead of evaluating it.
 	Inspect bool `json:"inspect"`
 	Version bool `json:"version"`
+	// Makes the schema of the field parameter instead of evaluating the source.
+	Schema bool `json:"schema"`
 }
 
 type response struct {
@@ -38,6 +41,8 @@ type response struct {
 	Version    int             `json:"version,omitempty"`
 	// The text is for an older version of CUE, and was rewritten.
 	Rewritten bool `json:"rewritten,omitempty"`
+	// OpenAPI 3.0.
+	Schema json.RawMessage `json:"schema,omitempty"`
 }
 
 // answer returns the response to a request as a line.
@@ -57,6 +62,12 @@ func answer(line []byte) (encoded []byte) {
 		return encode(response{ID: request.ID, Version: version})
 	case request.Source == nil:
 		return encode(request.failed(userFailure("invalid request: no source")))
+	case request.Schema:
+		schema, failure := schemaOf(*request.Source)
+		if failure != nil {
+			return encode(request.failed(failure))
+		}
+		return encode(response{ID: request.ID, Schema: schema})
 	case request.Inspect:
 		inspection, failure := inspect(*request.Source)
 		if failure != nil {
@@ -97,34 +108,35 @@ func encode(response response) []byte {
 
 // evaluate compiles a text, checks that it is valid, and exports it. A text for an older CUE is rewritten.
 func evaluate(source string) (result json.RawMessage, rewritten bool, failure *failure) {
+	return compile(source, evaluateFile)
+}
+
+// compile parses a text and does the next step; if that fails because the text is for an older CUE, once more with the
+// rewritten text.
+func compile[T any](source string, next func(*ast.File) (T, *failure)) (result T, rewritten bool, failure *failure) {
 	file, err := parser.ParseFile("", source)
 	if err != nil {
-		return nil, false, newFailure(syntax, err)
+		return result, false, newFailure(syntax, err)
 	}
-	result, failure = evaluateFile(file)
+	result, failure = next(file)
 	if failure == nil || !failure.isOld {
 		return result, false, failure
 	}
-	// The first evaluation has resolved the references of its file.
+	// The first build has resolved the references of its file.
 	if file, err = parser.ParseFile("", source); err != nil {
-		return nil, false, newFailure(syntax, err)
+		return result, false, newFailure(syntax, err)
 	}
 	if changed, err := rewrite(file); err != nil || !changed {
-		return nil, false, failure
+		return result, false, failure
 	}
-	result, failure = evaluateFile(file)
+	result, failure = next(file)
 	return result, true, failure
 }
 
-// evaluateFile uses a context of its own: one context for all would grow, and could carry values from one text to another.
 func evaluateFile(file *ast.File) (json.RawMessage, *failure) {
-	instance := build.NewContext().NewInstance("", nil)
-	if err := instance.AddSyntax(file); err != nil {
-		return nil, newFailure(syntax, err)
-	}
-	value := cuecontext.New().BuildInstance(instance)
-	if instance.Err != nil {
-		return nil, newFailure(syntax, instance.Err)
+	value, failure := buildFile(file)
+	if failure != nil {
+		return nil, failure
 	}
 	if err := value.Validate(); err != nil {
 		return nil, failureOf(conflict, err, file)
@@ -138,4 +150,17 @@ func evaluateFile(file *ast.File) (json.RawMessage, *failure) {
 		return nil, userFailure("the result has %d bytes, more than %d", len(result), maxResult)
 	}
 	return result, nil
+}
+
+// buildFile uses a context of its own: one context for all would grow, and could carry values from one text to another.
+func buildFile(file *ast.File) (cue.Value, *failure) {
+	instance := build.NewContext().NewInstance("", nil)
+	if err := instance.AddSyntax(file); err != nil {
+		return cue.Value{}, newFailure(syntax, err)
+	}
+	value := cuecontext.New().BuildInstance(instance)
+	if instance.Err != nil {
+		return cue.Value{}, newFailure(syntax, instance.Err)
+	}
+	return value, nil
 }

@@ -17,6 +17,7 @@ mod error;
 mod metrics;
 pub mod protocol;
 mod rewritten;
+mod schema;
 mod slow;
 mod source;
 #[cfg(test)]
@@ -151,8 +152,7 @@ impl Evaluator {
 
     /// Parses a template.
     pub async fn inspect(&self, namespace: &str, template: &str) -> Result<Inspection, Error> {
-        let mut source = CueSource::default();
-        source.push_template(template);
+        let source = CueSource::of_template(template);
         self.request(namespace, source, protocol::inspection, protocol::decode_inspection)
             .await
     }

@@ -5,7 +5,8 @@
 //! | `{"id": 1, "source": "a: 1 + 1"}` | `{"id": 1, "result": {"a": 2}}` |
 //! | | `{"id": 1, "kind": "conflict", "errors": [{"text": "a: conflicting values 1 and 2", "line": 3}], "more": 2}` |
 //! | `{"id": 2, "source": "a: [1] + [2]", "inspect": true}` | `{"id": 2, "inspection": {"may_be_rewritten": true}}` |
-//! | `{"id": 3, "version": true}` | `{"id": 3, "version": 2}` |
+//! | `{"id": 3, "version": true}` | `{"id": 3, "version": 3}` |
+//! | `{"id": 4, "source": "parameter: a?: int", "schema": true}` | `{"id": 4, "schema": {…}}`, see [`super::Evaluator::schema`] |
 //!
 //! A request may have `"template": {"first": 4, "count": 20}`, the lines of its source that are the template. The line of an
 //! error counts from the first of them; one outside has none. `more` counts the errors that are not listed.
@@ -23,7 +24,7 @@ use super::source::{CueSource, Lines};
 use crate::text::truncate;
 
 /// Changes when an evaluator of an older version could not answer.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Maximum length of a text, several times that of the largest object of Kubernetes.
 const MAX_SOURCE: usize = 4 * 1024 * 1024;
 const MAX_RESULT: usize = 4 * 1024 * 1024;
@@ -71,6 +72,8 @@ struct Request {
     inspect: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     version: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    schema: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,6 +92,8 @@ struct Response<'a> {
     /// The text is for an older version of CUE, and was rewritten.
     #[serde(default)]
     rewritten: bool,
+    #[serde(borrow, default)]
+    schema: Option<&'a RawValue>,
 }
 
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
@@ -103,14 +108,26 @@ pub struct Inspection {
 }
 
 pub(super) fn evaluation(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
-    request(id, source, false)
+    request(id, source, Request::default())
 }
 
 pub(super) fn inspection(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
-    request(id, source, true)
+    let options = Request {
+        inspect: true,
+        ..Request::default()
+    };
+    request(id, source, options)
 }
 
-fn request(id: u64, source: CueSource, inspect: bool) -> Result<Vec<u8>, Error> {
+pub(super) fn schema_request(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
+    let options = Request {
+        schema: true,
+        ..Request::default()
+    };
+    request(id, source, options)
+}
+
+fn request(id: u64, source: CueSource, options: Request) -> Result<Vec<u8>, Error> {
     let length = source.text().len();
     if length > MAX_SOURCE {
         return Err(Error::user(format!(
@@ -121,8 +138,7 @@ fn request(id: u64, source: CueSource, inspect: bool) -> Result<Vec<u8>, Error> 
         id,
         template: source.template_lines(),
         source: Some(source.into_text()),
-        inspect,
-        ..Request::default()
+        ..options
     }))
 }
 
@@ -167,6 +183,16 @@ pub(super) fn decode_inspection(id: u64, response: &[u8]) -> Result<Inspection, 
         (Some(inspection), None) => Ok(inspection),
         (None, Some(error)) => Err(error),
         _ => Err(Error::Crashed("response without an inspection or an error".to_owned())),
+    }
+}
+
+/// Returns a schema as JSON.
+pub(super) fn decode_schema(id: u64, response: &[u8]) -> Result<String, Error> {
+    let mut response = decode(id, response)?;
+    match (response.schema, response.failure()) {
+        (Some(schema), None) => Ok(schema.get().to_owned()),
+        (None, Some(error)) => Err(error),
+        _ => Err(Error::Crashed("response without a schema or an error".to_owned())),
     }
 }
 
@@ -307,11 +333,11 @@ mod tests {
 
     #[test]
     fn another_version_is_named() {
-        assert_eq!(check_version(1, br#"{"id":1,"version":2}"#), Ok(()));
+        assert_eq!(check_version(1, br#"{"id":1,"version":3}"#), Ok(()));
         let error = check_version(1, br#"{"id":1,"version":1}"#).unwrap_err().to_string();
         assert_eq!(
             error,
-            "CUE evaluator failed: it speaks version 1 of the protocol, expected 2"
+            "CUE evaluator failed: it speaks version 1 of the protocol, expected 3"
         );
         assert!(check_version(1, br#"{"id":1,"result":1}"#).is_err());
     }

@@ -20,6 +20,12 @@ pub(super) struct Lines {
 }
 
 impl CueSource {
+    pub(super) fn of_template(template: &str) -> Self {
+        let mut source = Self::default();
+        source.push_template(template);
+        source
+    }
+
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

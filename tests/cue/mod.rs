@@ -4,6 +4,7 @@ mod evaluating;
 mod fair;
 mod hostile;
 mod processes;
+mod schemas;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
