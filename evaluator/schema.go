@@ -72,16 +72,16 @@ func exceeds(value cue.Value, levels int, left *int) bool {
 	element := cue.AnyString
 	switch value.IncompleteKind() {
 	case cue.StructKind:
-		fields, _ := value.Fields(cue.Optional(true))
-		for fields.Next() {
+		fields, err := value.Fields(cue.Optional(true))
+		for err == nil && fields.Next() {
 			if exceed(fields.Value()) {
 				return true
 			}
 		}
 	case cue.ListKind:
 		element = cue.AnyIndex
-		elements, _ := value.List()
-		for elements.Next() {
+		elements, err := value.List()
+		for err == nil && elements.Next() {
 			if exceed(elements.Value()) {
 				return true
 			}
