@@ -228,9 +228,11 @@ fn contents_are_compared_without_what_kubevela_drops(
     );
 }
 
-fn policy(status: &Value) -> PolicyDefinition {
+fn policy(status: Value) -> PolicyDefinition {
     let metadata = json!({ "name": "p", "uid": "u", "resourceVersion": "3" });
-    serde_json::from_value(json!({ "metadata": metadata, "status": status })).unwrap()
+    let mut policy: PolicyDefinition = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+    policy.status = Some(serde_json::from_value(status).unwrap());
+    policy
 }
 
 fn synced(status: &str, message: &str) -> Value {
@@ -251,27 +253,29 @@ fn recorded_status(conditions: &[Value]) -> Value {
 #[case::of_another_revision(json!({ "latestRevision": { "name": "p-v0" }, "configMapRef": "policy-schema-p" }), false)]
 #[case::empty(json!({}), false)]
 fn a_definition_is_complete_with_its_revision_and_its_schema(#[case] status: Value, #[case] expected: bool) {
-    let is_complete = status::is_complete(&policy(&status), &latest("p-v1", 1), "policy-schema-p");
+    let is_complete = status::is_complete(&policy(status), &latest("p-v1", 1), "policy-schema-p");
     assert_eq!(is_complete, expected);
 }
 
 #[test]
 fn a_status_is_written_only_for_news() {
     let after_failure = recorded_status(&[synced("False", "why")]);
-    let patch = status::recorded(&policy(&after_failure), &latest("p-v1", 1), "policy-schema-p");
+    let patch = status::recorded(&policy(after_failure.clone()), &latest("p-v1", 1), "policy-schema-p");
     assert_eq!(patch["status"]["conditions"][0]["reason"], "ReconcileSuccess");
     assert_eq!(patch["status"]["configMapRef"], "policy-schema-p");
     assert_eq!(patch["metadata"], json!({ "uid": "u", "resourceVersion": "3" }));
 
-    let without_schema =
-        |status: &Value, message: &str| status::recorded_without_schema(&policy(status), &latest("p-v1", 1), message);
+    let without_schema = |status: &Value, message: &str| {
+        let policy = policy(status.clone());
+        status::recorded_without_schema(&policy, &latest("p-v1", 1), message)
+    };
     assert_eq!(without_schema(&after_failure, "why"), None);
     let patch = without_schema(&json!({ "conditions": [synced("False", "why")] }), "why").unwrap();
     assert_eq!(patch["status"]["latestRevision"]["name"], "p-v1");
     assert_eq!(patch["status"]["conditions"][0]["reason"], "ReconcileError");
     assert_eq!(patch["status"].get("configMapRef"), None, "it stays");
 
-    let has_failed = |status: &Value| status::failed(&policy(status), "why");
+    let has_failed = |status: &Value| status::failed(&policy(status.clone()), "why");
     assert_eq!(has_failed(&after_failure), None);
     let other = json!({ "type": "Ready", "status": "True", "reason": "", "message": "" });
     let patch = has_failed(&json!({ "conditions": [synced("False", "before"), other] })).unwrap();
