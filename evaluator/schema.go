@@ -66,7 +66,7 @@ func exceeds(value cue.Value, levels int, left *int) bool {
 		return true
 	}
 	exceed := func(value cue.Value) bool { return exceeds(value, levels-1, left) }
-	if operator, alternatives := value.Expr(); operator == cue.OrOp {
+	if operator, alternatives := value.Eval().Expr(); operator == cue.OrOp {
 		return slices.ContainsFunc(alternatives, exceed)
 	}
 	element := cue.AnyString

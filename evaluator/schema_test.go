@@ -96,7 +96,7 @@ func TestParametersWithoutASchemaHaveErrors(t *testing.T) {
 		{"parameter: a: 1 & 2", conflict, "conflicting values"},
 		{"parameter: a: [string, int]", user, "different elements"},
 		{"parameter: #Tree\n#Tree: children?: [...#Tree]", user, "more than 32 levels"},
-		{"parameter: #Tree\n#Tree: {child?: #Tree | string}", user, "more than 32 levels"},
+		{"parameter: #Tree\n#Tree: child?: #Child\n#Child: #Tree | string", user, "more than 32 levels"},
 		{wide.String(), user, "more than 524288"},
 	} {
 		_, failure := schemaOf(test.source)
