@@ -6,13 +6,15 @@
 //! | | `{"id": 1, "kind": "conflict", "errors": [{"text": "a: conflicting values 1 and 2", "line": 3}], "more": 2}` |
 //! | `{"id": 2, "source": "a: [1] + [2]", "inspect": true}` | `{"id": 2, "inspection": {"may_be_rewritten": true}}` |
 //! | `{"id": 3, "version": true}` | `{"id": 3, "version": 3}` |
-//! | `{"id": 4, "source": "parameter: a?: int", "schema": true}` | `{"id": 4, "schema": {…}}`, see [`super::Evaluator::schema`] |
 //!
 //! A request may have `"template": {"first": 4, "count": 20}`, the lines of its source that are the template. The line of an
 //! error counts from the first of them; one outside has none. `more` counts the errors that are not listed.
 //!
 //! The result of a text for an older version of CUE, which the evaluator has rewritten, has `"rewritten": true`.
 //! Requests are answered in order. Fields that are not listed are ignored. A result takes at most [`MAX_RESULT`] bytes.
+//!
+//! `{"id": 4, "source": "parameter: a?: int", "schema": true}` asks for the OpenAPI 3.0 schema of the field `parameter`, which
+//! the response has as `"schema": {…}`.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -119,14 +121,6 @@ pub(super) fn inspection(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
     request(id, source, options)
 }
 
-pub(super) fn schema_request(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
-    let options = Request {
-        schema: true,
-        ..Request::default()
-    };
-    request(id, source, options)
-}
-
 fn request(id: u64, source: CueSource, options: Request) -> Result<Vec<u8>, Error> {
     let length = source.text().len();
     if length > MAX_SOURCE {
@@ -140,6 +134,14 @@ fn request(id: u64, source: CueSource, options: Request) -> Result<Vec<u8>, Erro
         source: Some(source.into_text()),
         ..options
     }))
+}
+
+pub(super) fn schema_request(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
+    let options = Request {
+        schema: true,
+        ..Request::default()
+    };
+    request(id, source, options)
 }
 
 pub(super) fn version_request(id: u64) -> Vec<u8> {

@@ -4,24 +4,8 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value};
 
 use super::kinds::ReconciledKind;
-use crate::api::oam::{DefinitionRevision, DefinitionRevisionSpec, LatestRevision};
+use crate::api::oam::{DefinitionRevision, DefinitionRevisionSpec};
 use crate::controllers::oam::revisions::hash_of_json;
-
-/// The revision that records the current contents of a definition.
-#[derive(Clone, Debug)]
-pub(super) struct Current {
-    pub(super) latest: LatestRevision,
-    pub(super) uid: String,
-}
-
-impl Current {
-    pub(super) fn new(latest: LatestRevision, revision: &impl ResourceExt) -> Self {
-        Self {
-            latest,
-            uid: revision.uid().unwrap_or_default(),
-        }
-    }
-}
 
 pub(super) fn revision_of<D: ReconciledKind>(
     definition: &D,

@@ -9,9 +9,8 @@ use kube::{Api, Client, Resource, ResourceExt};
 
 use super::decide::is_object_name;
 use super::kinds::ReconciledKind;
-use super::record::Current;
 use crate::api::Partial;
-use crate::api::oam::{DefinitionKind, DefinitionRevision, Schematic};
+use crate::api::oam::{DefinitionKind, DefinitionRevision, LatestRevision, Schematic};
 use crate::controllers::FIELD_MANAGER;
 use crate::cue::{Error, Evaluator};
 use crate::runtime::kube_client::call;
@@ -22,6 +21,22 @@ const SCHEMA_KEY: &str = "openapi-v3-json-schema";
 const SCHEMA_LABEL: &str = "definition.oam.dev";
 /// Label: the name of the definition or revision that the schema describes.
 const NAME_LABEL: &str = "definition.oam.dev/name";
+
+/// The revision that records the current contents of a definition.
+#[derive(Clone, Debug)]
+pub(super) struct Current {
+    pub(super) latest: LatestRevision,
+    pub(super) uid: String,
+}
+
+impl Current {
+    pub(super) fn new(latest: LatestRevision, revision: &impl ResourceExt) -> Self {
+        Self {
+            latest,
+            uid: revision.uid().unwrap_or_default(),
+        }
+    }
+}
 
 /// The reason why a schema is not stored.
 #[derive(Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::decide::{Decision, Naming, Recorded, decide, expendable, naming};
-use super::record::{Current, is_owned_by, records, revision_of};
-use super::schema::{config_map_name, config_maps};
+use super::record::{is_owned_by, records, revision_of};
+use super::schema::{Current, config_map_name, config_maps};
 use super::status;
 use crate::api::oam::{
     ComponentDefinition, DefinitionKind, DefinitionRevision, LatestRevision, PolicyDefinition, TraitDefinition,
