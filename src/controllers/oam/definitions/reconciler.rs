@@ -1,16 +1,16 @@
-//! Records the revisions of definitions. All state is derived from the objects, so a crash between any two steps is safe:
-//! a revision is created before the status names it, and deleted only after.
+//! Records the revisions of definitions, and stores their schemas. All state is derived from the objects, so a crash between any
+//! two steps is safe: a revision is created before the status names it, and deleted only after.
 
 use std::marker::PhantomData;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -20,12 +20,14 @@ use super::decide::{Decision, Naming, Recorded, decide, expendable, is_object_na
 use super::failure::{BACKOFF, Failure, REFUSED_RETRY, conflict, refused, unusable};
 use super::kinds::{ChangedKind, ReconciledKind};
 use super::record::{is_owned_by, is_recorded_in, revision_of};
+use super::schema::{self, Current, NotStored};
 use super::status;
+use crate::api::Raw;
 use crate::api::oam::{DefinitionKind, DefinitionRevision, LatestRevision, labels};
-use crate::api::{Partial, Raw};
 use crate::budget::{Budgets, Exhausted, Reservation};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::{Options, PASS_COPIES};
+use crate::cue::Evaluator;
 use crate::runtime::controller::{Action, Key, Reconcile, ReconcileError};
 use crate::runtime::kube_client::call;
 use crate::runtime::workqueue::Priority;
@@ -39,8 +41,6 @@ const MAX_DELETIONS: usize = 20;
 
 /// Annotation of a definition: the version of the controller that reconciles it.
 const CONTROLLER_VERSION: &str = "app.oam.dev/controller-version-require";
-/// Annotation of a ConfigMap with the schema of parameters: the revision of the definition that it doesn't describe.
-const OUTDATED_BY: &str = "portolan.dev/outdated-by";
 
 /// Memory that a reconcile takes for a definition without a reservation.
 const SMALL_BYTES: u64 = 1 << 20;
@@ -85,6 +85,7 @@ pub(super) struct DefinitionReconciler<D> {
     caches: DefinitionCaches,
     settings: Settings,
     is_in_use: IsInUse,
+    evaluator: Evaluator,
     stopping: CancellationToken,
     kind: PhantomData<fn() -> D>,
 }
@@ -136,6 +137,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         caches: &DefinitionCaches,
         settings: &Settings,
         is_in_use: &IsInUse,
+        evaluator: &Evaluator,
         stopping: &CancellationToken,
     ) -> Self {
         Self {
@@ -144,6 +146,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
             caches: caches.clone(),
             settings: settings.clone(),
             is_in_use: Arc::clone(is_in_use),
+            evaluator: evaluator.clone(),
             stopping: stopping.clone(),
             kind: PhantomData,
         }
@@ -156,21 +159,56 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
     async fn apply(&self, definition: &D) -> Result<Action, ReconcileError> {
         let recorded = async {
             let revisions = self.revisions(definition).await?;
-            let latest = self.record(definition, &revisions).await?;
-            Ok((revisions, latest))
+            let current = self.record(definition, &revisions).await?;
+            Ok((revisions, current))
         };
-        let (revisions, latest) = match recorded.await {
+        let (revisions, current) = match recorded.await {
             Ok(recorded) => recorded,
             Err(failure) => return self.fail(definition, failure).await,
         };
-        if let Some(patch) = status::recorded(definition, &latest) {
-            // First, because the status tells that this revision needs no more work.
-            self.mark_schema(definition, &latest.name).await?;
-            if let Some(action) = self.write_status(definition, &patch).await? {
-                return Ok(action);
+        let schema = schema::config_map_name(D::DEFINITION, &definition.name_any());
+        let may_pass = if status::is_complete(definition, &current.latest, &schema) {
+            false
+        } else {
+            match self.complete(definition, &current, &schema).await? {
+                ControlFlow::Continue(may_pass) => may_pass,
+                ControlFlow::Break(action) => return Ok(action),
             }
+        };
+        Ok(match self.delete_old(definition, &revisions, &current.latest).await? {
+            Action::Done if may_pass => Action::requeue_after(REFUSED_RETRY),
+            action => action,
+        })
+    }
+
+    /// Stores the schema, and writes the status. Returns true if the schema is not stored, and a later attempt may succeed; or
+    /// what to do if the definition has changed meanwhile.
+    async fn complete(
+        &self,
+        definition: &D,
+        current: &Current,
+        schema: &str,
+    ) -> Result<ControlFlow<Action, bool>, ReconcileError> {
+        // First, because the status tells that this revision needs no more work.
+        let (patch, may_pass) = match schema::store(&self.client, &self.evaluator, definition, current).await {
+            Ok(()) => (Some(status::recorded(definition, &current.latest, schema)), false),
+            Err(NotStored::Transient(message)) => return Err(ReconcileError::transient(message, BACKOFF)),
+            Err(NotStored::Reported { message, may_pass }) => {
+                let name = definition.name_any();
+                let message = format!("cannot store capability {name} in ConfigMap: {message}");
+                let patch = status::recorded_without_schema(definition, &current.latest, &message);
+                if patch.is_some() {
+                    tracing::warn!(error = message, kind = D::KIND, "schema of definition is not stored");
+                }
+                (patch, may_pass)
+            }
+        };
+        if let Some(patch) = patch
+            && let Some(action) = self.write_status(definition, &patch).await?
+        {
+            return Ok(ControlFlow::Break(action));
         }
-        self.delete_old(definition, &revisions, &latest).await
+        Ok(ControlFlow::Continue(may_pass))
     }
 
     async fn memory(&self, namespace: &str, cached: &CachedDefinition<D>) -> Result<Option<Reservation>, Exhausted> {
@@ -262,7 +300,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         Ok(recorded)
     }
 
-    async fn record(&self, definition: &D, revisions: &[Arc<CachedRevision>]) -> Result<LatestRevision, Failure> {
+    async fn record(&self, definition: &D, revisions: &[Arc<CachedRevision>]) -> Result<Current, Failure> {
         let annotation = definition
             .annotations()
             .get(labels::DEFINITION_REVISION_NAME)
@@ -277,8 +315,10 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         let is_taken = |name: &str| self.caches.revisions.contains(&namespace, name);
         match decide(&definition.name_any(), naming, latest, &recorded, is_taken) {
             Decision::Keep(name) => {
-                let mut kept = revisions.iter().map(|revision| revision.latest_revision());
-                kept.find(|kept| kept.name == name).cloned().ok_or(Failure::Stale)
+                let mut revisions = revisions.iter();
+                let kept = revisions.find(|revision| revision.latest_revision().name == name);
+                let kept = kept.ok_or(Failure::Stale)?;
+                Ok(Current::new(kept.latest_revision().clone(), &**kept))
             }
             Decision::Create { name, number } => self.create(definition, &name, number, is_named).await,
             Decision::Conflict(name) if existing(&name).is_some_and(|other| !is_owned_by(&*other, definition)) => {
@@ -289,7 +329,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         }
     }
 
-    async fn create(&self, definition: &D, name: &str, number: i64, is_named: bool) -> Result<LatestRevision, Failure> {
+    async fn create(&self, definition: &D, name: &str, number: i64, is_named: bool) -> Result<Current, Failure> {
         let revision = revision_of(definition, name, number)
             .map_err(|error| Failure::Reported(format!("failed to serialize the definition: {error}")))?;
         let parameters = PostParams {
@@ -299,11 +339,13 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         match call(self.revision_api(definition).create(&parameters, &revision)).await {
             Ok(created) => {
                 tracing::info!(kind = D::KIND, revision = name, "created revision of definition");
-                Ok(latest_revision(&created))
+                Ok(Current::new(latest_revision(&created), &created))
             }
             // An earlier reconcile may have created it, and the cache doesn't have it yet.
             Err(error) if error.is_conflict() => match self.read_revision(definition, name).await? {
-                Some(stored) if self.is_current(definition, &stored).await? => Ok(stored.latest_revision().clone()),
+                Some(stored) if self.is_current(definition, &stored).await? => {
+                    Ok(Current::new(stored.latest_revision().clone(), &*stored))
+                }
                 _ if is_named => Err(conflict(name)),
                 _ => Err(Failure::Stale),
             },
@@ -347,31 +389,6 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
             Err(error) if error.is_not_found() => Ok(Some(Action::Done)),
             Err(error) if error.is_conflict() => Ok(Some(Action::requeue_after(STALE_RETRY))),
             Err(error) => Err(refused(&format!("failed to update status: {error}"), &error)),
-        }
-    }
-
-    /// Marks the schema of the parameters, which is not written yet, as outdated.
-    async fn mark_schema(&self, definition: &D, revision: &str) -> Result<(), ReconcileError> {
-        let config_map = definition.status().map_or("", |status| &status.config_map_ref);
-        // Never changes other ConfigMaps, whatever the status says.
-        if !config_map.ends_with(&format!("-schema-{}", definition.name_any())) || !is_object_name(config_map) {
-            return Ok(());
-        }
-        let namespace = definition.namespace().unwrap_or_default();
-        let api: Api<Partial<ConfigMap>> = Api::namespaced(self.client.clone(), &namespace);
-        let patch = json!({ "metadata": { "annotations": { OUTDATED_BY: revision } } });
-        let parameters = PatchParams::apply(FIELD_MANAGER);
-        match call(api.patch_metadata(config_map, &parameters, &Patch::Merge(patch))).await {
-            Err(error) if error.is_retryable() => {
-                let message = format!("failed to update ConfigMap {config_map}: {error}");
-                Err(ReconcileError::transient(message, BACKOFF))
-            }
-            // The mark only informs.
-            Err(error) if !error.is_not_found() => {
-                tracing::warn!(%error, config_map, "schema of definition is not marked as out of date");
-                Ok(())
-            }
-            _ => Ok(()),
         }
     }
 
