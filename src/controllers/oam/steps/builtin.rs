@@ -22,7 +22,7 @@ pub struct State {
 #[must_use]
 pub fn is_builtin(provider: &str, function: &str) -> bool {
     match provider {
-        "builtin" => matches!(function, "wait" | "suspend" | "fail" | "message"),
+        "builtin" => matches!(function, "break" | "wait" | "suspend" | "fail" | "message"),
         "util" => matches!(function, "string" | "patch-k8s-object"),
         _ => false,
     }
@@ -39,6 +39,7 @@ pub fn answer(call: &Call, state: &mut State) -> Answer {
             state.note(message);
             nothing
         }
+        "break" => Answer::Terminated(state.note(message)),
         "wait" if params.get("continue") == Some(&Value::Bool(true)) => nothing,
         "wait" => Answer::Waiting(state.note(message)),
         "fail" => Answer::Failed {
@@ -163,6 +164,19 @@ mod tests {
             message: "broken".to_owned(),
         };
         assert_eq!(answer, expected);
+    }
+
+    #[test]
+    fn a_break_ends_the_workflow_with_its_message() {
+        let (answer, message) = answer_to("break", json!({ "message": "enough" }));
+        assert_eq!(
+            (answer, message.as_str()),
+            (Answer::Terminated("enough".to_owned()), "enough")
+        );
+        assert_eq!(
+            answer_to("break", json!({})).0,
+            Answer::Terminated("before".to_owned())
+        );
     }
 
     #[test]

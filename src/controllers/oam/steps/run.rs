@@ -232,6 +232,9 @@ impl<V: Evaluate> Run<'_, V> {
                 message: sanitize(&message),
                 duration,
             }),
+            Answer::Terminated(message) => Some(StepResult::Terminated {
+                message: sanitize(&message),
+            }),
             Answer::Failed {
                 reason: FailureReason::Action,
                 message,

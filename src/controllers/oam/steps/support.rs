@@ -57,7 +57,7 @@ pub fn resolve_op(function: &str) -> (&str, &str) {
     match function {
         "apply" | "apply-in-parallel" | "delete" | "list" | "patch" | "read" => ("kube", function),
         "do" => ("http", function),
-        "wait" | "suspend" | "fail" | "message" => ("builtin", function),
+        "break" | "wait" | "suspend" | "fail" | "message" => ("builtin", function),
         "string" | "patch-k8s-object" | "log" => ("util", function),
         "create-config" => ("config", "create"),
         "delete-config" => ("config", "delete"),

@@ -68,6 +68,8 @@ pub enum Answer {
         message: String,
         duration: Option<Duration>,
     },
+    /// The step ends the workflow.
+    Terminated(String),
     Failed {
         reason: FailureReason,
         message: String,

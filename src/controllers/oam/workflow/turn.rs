@@ -212,7 +212,8 @@ impl<'a> WorkflowTurn<'a> {
         }
     }
 
-    /// Returns true if all failed steps were terminated. Without a failed step, none had begun.
+    /// Returns true if all failed steps were terminated. Without a failed step, none had begun, or a step has ended the
+    /// workflow.
     fn is_terminated_by_user(&self) -> bool {
         let steps = self.statuses.top().iter();
         let mut failed = steps.filter(|step| step.is(StepPhase::Failed));
