@@ -3,7 +3,8 @@
 //! ```text
 //!  call {provider, function, params} ─► http: Secrets, permit, rate limit ─► guarded client ─► {body, header, statusCode}
 //!                                     ├► config: Secrets with the label of configs
-//!                                     └► objects: what to read, list, delete or patch; the caller does it
+//!                                     ├► objects: what to read, list, delete or patch; the caller does it
+//!                                     └► variables: values of the workflow
 //! ```
 //!
 //! Parameters come from tenants. Messages name fields, hosts and Secrets, never their values.
@@ -14,3 +15,4 @@ pub mod logs;
 pub mod objects;
 mod params;
 pub mod secrets;
+pub mod variables;

@@ -20,7 +20,8 @@ const UNSUPPORTED: [&str; 14] = [
 ];
 
 /// Functions done outside, by provider.
-const FUNCTIONS: [(&str, &[&str]); 5] = [
+const FUNCTIONS: [(&str, &[&str]); 6] = [
+    ("builtin", &["var"]),
     (
         "kube",
         &["apply", "apply-in-parallel", "delete", "list", "patch", "read"],
@@ -57,7 +58,7 @@ pub fn resolve_op(function: &str) -> (&str, &str) {
     match function {
         "apply" | "apply-in-parallel" | "delete" | "list" | "patch" | "read" => ("kube", function),
         "do" => ("http", function),
-        "break" | "wait" | "suspend" | "fail" | "message" => ("builtin", function),
+        "break" | "wait" | "suspend" | "fail" | "message" | "var" => ("builtin", function),
         "string" | "patch-k8s-object" | "log" => ("util", function),
         "create-config" => ("config", "create"),
         "delete-config" => ("config", "delete"),

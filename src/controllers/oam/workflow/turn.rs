@@ -119,6 +119,11 @@ impl<'a> WorkflowTurn<'a> {
         self.plan.get(index).map(|planned| planned.step)
     }
 
+    /// Returns the values, for a step that reads and writes them while it runs.
+    pub fn values_mut(&mut self) -> &mut ValueStore {
+        &mut self.store
+    }
+
     /// Returns what can be done now, in order; the tasks don't depend on each other. Empty when the turn is over.
     pub fn next_round(&mut self) -> Vec<StepTask> {
         if self.is_active {

@@ -141,7 +141,7 @@ impl Run<'_, '_, '_> {
     /// `results` has the results of the steps that have run.
     async fn run_steps(
         &mut self,
-        turn: &WorkflowTurn<'_>,
+        turn: &mut WorkflowTurn<'_>,
         round: &[usize],
         end: Instant,
         results: &mut Vec<(usize, StepResult)>,

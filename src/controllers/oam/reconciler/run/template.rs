@@ -11,7 +11,7 @@ use crate::controllers::oam::workflow::{FailureReason, StepResult, WorkflowTurn}
 use crate::cue;
 
 impl Run<'_, '_, '_> {
-    pub(super) async fn run_template(&mut self, turn: &WorkflowTurn<'_>, index: usize) -> Result<StepResult, Stop> {
+    pub(super) async fn run_template(&mut self, turn: &mut WorkflowTurn<'_>, index: usize) -> Result<StepResult, Stop> {
         let Some(step) = turn.step(index) else {
             return Ok(execute_failure("the step is missing".to_owned()));
         };
@@ -38,10 +38,12 @@ impl Run<'_, '_, '_> {
         let context = turn.context(index).named_in(&texts.join("\n"));
         let env = self.rollout.env();
         let evaluator = env.evaluator();
+        let (id, resumptions) = (turn.id(index).to_owned(), turn.resumptions(index));
         let mut functions = StepFunctions {
             rollout: self.rollout,
+            values: turn.values_mut(),
             step_name: &step.name,
-            step_id: turn.id(index),
+            step_id: &id,
             stop: None,
             permit: None,
         };
@@ -51,14 +53,14 @@ impl Run<'_, '_, '_> {
             properties: properties.as_ref(),
             context: &context,
             outputs: &step.outputs,
-            resumptions: turn.resumptions(index),
+            resumptions,
         };
         let end = steps::run(&evaluator, &mut functions, &template).await;
         if let Some(stop) = functions.stop.take() {
             return Err(stop);
         }
         let end = end.map_err(template_stop)?;
-        env.answers.lock().forget(turn.id(index));
+        env.answers.lock().forget(&id);
         Ok(end)
     }
 

@@ -147,7 +147,10 @@ impl ValueStore {
     }
 
     /// Adds a value under a dotted path. A value can't change: steps may have used it.
-    pub(super) fn add(&mut self, path: &str, value: &Value) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// There is another value, or a limit is exceeded.
+    pub fn add(&mut self, path: &str, value: &Value) -> Result<(), String> {
         check_path(path).map_err(|error| error.to_string())?;
         let fields = path.split('.').count();
         if !is_within(value, MAX_LEVELS.saturating_sub(fields)) {
