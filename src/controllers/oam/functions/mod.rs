@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  call {provider, function, params} ─► http: Secrets, permit, rate limit ─► guarded client ─► {body, header, statusCode}
+//!                                     ├► components: what to apply or render; the caller does it
 //!                                     ├► config: Secrets with the label of configs
 //!                                     ├► objects: what to read, list, delete or patch; the caller does it
 //!                                     └► variables: values of the workflow
@@ -9,6 +10,7 @@
 //!
 //! Parameters come from tenants. Messages name fields, hosts and Secrets, never their values.
 
+pub mod components;
 pub mod config;
 pub mod http;
 pub mod logs;

@@ -28,4 +28,5 @@ mod wrap;
 pub use builtin::patch_object;
 pub use expression::condition;
 pub use run::run;
+pub use support::applies_components;
 pub use types::{Answer, Call, Error, Functions, StepTemplate};

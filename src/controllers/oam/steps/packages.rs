@@ -6,12 +6,13 @@
 
 use std::collections::BTreeSet;
 
-const PACKAGES: [(&str, &str); 7] = [
+const PACKAGES: [(&str, &str); 8] = [
     ("builtin", include_str!("packages/builtin.cue")),
     ("config", include_str!("packages/config.cue")),
     ("http", include_str!("packages/http.cue")),
     ("kube", include_str!("packages/kube.cue")),
     ("multicluster", include_str!("packages/multicluster.cue")),
+    ("oam", include_str!("packages/oam.cue")),
     ("op", include_str!("packages/op.cue")),
     ("util", include_str!("packages/util.cue")),
 ];

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::builtin::{self, State};
 use super::expression::evaluate_text;
 use super::scan::{ScanError, Template};
-use super::support::{is_supported, resolve_op, unsupported_type};
+use super::support::{is_supported, resolve_op, unsupported_function, unsupported_import, unsupported_type};
 use super::types::{
     Answer, Call, Error, Functions, MAX_CALLS, MAX_OUTPUT_BYTES, MAX_OUTPUTS, MAX_RUN_BYTES, MAX_VALUE_BYTES,
     StepTemplate,
@@ -48,6 +48,13 @@ pub async fn run<V: Evaluate, F: Functions>(
         Err(error @ ScanError::Syntax(_)) => return Ok(failed(FailureReason::Execute, &error.to_string())),
         Err(error) => return Ok(failed(FailureReason::Rendering, &error.to_string())),
     };
+    if let Some(message) = template
+        .imports
+        .iter()
+        .find_map(|import| unsupported_import(&import.path))
+    {
+        return Ok(failed(FailureReason::Rendering, &message));
+    }
     let parameter = step.properties.filter(|properties| !properties.is_null());
     let parameter = parameter.map_or_else(|| "{}".to_owned(), Value::to_string);
     let context = json!(step.context).to_string();
@@ -192,8 +199,7 @@ impl<V: Evaluate> Run<'_, V> {
         let call = &pending.call;
         let is_builtin = builtin::is_builtin(&call.provider, &call.function);
         if !is_builtin && !is_supported(&call.provider, &call.function) {
-            let name = format!("{}.{}", call.provider, call.function);
-            let message = format!("{name} is not supported yet by this controller");
+            let message = unsupported_function(&call.provider, &call.function);
             return Ok(Some(failed(FailureReason::Rendering, &message)));
         }
         if !pending.is_ready {
