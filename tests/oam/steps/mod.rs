@@ -1,5 +1,7 @@
 //! Templates of workflow steps: those of the starter set, and other forms that definitions of KubeVela have.
 
+mod components;
+mod control;
 mod expressions;
 mod forms;
 mod resources;

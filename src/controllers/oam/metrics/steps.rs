@@ -11,10 +11,13 @@ use crate::api::oam::{StepStatus, WorkflowStatus};
 use crate::controllers::oam::workflow::operations::all_steps;
 
 /// Types with a label of their own: built-in types, and types of the starter set. Tenants define others.
-const TYPES: [&str; 22] = [
+const TYPES: [&str; 25] = [
+    "apply-application",
+    "apply-application-in-parallel",
     "apply-component",
     "apply-deployment",
     "apply-object",
+    "apply-remaining",
     "builtin-apply-component",
     "clean-jobs",
     "create-config",
