@@ -12,8 +12,8 @@ use crate::controllers::oam::placement::{
 };
 use crate::controllers::oam::workflow::{deploys_many, is_apply_component};
 
-/// Types of steps without a template.
-const NATIVE: [&str; 2] = ["step-group", "suspend"];
+/// Types of steps that make no objects by a template.
+const NATIVE: [&str; 3] = ["restart-workflow", "step-group", "suspend"];
 
 /// The components in the order in which the steps deploy them.
 pub struct Plan {

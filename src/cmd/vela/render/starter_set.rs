@@ -70,6 +70,7 @@ pub const STARTER_SET: &[(&str, &str)] = files![
     "workflowsteps/read-config.yaml",
     "workflowsteps/read-object.yaml",
     "workflowsteps/request.yaml",
+    "workflowsteps/restart-workflow.yaml",
     "workflowsteps/webhook.yaml",
 ];
 

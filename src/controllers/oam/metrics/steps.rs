@@ -11,7 +11,7 @@ use crate::api::oam::{StepStatus, WorkflowStatus};
 use crate::controllers::oam::workflow::operations::all_steps;
 
 /// Types with a label of their own: built-in types, and types of the starter set. Tenants define others.
-const TYPES: [&str; 25] = [
+const TYPES: [&str; 26] = [
     "apply-application",
     "apply-application-in-parallel",
     "apply-component",
@@ -34,6 +34,7 @@ const TYPES: [&str; 25] = [
     "read-config",
     "read-object",
     "request",
+    "restart-workflow",
     "step-group",
     "suspend",
     "webhook",

@@ -128,6 +128,15 @@ impl Observed {
     }
 }
 
+/// Sets an annotation of the Application in any version.
+pub(super) async fn annotate(env: &Env<'_>, name: &str, text: &str) -> Result<(), ApiError> {
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": { name: text } } }));
+    let parameters = PatchParams::apply(FIELD_MANAGER);
+    call(api(env).patch(&env.name.name, &parameters, &patch)).await?;
+    env.reconciler.metrics.count_write("patch", "Application");
+    Ok(())
+}
+
 pub(super) fn is_owned_by(owners: &[OwnerReference], uid: Option<&str>) -> bool {
     owners.iter().any(|owner| Some(owner.uid.as_str()) == uid)
 }

@@ -3,6 +3,7 @@
 mod configs;
 mod functions;
 mod lifecycle;
+mod restart;
 mod template;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::functions::StepFunctions;
+use super::restart::is_restart;
 use super::{Run, execute_failure};
 use crate::api::oam::{Definition as _, WorkflowStep};
 use crate::controllers::oam::reconciler::failure::Stop;
@@ -32,6 +33,9 @@ impl Run<'_, '_, '_> {
                 });
             }
         };
+        if is_restart(step) {
+            return Ok(self.request_restart(properties.as_ref()).await);
+        }
         // Labels and annotations can be large, and each evaluation gets the context.
         let expressions = step.outputs.iter().map(|output| output.value_from.as_str());
         let texts: Vec<&str> = std::iter::once(source).chain(expressions).collect();
