@@ -37,5 +37,5 @@ pub use step_types::{
     APPLY_COMPONENT, APPLY_IN_PARALLEL, BUILTIN_APPLY_COMPONENT, DEPLOY, deploys_many, deploys_without_policies,
     is_apply_component,
 };
-pub use store::{InvalidStore, PathTooLong, VALUES_TOO_LARGE, ValueStore, check_path};
+pub use store::{InvalidStore, PathTooLong, Streak, VALUES_TOO_LARGE, ValueStore, check_path};
 pub use turn::WorkflowTurn;
