@@ -4,6 +4,7 @@ mod components;
 mod control;
 mod expressions;
 mod forms;
+mod metrics;
 mod resources;
 mod talking;
 

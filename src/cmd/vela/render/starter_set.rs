@@ -55,6 +55,7 @@ pub const STARTER_SET: &[(&str, &str)] = files![
     "workflowsteps/apply-deployment.yaml",
     "workflowsteps/apply-object.yaml",
     "workflowsteps/apply-remaining.yaml",
+    "workflowsteps/check-metrics.yaml",
     "workflowsteps/clean-jobs.yaml",
     "workflowsteps/create-config.yaml",
     "workflowsteps/delete-config.yaml",

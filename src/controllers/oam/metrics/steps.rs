@@ -11,7 +11,7 @@ use crate::api::oam::{StepStatus, WorkflowStatus};
 use crate::controllers::oam::workflow::operations::all_steps;
 
 /// Types with a label of their own: built-in types, and types of the starter set. Tenants define others.
-const TYPES: [&str; 26] = [
+const TYPES: [&str; 27] = [
     "apply-application",
     "apply-application-in-parallel",
     "apply-component",
@@ -19,6 +19,7 @@ const TYPES: [&str; 26] = [
     "apply-object",
     "apply-remaining",
     "builtin-apply-component",
+    "check-metrics",
     "clean-jobs",
     "create-config",
     "delete-config",

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeSet;
 
-const PACKAGES: [(&str, &str); 8] = [
+const PACKAGES: [(&str, &str); 9] = [
     ("builtin", include_str!("packages/builtin.cue")),
     ("config", include_str!("packages/config.cue")),
     ("http", include_str!("packages/http.cue")),
     ("kube", include_str!("packages/kube.cue")),
+    ("metrics", include_str!("packages/metrics.cue")),
     ("multicluster", include_str!("packages/multicluster.cue")),
     ("oam", include_str!("packages/oam.cue")),
     ("op", include_str!("packages/op.cue")),

@@ -38,7 +38,7 @@ const MAX_SHOWN: usize = 200;
 const EXTERNAL: &str = "ext/";
 
 /// Functions done outside, by provider.
-const FUNCTIONS: [(&str, &[&str]); 7] = [
+const FUNCTIONS: [(&str, &[&str]); 8] = [
     ("builtin", &["var"]),
     (
         "kube",
@@ -46,6 +46,7 @@ const FUNCTIONS: [(&str, &[&str]); 7] = [
     ),
     ("http", &["do"]),
     ("config", &["create", "delete", "list", "read"]),
+    ("metrics", &["promCheck"]),
     (
         "multicluster",
         &["deploy", "get-placements-from-topology-policies", "list-clusters"],
@@ -131,6 +132,7 @@ pub fn resolve_op(function: &str) -> (&str, &str) {
         "delete-config" => ("config", "delete"),
         "list-config" => ("config", "list"),
         "read-config" => ("config", "read"),
+        "promCheck" => ("metrics", function),
         "deploy" | "get-placements-from-topology-policies" | "list-clusters" => ("multicluster", function),
         function if is_supported("oam", function) => ("oam", function),
         _ => ("op", function),

@@ -3,6 +3,7 @@
 mod configs;
 mod functions;
 mod lifecycle;
+mod metrics;
 mod restart;
 mod template;
 

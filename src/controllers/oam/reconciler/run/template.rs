@@ -90,7 +90,7 @@ fn with_inputs(step: &WorkflowStep, inputs: &[(&str, Value)]) -> Result<Option<V
     Ok(properties)
 }
 
-fn template_stop(error: steps::Error<cue::Error>) -> Stop {
+pub(super) fn template_stop(error: steps::Error<cue::Error>) -> Stop {
     match error {
         steps::Error::Evaluator(error) => Stop::of_evaluator(&error),
         error @ steps::Error::Stopped { .. } => stopped(error.to_string()),
