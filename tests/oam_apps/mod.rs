@@ -21,6 +21,7 @@ mod stories_components;
 mod stories_control;
 mod stories_crash;
 mod stories_deletion;
+mod stories_endpoints;
 mod stories_fights;
 pub mod stories_hostile;
 mod stories_identity;

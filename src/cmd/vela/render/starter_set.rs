@@ -57,6 +57,7 @@ pub const STARTER_SET: &[(&str, &str)] = files![
     "workflowsteps/apply-remaining.yaml",
     "workflowsteps/check-metrics.yaml",
     "workflowsteps/clean-jobs.yaml",
+    "workflowsteps/collect-service-endpoints.yaml",
     "workflowsteps/create-config.yaml",
     "workflowsteps/delete-config.yaml",
     "workflowsteps/depends-on-app.yaml",

@@ -4,6 +4,7 @@
 //!  call {provider, function, params} ─► http: Secrets, permit, rate limit ─► guarded client ─► {body, header, statusCode}
 //!                                     ├► components: what to apply or render; the caller does it
 //!                                     ├► config: Secrets with the label of configs
+//!                                     ├► endpoints: addresses of live objects, which the caller reads
 //!                                     ├► metrics: a request, and the decision by its response and those before
 //!                                     ├► objects: what to read, list, delete or patch; the caller does it
 //!                                     └► variables: values of the workflow
@@ -13,6 +14,7 @@
 
 pub mod components;
 pub mod config;
+pub mod endpoints;
 pub mod http;
 pub mod logs;
 pub mod metrics;

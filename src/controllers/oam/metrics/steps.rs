@@ -11,7 +11,7 @@ use crate::api::oam::{StepStatus, WorkflowStatus};
 use crate::controllers::oam::workflow::operations::all_steps;
 
 /// Types with a label of their own: built-in types, and types of the starter set. Tenants define others.
-const TYPES: [&str; 27] = [
+const TYPES: [&str; 28] = [
     "apply-application",
     "apply-application-in-parallel",
     "apply-component",
@@ -21,6 +21,7 @@ const TYPES: [&str; 27] = [
     "builtin-apply-component",
     "check-metrics",
     "clean-jobs",
+    "collect-service-endpoints",
     "create-config",
     "delete-config",
     "depends-on-app",

@@ -2,11 +2,11 @@
 //!
 //! Parameters have no defaults here: different defaults of a package and a template would leave no value.
 //!
-//! Functions of `vela/op` take arguments and results as fields of the call itself, all others in `$params` and `$returns`.
+//! Functions of `vela/op` and `vela/ql` take arguments and results as fields of the call itself, all others in `$params` and `$returns`.
 
 use std::collections::BTreeSet;
 
-const PACKAGES: [(&str, &str); 9] = [
+const PACKAGES: [(&str, &str); 11] = [
     ("builtin", include_str!("packages/builtin.cue")),
     ("config", include_str!("packages/config.cue")),
     ("http", include_str!("packages/http.cue")),
@@ -15,6 +15,8 @@ const PACKAGES: [(&str, &str); 9] = [
     ("multicluster", include_str!("packages/multicluster.cue")),
     ("oam", include_str!("packages/oam.cue")),
     ("op", include_str!("packages/op.cue")),
+    ("ql", include_str!("packages/ql.cue")),
+    ("query", include_str!("packages/query.cue")),
     ("util", include_str!("packages/util.cue")),
 ];
 

@@ -38,7 +38,7 @@ const MAX_SHOWN: usize = 200;
 const EXTERNAL: &str = "ext/";
 
 /// Functions done outside, by provider.
-const FUNCTIONS: [(&str, &[&str]); 8] = [
+const FUNCTIONS: [(&str, &[&str]); 9] = [
     ("builtin", &["var"]),
     (
         "kube",
@@ -64,6 +64,7 @@ const FUNCTIONS: [(&str, &[&str]); 8] = [
             "load-policies",
         ],
     ),
+    ("query", &["collectServiceEndpoints"]),
     ("util", &["log"]),
 ];
 
@@ -120,7 +121,7 @@ pub fn is_supported(provider: &str, function: &str) -> bool {
         .any(|(name, functions)| *name == provider && functions.contains(&function))
 }
 
-/// Returns the provider and name of a function of `vela/op`, where all have one provider.
+/// Returns the provider and name of a function of `vela/op` or `vela/ql`, where all have one provider.
 #[must_use]
 pub fn resolve_op(function: &str) -> (&str, &str) {
     match function {
@@ -132,6 +133,7 @@ pub fn resolve_op(function: &str) -> (&str, &str) {
         "delete-config" => ("config", "delete"),
         "list-config" => ("config", "list"),
         "read-config" => ("config", "read"),
+        "collectServiceEndpoints" => ("query", function),
         "promCheck" => ("metrics", function),
         "deploy" | "get-placements-from-topology-policies" | "list-clusters" => ("multicluster", function),
         function if is_supported("oam", function) => ("oam", function),

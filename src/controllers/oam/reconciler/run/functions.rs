@@ -78,6 +78,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
             ("multicluster", "deploy") => self.rollout.deploy_policies(params).await,
             ("multicluster", "list-clusters") => Ok(self.list_clusters().await),
             ("multicluster", "get-placements-from-topology-policies") => Ok(self.rollout.placements(params)),
+            ("query", "collectServiceEndpoints") => self.collect_endpoints(params).await,
             ("metrics", "promCheck") => self.check_metrics(params).await,
             ("oam", function) => self.rollout.call_oam(function, params).await,
             ("builtin", "var") => Ok(variable(params, self.values)),

@@ -1,6 +1,7 @@
 //! Runs the workflow: one turn of the engine, with the components that its steps deploy.
 
 mod configs;
+mod endpoints;
 mod functions;
 mod lifecycle;
 mod metrics;
