@@ -40,6 +40,7 @@ mod stories_shards;
 mod stories_stages;
 mod stories_steps;
 mod stories_takeover;
+mod stories_terraform;
 mod stories_trackers;
 mod stories_workflow;
 mod stories_workflow_crash;

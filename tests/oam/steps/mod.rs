@@ -8,6 +8,7 @@ mod forms;
 mod metrics;
 mod resources;
 mod talking;
+mod terraform;
 
 use std::fs;
 

@@ -55,6 +55,8 @@ pub const STARTER_SET: &[(&str, &str)] = files![
     "workflowsteps/apply-deployment.yaml",
     "workflowsteps/apply-object.yaml",
     "workflowsteps/apply-remaining.yaml",
+    "workflowsteps/apply-terraform-config.yaml",
+    "workflowsteps/apply-terraform-provider.yaml",
     "workflowsteps/check-metrics.yaml",
     "workflowsteps/clean-jobs.yaml",
     "workflowsteps/collect-service-endpoints.yaml",
