@@ -2,6 +2,7 @@
 
 mod components;
 mod control;
+mod dates;
 mod endpoints;
 mod expressions;
 mod forms;

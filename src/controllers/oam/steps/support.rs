@@ -135,6 +135,7 @@ pub fn resolve_op(function: &str) -> (&str, &str) {
         "read-config" => ("config", "read"),
         "collectServiceEndpoints" => ("query", function),
         "promCheck" => ("metrics", function),
+        "date" | "timestamp" => ("time", function),
         "deploy" | "get-placements-from-topology-policies" | "list-clusters" => ("multicluster", function),
         function if is_supported("oam", function) => ("oam", function),
         _ => ("op", function),
