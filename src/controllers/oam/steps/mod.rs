@@ -23,6 +23,7 @@ pub mod support;
 #[cfg(test)]
 mod tests;
 pub mod types;
+mod values;
 mod wrap;
 
 pub use builtin::patch_object;
