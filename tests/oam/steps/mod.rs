@@ -1,9 +1,15 @@
 //! Templates of workflow steps: those of the starter set, and other forms that definitions of KubeVela have.
 
+mod components;
+mod control;
+mod dates;
+mod endpoints;
 mod expressions;
 mod forms;
+mod metrics;
 mod resources;
 mod talking;
+mod terraform;
 
 use portolan::api::oam::StepOutput;
 use portolan::controllers::oam::steps::{Answer, Call, Functions, StepTemplate, run};

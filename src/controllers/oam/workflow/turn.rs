@@ -119,6 +119,11 @@ impl<'a> WorkflowTurn<'a> {
         self.plan.get(index).map(|planned| planned.step)
     }
 
+    /// Returns the values, for a step that reads and writes them while it runs.
+    pub fn values_mut(&mut self) -> &mut ValueStore {
+        &mut self.store
+    }
+
     /// Returns what can be done now, in order; the tasks don't depend on each other. Empty when the turn is over.
     pub fn next_round(&mut self) -> Vec<StepTask> {
         if self.is_active {
@@ -212,7 +217,8 @@ impl<'a> WorkflowTurn<'a> {
         }
     }
 
-    /// Returns true if all failed steps were terminated. Without a failed step, none had begun.
+    /// Returns true if all failed steps were terminated. Without a failed step, none had begun, or a step has ended the
+    /// workflow.
     fn is_terminated_by_user(&self) -> bool {
         let steps = self.statuses.top().iter();
         let mut failed = steps.filter(|step| step.is(StepPhase::Failed));

@@ -30,8 +30,23 @@ impl Rollout<'_, '_> {
             Ok(placed) => placed,
             Err(error) => return Ok(Answer::failed(error.to_string())),
         };
-        let parallelism = parameters.parallelism.get();
-        let progress = self.check_all(&placed).await?;
+        let parallelism = Some(parameters.parallelism.get());
+        Ok(match self.deploy_placed(&placed, parallelism).await?.0 {
+            DeployEnd::Succeeded => Answer::Returned(json!({})),
+            DeployEnd::Waiting(message) => Answer::Waiting(message),
+            DeployEnd::Failed(message) => Answer::failed(message),
+        })
+    }
+
+    /// Applies the components whose dependencies are healthy. Returns true beside the end if no component is left to
+    /// apply.
+    pub(super) async fn deploy_placed(
+        &mut self,
+        placed: &[PlacedComponent],
+        parallelism: Option<usize>,
+    ) -> Result<(DeployEnd, bool), Stop> {
+        let progress = self.check_all(placed).await?;
+        let is_last = !progress.has_waiting();
         let mut applied = Vec::new();
         let mut to_deploy = Vec::new();
         for index in progress.to_apply() {
@@ -48,7 +63,7 @@ impl Rollout<'_, '_> {
                 },
             }
         }
-        for (deployment, result) in self.deploy(to_deploy, Some(parallelism)).await? {
+        for (deployment, result) in self.deploy(to_deploy, parallelism).await? {
             let result = match result {
                 Ok(service) => {
                     let is_healthy = service.healthy;
@@ -63,11 +78,7 @@ impl Rollout<'_, '_> {
             };
             applied.push((deployment.index, result));
         }
-        Ok(match progress.finish(applied) {
-            DeployEnd::Succeeded => Answer::Returned(json!({})),
-            DeployEnd::Waiting(message) => Answer::Waiting(message),
-            DeployEnd::Failed(message) => Answer::failed(message),
-        })
+        Ok((progress.finish(applied), is_last))
     }
 
     pub fn placements(&self, params: &Value) -> Answer {
