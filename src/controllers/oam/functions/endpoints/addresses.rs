@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Endpoint, items, text};
+use super::{Endpoint, MAX_ENDPOINTS, items, text};
 use crate::controllers::oam::dispatch::bookkeeping::{annotation, label};
 
 pub(super) const HTTP: &str = "http";
@@ -33,6 +33,8 @@ pub fn of_service(live: &Value, component: &str, node: &str) -> Vec<Value> {
         .collect();
     let (hosts, port_field) = match type_ {
         "LoadBalancer" => (balancers, "port"),
+        // An endpoint without a host would let a step go on with an address that nobody reaches.
+        "NodePort" if node.is_empty() => (Vec::new(), "nodePort"),
         "NodePort" => (vec![node], "nodePort"),
         "ClusterIP" | "ExternalName" => (vec![inner.as_str()], "port"),
         _ => (Vec::new(), "port"),
@@ -50,9 +52,10 @@ pub fn of_service(live: &Value, component: &str, node: &str) -> Vec<Value> {
             .iter()
             .copied()
             .map(|host| Endpoint { host, ..endpoint }.of(live, component));
-        of_hosts.collect::<Vec<_>>()
+        of_hosts.take(MAX_ENDPOINTS + 1).collect::<Vec<_>>()
     };
-    items(&spec["ports"]).flat_map(of_port).collect()
+    let endpoints = items(&spec["ports"]).flat_map(of_port);
+    endpoints.take(MAX_ENDPOINTS + 1).collect()
 }
 
 /// Returns the addresses of the rules of an Ingress.
@@ -87,9 +90,10 @@ pub fn of_ingress(live: &Value, component: &str) -> Vec<Value> {
             let path = text(&path["path"]);
             Endpoint { path, ..endpoint }.of(live, component)
         });
-        paths.collect::<Vec<_>>()
+        paths.take(MAX_ENDPOINTS + 1).collect::<Vec<_>>()
     };
-    items(&spec["rules"]).flat_map(of_rule).collect()
+    let endpoints = items(&spec["rules"]).flat_map(of_rule);
+    endpoints.take(MAX_ENDPOINTS + 1).collect()
 }
 
 /// Returns the address at which ports of nodes are reached: of a gateway, or else of a worker, or else of any node; an

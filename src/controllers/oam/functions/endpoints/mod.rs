@@ -12,6 +12,8 @@ mod routes;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -22,6 +24,9 @@ use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::trackers::{LOCAL, is_local};
 pub use addresses::{node_address, of_ingress, of_service};
 pub use routes::{Listener, gateway_of, listener, of_route};
+
+/// Endpoints that a call returns. With one more, it fails: lists are built up to that one.
+pub const MAX_ENDPOINTS: usize = 1_000;
 
 /// Kinds whose objects have addresses, with a version for lists.
 const KINDS: [(&str, &str, Source); 3] = [
@@ -96,6 +101,21 @@ pub fn children(source: Source, live: &Value) -> Option<Children> {
         kinds: kinds.into(),
         selector: format!("{group}/name={name},{group}/namespace={namespace}"),
     })
+}
+
+/// Returns the ids of the objects that a live Kustomization has applied.
+#[must_use]
+pub fn inventory(live: &Value) -> HashSet<&str> {
+    let entries = items(&live["status"]["inventory"]["entries"]);
+    entries.map(|entry| text(&entry["id"])).collect()
+}
+
+/// Returns the id of an object as Flux writes it to an [`inventory`].
+#[must_use]
+pub fn inventory_id(object: &Value) -> String {
+    let id = ObjectId::of(object);
+    let kind = id.group_kind();
+    format!("{}_{}_{}_{}", id.namespace, id.name, kind.group, kind.kind)
 }
 
 /// The objects that a call asks for.

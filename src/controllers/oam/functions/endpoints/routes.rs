@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::addresses::{HTTP, HTTPS, TCP};
-use super::{Endpoint, items, text};
+use super::{Endpoint, MAX_ENDPOINTS, items, text};
 use crate::controllers::oam::dispatch::bookkeeping::annotation;
 use crate::controllers::oam::objects::ObjectId;
 
@@ -87,6 +87,9 @@ pub fn of_route(live: &Value, component: &str, listener: Listener) -> Vec<Value>
                     ..Endpoint::default()
                 };
                 endpoints.push(endpoint.of(live, component));
+                if endpoints.len() > MAX_ENDPOINTS {
+                    return endpoints;
+                }
             }
         }
     }

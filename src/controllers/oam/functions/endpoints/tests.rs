@@ -79,6 +79,35 @@ fn a_service_is_reached_as_its_type_says(
 }
 
 #[test]
+fn ports_of_nodes_without_an_address_are_no_endpoints() {
+    let live = service(
+        json!({ "type": "NodePort", "ports": [{ "nodePort": 30_080 }] }),
+        json!({}),
+    );
+    assert!(of_service(&live, "web", "").is_empty());
+}
+
+#[test]
+fn no_more_endpoints_are_built_than_show_that_there_are_too_many() {
+    let many: Vec<Value> = (0..50).map(|index| json!(index.to_string())).collect();
+    let values = |field: &str| -> Vec<Value> { many.iter().map(|text| json!({ field: text })).collect() };
+    let spec = json!({ "type": "LoadBalancer", "ports": vec![json!({ "port": 80 }); 50] });
+    let balanced = service(spec, json!({ "loadBalancer": { "ingress": values("hostname") } }));
+    let rules = vec![json!({ "host": "a", "http": { "paths": values("path") } }); 50];
+    let ingress = object("networking.k8s.io/v1", "Ingress", json!({ "spec": { "rules": rules } }));
+    let matches: Vec<Value> = many.iter().map(|path| json!({ "path": { "value": path } })).collect();
+    let spec = json!({ "hostnames": many, "rules": [{ "matches": matches }] });
+    let route = object("gateway.networking.k8s.io/v1", "HTTPRoute", json!({ "spec": spec }));
+    for endpoints in [
+        of_service(&balanced, "web", ""),
+        of_ingress(&ingress, "web"),
+        of_route(&route, "web", Listener::default()),
+    ] {
+        assert_eq!(endpoints.len(), MAX_ENDPOINTS + 1);
+    }
+}
+
+#[test]
 fn an_ingress_is_reached_by_its_hosts_and_paths() {
     let paths = |paths: &[&str]| {
         let paths: Vec<Value> = paths.iter().map(|path| json!({ "path": path })).collect();
@@ -194,6 +223,27 @@ fn children_of_releases_have_the_labels_of_flux() {
     let live = object("kustomize.toolkit.fluxcd.io/v1", "Kustomization", json!({}));
     assert_eq!(children(Source::Kustomization, &live).unwrap().kinds[2].0.namespace, "");
     assert_eq!(children(Source::Service, &live), None);
+}
+
+#[test]
+fn objects_of_a_kustomization_are_those_of_its_inventory() {
+    let entries = json!([
+        { "id": "team_web__Service", "v": "v1" },
+        { "id": "team_web_networking.k8s.io_Ingress", "v": "v1" },
+    ]);
+    let status = json!({ "status": { "inventory": { "entries": entries } } });
+    let live = object("kustomize.toolkit.fluxcd.io/v1", "Kustomization", status);
+    let ids = inventory(&live);
+    for (version, kind, is_listed) in [
+        ("v1", "Service", true),
+        ("networking.k8s.io/v1", "Ingress", true),
+        ("gateway.networking.k8s.io/v1", "HTTPRoute", false),
+    ] {
+        let id = inventory_id(&object(version, kind, json!({})));
+        assert_eq!(ids.contains(id.as_str()), is_listed, "{id}");
+    }
+    let new = object("kustomize.toolkit.fluxcd.io/v1", "Kustomization", json!({}));
+    assert!(inventory(&new).is_empty());
 }
 
 #[test]

@@ -7,8 +7,8 @@ use crate::api::NamespacedName;
 use crate::api::oam::ManagedResource;
 use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::functions::endpoints::{
-    Children, EndpointQuery, Listener, Source, children, gateway_of, listener, node_address, of_ingress, of_route,
-    of_service,
+    Children, EndpointQuery, Listener, MAX_ENDPOINTS, Source, children, gateway_of, inventory, inventory_id, listener,
+    node_address, of_ingress, of_route, of_service,
 };
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::reconciler::cluster::Cluster;
@@ -18,9 +18,8 @@ use crate::controllers::oam::steps::Answer;
 use crate::controllers::oam::trackers::{Tracker, is_local};
 use crate::runtime::watch::Cached;
 
-/// Objects and lists that one call reads, and endpoints that it returns.
+/// Objects and lists that one call reads.
 const MAX_READS: usize = 200;
-const MAX_ENDPOINTS: usize = 1_000;
 
 /// An object of an Application that may have addresses, with its component.
 type Selected = (ObjectId, Source, String);
@@ -44,7 +43,7 @@ impl StepFunctions<'_, '_, '_> {
         };
         let collected = reader.collect(&selected).await;
         if let Some(warning) = reader.warning {
-            let note = format!("step {}: ports of nodes have no host: {warning}", self.step_name);
+            let note = format!("step {}: {warning}", self.step_name);
             self.rollout.outcome.warn("FailedWorkflow", note);
         }
         Ok(collected.map(|list| json!({ "list": list })).into())
@@ -112,7 +111,7 @@ struct Reader<'c, 'p> {
     reads: usize,
     /// The address of a node, once it was looked for.
     node: Option<String>,
-    /// The reason why it is not known.
+    /// The first reason why endpoints lack something.
     warning: Option<String>,
 }
 
@@ -121,11 +120,7 @@ impl Reader<'_, '_> {
         let mut endpoints = Vec::new();
         for (id, source, component) in selected {
             endpoints.extend(self.of_object(id, *source, component).await?);
-            if endpoints.len() > MAX_ENDPOINTS {
-                return Err(format!(
-                    "there are more than {MAX_ENDPOINTS} endpoints; name fewer components"
-                ));
-            }
+            check_count(&endpoints)?;
         }
         Ok(endpoints)
     }
@@ -135,35 +130,48 @@ impl Reader<'_, '_> {
             return Ok(Vec::new());
         };
         let Some(Children { kinds, selector }) = children(source, &live) else {
-            return self.of_live(&live, source, component).await;
+            return Ok(self.of_live(&live, source, component).await);
         };
+        // Anybody can set the labels of an object.
+        let applied = (source == Source::Kustomization).then(|| inventory(&live));
         let mut endpoints = Vec::new();
         for (kind, source) in &kinds {
-            for live in self.list(kind, &selector).await? {
-                endpoints.extend(self.of_live(&live, *source, component).await?);
+            let mut listed = self.list(kind, &selector).await?;
+            if let Some(applied) = &applied {
+                listed.retain(|object| applied.contains(inventory_id(object).as_str()));
+            }
+            for live in listed {
+                endpoints.extend(self.of_live(&live, *source, component).await);
+                check_count(&endpoints)?;
             }
         }
         Ok(endpoints)
     }
 
-    async fn of_live(&mut self, live: &Value, source: Source, component: &str) -> Result<Vec<Value>, String> {
-        Ok(match source {
+    async fn of_live(&mut self, live: &Value, source: Source, component: &str) -> Vec<Value> {
+        match source {
             Source::Ingress => of_ingress(live, component),
-            Source::Route => of_route(live, component, self.listener(live).await?),
+            Source::Route => of_route(live, component, self.listener(live).await),
             Source::Service if live["spec"]["type"] == "NodePort" => of_service(live, component, &self.node().await),
             Source::Service => of_service(live, component, ""),
             Source::HelmRelease | Source::Kustomization => Vec::new(),
-        })
+        }
     }
 
     /// Returns the listener of the Gateway of a route, or else the default one, as KubeVela does.
-    async fn listener(&mut self, route: &Value) -> Result<Listener, String> {
+    async fn listener(&mut self, route: &Value) -> Listener {
         let Some((id, name)) = gateway_of(route) else {
-            return Ok(Listener::default());
+            return Listener::default();
         };
-        let gateway = self.read(&id).await?;
+        let gateway = match self.read(&id).await {
+            Ok(gateway) => gateway,
+            Err(message) => {
+                self.warn(format!("ports of routes are not known: {message}"));
+                None
+            }
+        };
         let found = gateway.and_then(|gateway| listener(&gateway, name));
-        Ok(found.unwrap_or_default())
+        found.unwrap_or_default()
     }
 
     async fn node(&mut self) -> String {
@@ -179,12 +187,16 @@ impl Reader<'_, '_> {
         let node = match self.list(&nodes, "").await {
             Ok(nodes) => node_address(&nodes).to_owned(),
             Err(message) => {
-                self.warning = Some(message);
+                self.warn(format!("ports of nodes have no host: {message}"));
                 String::new()
             }
         };
         self.node = Some(node.clone());
         node
+    }
+
+    fn warn(&mut self, warning: String) {
+        self.warning.get_or_insert(warning);
     }
 
     async fn read(&mut self, id: &ObjectId) -> Result<Option<Value>, String> {
@@ -216,4 +228,13 @@ impl Reader<'_, '_> {
         }
         Ok(())
     }
+}
+
+fn check_count(endpoints: &[Value]) -> Result<(), String> {
+    if endpoints.len() > MAX_ENDPOINTS {
+        return Err(format!(
+            "there are more than {MAX_ENDPOINTS} endpoints; name fewer components"
+        ));
+    }
+    Ok(())
 }
