@@ -20,7 +20,11 @@ const DEFAULT_FAIL_DURATION: Duration = Duration::from_mins(2);
 const QUERY_TIMEOUT: &str = "10s";
 /// The longest time between two queries of a step, as often as Prometheus usually collects.
 const INTERVAL: Duration = Duration::from_secs(15);
+/// The shortest, as times are stored in whole seconds: an earlier query would not see the end.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_QUERY: usize = 64 * 1024;
+/// Bytes of a response: many results would be parsed only to be refused.
+const MAX_RESPONSE: usize = 64 * 1024;
 const MAX_CONDITION: usize = 1024;
 /// Bytes of a condition, or of an error of Prometheus, in a message.
 const MAX_SHOWN: usize = 200;
@@ -148,7 +152,7 @@ impl MetricCheck {
         Judgment {
             streak: Streak { is_met, since },
             returned: json!({ "result": is_met && has_ended, "failed": !is_met && has_ended, "message": message }),
-            next: (!has_ended).then(|| needed.saturating_sub(elapsed).min(INTERVAL)),
+            next: (!has_ended).then(|| needed.saturating_sub(elapsed).clamp(MIN_INTERVAL, INTERVAL)),
         }
     }
 }
@@ -167,6 +171,11 @@ fn duration_of(text: Option<String>, name: &str, default: Duration) -> Result<Du
 pub fn sample(response: &Value) -> Result<f64, String> {
     let status_code = response["statusCode"].as_u64().unwrap_or_default();
     let body = response["body"].as_str().unwrap_or_default();
+    if body.len() > MAX_RESPONSE {
+        return Err(format!(
+            "the response is larger than {MAX_RESPONSE} bytes; aggregate the query to one value"
+        ));
+    }
     let Ok(Response { status, error, data }) = serde_json::from_str(body) else {
         return Err(format!("the response {status_code} is not one of Prometheus"));
     };
@@ -282,6 +291,12 @@ mod tests {
     }
 
     #[test]
+    fn responses_with_many_results_are_not_parsed() {
+        let error = sample(&json!({ "statusCode": 200, "body": " ".repeat(MAX_RESPONSE + 1) })).unwrap_err();
+        assert!(error.contains("aggregate the query to one value"), "{error}");
+    }
+
+    #[test]
     fn a_condition_is_on_the_value_and_nothing_is_met_by_no_number() {
         let check = check(json!({})).unwrap();
         assert_eq!(check.expression(1.0).as_deref(), Some("1 >=0.95"));
@@ -308,6 +323,12 @@ mod tests {
         assert_eq!((broken.streak.since, broken.streak.is_met), (at(55), false));
         let again = check.judge(0.97, true, Some(broken.streak), at(60));
         assert_eq!((again.streak.since, &again.returned["result"]), (at(60), &json!(false)));
+    }
+
+    #[test]
+    fn the_next_query_comes_a_second_later_at_the_earliest() {
+        let check = check(json!({ "duration": "1ms" })).unwrap();
+        assert_eq!(check.judge(0.97, true, None, at(0)).next, Some(MIN_INTERVAL));
     }
 
     #[test]
