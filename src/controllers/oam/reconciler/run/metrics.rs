@@ -6,7 +6,7 @@ use super::functions::StepFunctions;
 use super::template::template_stop;
 use crate::controllers::oam::functions::metrics::{MetricCheck, sample};
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::steps::{Answer, condition};
+use crate::controllers::oam::steps::{Answer, Call, condition};
 
 impl StepFunctions<'_, '_, '_> {
     /// Does a call of `metrics.#PromCheck`. The results of a step before this one are in the values of the workflow.
@@ -16,12 +16,7 @@ impl StepFunctions<'_, '_, '_> {
             Err(message) => return Ok(Answer::failed(message)),
         };
         let env = self.rollout.env();
-        let secrets = step_secrets(&self.rollout.objects.cluster);
-        let requests = &env.reconciler.step_requests;
-        let response = match requests
-            .send(env.name, &check.request(), &secrets, &mut self.permit)
-            .await
-        {
+        let response = match self.query(&check).await {
             Answer::Returned(response) => response,
             answer => return Ok(answer),
         };
@@ -45,5 +40,25 @@ impl StepFunctions<'_, '_, '_> {
             self.rollout.outcome.look_again_in(next);
         }
         Ok(Answer::Returned(judgment.returned))
+    }
+
+    /// Sends the query. The next pass goes on with the answer if the evaluation of the condition is deferred.
+    async fn query(&mut self, check: &MetricCheck) -> Answer {
+        let env = self.rollout.env();
+        let call = Call {
+            path: String::new(),
+            provider: "http".to_owned(),
+            function: "do".to_owned(),
+            params: check.request(),
+        };
+        let known = env.answers.lock().get(self.step_id, &call);
+        if let Some(response) = known {
+            return Answer::Returned(response);
+        }
+        let secrets = step_secrets(&self.rollout.objects.cluster);
+        let requests = &env.reconciler.step_requests;
+        let answer = requests.send(env.name, &call.params, &secrets, &mut self.permit).await;
+        env.answers.lock().record(self.step_id, &call, &answer);
+        answer
     }
 }
