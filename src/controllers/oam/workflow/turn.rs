@@ -126,7 +126,9 @@ impl<'a> WorkflowTurn<'a> {
 
     /// Returns what can be done now, in order; the tasks don't depend on each other. Empty when the turn is over.
     pub fn next_round(&mut self) -> Vec<StepTask> {
-        if self.is_active {
+        // If failures suspend, no step is skipped: those after the end of the workflow would run.
+        let has_ended = self.status.terminated && self.settings.suspend_on_failure;
+        if self.is_active && !has_ended {
             self.run_level(0);
         }
         let mut tasks = std::mem::take(&mut self.tasks);

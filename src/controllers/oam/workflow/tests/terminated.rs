@@ -117,6 +117,21 @@ fn a_step_that_ends_the_workflow_has_succeeded_and_steps_that_have_not_begun_are
 }
 
 #[test]
+fn no_step_runs_after_the_end_if_failures_suspend() {
+    for mode in ["StepByStep-DAG", "DAG-DAG"] {
+        let mut run = Run {
+            mode,
+            ..Run::new([step("a", &[]), step("b", &["a"])])
+        };
+        run.settings.suspend_on_failure = true;
+        let outcome = run.turn(|name| if name == "a" { terminated() } else { succeeded() });
+        assert_eq!(outcome.state, State::Terminated, "{mode}");
+        assert_eq!(run.ran, ["a"], "{mode}");
+        assert_eq!(outcome.retry_in, None);
+    }
+}
+
+#[test]
 fn a_step_that_has_begun_goes_on_after_another_has_ended_the_workflow() {
     let mut run = Run::new([step("a", &[]), step("b", &[])]);
     let outcome = run.turn(|name| if name == "a" { terminated() } else { waiting() });
