@@ -129,9 +129,9 @@ impl Observed {
     }
 }
 
-/// Sets an annotation of the Application in any version.
-pub(super) async fn annotate(env: &Env<'_>, name: &str, text: &str) -> Result<(), ApiError> {
-    let patch = Patch::Merge(json!({ "metadata": { "annotations": { name: text } } }));
+/// Sets an annotation of the Application in any version, but not of another with its name.
+pub(super) async fn annotate(env: &Env<'_>, uid: &str, name: &str, text: &str) -> Result<(), ApiError> {
+    let patch = Patch::Merge(json!({ "metadata": { "uid": uid, "annotations": { name: text } } }));
     let parameters = PatchParams::apply(FIELD_MANAGER);
     call(api(env).patch(&env.name.name, &parameters, &patch)).await?;
     env.reconciler.metrics.count_write("patch", "Application");

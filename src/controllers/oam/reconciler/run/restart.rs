@@ -32,7 +32,8 @@ impl Run<'_, '_, '_> {
                 };
             }
         };
-        if let Err(error) = annotate(self.rollout.env(), RESTART, &text).await {
+        let uid = &self.rollout.objects.ledger.identity.uid;
+        if let Err(error) = annotate(self.rollout.env(), uid, RESTART, &text).await {
             return execute_failure(format!("failed to set the annotation {RESTART}: {error}"));
         }
         // The next pass reads it. This pass may be the last that an event starts.
@@ -58,7 +59,7 @@ fn requested(properties: &Value, now: Timestamp) -> Result<String, String> {
         .as_str()
         .ok_or_else(|| format!("parameter.{name} is not a text"))?;
     if *name == "at" {
-        let time = text.parse::<Timestamp>().map(|_| text.to_owned());
+        let time = text.parse::<Timestamp>().map(|time| time.to_string());
         return time.map_err(|_| "parameter.at is not a time such as 2026-01-15T14:30:00Z".to_owned());
     }
     let (seconds, unit) = interval(text)
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case(json!({ "at": "2026-01-15T14:30:00+02:00" }), "2026-01-15T14:30:00+02:00")]
+    #[case(json!({ "at": "2026-01-15T14:30:00+02:00" }), "2026-01-15T12:30:00Z")]
     #[case(json!({ "after": "5m" }), "2026-01-02T03:05:00Z")]
     #[case(json!({ "after": "2d", "every": null }), "2026-01-04T03:00:00Z")]
     #[case(json!({ "every": "90m" }), "90m")]
