@@ -86,7 +86,8 @@ impl Rollout<'_, '_> {
         };
         let is_healthy = service.healthy;
         self.outcome.services.set(&deployment.component, service);
-        if waits && !is_healthy {
+        // The traits before the workload may keep it from being applied.
+        if !is_healthy && (waits || !self.are_recorded(&deployment.objects, false).await) {
             return Ok(Answer::Waiting(WAIT_HEALTHY.to_owned()));
         }
         let live = self.assessor().live_context(&deployment.objects).await;

@@ -38,15 +38,15 @@ impl Rollout<'_, '_> {
         })
     }
 
-    /// Applies the components whose dependencies are healthy. Returns true beside the end if no component is left to
-    /// apply.
+    /// Applies the components whose dependencies are healthy. Returns true beside the end if no component, or stage of
+    /// one, is left to apply.
     pub(super) async fn deploy_placed(
         &mut self,
         placed: &[PlacedComponent],
         parallelism: Option<usize>,
     ) -> Result<(DeployEnd, bool), Stop> {
         let progress = self.check_all(placed).await?;
-        let is_last = !progress.has_waiting();
+        let mut is_last = !progress.has_waiting();
         let mut applied = Vec::new();
         let mut to_deploy = Vec::new();
         for index in progress.to_apply() {
@@ -68,6 +68,8 @@ impl Rollout<'_, '_> {
                 Ok(service) => {
                     let is_healthy = service.healthy;
                     self.outcome.services.set(&deployment.component, service);
+                    // Without a healthy stage before, the workload is not applied.
+                    is_last &= self.are_recorded(&deployment.objects, false).await;
                     if is_healthy {
                         Applied::Healthy
                     } else {
@@ -158,7 +160,7 @@ impl Rollout<'_, '_> {
     }
 
     /// Returns true if the trackers of this version record all objects of a component, but for those of the last stage.
-    async fn are_recorded(&self, objects: &ComponentObjects, with_manifests: bool) -> bool {
+    pub(super) async fn are_recorded(&self, objects: &ComponentObjects, with_manifests: bool) -> bool {
         for object in &objects.objects {
             let is_recorded = if with_manifests {
                 self.objects.records_manifest(&object.manifest).await
