@@ -109,8 +109,9 @@ fn reason(refused: &[(&str, &'static str)], name: &str) -> Option<&'static str> 
 /// Returns true if a template may apply components of the Application.
 #[must_use]
 pub fn applies_components(template: &str) -> bool {
-    let functions = ["oam.#Apply", "#ApplyComponent", "#ApplyApplication", "#ApplyRemaining"];
-    functions.iter().any(|function| template.contains(function))
+    // Under any name, also with a qualifier.
+    let names = ["\"vela/oam", "#ApplyComponent", "#ApplyApplication", "#ApplyRemaining"];
+    names.iter().any(|name| template.contains(name))
 }
 
 /// Returns true for a function that [`super::Functions`] does.
@@ -168,6 +169,18 @@ mod tests {
         assert!(unsupported_function("helm", "#Render").contains("installs releases"));
         let unknown = unsupported_function("kube", "#Rea");
         assert_eq!(unknown, "kube.#Rea is not supported yet by this controller");
+    }
+
+    #[test]
+    fn a_template_that_imports_the_package_under_another_name_may_apply_components() {
+        for template in [
+            "import apps \"vela/oam\"\nweb: apps.#Apply & {}",
+            "import \"vela/oam:oam\"\nweb: oam.#Apply & {}",
+            "import \"vela/op\"\nweb: op.#ApplyComponent & {}",
+        ] {
+            assert!(applies_components(template), "{template}");
+        }
+        assert!(!applies_components("import \"vela/op\"\nweb: op.#Apply & {}"));
     }
 
     #[test]
