@@ -8,6 +8,14 @@ use super::site::Site;
 use super::workflows::{outcome, step, until_ended, with, with_steps};
 use super::{APPLICATION, CONFIG_MAP};
 
+/// A step that applies a component of the spec.
+const APPLY_ONE: &str = r#"
+    import "vela/oam"
+    load: oam.#LoadComponets
+    web: oam.#ApplyComponent & {$params: value: load.$returns.value[parameter.name]}
+    parameter: name: string
+"#;
+
 async fn open(site: &Site, name: &str) {
     site.edit(CONFIG_MAP, name, json!({ "data": { "open": "yes" } })).await;
 }
@@ -96,13 +104,7 @@ async fn in_parallel_a_step_waits_only_for_what_others_depend_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn components_that_a_template_applies_are_shown_also_after_a_restart() {
     let site = Site::new().await;
-    let template = r#"
-        import "vela/oam"
-        load: oam.#LoadComponets
-        web: oam.#ApplyComponent & {$params: value: load.$returns.value[parameter.name]}
-        parameter: name: string
-    "#;
-    site.define_step("one", template).await;
+    site.define_step("one", APPLY_ONE).await;
     let portolan = site.portolan(&["--max-workflow-step-error-retry-times=0"]).await;
     let steps = ["web", "lost"].map(|name| step(name, "one", json!({ "name": name })));
     let components = [config("web", "one"), config("other", "two")];
@@ -123,4 +125,45 @@ async fn components_that_a_template_applies_are_shown_also_after_a_restart() {
     let app = site.until_running("shop").await;
     assert_eq!(services(&app), ["web"]);
     assert_eq!(site.get(CONFIG_MAP, "other").await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_component_that_a_template_applies_under_the_name_of_another_is_not_taken_for_it() {
+    let site = Site::new().await;
+    let template = r#"
+        import "vela/oam"
+        web: oam.#ApplyComponent & {$params: value: {
+            name: "web"
+            type: "k8s-objects"
+            properties: objects: [{apiVersion: "v1", kind: "ConfigMap", metadata: name: "instead"}]
+        }}
+        parameter: {}
+    "#;
+    site.define_step("instead", template).await;
+    let _portolan = site.portolan(&[]).await;
+    let steps = [step("web", "instead", json!({}))];
+    site.declare("shop", with_steps(&[config("web", "one")], &steps)).await;
+    let app = site.until_running("shop").await;
+    assert_eq!(services(&app), [""; 0]);
+    assert!(site.get(CONFIG_MAP, "instead").await.is_some());
+    assert_eq!(site.get(CONFIG_MAP, "web").await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_failed_run_the_objects_of_components_that_a_template_applies_stay() {
+    let site = Site::new().await;
+    site.define_step("one", APPLY_ONE).await;
+    let _portolan = site.portolan(&["--max-workflow-step-error-retry-times=0"]).await;
+    let [web, lost] = ["web", "lost"].map(|name| step(name, "one", json!({ "name": name })));
+    let collect = json!({ "name": "collect", "type": "garbage-collect", "properties": { "continueOnFailure": true } });
+    let with_collection = |steps: &[Value]| {
+        let spec = with_steps(&[config("web", "one")], steps);
+        with(spec, json!({ "policies": [collect] }))
+    };
+    site.declare("shop", with_collection(std::slice::from_ref(&web))).await;
+    site.until_running("shop").await;
+    site.declare("shop", with_collection(&[lost, web])).await;
+    let app = until_ended(&site, "shop").await;
+    assert_eq!(outcome(&app, "web")[0], "skipped");
+    assert!(site.get(CONFIG_MAP, "web").await.is_some());
 }

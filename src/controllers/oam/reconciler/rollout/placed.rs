@@ -115,7 +115,14 @@ impl Rollout<'_, '_> {
         }
         let mut placed = placed.into_vec();
         if deployments.iter().any(|(step, _)| self.applies_components(step)) {
-            self.add_applied(&mut placed);
+            self.add_applied(&mut placed).await?;
+        }
+        // The components of other types of steps are found by their properties.
+        let is_hidden = |step: &WorkflowStep| !deploys_many(step) && self.applies_components(step);
+        if which == Steps::All && deployments.iter().any(|(step, _)| is_hidden(step)) {
+            unknown.get_or_insert_with(|| {
+                "components that templates of steps apply are not known before they run".to_owned()
+            });
         }
         Ok(PlacedComponents { placed, unknown })
     }
@@ -128,8 +135,8 @@ impl Rollout<'_, '_> {
     }
 
     /// Adds components that templates of steps have applied. Only the run knows their places, so that the status tells
-    /// them afterwards.
-    fn add_applied(&self, placed: &mut Vec<Placed>) {
+    /// them afterwards. A call may have applied another component than the spec has under its name.
+    async fn add_applied(&self, placed: &mut Vec<Placed>) -> Result<(), Stop> {
         let namespace = &self.env().name.namespace;
         let known: HashSet<ServiceKey> = placed
             .iter()
@@ -142,7 +149,7 @@ impl Rollout<'_, '_> {
                 continue;
             };
             let is_inside = service.namespace == *namespace;
-            placed.push(Placed {
+            let candidate = Placed {
                 component: component.clone(),
                 place: Place {
                     cluster: service.cluster.clone(),
@@ -153,8 +160,16 @@ impl Rollout<'_, '_> {
                     },
                     replica_key: String::new(),
                 },
-            });
+            };
+            let is_applied = match self.render_or_stop(&candidate).await? {
+                Ok(objects) => self.are_recorded(&objects, false).await,
+                Err(_) => true,
+            };
+            if is_applied {
+                placed.push(candidate);
+            }
         }
+        Ok(())
     }
 
     /// Returns the components of a step with the values that they take; `None` if values of a component are not known.
