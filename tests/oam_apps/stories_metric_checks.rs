@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -30,7 +31,7 @@ async fn a_step_goes_on_once_a_condition_was_met_for_its_duration_also_over_a_re
     let receiver = Receiver::start().await;
     receiver.set_sample("0.5");
     let portolan = site.portolan(&[PRIVATE]).await;
-    let steps = [check("check", &receiver.url("/prometheus"), ["5s", "10m"])];
+    let steps = [check("check", &receiver.url("/prometheus"), ["20s", "10m"])];
     site.declare("shop", with_steps(&[], &steps)).await;
     until_step_says(&site, "shop", "check", "the condition >=0.95 is not met since").await;
     let query = receiver.received(QUERY).remove(0);
@@ -42,12 +43,17 @@ async fn a_step_goes_on_once_a_condition_was_met_for_its_duration_also_over_a_re
     let said = outcome(&app, "check")[2].to_owned();
     drop(portolan);
     let _portolan = site.portolan(&[PRIVATE]).await;
+    let restarted = Timestamp::now();
     let app = site.until_running("shop").await;
     assert_eq!(outcome(&app, "check")[0], "succeeded");
     let (_, since) = said.split_once("since ").unwrap();
-    let since = since.split(';').next().unwrap().to_owned();
-    let end = app["status"]["workflow"]["endTime"].as_str().unwrap();
-    assert!(end > since.as_str(), "{end} {since}");
+    let since: Timestamp = since.split(';').next().unwrap().parse().unwrap();
+    let end: Timestamp = app["status"]["workflow"]["endTime"].as_str().unwrap().parse().unwrap();
+    let duration = SignedDuration::from_secs(20);
+    // The end is the begin of the last pass in whole seconds, a moment before its query.
+    let slack = SignedDuration::from_secs(1);
+    assert!(end.duration_since(since) >= duration - slack, "{end} {since}");
+    assert!(end < restarted + duration, "{end} {restarted}: a restart begins anew");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
