@@ -251,6 +251,10 @@ fn recorded_status(conditions: &[Value]) -> Value {
 #[case::after_failure(recorded_status(&[synced("False", "why")]), false)]
 #[case::without_schema(json!({ "latestRevision": { "name": "p-v1" } }), false)]
 #[case::of_another_revision(json!({ "latestRevision": { "name": "p-v0" }, "configMapRef": "policy-schema-p" }), false)]
+#[case::recorded_again(
+    json!({ "latestRevision": { "name": "p-v1", "revision": 2 }, "configMapRef": "policy-schema-p" }),
+    false
+)]
 #[case::empty(json!({}), false)]
 fn a_definition_is_complete_with_its_revision_and_its_schema(#[case] status: Value, #[case] expected: bool) {
     let is_complete = status::is_complete(&policy(status), &latest("p-v1", 1), "policy-schema-p");
