@@ -189,18 +189,27 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         current: &Current,
         schema: &str,
     ) -> Result<ControlFlow<Action, bool>, ReconcileError> {
+        let name = definition.name_any();
+        let report = |message: &str| format!("cannot store capability {name} in ConfigMap: {message}");
         // First, because the status tells that this revision needs no more work.
-        let (patch, may_pass) = match schema::store(&self.client, &self.evaluator, definition, current).await {
-            Ok(()) => (Some(status::recorded(definition, &current.latest, schema)), false),
-            Err(NotStored::Transient(message)) => return Err(ReconcileError::transient(message, BACKOFF)),
+        let (patch, result) = match schema::store(&self.client, &self.evaluator, definition, current).await {
+            Ok(()) => (Some(status::recorded(definition, &current.latest, schema)), Ok(false)),
+            Err(NotStored::Transient(message)) => {
+                // The revision is recorded, however often the schema fails. Later causes are logged only.
+                let patch = if status::names(definition.status(), &current.latest) {
+                    None
+                } else {
+                    status::recorded_without_schema(definition, &current.latest, &report(&message))
+                };
+                (patch, Err(ReconcileError::transient(message, BACKOFF)))
+            }
             Err(NotStored::Reported { message, may_pass }) => {
-                let name = definition.name_any();
-                let message = format!("cannot store capability {name} in ConfigMap: {message}");
+                let message = report(&message);
                 let patch = status::recorded_without_schema(definition, &current.latest, &message);
                 if patch.is_some() {
                     tracing::warn!(error = message, kind = D::KIND, "schema of definition is not stored");
                 }
-                (patch, may_pass)
+                (patch, Ok(may_pass))
             }
         };
         if let Some(patch) = patch
@@ -208,7 +217,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         {
             return Ok(ControlFlow::Break(action));
         }
-        Ok(ControlFlow::Continue(may_pass))
+        result.map(ControlFlow::Continue)
     }
 
     async fn memory(&self, namespace: &str, cached: &CachedDefinition<D>) -> Result<Option<Reservation>, Exhausted> {
