@@ -26,6 +26,8 @@ const SCHEMA_LABEL: &str = "definition.oam.dev";
 const SCHEMA: &str = "schema";
 /// Label: the name of the definition or revision that the schema describes.
 const NAME_LABEL: &str = "definition.oam.dev/name";
+/// Annotation: the kinds of workloads that a trait fits.
+const WORKLOADS: &str = "definition.oam.dev/appliedWorkloads";
 
 /// The revision that records the current contents of a definition.
 #[derive(Clone, Debug)]
@@ -130,11 +132,13 @@ pub(super) fn config_maps<D: ReconciledKind>(definition: &D, revision: &Current,
         let mut labels = definition.labels().clone();
         labels.insert(SCHEMA_LABEL.to_owned(), SCHEMA.to_owned());
         labels.insert(NAME_LABEL.to_owned(), described.to_owned());
+        let workloads = definition.applied_workloads();
         ConfigMap {
             metadata: ObjectMeta {
                 name: Some(config_map_name(D::DEFINITION, described)),
                 namespace: definition.namespace(),
                 labels: Some(labels),
+                annotations: (!workloads.is_empty()).then(|| [(WORKLOADS.to_owned(), workloads.join(","))].into()),
                 owner_references: Some(vec![owner]),
                 ..ObjectMeta::default()
             },

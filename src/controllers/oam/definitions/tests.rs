@@ -309,6 +309,7 @@ fn the_config_maps_of_a_definition_and_its_revision_hold_the_schema() {
             "metadata": {
                 "name": format!("trait-schema-{described}"), "namespace": "team",
                 "labels": { "a": "b", "definition.oam.dev": "schema", "definition.oam.dev/name": described },
+                "annotations": { "definition.oam.dev/appliedWorkloads": "deployments.apps,web" },
                 "ownerReferences": [{ "apiVersion": "core.oam.dev/v1beta1", "kind": kind, "name": described, "uid": uid }],
             },
             "data": { "openapi-v3-json-schema": "{}" },
@@ -318,10 +319,11 @@ fn the_config_maps_of_a_definition_and_its_revision_hold_the_schema() {
         config_map("scaler", "TraitDefinition", "u"),
         config_map("scaler-v3", "DefinitionRevision", "r"),
     ]);
-    assert_eq!(
-        json!(config_maps(&trait_definition(template("a")), &current, "{}")),
-        expected
-    );
+    let [for_any_workload, _] = config_maps(&trait_definition(template("a")), &current, "{}");
+    assert_eq!(for_any_workload.metadata.annotations, None);
+    let mut spec = template("a");
+    spec["appliesToWorkloads"] = json!(["deployments.apps", "web"]);
+    assert_eq!(json!(config_maps(&trait_definition(spec), &current, "{}")), expected);
     let kinds = [
         DefinitionKind::Component,
         DefinitionKind::Trait,
@@ -330,7 +332,12 @@ fn the_config_maps_of_a_definition_and_its_revision_hold_the_schema() {
     ];
     assert_eq!(
         kinds.map(|kind| config_map_name(kind, "x")),
-        ["component-schema-x", "trait-schema-x", "policy-schema-x", "workflowstep-schema-x"]
+        [
+            "component-schema-x",
+            "trait-schema-x",
+            "policy-schema-x",
+            "workflowstep-schema-x"
+        ]
     );
 }
 
@@ -348,7 +355,7 @@ fn a_config_map_without_a_schema_or_of_another_object_stays() {
         let existing: ConfigMap = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
         reason_to_keep(&existing, &config_map)
     };
-    for owners in [&[][..], &["TraitDefinition"], &["Deployment", "TraitDefinition"]] {
+    for owners in [&["TraitDefinition"][..], &["Deployment", "TraitDefinition"], &[]] {
         assert_eq!(reason("schema", owners), None);
     }
     let holds_no_schema = Some("ConfigMap trait-schema-scaler exists and holds no schema".to_owned());
