@@ -15,7 +15,7 @@ import (
 
 const (
 	// Changes when an evaluator of an older version could not answer.
-	version   = 3
+	version   = 4
 	maxResult = 4 << 20
 )
 

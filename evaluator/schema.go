@@ -33,13 +33,17 @@ func schemaOf(source string) (json.RawMessage, *failure) {
 		return nil, newFailure(syntax, err)
 	}
 	if !keepParameter(file) {
-		return json.RawMessage(`{"type":"object"}`), nil
+		return emptySchema(), nil
 	}
 	value, failure := buildFile(file)
 	if failure != nil {
 		return nil, failure
 	}
 	parameter := value.LookupPath(cue.ParsePath(parameterField))
+	// An embedded reference may have brought no parameters.
+	if !parameter.Exists() {
+		return emptySchema(), nil
+	}
 	if err := parameter.Validate(); err != nil {
 		return nil, failureOf(conflict, err, file)
 	}
@@ -58,6 +62,11 @@ func schemaOf(source string) (json.RawMessage, *failure) {
 		return nil, failureOf(incomplete, err, file)
 	}
 	return describedSchema(encoded)
+}
+
+// emptySchema returns the schema of a template without parameters.
+func emptySchema() json.RawMessage {
+	return json.RawMessage(`{"type":"object"}`)
 }
 
 // exceeds returns true if a value has more levels, or more values than are left.
@@ -94,7 +103,7 @@ func exceeds(value cue.Value, levels int, left *int) bool {
 }
 
 // keepParameter removes the declarations that the parameters don't depend on: others may call functions, whose packages only
-// the parent has. It returns false if there are no parameters.
+// the parent has. It returns false if there can't be parameters.
 func keepParameter(file *ast.File) bool {
 	declared := map[string][]ast.Decl{}
 	for _, declaration := range file.Decls {
@@ -176,15 +185,18 @@ func declaredNames(declaration ast.Decl) []string {
 }
 
 func fieldNames(value ast.Expr) []string {
-	embedded, ok := value.(*ast.StructLit)
-	if !ok {
-		return nil
+	switch value := value.(type) {
+	case *ast.Ident:
+		// Only the build knows the fields of what it refers to.
+		return []string{parameterField}
+	case *ast.StructLit:
+		var names []string
+		for _, declaration := range value.Elts {
+			names = append(names, declaredNames(declaration)...)
+		}
+		return names
 	}
-	var names []string
-	for _, declaration := range embedded.Elts {
-		names = append(names, declaredNames(declaration)...)
-	}
-	return names
+	return nil
 }
 
 // contextTypes returns the types of the context, for defaults such as context.namespace.

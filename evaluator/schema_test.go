@@ -61,10 +61,12 @@ func canonical(t *testing.T, text string) string {
 
 func TestSchemas(t *testing.T) {
 	for source, expected := range map[string]string{
-		withSchema:                    expectedSchema,
-		"output: missing":             `{"type":"object"}`,
-		"parameter: {}":               `{"type":"object"}`,
-		"parameter: #P\n#P: a?: bool": `{"properties":{"a":{"title":"a","type":"boolean"}},"type":"object"}`,
+		withSchema:                          expectedSchema,
+		"output: missing":                   `{"type":"object"}`,
+		"parameter: {}":                     `{"type":"object"}`,
+		"#Base\n#Base: output: a: 1":        `{"type":"object"}`,
+		"parameter: #P\n#P: a?: bool":       `{"properties":{"a":{"title":"a","type":"boolean"}},"type":"object"}`,
+		"#Base\n#Base: parameter: a?: bool": `{"properties":{"a":{"title":"a","type":"boolean"}},"type":"object"}`,
 	} {
 		schema, failure := schemaOf(source)
 		if failure != nil {

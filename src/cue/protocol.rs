@@ -5,7 +5,7 @@
 //! | `{"id": 1, "source": "a: 1 + 1"}` | `{"id": 1, "result": {"a": 2}}` |
 //! | | `{"id": 1, "kind": "conflict", "errors": [{"text": "a: conflicting values 1 and 2", "line": 3}], "more": 2}` |
 //! | `{"id": 2, "source": "a: [1] + [2]", "inspect": true}` | `{"id": 2, "inspection": {…}}`, an [`Inspection`] |
-//! | `{"id": 3, "version": true}` | `{"id": 3, "version": 3}` |
+//! | `{"id": 3, "version": true}` | `{"id": 3, "version": 4}` |
 //!
 //! A request may have `"template": {"first": 4, "count": 20}`, the lines of its source that are the template. The line of an
 //! error counts from the first of them; one outside has none. `more` counts the errors that are not listed.
@@ -29,7 +29,7 @@ use super::source::{CueSource, Lines};
 use crate::text::truncate;
 
 /// Changes when an evaluator of an older version could not answer.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Maximum length of a text, several times that of the largest object of Kubernetes.
 const MAX_SOURCE: usize = 4 * 1024 * 1024;
 const MAX_RESULT: usize = 4 * 1024 * 1024;
@@ -385,11 +385,11 @@ mod tests {
 
     #[test]
     fn another_version_is_named() {
-        assert_eq!(check_version(1, br#"{"id":1,"version":3}"#), Ok(()));
+        assert_eq!(check_version(1, br#"{"id":1,"version":4}"#), Ok(()));
         let error = check_version(1, br#"{"id":1,"version":1}"#).unwrap_err().to_string();
         assert_eq!(
             error,
-            "CUE evaluator failed: it speaks version 1 of the protocol, expected 3"
+            "CUE evaluator failed: it speaks version 1 of the protocol, expected 4"
         );
         assert!(check_version(1, br#"{"id":1,"result":1}"#).is_err());
     }

@@ -17,7 +17,7 @@ fn properties(policy: &str) -> Value {
             { "selector": selector, "strategy": { "affect": "onUpdate", "path": ["spec.replicas"] } },
         ] }),
         "garbage-collect" => json!({
-            "applicationRevisionLimit": 3, "keepLegacyResource": true, "continueOnFailure": true,
+            "applicationRevisionLimit": 3, "keepLegacyResource": true, "continueOnFailure": true, "order": "dependency",
             "rules": [{ "selector": selector, "strategy": "onAppDelete", "propagation": "orphan" }],
         }),
         "override" => json!({ "selector": ["web"], "components": [{

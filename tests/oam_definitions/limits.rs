@@ -54,8 +54,11 @@ async fn recorded_by_kubevela(site: &Site) {
     let status = json!({ "configMapRef": "component-schema-web", "latestRevision": latest });
     site.write_status("ComponentDefinition", "web", status).await;
     for name in ["component-schema-web", "component-schema-web-v4"] {
-        site.apply("ConfigMap", name, json!({ "data": { "openapi-v3-json-schema": "{}" } }))
-            .await;
+        let config_map = json!({
+            "metadata": { "labels": { "definition.oam.dev": "schema" } },
+            "data": { "openapi-v3-json-schema": "{}" },
+        });
+        site.apply("ConfigMap", name, config_map).await;
     }
 }
 

@@ -16,6 +16,14 @@ parameter: {
 }
 ";
 
+/// Counts to 10^15 without memory.
+const ENDLESS: &str = r#"
+import "list"
+
+let r = list.Range(0, 1000, 1)
+parameter: a: len([for a in r for b in r for c in r for d in r for e in r if a+b+c+d+e < 0 {a}])
+"#;
+
 #[tokio::test]
 async fn definitions_of_all_kinds_and_their_revisions_have_schemas() {
     let site = Site::new().await;
@@ -107,6 +115,66 @@ async fn a_failed_request_is_repeated_before_the_status_names_the_schema() {
             assert!(site.schema(name).await.contains("integer"));
         }
     }
+}
+
+#[tokio::test]
+async fn the_status_names_a_revision_while_its_schema_cannot_be_stored() {
+    let site = Site::new().await;
+    let first = site.controller().await;
+    first
+        .proxy
+        .inject(usize::MAX, ApiFault::Status(503), is_write_of("configmaps", ""));
+    site.apply("ComponentDefinition", "web", component("parameter: a: int"))
+        .await;
+    let words = "cannot store capability web in ConfigMap: failed to apply ConfigMap component-schema-web";
+    let status = site.until_failed("ComponentDefinition", "web", words).await;
+    assert_eq!(latest(&status), "web-v1");
+    drop(first);
+    let _second = site.controller().await;
+    site.until_recorded("ComponentDefinition", "web", "web-v1").await;
+}
+
+#[tokio::test]
+async fn a_template_without_an_end_delays_others_of_its_kind_for_a_turn() {
+    let site = Site::new().await;
+    let _controller = site.controller().await;
+    site.apply("ComponentDefinition", "endless", component(ENDLESS)).await;
+    let status = site
+        .until_failed("ComponentDefinition", "endless", "waiting for a CUE evaluator")
+        .await;
+    assert_eq!(latest(&status), "endless-v1");
+    site.apply("ComponentDefinition", "web", component("parameter: a: int"))
+        .await;
+    site.until_recorded("ComponentDefinition", "web", "web-v1").await;
+}
+
+#[tokio::test]
+async fn a_config_map_without_a_schema_stays() {
+    let site = Site::new().await;
+    let _controller = site.controller().await;
+    let foreign = json!({ "data": { "a": "b" } });
+    let foreign = site.apply("ConfigMap", "component-schema-web", foreign).await;
+    site.apply("ComponentDefinition", "web", component("parameter: a: int"))
+        .await;
+    let words = "ConfigMap component-schema-web exists and holds no schema";
+    let status = site.until_failed("ComponentDefinition", "web", words).await;
+    assert_eq!(latest(&status), "web-v1");
+    let found = site.api("ConfigMap").get("component-schema-web").await.unwrap();
+    assert_eq!(found.resource_version(), foreign.resource_version());
+}
+
+#[tokio::test]
+async fn a_definition_with_the_name_of_a_revision_leaves_the_schema_of_the_revision() {
+    let site = Site::new().await;
+    let _controller = site.controller().await;
+    site.apply("ComponentDefinition", "web", component("parameter: a: int"))
+        .await;
+    site.until_recorded("ComponentDefinition", "web", "web-v1").await;
+    site.apply("ComponentDefinition", "web-v1", component("parameter: a: bool"))
+        .await;
+    let words = "ConfigMap component-schema-web-v1 belongs to another object";
+    site.until_failed("ComponentDefinition", "web-v1", words).await;
+    assert!(site.schema("component-schema-web-v1").await.contains("integer"));
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ mod kinds;
 mod loaded;
 mod reconciler;
 mod record;
+mod recorder;
 mod revision_index;
 mod schema;
 mod status;

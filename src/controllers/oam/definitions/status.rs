@@ -52,9 +52,11 @@ pub(super) fn failed<D: ReconciledKind>(definition: &D, message: &str) -> Option
     Some(patch(definition, json!({ "conditions": conditions })))
 }
 
-fn names(status: Option<&DefinitionStatus>, latest: &LatestRevision) -> bool {
+/// Returns true if the status names the revision.
+pub(super) fn names(status: Option<&DefinitionStatus>, latest: &LatestRevision) -> bool {
     let named = status.and_then(|status| status.latest_revision.as_ref());
-    named.is_some_and(|named| named.name == latest.name)
+    // A version that was deleted has the same name when it is recorded again, but no ConfigMap.
+    named.is_some_and(|named| named.name == latest.name && named.revision == latest.revision)
 }
 
 fn has_failed_with(status: Option<&DefinitionStatus>, message: &str) -> bool {

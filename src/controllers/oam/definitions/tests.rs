@@ -1,13 +1,15 @@
+use k8s_openapi::api::core::v1::ConfigMap;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::decide::{Decision, Naming, Recorded, decide, expendable, naming};
 use super::record::{is_owned_by, is_recorded_in, revision_of};
-use super::schema::{Current, config_map_name, config_maps};
+use super::schema::{Current, NotStored, config_map_name, config_maps, reason_to_keep};
 use super::status;
 use crate::api::oam::{
     ComponentDefinition, DefinitionKind, DefinitionRevision, LatestRevision, PolicyDefinition, TraitDefinition,
 };
+use crate::cue::{Error, Kind, TextErrors};
 
 fn named(name: &str) -> Naming {
     Naming::Named(name.to_owned())
@@ -251,6 +253,10 @@ fn recorded_status(conditions: &[Value]) -> Value {
 #[case::after_failure(recorded_status(&[synced("False", "why")]), false)]
 #[case::without_schema(json!({ "latestRevision": { "name": "p-v1" } }), false)]
 #[case::of_another_revision(json!({ "latestRevision": { "name": "p-v0" }, "configMapRef": "policy-schema-p" }), false)]
+#[case::recorded_again(
+    json!({ "latestRevision": { "name": "p-v1", "revision": 2 }, "configMapRef": "policy-schema-p" }),
+    false
+)]
 #[case::empty(json!({}), false)]
 fn a_definition_is_complete_with_its_revision_and_its_schema(#[case] status: Value, #[case] expected: bool) {
     let is_complete = status::is_complete(&policy(status), &latest("p-v1", 1), "policy-schema-p");
@@ -303,6 +309,7 @@ fn the_config_maps_of_a_definition_and_its_revision_hold_the_schema() {
             "metadata": {
                 "name": format!("trait-schema-{described}"), "namespace": "team",
                 "labels": { "a": "b", "definition.oam.dev": "schema", "definition.oam.dev/name": described },
+                "annotations": { "definition.oam.dev/appliedWorkloads": "deployments.apps,web" },
                 "ownerReferences": [{ "apiVersion": "core.oam.dev/v1beta1", "kind": kind, "name": described, "uid": uid }],
             },
             "data": { "openapi-v3-json-schema": "{}" },
@@ -312,10 +319,11 @@ fn the_config_maps_of_a_definition_and_its_revision_hold_the_schema() {
         config_map("scaler", "TraitDefinition", "u"),
         config_map("scaler-v3", "DefinitionRevision", "r"),
     ]);
-    assert_eq!(
-        json!(config_maps(&trait_definition(template("a")), &current, "{}")),
-        expected
-    );
+    let [for_any_workload, _] = config_maps(&trait_definition(template("a")), &current, "{}");
+    assert_eq!(for_any_workload.metadata.annotations, None);
+    let mut spec = template("a");
+    spec["appliesToWorkloads"] = json!(["deployments.apps", "web"]);
+    assert_eq!(json!(config_maps(&trait_definition(spec), &current, "{}")), expected);
     let kinds = [
         DefinitionKind::Component,
         DefinitionKind::Trait,
@@ -324,6 +332,49 @@ fn the_config_maps_of_a_definition_and_its_revision_hold_the_schema() {
     ];
     assert_eq!(
         kinds.map(|kind| config_map_name(kind, "x")),
-        ["component-schema-x", "trait-schema-x", "policy-schema-x", "workflowstep-schema-x"]
+        [
+            "component-schema-x",
+            "trait-schema-x",
+            "policy-schema-x",
+            "workflowstep-schema-x"
+        ]
     );
+}
+
+#[test]
+fn a_config_map_without_a_schema_or_of_another_object_stays() {
+    let current = Current {
+        latest: latest("scaler-v3", 3),
+        uid: "r".to_owned(),
+    };
+    let [config_map, _] = config_maps(&trait_definition(template("a")), &current, "{}");
+    let reason = |label: &str, owners: &[&str]| {
+        let owner = |kind: &&str| json!({ "apiVersion": "v1", "kind": kind, "name": "scaler", "uid": "other" });
+        let owners: Vec<_> = owners.iter().map(owner).collect();
+        let metadata = json!({ "labels": { "definition.oam.dev": label }, "ownerReferences": owners });
+        let existing: ConfigMap = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        reason_to_keep(&existing, &config_map)
+    };
+    for owners in [&["TraitDefinition"][..], &["Deployment", "TraitDefinition"], &[]] {
+        assert_eq!(reason("schema", owners), None);
+    }
+    let holds_no_schema = Some("ConfigMap trait-schema-scaler exists and holds no schema".to_owned());
+    assert_eq!(reason("other", &["TraitDefinition"]), holds_no_schema);
+    let is_foreign = Some("ConfigMap trait-schema-scaler belongs to another object".to_owned());
+    assert_eq!(reason("schema", &["DefinitionRevision"]), is_foreign);
+}
+
+#[test]
+fn reasons_in_templates_are_printable() {
+    let error = Error::Failed {
+        kind: Kind::Conflict,
+        errors: TextErrors::from_text("a\u{1b}[31m\nb"),
+    };
+    let expected = NotStored::Reported {
+        message: "a [31m b".to_owned(),
+        may_pass: false,
+    };
+    assert_eq!(NotStored::of_template(&error), expected);
+    let expected = NotStored::Transient("failed to make a schema: waiting for a CUE evaluator".to_owned());
+    assert_eq!(NotStored::of_template(&Error::Deferred), expected);
 }
