@@ -8,4 +8,4 @@ mod definitions;
 mod faults;
 mod hostile;
 mod identity;
-mod site;
+pub mod site;

@@ -10,6 +10,7 @@ use regex::Regex;
 
 use super::serve_index;
 use crate::applications::{Site, shop};
+use crate::oam_webhooks::site::Reviewed;
 use crate::support::cue::executable;
 use crate::support::eventually::{SOON, eventually};
 use crate::support::project;
@@ -62,7 +63,8 @@ fn exported(text: &str) -> BTreeMap<String, Metric> {
     metrics
 }
 
-/// Returns the metrics of a process with a directory of manifests, and of one in a cluster with all controllers.
+/// Returns the metrics of a process with a directory of manifests, of one in a cluster with all controllers, and of one with
+/// webhooks.
 async fn exported_by_all_controllers() -> BTreeMap<String, Metric> {
     let world = World::new().await;
     world.declare("stable", &serve_index(&world, "stable"), "");
@@ -83,11 +85,15 @@ async fn exported_by_all_controllers() -> BTreeMap<String, Metric> {
     let in_cluster = site.portolan(&[controllers, &evaluator]).await;
     site.declare("shop", shop(&[], false)).await;
     site.until_components("shop", "0/0").await;
+    let reviewed = Reviewed::new("Ignore").await;
+    let with_webhooks = reviewed.portolan(&[]).await;
     let mut metrics = exported(&text);
-    for (name, metric) in exported(&in_cluster.get("/metrics").await.unwrap().1) {
-        let known = metrics.entry(name).or_default();
-        known.kind = metric.kind;
-        known.labels.extend(metric.labels);
+    for process in [&in_cluster, &with_webhooks] {
+        for (name, metric) in exported(&process.get("/metrics").await.unwrap().1) {
+            let known = metrics.entry(name).or_default();
+            known.kind = metric.kind;
+            known.labels.extend(metric.labels);
+        }
     }
     metrics
 }
