@@ -24,7 +24,10 @@ mod tests {
         );
         let decoded = |response: &str| protocol::decode_schema(4, response.as_bytes());
         let schema = r#"{"type":"object","x":"\u003c"}"#;
-        assert_eq!(decoded(&format!(r#"{{"id":4,"schema":{schema}}}"#)), Ok(schema.to_owned()));
+        assert_eq!(
+            decoded(&format!(r#"{{"id":4,"schema":{schema}}}"#)),
+            Ok(schema.to_owned())
+        );
         let error = decoded(r#"{"id":4,"errors":[{"text":"a","line":2}],"kind":"conflict"}"#).unwrap_err();
         assert_eq!(error.to_string(), "a (line 2)");
         assert!(matches!(decoded(r#"{"id":4,"result":1}"#), Err(Error::Crashed(_))));

@@ -42,9 +42,15 @@ async fn all_definitions_of_the_starter_set_have_schemas() {
     assert!(failed.is_empty(), "{failed:#?}");
 
     let web = of("components/webservice.yaml");
-    assert_eq!((&web["type"], &web["properties"]["image"]["type"]), (&json!("object"), &json!("string")));
+    assert_eq!(
+        (&web["type"], &web["properties"]["image"]["type"]),
+        (&json!("object"), &json!("string"))
+    );
     let required = web["required"].as_array().unwrap();
-    assert!(required.contains(&json!("image")) && !required.contains(&json!("cpu")), "{web}");
+    assert!(
+        required.contains(&json!("image")) && !required.contains(&json!("cpu")),
+        "{web}"
+    );
     let expected = json!({ "type": "object", "required": ["keys"], "properties": {
         "keys": { "title": "keys", "description": "Keys, one for each copy", "type": "array",
             "items": { "type": "string" } },

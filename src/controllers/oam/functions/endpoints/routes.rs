@@ -16,7 +16,7 @@ const PORTS_MAPPING: &str = "ports-mapping";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
     app_protocol: &'static str,
-    port: u64,
+    pub(super) port: u64,
 }
 
 impl Default for Listener {
