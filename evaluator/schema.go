@@ -35,6 +35,9 @@ func schemaOf(source string) (json.RawMessage, *failure) {
 	if !keepParameter(file) {
 		return emptySchema(), nil
 	}
+	if refersToItself(file) {
+		return nil, userFailure("parameters that refer to themselves have no schema")
+	}
 	value, failure := buildFile(file)
 	if failure != nil {
 		return nil, failure
@@ -72,6 +75,10 @@ func emptySchema() json.RawMessage {
 // exceeds returns true if a value has more levels, or more values than are left.
 func exceeds(value cue.Value, levels int, left *int) bool {
 	if *left--; levels == 0 || *left < 0 {
+		return true
+	}
+	// The evaluation ends at a value that contains itself, the generator of schemas does not.
+	if err := value.Err(); err != nil && strings.Contains(err.Error(), "structural cycle") {
 		return true
 	}
 	exceed := func(value cue.Value) bool { return exceeds(value, levels-1, left) }
@@ -160,6 +167,48 @@ func keepParameter(file *ast.File) bool {
 	// The build lists them again.
 	file.Unresolved = nil
 	return true
+}
+
+// refersToItself returns true if a declaration of the top level contains itself. CUE's generator of schemas would not end.
+func refersToItself(file *ast.File) bool {
+	references := map[string][]string{}
+	for _, declaration := range file.Decls {
+		for _, name := range declaredNames(declaration) {
+			references[name] = append(references[name], containedNames(declaration, file)...)
+		}
+	}
+	const open, closed = 1, 2
+	states := map[string]int{}
+	var contains func(name string) bool
+	contains = func(name string) bool {
+		if states[name] != 0 {
+			return states[name] == open
+		}
+		states[name] = open
+		found := slices.ContainsFunc(references[name], contains)
+		states[name] = closed
+		return found
+	}
+	return contains(parameterField)
+}
+
+// containedNames returns the names of the top level whose whole values a declaration contains.
+func containedNames(declaration ast.Decl, file *ast.File) []string {
+	var names []string
+	ast.Walk(declaration, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.SelectorExpr:
+			// A field of it.
+			_, isName := node.X.(*ast.Ident)
+			return !isName
+		case *ast.Ident:
+			if node.Scope == ast.Node(file) {
+				names = append(names, node.Name)
+			}
+		}
+		return true
+	}, nil)
+	return names
 }
 
 // declaredNames returns the names of the top level that a declaration makes or adds to.

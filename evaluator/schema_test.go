@@ -96,9 +96,10 @@ func TestParametersWithoutASchemaHaveErrors(t *testing.T) {
 		{"parameter: a: missing", syntax, "reference \"missing\" not found"},
 		{"import \"vela/kube\"\nparameter: a: kube.x", syntax, "vela/kube"},
 		{"parameter: a: 1 & 2", conflict, "conflicting values"},
-		{"parameter: a: [string, int]", user, "different elements"},
-		{"parameter: #Tree\n#Tree: children?: [...#Tree]", user, "more than 32 levels"},
-		{"parameter: #Tree\n#Tree: child?: #Child\n#Child: #Tree | string", user, "more than 32 levels"},
+		{"parameter: a: [string, int]", incomplete, "cannot convert incomplete value"},
+		{"parameter: #Defs.T\n#Defs: T: child?: [...#Defs.T]", user, "more than 32 levels"},
+		{"parameter: #Tree\n#Tree: children?: [...#Tree]", user, "refer to themselves"},
+		{"parameter: #Tree\n#Tree: child?: #Child\n#Child: #Tree | string", user, "refer to themselves"},
 		{wide.String(), user, "more than 524288"},
 	} {
 		_, failure := schemaOf(test.source)
