@@ -236,6 +236,9 @@ func declaredNames(declaration ast.Decl) []string {
 func fieldNames(value ast.Expr) []string {
 	switch value := value.(type) {
 	case *ast.Ident:
+		if value.Scope == nil {
+			return nil
+		}
 		// Only the build knows the fields of what it refers to.
 		return []string{parameterField}
 	case *ast.StructLit:

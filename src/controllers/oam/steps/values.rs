@@ -1,4 +1,4 @@
-//! What calls take and return, in the forms of KubeVela's present and former packages.
+//! What calls take and return, in the present and older forms of KubeVela's packages.
 
 use serde_json::{Value, json};
 

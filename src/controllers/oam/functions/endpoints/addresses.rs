@@ -33,7 +33,7 @@ pub fn of_service(live: &Value, component: &str, node: &str) -> Vec<Value> {
         .collect();
     let (hosts, port_field) = match type_ {
         "LoadBalancer" => (balancers, "port"),
-        // An endpoint without a host would let a step go on with an address that nobody reaches.
+        // An endpoint without a host would let a step go on with an address that no client reaches.
         "NodePort" if node.is_empty() => (Vec::new(), "nodePort"),
         "NodePort" => (vec![node], "nodePort"),
         "ClusterIP" | "ExternalName" => (vec![inner.as_str()], "port"),

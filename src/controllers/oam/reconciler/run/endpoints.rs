@@ -132,7 +132,7 @@ impl Reader<'_, '_> {
         let Some(Children { kinds, selector }) = children(source, &live) else {
             return Ok(self.of_live(&live, source, component).await);
         };
-        // Anybody can set the labels of an object.
+        // Each tenant can set the labels of an object.
         let applied = (source == Source::Kustomization).then(|| inventory(&live));
         let mut endpoints = Vec::new();
         for (kind, source) in &kinds {
