@@ -163,7 +163,9 @@ async fn after_a_failed_run_the_objects_of_components_that_a_template_applies_st
     site.declare("shop", with_collection(std::slice::from_ref(&web))).await;
     site.until_running("shop").await;
     site.declare("shop", with_collection(&[lost, web])).await;
-    let app = until_ended(&site, "shop").await;
+    // The status of the first run stays until the second begins.
+    let has_failed = |app: &Value| app["status"]["status"] == "workflowFailed";
+    let app = site.until(APPLICATION, "shop", "a failed workflow", has_failed).await;
     assert_eq!(outcome(&app, "web")[0], "skipped");
     assert!(site.get(CONFIG_MAP, "web").await.is_some());
 }
