@@ -1,4 +1,4 @@
-//! What calls take and return, in the present and older forms of KubeVela's packages.
+//! The arguments and results of calls, in the present and older forms of KubeVela's packages.
 
 use serde_json::{Value, json};
 

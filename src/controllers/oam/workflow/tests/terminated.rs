@@ -107,11 +107,16 @@ fn a_step_that_ends_the_workflow_has_succeeded_and_steps_that_have_not_begun_are
                 group("g", [step("d", &["a"])]),
             ])
         };
-        let outcome = run.turn(|name| if name == "a" { terminated() } else { succeeded() });
+        let mut outcome = run.turn(|name| if name == "a" { terminated() } else { succeeded() });
+        assert_eq!(run.ran, ["a", "c"], "{mode}");
+        if mode.starts_with("DAG") {
+            // Steps of a group look at the steps before it once a turn.
+            assert_eq!(outcome.state, State::Executing);
+            outcome = run.turn(|_| succeeded());
+        }
         assert_eq!(outcome.state, State::Terminated, "{mode}");
         assert_eq!(run.state("a"), ("succeeded", "Terminate", "enough"));
         assert_eq!(run.state("b"), ("skipped", "Skip", ""));
-        assert_eq!(run.ran, ["a", "c"], "{mode}");
         assert_eq!((outcome.retry_in, outcome.status.terminated), (None, true));
     }
 }
