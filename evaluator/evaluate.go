@@ -15,7 +15,7 @@ import (
 
 const (
 	// Changes when an evaluator of an older version could not answer.
-	version   = 3
+	version   = 4
 	maxResult = 4 << 20
 )
 
@@ -29,6 +29,8 @@ type request struct {
 	// With inspect: compiles the source too, without parameters.
 	Check   bool `json:"check"`
 	Version bool `json:"version"`
+	// Makes the schema of the field parameter instead of evaluating the source.
+	Schema bool `json:"schema"`
 }
 
 type response struct {
@@ -41,6 +43,8 @@ type response struct {
 	Version    int             `json:"version,omitempty"`
 	// The text is for an older version of CUE, and was rewritten.
 	Rewritten bool `json:"rewritten,omitempty"`
+	// OpenAPI 3.0.
+	Schema json.RawMessage `json:"schema,omitempty"`
 }
 
 // answer returns the response to a request as a line.
@@ -60,6 +64,12 @@ func answer(line []byte) (encoded []byte) {
 		return encode(response{ID: request.ID, Version: version})
 	case request.Source == nil:
 		return encode(request.failed(userFailure("invalid request: no source")))
+	case request.Schema:
+		schema, failure := schemaOf(*request.Source)
+		if failure != nil {
+			return encode(request.failed(failure))
+		}
+		return encode(response{ID: request.ID, Schema: schema})
 	case request.Inspect:
 		inspection, failure := inspect(*request.Source, request.Check)
 		if failure != nil {

@@ -28,7 +28,7 @@ pub enum Error {
     /// The process of the evaluator failed. Another attempt may succeed.
     #[error("CUE evaluator failed: {0}")]
     Crashed(String),
-    /// The caller's turn is over, and the evaluation goes on in the background.
+    /// The turn of the caller is over. The evaluation ends with it, or goes on in the background.
     #[error("waiting for a CUE evaluator")]
     Deferred,
 }

@@ -17,6 +17,7 @@ mod error;
 mod metrics;
 pub mod protocol;
 mod rewritten;
+mod schema;
 mod slow;
 mod source;
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! | `{"id": 1, "source": "a: 1 + 1"}` | `{"id": 1, "result": {"a": 2}}` |
 //! | | `{"id": 1, "kind": "conflict", "errors": [{"text": "a: conflicting values 1 and 2", "line": 3}], "more": 2}` |
 //! | `{"id": 2, "source": "a: [1] + [2]", "inspect": true}` | `{"id": 2, "inspection": {…}}`, an [`Inspection`] |
-//! | `{"id": 3, "version": true}` | `{"id": 3, "version": 3}` |
+//! | `{"id": 3, "version": true}` | `{"id": 3, "version": 4}` |
 //!
 //! A request may have `"template": {"first": 4, "count": 20}`, the lines of its source that are the template. The line of an
 //! error counts from the first of them; one outside has none. `more` counts the errors that are not listed.
@@ -15,6 +15,9 @@
 //!
 //! The result of a text for an older version of CUE, which the evaluator has rewritten, has `"rewritten": true`.
 //! Requests are answered in order. Fields that are not listed are ignored. A result takes at most [`MAX_RESULT`] bytes.
+//!
+//! `{"id": 4, "source": "parameter: a?: int", "schema": true}` asks for the OpenAPI 3.0 schema of the field `parameter`, which
+//! the response has as `"schema": {…}`.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -26,7 +29,7 @@ use super::source::{CueSource, Lines};
 use crate::text::truncate;
 
 /// Changes when an evaluator of an older version could not answer.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Maximum length of a text, several times that of the largest object of Kubernetes.
 const MAX_SOURCE: usize = 4 * 1024 * 1024;
 const MAX_RESULT: usize = 4 * 1024 * 1024;
@@ -76,6 +79,8 @@ struct Request {
     check: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     version: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    schema: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -94,6 +99,8 @@ struct Response<'a> {
     /// The text is for an older version of CUE, and was rewritten.
     #[serde(default)]
     rewritten: bool,
+    #[serde(borrow, default)]
+    schema: Option<&'a RawValue>,
 }
 
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
@@ -156,6 +163,14 @@ fn request(id: u64, source: CueSource, options: Request) -> Result<Vec<u8>, Erro
     }))
 }
 
+pub(super) fn schema_request(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
+    let options = Request {
+        schema: true,
+        ..Request::default()
+    };
+    request(id, source, options)
+}
+
 pub(super) fn version_request(id: u64) -> Vec<u8> {
     encode(&Request {
         id,
@@ -197,6 +212,16 @@ pub(super) fn decode_inspection(id: u64, response: &[u8]) -> Result<Inspection, 
         (Some(inspection), None) => Ok(inspection),
         (None, Some(error)) => Err(error),
         _ => Err(Error::Crashed("response without an inspection or an error".to_owned())),
+    }
+}
+
+/// Returns a schema as JSON.
+pub(super) fn decode_schema(id: u64, response: &[u8]) -> Result<String, Error> {
+    let mut response = decode(id, response)?;
+    match (response.schema, response.failure()) {
+        (Some(schema), None) => Ok(schema.get().to_owned()),
+        (None, Some(error)) => Err(error),
+        _ => Err(Error::Crashed("response without a schema or an error".to_owned())),
     }
 }
 
@@ -360,11 +385,11 @@ mod tests {
 
     #[test]
     fn another_version_is_named() {
-        assert_eq!(check_version(1, br#"{"id":1,"version":3}"#), Ok(()));
+        assert_eq!(check_version(1, br#"{"id":1,"version":4}"#), Ok(()));
         let error = check_version(1, br#"{"id":1,"version":1}"#).unwrap_err().to_string();
         assert_eq!(
             error,
-            "CUE evaluator failed: it speaks version 1 of the protocol, expected 3"
+            "CUE evaluator failed: it speaks version 1 of the protocol, expected 4"
         );
         assert!(check_version(1, br#"{"id":1,"result":1}"#).is_err());
     }

@@ -17,7 +17,7 @@ while read -r line; do
     id=${line#*\"id\":}
     id=${id%%,*}
     case $line in
-    *version*) echo "{\"id\":$id,\"version\":3}" ;;
+    *version*) echo "{\"id\":$id,\"version\":4}" ;;
     *hang*) echo $$ >>"$0.hanging"; exec /bin/sleep 1000 ;;
     *note*) note=${line#*note }; echo "${note%%[!a-z]*}" >>"$0.notes"; echo "{\"id\":$id,\"result\":1}" ;;
     *crash*) echo 'fatal error: on purpose' >&2; exit 2 ;;
@@ -145,12 +145,12 @@ async fn a_program_that_cannot_be_executed_is_an_error_of_its_own() {
 
 #[tokio::test]
 async fn another_protocol_version_is_refused() {
-    let fixture = Fixture::new(&SCRIPT.replace("version\\\":3", "version\\\":7"), 1, LONG);
+    let fixture = Fixture::new(&SCRIPT.replace("version\\\":4", "version\\\":7"), 1, LONG);
     for _ in 0..2 {
         let error = fixture.evaluate("a", "x: 1").await.unwrap_err().to_string();
         assert_eq!(
             error,
-            "CUE evaluator failed: it speaks version 7 of the protocol, expected 3"
+            "CUE evaluator failed: it speaks version 7 of the protocol, expected 4"
         );
     }
 }

@@ -151,7 +151,7 @@ fn requests_are_lines_of_json() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(errors, "");
-    assert_eq!(answers[0], json!({"id": 1, "version": 3}));
+    assert_eq!(answers[0], json!({"id": 1, "version": 4}));
     assert_eq!(answers[1], json!({"id": 2, "result": {"a": 1}}));
     for invalid in [&answers[2], &answers[3]] {
         assert_eq!(invalid["id"], 0);

@@ -5,6 +5,7 @@ mod fair;
 mod hostile;
 mod inspecting;
 mod processes;
+mod schemas;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;

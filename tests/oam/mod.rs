@@ -3,10 +3,12 @@
 mod goldens;
 mod health;
 mod older;
+mod starter;
 mod steps;
 mod templates;
 mod unification;
 
+use std::fs;
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use portolan::cue::{Evaluator, Options};
 use serde_json::{Value, json};
 
 use crate::support::cue::executable;
+use crate::support::project;
 
 /// Returns the evaluator that the tests share.
 fn evaluator() -> NamespaceEvaluator<'static> {
@@ -39,6 +42,14 @@ fn evaluator() -> NamespaceEvaluator<'static> {
     }
 }
 
+/// Returns the template of a definition of the starter set, such as `traits/scaler`.
+fn starter_template(path: &str) -> String {
+    let file = project("definitions").join(format!("{path}.yaml"));
+    let definition: Value = serde_yaml::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let template = definition.pointer("/spec/schematic/cue/template");
+    template.and_then(Value::as_str).unwrap().to_owned()
+}
+
 /// A component with traits, to render.
 #[derive(Clone)]
 struct Case {
@@ -46,6 +57,8 @@ struct Case {
     properties: Value,
     traits: Vec<(String, Value)>,
     is_strict: bool,
+    /// The minor version of Kubernetes.
+    minor: u32,
 }
 
 impl Case {
@@ -55,6 +68,7 @@ impl Case {
             properties,
             traits: Vec::new(),
             is_strict: false,
+            minor: 35,
         }
     }
 
@@ -82,7 +96,10 @@ impl Case {
                 has_status: true,
             })
             .collect();
-        let context = json!({"name": "web", "appName": "shop", "namespace": "default"});
+        let context = json!({
+            "name": "web", "appName": "shop", "namespace": "default",
+            "clusterVersion": {"major": "1", "minor": self.minor},
+        });
         let component = Component {
             name: "web",
             template: Template {

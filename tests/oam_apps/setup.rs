@@ -34,10 +34,10 @@ pub async fn install(server: &ControlPlane) {
 
 /// Returns the definitions of the project.
 pub fn starter_set() -> Vec<Value> {
-    let directories = ["components", "traits", "workflowsteps"].map(|name| project("definitions").join(name));
+    let directories = ["components", "policies", "traits", "workflowsteps"];
     let files = directories
         .iter()
-        .flat_map(|directory| fs::read_dir(directory).unwrap());
+        .flat_map(|directory| fs::read_dir(project("definitions").join(directory)).unwrap());
     files
         .map(|file| serde_yaml::from_str(&fs::read_to_string(file.unwrap().path()).unwrap()).unwrap())
         .collect()

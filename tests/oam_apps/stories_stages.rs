@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::apps::{spec, web};
 use super::site::{Site, condition};
 use super::stories_hostile::define;
+use super::workflows::{outcome, step, with_steps};
 use super::{APPLICATION, CONFIG_MAP};
 
 const TRAIT: &str = "core.oam.dev/v1beta1 TraitDefinition";
@@ -41,6 +42,20 @@ async fn define_trait(site: &Site, name: &str, stage: &str, template: &str, stat
     site.apply(TRAIT, name, definition).await;
 }
 
+/// A trait before the workload that is healthy once its ConfigMap says so.
+async fn define_prepare(site: &Site) {
+    let policy = r#"isHealth: *(context.outputs.own.metadata.annotations.ready == "yes") | false"#;
+    let template = publish("prepare", "{key: \"one\"}");
+    let status = json!({ "healthPolicy": policy });
+    define_trait(site, "prepare", "PreDispatch", &template, status).await;
+}
+
+/// Makes the trait of the component `web` healthy.
+async fn set_prepared(site: &Site) {
+    let ready = json!({ "metadata": { "annotations": { "ready": "yes" } } });
+    site.edit(CONFIG_MAP, "web-prepare", ready).await;
+}
+
 fn record(name: &str, value: &str, traits: &[&str]) -> Value {
     let traits: Vec<_> = traits
         .iter()
@@ -54,16 +69,7 @@ async fn the_default_stage_waits_until_the_objects_of_the_stage_before_are_healt
     let site = Site::new().await;
     let _portolan = site.portolan(&[]).await;
     define(&site, "record", RECORD).await;
-    let policy = r#"isHealth: *(context.outputs.own.metadata.annotations.ready == "yes") | false"#;
-    let status = json!({ "healthPolicy": policy });
-    define_trait(
-        &site,
-        "prepare",
-        "PreDispatch",
-        &publish("prepare", "{key: \"one\"}"),
-        status,
-    )
-    .await;
+    define_prepare(&site).await;
     site.until(DEFINITION_REVISION, "prepare-v1", "recorded", |_| true)
         .await;
     site.declare("shop", spec(&[record("web", "one", &["prepare@v1"])]))
@@ -78,11 +84,31 @@ async fn the_default_stage_waits_until_the_objects_of_the_stage_before_are_healt
     assert_eq!(service(&app)["traits"][0]["type"], "prepare-v1");
     assert_eq!(site.get(CONFIG_MAP, "web").await, None);
 
-    let ready = json!({ "metadata": { "annotations": { "ready": "yes" } } });
-    site.edit(CONFIG_MAP, "web-prepare", ready).await;
+    set_prepared(&site).await;
     let app = site.until_running("shop").await;
     assert_eq!(service(&app)["healthy"], true);
     assert_eq!(service(&app)["message"], Value::Null, "{app:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_waits_for_no_health_waits_until_the_default_stage_is_applied() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await;
+    define(&site, "record", RECORD).await;
+    define_prepare(&site).await;
+    let steps = [step("all", "apply-application-in-parallel", json!({}))];
+    site.declare("shop", with_steps(&[record("web", "one", &["prepare"])], &steps))
+        .await;
+    site.until(APPLICATION, "shop", "a wait", |app| {
+        outcome(app, "all") == ["running", "Wait", "wait healthy"]
+    })
+    .await;
+    assert_eq!(site.get(CONFIG_MAP, "web").await, None);
+
+    set_prepared(&site).await;
+    let app = site.until_running("shop").await;
+    assert_eq!(outcome(&app, "all")[0], "succeeded");
+    assert!(site.get(CONFIG_MAP, "web").await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -27,6 +27,10 @@ async fn the_starter_set_is_installed_once_and_never_over_the_definitions_of_oth
         text.contains(&format!("ComponentDefinition {namespace}/webservice: created\n")),
         "{text}"
     );
+    assert!(
+        text.contains(&format!("PolicyDefinition {namespace}/topology: created\n")),
+        "{text}"
+    );
     let left = format!("ComponentDefinition {namespace}/worker: left unchanged: managed by kubectl\n");
     assert!(text.contains(&left), "{text}");
     assert_eq!(definitions.get("worker").await.unwrap().spec.workload.type_, "own");

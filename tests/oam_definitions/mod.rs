@@ -4,8 +4,10 @@ mod caches;
 mod faults;
 mod limits;
 mod recording;
+mod schemas;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::http::Method;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
@@ -13,10 +15,11 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use parking_lot::Mutex;
 use portolan::api::oam::{DefinitionRevision, crds};
-use portolan::budget::{Budget, Budgets};
+use portolan::budget::{Budget, Budgets, ResourceMetrics};
 use portolan::controllers::oam::definitions::{
     CLASSES, DefinitionBudgets, DefinitionCaches, DefinitionChange, IsInUse, Settings, classes, enqueue_all,
 };
+use portolan::cue::{Evaluator, Options};
 use portolan::runtime::controller::{Metrics, WorkerPool};
 use portolan::runtime::workqueue::{self, ClassLimits, Queue};
 use prometheus_client::encoding::text::encode;
@@ -26,6 +29,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane, control_plane};
+use crate::support::cue::executable;
 pub use crate::support::eventually::{SOON, eventually};
 use crate::support::fault_proxy::{ApiRequest, FaultProxy};
 
@@ -95,6 +99,13 @@ impl Site {
         api.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
+    /// Returns the schema in a ConfigMap.
+    pub async fn schema(&self, config_map: &str) -> String {
+        let config_map = self.api("ConfigMap").get(config_map).await.unwrap();
+        let schema = &config_map.data["data"]["openapi-v3-json-schema"];
+        schema.as_str().unwrap().to_owned()
+    }
+
     pub async fn revision(&self, name: &str) -> Option<DefinitionRevision> {
         let api: Api<DefinitionRevision> = Api::namespaced(self.client.clone(), &self.namespace);
         api.get_opt(name).await.unwrap()
@@ -125,8 +136,7 @@ impl Site {
         let what = format!("{kind} {name} to report {words}");
         let has_failed = |status: &Value| {
             let condition = synced(status);
-            condition.starts_with("False ReconcileError cannot generate DefinitionRevision of ")
-                && condition.contains(words)
+            condition.starts_with("False ReconcileError cannot ") && condition.contains(words)
         };
         self.until(kind, name, &what, has_failed).await
     }
@@ -182,6 +192,7 @@ impl Controller {
             &caches,
             settings,
             is_in_use,
+            evaluator(),
             &CancellationToken::new(),
         );
         let pool = WorkerPool::new(
@@ -241,6 +252,20 @@ impl Controller {
             .map(|request| format!("{} {}", request.method, request.path))
             .collect()
     }
+}
+
+/// Returns the evaluator that the tests share.
+fn evaluator() -> &'static Evaluator {
+    static POOL: OnceLock<Evaluator> = OnceLock::new();
+    POOL.get_or_init(|| {
+        let options = Options {
+            program: Some(executable()),
+            // Far more than any evaluation takes on a busy machine.
+            timeout: Duration::from_secs(120),
+            ..Options::default()
+        };
+        Evaluator::new(options, ResourceMetrics::unregistered())
+    })
 }
 
 async fn client_of(server: &ControlPlane, proxy: &FaultProxy) -> Client {

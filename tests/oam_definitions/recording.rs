@@ -70,8 +70,8 @@ async fn an_edit_of_the_spec_makes_a_revision_and_an_edit_of_labels_does_not() {
     site.apply("ComponentDefinition", "web", component("a")).await;
     site.until_recorded("ComponentDefinition", "web", "web-v3").await;
     assert_eq!(site.revisions().await, ["web-v1", "web-v2", "web-v3"]);
-    // A revision and a status for each.
-    assert_eq!(controller.writes().len(), 6, "{:#?}", controller.writes());
+    // A revision, two schemas and a status for each.
+    assert_eq!(controller.writes().len(), 12, "{:#?}", controller.writes());
 }
 
 #[tokio::test]

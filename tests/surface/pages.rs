@@ -23,9 +23,9 @@ const DEFINITIONS: &str = "\
 `portolan vela definitions apply` or the chart (`oam.definitions.install`) installs them. They take the parameters of \
 KubeVela's definitions of the same names and render the same objects; [differences](kubevela.md#differences) are listed. \
 Required texts and numbers are in bold. A trait with `containers` changes the component's own container by the same fields, \
-or those that the list names. `kubectl get componentdefinition NAME -o yaml` (or `traitdefinition`, \
-`workflowstepdefinition`) shows types and defaults. The steps `apply-component`, `step-group` and `suspend` are part of \
-the controller.
+or those that the list names. `kubectl get componentdefinition NAME -o yaml` (or `traitdefinition`, `policydefinition`, \
+`workflowstepdefinition`) shows types and defaults. The policies and the steps `apply-component`, `step-group` and \
+`suspend` are part of the controller; their definitions list the parameters.
 ";
 
 /// The name of a metric as it is registered, its series, type, labels and help text.
@@ -145,6 +145,7 @@ fn the_page_of_starter_definitions_is_as_generated() {
     for (title, directory) in [
         ("Components", "components"),
         ("Traits", "traits"),
+        ("Policies", "policies"),
         ("Workflow steps", "workflowsteps"),
     ] {
         write!(page, "\n## {title}\n\n| name | does | parameters |\n|---|---|---|\n").unwrap();

@@ -113,16 +113,9 @@ async fn a_deployment_waits_with_the_message_of_the_function() {
 
 #[tokio::test]
 async fn a_suspension_takes_its_parameters() {
-    let template = r#"
-import "vela/builtin"
-
-suspend: builtin.#Suspend & {$params: parameter}
-parameter: {
-	duration?: string
-	message?:  string
-}
-"#;
-    let ended = Step::new(template, json!({ "duration": "10s" })).run(nothing).await;
+    let ended = Step::of_type("suspend", json!({ "duration": "10s" }))
+        .run(nothing)
+        .await;
     let expected = StepResult::Suspended {
         message: "Suspended by field suspend".to_owned(),
         duration: Some(Duration::from_secs(10)),

@@ -1,19 +1,22 @@
 //! Templates of workflow steps: those of the starter set, and other forms that definitions of KubeVela have.
 
+mod components;
+mod control;
+mod dates;
+mod endpoints;
 mod expressions;
 mod forms;
+mod metrics;
 mod resources;
 mod talking;
-
-use std::fs;
+mod terraform;
 
 use portolan::api::oam::StepOutput;
 use portolan::controllers::oam::steps::{Answer, Call, Functions, StepTemplate, run};
 use portolan::controllers::oam::workflow::{FailureReason, StepResult};
 use serde_json::{Map, Value, json};
 
-use super::evaluator;
-use crate::support::project;
+use super::{evaluator, starter_template};
 
 /// A step to run.
 struct Step {
@@ -43,12 +46,10 @@ impl Step {
 
     /// A step whose type is a definition of the starter set.
     fn of_type(type_name: &'static str, properties: Value) -> Self {
-        let file = project("definitions/workflowsteps").join(format!("{type_name}.yaml"));
-        let definition: Value = serde_yaml::from_str(&fs::read_to_string(file).unwrap()).unwrap();
-        let template = &definition["spec"]["schematic"]["cue"]["template"];
+        let template = starter_template(&format!("workflowsteps/{type_name}"));
         Self {
             type_name,
-            ..Self::new(template.as_str().unwrap(), properties)
+            ..Self::new(&template, properties)
         }
     }
 

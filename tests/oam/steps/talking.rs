@@ -214,7 +214,8 @@ async fn notifications_are_sent_to_the_channels_that_are_given() {
 async fn a_channel_that_is_not_supported_is_named_only_when_it_is_used() {
     let email = json!({ "email": { "to": ["a@b"] } });
     let ended = Step::of_type("notification", email).run(nothing).await;
-    let message = "email.#SendEmail is not supported yet by this controller";
+    let message =
+        "email.#SendEmail is not supported by this controller: it would log in to mail servers; use a webhook";
     assert_eq!(ended.end, failed(FailureReason::Rendering, message));
 }
 

@@ -10,10 +10,10 @@ use crate::controllers::oam::parse::{
 use crate::controllers::oam::placement::{
     ByPlace, Place, PlacedComponent, PlacementSettings, place_service, service_key,
 };
-use crate::controllers::oam::workflow::{DEPLOY, is_apply_component};
+use crate::controllers::oam::workflow::{deploys_many, is_apply_component};
 
-/// Types of steps without a template.
-const NATIVE: [&str; 2] = ["step-group", "suspend"];
+/// Types of steps that make no objects by a template.
+const NATIVE: [&str; 3] = ["restart-workflow", "step-group", "suspend"];
 
 /// The components in the order in which the steps deploy them.
 pub struct Plan {
@@ -74,7 +74,7 @@ impl Plan {
             let planned = Planned::new(&instance, has_inputs, parsed, definitions)?;
             components.insert(instance.component.name.clone(), instance.place, planned);
         }
-        let has_template = !is_apply_component(&step) && step.type_ != DEPLOY && !NATIVE.contains(&step.type_.as_str());
+        let has_template = !is_apply_component(&step) && !deploys_many(&step) && !NATIVE.contains(&step.type_.as_str());
         if has_template {
             self.steps.push(format!("{} ({})", step.name, step.type_));
         }

@@ -98,10 +98,15 @@ pub trait RecordedKind: Definition + Resource<DynamicType = ()> + PartialEq + Se
 pub(super) trait ReconciledKind: CachedKind + RecordedKind {
     fn status(&self) -> Option<&DefinitionStatus>;
     fn cache(caches: &DefinitionCaches) -> &Cache<Self>;
+
+    /// Returns the kinds of workloads that a trait fits; nothing for other definitions.
+    fn applied_workloads(&self) -> &[String] {
+        &[]
+    }
 }
 
 macro_rules! impl_reconciled_kind {
-    ($($kind:ident: $definition:ident, $cache:ident, $field:ident;)*) => {$(
+    ($($kind:ident: $definition:ident, $cache:ident, $field:ident $(, $workloads:ident)?;)*) => {$(
         impl RecordedKind for $kind {
             const DEFINITION: DefinitionKind = DefinitionKind::$definition;
 
@@ -126,13 +131,19 @@ macro_rules! impl_reconciled_kind {
             fn cache(caches: &DefinitionCaches) -> &Cache<Self> {
                 &caches.$cache
             }
+
+            $(
+                fn applied_workloads(&self) -> &[String] {
+                    &self.spec.$workloads
+                }
+            )?
         }
     )*};
 }
 
 impl_reconciled_kind! {
     ComponentDefinition: Component, components, component_definition;
-    TraitDefinition: Trait, traits, trait_definition;
+    TraitDefinition: Trait, traits, trait_definition, applies_to_workloads;
     PolicyDefinition: Policy, policies, policy_definition;
     WorkflowStepDefinition: WorkflowStep, steps, workflow_step_definition;
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  informers ─► DefinitionCaches ─► LoadedLookup ─► parse::Lookup
 //!      │              ▲ assume
-//!      ├─► EventHandler ─► queue ─► DefinitionReconciler ─► DefinitionRevisions, status
+//!      ├─► EventHandler ─► queue ─► DefinitionReconciler ─► DefinitionRevisions, ConfigMaps, status
 //!      └─► DefinitionChange, for the Applications that use the definition
 //! ```
 
@@ -16,7 +16,9 @@ mod kinds;
 mod loaded;
 mod reconciler;
 mod record;
+mod recorder;
 mod revision_index;
+mod schema;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -39,6 +41,7 @@ use reconciler::DefinitionReconciler;
 
 use crate::api::oam::{ComponentDefinition, DefinitionKind, PolicyDefinition, TraitDefinition, WorkflowStepDefinition};
 use crate::budget::Budgets;
+use crate::cue::Evaluator;
 use crate::runtime::controller::{Class, Reconcile};
 
 pub const CLASSES: [&str; 4] = [
@@ -64,31 +67,32 @@ pub fn classes(
     caches: &DefinitionCaches,
     settings: &Settings,
     is_in_use: &IsInUse,
+    evaluator: &Evaluator,
     stopping: &CancellationToken,
 ) -> Vec<Class> {
     let reconcilers: [(DefinitionKind, Arc<dyn Reconcile>); 4] = [
         (
             DefinitionKind::Component,
             Arc::new(DefinitionReconciler::<ComponentDefinition>::new(
-                client, budgets, caches, settings, is_in_use, stopping,
+                client, budgets, caches, settings, is_in_use, evaluator, stopping,
             )),
         ),
         (
             DefinitionKind::Trait,
             Arc::new(DefinitionReconciler::<TraitDefinition>::new(
-                client, budgets, caches, settings, is_in_use, stopping,
+                client, budgets, caches, settings, is_in_use, evaluator, stopping,
             )),
         ),
         (
             DefinitionKind::Policy,
             Arc::new(DefinitionReconciler::<PolicyDefinition>::new(
-                client, budgets, caches, settings, is_in_use, stopping,
+                client, budgets, caches, settings, is_in_use, evaluator, stopping,
             )),
         ),
         (
             DefinitionKind::WorkflowStep,
             Arc::new(DefinitionReconciler::<WorkflowStepDefinition>::new(
-                client, budgets, caches, settings, is_in_use, stopping,
+                client, budgets, caches, settings, is_in_use, evaluator, stopping,
             )),
         ),
     ];

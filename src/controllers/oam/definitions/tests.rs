@@ -1,10 +1,15 @@
+use k8s_openapi::api::core::v1::ConfigMap;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::decide::{Decision, Naming, Recorded, decide, expendable, naming};
 use super::record::{is_owned_by, is_recorded_in, revision_of};
+use super::schema::{Current, NotStored, config_map_name, config_maps, reason_to_keep};
 use super::status;
-use crate::api::oam::{ComponentDefinition, DefinitionRevision, LatestRevision, PolicyDefinition, TraitDefinition};
+use crate::api::oam::{
+    ComponentDefinition, DefinitionKind, DefinitionRevision, LatestRevision, PolicyDefinition, TraitDefinition,
+};
+use crate::cue::{Error, Kind, TextErrors};
 
 fn named(name: &str) -> Naming {
     Naming::Named(name.to_owned())
@@ -225,35 +230,61 @@ fn contents_are_compared_without_what_kubevela_drops(
     );
 }
 
+fn policy(status: Value) -> PolicyDefinition {
+    let metadata = json!({ "name": "p", "uid": "u", "resourceVersion": "3" });
+    let mut policy: PolicyDefinition = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+    policy.status = Some(serde_json::from_value(status).unwrap());
+    policy
+}
+
+fn synced(status: &str, message: &str) -> Value {
+    json!({ "type": "Synced", "status": status, "reason": "r", "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z" })
+}
+
+fn recorded_status(conditions: &[Value]) -> Value {
+    let one = json!({ "name": "p-v1", "revision": 1, "revisionHash": "4f3d" });
+    json!({ "latestRevision": one, "configMapRef": "policy-schema-p", "conditions": conditions })
+}
+
+#[rstest]
+#[case::as_kubevela_leaves_it(recorded_status(&[]), true)]
+#[case::after_success(recorded_status(&[synced("True", "")]), true)]
+#[case::after_failure(recorded_status(&[synced("False", "why")]), false)]
+#[case::without_schema(json!({ "latestRevision": { "name": "p-v1" } }), false)]
+#[case::of_another_revision(json!({ "latestRevision": { "name": "p-v0" }, "configMapRef": "policy-schema-p" }), false)]
+#[case::recorded_again(
+    json!({ "latestRevision": { "name": "p-v1", "revision": 2 }, "configMapRef": "policy-schema-p" }),
+    false
+)]
+#[case::empty(json!({}), false)]
+fn a_definition_is_complete_with_its_revision_and_its_schema(#[case] status: Value, #[case] expected: bool) {
+    let is_complete = status::is_complete(&policy(status), &latest("p-v1", 1), "policy-schema-p");
+    assert_eq!(is_complete, expected);
+}
+
 #[test]
 fn a_status_is_written_only_for_news() {
-    let definition = |status: Value| -> PolicyDefinition {
-        let metadata = json!({ "name": "p", "uid": "u", "resourceVersion": "3" });
-        serde_json::from_value(json!({ "metadata": metadata, "status": status })).unwrap()
-    };
-    let synced = |status: &str, message: &str| {
-        json!({ "type": "Synced", "status": status, "reason": "r", "message": message,
-            "lastTransitionTime": "2026-01-01T00:00:00Z" })
-    };
-    let one = json!({ "name": "p-v1", "revision": 1, "revisionHash": "4f3d" });
-    let (is_recorded, has_failed) = (
-        |status| status::recorded(&definition(status), &latest("p-v1", 1)),
-        |status| status::failed(&definition(status), "why"),
-    );
-    assert_eq!(
-        is_recorded(json!({ "latestRevision": one })),
-        None,
-        "as KubeVela leaves it"
-    );
-    let after_failure = json!({ "latestRevision": one, "conditions": [synced("False", "why")] });
-    let patch = is_recorded(after_failure.clone()).unwrap();
+    let after_failure = recorded_status(&[synced("False", "why")]);
+    let patch = status::recorded(&policy(after_failure.clone()), &latest("p-v1", 1), "policy-schema-p");
     assert_eq!(patch["status"]["conditions"][0]["reason"], "ReconcileSuccess");
+    assert_eq!(patch["status"]["configMapRef"], "policy-schema-p");
     assert_eq!(patch["metadata"], json!({ "uid": "u", "resourceVersion": "3" }));
-    assert!(is_recorded(json!({})).is_some());
 
-    assert_eq!(has_failed(after_failure), None);
+    let without_schema = |status: &Value, message: &str| {
+        let policy = policy(status.clone());
+        status::recorded_without_schema(&policy, &latest("p-v1", 1), message)
+    };
+    assert_eq!(without_schema(&after_failure, "why"), None);
+    let patch = without_schema(&json!({ "conditions": [synced("False", "why")] }), "why").unwrap();
+    assert_eq!(patch["status"]["latestRevision"]["name"], "p-v1");
+    assert_eq!(patch["status"]["conditions"][0]["reason"], "ReconcileError");
+    assert_eq!(patch["status"].get("configMapRef"), None, "it stays");
+
+    let has_failed = |status: &Value| status::failed(&policy(status.clone()), "why");
+    assert_eq!(has_failed(&after_failure), None);
     let other = json!({ "type": "Ready", "status": "True", "reason": "", "message": "" });
-    let patch = has_failed(json!({ "conditions": [synced("False", "before"), other] })).unwrap();
+    let patch = has_failed(&json!({ "conditions": [synced("False", "before"), other] })).unwrap();
     let conditions = patch["status"]["conditions"].as_array().unwrap();
     assert_eq!(conditions.len(), 2);
     assert_eq!(
@@ -264,4 +295,86 @@ fn a_status_is_written_only_for_news() {
         conditions[0]["lastTransitionTime"], "2026-01-01T00:00:00Z",
         "its status is unchanged"
     );
+}
+
+#[test]
+fn the_config_maps_of_a_definition_and_its_revision_hold_the_schema() {
+    let current = Current {
+        latest: latest("scaler-v3", 3),
+        uid: "r".to_owned(),
+    };
+    let config_map = |described: &str, kind: &str, uid: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": format!("trait-schema-{described}"), "namespace": "team",
+                "labels": { "a": "b", "definition.oam.dev": "schema", "definition.oam.dev/name": described },
+                "annotations": { "definition.oam.dev/appliedWorkloads": "deployments.apps,web" },
+                "ownerReferences": [{ "apiVersion": "core.oam.dev/v1beta1", "kind": kind, "name": described, "uid": uid }],
+            },
+            "data": { "openapi-v3-json-schema": "{}" },
+        })
+    };
+    let expected = json!([
+        config_map("scaler", "TraitDefinition", "u"),
+        config_map("scaler-v3", "DefinitionRevision", "r"),
+    ]);
+    let [for_any_workload, _] = config_maps(&trait_definition(template("a")), &current, "{}");
+    assert_eq!(for_any_workload.metadata.annotations, None);
+    let mut spec = template("a");
+    spec["appliesToWorkloads"] = json!(["deployments.apps", "web"]);
+    assert_eq!(json!(config_maps(&trait_definition(spec), &current, "{}")), expected);
+    let kinds = [
+        DefinitionKind::Component,
+        DefinitionKind::Trait,
+        DefinitionKind::Policy,
+        DefinitionKind::WorkflowStep,
+    ];
+    assert_eq!(
+        kinds.map(|kind| config_map_name(kind, "x")),
+        [
+            "component-schema-x",
+            "trait-schema-x",
+            "policy-schema-x",
+            "workflowstep-schema-x"
+        ]
+    );
+}
+
+#[test]
+fn a_config_map_without_a_schema_or_of_another_object_stays() {
+    let current = Current {
+        latest: latest("scaler-v3", 3),
+        uid: "r".to_owned(),
+    };
+    let [config_map, _] = config_maps(&trait_definition(template("a")), &current, "{}");
+    let reason = |label: &str, owners: &[&str]| {
+        let owner = |kind: &&str| json!({ "apiVersion": "v1", "kind": kind, "name": "scaler", "uid": "other" });
+        let owners: Vec<_> = owners.iter().map(owner).collect();
+        let metadata = json!({ "labels": { "definition.oam.dev": label }, "ownerReferences": owners });
+        let existing: ConfigMap = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        reason_to_keep(&existing, &config_map)
+    };
+    for owners in [&["TraitDefinition"][..], &["Deployment", "TraitDefinition"], &[]] {
+        assert_eq!(reason("schema", owners), None);
+    }
+    let holds_no_schema = Some("ConfigMap trait-schema-scaler exists and holds no schema".to_owned());
+    assert_eq!(reason("other", &["TraitDefinition"]), holds_no_schema);
+    let is_foreign = Some("ConfigMap trait-schema-scaler belongs to another object".to_owned());
+    assert_eq!(reason("schema", &["DefinitionRevision"]), is_foreign);
+}
+
+#[test]
+fn reasons_in_templates_are_printable() {
+    let error = Error::Failed {
+        kind: Kind::Conflict,
+        errors: TextErrors::from_text("a\u{1b}[31m\nb"),
+    };
+    let expected = NotStored::Reported {
+        message: "a [31m b".to_owned(),
+        may_pass: false,
+    };
+    assert_eq!(NotStored::of_template(&error), expected);
+    let expected = NotStored::Transient("failed to make a schema: waiting for a CUE evaluator".to_owned());
+    assert_eq!(NotStored::of_template(&Error::Deferred), expected);
 }

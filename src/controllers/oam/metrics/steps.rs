@@ -11,12 +11,19 @@ use crate::api::oam::{StepStatus, WorkflowStatus};
 use crate::controllers::oam::workflow::operations::all_steps;
 
 /// Types with a label of their own: built-in types, and types of the starter set. Tenants define others.
-const TYPES: [&str; 22] = [
+const TYPES: [&str; 30] = [
+    "apply-application",
+    "apply-application-in-parallel",
     "apply-component",
     "apply-deployment",
     "apply-object",
+    "apply-remaining",
+    "apply-terraform-config",
+    "apply-terraform-provider",
     "builtin-apply-component",
+    "check-metrics",
     "clean-jobs",
+    "collect-service-endpoints",
     "create-config",
     "delete-config",
     "depends-on-app",
@@ -31,6 +38,7 @@ const TYPES: [&str; 22] = [
     "read-config",
     "read-object",
     "request",
+    "restart-workflow",
     "step-group",
     "suspend",
     "webhook",

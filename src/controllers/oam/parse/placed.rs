@@ -6,9 +6,9 @@ use super::application::{ComponentsError, Parsed, ParsedComponent, parse_placed}
 use super::definitions::Definitions;
 use crate::api::oam::{Component, WorkflowStep};
 use crate::controllers::oam::placement::{
-    DeployParameters, Deployer, Place, PlacedComponent, PlacementError, PlacementSettings,
+    DeployParameters, Deployer, Place, PlacedComponent, PlacementError, PlacementSettings, RemainingParameters,
 };
-use crate::controllers::oam::workflow::{DEPLOY, is_apply_component};
+use crate::controllers::oam::workflow::{DEPLOY, deploys_without_policies, is_apply_component};
 
 #[must_use]
 pub fn place_of(step: &WorkflowStep) -> Place {
@@ -52,14 +52,15 @@ pub struct Deployments<'a>(Deployer<'a>);
 impl Deployments<'_> {
     /// Returns the components in order; none for steps of other types.
     pub fn of(&mut self, step: &WorkflowStep) -> Result<Vec<PlacedComponent>, PlacementError> {
-        let properties = step.properties.as_ref();
+        let none = json!({});
+        let properties = step.properties.as_ref().unwrap_or(&none);
         if step.type_ == DEPLOY {
-            let none = json!({});
-            return self
-                .0
-                .deployments(&DeployParameters::parse(properties.unwrap_or(&none))?);
+            return self.0.deployments(&DeployParameters::parse(properties)?);
         }
-        let name = properties.and_then(|properties| properties["component"].as_str());
+        if deploys_without_policies(step) {
+            return self.0.remaining(&RemainingParameters::parse(properties)?);
+        }
+        let name = properties["component"].as_str();
         match name.filter(|_| is_apply_component(step)) {
             Some(name) => Ok(Vec::from_iter(self.0.component(name, place_of(step))?)),
             None => Ok(Vec::new()),

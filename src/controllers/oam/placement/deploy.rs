@@ -1,8 +1,9 @@
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::limits::{Usage, check_limit, json_bytes};
@@ -52,13 +53,32 @@ impl Parallelism {
 impl DeployParameters {
     /// Fails if types are wrong, or nothing may be deployed at once.
     pub fn parse(parameters: &Value) -> Result<Self, PlacementError> {
-        let decoded: Self = serde_path_to_error::deserialize(parameters)
-            .map_err(|error| PlacementError::InvalidParameters(text::sanitize(&error.to_string())))?;
+        let decoded: Self = decode(parameters)?;
         match decoded.parallelism {
             Parallelism(..1) => Err(PlacementError::Parallelism),
             Parallelism(_) => Ok(decoded),
         }
     }
+}
+
+/// Parameters of `op.#ApplyRemaining`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct RemainingParameters {
+    #[serde(deserialize_with = "list")]
+    exceptions: Vec<String>,
+}
+
+impl RemainingParameters {
+    /// Fails if types are wrong.
+    pub fn parse(parameters: &Value) -> Result<Self, PlacementError> {
+        decode(parameters)
+    }
+}
+
+fn decode<T: DeserializeOwned>(parameters: &Value) -> Result<T, PlacementError> {
+    serde_path_to_error::deserialize(parameters)
+        .map_err(|error| PlacementError::InvalidParameters(text::sanitize(&error.to_string())))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +150,22 @@ impl<'a> Deployer<'a> {
             component: Arc::clone(component),
             place,
         }))
+    }
+
+    /// Returns the components but for the exceptions, in the namespace of the application.
+    pub fn remaining(&mut self, parameters: &RemainingParameters) -> Result<Vec<PlacedComponent>, PlacementError> {
+        let exceptions: HashSet<&str> = parameters.exceptions.iter().map(String::as_str).collect();
+        let is_remaining = |component: &&Arc<Component>| !exceptions.contains(component.name.as_str());
+        let components: Vec<_> = self.components.iter().filter(is_remaining).cloned().collect();
+        self.usage.add_placed(components.len())?;
+        let place = |component: Arc<Component>| {
+            self.usage.add_bytes(json_bytes(&*component))?;
+            Ok(PlacedComponent {
+                component,
+                place: Place::default(),
+            })
+        };
+        components.into_iter().map(place).collect()
     }
 
     /// Returns the policies that a step names, then its inline policies.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use crate::api::oam::Component;
 
 pub use by_place::ByPlace;
-pub use deploy::{DeployParameters, Deployer, PlacementSettings, deployments};
+pub use deploy::{DeployParameters, Deployer, PlacementSettings, RemainingParameters, deployments};
 pub use error::PlacementError;
 pub use overrides::{NamedType, override_types};
 pub use pattern::matches_wildcards;

@@ -111,6 +111,13 @@ impl<'a> PlacementProgress<'a> {
         ready.map(|(index, _)| index).collect()
     }
 
+    /// Returns true if a component that is not healthy waits for another.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        let mut components = self.components.iter();
+        components.any(|one| !self.is_healthy(one) && !self.is_ready(one))
+    }
+
     #[must_use]
     pub fn finish(mut self, applied: Vec<(usize, Applied)>) -> DeployEnd {
         let mut reasons = Vec::new();

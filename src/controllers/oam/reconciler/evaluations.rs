@@ -103,7 +103,7 @@ impl Answers {
 /// Returns true if a call changes something each time. To apply an object again changes nothing.
 fn has_effects(call: &Call) -> bool {
     match call.provider.as_str() {
-        "http" | "config" => true,
+        "http" | "config" | "metrics" => true,
         "kube" => matches!(call.function.as_str(), "patch" | "delete"),
         _ => false,
     }

@@ -197,6 +197,7 @@ pub fn setup(
             &definition_caches,
             &settings,
             &is_in_use,
+            prerequisites.evaluator(),
             &context.stopping,
         );
         // Definitions are few, and belong to no Application.

@@ -1,7 +1,8 @@
-//! Functions that need nothing but their arguments: `vela/builtin`, and `vela/util` without logs.
+//! Functions that need nothing but their arguments: `vela/builtin`, `vela/time`, and `vela/util` without logs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::types::{Answer, Call};
@@ -22,7 +23,8 @@ pub struct State {
 #[must_use]
 pub fn is_builtin(provider: &str, function: &str) -> bool {
     match provider {
-        "builtin" => matches!(function, "wait" | "suspend" | "fail" | "message"),
+        "builtin" => matches!(function, "break" | "wait" | "suspend" | "fail" | "message"),
+        "time" => matches!(function, "date" | "timestamp"),
         "util" => matches!(function, "string" | "patch-k8s-object"),
         _ => false,
     }
@@ -39,6 +41,7 @@ pub fn answer(call: &Call, state: &mut State) -> Answer {
             state.note(message);
             nothing
         }
+        "break" => Answer::Terminated(state.note(message)),
         "wait" if params.get("continue") == Some(&Value::Bool(true)) => nothing,
         "wait" => Answer::Waiting(state.note(message)),
         "fail" => Answer::Failed {
@@ -51,6 +54,8 @@ pub fn answer(call: &Call, state: &mut State) -> Answer {
         }
         "suspend" => suspend(&call.path, message, text(params, "duration")),
         "string" => convert_string(params),
+        "timestamp" => convert_date(params),
+        "date" => convert_timestamp(params),
         _ => Answer::Returned(
             match patch_object(params.get("value").cloned().unwrap_or_default(), params) {
                 Ok(result) => json!({ "result": result }),
@@ -91,6 +96,26 @@ fn convert_string(params: &Value) -> Answer {
     match STANDARD.decode(text(params, "bt")) {
         Ok(bytes) => Answer::Returned(json!({ "str": String::from_utf8_lossy(&bytes) })),
         Err(error) => Answer::failed(format!("bt is not base64: {error}")),
+    }
+}
+
+/// Converts a date, which the package has read by its layout as `value`, to seconds since 1970.
+fn convert_date(params: &Value) -> Answer {
+    match text(params, "value").parse::<Timestamp>() {
+        Ok(time) => Answer::Returned(json!({ "timestamp": time.as_second() })),
+        Err(error) => {
+            let layout = Some(text(params, "layout")).filter(|layout| !layout.is_empty());
+            let (date, layout) = (text(params, "date"), layout.unwrap_or("RFC 3339"));
+            Answer::failed(format!("date {date:?} can't be read with layout {layout:?}: {error}"))
+        }
+    }
+}
+
+/// Returns the date that the package has written by its layout as `value`.
+fn convert_timestamp(params: &Value) -> Answer {
+    match text(params, "value") {
+        "" => Answer::failed("timestamp is not between the years 0 and 9999"),
+        date => Answer::Returned(json!({ "date": date })),
     }
 }
 
@@ -166,6 +191,16 @@ mod tests {
     }
 
     #[test]
+    fn a_break_ends_the_workflow_with_its_message() {
+        let (answer, message) = answer_to("break", json!({ "message": "enough" }));
+        assert_eq!(
+            (answer, message.as_str()),
+            (Answer::Terminated("enough".to_owned()), "enough")
+        );
+        assert_eq!(answer_to("break", json!({})).0, Answer::Terminated("before".to_owned()));
+    }
+
+    #[test]
     fn a_suspension_has_a_duration_and_a_default_message() {
         let suspended = |message: &str, duration| Answer::Suspended {
             message: message.to_owned(),
@@ -217,6 +252,26 @@ mod tests {
         );
         assert!(matches!(
             answer_to("string", json!({ "bt": "!" })).0,
+            Answer::Failed { .. }
+        ));
+    }
+
+    #[test]
+    fn dates_that_the_package_could_not_read_or_write_fail_by_name() {
+        let (read, _) = answer_to("timestamp", json!({ "date": "x", "value": "1969-12-31T23:59:50Z" }));
+        assert_eq!(read, Answer::Returned(json!({ "timestamp": -10 })));
+        let (unread, _) = answer_to("timestamp", json!({ "date": "soon", "layout": "2006", "value": "" }));
+        let Answer::Failed { message, .. } = unread else {
+            panic!("{unread:?}");
+        };
+        assert!(
+            message.starts_with(r#"date "soon" can't be read with layout "2006""#),
+            "{message}"
+        );
+        let (written, _) = answer_to("date", json!({ "timestamp": 0, "value": "1970" }));
+        assert_eq!(written, Answer::Returned(json!({ "date": "1970" })));
+        assert!(matches!(
+            answer_to("date", json!({ "value": "" })).0,
             Answer::Failed { .. }
         ));
     }

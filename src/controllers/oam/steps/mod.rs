@@ -23,9 +23,11 @@ pub mod support;
 #[cfg(test)]
 mod tests;
 pub mod types;
+mod values;
 mod wrap;
 
 pub use builtin::patch_object;
 pub use expression::condition;
 pub use run::run;
+pub use support::applies_components;
 pub use types::{Answer, Call, Error, Functions, StepTemplate};

@@ -2,17 +2,28 @@
 //!
 //! Parameters have no defaults here: different defaults of a package and a template would leave no value.
 //!
-//! Functions of `vela/op` take arguments and results as fields of the call itself, all others in `$params` and `$returns`.
+//! Functions of `vela/op` and `vela/ql` take arguments and results as fields of the call itself, all others in `$params` and `$returns`.
 
 use std::collections::BTreeSet;
 
-const PACKAGES: [(&str, &str); 7] = [
+/// The name of `encoding/json` in packages, and in what surrounds a template.
+pub const JSON: &str = "velaJSON";
+
+/// The packages of CUE that packages use, with their names there.
+pub const IMPORTS: [(&str, &str); 2] = [(JSON, "encoding/json"), ("velaTime", "time")];
+
+const PACKAGES: [(&str, &str); 12] = [
     ("builtin", include_str!("packages/builtin.cue")),
     ("config", include_str!("packages/config.cue")),
     ("http", include_str!("packages/http.cue")),
     ("kube", include_str!("packages/kube.cue")),
+    ("metrics", include_str!("packages/metrics.cue")),
     ("multicluster", include_str!("packages/multicluster.cue")),
+    ("oam", include_str!("packages/oam.cue")),
     ("op", include_str!("packages/op.cue")),
+    ("ql", include_str!("packages/ql.cue")),
+    ("query", include_str!("packages/query.cue")),
+    ("time", include_str!("packages/time.cue")),
     ("util", include_str!("packages/util.cue")),
 ];
 
@@ -20,8 +31,7 @@ const PACKAGES: [(&str, &str); 7] = [
 /// templates name functions that most steps don't call.
 #[must_use]
 pub fn declaration(alias: &str, package: &str, functions: &BTreeSet<String>) -> String {
-    let declared = PACKAGES.iter().find(|(name, _)| *name == package);
-    let text = declared.map_or("", |(_, text)| text);
+    let text = text(package);
     let mut declaration = format!("{alias}: {{\n{text}");
     for function in functions.iter().filter(|function| !declares(text, function)) {
         declaration.push_str(&format!(
@@ -32,10 +42,15 @@ pub fn declaration(alias: &str, package: &str, functions: &BTreeSet<String>) -> 
     declaration
 }
 
-/// Returns true if a package uses `velaJSON`, the name of `encoding/json`.
+/// Returns true if a package uses a package of CUE that has a name of [`IMPORTS`].
 #[must_use]
-pub fn encodes_json(package: &str) -> bool {
-    package == "op"
+pub fn uses(package: &str, import: &str) -> bool {
+    text(package).contains(&format!("{import}."))
+}
+
+fn text(package: &str) -> &'static str {
+    let declared = PACKAGES.iter().find(|(name, _)| *name == package);
+    declared.map_or("", |(_, text)| text)
 }
 
 fn declares(text: &str, function: &str) -> bool {
@@ -60,9 +75,14 @@ mod tests {
     }
 
     #[test]
+    fn packages_name_the_packages_of_cue_that_they_use() {
+        assert!(uses("op", JSON) && uses("op", "velaTime") && uses("time", "velaTime"));
+        assert!(!uses("time", JSON) && !uses("kube", JSON) && !uses("ext", JSON));
+    }
+
+    #[test]
     fn packages_are_ascii_without_text_that_ends_them() {
         for (name, text) in PACKAGES {
-            assert_eq!(text.contains("velaJSON."), encodes_json(name), "{name}");
             assert!(text.is_ascii() && text.ends_with("}\n"), "{name}");
             assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name}");
         }

@@ -7,15 +7,15 @@ use serde_json::{Map, Value, json};
 use super::builtin::{self, State};
 use super::expression::evaluate_text;
 use super::scan::{ScanError, Template};
-use super::support::{is_supported, resolve_op, unsupported_type};
+use super::support::{is_supported, resolve_op, unsupported_function, unsupported_import, unsupported_type};
 use super::types::{
     Answer, Call, Error, Functions, MAX_CALLS, MAX_OUTPUT_BYTES, MAX_OUTPUTS, MAX_RUN_BYTES, MAX_VALUE_BYTES,
     StepTemplate,
 };
+use super::values::{answer_fields, arguments, within_returns};
 use super::wrap::{self, Position, Step, declaration};
 use crate::controllers::oam::render::evaluate::Evaluate;
-use crate::controllers::oam::render::patch::{clean_fields, without_markers};
-use crate::controllers::oam::source::tokens::{TokenKind, tokenize};
+use crate::controllers::oam::render::patch::without_markers;
 use crate::controllers::oam::workflow::{FailureReason, StepResult, VALUES_TOO_LARGE};
 use crate::cue::{CueSource, TextErrors};
 use crate::text::sanitize;
@@ -24,11 +24,6 @@ use crate::text::sanitize;
 const OP: &str = "op";
 /// As KubeVela's messages begin for a field that is not there.
 const NOT_FOUND: &str = "failed to lookup value";
-/// The field of a call with its answer.
-const RETURNS: &str = "$returns";
-
-/// The fields of a request.
-const REQUEST: [&str; 4] = ["method", "url", "request", "tls_config"];
 
 /// Runs the template of a step: does its calls until there is none, or one waits, suspends or fails.
 ///
@@ -48,6 +43,13 @@ pub async fn run<V: Evaluate, F: Functions>(
         Err(error @ ScanError::Syntax(_)) => return Ok(failed(FailureReason::Execute, &error.to_string())),
         Err(error) => return Ok(failed(FailureReason::Rendering, &error.to_string())),
     };
+    if let Some(message) = template
+        .imports
+        .iter()
+        .find_map(|import| unsupported_import(&import.path))
+    {
+        return Ok(failed(FailureReason::Rendering, &message));
+    }
     let parameter = step.properties.filter(|properties| !properties.is_null());
     let parameter = parameter.map_or_else(|| "{}".to_owned(), Value::to_string);
     let context = json!(step.context).to_string();
@@ -192,8 +194,7 @@ impl<V: Evaluate> Run<'_, V> {
         let call = &pending.call;
         let is_builtin = builtin::is_builtin(&call.provider, &call.function);
         if !is_builtin && !is_supported(&call.provider, &call.function) {
-            let name = format!("{}.{}", call.provider, call.function);
-            let message = format!("{name} is not supported yet by this controller");
+            let message = unsupported_function(&call.provider, &call.function);
             return Ok(Some(failed(FailureReason::Rendering, &message)));
         }
         if !pending.is_ready {
@@ -232,6 +233,9 @@ impl<V: Evaluate> Run<'_, V> {
                 message: sanitize(&message),
                 duration,
             }),
+            Answer::Terminated(message) => Some(StepResult::Terminated {
+                message: sanitize(&message),
+            }),
             Answer::Failed {
                 reason: FailureReason::Action,
                 message,
@@ -241,7 +245,7 @@ impl<V: Evaluate> Run<'_, V> {
     }
 
     fn add(&mut self, pending: Pending, value: Value) {
-        let value = answer_fields(&pending, value);
+        let value = answer_fields(&pending.call, pending.is_op, value);
         if let (Some(value), Some(field)) = (value, self.step.template.fields.get(pending.position.field)) {
             let answer = declaration(field, &pending.position.key, &value);
             self.step.answers.push_str(&answer);
@@ -347,100 +351,9 @@ impl<V: Evaluate> Run<'_, V> {
     }
 }
 
-/// Returns an expression with the fields of `output`, or else its own value, in the answer of a call: templates of KubeVela's
-/// former versions had them in the call itself. `None` if the expression names answers.
-fn within_returns(expression: &str) -> Option<String> {
-    let tokens = tokenize(expression).ok()?.tokens;
-    let text = |at: usize| tokens.get(at).map_or("", |token| &expression[token.start..token.end]);
-    if (0..tokens.len()).any(|at| text(at) == RETURNS) {
-        return None;
-    }
-    let is_output =
-        |at: &usize| tokens[*at].kind == TokenKind::Word && text(*at).ends_with("output") && text(*at + 1) == ".";
-    let mut changed = String::new();
-    let mut copied = 0;
-    for at in (0..tokens.len()).filter(is_output) {
-        let end = tokens[at].end;
-        changed.push_str(&expression[copied..end]);
-        changed.push_str(&format!(".{RETURNS}"));
-        copied = end;
-    }
-    changed.push_str(&expression[copied..]);
-    if copied == 0 {
-        changed = format!("{}.{RETURNS}", expression.trim_end());
-    }
-    Some(changed)
-}
-
-/// Returns the arguments as the function gets them: with defaults, and without markers but those of a patch.
-fn arguments(mut params: Value, is_op: bool, provider: &str, function: &str) -> Value {
-    let Value::Object(fields) = &mut params else {
-        return params;
-    };
-    let patch = ["patch", "$+patch"].map(|label| Some((label.to_owned(), fields.remove(label)?)));
-    let mut fields = clean_fields(fields);
-    fields.extend(patch.into_iter().flatten());
-    if is_op && provider == "http" {
-        // Messages of chats stand beside the request that they become.
-        fields.retain(|label, _| REQUEST.contains(&label.as_str()));
-    }
-    let default = match (provider, function) {
-        ("kube", _) => Some(("cluster", json!(""))),
-        ("http", _) => Some(("method", json!("GET"))),
-        ("util", "log") => Some(("level", json!(3))),
-        ("multicluster", "deploy") => Some(("inlinePolicies", json!([]))),
-        _ => None,
-    };
-    if let Some((label, value)) = default {
-        fields.entry(label).or_insert(value);
-    }
-    fields.into()
-}
-
-/// Returns the fields that an answer adds to its call.
-fn answer_fields(pending: &Pending, mut value: Value) -> Option<Value> {
-    let fields = value.as_object_mut()?;
-    let (provider, function) = (pending.call.provider.as_str(), pending.call.function.as_str());
-    if (provider, function) == ("kube", "list") {
-        // `values` is the name in `$returns`, `list` the name in `vela/op`.
-        if let Some(list) = fields.get("values").cloned() {
-            fields.insert("list".to_owned(), list);
-        }
-    }
-    Some(match (pending.is_op, provider) {
-        (true, "http") => json!({ "response": value }),
-        (true, _) => value,
-        (false, _) => json!({ RETURNS: value }),
-    })
-}
-
 fn failed(reason: FailureReason, message: &str) -> StepResult {
     StepResult::Failed {
         reason,
         message: sanitize(message),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::within_returns;
-
-    #[test]
-    fn fields_of_an_output_are_looked_up_in_its_answer() {
-        for (expression, expected) in [
-            ("output.value.data[\"cpu\"]", "output.$returns.value.data[\"cpu\"]"),
-            (
-                "strings.ToUpper(output.a + output.b)",
-                "strings.ToUpper(output.$returns.a + output.$returns.b)",
-            ),
-            ("read.output.value", "read.output.$returns.value"),
-            ("\"output.x\" + output.x", "\"output.x\" + output.$returns.x"),
-            ("configs", "configs.$returns"),
-            ("outputs.x\n", "outputs.x.$returns"),
-        ] {
-            assert_eq!(within_returns(expression).as_deref(), Some(expected));
-        }
-        assert_eq!(within_returns("output.$returns.value"), None);
-        assert_eq!(within_returns("output.x }"), None);
     }
 }

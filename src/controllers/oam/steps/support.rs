@@ -1,36 +1,70 @@
-//! Step types and functions that this controller doesn't have yet.
+//! Step types and functions that this controller doesn't have.
 
-/// Built-in step types that need a provider which is missing here, or Terraform. Types with one unsupported part,
-/// such as mail in `notification`, fail at the function instead.
-const UNSUPPORTED: [&str; 14] = [
-    "apply-application",
-    "apply-application-in-parallel",
-    "apply-remaining",
-    "apply-terraform-config",
-    "apply-terraform-provider",
-    "build-push-image",
-    "check-metrics",
-    "collect-service-endpoints",
-    "deploy-cloud-resource",
-    "deploy2env",
-    "export-service",
-    "restart-workflow",
-    "share-cloud-resource",
-    "vela-cli",
+use crate::text::{sanitize, truncate};
+
+const RUNS_PODS: &str = "it runs pods with the rights of the controller; use a pipeline, and a request to it";
+const ENV_BINDING: &str = "it needs policy env-binding; use deploy with policies topology and override";
+
+/// Step types of KubeVela that are refused, with the reason.
+const REFUSED_TYPES: [(&str, &str); 6] = [
+    ("build-push-image", RUNS_PODS),
+    ("deploy-cloud-resource", ENV_BINDING),
+    ("deploy2env", ENV_BINDING),
+    (
+        "deploy2runtime",
+        "KubeVela has replaced it; use deploy with a topology policy",
+    ),
+    ("share-cloud-resource", ENV_BINDING),
+    ("vela-cli", RUNS_PODS),
 ];
 
+/// Step types that need other clusters. Types with one unsupported part, such as mail in `notification`, fail at the
+/// function instead.
+const LATER_TYPES: [&str; 1] = ["export-service"];
+
+/// Packages of KubeVela that are refused, with the reason.
+const REFUSED_PACKAGES: [(&str, &str); 2] = [
+    ("email", "it would log in to mail servers; use a webhook"),
+    (
+        "helm",
+        "it installs releases while a template is evaluated; use a component",
+    ),
+];
+
+/// Bytes of a name in a message.
+const MAX_SHOWN: usize = 200;
+
+/// The prefix of packages that objects of kind Package declare.
+const EXTERNAL: &str = "ext/";
+
 /// Functions done outside, by provider.
-const FUNCTIONS: [(&str, &[&str]); 5] = [
+const FUNCTIONS: [(&str, &[&str]); 9] = [
+    ("builtin", &["var"]),
     (
         "kube",
         &["apply", "apply-in-parallel", "delete", "list", "patch", "read"],
     ),
     ("http", &["do"]),
     ("config", &["create", "delete", "list", "read"]),
+    ("metrics", &["promCheck"]),
     (
         "multicluster",
         &["deploy", "get-placements-from-topology-policies", "list-clusters"],
     ),
+    (
+        "oam",
+        &[
+            "apply-application",
+            "apply-application-in-parallel",
+            "apply-remaining",
+            "component-apply",
+            "component-render",
+            "load",
+            "load-comps-in-order",
+            "load-policies",
+        ],
+    ),
+    ("query", &["collectServiceEndpoints"]),
     ("util", &["log"]),
 ];
 
@@ -38,9 +72,46 @@ const FUNCTIONS: [(&str, &[&str]); 5] = [
 #[must_use]
 pub fn unsupported_type(type_name: &str) -> Option<String> {
     let name = type_name.split('@').next().unwrap_or_default();
-    UNSUPPORTED
-        .contains(&name)
-        .then(|| format!("step type {name} is not supported yet by this controller"))
+    if LATER_TYPES.contains(&name) {
+        return Some(format!("step type {name} is not supported yet by this controller"));
+    }
+    let reason = reason(&REFUSED_TYPES, name)?;
+    Some(format!(
+        "step type {name} is not supported by this controller: {reason}"
+    ))
+}
+
+/// Returns the message for an import that is not supported.
+#[must_use]
+pub fn unsupported_import(path: &str) -> Option<String> {
+    let message = || {
+        let path = truncate(&sanitize(path), MAX_SHOWN);
+        format!("package {path} is not supported by this controller: it is a package of the cluster")
+    };
+    path.starts_with(EXTERNAL).then(message)
+}
+
+/// Returns the message for a function that is not supported.
+#[must_use]
+pub fn unsupported_function(provider: &str, function: &str) -> String {
+    let name = truncate(&sanitize(&format!("{provider}.{function}")), MAX_SHOWN);
+    match reason(&REFUSED_PACKAGES, provider) {
+        Some(reason) => format!("{name} is not supported by this controller: {reason}"),
+        None => format!("{name} is not supported yet by this controller"),
+    }
+}
+
+fn reason(refused: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
+    let mut refused = refused.iter();
+    refused.find(|(one, _)| *one == name).map(|(_, reason)| *reason)
+}
+
+/// Returns true if a template may apply components of the Application.
+#[must_use]
+pub fn applies_components(template: &str) -> bool {
+    // Under any name, also with a qualifier.
+    let names = ["\"vela/oam", "#ApplyComponent", "#ApplyApplication", "#ApplyRemaining"];
+    names.iter().any(|name| template.contains(name))
 }
 
 /// Returns true for a function that [`super::Functions`] does.
@@ -51,19 +122,23 @@ pub fn is_supported(provider: &str, function: &str) -> bool {
         .any(|(name, functions)| *name == provider && functions.contains(&function))
 }
 
-/// Returns the provider and name of a function of `vela/op`, where all have one provider.
+/// Returns the provider and name of a function of `vela/op` or `vela/ql`, where all have one provider.
 #[must_use]
 pub fn resolve_op(function: &str) -> (&str, &str) {
     match function {
         "apply" | "apply-in-parallel" | "delete" | "list" | "patch" | "read" => ("kube", function),
         "do" => ("http", function),
-        "wait" | "suspend" | "fail" | "message" => ("builtin", function),
+        "break" | "wait" | "suspend" | "fail" | "message" | "var" => ("builtin", function),
         "string" | "patch-k8s-object" | "log" => ("util", function),
         "create-config" => ("config", "create"),
         "delete-config" => ("config", "delete"),
         "list-config" => ("config", "list"),
         "read-config" => ("config", "read"),
+        "collectServiceEndpoints" => ("query", function),
+        "promCheck" => ("metrics", function),
+        "date" | "timestamp" => ("time", function),
         "deploy" | "get-placements-from-topology-policies" | "list-clusters" => ("multicluster", function),
+        function if is_supported("oam", function) => ("oam", function),
         _ => ("op", function),
     }
 }
@@ -73,10 +148,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_that_comes_later_is_named_without_its_version() {
+    fn a_type_that_is_refused_is_named_without_its_version_and_says_why() {
         let message = unsupported_type("vela-cli@v1").unwrap();
-        assert_eq!(message, "step type vela-cli is not supported yet by this controller");
+        assert!(
+            message.starts_with("step type vela-cli is not supported by this controller: it runs pods"),
+            "{message}"
+        );
+        let later = unsupported_type("export-service").unwrap();
+        assert_eq!(
+            later,
+            "step type export-service is not supported yet by this controller"
+        );
         assert_eq!(unsupported_type("webhook"), None);
+    }
+
+    #[test]
+    fn packages_of_the_cluster_and_packages_with_other_rights_are_refused_by_name() {
+        assert!(unsupported_import("ext/bank").unwrap().contains("package ext/bank"));
+        assert_eq!(unsupported_import("vela/kube"), None);
+        assert!(unsupported_function("helm", "#Render").contains("installs releases"));
+        let unknown = unsupported_function("kube", "#Rea");
+        assert_eq!(unknown, "kube.#Rea is not supported yet by this controller");
+    }
+
+    #[test]
+    fn a_template_that_imports_the_package_under_another_name_may_apply_components() {
+        for template in [
+            "import apps \"vela/oam\"\nweb: apps.#Apply & {}",
+            "import \"vela/oam:oam\"\nweb: oam.#Apply & {}",
+            "import \"vela/op\"\nweb: op.#ApplyComponent & {}",
+        ] {
+            assert!(applies_components(template), "{template}");
+        }
+        assert!(!applies_components("import \"vela/op\"\nweb: op.#Apply & {}"));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub struct StepTemplate<'a> {
 pub struct Call {
     /// The field of the template, such as `load.configMap`.
     pub path: String,
-    /// `kube`, `http`, `config`, `multicluster` or `util`, also for functions of `vela/op`.
+    /// A package such as `kube` or `http`, also for functions of `vela/op`.
     pub provider: String,
     /// The name that KubeVela gives the function: `read` for `kube.#Read`.
     pub function: String,
@@ -68,6 +68,8 @@ pub enum Answer {
         message: String,
         duration: Option<Duration>,
     },
+    /// The step ends the workflow.
+    Terminated(String),
     Failed {
         reason: FailureReason,
         message: String,

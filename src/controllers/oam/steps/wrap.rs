@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use super::fields::{Field, Label};
-use super::packages;
+use super::packages::{self, IMPORTS, JSON};
 use super::scan::{Template, selected};
 use crate::controllers::oam::source::SyntaxError;
 use crate::controllers::oam::source::tokens::{Token, tokenize};
@@ -18,8 +18,6 @@ use crate::cue::CueSource;
 const STEP: &str = "velaRoot.velaStep";
 const PENDING: &str = "velaPending";
 const INPUTS: [&str; 2] = ["parameter", "context"];
-/// The name of `encoding/json` in what surrounds a template, and in the packages.
-const JSON: &str = "velaJSON";
 /// The label of the exported value of an expression, in a list: CUE can't name a value of a `let` that is not concrete, but
 /// an element of a list.
 const VALUE: &str = "value";
@@ -116,8 +114,10 @@ impl Step<'_> {
     fn template(&self, expression: &str, tokens: &[Token], has_json: bool) -> CueSource {
         let mut head = String::new();
         let mut declarations = String::new();
-        if has_json || self.packages_encode_json() {
-            let _ = writeln!(head, "import {JSON} \"encoding/json\"");
+        for (name, path) in IMPORTS {
+            if (has_json && name == JSON) || self.packages_use(name) {
+                let _ = writeln!(head, "import {name} \"{path}\"");
+            }
         }
         for import in &self.template.imports {
             let functions = [import.functions.clone(), selected(expression, tokens, &import.name)];
@@ -150,11 +150,12 @@ impl Step<'_> {
         text
     }
 
-    fn packages_encode_json(&self) -> bool {
+    fn packages_use(&self, name: &str) -> bool {
+        let uses = |package: &str| packages::uses(package, name);
         self.template
             .imports
             .iter()
-            .any(|import| import.functions.is_some() && import.vela_package().is_some_and(packages::encodes_json))
+            .any(|import| import.functions.is_some() && import.vela_package().is_some_and(uses))
     }
 
     /// Returns, as CUE, the keys of the calls with labels of their own beside a call with a computed label.

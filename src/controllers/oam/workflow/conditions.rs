@@ -111,10 +111,20 @@ impl WorkflowTurn<'_> {
         match condition {
             _ if self.settings.suspend_on_failure => Verdict::Run,
             ALWAYS => Verdict::Run,
-            "" if self.lacks_input(step) || self.follows_failure(step) => Verdict::Skip,
+            "" if self.follows_break(step) || self.lacks_input(step) || self.follows_failure(step) => Verdict::Skip,
             "" => Verdict::Run,
             _ => Verdict::Ask,
         }
+    }
+
+    /// Returns true if a step has not begun, and another has ended the workflow.
+    fn follows_break(&self, step: usize) -> bool {
+        let status = self.statuses.get(step);
+        let has_begun = status.is_some_and(|status| !status.phase.is_empty() && !status.is(StepPhase::Pending));
+        let has_ended_workflow =
+            |status: &StepStatus| status.is(StepPhase::Succeeded) && status.has_reason(StepReason::Terminate);
+        let mut statuses = self.plan.steps().filter_map(|(index, _)| self.statuses.get(index));
+        self.status.terminated && !has_begun && statuses.any(has_ended_workflow)
     }
 
     /// Returns true if the caller evaluates the condition of a step, or of a sub-step.

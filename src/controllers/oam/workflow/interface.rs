@@ -60,6 +60,10 @@ pub enum StepResult {
         message: String,
         duration: Option<Duration>,
     },
+    /// The step has succeeded and ends the workflow. Steps that have not begun are skipped.
+    Terminated {
+        message: String,
+    },
     Failed {
         reason: FailureReason,
         message: String,

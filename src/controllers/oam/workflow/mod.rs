@@ -33,6 +33,9 @@ mod turn;
 pub use inputs::{InputScope, InputUsage, InputValue, InputsTooLarge, copy_inputs};
 pub use interface::{FailureReason, Outcome, StepResult, StepTask, TooManySteps, WorkflowSettings};
 pub use phase::{State, StepPhase, StepReason};
-pub use step_types::{APPLY_COMPONENT, BUILTIN_APPLY_COMPONENT, DEPLOY, is_apply_component};
-pub use store::{InvalidStore, PathTooLong, VALUES_TOO_LARGE, ValueStore, check_path};
+pub use step_types::{
+    APPLY_COMPONENT, APPLY_IN_PARALLEL, BUILTIN_APPLY_COMPONENT, DEPLOY, deploys_many, deploys_without_policies,
+    is_apply_component,
+};
+pub use store::{InvalidStore, PathTooLong, Streak, VALUES_TOO_LARGE, ValueStore, check_path};
 pub use turn::WorkflowTurn;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::interface::{MAX_STEPS, TooManySteps};
-use super::step_types::{DEPLOY, is_apply_component};
+use super::step_types::{deploys_many, is_apply_component};
 use crate::api::oam::WorkflowStep;
 
 const GROUP: &str = "step-group";
@@ -142,7 +142,7 @@ impl<'a> Plan<'a> {
     /// write only what has changed.
     pub fn has_effects(&self, index: usize) -> bool {
         let step = self.get(index).map(|planned| planned.step);
-        step.is_some_and(|step| step.type_ != DEPLOY && !is_apply_component(step))
+        step.is_some_and(|step| !deploys_many(step) && !is_apply_component(step))
     }
 
     /// Returns the steps that may provide the value at a path.

@@ -65,6 +65,12 @@ impl WorkflowTurn<'_> {
                 self.set(step, (StepPhase::Running, Some(StepReason::Wait)), &message, false);
             }
             StepResult::Suspended { message, duration } => self.suspend(step, &message, duration),
+            StepResult::Terminated { message } => {
+                self.status.terminated = true;
+                self.finish(step, Vec::new());
+                let state = (StepPhase::Succeeded, Some(StepReason::Terminate));
+                self.set(step, state, &message, false);
+            }
             StepResult::Failed { reason, message } => self.fail(step, reason.step_reason(), &message),
         }
     }

@@ -119,9 +119,16 @@ impl<'a> WorkflowTurn<'a> {
         self.plan.get(index).map(|planned| planned.step)
     }
 
+    /// Returns the values, for a step that reads and writes them while it runs.
+    pub fn values_mut(&mut self) -> &mut ValueStore {
+        &mut self.store
+    }
+
     /// Returns what can be done now, in order; the tasks don't depend on each other. Empty when the turn is over.
     pub fn next_round(&mut self) -> Vec<StepTask> {
-        if self.is_active {
+        // If failures suspend, no step is skipped: those after the end of the workflow would run.
+        let has_ended = self.status.terminated && self.settings.suspend_on_failure;
+        if self.is_active && !has_ended {
             self.run_level(0);
         }
         let mut tasks = std::mem::take(&mut self.tasks);
@@ -212,7 +219,8 @@ impl<'a> WorkflowTurn<'a> {
         }
     }
 
-    /// Returns true if all failed steps were terminated. Without a failed step, none had begun.
+    /// Returns true if all failed steps were terminated. Without a failed step, none had begun, or a step has ended the
+    /// workflow.
     fn is_terminated_by_user(&self) -> bool {
         let steps = self.statuses.top().iter();
         let mut failed = steps.filter(|step| step.is(StepPhase::Failed));

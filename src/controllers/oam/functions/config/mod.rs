@@ -20,6 +20,7 @@ use crate::runtime::kube_client::ApiError;
 use crate::runtime::manifests::is_object_name;
 pub use secret::{CATALOG, CATALOG_LABEL, TYPE_LABEL};
 use secret::{Metadata, is_config, is_sensitive};
+use template::Rendered;
 
 /// Of the properties of a config, in bytes. The API server accepts Secrets of 1 MiB.
 const MAX_PROPERTIES: usize = 700 * 1024;
@@ -47,9 +48,9 @@ pub trait ConfigStore: Secrets {
         next: Option<&str>,
     ) -> impl Future<Output = Result<Page, ApiError>> + Send;
 
-    /// Creates or updates a Secret as an object of the Application, recorded in its current tracker. An unchanged
-    /// Secret is recorded too, or garbage collection would delete it with the tracker of the last generation.
-    fn apply(&self, secret: &Secret) -> impl Future<Output = Result<(), ApiError>> + Send;
+    /// Creates or updates a Secret, and objects beside it, as objects of the Application, recorded in its current tracker.
+    /// An unchanged Secret is recorded too, or garbage collection would delete it with the tracker of the last generation.
+    fn apply(&self, secret: &Secret, objects: Vec<Value>) -> impl Future<Output = Result<(), ApiError>> + Send;
 
     /// Deletes the Secret, which was read before. A Secret that is gone, or has another UID, is no error.
     fn delete(&self, namespace: &str, name: &str, secret: &Secret)
@@ -109,10 +110,10 @@ async fn try_create(params: &Value, store: &impl ConfigStore, evaluator: &impl E
         Some(reference) => Some(template::load(&reference, store).await?),
     };
     let rendered = match &template {
-        None => Secret::default(),
+        None => Rendered::default(),
         Some(template) => template.render(&metadata, &properties, evaluator).await?,
     };
-    let secret = secret::build(&metadata, &properties, template.as_ref(), rendered)?;
+    let (secret, objects) = secret::build(&metadata, &properties, template.as_ref(), rendered)?;
     // Templates are written by tenants, and the name becomes a part of a path.
     if !is_object_name(secret::name(&secret)) {
         return Err("the name of the Secret that the config template renders is not valid".to_owned());
@@ -120,7 +121,7 @@ async fn try_create(params: &Value, store: &impl ConfigStore, evaluator: &impl E
     if let Some(existing) = get(store, &metadata.namespace, secret::name(&secret)).await? {
         secret::check_update(&existing, &secret)?;
     }
-    let applied = store.apply(&secret).await;
+    let applied = store.apply(&secret, objects).await;
     applied.map_err(|error| api_message("apply", &metadata.name, &metadata.namespace, &error))?;
     Ok(json!({}))
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Map, Value, json};
 
 use super::MAX_PROPERTIES;
-use super::template::Template;
+use super::template::{Rendered, Template};
 use crate::controllers::oam::functions::secrets::value;
 use crate::text::go_json;
 
@@ -36,8 +36,8 @@ pub(super) fn build(
     metadata: &Metadata,
     properties: &Map<String, Value>,
     template: Option<&Template>,
-    mut secret: Secret,
-) -> Result<Secret, String> {
+    Rendered { mut secret, objects }: Rendered,
+) -> Result<(Secret, Vec<Value>), String> {
     let encoded = go_json(&Value::Object(properties.clone()));
     if encoded.len() > MAX_PROPERTIES {
         return Err(format!("$params.config is larger than {MAX_PROPERTIES} bytes"));
@@ -61,7 +61,20 @@ pub(super) fn build(
     secret.metadata.name.get_or_insert_with(|| metadata.name.clone());
     let data = secret.data.get_or_insert_default();
     data.insert(PROPERTIES_KEY.to_owned(), ByteString(encoded.into_bytes()));
-    Ok(secret)
+    if !objects.is_empty() {
+        // KubeVela deletes them with the config.
+        let references = go_json(&objects.iter().map(reference).collect());
+        data.insert(OBJECTS_KEY.to_owned(), ByteString(references.into_bytes()));
+    }
+    Ok((secret, objects))
+}
+
+fn reference(object: &Value) -> Value {
+    let metadata = &object["metadata"];
+    json!({
+        "kind": object["kind"], "namespace": metadata["namespace"], "name": metadata["name"],
+        "apiVersion": object["apiVersion"],
+    })
 }
 
 pub(super) fn name(secret: &Secret) -> &str {

@@ -1,4 +1,4 @@
-//! Templates of configs: ConfigMaps with CUE text that renders a Secret.
+//! Templates of configs: ConfigMaps with CUE text that renders a Secret, and objects beside it.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +18,8 @@ const TEXT_KEY: &str = "template";
 /// The settings of other destinations than a Secret, in YAML.
 const WRITER_KEY: &str = "expanded-writer";
 const MAX_MESSAGE: usize = 500;
+/// Objects beside the Secret.
+const MAX_OBJECTS: usize = 10;
 
 /// A template as `name` or `namespace/name`.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,6 +44,14 @@ impl Reference {
     }
 }
 
+/// The objects of a config.
+#[derive(Default)]
+pub(super) struct Rendered {
+    pub(super) secret: Secret,
+    /// With version, kind, name and namespace.
+    pub(super) objects: Vec<Value>,
+}
+
 pub(super) struct Template {
     pub(super) reference: Reference,
     pub(super) scope: String,
@@ -52,7 +62,7 @@ pub(super) struct Template {
 /// Reads a template.
 ///
 /// # Errors
-/// It does not exist, or it writes more than a Secret.
+/// It does not exist, or it writes to other systems.
 pub(super) async fn load(reference: &str, store: &impl ConfigStore) -> Result<Template, String> {
     let reference = Reference::parse(reference, store.default_namespace())?;
     let Reference { namespace, name } = &reference;
@@ -88,7 +98,7 @@ fn unsupported(name: &str, why: &str) -> String {
 }
 
 impl Template {
-    /// Renders the Secret of a config.
+    /// Renders the objects of a config.
     ///
     /// # Errors
     /// The template is invalid or not supported, or it refuses the properties.
@@ -97,7 +107,7 @@ impl Template {
         metadata: &Metadata,
         properties: &Map<String, Value>,
         evaluator: &E,
-    ) -> Result<Secret, String> {
+    ) -> Result<Rendered, String> {
         let name = &self.reference.name;
         let source = self.source(metadata, properties)?;
         let mut rendered = match evaluate(evaluator, source).await {
@@ -112,17 +122,18 @@ impl Template {
             Err(Cause::Stopped(limit)) => return Err(format!("the config template {name} was stopped: {limit}")),
             Err(other) => return Err(format!("failed to evaluate the config template {name}: {other}")),
         };
-        if rendered.get("outputs").is_some() {
-            return Err(unsupported(name, "creates other objects than a Secret"));
-        }
         let message = rendered.get("message").and_then(Value::as_str).unwrap_or_default();
         if !message.is_empty() {
             let message = truncate(&sanitize(&without_values(message, properties)), MAX_MESSAGE);
             return Err(format!("failed to validate config: {message}"));
         }
         let output = rendered.get_mut("output").map_or_else(|| json!({}), Value::take);
-        let secret: Option<Secret> = serde_json::from_value(output).ok();
-        secret.ok_or_else(|| format!("the output of the config template {name} is not a Secret"))
+        let secret = serde_json::from_value(output)
+            .map_err(|_| format!("the output of the config template {name} is not a Secret"))?;
+        let outputs = rendered.get_mut("outputs").map_or(Value::Null, Value::take);
+        let objects = objects(outputs, &metadata.namespace)
+            .ok_or_else(|| format!("outputs of the config template {name} are not up to {MAX_OBJECTS} objects"))?;
+        Ok(Rendered { secret, objects })
     }
 
     /// Returns the text that exports the Secret.
@@ -142,12 +153,36 @@ impl Template {
              _vela: context: {context}\n\
              _vela: template: parameter: {parameter}\n\
              if _vela.template.output != _|_ {{\"output\": _vela.template.output}}\n\
-             if _vela.template.outputs != _|_ {{\"outputs\": true}}\n\
+             if _vela.template.outputs != _|_ {{\"outputs\": _vela.template.outputs}}\n\
              if _vela.template.validation.$returns.message != _|_ \
              {{\"message\": _vela.template.validation.$returns.message}}\n"
         ));
         Ok(source.of_definition(name))
     }
+}
+
+/// Returns the objects of `outputs`, in the namespace of the config unless they name another. `None` if one is no object.
+fn objects(outputs: Value, namespace: &str) -> Option<Vec<Value>> {
+    let outputs = match outputs {
+        Value::Null => Map::new(),
+        Value::Object(outputs) if outputs.len() <= MAX_OBJECTS => outputs,
+        _ => return None,
+    };
+    let complete = |mut object: Value| {
+        let is_text = |path: &&str| {
+            let text = object.pointer(path).and_then(Value::as_str);
+            text.is_some_and(|text| !text.is_empty())
+        };
+        if !["/apiVersion", "/kind", "/metadata/name"].iter().all(is_text) {
+            return None;
+        }
+        let slot = &mut object["metadata"]["namespace"];
+        if slot.as_str().is_none_or(str::is_empty) {
+            *slot = namespace.into();
+        }
+        Some(object)
+    };
+    outputs.into_iter().map(|(_, object)| complete(object)).collect()
 }
 
 /// Returns the field at the beginning of an error of CUE.

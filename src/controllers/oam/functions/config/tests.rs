@@ -12,6 +12,7 @@ struct FakeStore {
     secrets: Mutex<BTreeMap<(String, String), Secret>>,
     templates: BTreeMap<(String, String), ConfigMap>,
     applied: Mutex<Vec<String>>,
+    objects: Mutex<Vec<Value>>,
     /// The answer of each write.
     error: Option<ApiError>,
 }
@@ -76,8 +77,9 @@ impl ConfigStore for FakeStore {
         Ok(Page { secrets, next })
     }
 
-    async fn apply(&self, secret: &Secret) -> Result<(), ApiError> {
+    async fn apply(&self, secret: &Secret, objects: Vec<Value>) -> Result<(), ApiError> {
         self.failure()?;
+        self.objects.lock().extend(objects);
         let (namespace, name) = (secret.metadata.namespace.clone(), secret.metadata.name.clone());
         self.applied.lock().push(name.clone().unwrap());
         let mut stored = secret.clone();
@@ -256,6 +258,27 @@ async fn a_config_with_a_template_is_what_the_template_renders_and_its_labels() 
     );
 }
 
+#[tokio::test]
+async fn objects_beside_the_secret_are_applied_with_it_and_recorded_as_kubevela_does() {
+    let store = FakeStore::with_template("vela-system", "mysql", template(""));
+    let object = |name: &str, namespace: Value| json!({"apiVersion": "a/v1", "kind": "Provider", "metadata": {"name": name, "namespace": namespace}});
+    let outputs = json!({"one": object("one", json!("default")), "two": object("two", json!(null))});
+    let evaluator = FakeEvaluator::new(Ok(json!({"output": {}, "outputs": outputs})));
+    assert_eq!(create(&with_template("mysql"), &store, &evaluator).await, done());
+    let expected = [object("one", json!("default")), object("two", json!("ns"))];
+    assert_eq!(*store.objects.lock(), expected);
+    let secret = store.secret("db");
+    let recorded = secret["data"]["objects-reference"].as_str().unwrap();
+    let recorded = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, recorded).unwrap();
+    let references: Value = serde_json::from_slice(&recorded).unwrap();
+    assert_eq!(
+        references[1],
+        json!({"apiVersion": "a/v1", "kind": "Provider", "name": "two", "namespace": "ns"})
+    );
+    let refused = message(delete(&params("db"), &store).await);
+    assert!(refused.contains("has further objects"), "{refused}");
+}
+
 #[rstest]
 #[case::missing("ns/other", json!({}), Ok(json!({})), "does not exist")]
 #[case::function("ns/mysql", template("import \"vela/http\"\ntemplate: {}"), Ok(json!({})), "calls functions")]
@@ -267,7 +290,8 @@ async fn a_config_with_a_template_is_what_the_template_renders_and_its_labels() 
     Ok(json!({"output": {"metadata": {"name": "../../kube-system/secrets/hunter2"}}})),
     "the name of the Secret"
 )]
-#[case::outputs("ns/mysql", template(""), Ok(json!({"outputs": true})), "other objects")]
+#[case::outputs("ns/mysql", template(""), Ok(json!({"outputs": true})), "are not up to 10 objects")]
+#[case::output("ns/mysql", template(""), Ok(json!({"outputs": {"a": {"kind": "hunter2"}}})), "are not up to 10 objects")]
 #[case::no_secret("ns/mysql", template(""), Ok(json!({"output": {"data": {"a": "hunter2!"}}})), "is not a Secret")]
 #[case::validation("ns/mysql", template(""), Ok(json!({"message": "hunter2 is weak"})), "[redacted] is weak")]
 #[case::invalid(

@@ -38,6 +38,10 @@ fn the_steps_of_an_application_share_the_limits() {
     assert!(deployer.component("lost", Place::default()).unwrap().is_none());
     let error = text(deployer.deployments(&step(&policies[..2])));
     assert!(error.starts_with("5001 components and placements exceed"), "{error}");
+    let mut deployer = Deployer::new(&components, &policies, SETTINGS);
+    let all = RemainingParameters::default();
+    let steps = (0..6).map(|_| deployer.remaining(&all).is_ok());
+    assert_eq!(steps.collect::<Vec<_>>(), [true, true, true, true, true, false]);
 }
 
 #[test]

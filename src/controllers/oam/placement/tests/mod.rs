@@ -53,6 +53,21 @@ fn web() -> Vec<Value> {
 }
 
 #[test]
+fn what_remains_is_in_the_namespace_of_the_application_and_exceptions_that_do_not_exist_are_ignored() {
+    let components = components(&[web(), vec![json!({ "name": "job", "type": "task" })]].concat());
+    let mut deployer = Deployer::new(&components, &[], SETTINGS);
+    let mut remaining = |parameters: Value| {
+        let parameters = RemainingParameters::parse(&parameters);
+        parameters.and_then(|parameters| deployer.remaining(&parameters))
+    };
+    assert_eq!(keys(&remaining(json!({})).unwrap()), ["///web", "///job"]);
+    let exceptions = json!({ "exceptions": ["web", "lost"] });
+    assert_eq!(keys(&remaining(exceptions).unwrap()), ["///job"]);
+    let old_form = json!({ "exceptions": { "web": { "skipAllTraits": true } } });
+    assert!(matches!(remaining(old_form), Err(PlacementError::InvalidParameters(_))));
+}
+
+#[test]
 fn without_policies_components_go_to_the_application_in_the_local_cluster() {
     let specs = [web(), vec![json!({ "name": "job", "type": "task" })]].concat();
     let placed = deploy(&specs, &[], &SETTINGS).unwrap();

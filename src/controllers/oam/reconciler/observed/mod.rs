@@ -19,6 +19,7 @@ use crate::controllers::oam::revisions::Packed;
 use crate::controllers::oam::trackers::AppIdentity;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::three_way;
+pub(super) use read::trackers_of;
 
 pub const TRACKER_FINALIZER: &str = "app.oam.dev/resource-tracker-finalizer";
 
@@ -126,6 +127,15 @@ impl Observed {
         };
         env.reconciler.caches.assume_application(&decoded);
     }
+}
+
+/// Sets an annotation of the Application in any version, but not of another with its name.
+pub(super) async fn annotate(env: &Env<'_>, uid: &str, name: &str, text: &str) -> Result<(), ApiError> {
+    let patch = Patch::Merge(json!({ "metadata": { "uid": uid, "annotations": { name: text } } }));
+    let parameters = PatchParams::apply(FIELD_MANAGER);
+    call(api(env).patch(&env.name.name, &parameters, &patch)).await?;
+    env.reconciler.metrics.count_write("patch", "Application");
+    Ok(())
 }
 
 pub(super) fn is_owned_by(owners: &[OwnerReference], uid: Option<&str>) -> bool {

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use kube::core::DeserializeGuard;
 use kube::{Api, ResourceExt};
 
-use crate::api::Guarded;
 use crate::api::oam::ResourceTracker;
+use crate::api::{Guarded, NamespacedName};
 use crate::controllers::oam::cache::{CachedTracker, Decoded};
 use crate::controllers::oam::reconciler::env::Env;
 use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
@@ -35,20 +35,29 @@ impl Observed {
     }
 
     pub async fn read_trackers(&self, env: &Env<'_>) -> Result<Inventory, Stop> {
-        let failed = |error: InventoryError| Failure::new(FailureKind::Collect, error.to_string());
-        let mut trackers = Vec::new();
-        for cached in env.reconciler.caches.trackers_of(env.name) {
-            let tracker = match cached {
-                Cached::Object(tracker) => load_entries(env, &tracker).await?,
-                Cached::Invalid { meta, error } => {
-                    let (tracker, cause) = (meta.name.clone().unwrap_or_default(), error);
-                    return Err(failed(InventoryError::Invalid { tracker, cause }).into());
-                }
-            };
-            trackers.push(Tracker::decode(tracker).map_err(failed)?);
-        }
+        let trackers = trackers_of(env, env.name).await?;
         Ok(Inventory::of(&self.identity(env), trackers).map_err(failed)?)
     }
+}
+
+/// Returns the trackers of an Application. Their memory is reserved.
+pub async fn trackers_of(env: &Env<'_>, application: &NamespacedName) -> Result<Vec<Tracker>, Stop> {
+    let mut trackers = Vec::new();
+    for cached in env.reconciler.caches.trackers_of(application) {
+        let tracker = match cached {
+            Cached::Object(tracker) => load_entries(env, &tracker).await?,
+            Cached::Invalid { meta, error } => {
+                let (tracker, cause) = (meta.name.clone().unwrap_or_default(), error);
+                return Err(failed(InventoryError::Invalid { tracker, cause }).into());
+            }
+        };
+        trackers.push(Tracker::decode(tracker).map_err(failed)?);
+    }
+    Ok(trackers)
+}
+
+fn failed(error: InventoryError) -> Failure {
+    Failure::new(FailureKind::Collect, error.to_string())
 }
 
 async fn load_entries(env: &Env<'_>, cached: &CachedTracker) -> Result<Arc<ResourceTracker>, Stop> {

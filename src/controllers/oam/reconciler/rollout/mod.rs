@@ -1,6 +1,7 @@
 //! Deploys components in the places that the workflow gives them, and computes their health.
 
 mod assess;
+mod components;
 mod health;
 mod outputs;
 mod placed;

@@ -1,13 +1,21 @@
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::Rollout;
 use super::render::{Placed, with_inputs};
-use crate::api::oam::{StepStatus, WorkflowStep};
+use crate::api::oam::{Definition as _, StepStatus, WorkflowStep};
 use crate::controllers::oam::parse::{Parsed, component_step, place_of};
-use crate::controllers::oam::placement::{ByPlace, PlacedComponent, PlacementError, PlacementSettings};
+use crate::controllers::oam::placement::{
+    ByPlace, Place, PlacedComponent, PlacementError, PlacementSettings, ServiceKey, service_key,
+};
 use crate::controllers::oam::reconciler::conditions::phase;
 use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
-use crate::controllers::oam::workflow::{DEPLOY, InputScope, InputUsage, ValueStore, copy_inputs, is_apply_component};
+use crate::controllers::oam::reconciler::outcome::services::service_of;
+use crate::controllers::oam::steps;
+use crate::controllers::oam::workflow::{
+    InputScope, InputUsage, ValueStore, copy_inputs, deploys_many, is_apply_component,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steps {
@@ -88,7 +96,7 @@ impl Rollout<'_, '_> {
         let mut unknown = None;
         for (step, deployed) in &deployments {
             let of_step = match deployed {
-                Some(deployed) if step.type_ == DEPLOY => self.place_all(deployed, &mut usage).await?,
+                Some(deployed) if deploys_many(step) => self.place_all(deployed, &mut usage).await?,
                 Some(_) if is_apply_component(step) => {
                     let (status, group) = self.status_of(step);
                     let id = status.map_or("", |status| status.id.as_str());
@@ -105,10 +113,63 @@ impl Rollout<'_, '_> {
                 }
             }
         }
-        Ok(PlacedComponents {
-            placed: placed.into_vec(),
-            unknown,
-        })
+        let mut placed = placed.into_vec();
+        if deployments.iter().any(|(step, _)| self.applies_components(step)) {
+            self.add_applied(&mut placed).await?;
+        }
+        // The components of other types of steps are found by their properties.
+        let is_hidden = |step: &WorkflowStep| !deploys_many(step) && self.applies_components(step);
+        if which == Steps::All && deployments.iter().any(|(step, _)| is_hidden(step)) {
+            unknown.get_or_insert_with(|| {
+                "components that templates of steps apply are not known before they run".to_owned()
+            });
+        }
+        Ok(PlacedComponents { placed, unknown })
+    }
+
+    /// Returns true if the template of a step calls a function that applies components.
+    fn applies_components(&self, step: &WorkflowStep) -> bool {
+        let definition = self.target.parsed.workflow.definitions.get(&step.type_);
+        let template = definition.and_then(|definition| definition.template());
+        template.is_some_and(steps::applies_components)
+    }
+
+    /// Adds components that templates of steps have applied. Only the run knows their places, so that the status tells
+    /// them afterwards. A call may have applied another component than the spec has under its name.
+    async fn add_applied(&self, placed: &mut Vec<Placed>) -> Result<(), Stop> {
+        let namespace = &self.env().name.namespace;
+        let known: HashSet<ServiceKey> = placed
+            .iter()
+            .map(|one| service_key(&service_of(one, namespace)))
+            .collect();
+        for service in self.outcome.services.shown() {
+            let mut components = self.target.parsed.components.iter();
+            let component = components.find(|one| one.component.name == service.name);
+            let Some(component) = component.filter(|_| !known.contains(&service_key(service))) else {
+                continue;
+            };
+            let is_inside = service.namespace == *namespace;
+            let candidate = Placed {
+                component: component.clone(),
+                place: Place {
+                    cluster: service.cluster.clone(),
+                    namespace: if is_inside {
+                        String::new()
+                    } else {
+                        service.namespace.clone()
+                    },
+                    replica_key: String::new(),
+                },
+            };
+            let is_applied = match self.render_or_stop(&candidate).await? {
+                Ok(objects) => self.are_recorded(&objects, false).await,
+                Err(_) => true,
+            };
+            if is_applied {
+                placed.push(candidate);
+            }
+        }
+        Ok(())
     }
 
     /// Returns the components of a step with the values that they take; `None` if values of a component are not known.

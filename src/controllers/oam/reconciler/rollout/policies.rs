@@ -30,8 +30,23 @@ impl Rollout<'_, '_> {
             Ok(placed) => placed,
             Err(error) => return Ok(Answer::failed(error.to_string())),
         };
-        let parallelism = parameters.parallelism.get();
-        let progress = self.check_all(&placed).await?;
+        let parallelism = Some(parameters.parallelism.get());
+        Ok(match self.deploy_placed(&placed, parallelism).await?.0 {
+            DeployEnd::Succeeded => Answer::Returned(json!({})),
+            DeployEnd::Waiting(message) => Answer::Waiting(message),
+            DeployEnd::Failed(message) => Answer::failed(message),
+        })
+    }
+
+    /// Applies the components whose dependencies are healthy. Returns true beside the end if no component, or stage of
+    /// one, is left to apply.
+    pub(super) async fn deploy_placed(
+        &mut self,
+        placed: &[PlacedComponent],
+        parallelism: Option<usize>,
+    ) -> Result<(DeployEnd, bool), Stop> {
+        let progress = self.check_all(placed).await?;
+        let mut is_last = !progress.has_waiting();
         let mut applied = Vec::new();
         let mut to_deploy = Vec::new();
         for index in progress.to_apply() {
@@ -48,11 +63,13 @@ impl Rollout<'_, '_> {
                 },
             }
         }
-        for (deployment, result) in self.deploy(to_deploy, Some(parallelism)).await? {
+        for (deployment, result) in self.deploy(to_deploy, parallelism).await? {
             let result = match result {
                 Ok(service) => {
                     let is_healthy = service.healthy;
                     self.outcome.services.set(&deployment.component, service);
+                    // Without a healthy stage before, the workload is not applied.
+                    is_last &= self.are_recorded(&deployment.objects, false).await;
                     if is_healthy {
                         Applied::Healthy
                     } else {
@@ -63,11 +80,7 @@ impl Rollout<'_, '_> {
             };
             applied.push((deployment.index, result));
         }
-        Ok(match progress.finish(applied) {
-            DeployEnd::Succeeded => Answer::Returned(json!({})),
-            DeployEnd::Waiting(message) => Answer::Waiting(message),
-            DeployEnd::Failed(message) => Answer::failed(message),
-        })
+        Ok((progress.finish(applied), is_last))
     }
 
     pub fn placements(&self, params: &Value) -> Answer {
@@ -147,7 +160,7 @@ impl Rollout<'_, '_> {
     }
 
     /// Returns true if the trackers of this version record all objects of a component, but for those of the last stage.
-    async fn are_recorded(&self, objects: &ComponentObjects, with_manifests: bool) -> bool {
+    pub(super) async fn are_recorded(&self, objects: &ComponentObjects, with_manifests: bool) -> bool {
         for object in &objects.objects {
             let is_recorded = if with_manifests {
                 self.objects.records_manifest(&object.manifest).await

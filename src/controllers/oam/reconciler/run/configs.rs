@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::functions::manifest;
@@ -128,18 +128,21 @@ impl ConfigStore for StepConfigs<'_, '_, '_> {
         })
     }
 
-    async fn apply(&self, secret: &Secret) -> Result<(), ApiError> {
+    async fn apply(&self, secret: &Secret, objects: Vec<Value>) -> Result<(), ApiError> {
         let mut state = self.state.lock().await;
         let invalid = |message: String| ApiError::bad_request(message);
-        let object = serde_json::to_value(secret).map_err(|error| invalid(error.to_string()))?;
-        let object = manifest(state.rollout.env().name, &json!({}), object).map_err(invalid)?;
-        let batch = vec![ToApply {
-            manifest: object,
-            component: String::new(),
-            trait_: String::new(),
-            cluster: String::new(),
-            creator: Creator::Workflow,
-        }];
+        let secret = serde_json::to_value(secret).map_err(|error| invalid(error.to_string()))?;
+        let application = state.rollout.env().name;
+        let to_apply = std::iter::once(secret).chain(objects).map(|object| {
+            Ok(ToApply {
+                manifest: manifest(application, &json!({}), object).map_err(invalid)?,
+                component: String::new(),
+                trait_: String::new(),
+                cluster: String::new(),
+                creator: Creator::Workflow,
+            })
+        });
+        let batch = to_apply.collect::<Result<Vec<_>, ApiError>>()?;
         match state.rollout.apply(vec![batch], None).await {
             Ok(results) => results.into_iter().collect::<Result<(), _>>().map_err(invalid),
             Err(stop) => {

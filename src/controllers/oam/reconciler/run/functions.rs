@@ -6,6 +6,7 @@ use crate::controllers::oam::dispatch::bookkeeping::label;
 use crate::controllers::oam::functions::config;
 use crate::controllers::oam::functions::http::StepPermit;
 use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, Deletion, ObjectSelection};
+use crate::controllers::oam::functions::variables::variable;
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::reconciler::apply::{Creator, ToApply};
 use crate::controllers::oam::reconciler::cluster::Cluster;
@@ -14,7 +15,7 @@ use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::rollout::Rollout;
 use crate::controllers::oam::steps::{Answer, Call, Functions, patch_object};
 use crate::controllers::oam::trackers::{LOCAL, is_local};
-use crate::controllers::oam::workflow::FailureReason;
+use crate::controllers::oam::workflow::{FailureReason, ValueStore};
 use crate::runtime::kube_client::ApiError;
 
 use super::configs::{StepConfigs, step_secrets};
@@ -23,6 +24,7 @@ const MAX_OBJECTS: usize = 100;
 
 pub(super) struct StepFunctions<'r, 'x, 'p> {
     pub(super) rollout: &'r mut Rollout<'x, 'p>,
+    pub(super) values: &'r mut ValueStore,
     pub(super) step_name: &'r str,
     pub(super) step_id: &'r str,
     pub(super) stop: Option<Stop>,
@@ -76,6 +78,10 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
             ("multicluster", "deploy") => self.rollout.deploy_policies(params).await,
             ("multicluster", "list-clusters") => Ok(self.list_clusters().await),
             ("multicluster", "get-placements-from-topology-policies") => Ok(self.rollout.placements(params)),
+            ("query", "collectServiceEndpoints") => self.collect_endpoints(params).await,
+            ("metrics", "promCheck") => self.check_metrics(params).await,
+            ("oam", function) => self.rollout.call_oam(function, params).await,
+            ("builtin", "var") => Ok(variable(params, self.values)),
             ("util", "log") => {
                 self.log(params);
                 Ok(Answer::Returned(json!({})))

@@ -1,8 +1,11 @@
 //! Runs the workflow: one turn of the engine, with the components that its steps deploy.
 
 mod configs;
+mod endpoints;
 mod functions;
 mod lifecycle;
+mod metrics;
+mod restart;
 mod template;
 
 use std::collections::BTreeSet;
@@ -141,7 +144,7 @@ impl Run<'_, '_, '_> {
     /// `results` has the results of the steps that have run.
     async fn run_steps(
         &mut self,
-        turn: &WorkflowTurn<'_>,
+        turn: &mut WorkflowTurn<'_>,
         round: &[usize],
         end: Instant,
         results: &mut Vec<(usize, StepResult)>,

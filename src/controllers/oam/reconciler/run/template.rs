@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::functions::StepFunctions;
+use super::restart::is_restart;
 use super::{Run, execute_failure};
 use crate::api::oam::{Definition as _, WorkflowStep};
 use crate::controllers::oam::reconciler::failure::Stop;
@@ -11,7 +12,7 @@ use crate::controllers::oam::workflow::{FailureReason, StepResult, WorkflowTurn}
 use crate::cue;
 
 impl Run<'_, '_, '_> {
-    pub(super) async fn run_template(&mut self, turn: &WorkflowTurn<'_>, index: usize) -> Result<StepResult, Stop> {
+    pub(super) async fn run_template(&mut self, turn: &mut WorkflowTurn<'_>, index: usize) -> Result<StepResult, Stop> {
         let Some(step) = turn.step(index) else {
             return Ok(execute_failure("the step is missing".to_owned()));
         };
@@ -32,16 +33,21 @@ impl Run<'_, '_, '_> {
                 });
             }
         };
+        if is_restart(step) {
+            return Ok(self.request_restart(properties.as_ref()).await);
+        }
         // Labels and annotations can be large, and each evaluation gets the context.
         let expressions = step.outputs.iter().map(|output| output.value_from.as_str());
         let texts: Vec<&str> = std::iter::once(source).chain(expressions).collect();
         let context = turn.context(index).named_in(&texts.join("\n"));
         let env = self.rollout.env();
         let evaluator = env.evaluator();
+        let (id, resumptions) = (turn.id(index).to_owned(), turn.resumptions(index));
         let mut functions = StepFunctions {
             rollout: self.rollout,
+            values: turn.values_mut(),
             step_name: &step.name,
-            step_id: turn.id(index),
+            step_id: &id,
             stop: None,
             permit: None,
         };
@@ -51,14 +57,14 @@ impl Run<'_, '_, '_> {
             properties: properties.as_ref(),
             context: &context,
             outputs: &step.outputs,
-            resumptions: turn.resumptions(index),
+            resumptions,
         };
         let end = steps::run(&evaluator, &mut functions, &template).await;
         if let Some(stop) = functions.stop.take() {
             return Err(stop);
         }
         let end = end.map_err(template_stop)?;
-        env.answers.lock().forget(turn.id(index));
+        env.answers.lock().forget(&id);
         Ok(end)
     }
 
@@ -84,7 +90,7 @@ fn with_inputs(step: &WorkflowStep, inputs: &[(&str, Value)]) -> Result<Option<V
     Ok(properties)
 }
 
-fn template_stop(error: steps::Error<cue::Error>) -> Stop {
+pub(super) fn template_stop(error: steps::Error<cue::Error>) -> Stop {
     match error {
         steps::Error::Evaluator(error) => Stop::of_evaluator(&error),
         error @ steps::Error::Stopped { .. } => stopped(error.to_string()),

@@ -108,10 +108,19 @@ async fn a_type_that_is_not_supported_fails_without_an_evaluation() {
     case.type_name = "vela-cli";
     let evaluator = FakeEvaluator::new([]);
     let end = case.run(&evaluator, &mut FakeFunctions::new([])).await.unwrap();
-    assert_eq!(
-        end,
-        rendering_failure("step type vela-cli is not supported yet by this controller")
-    );
+    let expected = "step type vela-cli is not supported by this controller: it runs pods with the rights of the controller; \
+                    use a pipeline, and a request to it";
+    assert_eq!(end, rendering_failure(expected));
+    assert!(evaluator.sources().is_empty());
+}
+
+#[tokio::test]
+async fn a_package_of_the_cluster_is_refused_without_an_evaluation() {
+    let evaluator = FakeEvaluator::new([]);
+    let case = Case::new("import \"ext/bank\"\npay: bank.#Pay\n");
+    let end = case.run(&evaluator, &mut FakeFunctions::new([])).await.unwrap();
+    let expected = "package ext/bank is not supported by this controller: it is a package of the cluster";
+    assert_eq!(end, rendering_failure(expected));
     assert!(evaluator.sources().is_empty());
 }
 
@@ -124,7 +133,9 @@ async fn a_function_that_is_not_supported_is_named_when_its_turn_comes() {
         .unwrap();
     assert_eq!(
         end,
-        rendering_failure("email.#SendEmail is not supported yet by this controller")
+        rendering_failure(
+            "email.#SendEmail is not supported by this controller: it would log in to mail servers; use a webhook"
+        )
     );
 }
 

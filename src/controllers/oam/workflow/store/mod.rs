@@ -1,6 +1,7 @@
 //! Values that steps pass to each other, and counters of attempts, in the format of KubeVela's context ConfigMap.
 
 mod attempts;
+mod checks;
 mod suspensions;
 
 use std::collections::{BTreeMap, HashSet};
@@ -8,6 +9,8 @@ use std::collections::{BTreeMap, HashSet};
 use serde_json::{Map, Value, json};
 
 pub(super) use attempts::{Attempts, until};
+use checks::Checks;
+pub use checks::Streak;
 use suspensions::Suspensions;
 
 /// Key of the values: fields of a CUE struct.
@@ -24,7 +27,7 @@ const MAX_LEVELS: usize = 64;
 /// The error of a value that can't be stored besides the others.
 pub const VALUES_TOO_LARGE: &str = "values of the workflow exceed 512 KiB";
 
-/// Values, counters and suspensions of a run.
+/// Values, counters, suspensions and checks of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValueStore {
     values: Map<String, Value>,
@@ -32,6 +35,7 @@ pub struct ValueStore {
     size: usize,
     pub(super) attempts: Attempts,
     pub(super) suspensions: Suspensions,
+    checks: Checks,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +79,7 @@ impl ValueStore {
             values,
             attempts: attempts.unwrap_or_default(),
             suspensions: Suspensions::parse(data),
+            checks: Checks::parse(data),
         }
     }
 
@@ -105,6 +110,7 @@ impl ValueStore {
             data.insert(ATTEMPTS.to_owned(), text);
         }
         data.extend(self.suspensions.to_data());
+        data.extend(self.checks.to_data());
         data
     }
 
@@ -117,6 +123,16 @@ impl ValueStore {
             .split('.')
             .filter(|field| !field.is_empty())
             .try_fold(value, |value, field| value.get(field))
+    }
+
+    /// Returns the results of a step's check that are all the same.
+    #[must_use]
+    pub fn streak(&self, id: &str) -> Option<Streak> {
+        self.checks.get(id)
+    }
+
+    pub fn set_streak(&mut self, id: &str, streak: Streak) {
+        self.checks.set(id, streak);
     }
 
     /// Removes the values at dotted paths, and structs that become empty.
@@ -132,11 +148,13 @@ impl ValueStore {
     pub(super) fn forget(&mut self, id: &str) {
         self.attempts.forget(id);
         self.suspensions.forget(id);
+        self.checks.forget(id);
     }
 
     pub(super) fn forget_all(&mut self) {
         self.attempts = Attempts::default();
         self.suspensions = Suspensions::default();
+        self.checks = Checks::default();
     }
 
     /// Forgets steps that don't exist.
@@ -144,10 +162,14 @@ impl ValueStore {
         let ids: HashSet<&str> = ids.iter().map(String::as_str).collect();
         self.attempts.retain(&ids);
         self.suspensions.retain(&ids);
+        self.checks.retain(&ids);
     }
 
     /// Adds a value under a dotted path. A value can't change: steps may have used it.
-    pub(super) fn add(&mut self, path: &str, value: &Value) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// There is another value, or a limit is exceeded.
+    pub fn add(&mut self, path: &str, value: &Value) -> Result<(), String> {
         check_path(path).map_err(|error| error.to_string())?;
         let fields = path.split('.').count();
         if !is_within(value, MAX_LEVELS.saturating_sub(fields)) {

@@ -1,7 +1,7 @@
 //! Workflows that a user has terminated.
 
 use super::super::operations::terminate;
-use super::super::{FailureReason, State};
+use super::super::{FailureReason, State, StepResult};
 use super::{Run, failed, group, output, step, succeeded, suspend, waiting, when, with_input, with_output};
 use crate::api::oam::{ApplicationStatus, WorkflowStep};
 
@@ -87,4 +87,76 @@ fn a_step_waits_for_an_input_that_may_come_after_another_has_failed() {
     assert_eq!(run.state("b"), ("pending", "", "Pending on Input: ip"));
     assert_eq!(run.turn(|_| output(serde_json::json!("10.0.0.1"))).state, State::Failed);
     assert_eq!(run.state("b").0, "succeeded");
+}
+
+fn terminated() -> StepResult {
+    StepResult::Terminated {
+        message: "enough".to_owned(),
+    }
+}
+
+#[test]
+fn a_step_that_ends_the_workflow_has_succeeded_and_steps_that_have_not_begun_are_skipped() {
+    for mode in ["StepByStep-DAG", "DAG-DAG"] {
+        let mut run = Run {
+            mode,
+            ..Run::new([
+                step("a", &[]),
+                step("b", &["a"]),
+                when("always", step("c", &["a"])),
+                group("g", [step("d", &["a"])]),
+            ])
+        };
+        let mut outcome = run.turn(|name| if name == "a" { terminated() } else { succeeded() });
+        assert_eq!(run.ran, ["a", "c"], "{mode}");
+        if mode.starts_with("DAG") {
+            // Steps of a group look at the steps before it once a turn.
+            assert_eq!(outcome.state, State::Executing);
+            outcome = run.turn(|_| succeeded());
+        }
+        assert_eq!(outcome.state, State::Terminated, "{mode}");
+        assert_eq!(run.state("a"), ("succeeded", "Terminate", "enough"));
+        assert_eq!(run.state("b"), ("skipped", "Skip", ""));
+        assert_eq!((outcome.retry_in, outcome.status.terminated), (None, true));
+    }
+}
+
+#[test]
+fn no_step_runs_after_the_end_if_failures_suspend() {
+    for mode in ["StepByStep-DAG", "DAG-DAG"] {
+        let mut run = Run {
+            mode,
+            ..Run::new([step("a", &[]), step("b", &["a"])])
+        };
+        run.settings.suspend_on_failure = true;
+        let outcome = run.turn(|name| if name == "a" { terminated() } else { succeeded() });
+        assert_eq!(outcome.state, State::Terminated, "{mode}");
+        assert_eq!(run.ran, ["a"], "{mode}");
+        assert_eq!(outcome.retry_in, None);
+    }
+}
+
+#[test]
+fn a_step_that_has_begun_goes_on_after_another_has_ended_the_workflow() {
+    let mut run = Run::new([step("a", &[]), step("b", &[])]);
+    let outcome = run.turn(|name| if name == "a" { terminated() } else { waiting() });
+    assert_eq!(outcome.state, State::Executing);
+    run.now += 60;
+    let outcome = run.turn(|_| succeeded());
+    assert_eq!(outcome.state, State::Terminated);
+    assert_eq!(run.state("b").0, "succeeded");
+    assert_eq!(run.ran, ["b"]);
+}
+
+#[test]
+fn a_step_that_fails_beside_one_that_ends_the_workflow_makes_it_fail() {
+    let mut run = Run::new([step("a", &[]), step("b", &[])]);
+    let outcome = run.turn(|name| {
+        if name == "a" {
+            terminated()
+        } else {
+            failed(FailureReason::Action)
+        }
+    });
+    assert_eq!(outcome.state, State::Failed);
 }
