@@ -90,14 +90,14 @@ async fn an_application_that_does_not_exist_fails_the_step_and_one_of_a_user_nee
     assert!(phase == "failed" && message.contains("lost not found"), "{message}");
 
     // A ServiceAccount without any rights.
-    site.apply("v1 ServiceAccount", "nobody", json!({})).await;
+    site.apply("v1 ServiceAccount", "powerless", json!({})).await;
     let [other, _] = collect(json!({ "name": "shop" }));
     let reader = json!({
-        "metadata": { "annotations": { "app.oam.dev/service-account-name": "nobody" } },
+        "metadata": { "annotations": { "app.oam.dev/service-account-name": "powerless" } },
         "spec": with_steps(&[], &[other]),
     });
-    site.apply(APPLICATION, "nobodys", reader).await;
-    let app = until_ended(&site, "nobodys").await;
+    site.apply(APPLICATION, "powerless", reader).await;
+    let app = until_ended(&site, "powerless").await;
     let [phase, _, message] = outcome(&app, "collect");
     assert!(phase == "failed" && message.contains("forbidden"), "{message}");
 }

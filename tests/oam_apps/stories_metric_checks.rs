@@ -53,7 +53,10 @@ async fn a_step_goes_on_once_a_condition_was_met_for_its_duration_also_over_a_re
     // The end is the begin of the last pass in whole seconds, a moment before its query.
     let slack = SignedDuration::from_secs(1);
     assert!(end.duration_since(since) >= duration - slack, "{end} {since}");
-    assert!(end < restarted + duration, "{end} {restarted}: a restart begins anew");
+    assert!(
+        end < restarted + duration,
+        "{end} {restarted}: the restart lost the start of the streak"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

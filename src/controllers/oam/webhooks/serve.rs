@@ -34,8 +34,8 @@ pub(super) const OWNER: &str = "reviews of webhooks";
 const MAX_BODY: usize = 8 * 1024 * 1024;
 /// A body and the texts of its objects.
 const COPIES: u64 = 2;
-/// Memory of decoded objects that a review takes without a reservation.
-const SMALL_OBJECTS: u64 = 1 << 20;
+/// Memory that a review takes without a reservation: for its objects, for definitions, and for a revision.
+pub(super) const SMALL_OBJECTS: u64 = 1 << 20;
 /// Reviews of all clients at once.
 const MAX_REVIEWS: usize = 32;
 /// Reviews of one namespace at once. Each may hold memory as long as its templates run.

@@ -6,10 +6,7 @@ use crate::budget::{Budgets, leave_runtime_if_large};
 use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::definitions::{DefinitionCaches, Loaded, Missing};
 use crate::controllers::oam::parse::Lookup;
-use crate::controllers::oam::webhooks::serve::OWNER;
-
-/// Memory that a review takes for definitions without a reservation.
-const SMALL_BYTES: u64 = 1 << 20;
+use crate::controllers::oam::webhooks::serve::{OWNER, SMALL_OBJECTS};
 
 pub trait ReviewDefinitions: Sync {
     /// Calls `resolve` with all definitions, once they are known.
@@ -55,7 +52,7 @@ impl ReviewDefinitions for CachedDefinitions<'_> {
 impl CachedDefinitions<'_> {
     async fn load(&self, missing: &dyn Missing) -> Result<(), String> {
         let bytes = PASS_COPIES * missing.decoded_bytes();
-        let memory = if PASS_COPIES * self.loaded.bytes() + bytes <= SMALL_BYTES {
+        let memory = if PASS_COPIES * self.loaded.bytes() + bytes <= SMALL_OBJECTS {
             None
         } else {
             // The review may hold memory already, so it does not wait.

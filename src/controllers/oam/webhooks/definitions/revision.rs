@@ -3,7 +3,7 @@
 use kube::{Api, Client, ResourceExt};
 
 use super::super::review::Verdict;
-use super::super::serve::OWNER;
+use super::super::serve::{OWNER, SMALL_OBJECTS};
 use super::object::decode;
 use super::rules::revision_annotation;
 use crate::api::Raw;
@@ -11,9 +11,6 @@ use crate::api::oam::DefinitionRevision;
 use crate::budget::{Budgets, leave_runtime_if_large, parsed_bytes};
 use crate::controllers::oam::definitions::{Naming, RecordedKind, is_recorded_in, naming};
 use crate::runtime::kube_client::call;
-
-/// Memory of a revision that is decoded without a reservation.
-const SMALL_BYTES: u64 = 1 << 20;
 
 pub(super) async fn check_revision<D: RecordedKind>(
     definition: &D,
@@ -36,7 +33,7 @@ pub(super) async fn check_revision<D: RecordedKind>(
         return Ok(());
     };
     let bytes = parsed_bytes(raw.text());
-    let _memory = if bytes > SMALL_BYTES {
+    let _memory = if bytes > SMALL_OBJECTS {
         // The review may hold memory already, so it does not wait.
         let memory = budgets.memory.try_reserve_more(OWNER, bytes);
         Some(memory.ok_or_else(|| failed("no memory left, try again".to_owned()))?)
