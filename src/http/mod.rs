@@ -1,5 +1,7 @@
 //! The outbound HTTP client: limits, SSRF policy, redirects, proxies, credentials, spooling.
 //!
+//! A [`Transport`] has the SSRF policy, proxies and credentials only.
+//!
 //! ```text
 //!  with(Access) ─► separate client, if TLS or proxies differ
 //!
@@ -41,6 +43,7 @@ use address::{ApiServer, Lookup, Policy, system_lookup};
 pub use body::Body;
 use body::SpoolSpace;
 use clients::Clients;
+pub use clients::Transport;
 pub use error::FetchError;
 pub use exchange::{Exchange, Exchanged};
 use host_credentials::HostRequester;

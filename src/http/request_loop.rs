@@ -155,7 +155,7 @@ pub(super) fn redirect_target(url: &Url, response: &reqwest::Response) -> Result
     Ok(url::bare(&target))
 }
 
-fn bad_redirect(url: &Url, problem: &str) -> FetchError {
+pub(super) fn bad_redirect(url: &Url, problem: &str) -> FetchError {
     FetchError::BadRedirect {
         url: public_url(url),
         problem: problem.to_owned(),

@@ -9,6 +9,7 @@ mod files;
 mod proxies;
 pub(crate) mod server;
 mod tls;
+mod transport;
 
 use std::io::Read as _;
 

@@ -1,5 +1,7 @@
 //! reqwest clients of a fetcher: one for each connect timeout and proxy.
 
+mod transport;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use super::error::{FetchError, root_cause};
 use super::host_credentials::Access;
 use super::proxy::{ProxyConfig, Scheme};
 use super::secret::Secret;
+pub use transport::Transport;
 
 /// Clients with the same TLS and proxy settings.
 pub(super) struct Clients {
@@ -33,8 +36,13 @@ pub(super) struct Clients {
     cache: Mutex<HashMap<ClientKey, reqwest::Client>>,
 }
 
+/// Watches of the Kubernetes API are silent for up to 290 s.
+const TRANSPORT_READ_TIMEOUT: Duration = Duration::from_secs(300);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct ClientKey {
+    /// True for clients of a [`Transport`].
+    is_transport: bool,
     connect: Duration,
     proxy: Option<Scheme>,
     /// The port to connect to, if it is a port of the API server.
@@ -63,6 +71,7 @@ impl Clients {
         };
         // Reports invalid settings at startup.
         let key = ClientKey {
+            is_transport: false,
             connect: super::FetchLimits::default().connect,
             proxy: None,
             api_server_port: None,
@@ -128,6 +137,16 @@ impl Clients {
         url: &Url,
         connect: Duration,
     ) -> Result<(reqwest::Client, Option<&Url>), FetchError> {
+        self.client(url, connect, false).await
+    }
+
+    /// Clients of transports are separate. Their custom authorities replace those of the system.
+    async fn client(
+        self: &Arc<Self>,
+        url: &Url,
+        connect: Duration,
+        is_transport: bool,
+    ) -> Result<(reqwest::Client, Option<&Url>), FetchError> {
         self.policy.check_url(url)?;
         let (scheme, proxy) = self.proxies.proxy_for(url).unzip();
         // With a proxy, the client connects to the proxy only.
@@ -138,6 +157,7 @@ impl Clients {
             &self.policy
         };
         let key = ClientKey {
+            is_transport,
             connect,
             proxy: scheme,
             api_server_port: port.filter(|port| policy.api_server.has_port(*port)),
@@ -179,8 +199,14 @@ impl Clients {
             let proxies = proxy.clone().into_iter();
             let builder = proxies.fold(builder, reqwest::ClientBuilder::proxy);
             let identity = self.identity.clone().into_iter();
-            identity
-                .fold(builder, reqwest::ClientBuilder::identity)
+            let builder = identity.fold(builder, reqwest::ClientBuilder::identity);
+            let builder = if key.is_transport {
+                // Watches of one HTTP/2 connection would share its limit of streams.
+                builder.http1_only().read_timeout(TRANSPORT_READ_TIMEOUT)
+            } else {
+                builder
+            };
+            builder
                 .user_agent(&self.user_agent)
                 .redirect(reqwest::redirect::Policy::none())
                 .referer(false)
@@ -188,6 +214,9 @@ impl Clients {
                 .dns_resolver(Arc::clone(&resolver))
                 .tls_danger_accept_invalid_certs(self.insecure)
         };
+        if key.is_transport && !self.roots.is_empty() {
+            return builder().tls_certs_only(self.roots.clone()).build().map_err(failed);
+        }
         // Without any system certificates, plain HTTP must still work.
         builder()
             .tls_certs_merge(self.roots.clone())
