@@ -3,19 +3,21 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use axum::http::{HeaderValue, Uri, header::USER_AGENT};
-use kube::client::ClientBuilder;
+use axum::body::{Bytes, HttpBody};
+use axum::http::{HeaderValue, Request, Response, Uri, header::USER_AGENT};
+use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::layer::layer_fn;
 use tower::util::MapResult;
+use tower::{BoxError, Service};
 
-use super::metrics::{HostMetrics, RequestMetrics};
+use super::metrics::{CountedService, HostMetrics, RequestMetrics};
 use super::outage::observe;
 use super::request_limits::{RequestLimiter, RequestLimits};
 use super::response_size::limit_responses;
-use super::response_timeout::ResponseTimeout;
-use super::write_fence::{FenceLayer, WriteFence};
+use super::response_timeout::{ResponseTimeout, TimeoutService};
+use super::write_fence::{FenceLayer, FencedService, WriteFence};
 
 /// The maximum time between two reads of a response. The API server ends watches after 290 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(300);
@@ -48,17 +50,42 @@ pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Res
     let host = host_label(&config.cluster_url);
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| ConnectError(format!("failed to create a client for the API server: {error}")))?;
-    // The fence comes last: a request may wait in all others.
-    let fence = FenceLayer(options.write_fence.clone());
-    let builder = builder
-        .with_layer(&fence)
-        .with_layer(&ResponseTimeout::default())
-        .with_layer(&layer_fn(|service| MapResult::new(service, observe)))
-        .with_layer(&HostMetrics { requests, host });
+    let builder = with_layers(builder, options.write_fence.clone(), HostMetrics { requests, host });
+    let builder = builder.with_layer(&layer_fn(|service| MapResult::new(service, observe)));
     let limiter = options
         .limits
         .map(|limits| RequestLimiter::new(limits, requests.in_flight()));
     Ok(limit_responses(builder.build(), limiter))
+}
+
+/// Returns a client of another API server, by a transport that knows its address and has the credentials.
+///
+/// A failure is no outage of the API server of this process.
+pub fn connect_remote<S, B>(transport: S, url: &Uri, requests: &RequestMetrics) -> Client
+where
+    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let host = host_label(url);
+    let builder = ClientBuilder::new(transport, "default");
+    let builder = with_layers(builder, None, HostMetrics { requests, host });
+    limit_responses(builder.build(), None)
+}
+
+/// Adds what clients of all API servers have.
+fn with_layers<S>(
+    builder: ClientBuilder<S>,
+    write_fence: Option<WriteFence>,
+    metrics: HostMetrics<'_>,
+) -> ClientBuilder<CountedService<TimeoutService<FencedService<S>>>> {
+    // The fence comes last: a request may wait in all others.
+    builder
+        .with_layer(&FenceLayer(write_fence))
+        .with_layer(&ResponseTimeout::default())
+        .with_layer(&metrics)
 }
 
 /// Returns host and port as in client-go's label, without user information.
