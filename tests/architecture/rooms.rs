@@ -63,8 +63,8 @@ const ROOMS: [(&str, &[&str]); 3] = [
         &[
             "source",
             "context",
-            "clusters",
             "trackers",
+            "clusters",
             "compression",
             "policies",
             "references",

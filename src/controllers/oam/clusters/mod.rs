@@ -1,4 +1,7 @@
-//! The clusters that are joined to the controller's own. It does not serve them, and says so.
+//! The clusters that are joined to the controller's own. It does not serve them, and says so; `portolan cluster` reaches them.
+
+pub mod connection;
+pub mod credential;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +17,8 @@ use crate::runtime::kube_client::{ApiError, call};
 
 /// Label of the Secrets of clusters, which are in the namespace of the definitions.
 pub const CREDENTIAL_TYPE: &str = "cluster.core.oam.dev/cluster-credential-type";
+/// Annotation with another name, for people.
+pub const ALIAS: &str = "cluster.core.oam.dev/cluster-alias";
 /// Label of clusters, `true` for the controller's own, which has no other label.
 pub const CONTROL_PLANE: &str = "cluster.core.oam.dev/control-plane";
 const MAX_CLUSTERS: u32 = 1_000;
