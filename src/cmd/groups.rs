@@ -38,7 +38,7 @@ pub(super) const GROUPS: [Group; 5] = [
     },
     Group {
         heading: "KubeVela",
-        commands: &["vela"],
+        commands: &["vela", "cluster"],
     },
     Group {
         heading: "Installation and operation",

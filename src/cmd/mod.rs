@@ -4,6 +4,7 @@
 
 mod applications;
 mod catalog;
+mod cluster;
 mod completion;
 mod debug;
 mod delete;
@@ -66,6 +67,7 @@ enum Command {
     Resync(resync::Resync),
     Apps(applications::Apps),
     Vela(vela::Vela),
+    Cluster(Box<cluster::Cluster>),
     Doctor(Box<install::doctor::Doctor>),
     Debug(debug::Debug),
     Uninstall(install::uninstall::Uninstall),
@@ -173,8 +175,8 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
 impl Cli {
     fn execute(self) -> Result<(), Error> {
         use Command::{
-            Apps, Catalog, Completion, Crds, Debug, Delete, Doctor, Gc, History, InvalidateCache, Man, Resync, Run,
-            Search, Show, Status, Sync, Uninstall, Vela,
+            Apps, Catalog, Cluster, Completion, Crds, Debug, Delete, Doctor, Gc, History, InvalidateCache, Man, Resync,
+            Run, Search, Show, Status, Sync, Uninstall, Vela,
         };
         let is_query = !matches!(self.command, Run(_) | Sync(_) | Delete(_) | InvalidateCache(_) | Gc(_));
         let (file, traces) = match &self.command {
@@ -200,6 +202,7 @@ impl Cli {
             Resync(command) => block_on(command.execute()),
             Apps(command) => block_on(command.execute()),
             Vela(command) => block_on(command.execute()),
+            Cluster(command) => block_on(command.execute()),
             Uninstall(command) => block_on(command.execute()),
             Completion(command) => command.execute(),
             Man(command) => command.execute(),

@@ -91,7 +91,7 @@ fn run_has_the_documented_defaults() {
     assert_eq!(run.service.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(run.service.http_connections, 256);
     assert_eq!((run.api.kube_api_inflight.get(), run.api.kube_api_qps), (64, 0));
-    assert!(!run.fetch.allow_loopback && !run.allow_tenant_proxies && !run.service.metrics_auth);
+    assert!(!run.fetch.addresses.allow_loopback && !run.allow_tenant_proxies && !run.service.metrics_auth);
     assert_eq!(run.database.database_url.reveal(), "sqlite://portolan.db");
     assert!(run.repos_per_namespace && !run.syncing.once && !run.syncing.confirm_removals);
 }

@@ -20,6 +20,18 @@ use crate::jq;
 /// This program, even if its file was replaced.
 const PROGRAM: &str = "/proc/self/exe";
 
+/// The addresses to which tenants and joined clusters may direct this process.
+#[derive(Args, Clone, Debug)]
+pub struct AddressFlags {
+    /// Allow connections to private addresses; link-local addresses and cloud metadata services are always blocked
+    #[arg(long, default_value_t = true)]
+    pub allow_private_networks: bool,
+    /// Allow connections to loopback addresses (default: only with --manifests, and for one-shot commands outside of a
+    /// cluster)
+    #[arg(long)]
+    pub allow_loopback: bool,
+}
+
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Fetching")]
 pub struct FetchFlags {
@@ -44,13 +56,8 @@ pub struct FetchFlags {
     /// Maximum number of concurrent requests to one host; half of it for a namespace while another one waits
     #[arg(long, value_name = "N", default_value = "8")]
     pub host_requests_at_once: NonZeroU32,
-    /// Allow connections to private addresses; link-local addresses and cloud metadata services are always blocked
-    #[arg(long, default_value_t = true)]
-    pub allow_private_networks: bool,
-    /// Allow connections to loopback addresses (default: only with --manifests, and for one-shot commands outside of a
-    /// cluster)
-    #[arg(long)]
-    pub allow_loopback: bool,
+    #[command(flatten)]
+    pub addresses: AddressFlags,
     /// Directory for indexes that are too large for memory (default: the directory for temporary files of the system)
     #[arg(long, value_name = "DIR")]
     pub spool_dir: Option<PathBuf>,
@@ -78,7 +85,7 @@ impl FetchFlags {
         let (objects, lowered) = ObjectLimits::within(budgets.memory.limit());
         lowered.iter().for_each(|lowered| tracing::warn!("{lowered}"));
         Ok(SyncOptions {
-            fetcher: self.fetcher(&budgets, self.allow_loopback || is_local)?,
+            fetcher: self.fetcher(&budgets, self.addresses.allow_loopback || is_local)?,
             fetch_limits: FetchLimits {
                 max_bytes: self.index_max_bytes,
                 connect: self.connect_timeout,
@@ -111,7 +118,7 @@ impl FetchFlags {
             burst: self.host_burst,
             max_concurrent_requests: self.host_requests_at_once,
             request_metrics: (budgets.metrics()).of("host_requests", self.host_requests_at_once.get().into()),
-            allow_private_networks: self.allow_private_networks,
+            allow_private_networks: self.addresses.allow_private_networks,
             allow_loopback,
         };
         Fetcher::new(settings).map_err(failed_to("create the HTTP client"))

@@ -7,15 +7,15 @@ use kube::Client;
 
 use crate::api::oam::GROUP;
 use crate::budget::ResourceMetrics;
+use crate::cmd::Error;
 use crate::cmd::flags::cluster::ClusterFlags;
 use crate::cmd::flags::database::DatabaseFlags;
 use crate::cmd::flags::non_empty;
+use crate::cmd::output::checks::{Checked, fine, print};
 use crate::cmd::run::ControllerName;
-use crate::cmd::{Error, output};
 use crate::controllers::oam::start::webhooks::find_unserved;
 use crate::cue::{self, Evaluator};
 use crate::runtime::kube_client::call;
-use crate::text::sanitize;
 use requirements::Requirements;
 
 /// Check a cluster, its definitions, the database and this installation for problems of the controllers
@@ -38,18 +38,6 @@ pub struct Doctor {
     pub cluster: ClusterFlags,
     #[command(flatten)]
     pub database: Option<DatabaseFlags>,
-}
-
-type Checked = Result<Finding, String>;
-
-enum Finding {
-    Fine(String),
-    /// Open to tenants, by choice or because the controller works as KubeVela's.
-    Warning(String),
-}
-
-fn fine(text: impl Into<String>) -> Checked {
-    Ok(Finding::Fine(text.into()))
 }
 
 impl Doctor {
@@ -106,19 +94,6 @@ impl Doctor {
         }
         &self.controllers
     }
-}
-
-/// Prints a line for each check. Returns the number of problems.
-fn print(checks: &[Checked]) -> Result<usize, Error> {
-    for check in checks {
-        let line = match check {
-            Ok(Finding::Fine(text)) => format!("ok       {}", sanitize(text)),
-            Ok(Finding::Warning(text)) => format!("warning  {}", sanitize(text)),
-            Err(text) => format!("problem  {}", sanitize(text)),
-        };
-        output::print(&(line + "\n"))?;
-    }
-    Ok(checks.iter().filter(|check| check.is_err()).count())
 }
 
 async fn check_evaluator(evaluator: &Evaluator) -> Checked {

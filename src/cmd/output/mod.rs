@@ -1,3 +1,4 @@
+pub mod checks;
 pub mod progress;
 
 use std::io::{self, Write};

@@ -104,7 +104,7 @@ impl Run {
         };
         let fetcher = match apprepository {
             Some(options) => options.sync.fetcher.clone(),
-            None => self.fetch.fetcher(budgets, self.fetch.allow_loopback)?,
+            None => self.fetch.fetcher(budgets, self.fetch.addresses.allow_loopback)?,
         };
         let pod_namespace = lease_namespace(self.namespace.as_deref());
         let options = flags.to_options(self.watch_namespace().map(str::to_owned), &pod_namespace, fetcher);

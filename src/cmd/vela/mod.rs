@@ -7,7 +7,7 @@ mod delete;
 mod diff;
 mod forget_cluster;
 mod history;
-mod list;
+pub(in crate::cmd) mod list;
 mod manifests;
 pub(in crate::cmd) mod objects;
 mod render;
@@ -101,10 +101,10 @@ impl ApplicationFlags {
 
 /// The namespace in which definitions are looked up after that of the Application.
 #[derive(Args, Clone, Debug)]
-struct DefinitionNamespace {
+pub(in crate::cmd) struct DefinitionNamespace {
     /// Namespace of the definitions for all Applications
     #[arg(long, value_name = "NAMESPACE", default_value = DEFINITION_NAMESPACE)]
-    system_definition_namespace: String,
+    pub(in crate::cmd) system_definition_namespace: String,
 }
 
 const DEFINITION_NAMESPACE: &str = "vela-system";

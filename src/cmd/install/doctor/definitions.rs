@@ -9,9 +9,9 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::identity::{listed, reported};
-use super::{Checked, Finding, fine};
 use crate::api::Guarded;
 use crate::api::oam::{ComponentDefinition, Definition, PolicyDefinition, TraitDefinition, WorkflowStepDefinition};
+use crate::cmd::output::checks::{Checked, Finding, fine};
 use crate::cmd::vela::objects::list_all;
 use crate::cue::Evaluator;
 

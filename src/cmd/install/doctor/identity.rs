@@ -7,9 +7,9 @@ use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::{Checked, Finding, fine};
 use crate::api::oam::labels::{SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
 use crate::api::oam::{Application, ApplicationRevision, ResourceTracker, labels};
+use crate::cmd::output::checks::{Checked, Finding, fine};
 use crate::cmd::vela::objects::list_all;
 use crate::controllers::oam::dispatch::admission::controls_elsewhere;
 use crate::controllers::oam::start::authentication::find_protection;

@@ -4,9 +4,9 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use kube::api::{Api, PostParams};
 use kube::{Client, Resource};
 
-use super::{Checked, fine};
 use crate::api::oam::GROUP;
 use crate::api::{AppRepository, Application};
+use crate::cmd::output::checks::{Checked, fine};
 use crate::cmd::run::ControllerName;
 use crate::controllers::oam::start::prerequisites::missing_crds;
 use crate::controllers::{application, apprepository, oam};

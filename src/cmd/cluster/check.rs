@@ -1,0 +1,139 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use axum::http::{Request, header::CONTENT_TYPE};
+use clap::Args;
+use futures::{StreamExt, stream};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Client, ResourceExt};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{Connector, JoinedFlags};
+use crate::cmd::output::checks::{self, Checked, Finding, fine};
+use crate::cmd::{Error, output};
+use crate::controllers::oam::clusters::connection::failure;
+use crate::runtime::kube_client::call_within;
+use crate::text::truncate;
+
+/// The time for all requests to a cluster.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Each may hold a response of 16 MiB.
+const MAX_CONCURRENT: usize = 16;
+const MAX_VERSION: usize = 64;
+
+/// Check that joined clusters can be reached with their credentials
+///
+/// Asks each cluster for its version and for the rights of the credential, all at the same time and for at most 10 s each.
+/// Exits with 1 if a cluster is refused or fails.
+#[derive(Args, Debug)]
+pub struct Check {
+    /// Names of the clusters (default: all)
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    joined: JoinedFlags,
+}
+
+impl Check {
+    pub(super) async fn execute(self) -> Result<(), Error> {
+        let mut secrets = self.joined.secrets().await?;
+        let mut missing: BTreeSet<String> = self.names.into_iter().collect();
+        if missing.is_empty() && secrets.is_empty() {
+            return output::print(&self.joined.none_joined());
+        }
+        if !missing.is_empty() {
+            secrets.retain(|secret| missing.remove(&secret.name_any()));
+        }
+        let connector = &self.joined.connector().await?;
+        let pending = stream::iter(&secrets).map(|secret| check(connector, secret));
+        let mut checked = pending.buffered(MAX_CONCURRENT);
+        let mut problems = 0;
+        while let Some(checked) = checked.next().await {
+            problems += checks::print(&[checked])?;
+        }
+        for name in missing {
+            let problem = format!("{name}: no such cluster; `portolan cluster list` shows all");
+            problems += checks::print(&[Err(problem)])?;
+        }
+        match problems {
+            0 => Ok(()),
+            1 => Err(Error::Failed("1 cluster failed".to_owned())),
+            count => Err(Error::Failed(format!("{count} clusters failed"))),
+        }
+    }
+}
+
+async fn check(connector: &Connector, secret: &Secret) -> Checked {
+    let name = secret.name_any();
+    let client = connector
+        .connect(secret)
+        .await
+        .map_err(|problem| format!("{name}: {problem}"))?;
+    let answered = call_within(DEADLINE, ask(&client))
+        .await
+        .map_err(|error| format!("{name}: {error}"))?;
+    let answer = answered.map_err(|problem| format!("{name}: {problem}"))?;
+    let version = truncate(&answer.version, MAX_VERSION);
+    if answer.has_all_rights {
+        return fine(format!("{name}: version {version}"));
+    }
+    Ok(Finding::Warning(format!(
+        "{name}: version {version}; the credential has not all rights, so Applications may fail there"
+    )))
+}
+
+struct Answer {
+    version: String,
+    has_all_rights: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    git_version: String,
+}
+
+async fn ask(client: &Client) -> Result<Answer, String> {
+    let version: Version = request(client, "/version", None).await?;
+    let all = || Some("*".to_owned());
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                verb: all(),
+                group: all(),
+                resource: all(),
+                ..ResourceAttributes::default()
+            }),
+            non_resource_attributes: None,
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let reviewed: SelfSubjectAccessReview = request(client, path, Some(&review)).await?;
+    Ok(Answer {
+        version: version.git_version,
+        has_all_rights: reviewed.status.is_some_and(|status| status.allowed),
+    })
+}
+
+/// Gets a path, or posts a review. kube logs responses that it cannot decode, and these are from outside.
+async fn request<T: DeserializeOwned>(
+    client: &Client,
+    path: &str,
+    review: Option<&SelfSubjectAccessReview>,
+) -> Result<T, String> {
+    let invalid = |error: &dyn std::fmt::Display| format!("failed to create a request: {error}");
+    let request = match review {
+        None => Request::get(path).body(Vec::new()),
+        Some(review) => {
+            let body = serde_json::to_vec(review).map_err(|error| invalid(&error))?;
+            Request::post(path).header(CONTENT_TYPE, "application/json").body(body)
+        }
+    };
+    let request = request.map_err(|error| invalid(&error))?;
+    let text = client.request_text(request).await.map_err(|error| failure(&error))?;
+    serde_json::from_str(&text)
+        .map_err(|_| format!("the response of {path} is not that of an API server; check the endpoint"))
+}
