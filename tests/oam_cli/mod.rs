@@ -1,5 +1,6 @@
-//! `portolan vela`, without a running controller: the tests write what it would.
+//! `portolan vela` and `portolan cluster`, without a running controller: the tests write what it would.
 
+mod clusters;
 mod definitions;
 mod diff;
 mod inspect;

@@ -125,6 +125,11 @@ impl ControlPlane {
         &self.authority.ca_pem
     }
 
+    /// Returns the certificate and the key of an administrator, valid until the end of this year.
+    pub fn admin_pem(&self, last_year: i32) -> (String, String) {
+        self.authority.client_pem("admin", "system:masters", last_year)
+    }
+
     /// Returns an administrator's client. Each test needs its own, because connections belong to its runtime.
     pub async fn client(&self) -> Client {
         self.client_with(ADMIN_TOKEN).await
@@ -346,6 +351,7 @@ fn start_api_server(number: usize, directory: &ScratchDir, (port, flags): (u16, 
         "--tls-cert-file=tls.crt".to_owned(),
         "--tls-private-key-file=tls.key".to_owned(),
         "--cert-dir=certs".to_owned(),
+        "--client-ca-file=ca.crt".to_owned(),
         "--token-auth-file=tokens.csv".to_owned(),
         "--authorization-mode=RBAC".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::serve::Listener;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, date_time_ymd,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -17,6 +19,7 @@ pub struct Authority {
     pub ca_pem: String,
     pub certificate_pem: String,
     pub key_pem: String,
+    issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     key: Vec<u8>,
 }
@@ -43,16 +46,34 @@ impl Authority {
         let mut server = CertificateParams::new(names).expect("the names are valid");
         // rustls rejects a server certificate that is an authority's.
         server.is_ca = IsCa::ExplicitNoCa;
+        let issuer = Issuer::new(ca, ca_key);
         let certificate = server
-            .signed_by(&key, &Issuer::new(ca, ca_key))
+            .signed_by(&key, &issuer)
             .expect("the authority signs the certificate");
         Self {
             ca_pem,
             certificate_pem: certificate.pem(),
             key_pem: key.serialize_pem(),
+            issuer,
             certificate: certificate.der().clone(),
             key: key.serialize_der(),
         }
+    }
+
+    /// Returns the certificate and the key of a client in a group, valid until the end of this year.
+    pub fn client_pem(&self, name: &str, group: &str, last_year: i32) -> (String, String) {
+        let key = KeyPair::generate().expect("ring generates keys");
+        let mut client = CertificateParams::default();
+        client.is_ca = IsCa::ExplicitNoCa;
+        client.distinguished_name.push(DnType::CommonName, name);
+        client.distinguished_name.push(DnType::OrganizationName, group);
+        client.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+        client.not_before = date_time_ymd(2020, 1, 1);
+        client.not_after = date_time_ymd(last_year, 12, 31);
+        let certificate = client
+            .signed_by(&key, &self.issuer)
+            .expect("the authority signs the certificate");
+        (certificate.pem(), key.serialize_pem())
     }
 
     /// Returns the configuration of a TLS server on loopback.
