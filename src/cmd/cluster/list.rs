@@ -11,6 +11,10 @@ use crate::cmd::vela::list::cell;
 use crate::cmd::{Error, output};
 use crate::controllers::oam::clusters::credential::{ENDPOINT, ENDPOINT_TYPE};
 use crate::controllers::oam::clusters::{ALIAS, CREDENTIAL_TYPE};
+use crate::text::truncate;
+
+/// In bytes. What is longer is refused.
+const MAX_ENDPOINT: usize = 2 << 10;
 
 /// List the joined clusters, and why some are refused
 ///
@@ -62,11 +66,12 @@ impl View {
         let endpoint_type = labels.remove(ENDPOINT_TYPE).filter(|type_| type_ != "Const");
         let data = secret.data.as_ref().and_then(|data| data.get(ENDPOINT));
         let endpoint = data.map(|bytes| output::redacted_url(&String::from_utf8_lossy(&bytes.0)));
+        let endpoint = endpoint_type.or(endpoint).unwrap_or_default();
         Self {
             name: secret.name_any(),
             alias: secret.annotations().get(ALIAS).cloned().unwrap_or_default(),
             credential_type,
-            endpoint: endpoint_type.or(endpoint).unwrap_or_default(),
+            endpoint: truncate(&endpoint, MAX_ENDPOINT),
             labels,
             problem,
         }

@@ -224,6 +224,23 @@ contexts:
     }
 
     #[tokio::test]
+    async fn requests_to_another_api_server_are_counted_with_its_host() {
+        let mut registry = Registry::default();
+        let requests = RequestMetrics::register(&mut registry, ResourceMetrics::unregistered());
+        let transport = tower::service_fn(|_: Request<Body>| async {
+            let version = r#"{ "major": "1", "minor": "35", "gitVersion": "v1.35.0" }"#;
+            Ok::<_, std::convert::Infallible>(Response::new(Body::from(version.as_bytes().to_vec())))
+        });
+        let url = Uri::from_static("https://other.example:6443");
+        let client = connect_remote(transport, &url, &requests);
+        assert_eq!(client.apiserver_version().await.unwrap().git_version, "v1.35.0");
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let series = "rest_client_requests_total{code=\"200\",host=\"other.example:6443\",method=\"GET\"} 1";
+        assert!(text.contains(series), "{text}");
+    }
+
+    #[tokio::test]
     async fn an_error_names_the_missing_kubeconfig() {
         let options = ConnectOptions {
             kubeconfig: Some("/nowhere/config".into()),

@@ -65,3 +65,65 @@ pub fn failure(error: &kube::Error) -> String {
         other => ApiError::from(other).to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+    use crate::http::secret::Secret;
+    use crate::http::{Access, Settings};
+
+    fn credential(endpoint: &str) -> ClusterCredential {
+        ClusterCredential {
+            endpoint: endpoint.parse().unwrap(),
+            access: Access::default(),
+        }
+    }
+
+    async fn refused(credential: ClusterCredential) -> String {
+        let fetcher = Fetcher::new(Settings::default()).unwrap();
+        let connected = connect(credential, &fetcher, &RequestMetrics::default()).await;
+        let problem = connected.err().unwrap();
+        assert!(!problem.contains("hunter2"), "{problem}");
+        problem
+    }
+
+    #[tokio::test]
+    async fn values_that_are_not_usable_are_named_before_a_connection() {
+        let mut certificate = credential("https://10.0.0.1");
+        certificate.access.client_certificate = Some(Secret::new("hunter2".to_owned()));
+        let problem = refused(certificate).await;
+        assert!(problem.starts_with("tls.crt and tls.key are not usable: "), "{problem}");
+        let mut token = credential("https://10.0.0.1");
+        token.access.authorization = Some(Secret::new("Bearer hunter2\nhunter2".to_owned()));
+        assert!(refused(token).await.starts_with("token contains characters"));
+        let mut authority = credential("https://10.0.0.1");
+        authority.access.ca = Some(b"hunter2".to_vec());
+        assert_eq!(
+            refused(authority).await,
+            "ca.crt contains no certificate; store certificates in PEM"
+        );
+        let problem = refused(credential("https://169.254.169.254")).await;
+        assert!(problem.contains("it is link-local"), "{problem}");
+    }
+
+    #[test]
+    fn failures_say_what_to_do() {
+        let status = |code| {
+            kube::Error::Api(Box::new(Status {
+                code,
+                message: "no".to_owned(),
+                ..Status::default()
+            }))
+        };
+        assert!(failure(&status(401)).ends_with("; renew it in the Secret"));
+        assert_eq!(failure(&status(503)), "the API server returned 503: no");
+        let untrusted = FetchError::Untrusted {
+            host: "prod:6443".to_owned(),
+            detail: "unknown issuer".to_owned(),
+        };
+        let failure = failure(&kube::Error::Service(Box::new(untrusted)));
+        assert!(failure.contains("check ca.crt in the Secret"), "{failure}");
+    }
+}
