@@ -19,8 +19,9 @@ use crate::support::tls::Authority;
 
 const TOKEN: &str = "ServiceAccountToken";
 const CERTIFICATE: &str = "X509Certificate";
-const THIS_DECADE: i32 = 2090;
-const LAST_DECADE: i32 = 2021;
+/// The last years of certificates.
+const VALID: i32 = 2090;
+const EXPIRED: i32 = 2021;
 
 impl Site {
     /// Joins a cluster, as `vela cluster join` does.
@@ -100,14 +101,14 @@ async fn a_cluster_is_reached_with_a_token_and_with_a_certificate_beside_others_
     let other = ControlPlane::start().await;
     let (url, ca) = (other.url(), other.ca_pem());
     site.join("token", TOKEN, token(&url, ca, ADMIN_TOKEN)).await;
-    let admin = certificate(&url, ca, other.admin_pem(THIS_DECADE));
+    let admin = certificate(&url, ca, other.admin_pem(VALID));
     site.join("certificate", CERTIFICATE, admin).await;
     let namespace = other.namespace().await;
     let limited = other.token_for(&namespace, "default").await;
     site.join("limited", TOKEN, token(&url, ca, &limited)).await;
 
     site.join("wrong-token", TOKEN, token(&url, ca, "hunter2")).await;
-    let expired = certificate(&url, ca, other.admin_pem(LAST_DECADE));
+    let expired = certificate(&url, ca, other.admin_pem(EXPIRED));
     site.join("expired", CERTIFICATE, expired).await;
     let own = site.control_plane;
     site.join("wrong-ca", TOKEN, token(&url, own.ca_pem(), "hunter2")).await;
