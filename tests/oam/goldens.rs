@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use portolan::controllers::oam::context::Context;
-use portolan::controllers::oam::render::component::{Component, Rendered, Template, render};
+use portolan::controllers::oam::render::component::{Base, Component, Rendered, Template, render};
 use portolan::controllers::oam::render::identity::render_hash::render_hash;
 use portolan::controllers::oam::render::identity::{Owner, Part, identify};
 use serde::Deserialize;
@@ -51,7 +51,7 @@ impl Definitions {
         let traits: Vec<Template<'_>> = traits.map(|one| self.template("traits", one)).collect();
         let component = Component {
             name,
-            template: self.template("components", component),
+            base: Base::Template(self.template("components", component)),
             traits: &traits,
             context: &Context::from(context.as_object().unwrap().clone()),
             output_status: None,

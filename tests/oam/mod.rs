@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use portolan::budget::ResourceMetrics;
 use portolan::controllers::oam::context::Context;
-use portolan::controllers::oam::render::component::{Component, Rendered, Template, render};
+use portolan::controllers::oam::render::component::{Base, Component, Rendered, Template, render};
 use portolan::controllers::oam::render::evaluate::NamespaceEvaluator;
 use portolan::cue::{Evaluator, Options};
 use serde_json::{Value, json};
@@ -102,13 +102,13 @@ impl Case {
         });
         let component = Component {
             name: "web",
-            template: Template {
+            base: Base::Template(Template {
                 name: "component",
                 source: &self.template,
                 properties: Some(&self.properties),
                 is_strict: self.is_strict,
                 has_status: true,
-            },
+            }),
             traits: &traits,
             context: &Context::from(context.as_object().unwrap().clone()),
             output_status: None,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use portolan::budget::ResourceMetrics;
 use portolan::controllers::oam::context::Context;
-use portolan::controllers::oam::render::component::{Component, Template, render};
+use portolan::controllers::oam::render::component::{Base, Component, Template, render};
 use portolan::controllers::oam::render::evaluate::NamespaceEvaluator;
 use portolan::cue::{self, Evaluator, Options};
 use serde_json::{Value, json};
@@ -122,7 +122,7 @@ impl Bench {
         let context = json!({ "name": "web", "appName": "shop", "namespace": "default" });
         let component = Component {
             name: "web",
-            template: self.webservice.template(),
+            base: Base::Template(self.webservice.template()),
             traits,
             context: &Context::from(context.as_object().cloned().unwrap_or_default()),
             output_status: None,

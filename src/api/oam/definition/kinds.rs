@@ -104,6 +104,22 @@ pub struct ComponentDefinitionSpec {
 }
 
 absent_as_default!(ComponentDefinitionSpec);
+
+impl ComponentDefinition {
+    /// Returns true if terraform-controller makes the components.
+    #[must_use]
+    pub fn is_terraform(&self) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        let type_ = annotations.and_then(|annotations| annotations.get("type"));
+        self.terraform_module().is_some() || type_.is_some_and(|type_| type_ == "terraform")
+    }
+
+    #[must_use]
+    pub fn terraform_module(&self) -> Option<&Value> {
+        self.spec.schematic.as_ref()?.terraform.as_ref()
+    }
+}
+
 impl_definition!(
     ComponentDefinition,
     ComponentDefinitionSpec,

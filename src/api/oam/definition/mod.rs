@@ -88,7 +88,7 @@ pub struct Schematic {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cue: Option<Cue>,
 
-    /// A Terraform module. Not supported.
+    /// A Terraform module, which wins over a template.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object")]
     pub terraform: Option<Value>,

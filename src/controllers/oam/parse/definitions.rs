@@ -55,6 +55,15 @@ impl Workload {
         }
     }
 
+    /// Returns the definition of components that terraform-controller makes.
+    #[must_use]
+    pub fn terraform(&self) -> Option<&ComponentDefinition> {
+        match self {
+            Self::Component(definition) => Some(&**definition).filter(|definition| definition.is_terraform()),
+            Self::Workload(_) => None,
+        }
+    }
+
     #[must_use]
     pub fn status_templates(&self) -> Option<&StatusTemplates> {
         match self {

@@ -31,7 +31,11 @@ impl Parsed {
     /// Returns the means to find what steps deploy, within limits for all steps together.
     #[must_use]
     pub fn deployments<'a>(&'a self, settings: PlacementSettings<'a>) -> Deployments<'a> {
-        Deployments(Deployer::new(&self.spec.components, &self.all_policies, settings))
+        let components = self.components.iter();
+        let terraform = components.filter(|component| component.definition.terraform().is_some());
+        let terraform = terraform.map(|component| component.component.name.as_str()).collect();
+        let deployer = Deployer::new(&self.spec.components, &self.all_policies, settings);
+        Deployments(deployer.with_terraform(terraform))
     }
 
     /// Policies may have changed the component, or added it.
@@ -55,7 +59,7 @@ impl Deployments<'_> {
         let none = json!({});
         let properties = step.properties.as_ref().unwrap_or(&none);
         if step.type_ == DEPLOY {
-            return self.0.deployments(&DeployParameters::parse(properties)?);
+            return self.deploy(&DeployParameters::parse(properties)?);
         }
         if deploys_without_policies(step) {
             return self.0.remaining(&RemainingParameters::parse(properties)?);
@@ -65,5 +69,10 @@ impl Deployments<'_> {
             Some(name) => Ok(Vec::from_iter(self.0.component(name, place_of(step))?)),
             None => Ok(Vec::new()),
         }
+    }
+
+    /// Returns the components of a `deploy` step.
+    pub fn deploy(&mut self, parameters: &DeployParameters) -> Result<Vec<PlacedComponent>, PlacementError> {
+        self.0.deployments(parameters)
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::{self, Display};
 use super::application::ParsedComponent;
 use super::definitions::Workload;
 use super::overrides::OverrideDefinitions;
-use crate::api::oam::{Application, ComponentDefinition, Definition};
+use crate::api::oam::{Application, Definition};
 use crate::controllers::oam::policies::ENV_BINDING;
 use crate::controllers::oam::trackers::{Inventory, is_local};
 
@@ -94,23 +94,18 @@ pub fn unsupported_overrides(overrides: &OverrideDefinitions) -> Vec<Unsupported
 }
 
 fn unsupported_workload(definition: &Workload) -> Option<&'static str> {
-    match definition {
-        Workload::Component(definition) if is_terraform(definition) => Some("a Terraform definition"),
-        definition if definition.template().is_none() => Some("a definition without a CUE template"),
-        definition => unsupported_templates(definition.template()),
+    if definition.terraform().is_some() {
+        return None;
+    }
+    match definition.template() {
+        None => Some("a definition without a CUE template"),
+        template => unsupported_templates(template),
     }
 }
 
 fn unsupported_templates<'a>(templates: impl IntoIterator<Item = &'a str>) -> Option<&'static str> {
     let mut templates = templates.into_iter();
     templates.any(imports_vela).then_some("an import of vela packages")
-}
-
-fn is_terraform(definition: &ComponentDefinition) -> bool {
-    let annotations = definition.metadata.annotations.as_ref();
-    let type_ = annotations.and_then(|annotations| annotations.get("type"));
-    let schematic = definition.spec.schematic.as_ref();
-    schematic.is_some_and(|schematic| schematic.terraform.is_some()) || type_.is_some_and(|type_| type_ == "terraform")
 }
 
 /// Returns true if a template imports a package of KubeVela. Imports stand at its head.

@@ -24,6 +24,8 @@ pub struct DeployParameters {
     #[serde(deserialize_with = "list")]
     pub inline_policies: Vec<AppPolicy>,
     pub parallelism: Parallelism,
+    /// Unless it is false, Terraform components are left out.
+    ignore_terraform_component: Option<bool>,
 }
 
 /// Number of components that are applied at the same time; 5 unless the step says otherwise, as in KubeVela.
@@ -103,6 +105,7 @@ pub fn deployments(
 /// Finds what the steps of an application deploy, within limits for all of them together.
 pub struct Deployer<'a> {
     components: Vec<Arc<Component>>,
+    terraform: HashSet<&'a str>,
     policies: HashMap<&'a str, &'a AppPolicy>,
     settings: PlacementSettings<'a>,
     usage: Usage,
@@ -113,6 +116,7 @@ impl<'a> Deployer<'a> {
     pub fn new(components: &[Component], policies: &'a [AppPolicy], settings: PlacementSettings<'a>) -> Self {
         Self {
             components: components.iter().cloned().map(Arc::new).collect(),
+            terraform: HashSet::new(),
             // Of two policies with one name, KubeVela takes the later.
             policies: policies.iter().map(|policy| (policy.name.as_str(), policy)).collect(),
             settings,
@@ -120,10 +124,21 @@ impl<'a> Deployer<'a> {
         }
     }
 
+    /// Names the Terraform components.
+    #[must_use]
+    pub fn with_terraform(self, terraform: HashSet<&'a str>) -> Self {
+        Self { terraform, ..self }
+    }
+
     pub fn deployments(&mut self, step: &DeployParameters) -> Result<Vec<PlacedComponent>, PlacementError> {
         let policies = self.select_policies(step)?;
         let placements = topology::placements(&policies, &self.settings)?;
-        let components = overrides::apply(&policies, self.components.clone(), &self.settings, &mut self.usage)?;
+        let mut components = self.components.clone();
+        // As in KubeVela, before overrides, which may add some.
+        if step.ignore_terraform_component != Some(false) {
+            components.retain(|component| !self.terraform.contains(component.name.as_str()));
+        }
+        let components = overrides::apply(&policies, components, &self.settings, &mut self.usage)?;
         let replicas = replication::replicate(&policies, components)?;
         self.usage.add_placed(replicas.len().saturating_mul(placements.len()))?;
         add_bytes(&mut self.usage, &replicas, placements.len())?;

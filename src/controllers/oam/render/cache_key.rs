@@ -1,10 +1,11 @@
 //! Keys under which a rendered component or a health is cached: a hash of all that it depends on.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::component::{Component, Template};
+use super::component::{Base, Component, Template};
 use super::health::StatusTemplates;
+use super::terraform::Terraform;
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::source::{ContextNames, context_names};
 
@@ -16,7 +17,14 @@ pub type CacheKey = [u8; 32];
 #[must_use]
 pub fn component_key(component: &Component<'_>) -> CacheKey {
     let mut hash = KeyHash::default();
-    let templates = || std::iter::once(&component.template).chain(component.traits);
+    let base = match &component.base {
+        Base::Template(template) => Some(template),
+        Base::Terraform(terraform) => {
+            hash.add_terraform(component.name, terraform);
+            None
+        }
+    };
+    let templates = || base.into_iter().chain(component.traits);
     templates().for_each(|template| hash.add_template(template));
     hash.add_context(component.context.iter(), templates().map(|template| template.source));
     hash.add_value(component.output_status);
@@ -88,6 +96,16 @@ impl KeyHash {
         self.add(&[u8::from(template.is_strict)]);
         self.add(template.source.as_bytes());
         self.add_value(template.properties);
+    }
+
+    fn add_terraform(&mut self, component: &str, terraform: &Terraform<'_>) {
+        // Errors name both.
+        self.add(component.as_bytes());
+        self.add(terraform.name.as_bytes());
+        self.add_value(terraform.definition.terraform_module());
+        self.add_value(Some(&json!(terraform.definition.metadata.annotations)));
+        self.add_value(terraform.properties);
+        self.add(terraform.namespace.as_bytes());
     }
 
     fn add_value(&mut self, value: Option<&Value>) {

@@ -4,6 +4,7 @@
 //!  component template ─► output, outputs ─► trait 1 ─► … ─► trait n ─► workload and outputs
 //!                                            │ patch of the workload, patches of outputs, outputs of its own
 //! ```
+//! A Terraform module takes the place of the component template.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use super::evaluate::{Cause, Error, Evaluate, Subject, evaluate};
 use super::identity::AUXILIARY_WORKLOAD;
 use super::limits::MAX_OUTPUTS;
 use super::patch::{self, PatchError};
+use super::terraform::Terraform;
 use super::wrap;
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::source::{Role, scan};
@@ -30,11 +32,18 @@ pub struct Template<'a> {
     pub has_status: bool,
 }
 
+/// The source of a workload.
+#[derive(Clone, Copy, Debug)]
+pub enum Base<'a> {
+    Template(Template<'a>),
+    Terraform(Terraform<'a>),
+}
+
 /// A component, its traits in order, and the context of their templates.
 #[derive(Clone, Copy, Debug)]
 pub struct Component<'a> {
     pub name: &'a str,
-    pub template: Template<'a>,
+    pub base: Base<'a>,
     pub traits: &'a [Template<'a>],
     pub context: &'a Context,
     /// The status of the live workload, which traits of the default stage see in `context.output`.
@@ -69,9 +78,14 @@ pub async fn render<V: Evaluate>(evaluator: &V, component: &Component<'_>) -> Re
         subject,
         cause,
     };
-    let mut rendered = render_template(evaluator, component.template, component.context)
-        .await
-        .map_err(|cause| error(Subject::Component(component.template.name.to_owned()), cause))?;
+    let (type_, rendered) = match component.base {
+        Base::Template(template) => (
+            template.name,
+            render_template(evaluator, template, component.context).await,
+        ),
+        Base::Terraform(terraform) => (terraform.name, render_terraform(component.name, terraform)),
+    };
+    let mut rendered = rendered.map_err(|cause| error(Subject::Component(type_.to_owned()), cause))?;
     for template in component.traits {
         rendered = apply_trait(
             evaluator,
@@ -83,6 +97,19 @@ pub async fn render<V: Evaluate>(evaluator: &V, component: &Component<'_>) -> Re
         .await
         .map_err(|cause| error(Subject::Trait(template.name.to_owned()), cause))?;
     }
+    Ok(rendered)
+}
+
+fn render_terraform<E>(component: &str, terraform: Terraform<'_>) -> Result<Rendered, Cause<E>> {
+    let workload = terraform.configuration().map_err(|cause| Cause::Terraform {
+        component: component.to_owned(),
+        cause,
+    })?;
+    let rendered = Rendered {
+        workload,
+        outputs: Vec::new(),
+    };
+    rendered.check_size()?;
     Ok(rendered)
 }
 

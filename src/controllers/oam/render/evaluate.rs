@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::limits::{MAX_ERROR_BYTES, MAX_OUTPUTS};
 use super::patch::PatchError;
+use super::terraform::TerraformError;
 use super::wrap;
 use crate::controllers::oam::source::SyntaxError;
 use crate::cue::{self, CueSource, TextErrors};
@@ -81,6 +82,9 @@ pub enum Cause<E> {
     /// The evaluator is missing or failed; another attempt may succeed.
     #[error("{0}")]
     Evaluator(E),
+    /// In KubeVela's words.
+    #[error("failed to generate Terraform Configuration workload for workload {component}: {cause}")]
+    Terraform { component: String, cause: TerraformError },
     #[error("{0} is not an object")]
     NotAnObject(String),
     #[error("the template has no output")]

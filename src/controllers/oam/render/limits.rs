@@ -4,6 +4,8 @@
 pub const MAX_OBJECT_DEPTH: usize = 128;
 /// Size of all objects of one component, as JSON.
 pub const MAX_RENDERED_BYTES: usize = 4 * 1024 * 1024;
+/// Text of a Terraform module. terraform-controller stores it in a ConfigMap, which holds no more.
+pub const MAX_CONFIGURATION_BYTES: usize = 1024 * 1024;
 /// Objects of one component besides its workload.
 pub const MAX_OUTPUTS: usize = 1_000;
 /// An error of a template, which ends up in a status.

@@ -1,4 +1,4 @@
-//! Renders components and traits from CUE templates.
+//! Renders components and traits from CUE templates, and components that are Terraform modules.
 //!
 //! ```text
 //!  template ─► source: tokens, declarations; markers, open lists and guards as data
@@ -21,6 +21,7 @@ mod limits;
 pub mod patch;
 mod place;
 pub mod release;
+pub mod terraform;
 #[cfg(test)]
 pub mod tests;
 mod wrap;

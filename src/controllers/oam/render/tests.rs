@@ -1,12 +1,13 @@
 pub mod fake;
 mod place;
+mod terraform;
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use super::cache_key::{component_key, health_key, post_dispatch_key};
-use super::component::{Component, Rendered, Template, apply_trait, render};
+use super::component::{Base, Component, Rendered, Template, apply_trait, render};
 use super::evaluate::Error;
 use super::health::StatusTemplates;
 use super::release::{Release, ReleaseSettings};
@@ -34,7 +35,7 @@ async fn rendered(
 ) -> Result<Rendered, Error<FakeError>> {
     let component = Component {
         name: "web",
-        template: template("webservice", source, None),
+        base: Base::Template(template("webservice", source, None)),
         traits,
         context: &Context::default(),
         output_status: None,
@@ -226,7 +227,7 @@ async fn absent_and_null_properties_are_an_empty_parameter_of_a_component_and_no
         let evaluator = FakeEvaluator::new([Ok(json!({"output": {}})), Ok(json!({}))]);
         let component = Component {
             name: "web",
-            template: template("webservice", "output: {}", properties),
+            base: Base::Template(template("webservice", "output: {}", properties)),
             traits: &[template("t", "", properties)],
             context: &Context::default(),
             output_status: None,
@@ -248,7 +249,7 @@ async fn only_traits_of_the_default_stage_see_the_status_of_the_workload() {
     };
     let component = Component {
         name: "web",
-        template: template("webservice", "output: {}", None),
+        base: Base::Template(template("webservice", "output: {}", None)),
         traits: &[before, template("t", source, None)],
         context: &Context::default(),
         output_status: Some(&json!({ "ready": "of-the-live-one" })),
@@ -266,7 +267,7 @@ fn the_key_of_a_component_covers_what_its_templates_use() {
     let key = |source: &str, properties: Value, traits: &[Template<'_>], context: Value| {
         component_key(&Component {
             name: "web",
-            template: template("webservice", source, Some(&properties)),
+            base: Base::Template(template("webservice", source, Some(&properties))),
             traits,
             context: &Context::from(context.as_object().unwrap().clone()),
             output_status: None,

@@ -1,6 +1,7 @@
 use rstest::rstest;
 
 use super::*;
+use crate::controllers::oam::placement::PlacementSettings;
 
 #[test]
 fn components_and_traits_get_their_definitions_in_order() {
@@ -21,6 +22,26 @@ fn components_and_traits_get_their_definitions_in_order() {
     assert_eq!(traits, ["expose", "scaler"]);
     assert_eq!(web.component.properties, Some(json!({ "image": "nginx" })));
     assert!(parsed.policies.is_empty() && parsed.workflow.definitions.is_empty());
+}
+
+#[test]
+fn deploy_steps_leave_out_components_whose_definition_is_a_terraform_module() {
+    let mut cluster = Cluster::with_definitions();
+    let module = json!({ "spec": { "schematic": { "terraform": { "configuration": "" } } } });
+    cluster.add("ComponentDefinition", "team", "rds", &module);
+    let parsed = parse_in(&cluster, &components(&[("web", "worker"), ("db", "rds")])).unwrap();
+    let settings = PlacementSettings {
+        namespace: "team",
+        allow_cross_namespace: true,
+        unanchored_overrides: false,
+    };
+    let deployed = |properties: Value| {
+        let step = json!({ "name": "all", "type": "deploy", "properties": properties });
+        let placed = parsed.deployments(settings).of(&serde_json::from_value(step).unwrap());
+        placed.unwrap().len()
+    };
+    assert_eq!(deployed(json!({})), 1);
+    assert_eq!(deployed(json!({ "ignoreTerraformComponent": false })), 2);
 }
 
 #[test]

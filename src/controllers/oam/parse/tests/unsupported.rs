@@ -27,11 +27,8 @@ fn parts_that_are_not_supported_are_named(#[case] spec: Value, #[case] expected:
 
 #[rstest]
 #[case::cue(template("output: {}"), None)]
-#[case::terraform(json!({ "spec": { "schematic": { "terraform": { "configuration": "" } } } }), Some("a Terraform definition"))]
-#[case::annotated(
-    json!({ "metadata": { "annotations": { "type": "terraform" } }, "spec": {} }),
-    Some("a Terraform definition")
-)]
+#[case::terraform(json!({ "spec": { "schematic": { "terraform": { "configuration": "" } } } }), None)]
+#[case::annotated(json!({ "metadata": { "annotations": { "type": "terraform" } }, "spec": {} }), None)]
 #[case::helm(json!({ "spec": { "schematic": { "helm": {} } } }), Some("a definition without a CUE template"))]
 #[case::import(template("import \"vela/helm\"\n\noutput: {}"), Some("an import of vela packages"))]
 #[case::import_of_many(
@@ -98,12 +95,12 @@ fn objects_in_other_clusters_are_named_once_for_each_tracker() {
 #[test]
 fn types_of_overrides_that_are_not_supported_are_named() {
     let mut cluster = Cluster::with_definitions();
-    let terraform = json!({ "spec": { "schematic": { "terraform": { "configuration": "" } } } });
-    cluster.add("ComponentDefinition", "team", "cloud", &terraform);
+    let helm = json!({ "spec": { "schematic": { "helm": {} } } });
+    cluster.add("ComponentDefinition", "team", "chart-release", &helm);
     cluster.add("TraitDefinition", "team", "chart", &template("import \"vela/helm\""));
     cluster.add("TraitDefinition", "team", "annotate", &json!({ "spec": {} }));
     let components = json!([
-        { "type": "cloud", "traits": [{ "type": "chart" }, { "type": "scaler" }, { "type": "annotate" }] },
+        { "type": "chart-release", "traits": [{ "type": "chart" }, { "type": "scaler" }, { "type": "annotate" }] },
         { "type": "worker" },
     ]);
     let spec = json!({
@@ -114,7 +111,7 @@ fn types_of_overrides_that_are_not_supported_are_named() {
     assert_eq!(
         reasons(&unsupported_overrides(&parsed.overrides)),
         [
-            "an override with type cloud, a Terraform definition",
+            "an override with type chart-release, a definition without a CUE template",
             "an override with type chart, an import of vela packages",
         ]
     );

@@ -141,9 +141,32 @@ fn of_two_policies_with_one_name_the_later_counts() {
 }
 
 #[rstest]
+#[case::absent(json!({}), &["local/two//web"])]
+#[case::null(json!({ "ignoreTerraformComponent": null }), &["local/two//web"])]
+#[case::ignored(json!({ "ignoreTerraformComponent": true }), &["local/two//web"])]
+#[case::not_ignored(json!({ "ignoreTerraformComponent": false }), &["local/two//web", "local/two//db"])]
+fn terraform_components_are_deployed_if_the_step_says_so(#[case] mut parameters: Value, #[case] expected: &[&str]) {
+    let components = components(&[web(), vec![json!({ "name": "db", "type": "rds" })]].concat());
+    let policies = [policy("t", "topology", json!({ "namespace": "two" }))];
+    parameters["policies"] = json!(["t"]);
+    let step = DeployParameters::parse(&parameters).unwrap();
+    let mut deployer = Deployer::new(&components, &policies, SETTINGS).with_terraform(["db"].into());
+    assert_eq!(keys(&deployer.deployments(&step).unwrap()), expected);
+}
+
+#[test]
+fn an_override_may_add_a_terraform_component() {
+    let db = json!({ "name": "db", "type": "rds", "properties": { "size": 1 } });
+    let policies = [policy("o", "override", json!({ "components": [db] }))];
+    let step = DeployParameters::parse(&json!({ "policies": ["o"] })).unwrap();
+    let mut deployer = Deployer::new(&[], &policies, SETTINGS).with_terraform(["db"].into());
+    assert_eq!(keys(&deployer.deployments(&step).unwrap()), ["local///db"]);
+}
+
+#[rstest]
 #[case::absent(json!({}), Ok(()))]
 #[case::null(json!({ "parallelism": null, "policies": null, "inlinePolicies": null }), Ok(()))]
-#[case::one(json!({ "parallelism": 1, "ignoreTerraformComponent": true }), Ok(()))]
+#[case::one(json!({ "parallelism": 1, "ignoreTerraformComponent": null }), Ok(()))]
 #[case::huge(json!({ "parallelism": 5_000_000_000_i64 }), Ok(()))]
 #[case::zero(json!({ "parallelism": 0 }), Err("parallelism cannot be smaller than 1"))]
 #[case::negative(json!({ "parallelism": -3 }), Err("parallelism cannot be smaller than 1"))]

@@ -13,6 +13,7 @@ use crate::controllers::oam::render::cache_key::health_key;
 use crate::controllers::oam::render::health::{self, Health, evaluate_health};
 use crate::controllers::oam::render::identity::AUXILIARY_WORKLOAD;
 use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject};
+use crate::controllers::oam::render::terraform::configuration_health;
 use crate::cue;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,9 @@ impl Assessor<'_> {
                 is_healthy: true,
                 ..Health::default()
             },
+            (Some(configuration), None) if component.definition.terraform().is_some() => {
+                configuration_health(&objects.workload, configuration)
+            }
             (Some(_), None) => {
                 let properties = component.component.properties.as_ref();
                 let templates = component.definition.status_templates();

@@ -25,8 +25,7 @@ impl Rollout<'_, '_> {
         if let Err(message) = check_selected_clusters(env, &parameters.inline_policies).await {
             return Ok(Answer::failed(message));
         }
-        let (components, policies) = (&parsed.spec.components, &parsed.all_policies);
-        let placed = match deployments(components, policies, &parameters, &env.placement_settings()) {
+        let placed = match parsed.deployments(env.placement_settings()).deploy(&parameters) {
             Ok(placed) => placed,
             Err(error) => return Ok(Answer::failed(error.to_string())),
         };

@@ -9,8 +9,9 @@ use crate::controllers::oam::context::Context;
 use crate::controllers::oam::parse::ParsedComponent;
 use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::render::cache_key::{CacheKey, component_key};
-use crate::controllers::oam::render::component::{self, Rendered, Template};
+use crate::controllers::oam::render::component::{self, Base, Rendered, Template};
 use crate::controllers::oam::render::evaluate::{Error, Evaluate};
+use crate::controllers::oam::render::terraform::Terraform;
 use crate::controllers::oam::source::reads_output_status;
 
 /// A component with the templates of its traits, but for traits of the last stage.
@@ -28,15 +29,25 @@ impl ReleaseComponent<'_> {
         let ParsedComponent {
             component, definition, ..
         } = self.component;
-        component::Component {
-            name: &component.name,
-            template: Template {
-                name: &component.type_,
+        let (name, properties) = (&component.type_, component.properties.as_ref());
+        let base = match definition.terraform() {
+            Some(definition) => Base::Terraform(Terraform {
+                name,
+                definition,
+                properties,
+                namespace: &self.release.name.namespace,
+            }),
+            None => Base::Template(Template {
+                name,
                 source: definition.template().unwrap_or_default(),
-                properties: component.properties.as_ref(),
+                properties,
                 is_strict: self.release.settings.is_strict,
                 has_status: false,
-            },
+            }),
+        };
+        component::Component {
+            name: &component.name,
+            base,
             traits: &self.traits,
             context: &self.context,
             output_status: self.output_status.as_ref(),

@@ -130,6 +130,7 @@ impl<'a, E: Evaluate> TrialRender<'a, E> {
         let NamespacedName { namespace, name } = &self.release.name;
         match &error.subject {
             Subject::Trait(type_) => format!("cannot evaluate trait {type_:?}: {error}"),
+            Subject::Component(_) if matches!(error.cause, Cause::Terraform { .. }) => error.to_string(),
             Subject::Component(_) => format!(
                 "cannot create the validation process context of app={name} in namespace={namespace}: evaluate base template \
                  app={name} in namespace={namespace}: {error}"

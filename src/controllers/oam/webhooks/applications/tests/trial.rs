@@ -28,6 +28,8 @@ fn definitions() -> FakeDefinitions {
         "helm",
         &template("import \"vela/helm\"\noutput: {}"),
     );
+    let module = json!({ "spec": { "schematic": { "terraform": { "configuration": "" } } } });
+    cluster.add("ComponentDefinition", SYSTEM, "rds", &module);
     cluster.add("ComponentDefinition", SYSTEM, "ref-objects", &template("output: {}"));
     FakeDefinitions::of(cluster)
 }
@@ -161,6 +163,15 @@ async fn what_the_controller_does_not_support_is_a_warning() {
         checked,
         ["component chart with an import of vela packages is not supported"]
     );
+}
+
+#[tokio::test]
+async fn a_terraform_component_without_a_configuration_is_an_error() {
+    let (checked, evaluator) = checked(&application(&json!([{ "name": "db", "type": "rds" }])), []).await;
+    let expected = "component db: failed to generate Terraform Configuration workload for workload db: terraform \
+                    configuration is not set";
+    assert_eq!(checked, [format!("  1) \"schematic\": {expected}.")]);
+    assert_eq!(evaluator.sources(), [] as [&str; 0]);
 }
 
 #[tokio::test]
