@@ -1,7 +1,5 @@
 //! Portolan beside vela-core, for which another process stands: each Application has one controller at any time.
 
-use std::path::Path;
-
 use serde_json::json;
 
 use super::CONFIG_MAP;
@@ -23,7 +21,7 @@ struct Controller {
 impl Controller {
     async fn start(site: &Site, flags: &[&str]) -> Self {
         let (proxy, kubeconfig) = site.proxy().await;
-        let process = site.start(Path::new(&kubeconfig), flags);
+        let process = site.start(&kubeconfig, flags);
         process.ready(SOON).await;
         Self {
             proxy,
