@@ -30,6 +30,7 @@ impl Reader {
             ("KUBECONFIG", control_plane.kubeconfig().display().to_string()),
             ("REAL_KUBECTL", tool("kubectl").display().to_string()),
             ("PORTOLAN", BINARY.to_owned()),
+            ("PORTOLAN_CUE_EVALUATOR", executable().display().to_string()),
         ];
         reader.environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
         reader

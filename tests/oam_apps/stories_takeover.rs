@@ -15,6 +15,7 @@ use super::site::{Site, version};
 use super::{APPLICATION, DEPLOYMENT, REVISION, TRACKER, setup};
 use crate::applications::resource;
 use crate::support::corpus;
+use crate::support::cue::executable;
 use crate::support::eventually::SOON;
 use crate::support::fault_proxy::ApiRequest;
 
@@ -182,6 +183,18 @@ impl Restored {
             .unwrap();
     }
 
+    async fn assert_that_a_dry_run_shows_no_change(&self) {
+        let evaluator = executable();
+        let arguments = ["takeover", self.name(), "--dry-run", "--cue-evaluator"];
+        let arguments = [&arguments[..], &[evaluator.to_str().unwrap()]].concat();
+        let text = self.site.app(&arguments).await;
+        let mut lines = text.lines();
+        let first = format!("{}/{}: would be taken over", self.site.namespace, self.name());
+        assert_eq!(lines.next(), Some(first.as_str()), "{text}");
+        let is_quiet = |line: &str| line.starts_with("unchanged ") || line.starts_with("later ");
+        assert!(text.contains("\nunchanged ") && lines.all(is_quiet), "{text}");
+    }
+
     /// Returns kind, name and resource version of everything restored, unless controllers of the cluster write it.
     pub async fn versions(&self, except: &Value) -> Vec<String> {
         let mut shown = Vec::new();
@@ -235,6 +248,7 @@ async fn what_kubevela_has_left_is_not_written_but_kept(#[case] name: &str, #[ca
     let is_kept = |object: &&Value| object["kind"] == kind && object["metadata"]["labels"][COMPONENT].is_string();
     let kept = restored.recorded_objects().find(is_kept).unwrap();
     let before = restored.versions(kept).await;
+    restored.assert_that_a_dry_run_shows_no_change().await;
     let (proxy, kubeconfig) = site.proxy().await;
     let portolan = site.start(&kubeconfig, &[]);
     portolan.ready(SOON).await;

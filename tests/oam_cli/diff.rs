@@ -13,7 +13,7 @@ const PAIR: &str = r#"output: {apiVersion: "v1", kind: "ConfigMap", data: text: 
 outputs: key: {apiVersion: "v1", kind: "Secret", metadata: name: "key", stringData: token: parameter.token}
 parameter: {text: string, token: string}"#;
 /// A ConfigMap.
-const CONFIG: &str = r#"output: {apiVersion: "v1", kind: "ConfigMap", data: parameter}
+pub const CONFIG: &str = r#"output: {apiVersion: "v1", kind: "ConfigMap", data: parameter}
 parameter: [string]: string"#;
 
 fn pair(text: &str, token: &str) -> Value {
@@ -24,11 +24,11 @@ fn pair(text: &str, token: &str) -> Value {
     )
 }
 
-fn config(name: &str, data: Value) -> Value {
+pub fn config(name: &str, data: Value) -> Value {
     json!({ "name": name, "type": "config", "properties": data })
 }
 
-fn definition(name: &str, template: &str) -> Value {
+pub fn definition(name: &str, template: &str) -> Value {
     json!({
         "apiVersion": "core.oam.dev/v1beta1", "kind": "ComponentDefinition", "metadata": { "name": name },
         "spec": { "workload": { "type": "x" }, "schematic": { "cue": { "template": template } } },
@@ -36,7 +36,7 @@ fn definition(name: &str, template: &str) -> Value {
 }
 
 /// A ConfigMap that an Application of the namespace owns.
-fn owned(site: &Site, name: &str, owner: &str, data: Value) -> Value {
+pub fn owned(site: &Site, name: &str, owner: &str, data: Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": name, "namespace": site.namespace, "labels": {
@@ -70,11 +70,11 @@ impl Site {
         objects.patch(&name, &parameters, &Patch::Apply(object)).await.unwrap();
     }
 
-    fn config_maps(&self) -> Api<ConfigMap> {
+    pub fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    async fn create_config_map(&self, object: &Value) {
+    pub async fn create_config_map(&self, object: &Value) {
         let object = serde_json::from_value(object.clone()).unwrap();
         self.config_maps()
             .create(&PostParams::default(), &object)

@@ -9,6 +9,7 @@ mod operations;
 mod placed;
 mod recovery;
 mod render;
+mod takeover;
 mod up;
 
 use kube::api::{Api, Patch, PatchParams, PostParams};

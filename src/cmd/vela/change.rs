@@ -76,6 +76,38 @@ pub async fn change_status<T>(
     Err(changed_too_often(&format!("Application {name}")))
 }
 
+/// Sets or removes an annotation, unless more than the status has changed since the Application was read.
+pub async fn annotate(client: &Client, read: &Application, annotation: &str, value: Option<&str>) -> Result<(), Error> {
+    let name = objects::identity(read).name;
+    let applications: Api<Partial<Application>> = Api::namespaced(client.clone(), &name.namespace);
+    let mut version = read.resource_version();
+    for attempt in 0..MAX_STATUS_ATTEMPTS {
+        let patch = json!({ "metadata": {
+            "uid": read.uid(),
+            "resourceVersion": version,
+            "annotations": { annotation: value },
+        } });
+        match call(applications.patch(&name.name, &patch_parameters(), &Patch::Merge(patch))).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_conflict() => sleep(PAUSE * 2_u32.pow(attempt)).await,
+            Err(error) => return Err(objects::application_error(&name, "annotate", error)),
+        }
+        let live = objects::application(client, &name).await?;
+        if !has_same_contents(read, &live) {
+            return Err(Error::Failed("has changed meanwhile; run the command again".to_owned()));
+        }
+        version = live.resource_version();
+    }
+    Err(changed_too_often(&format!("Application {name}")))
+}
+
+/// Returns true for two versions of an object that differ in the status at most.
+fn has_same_contents(one: &Application, other: &Application) -> bool {
+    let (one, other) = (&one.metadata, &other.metadata);
+    let is_same_spec = one.uid == other.uid && one.generation == other.generation;
+    is_same_spec && one.labels == other.labels && one.annotations == other.annotations
+}
+
 pub fn refused(name: &NamespacedName, error: &OperationError) -> Error {
     Error::Failed(format!("{name}: {error}"))
 }

@@ -1,30 +1,18 @@
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
 use clap::Args;
 use jiff::Timestamp;
-use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
 use serde::Serialize;
 
-use super::render::definition_set::DefinitionSet;
+use super::support::Support;
 use super::{ApplicationFlags, DefinitionNamespace, objects};
-use crate::api::oam::{Application, ResourceTracker, labels};
-use crate::api::{Guarded, NamespacedName};
+use crate::api::Guarded;
+use crate::api::oam::{Application, labels};
 use crate::cmd::flags::OutputFormat;
-use crate::cmd::{Error, failed_to, output};
-use crate::controllers::oam::clusters::{JoinedCluster, joined_clusters};
-use crate::controllers::oam::parse::{
-    Definitions, cluster_selections, parse, unsupported_application, unsupported_clusters, unsupported_definitions,
-    unsupported_trackers,
-};
-use crate::controllers::oam::trackers::{Inventory, Tracker};
+use crate::cmd::{Error, output};
 use crate::text::truncate;
 
 /// The maximum length of user-defined text in a cell, in bytes.
 const MAX_CELL: usize = 100;
-/// The message of the condition by which the controller leaves an Application alone.
-const UNSUPPORTED: &str = "not supported by this controller: ";
 
 /// List Applications
 #[derive(Args, Debug)]
@@ -63,24 +51,12 @@ struct View {
 impl List {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let (client, namespace) = self.place.connect().await?;
-        let api: Api<Guarded<Application>> = if self.all_namespaces {
-            Api::all(client.clone())
-        } else {
-            Api::namespaced(client.clone(), &namespace)
-        };
-        let applications = objects::list_all(&api, &ListParams::default())
-            .await
-            .map_err(|error| match error.code {
-                Some(404) => objects::not_installed(),
-                Some(403) if self.all_namespaces => Error::Failed(format!(
-                    "failed to list Applications: {error}; omit -A and use -n NAMESPACE"
-                )),
-                _ => failed_to("list Applications")(error),
-            })?;
+        let applications =
+            objects::list_applications(&client, (!self.all_namespaces).then_some(namespace.as_str())).await?;
         let mut views: Vec<View> = Vec::new();
         let mut support = Support::new(&client, &self.definitions.system_definition_namespace);
         if self.unsupported {
-            support.load_trackers().await?;
+            support.load_all_trackers().await?;
         }
         for Guarded(object) in applications {
             match object.0 {
@@ -175,87 +151,4 @@ pub fn cell(text: &str) -> String {
         "" => "-".to_owned(),
         text => truncate(text, MAX_CELL),
     }
-}
-
-/// Finds what the controller does not support, as it does.
-struct Support<'a> {
-    client: &'a Client,
-    definition_namespace: &'a str,
-    /// The definitions of each namespace with Applications.
-    definitions: BTreeMap<String, DefinitionSet>,
-    trackers: BTreeMap<NamespacedName, Vec<Tracker>>,
-    /// Listed once an Application may select them.
-    joined: Option<Vec<JoinedCluster>>,
-}
-
-impl<'a> Support<'a> {
-    fn new(client: &'a Client, definition_namespace: &'a str) -> Self {
-        Self {
-            client,
-            definition_namespace,
-            definitions: BTreeMap::new(),
-            trackers: BTreeMap::new(),
-            joined: None,
-        }
-    }
-
-    async fn load_trackers(&mut self) -> Result<(), Error> {
-        let api: Api<ResourceTracker> = Api::all(self.client.clone());
-        let trackers = objects::list_all(&api, &ListParams::default())
-            .await
-            .map_err(failed_to("list ResourceTrackers"))?;
-        for tracker in trackers {
-            let label = |name: &str| tracker.labels().get(name).cloned().unwrap_or_default();
-            let name = NamespacedName::new(label(labels::APP_NAMESPACE), label(labels::APP_NAME));
-            // One that cannot be decoded is an error of its Application, which the controller reports.
-            if let Ok(tracker) = Tracker::decode(Arc::new(tracker)) {
-                self.trackers.entry(name).or_default().push(tracker);
-            }
-        }
-        Ok(())
-    }
-
-    async fn check(&mut self, application: &Application) -> Result<Vec<String>, Error> {
-        let mut reasons: BTreeSet<String> = BTreeSet::new();
-        reasons.extend(unsupported_application(application).iter().map(ToString::to_string));
-        let identity = objects::identity(application);
-        let trackers = self.trackers.remove(&identity.name).unwrap_or_default();
-        if let Ok(inventory) = Inventory::of(&identity, trackers) {
-            reasons.extend(unsupported_trackers(&inventory).iter().map(ToString::to_string));
-        }
-        let namespace = &identity.name.namespace;
-        if !self.definitions.contains_key(namespace) {
-            let namespaces = [namespace.as_str(), self.definition_namespace];
-            let set = DefinitionSet::of_cluster(self.client, namespaces).await?;
-            self.definitions.insert(namespace.clone(), set);
-        }
-        let parsed = self.definitions.get(namespace).and_then(|set| {
-            let definitions = Definitions::live(set, namespace, self.definition_namespace, false);
-            // An Application that cannot be parsed is an error, which the controller reports.
-            parse(application, &definitions).ok()
-        });
-        if let Some(parsed) = parsed {
-            if self.joined.is_none() && !cluster_selections(&parsed).is_empty() {
-                let joined = joined_clusters(self.client, self.definition_namespace).await;
-                self.joined = Some(joined.map_err(failed_to("list Secrets of clusters"))?);
-            }
-            let joined = self.joined.as_deref().unwrap_or_default();
-            let clusters = unsupported_clusters(&parsed, joined);
-            let definitions = unsupported_definitions(&parsed.components);
-            reasons.extend(clusters.iter().chain(&definitions).map(ToString::to_string));
-        }
-        if reasons.is_empty() {
-            reasons.extend(refusal(application));
-        }
-        Ok(reasons.into_iter().collect())
-    }
-}
-
-fn refusal(application: &Application) -> Option<String> {
-    let conditions = &application.status.as_ref()?.conditions;
-    let mut refusals = conditions
-        .iter()
-        .filter(|condition| condition.status == "False")
-        .filter_map(|condition| condition.message.strip_prefix(UNSUPPORTED));
-    refusals.next().map(str::to_owned)
 }

@@ -12,6 +12,8 @@ mod manifests;
 pub(in crate::cmd) mod objects;
 mod render;
 mod status;
+mod support;
+mod takeover;
 mod up;
 mod wait;
 mod workflow;
@@ -47,6 +49,7 @@ enum VelaCommand {
     Render(render::Render),
     Diff(diff::Diff),
     Delete(delete::Delete),
+    Takeover(takeover::Takeover),
     Adopt(collection::Adopt),
     Gc(collection::Gc),
     Definitions(definitions::Definitions),
@@ -68,6 +71,7 @@ impl Vela {
             VelaCommand::Render(command) => command.execute().await,
             VelaCommand::Diff(command) => command.execute().await,
             VelaCommand::Delete(command) => command.execute().await,
+            VelaCommand::Takeover(command) => command.execute().await,
             VelaCommand::Adopt(command) => command.execute().await,
             VelaCommand::Gc(command) => command.execute().await,
             VelaCommand::Definitions(command) => command.execute().await,

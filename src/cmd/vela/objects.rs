@@ -40,6 +40,22 @@ where
     }
 }
 
+/// Lists the Applications of a namespace, or of all.
+pub async fn list_applications(client: &Client, namespace: Option<&str>) -> Result<Vec<Guarded<Application>>, Error> {
+    let applications: Api<Guarded<Application>> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let listed = list_all(&applications, &ListParams::default()).await;
+    listed.map_err(|error| match error.code {
+        Some(404) => not_installed(),
+        Some(403) if namespace.is_none() => Error::Failed(format!(
+            "failed to list Applications: {error}; omit -A and use -n NAMESPACE"
+        )),
+        _ => failed_to("list Applications")(error),
+    })
+}
+
 /// Lists the objects of a namespace that can be decoded; none if the kind is not installed.
 pub async fn list_decodable<K>(client: &Client, namespace: &str) -> Result<Vec<K>, ApiError>
 where

@@ -156,10 +156,7 @@ impl VelaFlags {
 
     #[must_use]
     pub fn compat_version(&self) -> &str {
-        match self.compat_version.trim() {
-            "" => COMPAT_VERSION,
-            version => version,
-        }
+        compat_version(&self.compat_version)
     }
 
     /// Returns the time limits of requests. As in client-go, zero stands for no limit.
@@ -192,6 +189,15 @@ impl VelaFlags {
             name = format!("{name}-{}", self.shard_id);
         }
         name
+    }
+}
+
+/// Returns the version that a controller with this value of `--compat-version` counts as.
+#[must_use]
+pub fn compat_version(flag: &str) -> &str {
+    match flag.trim() {
+        "" => COMPAT_VERSION,
+        version => version,
     }
 }
 

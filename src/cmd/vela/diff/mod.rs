@@ -19,9 +19,11 @@ use super::{ApplicationFlags, DefinitionNamespace};
 use crate::cmd::flags::non_empty;
 use crate::cmd::{Error, failed_to};
 use crate::controllers::oam::objects::{Autoscalers, Objects};
+use crate::cue::Evaluator;
 use crate::runtime::kube_client::call;
 use outcome::Cluster;
-use target::Target;
+pub use print::print;
+pub use target::Target;
 
 /// The period of watches, of which there are none here.
 const NO_RESYNC: Duration = Duration::from_secs(3600);
@@ -59,24 +61,54 @@ impl Diff {
                 self.file.display()
             )));
         }
-        let evaluator = self.evaluator.evaluator();
-        let version = live_version(&client).await?;
         let shared = non_empty(Some(&self.definitions.system_definition_namespace)).unwrap_or_default();
+        let comparison = Comparison::new(&client, &self.evaluator).await?;
+        for manifest in &applications {
+            let target = Target::read(&client, manifest, shared).await?;
+            comparison.print(&target, true).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares what is rendered with the objects of a cluster.
+pub struct Comparison {
+    evaluator: Evaluator,
+    version: Value,
+    cluster: Cluster,
+    /// Discovers kinds. Dropping the set ends the task.
+    _discovery: JoinSet<()>,
+}
+
+impl Comparison {
+    pub async fn new(client: &Client, evaluator: &EvaluatorFlags) -> Result<Self, Error> {
         let cluster = Cluster {
             objects: Objects::new(client.clone(), NO_RESYNC, |_| {}),
             client: client.clone(),
             autoscalers: Autoscalers::default(),
         };
-        // Discovers kinds. Dropping the set ends the task.
         let mut discovery = JoinSet::new();
         discovery.spawn(cluster.objects.clone().run());
-        for manifest in &applications {
-            let target = Target::read(&client, manifest, shared).await?;
-            let revision = target.revision.clone();
-            let renderer = Renderer::new(&evaluator, &version, &target.application, revision, &target.parsed);
-            target.print(&cluster, &renderer).await?;
-        }
-        Ok(())
+        Ok(Self {
+            evaluator: evaluator.evaluator(),
+            version: live_version(client).await?,
+            cluster,
+            _discovery: discovery,
+        })
+    }
+
+    /// Prints what deploying an Application would do. Returns the number of objects that are not listed because they do
+    /// not change.
+    pub async fn print(&self, target: &Target, lists_unchanged: bool) -> Result<usize, Error> {
+        let revision = target.revision.clone();
+        let renderer = Renderer::new(
+            &self.evaluator,
+            &self.version,
+            &target.application,
+            revision,
+            &target.parsed,
+        );
+        target.print(&self.cluster, &renderer, lists_unchanged).await
     }
 }
 

@@ -13,23 +13,41 @@ use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject};
 use crate::controllers::oam::trackers::ResourceKey;
 use crate::text::sanitize;
 
+/// The objects that were printed.
+struct Seen {
+    wanted: HashSet<ResourceKey>,
+    lists_unchanged: bool,
+    unlisted: usize,
+}
+
 impl Target {
-    pub async fn print(&self, cluster: &Cluster, renderer: &Renderer<'_>) -> Result<(), Error> {
-        let mut wanted = HashSet::new();
-        self.print_batch(cluster, "the policies", renderer.policies().await?, &mut wanted)
+    /// Returns the number of objects that are not listed because they do not change.
+    pub async fn print(
+        &self,
+        cluster: &Cluster,
+        renderer: &Renderer<'_>,
+        lists_unchanged: bool,
+    ) -> Result<usize, Error> {
+        let mut seen = Seen {
+            wanted: HashSet::new(),
+            lists_unchanged,
+            unlisted: 0,
+        };
+        self.print_batch(cluster, "the policies", renderer.policies().await?, &mut seen)
             .await?;
         for planned in &self.plan.components {
             let rendered = renderer.component(&planned.component, &planned.place).await?;
             let post = self.post_traits(cluster, renderer, planned, &rendered).await?;
             let objects = rendered.objects.into_iter().chain(post).collect();
-            self.print_batch(cluster, &planned.to_string(), objects, &mut wanted)
+            self.print_batch(cluster, &planned.to_string(), objects, &mut seen)
                 .await?;
         }
         for note in self.plan.notes() {
             print("later", &note)?;
         }
-        let removed = self.collected(cluster, &wanted).await;
-        output::print(&output::section("", removed))
+        let removed = self.collected(cluster, &seen.wanted).await;
+        output::print(&output::section("", removed))?;
+        Ok(seen.unlisted)
     }
 
     /// Renders the traits that wait until the component is healthy, if it is.
@@ -95,7 +113,7 @@ impl Target {
         cluster: &Cluster,
         batch: &str,
         objects: Vec<ReleaseObject>,
-        wanted: &mut HashSet<ResourceKey>,
+        seen: &mut Seen,
     ) -> Result<(), Error> {
         let (count, mut blocked) = (objects.len(), 0);
         for object in objects {
@@ -114,7 +132,11 @@ impl Target {
                 }
             };
             blocked += usize::from(matches!(outcome, Outcome::Blocked(_)));
-            wanted.insert(id.key());
+            seen.wanted.insert(id.key());
+            if !seen.lists_unchanged && matches!(outcome, Outcome::Unchanged | Outcome::ReadOnly) {
+                seen.unlisted += 1;
+                continue;
+            }
             output::print(&outcome.text(&manifests::display(&manifest)))?;
         }
         if blocked > 0 && blocked < count {
@@ -124,6 +146,7 @@ impl Target {
     }
 }
 
-fn print(word: &str, text: &str) -> Result<(), Error> {
+/// Prints a line about an Application.
+pub fn print(word: &str, text: &str) -> Result<(), Error> {
     output::print(&(sanitize(&format!("{word:<9} {text}")) + "\n"))
 }

@@ -54,19 +54,31 @@ impl Target {
         };
         let declared = decode(manifest.applied_to(object.as_ref())?)?;
         let live = object.map(|object| decode(serde_json::to_value(object)?)).transpose()?;
-        let inventory = match &live {
+        let definitions = DefinitionSet::of_cluster(client, [&name.namespace, shared]).await?;
+        Self::of(client, declared, live.as_ref(), (&definitions, shared)).await
+    }
+
+    /// Compares an Application as it is declared with what the cluster has. `definitions` come with the namespace of those
+    /// for all Applications.
+    pub async fn of(
+        client: &Client,
+        declared: Application,
+        live: Option<&Application>,
+        (definitions, shared): (&DefinitionSet, &str),
+    ) -> Result<Self, Error> {
+        let name = objects::identity(&declared).name;
+        let inventory = match live {
             Some(live) => objects::inventory(client, live).await?,
             None => Inventory::default(),
         };
-        let status = live.as_ref().and_then(|live| live.status.clone()).unwrap_or_default();
+        let status = live.and_then(|live| live.status.clone()).unwrap_or_default();
         let latest = status.latest_revision;
         let latest = latest.filter(|latest| is_revision_of(&name.name, &latest.name));
         let recorded = match &latest {
             Some(latest) => Revision::read(client, &name.namespace, &latest.name).await?,
             None => None,
         };
-        let definitions = DefinitionSet::of_cluster(client, [&name.namespace, shared]).await?;
-        let definitions = live_definitions(&declared, &definitions, &name.namespace, shared);
+        let definitions = live_definitions(&declared, definitions, &name.namespace, shared);
         let Deployed {
             application,
             parsed,
@@ -79,7 +91,7 @@ impl Target {
         let healthy = status.services.into_iter().filter(|service| service.workload_healthy);
         Ok(Self {
             revision: latest.unwrap_or_else(|| first_revision(&name.name)),
-            has_new_tracker: !live.as_ref().is_some_and(is_same),
+            has_new_tracker: !live.is_some_and(is_same),
             runs: is_new_revision || !has_finished,
             healthy: healthy.map(|service| service_key(&service)).collect(),
             name,

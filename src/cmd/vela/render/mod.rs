@@ -193,15 +193,19 @@ pub fn parse_supported(application: &Application, definitions: &Definitions<'_>)
         unsupported.extend(unsupported_overrides(&parsed.overrides));
         unsupported.extend(unsupported_clusters(parsed, &[]));
     }
-    let references = application.spec.components.iter();
-    let references = references.filter(|component| component.type_ == REF_OBJECTS);
-    let references =
-        references.map(|component| format!("component {} with references to existing objects", component.name));
-    let texts: Vec<String> = unsupported.iter().map(ToString::to_string).chain(references).collect();
+    let texts = unsupported.iter().map(ToString::to_string);
+    let texts: Vec<String> = texts.chain(references(application)).collect();
     if !texts.is_empty() {
         return Err(failed(format!("not supported: {}", texts.join(", "))));
     }
     parsed.map_err(|error| failed(error.to_string()))
+}
+
+/// Returns the components that copy existing objects, which are not rendered here.
+pub fn references(application: &Application) -> impl Iterator<Item = String> {
+    let components = application.spec.components.iter();
+    let references = components.filter(|component| component.type_ == REF_OBJECTS);
+    references.map(|component| format!("component {} with references to existing objects", component.name))
 }
 
 pub fn first_revision(application: &str) -> LatestRevision {

@@ -1,0 +1,54 @@
+//! What the first pass after a takeover would change.
+
+use std::collections::BTreeSet;
+
+use kube::Client;
+
+use crate::api::oam::Application;
+use crate::cmd::Error;
+use crate::cmd::vela::diff::{self, Comparison, Target};
+use crate::cmd::vela::objects;
+use crate::cmd::vela::render::definition_set::DefinitionSet;
+use crate::cmd::vela::render::references;
+use crate::controllers::oam::dispatch::admission::controls_elsewhere;
+use crate::controllers::oam::trackers::{Inventory, display_name};
+
+/// Prints a line for each change. `definitions` come with the namespace of those for all Applications.
+pub async fn print(
+    client: &Client,
+    comparison: &Comparison,
+    live: &Application,
+    declared: Application,
+    definitions: (&DefinitionSet, &str),
+) -> Result<(), Error> {
+    let namespace = objects::identity(live).name.namespace;
+    let references: Vec<String> = references(live).collect();
+    if !references.is_empty() {
+        print_elsewhere(&namespace, &objects::inventory(client, live).await?)?;
+        let mut references = references.iter();
+        return references.try_for_each(|reference| diff::print("unknown", &format!("changes: {reference}")));
+    }
+    let target = Target::of(client, declared, Some(live), definitions).await?;
+    print_elsewhere(&namespace, &target.inventory)?;
+    if target.is_new_revision {
+        diff::print("revision", "a new one is created, and the workflow runs")?;
+    } else if target.runs {
+        diff::print("workflow", "has not finished, and continues")?;
+    }
+    match comparison.print(&target, false).await? {
+        0 => Ok(()),
+        unchanged => diff::print("unchanged", &format!("{unchanged} objects")),
+    }
+}
+
+/// Names recorded objects that give privileges in other namespaces. An Application without identity could not create them.
+fn print_elsewhere(namespace: &str, inventory: &Inventory) -> Result<(), Error> {
+    let entries = inventory.in_order().flat_map(|tracker| &tracker.entries);
+    let elsewhere = entries.filter(|entry| controls_elsewhere(namespace, &entry.api_version, &entry.namespace));
+    let names: BTreeSet<String> = elsewhere.map(display_name).collect();
+    let mut names = names.iter();
+    names.try_for_each(|name| {
+        let text = format!("{name}: in another namespace, where it may get other privileges; it is kept");
+        diff::print("elsewhere", &text)
+    })
+}

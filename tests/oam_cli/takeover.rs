@@ -1,0 +1,292 @@
+//! Applications that are handed over from vela-core, and given back.
+
+use std::sync::Arc;
+
+use axum::http::Method;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use portolan::api::oam::ApplicationRevision;
+use portolan::controllers::oam::trackers::encode;
+use serde_json::{Value, json};
+
+use super::diff::{CONFIG, config, definition, owned};
+use super::{Output, Site, application, assert_line, execute, worker};
+use crate::support::control_plane::ADMIN_TOKEN;
+use crate::support::cue::executable;
+use crate::support::fault_proxy::{ApiFault, FaultProxy, Pause};
+
+const REQUIRED: &str = "app.oam.dev/controller-version-require";
+const REDACTED: &str = "portolan.dev/redacted-secrets";
+
+impl Site {
+    async fn takeover(&self, arguments: &[&str]) -> Output {
+        let command = ["takeover", "--compat-version=portolan"];
+        self.vela(&[&command, arguments].concat()).await
+    }
+
+    async fn preview(&self, name: &str) -> String {
+        let evaluator = executable();
+        let arguments = [name, "--dry-run", "--cue-evaluator", evaluator.to_str().unwrap()];
+        self.takeover(&arguments).await.ok()
+    }
+
+    /// Returns the version that an Application requires.
+    async fn required(&self, name: &str) -> Option<String> {
+        self.application(name).await.annotations().get(REQUIRED).cloned()
+    }
+
+    async fn edit(&self, name: &str, change: Value) {
+        let parameters = PatchParams::default();
+        let patch = Patch::Merge(change);
+        self.applications().patch(name, &parameters, &patch).await.unwrap();
+    }
+
+    async fn require(&self, name: &str, version: &str) {
+        self.edit(name, json!({ "metadata": { "annotations": { REQUIRED: version } } }))
+            .await;
+    }
+
+    /// Takes an Application over, and changes it between the read and the write of the command.
+    async fn takeover_during(&self, name: &str, change: impl Future<Output = ()>) -> Output {
+        let proxy = FaultProxy::in_front_of(self.control_plane).await;
+        let pause = Arc::new(Pause::default());
+        let fault = ApiFault::Paused(Arc::clone(&pause));
+        proxy.inject(1, fault, |request| request.method == Method::PATCH);
+        let kubeconfig = self.control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+        let kubeconfig = kubeconfig.to_str().unwrap();
+        let arguments = [
+            "vela",
+            "takeover",
+            name,
+            "-n",
+            &self.namespace,
+            "--kubeconfig",
+            kubeconfig,
+        ];
+        let changed = async {
+            pause.arrived.given().await;
+            change.await;
+            pause.goes_on.give();
+        };
+        let command = execute(&arguments);
+        tokio::pin!(command);
+        tokio::select! {
+            output = &mut command => panic!("the command has not written: {output:?}"),
+            () = changed => {}
+        }
+        command.await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_application_is_taken_over_once_and_given_back_once() {
+    let site = Site::new().await;
+    site.create_application("shop", worker("nginx:1")).await;
+    let says = |output: Output, state: &str| {
+        assert_eq!(output.ok(), format!("{}/shop: {state}\n", site.namespace));
+    };
+    says(site.takeover(&["shop", "--give-back"]).await, "not taken over");
+    assert_eq!(site.required("shop").await, None);
+
+    says(site.takeover(&["shop"]).await, "taken over");
+    assert_eq!(site.required("shop").await.as_deref(), Some("portolan"));
+    let version = site.application("shop").await.resource_version();
+    says(site.takeover(&["shop"]).await, "already taken over");
+    says(site.takeover(&["shop", "--dry-run"]).await, "already taken over");
+    says(
+        site.takeover(&["shop", "--give-back", "--dry-run"]).await,
+        "would be given back",
+    );
+    assert_eq!(site.application("shop").await.resource_version(), version);
+
+    says(site.takeover(&["shop", "--give-back"]).await, "given back");
+    assert_eq!(site.required("shop").await, None);
+    let default = site.vela(&["takeover", "shop", "--compat-version="]).await;
+    says(default, "taken over");
+    assert_eq!(site.required("shop").await.as_deref(), Some("v1.11.0-alpha.4"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn applications_that_are_refused_are_named_and_the_others_are_taken_over() {
+    let site = Site::new().await;
+    for name in ["frozen", "leaving", "plain", "remote", "second"] {
+        site.create_application(name, worker("nginx:1")).await;
+    }
+    let mut bound = worker("nginx:1");
+    bound["policies"] = json!([{ "name": "envs", "type": "env-binding" }]);
+    site.create_application("bound", bound).await;
+    site.require("frozen", "Disabled").await;
+    site.edit("leaving", json!({ "metadata": { "finalizers": ["example.com/held"] } }))
+        .await;
+    let parameters = DeleteParams::default();
+    site.applications().delete("leaving", &parameters).await.unwrap();
+    let remote = serde_json::from_value(json!({
+        "cluster": "edge", "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "namespace": site.namespace,
+    }));
+    let uid = site.application("remote").await.uid().unwrap();
+    site.create_tracker("remote", &uid, 1, encode(vec![remote.unwrap()], None).unwrap())
+        .await;
+
+    let namespace = &site.namespace;
+    let expect = |stderr: &str| {
+        for refused in [
+            format!("{namespace}/bound: not supported: policy envs of type env-binding"),
+            format!("{namespace}/frozen: requires version \"Disabled\", not \"portolan\""),
+            format!("{namespace}/leaving: is being deleted; wait until it is gone"),
+            format!("{namespace}/remote: not supported: cluster edge in resourcetracker remote-v1-{namespace}"),
+            "error: 4 failures; these Applications are left as they are".to_owned(),
+        ] {
+            assert!(stderr.contains(&refused), "{refused}: {stderr}");
+        }
+    };
+    let output = site.takeover(&["--all"]).await;
+    assert_eq!(
+        output.stdout,
+        format!("{namespace}/plain: taken over\n{namespace}/second: taken over\n")
+    );
+    expect(&output.failed(1));
+    for (name, required) in [
+        ("bound", None),
+        ("frozen", Some("Disabled")),
+        ("leaving", None),
+        ("plain", Some("portolan")),
+        ("remote", None),
+        ("second", Some("portolan")),
+    ] {
+        assert_eq!(site.required(name).await.as_deref(), required, "{name}");
+    }
+    expect(&site.takeover(&["--all", "--dry-run"]).await.failed(1));
+
+    let error = site.takeover(&["remote"]).await.failed(1);
+    assert!(error.contains("cluster edge in resourcetracker"), "{error}");
+    let error = site.takeover(&["frozen", "--give-back"]).await.failed(1);
+    assert!(error.contains("requires version \"Disabled\""), "{error}");
+    assert_eq!(site.required("frozen").await.as_deref(), Some("Disabled"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_application_or_a_clear_set_of_them_is_named() {
+    for arguments in [&[][..], &["shop", "--all"], &["shop", "-A"], &["-A", "-n", "team"]] {
+        execute(&[&["vela", "takeover"], arguments].concat()).await.failed(2);
+    }
+}
+
+/// Creates an Application whose workflow has ended, with its revision and its object, a ConfigMap.
+async fn create_deployed(site: &Site) {
+    site.define("config", CONFIG).await;
+    let spec = json!({ "components": [config("web", json!({ "text": "one" }))] });
+    let uid = site.create_application("shop", spec.clone()).await.uid().unwrap();
+    let recorded = json!({
+        "application": application("shop", spec),
+        "componentDefinitions": { "config": definition("config", CONFIG) },
+    });
+    site.create_revision("shop-v1", "shop", None, recorded).await;
+    let workflow = json!({
+        "appRevision": "shop-v1", "mode": "DAG-DAG", "suspend": false, "terminated": false, "finished": true,
+    });
+    let latest = json!({ "name": "shop-v1", "revision": 1 });
+    site.set_status("shop", json!({ "latestRevision": latest, "workflow": workflow }))
+        .await;
+    let manifest = owned(site, "web", "shop", json!({ "text": "one" }));
+    site.create_config_map(&manifest).await;
+    let elsewhere = serde_json::from_value(json!({
+        "apiVersion": "core.oam.dev/v1beta1", "kind": "Application", "name": "other", "namespace": "vela-system",
+    }));
+    let entries = vec![site.entry(&manifest), elsewhere.unwrap()];
+    site.create_tracker("shop", &uid, 1, encode(entries, None).unwrap())
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dry_run_shows_what_the_first_pass_would_change() {
+    let site = Site::new().await;
+    create_deployed(&site).await;
+    let namespace = &site.namespace;
+    let version = site.application("shop").await.resource_version();
+    let same = site.preview("shop").await;
+    let elsewhere = "elsewhere Application other (Namespace: vela-system): in another namespace, where it may get \
+                     other privileges; it is kept";
+    assert_line(&same, &format!("{namespace}/shop: would be taken over"));
+    assert_line(&same, elsewhere);
+    assert_line(&same, "unchanged 1 objects");
+    assert_eq!(same.lines().count(), 3, "{same}");
+
+    let drift = Patch::Merge(json!({ "data": { "text": "drifted" } }));
+    let parameters = PatchParams::default();
+    site.config_maps().patch("web", &parameters, &drift).await.unwrap();
+    let drifted = site.preview("shop").await;
+    assert_line(&drifted, &format!("change ConfigMap {namespace}/web"));
+    assert_line(&drifted, "+ data.text: \"one\"");
+    assert!(
+        !drifted.contains("revision") && !drifted.contains("unchanged"),
+        "{drifted}"
+    );
+    assert_eq!(site.application("shop").await.resource_version(), version);
+    assert_eq!(site.required("shop").await, None);
+
+    let spec = json!({ "components": [config("web", json!({ "text": "two" }))] });
+    site.edit("shop", json!({ "spec": spec })).await;
+    let changed = site.preview("shop").await;
+    assert_line(&changed, "revision a new one is created, and the workflow runs");
+    assert_line(&changed, "+ data.text: \"two\"");
+
+    let properties = json!({ "objects": [{ "resource": "configmap", "name": "web" }] });
+    let copy = json!({ "name": "copy", "type": "ref-objects", "properties": properties });
+    site.create_application("copies", json!({ "components": [copy] })).await;
+    let unknown = site.preview("copies").await;
+    assert_line(
+        &unknown,
+        "unknown changes: component copy with references to existing objects",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_application_that_changes_meanwhile_is_taken_over_only_if_its_status_alone_did() {
+    let site = Site::new().await;
+    for name in ["changed", "running"] {
+        site.create_application(name, worker("nginx:1")).await;
+    }
+    let changed = site.takeover_during("changed", site.edit("changed", json!({ "spec": worker("nginx:2") })));
+    let error = changed.await.failed(1);
+    assert!(
+        error.contains("/changed: has changed meanwhile; run the command again"),
+        "{error}"
+    );
+    assert_eq!(site.required("changed").await, None);
+
+    let running = site.set_status("running", json!({ "status": "running" }));
+    let output = site.takeover_during("running", running).await.ok();
+    assert_eq!(output, format!("{}/running: taken over\n", site.namespace));
+    assert!(site.required("running").await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_application_whose_revision_lacks_data_of_secrets_is_not_given_back() {
+    let site = Site::new().await;
+    site.create_application("shop", worker("nginx:1")).await;
+    site.require("shop", "portolan").await;
+    let recorded = json!({ "application": application("shop", worker("nginx:1")) });
+    site.create_revision("shop-v1", "shop", None, recorded).await;
+    let revisions: Api<ApplicationRevision> = Api::namespaced(site.client.clone(), &site.namespace);
+    let mark = async |value: Value| {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { REDACTED: value } } }));
+        let parameters = PatchParams::default();
+        revisions.patch("shop-v1", &parameters, &patch).await.unwrap();
+    };
+    mark("true".into()).await;
+    for more in [&[][..], &["--dry-run"]] {
+        let error = site
+            .takeover(&[&["shop", "--give-back"], more].concat())
+            .await
+            .failed(1);
+        assert!(
+            error.contains("/shop: vela-core would deploy empty Secrets from shop-v1"),
+            "{error}"
+        );
+    }
+    assert_eq!(site.required("shop").await.as_deref(), Some("portolan"));
+
+    mark(Value::Null).await;
+    site.takeover(&["shop", "--give-back"]).await.ok();
+    assert_eq!(site.required("shop").await, None);
+}
