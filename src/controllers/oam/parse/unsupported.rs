@@ -141,7 +141,7 @@ fn imports_vela(template: &str) -> bool {
 #[must_use]
 pub fn unsupported_trackers(inventory: &Inventory) -> Vec<Unsupported> {
     let mut unsupported = BTreeSet::new();
-    for tracker in inventory.in_order().chain(&inventory.component_revision) {
+    for tracker in inventory.all() {
         let clusters = tracker.entries.iter().map(|entry| entry.cluster.as_str());
         unsupported.extend(
             clusters
