@@ -25,4 +25,4 @@ pub mod release;
 pub mod tests;
 mod wrap;
 
-pub use wrap::clean_error;
+pub use wrap::clean_errors;
