@@ -1,7 +1,6 @@
 //! Templates for older versions of CUE. Each is logged once.
 
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use parking_lot::Mutex;
 
@@ -13,19 +12,18 @@ const MAX_LOGGED: usize = 1_000;
 #[derive(Default)]
 pub(super) struct RewrittenTemplates(Mutex<HashSet<Template>>);
 
+/// A template that changes has another length, as a rule. It is made for each evaluation, so that it has to be cheap.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Template {
     definition: String,
-    hash: u64,
+    length: usize,
 }
 
 impl Template {
     pub(super) fn of(source: &CueSource) -> Self {
-        let mut hasher = DefaultHasher::new();
-        source.template().hash(&mut hasher);
         Self {
             definition: source.definition().to_owned(),
-            hash: hasher.finish(),
+            length: source.template().len(),
         }
     }
 }
@@ -57,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_is_new_once_and_again_when_its_text_changes() {
+    fn a_template_is_new_once_and_again_with_another_length() {
         let template = |definition: &str, text: &str| {
             let mut source = CueSource::default();
             source.push_template(text);
@@ -69,14 +67,14 @@ mod tests {
             ("env", "a", true),
             ("env", "a", false),
             ("other", "a", true),
-            ("env", "b", true),
+            ("env", "a + b", true),
         ] {
             let is_new = templates.is_new(&template(definition, text));
             assert_eq!(is_new, expected, "{definition} {text}");
         }
         assert!(!templates.is_new(&template("", "a")));
         for number in 0..MAX_LOGGED {
-            assert!(templates.is_new(&template("many", &number.to_string())));
+            assert!(templates.is_new(&template(&number.to_string(), "a")));
         }
         assert!(templates.0.lock().len() <= MAX_LOGGED);
     }

@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::Method;
-use serde_json::Value;
+use portolan::api::oam::labels::SHARD_ID;
+use serde_json::{Value, json};
 
-use super::apps::{config, spec};
+use super::apps::{config, spec, with_policies};
 use super::site::Site;
-use super::{APPLICATION, CONFIG_MAP};
-use crate::support::eventually::SOON;
-use crate::support::fault_proxy::FaultProxy;
+use super::stories_hostile::declare_in_shard;
+use super::stories_takeover::is_write;
+use super::{APPLICATION, CONFIG_MAP, REVISION};
+use crate::support::eventually::{SOON, eventually};
+use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
 use crate::support::portolan::Portolan;
 use crate::support::shard_leases::{FLAGS, ShardLeases};
 
@@ -131,4 +134,89 @@ async fn each_application_has_one_owner_and_another_one_when_that_is_lost() {
         revisions.sort();
         assert_eq!(revisions, [1, 2].map(|revision| format!("app-{number}-v{revision}")));
     }
+}
+
+async fn start_shard(site: &Site, shard: &str) -> (FaultProxy, Portolan) {
+    let (proxy, kubeconfig) = site.proxy().await;
+    let shard_id = format!("--shard-id={shard}");
+    let process = site.start(&kubeconfig, &["--enable-sharding", &shard_id]);
+    process.ready(SOON).await;
+    (proxy, process)
+}
+
+/// A ConfigMap whose tracker stays when another is declared.
+fn kept(name: &str, value: &str) -> Value {
+    let policy = ("garbage-collect", json!({ "keepLegacyResource": true }));
+    with_policies(&[config(name, value)], &[policy])
+}
+
+/// Returns the trackers and revisions of an Application.
+async fn records(site: &Site, app: &str) -> Vec<Value> {
+    let mut records = site.trackers(app).await;
+    records.extend(site.list(REVISION, &format!("app.oam.dev/name={app}")).await);
+    records
+}
+
+fn identities(objects: &[Value]) -> Vec<Value> {
+    let mut uids: Vec<Value> = objects.iter().map(|object| object["metadata"]["uid"].clone()).collect();
+    uids.sort_by_key(Value::to_string);
+    uids
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_application_that_moves_to_another_shard_keeps_its_objects_and_takes_its_records_along() {
+    let site = Site::new().await;
+    let (left, _one) = start_shard(&site, "a").await;
+    let (entered, _two) = start_shard(&site, "b").await;
+    for name in ["first", "second"] {
+        declare_in_shard(&site, "a", "shop", kept(name, "one")).await;
+        site.until_running("shop").await;
+    }
+    let (objects, before) = (site.managed_objects().await, records(&site, "shop").await);
+    assert_eq!((objects.len(), before.len()), (2, 4), "{before:#?}");
+    let is_in = |shard: &'static str| move |record: &Value| record["metadata"]["labels"][SHARD_ID] == shard;
+    assert!(before.iter().all(is_in("a")), "{before:#?}");
+    assert!(!entered.requests().iter().any(is_write));
+
+    // Another pass goes on where this one ended.
+    entered.inject(1, ApiFault::ResponseLost, |request: &ApiRequest| {
+        request.method == Method::PATCH && request.path.contains("/resourcetrackers/")
+    });
+    let old_requests = left.requests().len();
+    let label = json!({ "metadata": { "labels": { SHARD_ID: "b" } } });
+    site.edit(APPLICATION, "shop", label).await;
+    let after = eventually(SOON, "the records in the new shard", async || {
+        let records = records(&site, "shop").await;
+        if records.iter().all(is_in("b")) {
+            Ok(records)
+        } else {
+            Err(format!("{records:#?}"))
+        }
+    })
+    .await;
+    assert_eq!(identities(&after), identities(&before));
+    site.until_running("shop").await;
+    let is_record = |request: &ApiRequest| {
+        let records = [
+            "/resourcetrackers/",
+            "/applicationrevisions/",
+            "/applications/shop/status",
+        ];
+        records.iter().any(|record| request.path.contains(record))
+    };
+    let written: Vec<_> = entered.requests().into_iter().filter(is_write).collect();
+    assert!(written.iter().all(is_record), "{written:#?}");
+    assert_eq!(site.managed_objects().await, objects);
+
+    declare_in_shard(&site, "b", "shop", kept("second", "two")).await;
+    site.until(CONFIG_MAP, "second", "the new value", |settings| {
+        settings["data"]["key"] == "two"
+    })
+    .await;
+    site.until_running("shop").await;
+    assert!(records(&site, "shop").await.iter().all(is_in("b")));
+    assert!(site.get(CONFIG_MAP, "first").await.is_some());
+    let left = left.requests().into_iter().skip(old_requests);
+    let written: Vec<_> = left.filter(is_write).collect();
+    assert!(written.is_empty(), "{written:#?}");
 }

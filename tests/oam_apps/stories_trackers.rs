@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::apps::{config, spec, with_policies};
 use super::golden::cases::Case;
-use super::site::{Site, condition, version};
+use super::site::{Site, condition, says, version};
 use super::stories_takeover::{Restored, is_write};
 use super::{APPLICATION, CONFIG_MAP, DEPLOYMENT, REVISION, TRACKER, setup};
 use crate::support::corpus;
@@ -232,4 +232,52 @@ async fn a_version_that_is_published_again_waits_until_its_old_tracker_is_gone()
     let tracker = site.get(TRACKER, &alpha).await.unwrap();
     assert!(tracker["metadata"]["deletionTimestamp"].is_null());
     assert_eq!(tracker["spec"]["managedResources"][0]["name"], "settings");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_application_with_a_release_that_kubevela_installed_is_left_as_a_whole() {
+    const RELEASE: &str = "sh.helm.release.v1.web.v1";
+    let site = Site::new().await;
+    let mut before = site.portolan(&[]).await;
+    site.declare("shop", spec(&[config("settings", "one"), config("removed", "one")]))
+        .await;
+    site.until_running("shop").await;
+    before.signal("KILL");
+    before.exit(SOON).await;
+    // As the component helmchart leaves it.
+    let labels = json!({ "app.oam.dev/name": "shop", "app.oam.dev/namespace": site.namespace });
+    let secret = json!({ "metadata": { "labels": labels }, "type": "helm.sh/release.v1" });
+    site.apply("v1 Secret", RELEASE, secret).await;
+    let mut tracker = site.trackers("shop").await.remove(0);
+    let mut entries = tracker["spec"]["managedResources"].take();
+    entries.as_array_mut().unwrap().push(json!({
+        "apiVersion": "v1", "kind": "Secret", "namespace": site.namespace, "name": RELEASE, "component": "chart",
+    }));
+    let recorded = json!({ "spec": { "managedResources": entries } });
+    site.edit(TRACKER, setup::name(&tracker), recorded).await;
+    let objects = site.managed_objects().await;
+    assert!(objects.iter().any(|object| setup::name(object) == RELEASE));
+
+    let (proxy, kubeconfig) = site.proxy().await;
+    let portolan = site.start(&kubeconfig, &[]);
+    portolan.ready(SOON).await;
+    let words = format!("Helm release web in resourcetracker shop-v1-{}", site.namespace);
+    let until_refused = async || {
+        site.until(APPLICATION, "shop", "refused", |app| {
+            app["status"]["observedGeneration"] == app["metadata"]["generation"] && says(app, &words)
+        })
+        .await
+    };
+    until_refused().await;
+    site.declare("shop", spec(&[config("settings", "two")])).await;
+    until_refused().await;
+    // A deletion is a new generation.
+    site.delete(APPLICATION, "shop").await;
+    let app = until_refused().await;
+    assert!(app["metadata"]["deletionTimestamp"].is_string(), "{app:#}");
+    assert_eq!(condition(&app, "Parsed")["status"], "False");
+    assert_eq!(site.managed_objects().await, objects);
+    let mut writes = proxy.requests().into_iter().filter(is_write);
+    let other = writes.find(|write| !write.path.ends_with("/applications/shop/status"));
+    assert_eq!(other, None);
 }

@@ -14,10 +14,10 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams}
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use parking_lot::Mutex;
-use portolan::api::oam::{DefinitionRevision, crds};
+use portolan::api::oam::{DefinitionKind, DefinitionRevision, crds};
 use portolan::budget::{Budget, Budgets, ResourceMetrics};
 use portolan::controllers::oam::definitions::{
-    CLASSES, DefinitionBudgets, DefinitionCaches, DefinitionChange, IsInUse, Settings, classes, enqueue_all,
+    DefinitionBudgets, DefinitionCaches, DefinitionChange, IsInUse, Settings, class, classes, enqueue_all,
 };
 use portolan::cue::{Evaluator, Options};
 use portolan::runtime::controller::{Metrics, WorkerPool};
@@ -174,7 +174,7 @@ impl Controller {
         let proxy = FaultProxy::in_front_of(server).await;
         let client = client_of(server, &proxy).await;
         let mut registry = Registry::default();
-        let limits = CLASSES.map(|class| (class, ClassLimits::workers(1)));
+        let limits = DefinitionKind::ALL.map(|kind| (class(kind), ClassLimits::workers(1)));
         let queue_settings = workqueue::Settings {
             classes: limits.to_vec(),
             ..workqueue::Settings::default()

@@ -211,7 +211,7 @@ async fn applications_add_permissions_on_their_kinds_in_the_watched_namespaces()
 
 const OAM: [&str; 12] = [
     "applications: get list watch patch",
-    "applicationrevisions: get list watch create update delete",
+    "applicationrevisions: get list watch create update patch delete",
     "definitionrevisions: get list watch create delete",
     "resourcetrackers: get list watch create update patch delete",
     "componentdefinitions policydefinitions policies traitdefinitions workflows workflowstepdefinitions \

@@ -102,6 +102,12 @@ pub struct WebhookOptions {
     pub namespace: String,
     pub service: String,
     pub certificate: CertificateSource,
+    pub reviews: ReviewOptions,
+}
+
+/// What webhooks write and check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReviewOptions {
     /// Creates WorkloadDefinitions for ComponentDefinitions that name a kind.
     pub creates_workload_definitions: bool,
     /// Writes the user into annotations (gate `AuthenticateApplication`), not only the groups.

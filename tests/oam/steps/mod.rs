@@ -7,6 +7,7 @@ mod endpoints;
 mod expressions;
 mod forms;
 mod metrics;
+mod older;
 mod resources;
 mod talking;
 mod terraform;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use axum::http::Method;
+use portolan::api::oam::labels::SHARD_ID;
 use serde_json::{Value, json};
 
 use super::{Grant, compare};
@@ -86,10 +87,13 @@ async fn story(site: &Site) {
             define(site, kind, number).await;
         }
     }
-    // The revision has the labels of the Application.
-    let labels = json!({ "metadata": { "labels": { "tier": "web" } } });
+    // The revision has the labels of the Application. That of the shard is written alone.
+    let labels = json!({ "metadata": { "labels": { "tier": "web", SHARD_ID: "red" } } });
     site.edit(APPLICATION, "shop", labels).await;
-    let is_labeled = |revision: &Value| revision["metadata"]["labels"]["tier"] == "web";
+    let is_labeled = |revision: &Value| {
+        let labels = &revision["metadata"]["labels"];
+        labels["tier"] == "web" && labels[SHARD_ID] == "red"
+    };
     site.until(REVISION, "shop-v3", "the label", is_labeled).await;
     site.delete(APPLICATION, "shop").await;
     site.until_gone(APPLICATION, "shop").await;

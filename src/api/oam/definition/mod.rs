@@ -27,6 +27,8 @@ pub enum DefinitionKind {
 }
 
 impl DefinitionKind {
+    pub const ALL: [Self; 4] = [Self::Component, Self::Trait, Self::Policy, Self::WorkflowStep];
+
     /// Returns the value of `spec.definitionType` of a DefinitionRevision.
     #[must_use]
     pub const fn type_name(self) -> &'static str {

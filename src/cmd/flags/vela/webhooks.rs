@@ -7,7 +7,7 @@ use clap::Args;
 use super::flags::OWN;
 use super::gates::{FeatureGates, Gate, GateEntry};
 use super::values::Names;
-use crate::controllers::oam::{CertificateSource, SelfSigned, WebhookOptions};
+use crate::controllers::oam::{CertificateSource, ReviewOptions, SelfSigned, WebhookOptions};
 use crate::runtime::manifests::is_object_name;
 use crate::server::ListenAddress;
 
@@ -114,14 +114,16 @@ impl WebhookFlags {
             } else {
                 CertificateSource::Files(PathBuf::from(&self.webhook_cert_dir))
             },
-            creates_workload_definitions: self.autogen_workload_definition,
-            records_user: self.authentication_with_user,
-            group_pattern: self.authentication_group_pattern.clone(),
-            schedulable_shards: self.schedulable_shards.0.clone(),
-            schedules_shards: !gates.is_enabled(Gate::DisableWebhookAutoSchedule),
-            checks_components_of_shards: gates.is_enabled(Gate::ValidateComponentWhenSharding),
-            checks_definition_rights: gates.is_enabled(Gate::ValidateDefinitionPermissions),
-            checks_kinds: gates.is_enabled(Gate::ValidateResourcesExist),
+            reviews: ReviewOptions {
+                creates_workload_definitions: self.autogen_workload_definition,
+                records_user: self.authentication_with_user,
+                group_pattern: self.authentication_group_pattern.clone(),
+                schedulable_shards: self.schedulable_shards.0.clone(),
+                schedules_shards: !gates.is_enabled(Gate::DisableWebhookAutoSchedule),
+                checks_components_of_shards: gates.is_enabled(Gate::ValidateComponentWhenSharding),
+                checks_definition_rights: gates.is_enabled(Gate::ValidateDefinitionPermissions),
+                checks_kinds: gates.is_enabled(Gate::ValidateResourcesExist),
+            },
         }))
     }
 }

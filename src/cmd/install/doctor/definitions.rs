@@ -13,13 +13,17 @@ use crate::api::Guarded;
 use crate::api::oam::{ComponentDefinition, Definition, PolicyDefinition, TraitDefinition, WorkflowStepDefinition};
 use crate::cmd::output::checks::{Checked, Finding, fine};
 use crate::cmd::vela::objects::list_all;
-use crate::cue::Evaluator;
+use crate::cue::{Error, Evaluator};
 
 #[derive(Default)]
 struct Found {
     templates: usize,
     may_be_rewritten: Vec<String>,
     invalid: Vec<String>,
+    /// Templates whose evaluation was stopped at a limit.
+    stopped: Vec<String>,
+    /// Templates that the evaluator could not read, whatever they are.
+    unchecked: Vec<String>,
     /// Kinds that can't be listed.
     unlisted: Vec<Checked>,
 }
@@ -83,24 +87,39 @@ impl Found {
             match evaluator.inspect("", template).await {
                 Ok(inspection) if inspection.may_be_rewritten => self.may_be_rewritten.push(format!("{part}{name}")),
                 Ok(_) => {}
-                Err(error) => self.invalid.push(format!("{part}{name}: {error}")),
+                Err(error) => {
+                    let templates = match error {
+                        Error::Failed { .. } => &mut self.invalid,
+                        Error::Timeout(_) | Error::Memory(_) => &mut self.stopped,
+                        Error::Missing | Error::Crashed(_) | Error::Deferred => &mut self.unchecked,
+                    };
+                    templates.push(format!("{part}{name}: {error}"));
+                }
             }
         }
     }
 
     fn into_checks(self) -> Vec<Checked> {
         let mut checks = self.unlisted;
-        if self.invalid.is_empty() {
+        let problems = [
+            (&self.invalid, "can't be parsed"),
+            (
+                &self.stopped,
+                "were stopped at a limit when they were parsed; simplify them",
+            ),
+            (&self.unchecked, "were not checked"),
+        ];
+        let problems = problems.into_iter().filter(|(templates, _)| !templates.is_empty());
+        let problems: Vec<Checked> = problems
+            .map(|(templates, problem)| Err(format!("{} {problem}", listed(templates, "templates of definitions"))))
+            .collect();
+        if problems.is_empty() {
             checks.push(fine(format!(
                 "{} templates of definitions can be parsed",
                 self.templates
             )));
-        } else {
-            checks.push(Err(format!(
-                "{} can't be parsed",
-                listed(&self.invalid, "templates of definitions")
-            )));
         }
+        checks.extend(problems);
         if !self.may_be_rewritten.is_empty() {
             checks.push(Ok(Finding::Warning(format!(
                 "{} may be for CUE before 0.11: + and * on lists are replaced when they are evaluated",
@@ -148,5 +167,22 @@ mod tests {
             "problem 1 templates of definitions (TraitDefinition team/x: expected operand (line 2)) can't be parsed",
         ];
         assert_eq!(lines(broken), expected);
+    }
+
+    #[test]
+    fn templates_that_were_not_parsed_to_the_end_are_not_called_invalid() {
+        let found = Found {
+            templates: 2,
+            stopped: vec!["TraitDefinition team/x: more than 512MiB".to_owned()],
+            unchecked: vec!["TraitDefinition team/y: CUE evaluator failed: exit status: 2".to_owned()],
+            ..Found::default()
+        };
+        let expected = [
+            "problem 1 templates of definitions (TraitDefinition team/x: more than 512MiB) were stopped at a limit when \
+             they were parsed; simplify them",
+            "problem 1 templates of definitions (TraitDefinition team/y: CUE evaluator failed: exit status: 2) were not \
+             checked",
+        ];
+        assert_eq!(lines(found), expected);
     }
 }

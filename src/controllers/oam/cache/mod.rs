@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures::FutureExt;
-use kube::core::DeserializeGuard;
+use kube::core::{DeserializeGuard, ObjectMeta};
 use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
 
@@ -148,8 +148,8 @@ impl Caches {
     }
 
     /// Stores a revision as we have written it, before the watch delivers it.
-    pub fn assume_revision(&self, revision: &ApplicationRevision, is_created: bool) {
-        let cached = Cached::Object(Arc::new(CachedRevision::of(&revision.metadata)));
+    pub fn assume_revision(&self, revision: &ObjectMeta, is_created: bool) {
+        let cached = Cached::Object(Arc::new(CachedRevision::of(revision)));
         let change = if is_created {
             self.revisions.assume_created(cached)
         } else {
@@ -177,7 +177,7 @@ impl Caches {
 fn update<K: kube::Resource + Clone>(
     members: &mut HashMap<NamespacedName, BTreeSet<NamespacedName>>,
     change: &Change<Cached<K>>,
-    application_of: fn(&kube::core::ObjectMeta) -> Option<NamespacedName>,
+    application_of: fn(&ObjectMeta) -> Option<NamespacedName>,
 ) {
     let (old, new) = match change {
         Change::Applied { old, new, .. } => (old.as_ref(), Some(new)),
@@ -202,13 +202,13 @@ fn update<K: kube::Resource + Clone>(
     }
 }
 
-fn application_of_tracker(meta: &kube::core::ObjectMeta) -> Option<NamespacedName> {
+fn application_of_tracker(meta: &ObjectMeta) -> Option<NamespacedName> {
     let labels = meta.labels.as_ref()?;
     let name = labels.get(labels::APP_NAME)?;
     Some(NamespacedName::new(labels.get(labels::APP_NAMESPACE)?, name))
 }
 
-fn application_of_revision(meta: &kube::core::ObjectMeta) -> Option<NamespacedName> {
+fn application_of_revision(meta: &ObjectMeta) -> Option<NamespacedName> {
     let name = meta.labels.as_ref()?.get(labels::APP_NAME)?;
     Some(NamespacedName::new(meta.namespace.clone()?, name))
 }

@@ -14,6 +14,7 @@ use crate::text::truncate;
 
 /// Memory of an object besides its entries, names, labels and annotations.
 const OBJECT_BYTES: usize = 1024;
+const REVISION_LABELS: [&str; 3] = [labels::APP_NAME, labels::APP_REVISION_HASH, labels::SHARD_ID];
 /// Owners of a revision that are kept, and the length of their UIDs. A revision has one owner, its Application.
 const MAX_OWNERS: usize = 4;
 const MAX_UID_BYTES: usize = 64;
@@ -36,7 +37,7 @@ impl CachedRevision {
     #[must_use]
     pub fn of(meta: &ObjectMeta) -> Self {
         let labels = meta.labels.iter().flatten();
-        let labels = labels.filter(|(name, _)| [labels::APP_NAME, labels::APP_REVISION_HASH].contains(&name.as_str()));
+        let labels = labels.filter(|(name, _)| REVISION_LABELS.contains(&name.as_str()));
         let annotations = meta.annotations.iter().flatten();
         let annotations = annotations.filter(|(name, _)| *name == labels::PUBLISH_VERSION);
         let pair = |(name, value): (&String, &String)| (name.clone(), truncate(value, MAX_VERSION_BYTES));
@@ -189,13 +190,16 @@ mod tests {
     fn of_a_revision_only_what_decides_about_it_is_cached() {
         let meta = json!({
             "name": "shop-v1", "namespace": "team", "uid": "u", "resourceVersion": "7",
-            "labels": { "app.oam.dev/name": "shop", "app.oam.dev/app-revision-hash": "p1", "other": "x" },
+            "labels": {
+                "app.oam.dev/name": "shop", "app.oam.dev/app-revision-hash": "p1",
+                "controller.core.oam.dev/scheduled-shard-id": "red", "other": "x",
+            },
             "annotations": { "app.oam.dev/publishVersion": "beta", "kubectl.kubernetes.io/last-applied": "much" },
             "ownerReferences": [{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": "u-2" }],
         });
         let revision = CachedRevision::of(&serde_json::from_value(meta).unwrap());
         assert_eq!((revision.hash(), revision.publish_version()), ("p1", Some("beta")));
-        assert_eq!((revision.labels().len(), revision.annotations().len()), (2, 1));
+        assert_eq!((revision.labels().len(), revision.annotations().len()), (3, 1));
         assert_eq!(revision.owner_references().len(), 1);
         assert_eq!(revision.resource_version().as_deref(), Some("7"));
     }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::decide::{Decision, decide, is_managed};
 use super::failures::Failures;
-use super::{Collector, Subject, trackers};
+use super::{Collector, Subject};
 use crate::api::oam::ManagedResource;
 use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId};
 use crate::controllers::oam::trackers::{Inventory, Owners, ResourceKey, Tracker, display_name};
@@ -55,7 +55,7 @@ impl State {
 impl Collector {
     pub(super) fn candidates<'a>(&self, subject: &Subject<'_>, inventory: &'a Inventory) -> Vec<Candidate<'a>> {
         let owners = Owners::of(inventory);
-        let deleting = trackers(inventory).filter(|tracker| tracker.is_deleting());
+        let deleting = inventory.all().filter(|tracker| tracker.is_deleting());
         let is_owned = |tracker: &Tracker, entry: &ManagedResource| {
             let owner = owners.owner(&ResourceKey::of(entry));
             owner.is_none_or(|owner| owner.name() == tracker.name())

@@ -82,9 +82,9 @@ impl Collector {
         let is_marked = match mark {
             Mark::No => false,
             Mark::History { .. } => !inventory.history.is_empty(),
-            Mark::All => trackers(inventory).next().is_some(),
+            Mark::All => inventory.all().next().is_some(),
         };
-        if !is_marked && !trackers(inventory).any(Tracker::is_deleting) {
+        if !is_marked && !inventory.all().any(Tracker::is_deleting) {
             return Ok(CollectProgress::Done);
         }
         let mut failures = Failures::default();
@@ -131,7 +131,8 @@ impl Collector {
     /// otherwise have two keys, and be deleted because the newer tracker seems to lack it.
     async fn clear_namespaces(&self, inventory: &mut Inventory) -> Result<(), CollectError> {
         let is_cleared = |entry: &ManagedResource| entry.namespace.is_empty() || !ResourceKey::of(entry).is_local();
-        let kinds: BTreeMap<(String, String), ObjectId> = trackers(inventory)
+        let kinds: BTreeMap<(String, String), ObjectId> = inventory
+            .all()
             .flat_map(|tracker| &tracker.entries)
             .filter(|entry| !is_cleared(entry))
             .map(|entry| (kind_of(entry), ObjectId::of_entry(entry)))
@@ -149,7 +150,7 @@ impl Collector {
         if cluster_scoped.is_empty() {
             return Ok(());
         }
-        for entry in trackers_mut(inventory).flat_map(|tracker| &mut tracker.entries) {
+        for entry in inventory.all_mut().flat_map(|tracker| &mut tracker.entries) {
             if !is_cleared(entry) && cluster_scoped.contains(&kind_of(entry)) {
                 entry.namespace.clear();
             }
@@ -173,7 +174,7 @@ impl Collector {
                 check_mark(inventory, applied, is_confirmed)?;
                 inventory.history.iter().collect()
             }
-            Mark::All => trackers(inventory).collect(),
+            Mark::All => inventory.all().collect(),
         };
         let marked = marked.into_iter().filter(|tracker| !tracker.is_deleting());
         let delete = async |tracker: &Tracker| {
@@ -183,7 +184,7 @@ impl Collector {
         for (name, result) in self.concurrently(marked.map(delete)).await {
             match result {
                 Ok(Some(meta)) => {
-                    if let Some(tracker) = trackers_mut(inventory).find(|tracker| tracker.name() == name) {
+                    if let Some(tracker) = inventory.all_mut().find(|tracker| tracker.name() == name) {
                         Arc::make_mut(&mut tracker.object).metadata = meta;
                     }
                 }
@@ -212,7 +213,8 @@ impl Collector {
             .filter(|candidate| !matches!(candidate.state, State::Gone))
             .map(|candidate| candidate.tracker.name())
             .collect();
-        let released = trackers(inventory)
+        let released = inventory
+            .all()
             .filter(|tracker| tracker.is_deleting() && !kept.contains(tracker.name()))
             .map(|tracker| tracker.name().to_owned())
             .collect();
@@ -224,7 +226,7 @@ impl Collector {
             let result = requests::remove_finalizer(&self.client, tracker).await;
             (tracker.name().to_owned(), result)
         };
-        let trackers = trackers(inventory).filter(|tracker| released.contains(tracker.name()));
+        let trackers = inventory.all().filter(|tracker| released.contains(tracker.name()));
         for (name, result) in self.concurrently(trackers.map(remove)).await {
             match result {
                 Ok(()) => retain(inventory, |tracker| tracker.name() != name),
@@ -272,17 +274,6 @@ fn kind_of(entry: &ManagedResource) -> (String, String) {
 
 fn has_finalizer(tracker: &Tracker) -> bool {
     (tracker.object.finalizers().iter()).any(|finalizer| finalizer == labels::TRACKER_FINALIZER)
-}
-
-fn trackers(inventory: &Inventory) -> impl Iterator<Item = &Tracker> {
-    inventory.in_order().chain(&inventory.component_revision)
-}
-
-fn trackers_mut(inventory: &mut Inventory) -> impl Iterator<Item = &mut Tracker> {
-    (inventory.history.iter_mut())
-        .chain(&mut inventory.current)
-        .chain(&mut inventory.root)
-        .chain(&mut inventory.component_revision)
 }
 
 fn retain(inventory: &mut Inventory, mut is_kept: impl FnMut(&Tracker) -> bool) {

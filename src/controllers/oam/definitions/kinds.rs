@@ -150,13 +150,7 @@ impl_reconciled_kind! {
 
 /// Returns kind and name of the definition that a revision of this type is labeled with.
 pub(super) fn definition_of<'a>(meta: &'a ObjectMeta, definition_type: &str) -> Option<(DefinitionKind, &'a str)> {
-    let kinds = [
-        DefinitionKind::Component,
-        DefinitionKind::Trait,
-        DefinitionKind::Policy,
-        DefinitionKind::WorkflowStep,
-    ];
-    let mut kinds = kinds.into_iter();
+    let mut kinds = DefinitionKind::ALL.into_iter();
     let kind = kinds.find(|kind| kind.type_name() == definition_type)?;
     let name = meta.labels.as_ref()?.get(kind.name_label())?;
     Some((kind, name))

@@ -44,14 +44,9 @@ use crate::budget::Budgets;
 use crate::cue::Evaluator;
 use crate::runtime::controller::{Class, Reconcile};
 
-pub const CLASSES: [&str; 4] = [
-    class(DefinitionKind::Component),
-    class(DefinitionKind::Trait),
-    class(DefinitionKind::Policy),
-    class(DefinitionKind::WorkflowStep),
-];
-
-const fn class(kind: DefinitionKind) -> &'static str {
+/// Returns the class of the objects of a kind in the work queue.
+#[must_use]
+pub const fn class(kind: DefinitionKind) -> &'static str {
     match kind {
         DefinitionKind::Component => "oam/componentdefinition",
         DefinitionKind::Trait => "oam/traitdefinition",
@@ -70,36 +65,27 @@ pub fn classes(
     evaluator: &Evaluator,
     stopping: &CancellationToken,
 ) -> Vec<Class> {
-    let reconcilers: [(DefinitionKind, Arc<dyn Reconcile>); 4] = [
-        (
-            DefinitionKind::Component,
-            Arc::new(DefinitionReconciler::<ComponentDefinition>::new(
-                client, budgets, caches, settings, is_in_use, evaluator, stopping,
-            )),
-        ),
-        (
-            DefinitionKind::Trait,
-            Arc::new(DefinitionReconciler::<TraitDefinition>::new(
-                client, budgets, caches, settings, is_in_use, evaluator, stopping,
-            )),
-        ),
-        (
-            DefinitionKind::Policy,
-            Arc::new(DefinitionReconciler::<PolicyDefinition>::new(
-                client, budgets, caches, settings, is_in_use, evaluator, stopping,
-            )),
-        ),
-        (
-            DefinitionKind::WorkflowStep,
-            Arc::new(DefinitionReconciler::<WorkflowStepDefinition>::new(
-                client, budgets, caches, settings, is_in_use, evaluator, stopping,
-            )),
-        ),
-    ];
-    let classes = reconcilers.into_iter().map(|(kind, reconciler)| Class {
-        name: class(kind),
-        workers: 1,
-        reconciler,
-    });
-    classes.collect()
+    DefinitionKind::ALL
+        .map(|kind| {
+            let reconciler: Arc<dyn Reconcile> = match kind {
+                DefinitionKind::Component => Arc::new(DefinitionReconciler::<ComponentDefinition>::new(
+                    client, budgets, caches, settings, is_in_use, evaluator, stopping,
+                )),
+                DefinitionKind::Trait => Arc::new(DefinitionReconciler::<TraitDefinition>::new(
+                    client, budgets, caches, settings, is_in_use, evaluator, stopping,
+                )),
+                DefinitionKind::Policy => Arc::new(DefinitionReconciler::<PolicyDefinition>::new(
+                    client, budgets, caches, settings, is_in_use, evaluator, stopping,
+                )),
+                DefinitionKind::WorkflowStep => Arc::new(DefinitionReconciler::<WorkflowStepDefinition>::new(
+                    client, budgets, caches, settings, is_in_use, evaluator, stopping,
+                )),
+            };
+            Class {
+                name: class(kind),
+                workers: 1,
+                reconciler,
+            }
+        })
+        .into()
 }

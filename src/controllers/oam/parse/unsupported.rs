@@ -6,11 +6,14 @@ use std::fmt::{self, Display};
 use super::application::ParsedComponent;
 use super::definitions::Workload;
 use super::overrides::OverrideDefinitions;
-use crate::api::oam::{Application, Definition};
+use crate::api::oam::{Application, Definition, ManagedResource};
 use crate::controllers::oam::policies::ENV_BINDING;
 use crate::controllers::oam::trackers::{Inventory, is_local};
 
 const POLICIES: [&str; 1] = [ENV_BINDING];
+/// Start of the name of a Secret with a revision of a release: `sh.helm.release.v1.web.v3`. KubeVela's component
+/// helmchart installs releases and records these Secrets. Helm alone deletes what a release consists of.
+const RELEASE_PREFIX: &str = "sh.helm.release.v1.";
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unsupported {
@@ -22,6 +25,10 @@ pub enum Unsupported {
     Cluster {
         cluster: String,
         place: String,
+    },
+    HelmRelease {
+        name: String,
+        tracker: String,
     },
     Component {
         name: String,
@@ -38,6 +45,10 @@ impl Display for Unsupported {
         match self {
             Self::Policy { name, type_ } => write!(f, "policy {name} of type {type_}"),
             Self::Cluster { cluster, place } => write!(f, "cluster {cluster} in {place}"),
+            Self::HelmRelease { name, tracker } => {
+                let advice = "leave the Application to vela-core, which installed the release";
+                write!(f, "Helm release {name} in resourcetracker {tracker} ({advice})")
+            }
             Self::Component { name, feature } => write!(f, "component {name} with {feature}"),
             Self::OverrideType { type_, feature } => write!(f, "an override with type {type_}, {feature}"),
         }
@@ -136,16 +147,25 @@ fn imports_vela(template: &str) -> bool {
 #[must_use]
 pub fn unsupported_trackers(inventory: &Inventory) -> Vec<Unsupported> {
     let mut unsupported = BTreeSet::new();
-    for tracker in inventory.in_order().chain(&inventory.component_revision) {
-        let clusters = tracker.entries.iter().map(|entry| entry.cluster.as_str());
-        unsupported.extend(
-            clusters
-                .filter(|cluster| !is_local(cluster))
-                .map(|cluster| Unsupported::Cluster {
-                    cluster: cluster.to_owned(),
-                    place: format!("resourcetracker {}", tracker.name()),
-                }),
-        );
+    for tracker in inventory.all() {
+        let found = tracker.entries.iter();
+        unsupported.extend(found.filter_map(|entry| unsupported_entry(entry, tracker.name())));
     }
     unsupported.into_iter().collect()
+}
+
+fn unsupported_entry(entry: &ManagedResource, tracker: &str) -> Option<Unsupported> {
+    if !is_local(&entry.cluster) {
+        return Some(Unsupported::Cluster {
+            cluster: entry.cluster.clone(),
+            place: format!("resourcetracker {tracker}"),
+        });
+    }
+    let revision = entry.name.strip_prefix(RELEASE_PREFIX);
+    let revision = revision.filter(|_| entry.kind == "Secret" && entry.api_version == "v1")?;
+    let release = revision.rsplit_once('.').map_or(revision, |(release, _)| release);
+    Some(Unsupported::HelmRelease {
+        name: release.to_owned(),
+        tracker: tracker.to_owned(),
+    })
 }

@@ -72,8 +72,7 @@ pub(super) async fn delete(
 
 /// If policies are invalid, the policies of the revision decide: they may keep objects. Without objects, any will do.
 fn policies_of_deletion(observed: &Observed, inventory: &Inventory) -> Result<(Policies, Vec<Component>), Stop> {
-    let mut trackers = inventory.in_order().chain(&inventory.component_revision);
-    if trackers.next().is_none() {
+    if inventory.is_empty() {
         return Ok((Policies::default(), Vec::new()));
     }
     let spec = &observed.app.spec;

@@ -22,6 +22,7 @@ mod pass;
 mod policies;
 mod references;
 mod render_cache;
+mod reschedule;
 mod revise;
 mod rollout;
 mod run;

@@ -26,6 +26,7 @@ use super::outcome::status::{self, Built};
 use super::outcome::{Change, Outcome};
 use super::policies::{apply_policies, find_unsupported_clusters, policies_without_effect};
 use super::references::resolve_references;
+use super::reschedule::follow_shard;
 use super::revise::{Current, Revision, Revisions, application_of};
 use super::rollout::render::Target;
 use super::rollout::{Declared, Rollout};
@@ -68,9 +69,11 @@ impl<'p> Pass<'p> {
 
     pub(super) async fn stages(&mut self) -> Result<End, Stop> {
         let env = self.env;
-        let inventory = self.observed.read_trackers(env).await?;
-        self.observed.read_latest(env).await?;
+        let mut inventory = self.observed.read_trackers(env).await?;
         check_support(&self.observed.app, &inventory)?;
+        // Before the latest revision is read, which gets another version.
+        follow_shard(env, &self.observed, &mut inventory).await?;
+        self.observed.read_latest(env).await?;
         let ledger = Ledger::new(env, &self.observed, inventory);
         ledger.subscribe().await;
         let cluster = Cluster::of(env, &self.observed, &ledger.inventory).await?;

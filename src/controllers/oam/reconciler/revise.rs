@@ -277,7 +277,7 @@ impl Revisions<'_> {
     }
 
     fn remember_written(&self, mut object: ApplicationRevision, is_created: bool) -> Result<Revision, Failure> {
-        self.env.reconciler.caches.assume_revision(&object, is_created);
+        self.env.reconciler.caches.assume_revision(&object.metadata, is_created);
         let packed = Packed::of(&object).map_err(|error| undecodable(&object.name_any(), &error))?;
         self.env.memory.lock().revision = Some(Arc::new(packed));
         let spec = std::mem::take(&mut object.spec);
@@ -323,7 +323,7 @@ pub(super) async fn record_run(
 }
 
 fn remember_status(env: &Env<'_>, object: &ApplicationRevision) {
-    env.reconciler.caches.assume_revision(object, false);
+    env.reconciler.caches.assume_revision(&object.metadata, false);
     let mut memory = env.memory.lock();
     let is_known = memory
         .revision

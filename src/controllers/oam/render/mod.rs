@@ -26,4 +26,4 @@ pub mod terraform;
 pub mod tests;
 mod wrap;
 
-pub use wrap::clean_error;
+pub use wrap::clean_errors;

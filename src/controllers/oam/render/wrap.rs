@@ -113,7 +113,7 @@ pub fn details(scan: &Scan, properties: Option<&Value>, context: &Context) -> Cu
 
 /// Removes what wrapping and export added to an error.
 #[must_use]
-pub fn clean_error(text: &str) -> String {
+fn clean_error(text: &str) -> String {
     let text = text.strip_prefix(EXPORT_ERROR).unwrap_or(text);
     let patched = text.strip_prefix(&format!("{TEMPLATE}.patch."));
     let text = patched

@@ -9,6 +9,7 @@ use tokio::sync::OnceCell;
 
 use super::prerequisites::Prerequisites;
 use super::{authentication, webhooks};
+use crate::api::oam::DefinitionKind;
 use crate::budget;
 use crate::controllers::oam::cache::{Caches, EventHandler, key};
 use crate::controllers::oam::clusters::JoinedClusters;
@@ -45,7 +46,7 @@ impl Options {
             per_namespace: (self.workers / 2).max(1),
             ..ClassLimits::workers(self.workers)
         };
-        let definitions = definitions::CLASSES.map(|class| (class, ClassLimits::workers(1)));
+        let definitions = DefinitionKind::ALL.map(|kind| (definitions::class(kind), ClassLimits::workers(1)));
         [(NAME, limits)].into_iter().chain(definitions).collect()
     }
 }

@@ -189,7 +189,7 @@ impl<V: Evaluate> Run<'_, V> {
     async fn call<F: Functions>(
         &mut self,
         functions: &mut F,
-        pending: Pending,
+        mut pending: Pending,
     ) -> Result<Option<StepResult>, Error<V::Error>> {
         let call = &pending.call;
         let is_builtin = builtin::is_builtin(&call.provider, &call.function);
@@ -198,8 +198,12 @@ impl<V: Evaluate> Run<'_, V> {
             return Ok(Some(failed(FailureReason::Rendering, &message)));
         }
         if !pending.is_ready {
-            return self.end_blocked(&pending).await.map(Some);
+            match self.read_arguments(&pending).await? {
+                Ok(params) => pending.call.params = params,
+                Err(end) => return Ok(Some(end)),
+            }
         }
+        let call = &pending.call;
         if let Err(message) = self.count_call(call) {
             return Ok(Some(failed(FailureReason::Rendering, &message)));
         }
@@ -253,30 +257,35 @@ impl<V: Evaluate> Run<'_, V> {
         self.step.done.insert(pending.position);
     }
 
-    /// Returns the end of a step whose first call can't be done, as its arguments are not concrete. No later call is done
+    /// Reads the arguments of the first call, which did not seem to be concrete. They may be: a comparison hides the errors
+    /// for which the evaluator rewrites a template for an older CUE. Otherwise the step ends, and no later call is done
     /// instead. A wait for a field that an object doesn't have yet goes on waiting.
-    async fn end_blocked(&self, pending: &Pending) -> Result<StepResult, Error<V::Error>> {
-        let source = self.step.arguments(&pending.position, pending.is_op);
-        let cause = self.evaluate(source).await?.err();
-        let path = &pending.call.path;
+    async fn read_arguments(&self, pending: &Pending) -> Result<Result<Value, StepResult>, Error<V::Error>> {
+        let Pending {
+            position, is_op, call, ..
+        } = pending;
+        let errors = match self.evaluate(self.step.arguments(position, *is_op)).await? {
+            Ok(mut result) => {
+                let params = wrap::value(&mut result);
+                return Ok(Ok(arguments(params, *is_op, &call.provider, &call.function)));
+            }
+            Err(errors) => errors,
+        };
         let with_path = |text: &str| {
             let path = if text.starts_with('$') {
-                format!("{path}.")
+                format!("{}.", call.path)
             } else {
                 String::new()
             };
             path + text
         };
-        let cause = cause.map_or_else(
-            || format!("arguments of {path} are not concrete"),
-            |errors| errors.map(with_path).to_string(),
-        );
-        Ok(match (pending.call.provider.as_str(), pending.call.function.as_str()) {
+        let cause = errors.map(with_path).to_string();
+        Ok(Err(match (call.provider.as_str(), call.function.as_str()) {
             ("builtin", "wait") => StepResult::Waiting {
                 message: sanitize(&cause),
             },
             _ => failed(FailureReason::Execute, &cause),
-        })
+        }))
     }
 
     /// Evaluates the expression of an output. As in KubeVela, answers of calls are searched if it has no value.

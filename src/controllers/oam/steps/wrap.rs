@@ -77,7 +77,7 @@ impl Step<'_> {
         text
     }
 
-    /// Returns the text that exports the arguments of a call, to learn why they are not concrete.
+    /// Returns the text that exports the arguments of a call, also to learn why they are not concrete.
     #[must_use]
     pub fn arguments(&self, position: &Position, is_op: bool) -> CueSource {
         let mut text = self.template("", &[], false);

@@ -157,7 +157,7 @@ impl Inventory {
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.in_order().chain(&self.component_revision).next().is_none()
+        self.all().next().is_none()
     }
 
     /// Returns true if a tracker records the object, in any version of its group.
@@ -165,6 +165,17 @@ impl Inventory {
     pub fn records(&self, key: &ResourceKey) -> bool {
         let mut entries = self.in_order().flat_map(|tracker| &tracker.entries);
         entries.any(|entry| entry.name == key.name && ResourceKey::of(entry) == *key)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Tracker> {
+        self.in_order().chain(&self.component_revision)
+    }
+
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Tracker> {
+        (self.history.iter_mut())
+            .chain(&mut self.current)
+            .chain(&mut self.root)
+            .chain(&mut self.component_revision)
     }
 
     /// Iterates over the trackers of objects, oldest first. The last record of an object owns it.

@@ -10,6 +10,7 @@ mod applications;
 mod certificates;
 mod convert;
 mod definitions;
+mod inspect;
 mod metrics;
 mod review;
 mod reviewer;

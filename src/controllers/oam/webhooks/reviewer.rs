@@ -1,6 +1,6 @@
 //! Passes reviews to the webhooks of Applications and of definitions.
 
-use super::applications::{ApplicationWebhookSettings, ApplicationWebhooks, IdentitySettings, SchedulingSettings};
+use super::applications::{ApplicationWebhookSettings, ApplicationWebhooks};
 use super::definitions::DefinitionWebhooks;
 use super::review::{AdmissionRequest, Verdict};
 use super::serve::{Reviewer, Webhook};
@@ -37,30 +37,23 @@ impl Webhooks {
                 client,
                 evaluator: evaluator.clone(),
                 budgets: budgets.clone(),
-                creates_workload_definitions: prepared.options.creates_workload_definitions,
-                requires_kinds: prepared.options.checks_kinds,
+                creates_workload_definitions: prepared.options.reviews.creates_workload_definitions,
+                requires_kinds: prepared.options.reviews.checks_kinds,
             },
         }
     }
 }
 
 fn application_settings(options: &Options, webhooks: &WebhookOptions, own_user: &str) -> ApplicationWebhookSettings {
-    let is_sharded = options.shard.is_some();
     ApplicationWebhookSettings {
         own_user: own_user.to_owned(),
         definition_namespace: options.definition_namespace.clone(),
         watched_namespace: options.namespace.clone(),
-        identity: options.identity.is_authenticated.then(|| IdentitySettings {
-            records_user: webhooks.records_user,
-            group_pattern: webhooks.group_pattern.clone(),
-        }),
-        scheduling: (is_sharded && webhooks.schedules_shards).then(|| SchedulingSettings {
-            shards: webhooks.schedulable_shards.clone(),
-            pod_namespace: webhooks.namespace.clone(),
-        }),
-        checks_components: !is_sharded || webhooks.checks_components_of_shards,
-        checks_permissions: webhooks.checks_definition_rights,
+        pod_namespace: webhooks.namespace.clone(),
+        is_authenticated: options.identity.is_authenticated,
+        is_sharded: options.shard.is_some(),
         is_strict: options.is_strict,
+        reviews: webhooks.reviews.clone(),
     }
 }
 

@@ -28,14 +28,14 @@ use crate::text::sanitize;
 
 /// The owner of CPU and memory that reviews share with passes. Their namespaces may be forged, so that reviews together
 /// have the share of one namespace. No namespace has this name.
-pub(super) const OWNER: &str = "reviews of webhooks";
+const OWNER: &str = "reviews of webhooks";
 
 /// An object of the largest size before and after a change, with the fields of a review.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 /// A body and the texts of its objects.
 const COPIES: u64 = 2;
 /// Memory that a review takes without a reservation: for its objects, for definitions, and for a revision.
-pub(super) const SMALL_OBJECTS: u64 = 1 << 20;
+const SMALL_OBJECTS: u64 = 1 << 20;
 /// Reviews of all clients at once.
 const MAX_REVIEWS: usize = 32;
 /// Reviews of one namespace at once. Each may hold memory as long as its templates run.
@@ -44,6 +44,18 @@ const MAX_REVIEWS_OF_NAMESPACE: usize = 4;
 const WAIT: Duration = Duration::from_secs(5);
 /// Time of a review with all waits. The API server waits 10 s.
 const TIMEOUT: Duration = Duration::from_secs(9);
+
+/// Reserves memory for what a review reads beside `read` bytes. It does not wait, since it may hold memory already.
+///
+/// # Errors
+/// No memory is left, in words for the author.
+pub(super) fn reserve_more(budgets: &Budgets, read: u64, bytes: u64) -> Result<Option<Reservation>, String> {
+    if read + bytes <= SMALL_OBJECTS {
+        return Ok(None);
+    }
+    let memory = budgets.memory.try_reserve_more(OWNER, bytes);
+    memory.map(Some).ok_or_else(|| "no memory left, try again".to_owned())
+}
 
 /// A webhook by what it reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

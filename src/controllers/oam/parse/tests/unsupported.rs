@@ -62,29 +62,50 @@ fn imports_of_traits_count_too() {
     );
 }
 
-#[test]
-fn objects_in_other_clusters_are_named_once_for_each_tracker() {
-    let tracker = |generation: i64, clusters: &[&str]| {
-        let entries: Vec<_> = clusters
-            .iter()
-            .map(|cluster| json!({ "kind": "Pod", "cluster": cluster }))
-            .collect();
+/// Returns what is not supported of two trackers with these entries.
+fn reasons_of_trackers(entries: [&[Value]; 2]) -> Vec<String> {
+    let trackers = (1..).zip(entries).map(|(generation, entries)| {
         let object = json!({
             "metadata": { "name": format!("t{generation}") },
             "spec": { "type": "versioned", "applicationGeneration": generation, "managedResources": entries },
         });
         Tracker::decode(Arc::new(serde_json::from_value(object).unwrap())).unwrap()
-    };
+    });
     let app = AppIdentity {
         name: NamespacedName::new("team", "shop"),
         uid: "u1".to_owned(),
         generation: 2,
         publish_version: None,
     };
-    let trackers = vec![tracker(1, &["prod", "prod", "local"]), tracker(2, &["", "edge"])];
-    let inventory = Inventory::of(&app, trackers).unwrap();
+    reasons(&unsupported_trackers(&Inventory::of(&app, trackers.collect()).unwrap()))
+}
+
+#[test]
+fn releases_of_helm_are_named_once_for_each_tracker() {
+    let secret = |name: &str| json!({ "apiVersion": "v1", "kind": "Secret", "name": name });
+    let mut config = secret("sh.helm.release.v1.settings.v1");
+    config["kind"] = "ConfigMap".into();
+    let first = ["sh.helm.release.v1.web.front.v1", "sh.helm.release.v1.web.front.v2"].map(secret);
+    let advice = "(leave the Application to vela-core, which installed the release)";
     assert_eq!(
-        reasons(&unsupported_trackers(&inventory)),
+        reasons_of_trackers([&first, &[secret("sh.helm.release.v1.db.v10"), secret("login"), config]]),
+        [
+            format!("Helm release db in resourcetracker t2 {advice}"),
+            format!("Helm release web.front in resourcetracker t1 {advice}"),
+        ]
+    );
+}
+
+#[test]
+fn objects_in_other_clusters_are_named_once_for_each_tracker() {
+    let pods = |clusters: &[&str]| -> Vec<Value> {
+        let pods = clusters
+            .iter()
+            .map(|cluster| json!({ "kind": "Pod", "cluster": cluster }));
+        pods.collect()
+    };
+    assert_eq!(
+        reasons_of_trackers([&pods(&["prod", "prod", "local"]), &pods(&["", "edge"])]),
         [
             "cluster edge in resourcetracker t2",
             "cluster prod in resourcetracker t1"

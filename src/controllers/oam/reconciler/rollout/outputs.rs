@@ -4,7 +4,7 @@ use super::render::RenderError;
 use super::{Deployment, Rollout};
 use crate::api::oam::StepOutput;
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::render::clean_error;
+use crate::controllers::oam::render::clean_errors;
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::cue::{self, TextErrors};
 
@@ -87,11 +87,11 @@ fn cause(expression: &str, errors: &TextErrors) -> String {
         return format!("failed to lookup value: var(path={expression}) not exist");
     }
     let labels = [format!("\"{VALUE}\": "), format!("{VALUE}: "), "value: ".to_owned()];
-    let clean = |error: &str| {
-        let error = clean_error(error);
+    let without_labels = |error: &str| {
+        let error = error.to_owned();
         labels.iter().fold(error, |error, label| error.replace(label, ""))
     };
-    errors.map(clean).to_string()
+    clean_errors(errors).map(without_labels).to_string()
 }
 
 #[cfg(test)]
@@ -110,6 +110,11 @@ mod tests {
             ("_vela.$value: conflicting values 1 and 2", "conflicting values 1 and 2"),
             ("value: incomplete value string", "incomplete value string"),
             ("_vela.\"$value\": invalid operand 1", "invalid operand 1"),
+            (
+                "_vela.$value: Addition of lists is superseded by list.Concat; see x",
+                "Addition of lists is superseded by list.Concat; see x (a template for CUE before 0.11 needs changes where \
+                 an operand is not known to be a list)",
+            ),
         ] {
             assert_eq!(cause("output.x", &TextErrors::from_text(error)), expected);
         }

@@ -222,6 +222,20 @@ async fn arguments_and_answers_are_limited() {
 }
 
 #[tokio::test]
+async fn arguments_that_are_concrete_once_the_template_is_rewritten_are_used() {
+    let call = json!({ "index": 0, "key": "", "provider": "kube", "function": "read" });
+    let evaluator = FakeEvaluator::new([
+        Ok(json!({ "call": call })),
+        Ok(json!({ "value": [{ "value": { "name": "a" } }] })),
+        Ok(json!({})),
+    ]);
+    let mut functions = FakeFunctions::new([Answer::Returned(json!({}))]);
+    let end = Case::new(READ).run(&evaluator, &mut functions).await.unwrap();
+    assert!(matches!(end, StepResult::Succeeded { .. }), "{end:?}");
+    assert_eq!(functions.calls[0].params["value"]["name"], "a");
+}
+
+#[tokio::test]
 async fn a_call_that_can_not_be_read_is_no_success() {
     for call in [
         json!({}),

@@ -6,7 +6,7 @@ use crate::budget::{Budgets, leave_runtime_if_large};
 use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::definitions::{DefinitionCaches, Loaded, Missing};
 use crate::controllers::oam::parse::Lookup;
-use crate::controllers::oam::webhooks::serve::{OWNER, SMALL_OBJECTS};
+use crate::controllers::oam::webhooks::serve::reserve_more;
 
 pub trait ReviewDefinitions: Sync {
     /// Calls `resolve` with all definitions, once they are known.
@@ -52,13 +52,7 @@ impl ReviewDefinitions for CachedDefinitions<'_> {
 impl CachedDefinitions<'_> {
     async fn load(&self, missing: &dyn Missing) -> Result<(), String> {
         let bytes = PASS_COPIES * missing.decoded_bytes();
-        let memory = if PASS_COPIES * self.loaded.bytes() + bytes <= SMALL_OBJECTS {
-            None
-        } else {
-            // The review may hold memory already, so it does not wait.
-            let memory = self.budgets.memory.try_reserve_more(OWNER, bytes);
-            Some(memory.ok_or_else(|| "no memory left for its definitions, try again".to_owned())?)
-        };
+        let memory = reserve_more(self.budgets, PASS_COPIES * self.loaded.bytes(), bytes)?;
         let loaded = self.loaded.load(missing, memory, self.client, self.budgets);
         loaded.await.map_err(|error| error.to_string())
     }

@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 
-use super::settings::IdentitySettings;
 use crate::api::oam::labels::{GROUP_ANNOTATION, USER_ANNOTATION};
+use crate::controllers::oam::ReviewOptions;
 use crate::controllers::oam::placement::matches_wildcards;
 use crate::controllers::oam::rights::{Identity, IdentityError};
 use crate::text::{sanitize, truncate};
@@ -47,24 +47,24 @@ fn shown(name: &str) -> String {
 ///
 /// # Errors
 /// The controller would read another identity from the annotations, or none.
-pub fn recorded_identity(user: &UserInfo, settings: &IdentitySettings) -> Result<RecordedIdentity, RecordError> {
+pub fn recorded_identity(user: &UserInfo, options: &ReviewOptions) -> Result<RecordedIdentity, RecordError> {
     let groups = user.groups.iter().flatten();
-    let groups = groups.filter(|group| matches_wildcards(&settings.group_pattern, group));
+    let groups = groups.filter(|group| matches_wildcards(&options.group_pattern, group));
     let groups: Vec<String> = groups.filter(|group| !group.is_empty()).cloned().collect();
     // A comma would make two groups of one.
     if let Some(group) = groups.iter().find(|group| group.contains(',') || !is_trimmed(group)) {
         return Err(RecordError::Group(group.clone()));
     }
     let name = user.username.as_deref().unwrap_or_default();
-    if settings.records_user && !is_trimmed(name) {
+    if options.records_user && !is_trimmed(name) {
         return Err(RecordError::User(name.to_owned()));
     }
     // Groups go with a user, here with any.
-    let impersonated = if settings.records_user { name } else { "user" };
+    let impersonated = if options.records_user { name } else { "user" };
     let identity = Identity::new(impersonated.to_owned(), groups)?;
     Ok(RecordedIdentity {
         groups: identity.groups().join(","),
-        user: settings.records_user.then(|| identity.user().to_owned()),
+        user: options.records_user.then(|| identity.user().to_owned()),
     })
 }
 
@@ -89,11 +89,12 @@ mod tests {
             groups: Some(groups.iter().map(|group| (*group).to_owned()).collect()),
             ..UserInfo::default()
         };
-        let settings = IdentitySettings {
+        let options = ReviewOptions {
             records_user,
             group_pattern: pattern.to_owned(),
+            ..ReviewOptions::default()
         };
-        recorded_identity(&user, &settings)
+        recorded_identity(&user, &options)
     }
 
     #[rstest]

@@ -11,7 +11,7 @@ use super::definitions::ReviewDefinitions;
 use super::findings::Findings;
 use crate::api::oam::{Application, Component, Definition, DefinitionKind, Trait};
 use crate::controllers::oam::parse::{Definitions, Lookup};
-use crate::controllers::oam::render::evaluate::NamespaceEvaluator;
+use crate::controllers::oam::webhooks::inspect::InspectTemplate;
 use crate::text::{go_json, truncate};
 
 /// Annotation: immutable parameters may change.
@@ -22,23 +22,6 @@ const MARKER: &str = "+immutable";
 const MAX_TEMPLATES: usize = 50;
 /// Bytes of a value in an error.
 const MAX_SHOWN: usize = 256;
-
-pub trait ReadImmutable: Sync {
-    /// Returns the paths of the parameters that a template marks.
-    ///
-    /// # Errors
-    /// The template can't be parsed, with the cause.
-    fn read_immutable(&self, template: &str) -> impl Future<Output = Result<Vec<String>, String>> + Send;
-}
-
-impl ReadImmutable for NamespaceEvaluator<'_> {
-    async fn read_immutable(&self, template: &str) -> Result<Vec<String>, String> {
-        let inspected = self.pool.inspect(self.namespace, template).await;
-        inspected
-            .map(|inspection| inspection.immutable)
-            .map_err(|error| error.to_string())
-    }
-}
 
 pub struct ImmutableChecks<'a, D, E> {
     pub app: &'a Application,
@@ -66,7 +49,7 @@ struct Templates {
     positions: HashMap<(DefinitionKind, String), Option<usize>>,
 }
 
-impl<D: ReviewDefinitions, E: ReadImmutable> ImmutableChecks<'_, D, E> {
+impl<D: ReviewDefinitions, E: InspectTemplate> ImmutableChecks<'_, D, E> {
     pub async fn run(&self) -> Findings {
         let mut findings = Findings::default();
         if self.app.annotations().get(FORCE).is_some_and(|value| value == "true") {
@@ -92,7 +75,7 @@ impl<D: ReviewDefinitions, E: ReadImmutable> ImmutableChecks<'_, D, E> {
                 return findings;
             }
         };
-        let paths = self.read_paths(&templates, &mut findings).await;
+        let paths = self.read_paths(&namespace, &templates, &mut findings).await;
         for (field, change) in &changes {
             let position = templates.positions.get(&(change.kind, change.type_.to_owned()));
             let paths = position.copied().flatten().and_then(|position| paths.get(position));
@@ -105,7 +88,7 @@ impl<D: ReviewDefinitions, E: ReadImmutable> ImmutableChecks<'_, D, E> {
         findings
     }
 
-    async fn read_paths(&self, templates: &Templates, findings: &mut Findings) -> Vec<Vec<String>> {
+    async fn read_paths(&self, namespace: &str, templates: &Templates, findings: &mut Findings) -> Vec<Vec<String>> {
         let mut paths = Vec::new();
         for template in &templates.texts {
             let unchecked = |cause: &str| format!("some immutable parameters were not checked: {cause}");
@@ -113,10 +96,10 @@ impl<D: ReviewDefinitions, E: ReadImmutable> ImmutableChecks<'_, D, E> {
                 findings.warn(&unchecked("too many templates mark parameters"));
                 break;
             }
-            match timeout_at(self.deadline, self.evaluator.read_immutable(template)).await {
-                Ok(Ok(read)) => paths.push(read),
-                Ok(Err(cause)) => {
-                    findings.warn(&unchecked(&cause));
+            match timeout_at(self.deadline, self.evaluator.inspect(namespace, template, false)).await {
+                Ok(Ok(inspection)) => paths.push(inspection.immutable),
+                Ok(Err(error)) => {
+                    findings.warn(&unchecked(&error.to_string()));
                     break;
                 }
                 Err(_) => {

@@ -32,7 +32,7 @@ use crate::controllers::oam::render::evaluate::NamespaceEvaluator;
 use crate::cue::Evaluator;
 use definitions::CachedDefinitions;
 use mutate::Mutation;
-pub use settings::{ApplicationWebhookSettings, IdentitySettings, SchedulingSettings};
+pub use settings::ApplicationWebhookSettings;
 use shards::ReadyShards;
 use validate::Validator;
 
@@ -55,9 +55,7 @@ impl ApplicationWebhooks {
         budgets: Budgets,
         settings: ApplicationWebhookSettings,
     ) -> Self {
-        let scheduling = settings.scheduling.as_ref();
-        let namespace = scheduling.map_or("", |scheduling| scheduling.pod_namespace.as_str());
-        let shards = ReadyShards::new(client.clone(), namespace);
+        let shards = ReadyShards::new(client.clone(), &settings.pod_namespace);
         Self {
             client,
             definitions,
@@ -79,8 +77,8 @@ impl ApplicationWebhooks {
             Err(_) if self.settings.is_own_user(request.user()) => return Verdict::allowed(),
             Err(verdict) => return verdict,
         };
-        let scheduling = self.settings.scheduling.as_ref();
-        if !scheduling.is_some_and(|scheduling| scheduling.shards.is_empty() && mutation.needs_shard()) {
+        let shards = self.settings.schedulable_shards();
+        if !shards.is_some_and(|shards| shards.is_empty() && mutation.needs_shard()) {
             return mutation.verdict(request, &self.settings, None);
         }
         let shard = self.shards.next().await;
@@ -114,6 +112,7 @@ impl ApplicationWebhooks {
             settings: &self.settings,
             definitions: &definitions,
             evaluator: &evaluator,
+            inspector: &self.evaluator,
             reviews: &self.client,
         };
         validator.validate(request).await

@@ -121,10 +121,10 @@ impl Mutation {
         if let Some(identity) = identity {
             self.record_identity(&identity, &mut patch);
         }
-        if let Some(scheduling) = &settings.scheduling
+        if let Some(shards) = settings.schedulable_shards()
             && shard(&self.object.metadata).is_none()
         {
-            let chosen = || choose_shard(&scheduling.shards, &request.uid).or(ready_shard);
+            let chosen = || choose_shard(shards, &request.uid).or(ready_shard);
             if let Some(shard) = self.old_shard.as_deref().or_else(chosen) {
                 let labels = self.object.metadata.labels.as_ref();
                 set_entries("labels", labels, &[(SHARD_ID, shard)], &mut patch);
@@ -143,18 +143,14 @@ impl Mutation {
         settings: &ApplicationWebhookSettings,
     ) -> Result<Option<RecordedIdentity>, String> {
         // Writes of the controller would make it the author.
-        let Some(identity) = settings
-            .identity
-            .as_ref()
-            .filter(|_| !settings.is_own_user(request.user()))
-        else {
+        if !settings.is_authenticated || settings.is_own_user(request.user()) {
             return Ok(None);
-        };
+        }
         let annotations = self.object.metadata.annotations.as_ref();
         if annotations.is_some_and(|annotations| annotations.contains_key(SERVICE_ACCOUNT_ANNOTATION)) {
             return Err(SERVICE_ACCOUNT_REFUSED.to_owned());
         }
-        let recorded = recorded_identity(&request.user_info, identity);
+        let recorded = recorded_identity(&request.user_info, &settings.reviews);
         recorded.map(Some).map_err(|error| error.to_string())
     }
 

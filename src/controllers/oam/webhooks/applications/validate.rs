@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::components::ComponentChecks;
 use super::definitions::ReviewDefinitions;
 use super::findings::{Findings, with_uid};
-use super::immutable::{ImmutableChecks, ReadImmutable};
+use super::immutable::ImmutableChecks;
 use super::permissions::Permissions;
 use super::settings::ApplicationWebhookSettings;
 use super::usage::{UsedType, used_types};
@@ -28,6 +28,7 @@ use crate::controllers::oam::parse::{Lookup, is_built_in_step};
 use crate::controllers::oam::policies::is_built_in;
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::rights::Review;
+use crate::controllers::oam::webhooks::inspect::InspectTemplate;
 use crate::controllers::oam::webhooks::review::{AdmissionRequest, Operation, Verdict};
 use crate::runtime::watch::{MAX_DECODED_BYTES, too_large};
 
@@ -36,10 +37,11 @@ const MAX_TIME: Duration = Duration::from_secs(3);
 /// Wait for a definition that is not in the cache: it may have been created right before the Application.
 const DEFINITION_WAIT: Duration = Duration::from_millis(300);
 
-pub struct Validator<'a, D, E, R> {
+pub struct Validator<'a, D, E, I, R> {
     pub settings: &'a ApplicationWebhookSettings,
     pub definitions: &'a D,
     pub evaluator: &'a E,
+    pub inspector: &'a I,
     pub reviews: &'a R,
 }
 
@@ -69,7 +71,7 @@ struct Objects {
     old: Option<Application>,
 }
 
-impl<D: ReviewDefinitions, E: Evaluate + ReadImmutable, R: Review> Validator<'_, D, E, R> {
+impl<D: ReviewDefinitions, E: Evaluate, I: InspectTemplate, R: Review> Validator<'_, D, E, I, R> {
     pub async fn validate(&self, request: &AdmissionRequest) -> Verdict {
         let deadline = Instant::now() + MAX_TIME;
         let objects = match Objects::read(request) {
@@ -91,8 +93,8 @@ impl<D: ReviewDefinitions, E: Evaluate + ReadImmutable, R: Review> Validator<'_,
     async fn check(&self, objects: &Objects, request: &AdmissionRequest, is_own: bool, deadline: Instant) -> Findings {
         let app = &objects.app;
         let is_changed = objects.is_spec_changed();
-        let needs_components = self.settings.checks_components && is_changed && !objects.is_frozen();
-        let needs_permissions = self.settings.checks_permissions && !is_own;
+        let needs_components = self.settings.checks_components() && is_changed && !objects.is_frozen();
+        let needs_permissions = self.settings.reviews.checks_definition_rights && !is_own;
         let mut findings = check_annotations(app);
         if needs_components || needs_permissions {
             let types = self.used_types(app, deadline).await;
@@ -174,7 +176,7 @@ impl<D: ReviewDefinitions, E: Evaluate + ReadImmutable, R: Review> Validator<'_,
             old,
             definition_namespace: &self.settings.definition_namespace,
             definitions: self.definitions,
-            evaluator: self.evaluator,
+            evaluator: self.inspector,
             deadline,
         };
         checks.run().await

@@ -3,7 +3,7 @@
 use kube::{Api, Client, ResourceExt};
 
 use super::super::review::Verdict;
-use super::super::serve::{OWNER, SMALL_OBJECTS};
+use super::super::serve::reserve_more;
 use super::object::decode;
 use super::rules::revision_annotation;
 use crate::api::Raw;
@@ -33,13 +33,7 @@ pub(super) async fn check_revision<D: RecordedKind>(
         return Ok(());
     };
     let bytes = parsed_bytes(raw.text());
-    let _memory = if bytes > SMALL_OBJECTS {
-        // The review may hold memory already, so it does not wait.
-        let memory = budgets.memory.try_reserve_more(OWNER, bytes);
-        Some(memory.ok_or_else(|| failed("no memory left, try again".to_owned()))?)
-    } else {
-        None
-    };
+    let _memory = reserve_more(budgets, 0, bytes).map_err(failed)?;
     leave_runtime_if_large(raw.text().len()).await;
     let revision = decode(raw).map_err(failed)?;
     if is_recorded_in(definition, &revision) {

@@ -4,34 +4,14 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::super::inspect::InspectTemplate;
 use super::super::review::Verdict;
 use super::served_kinds::ServedKinds;
-use crate::cue::{Error, Evaluator, Inspection};
+use crate::cue::{Error, Inspection};
 use crate::text::sanitize;
 
 /// Time to inspect a template, within that of a review. The evaluator works for others first.
 const MAX_WAIT: Duration = Duration::from_secs(4);
-
-/// The evaluator as reviews need it.
-pub trait InspectTemplate: Sync {
-    /// Parses a template, and compiles it if `is_compiled` is true.
-    fn inspect(
-        &self,
-        namespace: &str,
-        template: &str,
-        is_compiled: bool,
-    ) -> impl Future<Output = Result<Inspection, Error>> + Send;
-}
-
-impl InspectTemplate for Evaluator {
-    async fn inspect(&self, namespace: &str, template: &str, is_compiled: bool) -> Result<Inspection, Error> {
-        if is_compiled {
-            self.inspect_compiled(namespace, template).await
-        } else {
-            Self::inspect(self, namespace, template).await
-        }
-    }
-}
 
 pub(super) enum Outcome {
     Inspected(Inspection),

@@ -5,9 +5,11 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::immutable::{ImmutableChecks, ReadImmutable};
+use super::super::immutable::ImmutableChecks;
 use super::{FakeDefinitions, SYSTEM, app, shown};
 use crate::controllers::oam::parse::tests::{Cluster, template};
+use crate::controllers::oam::webhooks::inspect::InspectTemplate;
+use crate::cue::{Error, Inspection};
 
 /// Definitions whose templates hold the paths of their immutable parameters, separated by commas.
 fn definitions() -> FakeDefinitions {
@@ -28,20 +30,25 @@ fn definitions() -> FakeDefinitions {
 #[derive(Default)]
 struct Reader {
     read: Mutex<Vec<String>>,
-    is_missing: bool,
+    is_failing: bool,
     is_slow: bool,
 }
 
-impl ReadImmutable for Reader {
-    async fn read_immutable(&self, template: &str) -> Result<Vec<String>, String> {
+impl InspectTemplate for Reader {
+    async fn inspect(&self, namespace: &str, template: &str, is_compiled: bool) -> Result<Inspection, Error> {
+        assert_eq!((namespace, is_compiled), ("team", false));
         self.read.lock().push(template.to_owned());
         if self.is_slow {
             return std::future::pending().await;
         }
-        if self.is_missing {
-            return Err("no CUE evaluator".to_owned());
+        if self.is_failing {
+            return Err(Error::Crashed("exit status: 2".to_owned()));
         }
-        Ok(template.lines().last().unwrap().split(',').map(str::to_owned).collect())
+        let paths = template.lines().last().unwrap().split(',');
+        Ok(Inspection {
+            immutable: paths.map(str::to_owned).collect(),
+            ..Inspection::default()
+        })
     }
 }
 
@@ -198,8 +205,8 @@ async fn a_failure_outside_of_the_application_is_a_warning() {
         component("web", &json!({ "image": "b" })),
         component("web", &json!({ "image": "a" })),
     );
-    let missing = Reader {
-        is_missing: true,
+    let failing = Reader {
+        is_failing: true,
         ..Reader::default()
     };
     let slow = Reader {
@@ -207,7 +214,10 @@ async fn a_failure_outside_of_the_application_is_a_warning() {
         ..Reader::default()
     };
     for (reader, expected) in [
-        (missing, "some immutable parameters were not checked: no CUE evaluator"),
+        (
+            failing,
+            "some immutable parameters were not checked: CUE evaluator failed: exit status: 2",
+        ),
         (
             slow,
             "some immutable parameters were not checked: the evaluator did not answer in time",

@@ -9,13 +9,15 @@ use serde_json::{Value, json};
 
 use super::definitions::ReviewDefinitions;
 use super::findings::Findings;
-use super::immutable::ReadImmutable;
 use super::settings::ApplicationWebhookSettings;
 use crate::api::oam::Application;
+use crate::controllers::oam::ReviewOptions;
 use crate::controllers::oam::parse::Lookup;
 use crate::controllers::oam::parse::tests::Cluster;
 use crate::controllers::oam::render::tests::fake::FakeEvaluator;
+use crate::controllers::oam::webhooks::inspect::InspectTemplate;
 use crate::controllers::oam::webhooks::review::{AdmissionRequest, Verdict};
+use crate::cue::{Error, Inspection};
 
 const SYSTEM: &str = "vela-system";
 
@@ -24,11 +26,11 @@ fn settings() -> ApplicationWebhookSettings {
         own_user: "system:serviceaccount:vela-system:portolan".to_owned(),
         definition_namespace: SYSTEM.to_owned(),
         watched_namespace: None,
-        identity: None,
-        scheduling: None,
-        checks_components: true,
-        checks_permissions: false,
+        pod_namespace: "portolan".to_owned(),
+        is_authenticated: false,
+        is_sharded: false,
         is_strict: false,
+        reviews: ReviewOptions::default(),
     }
 }
 
@@ -84,9 +86,12 @@ impl ReviewDefinitions for FakeDefinitions {
     }
 }
 
-impl ReadImmutable for FakeEvaluator {
-    async fn read_immutable(&self, _: &str) -> Result<Vec<String>, String> {
-        Ok(vec!["image".to_owned()])
+impl InspectTemplate for FakeEvaluator {
+    async fn inspect(&self, _: &str, _: &str, _: bool) -> Result<Inspection, Error> {
+        Ok(Inspection {
+            immutable: vec!["image".to_owned()],
+            ..Inspection::default()
+        })
     }
 }
 

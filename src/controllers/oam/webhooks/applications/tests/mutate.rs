@@ -2,9 +2,10 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::super::mutate::Mutation;
-use super::super::settings::{ApplicationWebhookSettings, IdentitySettings, SchedulingSettings};
+use super::super::settings::ApplicationWebhookSettings;
 use super::{objects, request, settings};
 use crate::api::oam::labels::{GROUP_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION, SHARD_ID, USER_ANNOTATION};
+use crate::controllers::oam::ReviewOptions;
 use crate::controllers::oam::webhooks::review::Verdict;
 
 fn mutated(object: &Value, old: &Value, settings: &ApplicationWebhookSettings, shard: Option<&str>) -> Verdict {
@@ -84,10 +85,12 @@ fn an_object_that_takes_too_much_memory_is_refused_unless_it_shrinks() {
 
 fn authenticated(records_user: bool) -> ApplicationWebhookSettings {
     ApplicationWebhookSettings {
-        identity: Some(IdentitySettings {
+        is_authenticated: true,
+        reviews: ReviewOptions {
             records_user,
             group_pattern: "kubevela:*".to_owned(),
-        }),
+            ..ReviewOptions::default()
+        },
         ..settings()
     }
 }
@@ -129,9 +132,7 @@ fn annotations_record_the_author(#[case] metadata: Value, #[case] records_user: 
 #[test]
 fn an_author_without_groups_leaves_no_group_of_another() {
     let mut settings = authenticated(false);
-    if let Some(identity) = &mut settings.identity {
-        "none:*".clone_into(&mut identity.group_pattern);
-    }
+    "none:*".clone_into(&mut settings.reviews.group_pattern);
     let object = json!({ "metadata": { "annotations": { GROUP_ANNOTATION: "system:masters" } } });
     assert_eq!(
         patch(&object, &Value::Null, &settings, None),
@@ -162,10 +163,12 @@ const SHARD_PATH: &str = "/metadata/labels/controller.core.oam.dev~1scheduled-sh
 fn scheduled(shards: &[&str]) -> ApplicationWebhookSettings {
     let shards = shards.iter().map(|shard| (*shard).to_owned()).collect();
     ApplicationWebhookSettings {
-        scheduling: Some(SchedulingSettings {
-            shards,
-            pod_namespace: "portolan".to_owned(),
-        }),
+        is_sharded: true,
+        reviews: ReviewOptions {
+            schedules_shards: true,
+            schedulable_shards: shards,
+            ..ReviewOptions::default()
+        },
         ..settings()
     }
 }
@@ -203,7 +206,9 @@ fn without_configured_shards_a_ready_one_is_assigned() {
 #[test]
 fn changes_have_the_order_of_kubevela() {
     let mut settings = authenticated(true);
-    settings.scheduling = scheduled(&["s"]).scheduling;
+    settings.is_sharded = true;
+    settings.reviews.schedules_shards = true;
+    settings.reviews.schedulable_shards = vec!["s".to_owned()];
     let object = json!({ "metadata": { "labels": {}, "annotations": {} }, "spec": { "workflow": { "steps": [{}] } } });
     let expected = [
         add(USER_PATH, "alice"),

@@ -9,6 +9,7 @@ use super::super::validate::Validator;
 use super::permissions::FakeReviews;
 use super::{FakeDefinitions, objects, request, settings};
 use crate::api::oam::labels;
+use crate::controllers::oam::ReviewOptions;
 use crate::controllers::oam::parse::tests::{Cluster, template};
 use crate::controllers::oam::render::tests::fake::{FakeError, FakeEvaluator};
 use crate::controllers::oam::webhooks::review::Verdict;
@@ -39,7 +40,10 @@ impl Fixture {
     fn with_permissions() -> Self {
         Self {
             settings: ApplicationWebhookSettings {
-                checks_permissions: true,
+                reviews: ReviewOptions {
+                    checks_definition_rights: true,
+                    ..ReviewOptions::default()
+                },
                 ..settings()
             },
             ..Self::default()
@@ -56,6 +60,7 @@ impl Fixture {
             settings: &self.settings,
             definitions: &self.definitions,
             evaluator: &self.evaluator,
+            inspector: &self.evaluator,
             reviews: &self.reviews,
         };
         validator.validate(&request).await
@@ -236,10 +241,10 @@ async fn components_of_a_published_version_come_from_its_revision(
 }
 
 #[tokio::test]
-async fn components_of_shards_are_not_checked() {
-    let fixture = Fixture {
+async fn components_of_shards_are_checked_on_request_only() {
+    let mut fixture = Fixture {
         settings: ApplicationWebhookSettings {
-            checks_components: false,
+            is_sharded: true,
             ..settings()
         },
         ..Fixture::default()
@@ -248,6 +253,8 @@ async fn components_of_shards_are_not_checked() {
     let mut steps = invalid();
     steps["spec"]["workflow"] = json!({ "steps": [{}, {}] });
     assert!(is_refused(&fixture.create(&steps).await));
+    fixture.settings.reviews.checks_components_of_shards = true;
+    assert!(is_refused(&fixture.create(&invalid()).await));
 }
 
 #[tokio::test(start_paused = true)]

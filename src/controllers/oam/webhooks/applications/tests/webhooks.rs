@@ -8,10 +8,11 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::super::ApplicationWebhooks;
-use super::super::settings::{ApplicationWebhookSettings, SchedulingSettings};
+use super::super::settings::ApplicationWebhookSettings;
 use super::{SYSTEM, request, settings};
 use crate::api::oam::labels::SHARD_ID;
 use crate::budget::{Budget, Budgets, ResourceMetrics};
+use crate::controllers::oam::ReviewOptions;
 use crate::controllers::oam::definitions::{DefinitionBudgets, DefinitionCaches};
 use crate::controllers::oam::webhooks::review::{AdmissionRequest, Verdict};
 use crate::cue::{self, Evaluator};
@@ -47,10 +48,11 @@ fn review(operation: &str, object: &Value) -> AdmissionRequest {
 
 fn scheduled() -> ApplicationWebhookSettings {
     ApplicationWebhookSettings {
-        scheduling: Some(SchedulingSettings {
-            shards: Vec::new(),
-            pod_namespace: "portolan".to_owned(),
-        }),
+        is_sharded: true,
+        reviews: ReviewOptions {
+            schedules_shards: true,
+            ..ReviewOptions::default()
+        },
         ..settings()
     }
 }
