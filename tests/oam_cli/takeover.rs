@@ -166,7 +166,7 @@ async fn applications_that_are_refused_are_named_and_the_others_are_taken_over()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_application_or_a_clear_set_of_them_is_named() {
-    for arguments in [&[][..], &["shop", "--all"], &["shop", "-A"], &["-A", "-n", "team"]] {
+    for arguments in [&["shop", "--all"][..], &["shop", "-A"], &["-A", "-n", "team"], &[]] {
         execute(&[&["vela", "takeover"], arguments].concat()).await.failed(2);
     }
 }
@@ -274,7 +274,7 @@ async fn an_application_whose_revision_lacks_data_of_secrets_is_not_given_back()
         revisions.patch("shop-v1", &parameters, &patch).await.unwrap();
     };
     mark("true".into()).await;
-    for more in [&[][..], &["--dry-run"]] {
+    for more in [&["--dry-run"][..], &[]] {
         let error = site
             .takeover(&[&["shop", "--give-back"], more].concat())
             .await
