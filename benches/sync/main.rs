@@ -35,7 +35,7 @@ mod support;
 use rig::baseline;
 
 /// In the order of the table.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "index",
     "size",
     "many",
@@ -46,6 +46,7 @@ const PARTS: [&str; 11] = [
     "apps",
     "oam",
     "workflows",
+    "webhooks",
     "isolation",
 ];
 const RECORD: &str = "--record";
@@ -78,6 +79,7 @@ fn main() {
                 "registry" => registry::run().await,
                 "oam" => oam::run().await,
                 "workflows" => oam::workflows::run().await,
+                "webhooks" => oam::webhooks::run().await,
                 "isolation" => isolation::run().await,
                 _ => apps::run().await,
             }

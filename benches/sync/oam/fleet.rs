@@ -166,7 +166,7 @@ fn component(number: usize) -> String {
     format!("web-{number}")
 }
 
-fn application(number: usize) -> Value {
+pub fn application(number: usize) -> Value {
     let volume = json!({
         "name": format!("settings-{number}"), "mountPath": "/etc/settings", "data": { "setting": "value" },
     });

@@ -3,6 +3,7 @@
 mod fleet;
 mod render;
 mod rollout;
+pub mod webhooks;
 pub mod workflows;
 
 use std::path::Path;
