@@ -1,4 +1,5 @@
 use std::fmt;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -8,6 +9,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::Evaluator;
+use super::compat::CompatMetrics;
+use crate::api::oam::DefinitionKind;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
@@ -19,16 +22,31 @@ struct CauseLabel {
     cause: &'static str,
 }
 
+/// The result of an evaluation without an error.
+pub(super) const SUCCESS: &str = "success";
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Metrics {
     evaluations: Family<ResultLabel, Counter>,
     restarts: Family<CauseLabel, Counter>,
-    pub(super) rewritten: Counter,
+    rewritten: Counter,
+    compat: CompatMetrics,
 }
 
 impl Metrics {
-    pub(super) fn count_evaluation(&self, result: &'static str) {
+    /// Counts an evaluation by its result. `elapsed` includes the wait for a process.
+    pub(super) fn count_evaluation(&self, result: &'static str, kind: Option<DefinitionKind>, elapsed: Duration) {
         self.evaluations.get_or_create(&ResultLabel { result }).inc();
+        if let Some(kind) = kind {
+            self.compat.observe_render(kind, result == SUCCESS, elapsed);
+        }
+    }
+
+    pub(super) fn count_rewritten(&self, kind: Option<DefinitionKind>) {
+        self.rewritten.inc();
+        if let Some(kind) = kind {
+            self.compat.count_rewrite(kind);
+        }
     }
 
     pub(super) fn count_restart(&self, cause: &'static str) {
@@ -46,7 +64,7 @@ impl Evaluator {
     pub fn register(&self, registry: &mut Registry, separate: Option<&Self>) {
         let metrics = &self.0.metrics;
         // Without a first value, a rate would miss the first event.
-        let result = "success";
+        let result = SUCCESS;
         metrics.evaluations.get_or_create(&ResultLabel { result }).inc_by(0);
         let cause = "timeout";
         metrics.restarts.get_or_create(&CauseLabel { cause }).inc_by(0);
@@ -58,6 +76,11 @@ impl Evaluator {
         registry.register("portolan_cue_restarts", help, metrics.restarts.clone());
         let pools = [Some(self), separate].into_iter().flatten().cloned().collect();
         registry.register_collector(Box::new(ProcessMemory(pools)));
+    }
+
+    /// Registers KubeVela's metrics of this pool and of separate ones.
+    pub fn register_compat(&self, registry: &mut Registry) {
+        self.0.metrics.compat.register(registry);
     }
 }
 

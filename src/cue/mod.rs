@@ -13,6 +13,7 @@
 //! Templates are untrusted, and an evaluation can't be interrupted: it may never end, or take gigabytes. So each process
 //! is watched and killed at a limit. It is replaced after a number of evaluations too, whatever they leave behind.
 
+mod compat;
 mod error;
 mod metrics;
 pub mod protocol;
@@ -41,7 +42,7 @@ pub use source::CueSource;
 
 use crate::budget::{Budget, Reservation, ResourceMetrics, leave_runtime_if_large};
 use crate::runtime::worker_process::{Framing, Program, Usage, Worker, WorkerError, WorkerProcesses};
-use metrics::Metrics;
+use metrics::{Metrics, SUCCESS};
 use rewritten::RewrittenTemplates;
 use slow::SlowNamespaces;
 
@@ -136,6 +137,7 @@ impl Evaluator {
     /// Dropping the future ends the evaluation.
     pub async fn evaluate(&self, namespace: &str, source: impl Into<CueSource>) -> Result<Value, Error> {
         let source = source.into();
+        let (start, kind) = (Instant::now(), source.kind());
         leave_runtime_if_large(source.text().len()).await;
         let template = rewritten::Template::of(&source);
         let result = self
@@ -145,17 +147,15 @@ impl Evaluator {
             Ok((exported, bytes)) => {
                 leave_runtime_if_large(bytes).await;
                 if exported.is_rewritten {
-                    self.0.metrics.rewritten.inc();
+                    self.0.metrics.count_rewritten(kind);
                     self.0.rewritten.log(namespace, template);
                 }
                 Ok(exported.value)
             }
             Err(error) => Err(error),
         };
-        self.0.metrics.count_evaluation(match &result {
-            Ok(_) => "success",
-            Err(error) => error.result(),
-        });
+        let label = result.as_ref().err().map_or(SUCCESS, Error::result);
+        self.0.metrics.count_evaluation(label, kind, start.elapsed());
         result
     }
 

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::api::oam::DefinitionKind;
+
 /// A CUE text with a template in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CueSource {
@@ -9,6 +11,8 @@ pub struct CueSource {
     template: Range<usize>,
     /// The name of the template's definition, for logs.
     definition: String,
+    /// The kind of the definition, for metrics; `None` for templates of a status, of a config, and for texts.
+    kind: Option<DefinitionKind>,
 }
 
 /// The lines of a text that are the template.
@@ -42,6 +46,18 @@ impl CueSource {
             definition: name.to_owned(),
             ..self
         }
+    }
+
+    #[must_use]
+    pub fn of_kind(self, kind: DefinitionKind) -> Self {
+        Self {
+            kind: Some(kind),
+            ..self
+        }
+    }
+
+    pub(super) fn kind(&self) -> Option<DefinitionKind> {
+        self.kind
     }
 
     pub fn push_str(&mut self, text: &str) {

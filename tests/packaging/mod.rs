@@ -12,6 +12,7 @@ mod release;
 mod rights;
 mod uninstalling;
 mod values;
+mod vela;
 mod webhooks;
 
 use std::process::Output;
@@ -31,7 +32,7 @@ const KUBE_VERSION: &str = "--kube-version=1.35.4";
 /// Settings that cover the branches of the templates.
 const SETTINGS: [&[&str]; 18] = [
     &[],
-    &["--set=oam.enabled=true,oam.definitions.install=true,oam.definitions.namespace=kube-public"],
+    &["--set=oam.enabled=true,oam.definitions.install=true,oam.definitions.namespace=kube-public,oam.velaCompat=true"],
     &[
         "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.namespace=kube-public,leaderElection.enabled=true",
         "--set-json=oam.rules=[{\"apiGroups\":[\"apps\"],\"resources\":[\"deployments\"],\"verbs\":[\"*\"]}]",

@@ -23,6 +23,7 @@ async fn invalid_settings_are_rejected() {
         ("oam.enabled=perhaps", "/oam/enabled"),
         ("oam.definitions.namespace=Not A Name", "/oam/definitions/namespace"),
         ("oam.rules[0].resources[0]=pods", "/oam/rules/0"),
+        ("oam.velaCompat=perhaps", "/oam/velaCompat"),
         ("leaderElection.enabled=perhaps", "/leaderElection/enabled"),
         ("metrics.port=8080", "/metrics/port"),
         ("limits.httpConnections=8", "/limits/httpConnections"),
@@ -367,6 +368,16 @@ async fn settings_become_flags_unless_they_are_defaults() {
              oam.identity.redactSecretsInRevisions=true",
             "--leader-election-namespace=vela-system --default-service-account=default --require-identity \
              --trust-identity-annotations --privileged-namespaces=vela-system,platform --redact-secrets-in-revisions \
+             --cue-memory=128MiB",
+        ),
+        (
+            "oam.enabled=true,oam.velaCompat=true",
+            "--leader-election-namespace=vela-system --compat-metrics --privileged-namespaces=vela-system \
+             --cue-memory=128MiB",
+        ),
+        (
+            "oam.enabled=true,oam.velaCompat=true,oam.identity.privilegedNamespaces={platform}",
+            "--leader-election-namespace=vela-system --compat-metrics --privileged-namespaces=platform \
              --cue-memory=128MiB",
         ),
         (

@@ -9,7 +9,13 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::support::project;
 
 /// Prefixes of metric names.
-const METRICS: [&str; 7] = [
+const METRICS: [&str; 13] = [
+    "application_phase_number",
+    "application_reconcile_time_seconds",
+    "apply_component_time_seconds",
+    "list_resourcetracker_num",
+    "step_duration_ms",
+    "workflow_",
     "portolan_",
     "workqueue_",
     "controller_runtime_",

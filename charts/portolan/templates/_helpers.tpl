@@ -146,6 +146,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- printf "%s-%s-admission" .Release.Namespace (include "portolan.fullname" .) -}}
 {{- end -}}
 
+{{/* "true" if KubeVela's tools find this release in place of vela-core. */}}
+{{- define "portolan.velaCompat" -}}
+{{- if and .Values.oam.enabled .Values.oam.velaCompat -}}true{{- end -}}
+{{- end -}}
+
 {{/* "true" if the webhooks are served. */}}
 {{- define "portolan.webhooks" -}}
 {{- if and .Values.oam.enabled .Values.oam.webhooks.enabled -}}true{{- end -}}

@@ -65,6 +65,8 @@ pub struct Options {
     pub redacts_secrets: bool,
     /// Exports KubeVela's gauges of Applications (gate `EnableApplicationStatusMetrics`).
     pub has_application_metrics: bool,
+    /// Exports KubeVela's metrics of passes, workflows and templates.
+    pub has_compat_metrics: bool,
     /// `None` without `--use-webhook`.
     pub webhooks: Option<WebhookOptions>,
     pub evaluator: cue::Options,

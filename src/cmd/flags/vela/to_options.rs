@@ -106,6 +106,7 @@ impl VelaFlags {
             redacts_secrets: self.redact_secrets_in_revisions,
             reference_scope: self.reference_scope()?,
             has_application_metrics: is_enabled(Gate::EnableApplicationStatusMetrics),
+            has_compat_metrics: self.compat_metrics,
             webhooks: self.webhooks.options(&self.feature_gates, pod_namespace)?,
             evaluator: self.evaluator()?,
             fetcher: fetcher.with_private_networks(self.allow_private_http),

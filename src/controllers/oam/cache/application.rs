@@ -6,6 +6,7 @@ use kube::core::error_boundary::InvalidObject;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use super::steps::{StepOutline, step_counts};
 use super::types::Types;
 use crate::api::oam::compression::{Compressed, CompressionError, Format};
 use crate::api::oam::{Application, ApplicationStatus, DefinitionKind, PARSED};
@@ -49,6 +50,8 @@ pub struct StatusOutline {
     pub is_healthy: bool,
     pub phase: String,
     pub workflow_phase: Option<String>,
+    /// With the number of each.
+    pub steps: Box<[(StepOutline, usize)]>,
 }
 
 impl From<&ApplicationStatus> for StatusOutline {
@@ -58,6 +61,7 @@ impl From<&ApplicationStatus> for StatusOutline {
             is_healthy: status.services.iter().all(|service| service.healthy),
             phase: word(&status.phase),
             workflow_phase: status.workflow.as_ref().map(|workflow| word(&workflow.phase)),
+            steps: status.workflow.as_ref().map(step_counts).unwrap_or_default(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod application;
 mod event_handler;
+mod steps;
 mod stored;
 mod types;
 
@@ -15,6 +16,7 @@ use parking_lot::RwLock;
 
 pub use application::{CachedApplication, Decoded, StatusOutline};
 pub use event_handler::{EventHandler, key};
+pub use steps::StepOutline;
 pub use stored::{CachedRevision, CachedTracker};
 
 use crate::api::NamespacedName;

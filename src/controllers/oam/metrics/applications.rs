@@ -15,8 +15,10 @@ use crate::runtime::watch::{Cached, Store};
 /// Applications that have series. Tenants create Applications, and each has three series.
 const MAX_APPLICATIONS: usize = 5_000;
 
+/// The label of Applications before their first pass.
+pub(super) const NO_PHASE: &str = "-";
 /// The position is the number of the phase.
-const PHASES: [&str; 10] = [
+pub(super) const PHASES: [&str; 10] = [
     "starting",
     "running",
     "rendering",
@@ -29,7 +31,7 @@ const PHASES: [&str; 10] = [
     "deleting",
 ];
 /// The position is the number of the phase.
-const WORKFLOW_PHASES: [&str; 7] = [
+pub(super) const WORKFLOW_PHASES: [&str; 7] = [
     "initializing",
     "succeeded",
     "executing",
@@ -111,6 +113,12 @@ fn encode(statuses: &[Status], mut encoder: DescriptorEncoder<'_>) -> Result<(),
     gauge("kubevela_application_workflow_phase", help, |status| {
         Some(number(&WORKFLOW_PHASES, status.workflow_phase.as_ref()?))
     })
+}
+
+/// Returns a phase as a label. Users may write statuses, and other words must not become labels.
+pub(super) fn known(phases: &[&'static str], phase: &str) -> &'static str {
+    let name = phases.iter().copied().find(|name| *name == phase);
+    name.unwrap_or(if phase.is_empty() { "" } else { "other" })
 }
 
 fn number(phases: &[&str], phase: &str) -> i64 {

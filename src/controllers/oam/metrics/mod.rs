@@ -1,9 +1,12 @@
 mod applications;
+mod compat;
+mod phases;
 mod steps;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -17,7 +20,9 @@ use super::cache::CachedApplication;
 use super::objects::Objects;
 use crate::api::oam::WorkflowStatus;
 use crate::runtime::watch::{Cached, Store};
-use applications::ApplicationCollector;
+use applications::{ApplicationCollector, PHASES, WORKFLOW_PHASES, known};
+use compat::CompatMetrics;
+use phases::PhaseCollector;
 use steps::StepMetrics;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -79,12 +84,16 @@ impl PassStage {
 /// Records the duration of a stage when it is dropped, at the end of the stage or of the pass.
 pub(super) struct StageTimer {
     histogram: Histogram,
+    compat: Option<Histogram>,
     start: Instant,
 }
 
 impl Drop for StageTimer {
     fn drop(&mut self) {
-        self.histogram.observe(self.start.elapsed().as_secs_f64());
+        let seconds = self.start.elapsed().as_secs_f64();
+        for histogram in std::iter::once(&self.histogram).chain(&self.compat) {
+            histogram.observe(seconds);
+        }
     }
 }
 
@@ -100,6 +109,7 @@ pub struct Metrics {
     step_logs: Family<ResultLabel, Counter>,
     reviews: Family<ResultLabel, Counter>,
     steps: StepMetrics,
+    compat: CompatMetrics,
     writes: Family<WriteLabels, Counter>,
     kinds: Arc<parking_lot::Mutex<std::collections::BTreeSet<String>>>,
     restored: Counter,
@@ -120,6 +130,7 @@ impl Default for Metrics {
             step_logs: Family::default(),
             reviews: Family::default(),
             steps: StepMetrics::default(),
+            compat: CompatMetrics::default(),
             writes: Family::default(),
             kinds: Arc::default(),
             restored: Counter::default(),
@@ -137,9 +148,10 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics, with KubeVela's gauges of Applications if `has_application_status`.
+    /// Registers the metrics, with KubeVela's gauges of Applications if `has_application_status`, and with others of
+    /// KubeVela if `has_compat`.
     #[must_use]
-    pub fn register(registry: &mut Registry, has_application_status: bool) -> Self {
+    pub fn register(registry: &mut Registry, has_application_status: bool, has_compat: bool) -> Self {
         let metrics = Self::default();
         // Without a first value, a rate would miss the first event.
         for (family, result) in [
@@ -177,8 +189,16 @@ impl Metrics {
         let help = "1 while feature gate AuthenticateApplication is on and no webhook protects identities, else 0";
         registry.register("portolan_oam_identities_unprotected", help, metrics.unprotected.clone());
         registry.register_collector(Box::new(WatchCollector(metrics.clone())));
+        registry.register_collector(Box::new(PhaseCollector {
+            metrics: metrics.clone(),
+            has_compat,
+        }));
         if has_application_status {
             registry.register_collector(Box::new(ApplicationCollector(metrics.clone())));
+        }
+        if has_compat {
+            metrics.compat.register(registry);
+            metrics.steps.register_compat(registry);
         }
         metrics
     }
@@ -196,6 +216,7 @@ impl Metrics {
     pub(super) fn time(&self, stage: PassStage) -> StageTimer {
         StageTimer {
             histogram: self.stages.get_or_create(&stage.label()).clone(),
+            compat: self.compat.stage(stage),
             start: Instant::now(),
         }
     }
@@ -205,12 +226,25 @@ impl Metrics {
         self.passes.get_or_create(&ResultLabel { result }).inc();
     }
 
+    /// Observes a pass with the phases of its Application before and after.
+    pub(super) fn observe_pass(&self, begin: &str, end: &str, elapsed: Duration) {
+        let phase = |text| known(&PHASES, text);
+        self.compat.observe_pass(phase(begin), phase(end), elapsed);
+    }
+
     pub(super) fn count_render(&self, result: &'static str) {
         self.renders.get_or_create(&ResultLabel { result }).inc();
     }
 
-    pub(super) fn count_workflow(&self, result: &'static str) {
+    /// Counts a finished run.
+    pub(super) fn count_workflow(&self, workflow: &WorkflowStatus, has_succeeded: bool) {
+        let result = if has_succeeded { "succeeded" } else { "failed" };
         self.workflows.get_or_create(&ResultLabel { result }).inc();
+        if let (Some(Time(start)), Some(Time(end))) = (&workflow.start_time, &workflow.end_time) {
+            let seconds = end.duration_since(*start).as_secs_f64().max(0.0);
+            let phase = known(&WORKFLOW_PHASES, &workflow.phase);
+            self.compat.observe_workflow(phase, seconds);
+        }
     }
 
     /// Counts a line that a step has logged, or that was dropped.

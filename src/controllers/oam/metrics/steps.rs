@@ -7,62 +7,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::compat;
 use crate::api::oam::{StepStatus, WorkflowStatus};
+use crate::controllers::oam::cache::StepOutline;
 use crate::controllers::oam::workflow::operations::all_steps;
 
-/// Types with a label of their own: built-in types, and types of the starter set. Tenants define others.
-const TYPES: [&str; 30] = [
-    "apply-application",
-    "apply-application-in-parallel",
-    "apply-component",
-    "apply-deployment",
-    "apply-object",
-    "apply-remaining",
-    "apply-terraform-config",
-    "apply-terraform-provider",
-    "builtin-apply-component",
-    "check-metrics",
-    "clean-jobs",
-    "collect-service-endpoints",
-    "create-config",
-    "delete-config",
-    "depends-on-app",
-    "deploy",
-    "export-data",
-    "export2config",
-    "export2secret",
-    "generate-jdbc-connection",
-    "list-config",
-    "notification",
-    "print-message-in-status",
-    "read-config",
-    "read-object",
-    "request",
-    "restart-workflow",
-    "step-group",
-    "suspend",
-    "webhook",
-];
-const CUSTOM: &str = "custom";
-const PHASES: [&str; 6] = ["succeeded", "failed", "skipped", "running", "pending", "suspending"];
-const REASONS: [&str; 12] = [
-    "Wait",
-    "Skip",
-    "Rendering",
-    "Execute",
-    "Suspend",
-    "Terminate",
-    "ProcessParameter",
-    "Input",
-    "Output",
-    "FailedAfterRetries",
-    "Timeout",
-    "Action",
-];
 /// Times of a status are whole seconds; people may approve a step days later.
 const BUCKETS: [f64; 9] = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0];
 
-/// Users may write statuses, so that other words must not become labels.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StepLabels {
     r#type: &'static str,
@@ -75,10 +27,18 @@ struct TypeLabel {
     r#type: &'static str,
 }
 
+/// KubeVela's labels.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CompatLabels {
+    controller: &'static str,
+    step_type: &'static str,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct StepMetrics {
     phases: Family<StepLabels, Counter>,
     seconds: Family<TypeLabel, Histogram, fn() -> Histogram>,
+    compat_seconds: Family<CompatLabels, Histogram, fn() -> Histogram>,
 }
 
 impl Default for StepMetrics {
@@ -86,6 +46,7 @@ impl Default for StepMetrics {
         Self {
             phases: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+            compat_seconds: Family::new_with_constructor(compat::histogram),
         }
     }
 }
@@ -107,6 +68,13 @@ impl StepMetrics {
         registry.register("portolan_oam_workflow_step_seconds", help, self.seconds.clone());
     }
 
+    pub fn register_compat(&self, registry: &mut Registry) {
+        drop(self.compat_seconds.get_or_create(&compat_labels("apply-component")));
+        let help =
+            "Duration of workflow steps that have succeeded or failed in seconds, as in KubeVela despite the name";
+        registry.register("step_duration_ms", help, self.compat_seconds.clone());
+    }
+
     pub fn count(&self, before: &WorkflowStatus, after: &WorkflowStatus) {
         let before: HashMap<&str, &StepStatus> = all_steps(before).map(|step| (step.id.as_str(), step)).collect();
         for step in all_steps(after) {
@@ -114,13 +82,16 @@ impl StepMetrics {
             if previous.is_some_and(|previous| (&previous.phase, &previous.reason) == (&step.phase, &step.reason)) {
                 continue;
             }
-            let labels = labels(step);
-            let r#type = labels.r#type;
-            self.phases.get_or_create(&labels).inc();
+            let outline = StepOutline::from(step);
+            self.phases.get_or_create(&labels(outline)).inc();
             if has_ended(step)
                 && let Some(seconds) = seconds(step)
             {
+                let r#type = outline.type_;
                 self.seconds.get_or_create(&TypeLabel { r#type }).observe(seconds);
+                self.compat_seconds
+                    .get_or_create(&compat_labels(r#type))
+                    .observe(seconds);
             }
         }
     }
@@ -141,17 +112,18 @@ fn seconds(step: &StepStatus) -> Option<f64> {
     (seconds >= 0.0).then_some(seconds)
 }
 
-fn labels(step: &StepStatus) -> StepLabels {
-    let find = |words: &[&'static str], text: &str| words.iter().find(|word| **word == text).copied();
-    // A type may name a version.
-    let r#type = step.type_.split('@').next().unwrap_or_default();
+fn labels(step: StepOutline) -> StepLabels {
     StepLabels {
-        r#type: find(&TYPES, r#type).unwrap_or(CUSTOM),
-        phase: find(&PHASES, &step.phase).unwrap_or("other"),
-        reason: match step.reason.as_str() {
-            "" => "",
-            reason => find(&REASONS, reason).unwrap_or("other"),
-        },
+        r#type: step.type_,
+        phase: step.phase,
+        reason: step.reason,
+    }
+}
+
+fn compat_labels(step_type: &'static str) -> CompatLabels {
+    CompatLabels {
+        controller: compat::CONTROLLER,
+        step_type,
     }
 }
 
@@ -209,23 +181,15 @@ mod tests {
         metrics.count(&failed, &failed);
         let mut registry = Registry::default();
         metrics.register(&mut registry);
+        metrics.register_compat(&mut registry);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
             "portolan_oam_workflow_step_seconds_sum{type=\"webhook\"} 30.0",
             "portolan_oam_workflow_step_seconds_count{type=\"webhook\"} 1",
+            "step_duration_ms_sum{controller=\"application\",step_type=\"webhook\"} 30.0",
         ] {
             assert!(text.contains(line), "{text}");
-        }
-    }
-
-    #[test]
-    fn all_types_of_the_starter_set_have_labels() {
-        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/definitions/workflowsteps");
-        for file in std::fs::read_dir(directory).unwrap() {
-            let name = file.unwrap().path().with_extension("");
-            let name = name.file_name().unwrap().to_str().unwrap();
-            assert!(TYPES.contains(&name), "{name}");
         }
     }
 
@@ -237,7 +201,7 @@ mod tests {
             { "id": "b", "phase": "failed" },
         ]));
         metrics.count(&WorkflowStatus::default(), &odd);
-        assert_eq!(count(&metrics, CUSTOM, "other", "other"), 1);
-        assert_eq!(count(&metrics, CUSTOM, "failed", ""), 1);
+        assert_eq!(count(&metrics, "custom", "other", "other"), 1);
+        assert_eq!(count(&metrics, "custom", "failed", ""), 1);
     }
 }

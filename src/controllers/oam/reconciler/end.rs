@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kube::ResourceExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::failure::{Failure, FailureKind, Stop};
 use super::observed::requests::{RECONCILE_INTERVAL, requested_interval};
@@ -26,8 +26,23 @@ pub(super) const BACKOFF: Backoff = Backoff {
 const STALE_RETRY: Duration = Duration::from_millis(100);
 
 impl Pass<'_> {
-    /// Runs the stages, within the time limit of a pass, and writes what they found.
+    /// Runs and measures the pass.
     pub(super) async fn run(mut self) -> Result<Action, ReconcileError> {
+        let (start, begin) = (Instant::now(), self.phase().to_owned());
+        let result = self.run_stages().await;
+        let metrics = &self.env.reconciler.metrics;
+        metrics.observe_pass(&begin, self.phase(), start.elapsed());
+        result
+    }
+
+    /// Returns the phase as last read or written.
+    fn phase(&self) -> &str {
+        let status = self.observed.app.status.as_ref();
+        status.map_or("", |status| status.phase.as_str())
+    }
+
+    /// Runs the stages, within the time limit of a pass, and writes what they found.
+    async fn run_stages(&mut self) -> Result<Action, ReconcileError> {
         let limit = self.env.options().pass_timeout;
         let stages = timeout(limit, self.stages()).await;
         let has_timed_out = stages.is_err();

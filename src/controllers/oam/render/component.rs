@@ -16,6 +16,7 @@ use super::limits::MAX_OUTPUTS;
 use super::patch::{self, PatchError};
 use super::terraform::Terraform;
 use super::wrap;
+use crate::api::oam::DefinitionKind;
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::source::{Role, scan};
 
@@ -124,7 +125,8 @@ pub async fn render_template<V: Evaluate>(
     context: &Context,
 ) -> Result<Rendered, Cause<V::Error>> {
     let scan = scan(template.source, Role::Component, template.is_strict)?;
-    let source = wrap::component(&scan, properties(template), context).of_definition(template.name);
+    let source = wrap::component(&scan, properties(template), context);
+    let source = source.of_definition(template.name).of_kind(DefinitionKind::Component);
     let mut result = fields(evaluate(evaluator, source).await?, "the result")?;
     let Some(workload) = result.remove("output") else {
         return Err(Cause::NoOutput);
@@ -155,7 +157,7 @@ pub async fn apply_trait<V: Evaluate>(
 ) -> Result<Rendered, Cause<V::Error>> {
     let scan = scan(template.source, Role::Trait, template.is_strict)?;
     let source = wrap::trait_source(&scan, properties(template), context, &rendered, output_status);
-    let source = source.of_definition(template.name);
+    let source = source.of_definition(template.name).of_kind(DefinitionKind::Trait);
     let mut result = fields(evaluate(evaluator, source).await?, "the result")?;
     reject_errors(result.get("errs"))?;
     let mut workload = match result.remove(wrap::RESULT) {

@@ -82,9 +82,13 @@ impl SharedParts {
             }
         });
         evaluator.register(registry, webhooks.as_ref().map(|webhooks| &webhooks.evaluator));
+        let has_compat = options.has_compat_metrics;
+        if has_compat {
+            evaluator.register_compat(registry);
+        }
         Self {
             prerequisites: Prerequisites::new(evaluator),
-            metrics: Metrics::register(registry, options.has_application_metrics),
+            metrics: Metrics::register(registry, options.has_application_metrics, has_compat),
             webhooks,
         }
     }

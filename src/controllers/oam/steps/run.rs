@@ -14,6 +14,7 @@ use super::types::{
 };
 use super::values::{answer_fields, arguments, within_returns};
 use super::wrap::{self, Position, Step, declaration};
+use crate::api::oam::DefinitionKind;
 use crate::controllers::oam::render::evaluate::Evaluate;
 use crate::controllers::oam::render::patch::without_markers;
 use crate::controllers::oam::workflow::{FailureReason, StepResult, VALUES_TOO_LARGE};
@@ -116,7 +117,9 @@ struct Run<'a, V> {
 
 impl<V: Evaluate> Run<'_, V> {
     async fn evaluate(&self, source: CueSource) -> Result<Result<Map<String, Value>, TextErrors>, Error<V::Error>> {
-        let source = source.of_definition(self.type_name);
+        let source = source
+            .of_definition(self.type_name)
+            .of_kind(DefinitionKind::WorkflowStep);
         let subject = format!("template of WorkflowStepDefinition {}", self.type_name);
         let result = evaluate_text(self.evaluator, source, &subject).await?;
         Ok(result.map(|result| match result {

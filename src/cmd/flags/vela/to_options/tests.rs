@@ -65,6 +65,7 @@ fn flags_and_gates_become_options() {
         "--feature-gates=AuthenticateApplication=true",
         "--authentication-default-user=guest",
         "--ref-objects-available-scope=namespace",
+        "--compat-metrics",
     ]);
     let options = options
         .to_options(Some("here".to_owned()), "portolan", fetcher())
@@ -74,7 +75,7 @@ fn flags_and_gates_become_options() {
         (Some(Format::Zstd), Some(Format::Gzip))
     );
     assert_eq!(options.dispatch.update, UpdateMethod::Replace);
-    assert!(!options.has_dry_run);
+    assert!(!options.has_dry_run && options.has_compat_metrics && !options.has_application_metrics);
     assert_eq!(options.apply_once, ApplyOnceMode::Force);
     assert_eq!((options.workers, options.resync_period), (1, Duration::from_secs(10)));
     assert_eq!(options.shard, Some(shard_label("a")));

@@ -105,10 +105,9 @@ pub async fn end_run(env: &Env<'_>, current: &Current, outcome: &mut Outcome, ha
     workflow.finished = true;
     workflow.end_time = Some(Time(env.now));
     record_run(env, &current.name(), has_succeeded, &workflow).await?;
+    env.reconciler.metrics.count_workflow(&workflow, has_succeeded);
     // Only now: a run that has finished is not recorded again.
     outcome.workflow = Some(workflow);
-    let result = if has_succeeded { "succeeded" } else { "failed" };
-    env.reconciler.metrics.count_workflow(result);
     Ok(())
 }
 
