@@ -84,7 +84,7 @@ loc: ## count lines of production code and comments in src/, and handwritten wor
 .PHONY: docs recording
 
 # The tests that write pages of docs/reference.
-REFERENCE = surface::pages:: surface::reasons:: surface::the_reference_of packaging::readme::
+REFERENCE = surface::coverage:: surface::pages:: surface::reasons:: surface::the_reference_of packaging::readme::
 
 docs: ## write the reference and build the book in target/book; links are checked
 	tests/tools.sh mdbook

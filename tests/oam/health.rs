@@ -4,7 +4,7 @@ use portolan::controllers::oam::context::Context;
 use portolan::controllers::oam::render::health::{Health, StatusTemplates, evaluate_health};
 use serde_json::{Value, json};
 
-use super::evaluator;
+use super::{evaluator, starter_text};
 
 async fn health(templates: StatusTemplates<'_>, output: Value) -> Health {
     let context = json!({"name": "web", "output": output});
@@ -105,4 +105,27 @@ if replicas > 1 {
     ];
     let expected = details.map(|(label, text)| (label.to_owned(), text.to_owned()));
     assert_eq!(health.details, expected.into());
+}
+
+#[tokio::test]
+async fn an_annotation_makes_a_workload_healthy() {
+    for component in ["statefulset", "webservice"] {
+        let policy = starter_text(&format!("components/{component}"), "/spec/status/healthPolicy");
+        let templates = StatusTemplates {
+            definition: component,
+            health_policy: Some(&policy),
+            ..StatusTemplates::default()
+        };
+        let live = |annotations: Value| {
+            json!({
+                "metadata": { "name": "web", "generation": 1, "annotations": annotations },
+                "spec": { "replicas": 2 }, "status": { "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1 },
+            })
+        };
+        let starting = health(templates, live(json!({ "other": "true" }))).await;
+        assert!(!starting.is_healthy, "{component}: {starting:?}");
+        let disabled = json!({ "app.oam.dev/disable-health-check": "true" });
+        let health = health(templates, live(disabled)).await;
+        assert!(health.is_healthy, "{component}: {health:?}");
+    }
 }

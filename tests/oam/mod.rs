@@ -44,10 +44,15 @@ fn evaluator() -> NamespaceEvaluator<'static> {
 
 /// Returns the template of a definition of the starter set, such as `traits/scaler`.
 fn starter_template(path: &str) -> String {
+    starter_text(path, "/spec/schematic/cue/template")
+}
+
+/// Returns a text of a definition of the starter set.
+fn starter_text(path: &str, pointer: &str) -> String {
     let file = project("definitions").join(format!("{path}.yaml"));
     let definition: Value = serde_yaml::from_str(&fs::read_to_string(file).unwrap()).unwrap();
-    let template = definition.pointer("/spec/schematic/cue/template");
-    template.and_then(Value::as_str).unwrap().to_owned()
+    let text = definition.pointer(pointer);
+    text.and_then(Value::as_str).unwrap().to_owned()
 }
 
 /// A component with traits, to render.

@@ -123,3 +123,129 @@ async fn node_affinity_selects_nodes_and_tolerates_taints() {
     );
     assert_eq!(pods(json!({})).await, json!({}));
 }
+
+#[tokio::test]
+async fn cron_task_runs_a_job_on_a_schedule() {
+    let properties = json!({
+        "schedule": "5 4 * * *", "image": "busybox", "cmd": ["true"], "count": 2, "startingDeadlineSeconds": 9,
+    });
+    let cron_job = async |minor: u32| {
+        let case = Case::new(&starter_template("components/cron-task"), properties.clone());
+        let rendered = Case { minor, ..case }.render().await.unwrap();
+        rendered["output"].clone()
+    };
+    let current = cron_job(25).await;
+    assert_eq!(
+        (&current["apiVersion"], &current["kind"]),
+        (&json!("batch/v1"), &json!("CronJob"))
+    );
+    let (spec, job) = (&current["spec"], &current["spec"]["jobTemplate"]["spec"]);
+    assert_eq!(spec["schedule"], "5 4 * * *");
+    assert_eq!(
+        (&spec["startingDeadlineSeconds"], &spec["concurrencyPolicy"]),
+        (&json!(9), &json!("Allow"))
+    );
+    assert_eq!((&job["parallelism"], &job["completions"]), (&json!(2), &json!(2)));
+    let pods = &job["template"];
+    assert_eq!(pods["metadata"]["labels"]["app.oam.dev/component"], "web");
+    assert_eq!(pods["spec"]["restartPolicy"], "Never");
+    let container = json!({ "name": "web", "image": "busybox", "command": ["true"] });
+    assert_eq!(pods["spec"]["containers"], json!([container]));
+    assert_eq!(cron_job(24).await["apiVersion"], "batch/v1beta1");
+}
+
+#[tokio::test]
+async fn a_gateway_routes_paths_to_a_service_of_its_own() {
+    let outputs = async |properties: Value| {
+        let case = Case::new(DEPLOYMENT, json!({})).with(&starter_template("traits/gateway"), properties);
+        let rendered = case.render().await.unwrap();
+        rendered["outputs"].clone()
+    };
+    let path = |path: &str, service: &str| {
+        json!({ "path": path, "pathType": "ImplementationSpecific",
+            "backend": { "service": { "name": service, "port": { "number": 8080 } } } })
+    };
+    let own = outputs(json!({
+        "domain": "shop.example.com", "http": { "/": 8080, "/api": 8080 }, "classInSpec": true,
+        "gatewayHost": "gate.example.com", "secretName": "shop-tls",
+    }))
+    .await;
+    let service = json!({
+        "selector": { "app.oam.dev/component": "web" },
+        "ports": [{ "name": "port-8080", "port": 8080, "targetPort": 8080 }],
+    });
+    assert_eq!(own["service"]["spec"], service);
+    let ingress = json!({
+        "ingressClassName": "nginx",
+        "tls": [{ "hosts": ["shop.example.com"], "secretName": "shop-tls" }],
+        "rules": [{ "host": "shop.example.com", "http": { "paths": [path("/", "web"), path("/api", "web")] } }],
+    });
+    assert_eq!(own["ingress"]["spec"], ingress);
+    assert_eq!(
+        own["ingress"]["metadata"]["annotations"],
+        json!({ "ingress.controller/host": "gate.example.com" })
+    );
+
+    let second = outputs(json!({ "http": { "/": 8080 }, "name": "second", "existingServiceName": "front" })).await;
+    assert!(second["service-second"].is_null(), "{second:#}");
+    let ingress = &second["ingress-second"];
+    assert_eq!(ingress["metadata"]["name"], "web-second");
+    assert_eq!(
+        ingress["metadata"]["annotations"]["kubernetes.io/ingress.class"],
+        "nginx"
+    );
+    assert_eq!(
+        ingress["spec"]["rules"][0]["http"]["paths"],
+        json!([path("/", "front")])
+    );
+}
+
+/// Renders a Deployment with container `web` and a trait of the starter set, and returns the spec of its pods.
+async fn pods_with(trait_: &str, properties: Value) -> Result<Value, String> {
+    let template = r#"
+output: {
+	apiVersion: "apps/v1"
+	kind:       "Deployment"
+	spec: template: spec: containers: [{name: "web", image: "nginx", ports: [{containerPort: 80, name: "http"}]}]
+}
+"#;
+    let case = Case::new(template, json!({})).with(&starter_template(&format!("traits/{trait_}")), properties);
+    let rendered = case.render().await?;
+    Ok(rendered["output"]["spec"]["template"]["spec"].clone())
+}
+
+#[tokio::test]
+async fn container_ports_are_bound_and_added() {
+    let wanted = json!({ "ports": [
+        { "containerPort": 80, "hostPort": 8080, "hostIP": "192.0.2.1" },
+        { "containerPort": 53, "protocol": "UDP" },
+    ] });
+    let pods = pods_with("container-ports", wanted).await.unwrap();
+    let ports = json!([
+        { "containerPort": 80, "name": "http", "hostPort": 8080, "hostIP": "192.0.2.1" },
+        { "containerPort": 53, "protocol": "UDP" },
+    ]);
+    assert_eq!(pods["containers"][0]["ports"], ports);
+    let other = json!({ "containerName": "other", "ports": [] });
+    let error = pods_with("container-ports", other).await.unwrap_err();
+    assert!(error.contains("container other not found"), "{error}");
+}
+
+#[tokio::test]
+async fn security_contexts_of_pods_and_containers_have_safe_defaults() {
+    let user = json!({ "runAsUser": 1000, "fsGroup": 2000 });
+    let pods = pods_with("podsecuritycontext", user).await.unwrap();
+    assert_eq!(
+        pods["securityContext"],
+        json!({ "runAsNonRoot": true, "runAsUser": 1000, "fsGroup": 2000 })
+    );
+    let pods = pods_with("securitycontext", json!({ "dropCapabilities": ["ALL"] }))
+        .await
+        .unwrap();
+    let context = json!({
+        "allowPrivilegeEscalation": false, "privileged": false, "readOnlyRootFilesystem": false, "runAsNonRoot": true,
+        "capabilities": { "drop": ["ALL"] },
+    });
+    assert_eq!(pods["containers"][0]["securityContext"], context);
+    assert_eq!(pods["containers"][0]["image"], "nginx");
+}

@@ -26,6 +26,7 @@ mod stories_endpoints;
 mod stories_fights;
 pub mod stories_hostile;
 mod stories_identity;
+mod stories_marks;
 mod stories_memory;
 mod stories_metric_checks;
 mod stories_metrics;

@@ -310,11 +310,14 @@ async fn the_profiling_address_serves_the_arguments_without_secrets() {
 async fn the_log_is_also_written_to_the_log_file() {
     let (site, directory) = (Site::new().await, ScratchDir::new("log"));
     let path = directory.join("portolan.log");
-    let portolan = site.start(&["--log-file-path", path.to_str().unwrap()]);
+    let settings = ["--storage-driver=Shelf", "--disable-caps=rollout"];
+    let portolan = site.start(&["--log-file-path", path.to_str().unwrap(), settings[0], settings[1]]);
     portolan.ready(SOON).await;
     portolan.line_with("CUE evaluator ready", SOON).await;
     let text = std::fs::read_to_string(path).unwrap();
-    assert!(text.contains("CUE evaluator ready"), "{text}");
+    for words in ["CUE evaluator ready", "Use storage driver", "Shelf", "rollout"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
     let mut refused = site.start(&["--log-file-path=/nowhere/portolan.log"]);
     assert_eq!(refused.exit(SOON).await.code(), Some(1));
 }

@@ -3,6 +3,7 @@
 //! `UPDATE_EXPECT=1 make test ARGS=surface` updates the files. Review their diff like code.
 
 mod calls;
+mod coverage;
 mod literals;
 mod pages;
 mod reasons;

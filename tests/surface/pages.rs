@@ -38,7 +38,7 @@ struct Row {
 
 /// Returns type and labels of the rows of a page by the name of the series. `observability::metrics` compares them with
 /// those of real processes.
-fn recorded(page: &str) -> BTreeMap<String, (String, String)> {
+pub fn recorded(page: &str) -> BTreeMap<String, (String, String)> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
     rows.map(|row| {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();

@@ -34,7 +34,8 @@ pub const REPLICATION: &str = "replication";
 pub const ENV_BINDING: &str = "env-binding";
 pub const DEBUG: &str = "debug";
 
-const BUILT_IN: [&str; 11] = [
+/// Types that need no PolicyDefinition.
+pub const BUILT_IN: [&str; 11] = [
     APPLY_ONCE,
     GARBAGE_COLLECT,
     READ_ONLY,

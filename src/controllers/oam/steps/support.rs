@@ -6,7 +6,7 @@ const RUNS_PODS: &str = "it runs pods with the rights of the controller; use a p
 const ENV_BINDING: &str = "it needs policy env-binding; use deploy with policies topology and override";
 
 /// Step types of KubeVela that are refused, with the reason.
-const REFUSED_TYPES: [(&str, &str); 6] = [
+pub const REFUSED_TYPES: [(&str, &str); 6] = [
     ("build-push-image", RUNS_PODS),
     ("deploy-cloud-resource", ENV_BINDING),
     ("deploy2env", ENV_BINDING),
@@ -20,7 +20,7 @@ const REFUSED_TYPES: [(&str, &str); 6] = [
 
 /// Step types that need other clusters. Types with one unsupported part, such as mail in `notification`, fail at the
 /// function instead.
-const LATER_TYPES: [&str; 1] = ["export-service"];
+pub const LATER_TYPES: [&str; 1] = ["export-service"];
 
 /// Packages of KubeVela that are refused, with the reason.
 const REFUSED_PACKAGES: [(&str, &str); 2] = [

@@ -94,6 +94,58 @@ fn flags_and_gates_become_options() {
     );
 }
 
+#[test]
+fn times_limits_and_checks_become_options() {
+    let flags = flags(&[
+        "--informer-sync-period=1h",
+        "--reconcile-timeout=1m",
+        "--reconcile-termination-graceful-period=2s",
+        "--max-dispatch-concurrent=3",
+        "--controller-client-request-timeout=4s",
+        "--controller-client-long-running-request-timeout=0s",
+        "--controller-client-mutating-request-timeout=5s",
+        "--feature-gates=LegacyResourceOwnerValidation=true,ValidateUndeclaredParameters=true",
+        "--feature-gates=EnableSuspendOnFailure=true,MultiStageComponentApply=false,ZstdApplicationRevision=true",
+    ]);
+    let options = flags.to_options(None, "portolan", fetcher()).unwrap();
+    assert_eq!(options.relist_period, Some(Duration::from_hours(1)));
+    assert_eq!(
+        (options.pass_timeout, options.grace_period),
+        (Duration::from_mins(1), Duration::from_secs(2))
+    );
+    assert_eq!(options.max_concurrent_writes, 3);
+    let timeouts = flags.request_timeouts();
+    assert_eq!(
+        (timeouts.get, timeouts.list, timeouts.write),
+        (Duration::from_secs(4), Duration::MAX, Duration::from_secs(5))
+    );
+    assert!(options.dispatch.can_take_over && options.is_strict && options.workflow.suspend_on_failure);
+    assert!(!options.has_stages);
+    assert_eq!(options.revision_format, Some(Format::Zstd));
+}
+
+#[test]
+fn flags_and_gates_of_webhooks_become_options() {
+    let flags = flags(&[
+        "--use-webhook",
+        "--schedulable-shards=a,b",
+        "--autogen-workload-definition=false",
+        "--authentication-with-user",
+        "--authentication-group-pattern=team:*",
+        "--feature-gates=DisableWebhookAutoSchedule=true,ValidateComponentWhenSharding=true",
+        "--feature-gates=ValidateDefinitionPermissions=true,ValidateResourcesExist=true",
+    ]);
+    let options = flags.to_options(None, "portolan", fetcher()).unwrap();
+    let webhooks = options.webhooks.unwrap();
+    assert_eq!(webhooks.schedulable_shards, ["a", "b"]);
+    assert_eq!(
+        (webhooks.records_user, webhooks.group_pattern.as_str()),
+        (true, "team:*")
+    );
+    assert!(!webhooks.schedules_shards && !webhooks.creates_workload_definitions);
+    assert!(webhooks.checks_components_of_shards && webhooks.checks_definition_rights && webhooks.checks_kinds);
+}
+
 #[rstest]
 #[case(&["--reconcile-timeout=0s"][..], "--reconcile-timeout")]
 #[case(&["--cue-timeout=0s"], "--cue-timeout")]
