@@ -28,6 +28,12 @@ fn definitions() -> FakeDefinitions {
         "helm",
         &template("import \"vela/helm\"\noutput: {}"),
     );
+    cluster.add(
+        "ComponentDefinition",
+        SYSTEM,
+        "reads",
+        &template("import \"vela/kube\"\noutput: {}"),
+    );
     cluster.add("ComponentDefinition", SYSTEM, "ref-objects", &template("output: {}"));
     FakeDefinitions::of(cluster)
 }
@@ -159,8 +165,17 @@ async fn what_the_controller_does_not_support_is_a_warning() {
     let (checked, _) = checked(&application(&json!([{ "name": "chart", "type": "helm" }])), []).await;
     assert_eq!(
         checked,
-        ["component chart with an import of vela packages is not supported"]
+        ["component chart with an import of vela/helm is not supported"]
     );
+}
+
+#[tokio::test]
+async fn a_template_that_calls_functions_is_not_rendered() {
+    let app = application(&json!([{ "name": "reads", "type": "reads" }, component("web", &[])]));
+    let (checked, evaluator) = checked(&app, [rendered()]).await;
+    let calls = "component reads: functions are called in deployed components and traits only";
+    assert_eq!(checked, [format!("{calls}, so the component was not checked")]);
+    assert_eq!(evaluator.sources().len(), 1);
 }
 
 #[tokio::test]
