@@ -17,6 +17,7 @@ mod stories_addons;
 mod stories_admission;
 mod stories_apply_once;
 mod stories_bad_input;
+mod stories_calls;
 mod stories_components;
 mod stories_control;
 mod stories_crash;
