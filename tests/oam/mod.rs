@@ -1,5 +1,6 @@
 //! Rendering with the real evaluator.
 
+mod calls;
 mod goldens;
 mod health;
 mod older;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use portolan::budget::ResourceMetrics;
 use portolan::controllers::oam::context::Context;
 use portolan::controllers::oam::render::component::{Base, Component, Rendered, Template, render};
-use portolan::controllers::oam::render::evaluate::NamespaceEvaluator;
+use portolan::controllers::oam::render::evaluate::{Evaluate, NamespaceEvaluator};
 use portolan::cue::{Evaluator, Options};
 use serde_json::{Value, json};
 
@@ -87,8 +88,12 @@ impl Case {
         self
     }
 
-    /// Renders component `web` with traits `t0`, `t1`, …
     async fn render(&self) -> Result<Value, String> {
+        self.render_by(&evaluator()).await
+    }
+
+    /// Renders component `web` with traits `t0`, `t1`, …
+    async fn render_by<V: Evaluate>(&self, evaluator: &V) -> Result<Value, String> {
         let names: Vec<String> = (0..self.traits.len()).map(|index| format!("t{index}")).collect();
         let traits: Vec<Template<'_>> = names
             .iter()
@@ -118,9 +123,7 @@ impl Case {
             context: &Context::from(context.as_object().unwrap().clone()),
             output_status: None,
         };
-        let rendered = render(&evaluator(), &component)
-            .await
-            .map_err(|error| error.to_string())?;
+        let rendered = render(evaluator, &component).await.map_err(|error| error.to_string())?;
         Ok(to_json(&rendered))
     }
 }

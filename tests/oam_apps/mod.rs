@@ -18,6 +18,7 @@ mod stories_admission;
 mod stories_apply_once;
 mod stories_bad_input;
 mod stories_beside;
+mod stories_calls;
 mod stories_components;
 mod stories_control;
 mod stories_crash;

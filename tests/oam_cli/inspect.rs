@@ -71,7 +71,7 @@ async fn applications_that_are_not_supported_are_listed_before_any_controller_ru
     assert!(!table.contains("plain") && !table.contains("debug"), "{table}");
     assert_line(
         &table,
-        &format!("{namespace} chart component redis with an import of vela packages"),
+        &format!("{namespace} chart component redis with an import of vela/helm"),
     );
     let tracker = format!("remote-v1-{namespace}");
     assert_line(

@@ -13,12 +13,17 @@ use crate::api::Guarded;
 use crate::api::oam::{ComponentDefinition, Definition, PolicyDefinition, TraitDefinition, WorkflowStepDefinition};
 use crate::cmd::output::checks::{Checked, Finding, fine};
 use crate::cmd::vela::objects::list_all;
+use crate::controllers::oam::parse::PACKAGES;
+use crate::controllers::oam::source::function_packages;
 use crate::cue::{Error, Evaluator};
+use crate::text::sanitize;
 
 #[derive(Default)]
 struct Found {
     templates: usize,
     may_be_rewritten: Vec<String>,
+    /// Templates that import packages whose functions are refused.
+    refused: Vec<String>,
     invalid: Vec<String>,
     /// Templates whose evaluation was stopped at a limit.
     stopped: Vec<String>,
@@ -69,6 +74,10 @@ impl Found {
     }
 
     async fn inspect<D: Definition>(&mut self, definition: &D, name: &str, evaluator: &Evaluator) {
+        let packages = definition.template().map(function_packages).unwrap_or_default();
+        let refused = packages.into_iter().find(|package| !is_supported(D::KIND, package));
+        self.refused
+            .extend(refused.map(|package| format!("{name} with {}", sanitize(package))));
         let status = definition.status_templates();
         let status = status.into_iter().flat_map(|templates| {
             [
@@ -120,6 +129,12 @@ impl Found {
             )));
         }
         checks.extend(problems);
+        if !self.refused.is_empty() {
+            checks.push(Ok(Finding::Warning(format!(
+                "{} import a package that this controller does not support",
+                listed(&self.refused, "templates")
+            ))));
+        }
         if !self.may_be_rewritten.is_empty() {
             checks.push(Ok(Finding::Warning(format!(
                 "{} may be for CUE before 0.11: + and * on lists are replaced when they are evaluated",
@@ -127,6 +142,15 @@ impl Found {
             ))));
         }
         checks
+    }
+}
+
+/// Returns true if templates of a kind may call functions of a package.
+fn is_supported(kind: &str, package: &str) -> bool {
+    match kind {
+        "ComponentDefinition" | "TraitDefinition" => PACKAGES.contains(&package),
+        "WorkflowStepDefinition" => package.starts_with("vela/") && package != "vela/helm",
+        _ => false,
     }
 }
 
@@ -144,7 +168,19 @@ mod tests {
     }
 
     #[test]
-    fn templates_for_older_versions_of_cue_are_listed_and_invalid_ones_are_problems() {
+    fn packages_are_supported_in_templates_of_some_kinds() {
+        assert!(is_supported("TraitDefinition", "vela/kube") && !is_supported("PolicyDefinition", "vela/kube"));
+        assert!(is_supported("WorkflowStepDefinition", "vela/op") && !is_supported("ComponentDefinition", "vela/op"));
+        for kind in ["ComponentDefinition", "WorkflowStepDefinition"] {
+            assert!(
+                !is_supported(kind, "ext/bank") && !is_supported(kind, "vela/helm"),
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn templates_for_older_versions_of_cue_or_with_other_packages_are_listed_and_invalid_ones_are_problems() {
         let found = Found {
             templates: 3,
             may_be_rewritten: vec!["TraitDefinition vela-system/env".to_owned()],
@@ -156,6 +192,17 @@ mod tests {
              replaced when they are evaluated",
         ];
         assert_eq!(lines(found), expected);
+        let refused = Found {
+            templates: 1,
+            refused: vec!["ComponentDefinition team/x with ext/bank".to_owned()],
+            ..Found::default()
+        };
+        let expected = [
+            "ok 1 templates of definitions can be parsed",
+            "warning 1 templates (ComponentDefinition team/x with ext/bank) import a package that this controller does not \
+             support",
+        ];
+        assert_eq!(lines(refused), expected);
         let broken = Found {
             templates: 1,
             invalid: vec!["TraitDefinition team/x: expected operand (line 2)".to_owned()],

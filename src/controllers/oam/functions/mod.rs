@@ -1,4 +1,4 @@
-//! The functions that templates of workflow steps call and that reach outside of the process.
+//! The functions that templates of workflow steps, components and traits call and that reach outside of the process.
 //!
 //! ```text
 //!  call {provider, function, params} ─► http: Secrets, permit, rate limit ─► guarded client ─► {body, header, statusCode}

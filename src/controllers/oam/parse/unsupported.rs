@@ -8,12 +8,19 @@ use super::definitions::Workload;
 use super::overrides::OverrideDefinitions;
 use crate::api::oam::{Application, Definition, ManagedResource};
 use crate::controllers::oam::policies::ENV_BINDING;
+use crate::controllers::oam::source::function_packages;
 use crate::controllers::oam::trackers::{Inventory, is_local};
+use crate::text::{sanitize, truncate};
 
 const POLICIES: [&str; 1] = [ENV_BINDING];
 /// Start of the name of a Secret with a revision of a release: `sh.helm.release.v1.web.v3`. KubeVela's component
 /// helmchart installs releases and records these Secrets. Helm alone deletes what a release consists of.
 const RELEASE_PREFIX: &str = "sh.helm.release.v1.";
+
+/// The packages whose functions templates of components and traits may call.
+pub const PACKAGES: [&str; 4] = ["vela/base64", "vela/cue", "vela/http", "vela/kube"];
+/// Bytes of the name of a package in a message.
+const MAX_SHOWN: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unsupported {
@@ -83,7 +90,7 @@ pub fn unsupported_definitions(components: &[ParsedComponent]) -> Vec<Unsupporte
         let feature = unsupported_workload(&component.definition).or_else(|| unsupported_templates(traits))?;
         Some(Unsupported::Component {
             name: component.component.name.clone(),
-            feature: feature.to_owned(),
+            feature,
         })
     });
     unsupported.collect()
@@ -98,50 +105,35 @@ pub fn unsupported_overrides(overrides: &OverrideDefinitions) -> Vec<Unsupported
     let unsupported = components.chain(traits).filter_map(|(type_, feature)| {
         Some(Unsupported::OverrideType {
             type_: type_.clone(),
-            feature: feature?.to_owned(),
+            feature: feature?,
         })
     });
     unsupported.collect()
 }
 
-fn unsupported_workload(definition: &Workload) -> Option<&'static str> {
+/// Returns true if the template of a component, or of one of its traits, calls functions.
+#[must_use]
+pub fn calls_functions(component: &ParsedComponent) -> bool {
+    let traits = component.traits.iter();
+    let traits = traits.filter_map(|trait_| trait_.definition.template());
+    let mut templates = component.definition.template().into_iter().chain(traits);
+    templates.any(|template| !function_packages(template).is_empty())
+}
+
+fn unsupported_workload(definition: &Workload) -> Option<String> {
     if definition.terraform().is_some() {
         return None;
     }
     match definition.template() {
-        None => Some("a definition without a CUE template"),
+        None => Some("a definition without a CUE template".to_owned()),
         template => unsupported_templates(template),
     }
 }
 
-fn unsupported_templates<'a>(templates: impl IntoIterator<Item = &'a str>) -> Option<&'static str> {
-    let mut templates = templates.into_iter();
-    templates.any(imports_vela).then_some("an import of vela packages")
-}
-
-/// Returns true if a template imports a package of KubeVela. Imports stand at its head.
-fn imports_vela(template: &str) -> bool {
-    let mut is_in_list = false;
-    for line in template.lines().map(str::trim) {
-        let import = line.strip_prefix("import").map(str::trim_start);
-        let paths = match import {
-            Some(list) if list.starts_with('(') => {
-                is_in_list = !list.contains(')');
-                list
-            }
-            Some(path) => path,
-            None if is_in_list => {
-                is_in_list = !line.starts_with(')');
-                line
-            }
-            None if line.is_empty() || line.starts_with("//") || line.starts_with("package ") => continue,
-            None => return false,
-        };
-        if paths.contains("\"vela/") {
-            return true;
-        }
-    }
-    false
+fn unsupported_templates<'a>(templates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let mut packages = templates.into_iter().flat_map(function_packages);
+    let unsupported = packages.find(|package| !PACKAGES.contains(package))?;
+    Some(format!("an import of {}", truncate(&sanitize(unsupported), MAX_SHOWN)))
 }
 
 #[must_use]

@@ -7,7 +7,7 @@ use kube::api::PostParams;
 use parking_lot::Mutex;
 
 use super::Reconciler;
-use super::evaluations::{Answers, PassEvaluator};
+use super::evaluations::{Answers, PassEvaluator, RenderAnswers};
 use super::failure::{Failure, Stop};
 use super::memory::Memory;
 use crate::api::NamespacedName;
@@ -32,6 +32,7 @@ pub(super) struct Env<'a> {
     pub(super) turn: Arc<Turn>,
     /// The answers to calls of steps that have not ended.
     pub(super) answers: Mutex<Answers>,
+    pub(super) render_answers: Mutex<RenderAnswers>,
     loaded: Loaded,
     held: Mutex<Vec<Reservation>>,
     /// The part of the reserved memory that is left for revisions besides the latest.
@@ -48,7 +49,13 @@ impl<'a> Env<'a> {
     ) -> Self {
         let now = Timestamp::now();
         let memory = reconciler.memories.of(name);
-        let answers = std::mem::take(&mut memory.lock().answers);
+        let (answers, render_answers) = {
+            let mut memory = memory.lock();
+            (
+                std::mem::take(&mut memory.answers),
+                std::mem::take(&mut memory.render_answers),
+            )
+        };
         Self {
             reconciler,
             name,
@@ -56,6 +63,7 @@ impl<'a> Env<'a> {
             memory,
             turn: Arc::new(reconciler.turn(name)),
             answers: Mutex::new(answers),
+            render_answers: Mutex::new(render_answers),
             loaded: Loaded::default(),
             held: Mutex::new(reserved.into_iter().collect()),
             spare_bytes,

@@ -19,7 +19,7 @@ use crate::cue::{self, CueSource, TextErrors};
 
 /// Delay of a pass if the end of its evaluation does not wake it earlier.
 const WAKE_LIMIT: Duration = Duration::from_secs(60);
-/// Delay of a pass that lacked the memory to keep its evaluation.
+/// Delay of a pass that lacked the memory to keep its evaluation, or whose components wait for a call.
 const MEMORY_RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
@@ -68,6 +68,7 @@ impl Env<'_> {
         let mut memory = self.memory.lock();
         memory.evaluations = kept;
         memory.answers = std::mem::take(&mut *self.answers.lock());
+        memory.render_answers = std::mem::take(&mut *self.render_answers.lock());
         delay
     }
 }
@@ -97,6 +98,57 @@ impl Answers {
     pub(super) fn bytes(&self) -> u64 {
         let values = self.0.values().flat_map(HashMap::values);
         values.map(parsed_size).sum()
+    }
+}
+
+/// Calls of all components and traits in one pass, and the size of their answers as JSON.
+const MAX_RENDER_CALLS: usize = 1_000;
+const MAX_RENDER_BYTES: usize = 4 * 1024 * 1024;
+
+/// Answers to calls of components and traits. A pass renders a component several times, and calls once.
+#[derive(Default)]
+pub struct RenderAnswers {
+    answers: HashMap<[u8; 32], Answer>,
+    bytes: usize,
+}
+
+impl RenderAnswers {
+    /// Returns the answer of an earlier call, or the failure of one too many.
+    pub(super) fn get(&self, call: &Call) -> Option<Answer> {
+        let known = self.answers.get(&key(call)).cloned();
+        let is_full = self.answers.len() >= MAX_RENDER_CALLS;
+        let too_many = || {
+            Answer::failed(format!(
+                "all components together make more than {MAX_RENDER_CALLS} calls"
+            ))
+        };
+        known.or_else(|| is_full.then(too_many))
+    }
+
+    /// Returns the answer, or a failure in place of one that is too large.
+    pub(super) fn record(&mut self, call: &Call, mut answer: Answer) -> Answer {
+        if let Answer::Returned(value) = &answer {
+            let bytes = self.bytes.saturating_add(value.to_string().len());
+            if bytes > MAX_RENDER_BYTES {
+                let limit = MAX_RENDER_BYTES >> 20;
+                answer = Answer::failed(format!("answers for all components: more than {limit} MiB"));
+            } else {
+                self.bytes = bytes;
+            }
+        }
+        // What waits is called again.
+        if !matches!(answer, Answer::Waiting(_)) {
+            self.answers.insert(key(call), answer.clone());
+        }
+        answer
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let values = self.answers.values().filter_map(|answer| match answer {
+            Answer::Returned(value) => Some(parsed_size(value)),
+            _ => None,
+        });
+        values.sum()
     }
 }
 
@@ -149,5 +201,49 @@ mod tests {
         assert_eq!(answers.bytes(), parsed_size(&json!({ "statusCode": 200 })));
         answers.forget("step");
         assert_eq!(answers.get("step", &sent), None);
+    }
+
+    fn read(name: usize) -> Call {
+        Call {
+            path: "read".to_owned(),
+            provider: "kube".to_owned(),
+            function: "get".to_owned(),
+            params: json!({ "name": name }),
+        }
+    }
+
+    #[test]
+    fn a_pass_calls_once_for_all_times_that_it_renders() {
+        let mut answers = RenderAnswers::default();
+        assert_eq!(answers.get(&read(1)), None);
+        let found = Answer::Returned(json!({ "data": 1 }));
+        assert_eq!(answers.record(&read(1), found.clone()), found);
+        answers.record(&read(2), Answer::failed("no"));
+        answers.record(&read(3), Answer::Waiting("later".to_owned()));
+        assert_eq!(answers.get(&read(1)), Some(found));
+        assert_eq!(answers.get(&read(2)), Some(Answer::failed("no")));
+        assert_eq!(answers.get(&read(3)), None);
+        assert_eq!(answers.bytes(), parsed_size(&json!({ "data": 1 })));
+    }
+
+    #[test]
+    fn a_pass_has_limits_for_the_calls_of_all_components() {
+        let is_failed = |answer: &Answer| matches!(answer, Answer::Failed { .. });
+        let mut answers = RenderAnswers::default();
+        for index in 0..MAX_RENDER_CALLS {
+            assert_eq!(answers.get(&read(index)), None);
+            answers.record(&read(index), Answer::Returned(json!(index)));
+        }
+        assert_eq!(answers.get(&read(0)), Some(Answer::Returned(json!(0))));
+        assert!(
+            answers
+                .get(&read(MAX_RENDER_CALLS))
+                .is_some_and(|answer| is_failed(&answer))
+        );
+        let mut answers = RenderAnswers::default();
+        let large = Answer::Returned(json!("x".repeat(MAX_RENDER_BYTES / 2)));
+        assert_eq!(answers.record(&read(1), large.clone()), large);
+        assert!(is_failed(&answers.record(&read(2), large)));
+        assert!(answers.get(&read(2)).is_some_and(|answer| is_failed(&answer)));
     }
 }

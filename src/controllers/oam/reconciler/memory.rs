@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::evaluations::Answers;
+use super::evaluations::{Answers, RenderAnswers};
 use super::render_cache::RenderCache;
 use crate::api::NamespacedName;
 use crate::budget::{Budget, Reservation};
@@ -64,6 +64,10 @@ pub struct Memory {
     pub missing_bytes: u64,
     pub evaluations: Kept,
     pub answers: Answers,
+    pub render_answers: RenderAnswers,
+    /// The number of passes that ran steps. Each of them calls the functions of components and traits again; their
+    /// renderings hold until the next one.
+    pub call_round: u64,
     /// By reason, with the times at which they were published.
     warnings: HashMap<String, Vec<(String, Instant)>>,
     notices: HashMap<&'static str, String>,
@@ -98,7 +102,7 @@ impl Memory {
         });
         let values = self.values.as_ref().map_or(0, super::values::Stored::bytes);
         let revision = self.revision.as_ref().map_or(0, |revision| revision.packed_bytes());
-        health.sum::<usize>() as u64 + values + revision + self.answers.bytes()
+        health.sum::<usize>() as u64 + values + revision + self.answers.bytes() + self.render_answers.bytes()
     }
 
     fn forget(&mut self) {
@@ -106,6 +110,7 @@ impl Memory {
         self.revision = None;
         self.values = None;
         self.answers = Answers::default();
+        self.render_answers = RenderAnswers::default();
         self.stores_counters = true;
     }
 

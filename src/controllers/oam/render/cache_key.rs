@@ -55,6 +55,15 @@ pub fn post_dispatch_key(
     hash.finish()
 }
 
+/// Returns the key of what holds for one round of calls only.
+#[must_use]
+pub fn key_in_round(key: CacheKey, round: u64) -> CacheKey {
+    let mut hash = KeyHash::default();
+    hash.add(&key);
+    hash.add(&round.to_le_bytes());
+    hash.finish()
+}
+
 /// Returns the key of a health: its templates and properties, the parts of the context that they name, and of each live
 /// object what a template may read.
 #[must_use]

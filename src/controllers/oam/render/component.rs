@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::evaluate::{Cause, Error, Evaluate, Subject, evaluate};
+use super::evaluate::{Answers, CallingTemplate, Cause, Error, Evaluate, Subject, evaluate};
 use super::identity::AUXILIARY_WORKLOAD;
 use super::limits::MAX_OUTPUTS;
 use super::patch::{self, PatchError};
@@ -18,7 +18,7 @@ use super::terraform::Terraform;
 use super::wrap;
 use crate::api::oam::DefinitionKind;
 use crate::controllers::oam::context::Context;
-use crate::controllers::oam::source::{Role, scan};
+use crate::controllers::oam::source::{Role, function_packages, scan};
 
 /// A template with the values of its parameters.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +125,9 @@ pub async fn render_template<V: Evaluate>(
     context: &Context,
 ) -> Result<Rendered, Cause<V::Error>> {
     let scan = scan(template.source, Role::Component, template.is_strict)?;
-    let source = wrap::component(&scan, properties(template), context);
+    let context = wrap::context(&scan, context, None);
+    let answers = answer_calls(evaluator, template, &context).await?;
+    let source = wrap::component(&scan, properties(template), &context, answers.as_ref());
     let source = source.of_definition(template.name).of_kind(DefinitionKind::Component);
     let mut result = fields(evaluate(evaluator, source).await?, "the result")?;
     let Some(workload) = result.remove("output") else {
@@ -156,7 +158,9 @@ pub async fn apply_trait<V: Evaluate>(
     output_status: Option<&Value>,
 ) -> Result<Rendered, Cause<V::Error>> {
     let scan = scan(template.source, Role::Trait, template.is_strict)?;
-    let source = wrap::trait_source(&scan, properties(template), context, &rendered, output_status);
+    let context = wrap::context(&scan, context, Some((&rendered, output_status)));
+    let answers = answer_calls(evaluator, template, &context).await?;
+    let source = wrap::trait_source(&scan, properties(template), &context, answers.as_ref(), &rendered);
     let source = source.of_definition(template.name).of_kind(DefinitionKind::Trait);
     let mut result = fields(evaluate(evaluator, source).await?, "the result")?;
     reject_errors(result.get("errs"))?;
@@ -174,6 +178,25 @@ pub async fn apply_trait<V: Evaluate>(
     }
     rendered.check_size()?;
     Ok(rendered)
+}
+
+/// Answers the calls of a template that has any.
+async fn answer_calls<V: Evaluate>(
+    evaluator: &V,
+    template: Template<'_>,
+    context: &str,
+) -> Result<Option<Answers>, Cause<V::Error>> {
+    if function_packages(template.source).is_empty() {
+        return Ok(None);
+    }
+    let parameter = properties(template).map_or_else(|| "{}".to_owned(), Value::to_string);
+    let template = CallingTemplate {
+        name: template.name,
+        source: template.source,
+        parameter: &parameter,
+        context,
+    };
+    evaluator.answer_calls(template).await.map(Some)
 }
 
 /// Patches the outputs that have a patch under their key.

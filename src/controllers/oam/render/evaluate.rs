@@ -13,9 +13,41 @@ use crate::controllers::oam::source::SyntaxError;
 use crate::cue::{self, CueSource, TextErrors};
 use crate::text::truncate;
 
+/// A template of a component or trait that calls functions.
+#[derive(Clone, Copy, Debug)]
+pub struct CallingTemplate<'a> {
+    /// The type that an Application names.
+    pub name: &'a str,
+    pub source: &'a str,
+    /// As JSON.
+    pub parameter: &'a str,
+    /// As CUE.
+    pub context: &'a str,
+}
+
+/// The text that a template needs to be evaluated with the answers to its calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// The imports of packages of CUE.
+    pub imports: String,
+    /// The declarations of the packages with functions.
+    pub packages: String,
+    /// The declarations of the answers, beside the fields of the template.
+    pub fields: String,
+}
+
 /// Evaluates CUE text: compiles it, checks that it is valid and exports it as JSON.
 pub trait Evaluate: Sync {
     type Error: fmt::Display + Send;
+
+    /// Answers the calls of functions in a template. By default, it refuses templates with calls: functions need a cluster
+    /// and the rights of an Application.
+    fn answer_calls(
+        &self,
+        _template: CallingTemplate<'_>,
+    ) -> impl Future<Output = Result<Answers, Cause<Self::Error>>> + Send {
+        std::future::ready(Err(Cause::NeedsAnswers))
+    }
 
     fn evaluate(&self, source: CueSource) -> impl Future<Output = Result<Value, Self::Error>> + Send;
 
@@ -94,6 +126,14 @@ pub enum Cause<E> {
     /// The lines of `errs`.
     #[error("{}", .0.join("; "))]
     User(Vec<String>),
+    /// A call fails, or the template has one that is not supported.
+    #[error("{0}")]
+    Call(String),
+    /// A call can't be done now; another attempt may succeed.
+    #[error("{0}")]
+    Waiting(String),
+    #[error("functions are called in deployed components and traits only")]
+    NeedsAnswers,
 }
 
 impl<E: fmt::Display> fmt::Display for Error<E> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::cache_key::{component_key, health_key, post_dispatch_key};
+use super::cache_key::{component_key, health_key, key_in_round, post_dispatch_key};
 use super::component::{Base, Component, Rendered, Template, apply_trait, render};
 use super::evaluate::Error;
 use super::health::StatusTemplates;
@@ -57,11 +57,41 @@ async fn error(answer: Result<Value, FakeError>) -> String {
 }
 
 #[tokio::test]
+async fn without_functions_a_template_with_calls_is_not_evaluated() {
+    let evaluator = FakeEvaluator::new([Ok(json!({"output": {}}))]);
+    let error = rendered(&evaluator, "import \"vela/kube\"\noutput: {}", &[])
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "component web: functions are called in deployed components and traits only"
+    );
+    assert!(evaluator.sources().is_empty());
+}
+
+#[test]
+fn what_calls_functions_has_another_key_in_each_round() {
+    let key = [1; 32];
+    assert_eq!(key_in_round(key, 1), key_in_round(key, 1));
+    let keys = [
+        key,
+        key_in_round(key, 1),
+        key_in_round(key, 2),
+        key_in_round([2; 32], 1),
+    ];
+    assert_eq!(keys.iter().collect::<std::collections::HashSet<_>>().len(), 4);
+}
+
+#[tokio::test]
 async fn errors_of_a_component_name_it() {
     for (answer, expected) in [
         (
             Err(FakeError::Invalid("_vela.output.a: conflict in _vela.x")),
             "component web: output.a: conflict in x",
+        ),
+        (
+            Err(FakeError::Invalid("_velaRoot.velaTemplate.output.a: conflict")),
+            "component web: output.a: conflict",
         ),
         (
             Err(FakeError::Stopped),

@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::component::Rendered;
+use super::evaluate::Answers;
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::source::{PARAMETER, Scan};
 use crate::cue::{CueSource, TextErrors};
@@ -14,6 +15,10 @@ use crate::cue::{CueSource, TextErrors};
 const TEMPLATE: &str = "_vela";
 /// The hidden field that holds the template with marked values left open.
 const UNMARKED: &str = "_velaUnmarked";
+/// The hidden fields that hold a template with calls, and beside it the packages of its functions.
+const TEMPLATE_ROOT: &str = "_velaRoot";
+const UNMARKED_ROOT: &str = "_velaUnmarkedRoot";
+const CALLING: &str = "velaTemplate";
 /// The label of the workload after a patch that CUE unified.
 pub const RESULT: &str = "result";
 /// The labels of details that have a value, and of all details.
@@ -34,15 +39,14 @@ const PATCH_MARKER: &str = r#""$+patch""#;
 
 /// Returns the source of a component, or of a policy with a template.
 #[must_use]
-pub fn component(scan: &Scan, properties: Option<&Value>, context: &Context) -> CueSource {
+pub fn component(scan: &Scan, properties: Option<&Value>, context: &str, answers: Option<&Answers>) -> CueSource {
     let parameter = properties.map_or_else(|| "{}".to_owned(), Value::to_string);
-    let mut source = CueSource::from(scan.imports.as_str());
+    let mut source = CueSource::from(imports(scan, answers));
     let suffix = format!(
-        "context: _\nparameter: _\n{}parameter: {parameter}\n{}",
-        declaration(scan),
-        context_field(scan, context, None)
+        "context: _\nparameter: _\n{}parameter: {parameter}\ncontext: {context}\n",
+        declaration(scan)
     );
-    push_hidden(&mut source, TEMPLATE, &scan.body, &suffix);
+    push_hidden(&mut source, TEMPLATE, &scan.body, &suffix, answers);
     export(&mut source, scan, "output");
     export(&mut source, scan, "outputs");
     source
@@ -53,15 +57,15 @@ pub fn component(scan: &Scan, properties: Option<&Value>, context: &Context) -> 
 pub fn trait_source(
     scan: &Scan,
     properties: Option<&Value>,
-    context: &Context,
+    context: &str,
+    answers: Option<&Answers>,
     rendered: &Rendered,
-    output_status: Option<&Value>,
 ) -> CueSource {
     let mut suffix = declaration(scan);
     suffix.push_str(&properties.map_or_else(String::new, |properties| format!("parameter: {properties}\n")));
-    suffix.push_str(&context_field(scan, context, Some((rendered, output_status))));
-    let mut source = CueSource::from(scan.imports.as_str());
-    push_hidden(&mut source, TEMPLATE, &scan.body, &suffix);
+    suffix.push_str(&format!("context: {context}\n"));
+    let mut source = CueSource::from(imports(scan, answers));
+    push_hidden(&mut source, TEMPLATE, &scan.body, &suffix, answers);
     export(&mut source, scan, "outputs");
     export(&mut source, scan, "patchOutputs");
     export_if_present(&mut source, "errs", TEMPLATE, "errs");
@@ -72,7 +76,7 @@ pub fn trait_source(
         patch_in_place(&mut source, scan, &rendered.workload);
     }
     if let Some(unmarked) = &scan.unmarked {
-        push_hidden(&mut source, UNMARKED, unmarked, &suffix);
+        push_hidden(&mut source, UNMARKED, unmarked, &suffix, answers);
         unify(&mut source, scan, UNMARKED, &rendered.workload);
     }
     source
@@ -87,6 +91,7 @@ pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Co
         TEMPLATE,
         &scan.body,
         &status_suffix(scan, properties, context),
+        None,
     );
     source.push_str(&format!("\"{field}\": {TEMPLATE}.{field}\n"));
     source
@@ -102,6 +107,7 @@ pub fn details(scan: &Scan, properties: Option<&Value>, context: &Context) -> Cu
         TEMPLATE,
         &scan.body,
         &status_suffix(scan, properties, context),
+        None,
     );
     source.push_str(&format!(
         "\"{LABELS}\": [for k, v in {TEMPLATE} {{k}}]\n\
@@ -115,10 +121,13 @@ pub fn details(scan: &Scan, properties: Option<&Value>, context: &Context) -> Cu
 #[must_use]
 fn clean_error(text: &str) -> String {
     let text = text.strip_prefix(EXPORT_ERROR).unwrap_or(text);
+    let text = text
+        .replace(&format!("{TEMPLATE_ROOT}.{CALLING}."), &format!("{TEMPLATE}."))
+        .replace(&format!("{UNMARKED_ROOT}.{CALLING}."), &format!("{UNMARKED}."));
     let patched = text.strip_prefix(&format!("{TEMPLATE}.patch."));
     let text = patched
         .filter(|text| CONFLICTS.iter().any(|conflict| text.contains(conflict)))
-        .unwrap_or(text);
+        .unwrap_or(&text);
     let text = text
         .replace(&format!("{UNMARKED}."), "")
         .replace(&format!("{TEMPLATE}."), "");
@@ -151,11 +160,19 @@ fn declaration(scan: &Scan) -> String {
 
 fn status_suffix(scan: &Scan, properties: Option<&Value>, context: &Context) -> String {
     let parameter = properties.map_or_else(|| "{}".to_owned(), Value::to_string);
-    format!("parameter: {parameter}\n{}", context_field(scan, context, None))
+    let context = self::context(scan, context, None);
+    format!("parameter: {parameter}\ncontext: {context}\n")
 }
 
-/// Returns the parts of the context that the template names, with what is rendered so far for a trait.
-fn context_field(scan: &Scan, context: &Context, rendered: Option<(&Rendered, Option<&Value>)>) -> String {
+/// Returns the imports of a template without packages that CUE does not have.
+fn imports<'a>(scan: &'a Scan, answers: Option<&'a Answers>) -> &'a str {
+    answers.map_or(&scan.imports, |answers| &answers.imports)
+}
+
+/// Returns the parts of the context that the template names as CUE, with what is rendered so far for a trait, and the
+/// status of its live workload.
+#[must_use]
+pub fn context(scan: &Scan, context: &Context, rendered: Option<(&Rendered, Option<&Value>)>) -> String {
     let named = context.iter().filter(|(name, _)| scan.context.contains(name));
     let mut fields: Vec<String> = named.map(|(name, value)| field(name, value)).collect();
     if let Some((rendered, status)) = rendered {
@@ -176,7 +193,7 @@ fn context_field(scan: &Scan, context: &Context, rendered: Option<(&Rendered, Op
             fields.push(format!("outputs: {{{}}}", outputs.join(", ")));
         }
     }
-    format!("context: {{{}}}\n", fields.join(", "))
+    format!("{{{}}}", fields.join(", "))
 }
 
 fn field(name: &str, value: &Value) -> String {
@@ -188,14 +205,26 @@ fn json_object(fields: &Map<String, Value>) -> String {
     format!("{{{}}}", fields.join(", "))
 }
 
-fn push_hidden(source: &mut CueSource, field: &str, body: &str, suffix: &str) {
-    source.push_str(&format!("{field}: {{\n"));
+fn push_hidden(source: &mut CueSource, field: &str, body: &str, suffix: &str, answers: Option<&Answers>) {
+    let root = if field == TEMPLATE {
+        TEMPLATE_ROOT
+    } else {
+        UNMARKED_ROOT
+    };
+    match answers {
+        None => source.push_str(&format!("{field}: {{\n")),
+        Some(Answers { packages, .. }) => source.push_str(&format!("{root}: {{\n{packages}{CALLING}: {{\n")),
+    }
     if field == TEMPLATE {
         source.push_template(body);
     } else {
         source.push_str(body);
     }
-    source.push_str(&format!("\n{suffix}}}\n"));
+    source.push_str(&format!("\n{suffix}"));
+    match answers {
+        None => source.push_str("}\n"),
+        Some(Answers { fields, .. }) => source.push_str(&format!("{fields}}}\n}}\n{field}: {root}.{CALLING}\n")),
+    }
 }
 
 /// Exports a field of the template. A field that the template always has is an error if it is incomplete.

@@ -11,6 +11,7 @@
 mod declarations;
 mod expressions;
 mod fields;
+mod imports;
 mod markers;
 pub mod tokens;
 
@@ -18,6 +19,7 @@ pub mod tokens;
 mod tests;
 
 pub use fields::without_field;
+pub use imports::function_packages;
 pub use tokens::SyntaxError;
 
 use declarations::Parser;

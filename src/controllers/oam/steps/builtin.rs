@@ -1,11 +1,12 @@
-//! Functions that need nothing but their arguments: `vela/builtin`, `vela/time`, and `vela/util` without logs.
+//! Functions that need nothing but their arguments: `vela/builtin`, `vela/time`, and `vela/util` without logs; for components,
+//! `vela/base64` and `vela/cue`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::types::{Answer, Call};
+use super::types::{Answer, Call, Caller};
 use crate::controllers::oam::render::patch::{apply_patch, check_size, without_markers};
 use crate::controllers::oam::workflow::FailureReason;
 use crate::runtime::cron::parse_duration;
@@ -21,7 +22,13 @@ pub struct State {
 
 /// Returns true for a function that [`answer`] does.
 #[must_use]
-pub fn is_builtin(provider: &str, function: &str) -> bool {
+pub fn is_builtin(caller: Caller, provider: &str, function: &str) -> bool {
+    if caller == Caller::Component {
+        return matches!(
+            (provider, function),
+            ("base64", "encode" | "decode") | ("cue", "strategyUnify")
+        );
+    }
     match provider {
         "builtin" => matches!(function, "break" | "wait" | "suspend" | "fail" | "message"),
         "time" => matches!(function, "date" | "timestamp"),
@@ -56,6 +63,9 @@ pub fn answer(call: &Call, state: &mut State) -> Answer {
         "string" => convert_string(params),
         "timestamp" => convert_date(params),
         "date" => convert_timestamp(params),
+        "encode" => Answer::Returned(STANDARD.encode(params.as_str().unwrap_or_default()).into()),
+        "decode" => decode_text(params),
+        "strategyUnify" => patch_object(params.get("value").cloned().unwrap_or_default(), params).into(),
         _ => Answer::Returned(
             match patch_object(params.get("value").cloned().unwrap_or_default(), params) {
                 Ok(result) => json!({ "result": result }),
@@ -96,6 +106,15 @@ fn convert_string(params: &Value) -> Answer {
     match STANDARD.decode(text(params, "bt")) {
         Ok(bytes) => Answer::Returned(json!({ "str": String::from_utf8_lossy(&bytes) })),
         Err(error) => Answer::failed(format!("bt is not base64: {error}")),
+    }
+}
+
+/// Decodes base64, to text whatever the bytes are.
+fn decode_text(params: &Value) -> Answer {
+    match STANDARD.decode(params.as_str().unwrap_or_default()) {
+        Ok(bytes) => Answer::Returned(Value::from(String::from_utf8_lossy(&bytes))),
+        // The error would quote a part of what may be a Secret.
+        Err(_) => Answer::failed("$params is not base64"),
     }
 }
 
@@ -254,6 +273,33 @@ mod tests {
             answer_to("string", json!({ "bt": "!" })).0,
             Answer::Failed { .. }
         ));
+    }
+
+    #[test]
+    fn texts_are_encoded_and_decoded() {
+        assert_eq!(answer_to("encode", json!("hi")).0, Answer::Returned(json!("aGk=")));
+        assert_eq!(answer_to("decode", json!("aGk=")).0, Answer::Returned(json!("hi")));
+        assert!(matches!(answer_to("decode", json!("!")).0, Answer::Failed { .. }));
+    }
+
+    #[test]
+    fn values_are_unified_by_their_markers_and_a_conflict_fails() {
+        let value = json!({ "list": [{ "name": "a", "x": 1 }] });
+        let patch = json!({ "$+list": { "patchKey": "name" }, "list": [{ "name": "b" }] });
+        let (unified, _) = answer_to("strategyUnify", json!({ "value": value, "patch": patch }));
+        let expected = json!({ "list": [{ "name": "a", "x": 1 }, { "name": "b" }] });
+        assert_eq!(unified, Answer::Returned(expected));
+        let (conflict, _) = answer_to("strategyUnify", json!({ "value": { "a": 1 }, "patch": { "a": 2 } }));
+        assert!(matches!(conflict, Answer::Failed { .. }));
+    }
+
+    #[test]
+    fn components_have_no_functions_of_workflows() {
+        assert!(is_builtin(Caller::Step, "builtin", "suspend") && !is_builtin(Caller::Step, "base64", "encode"));
+        assert!(
+            !is_builtin(Caller::Component, "builtin", "suspend")
+                && is_builtin(Caller::Component, "cue", "strategyUnify")
+        );
     }
 
     #[test]

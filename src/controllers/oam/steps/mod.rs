@@ -11,9 +11,13 @@
 //! The loop ends without a pending call, or when one waits, suspends or fails. As at KubeVela, a run begins with the first
 //! call again, and errors of fields that no call needs are ignored: the template is a `let`, which CUE doesn't validate.
 //!
+//! Components and traits call functions in the same way while they are rendered ([`CallingEvaluator`]), but only such that
+//! change nothing.
+//!
 //! Templates are written by tenants, so everything here has limits ([`types`]).
 
 mod builtin;
+mod calling;
 pub mod expression;
 mod fields;
 mod packages;
@@ -27,6 +31,7 @@ mod values;
 mod wrap;
 
 pub use builtin::patch_object;
+pub use calling::CallingEvaluator;
 pub use expression::condition;
 pub use run::run;
 pub use support::applies_components;

@@ -1,4 +1,5 @@
-//! The packages `vela/*` as CUE: each function is a definition with its provider, its name and its parameters.
+//! The packages `vela/*` as CUE: each function is a definition with its provider, its name and its parameters. As in KubeVela,
+//! templates of components and traits have other packages than those of steps, with the same names.
 //!
 //! Parameters have no defaults here: different defaults of a package and a template would leave no value.
 //!
@@ -6,13 +7,22 @@
 
 use std::collections::BTreeSet;
 
+use super::types::Caller;
+
 /// The name of `encoding/json` in packages, and in what surrounds a template.
 pub const JSON: &str = "velaJSON";
 
 /// The packages of CUE that packages use, with their names there.
 pub const IMPORTS: [(&str, &str); 2] = [(JSON, "encoding/json"), ("velaTime", "time")];
 
-const PACKAGES: [(&str, &str); 12] = [
+const OF_COMPONENTS: [(&str, &str); 4] = [
+    ("base64", include_str!("packages/components/base64.cue")),
+    ("cue", include_str!("packages/components/cue.cue")),
+    ("http", include_str!("packages/components/http.cue")),
+    ("kube", include_str!("packages/components/kube.cue")),
+];
+
+const OF_STEPS: [(&str, &str); 12] = [
     ("builtin", include_str!("packages/builtin.cue")),
     ("config", include_str!("packages/config.cue")),
     ("http", include_str!("packages/http.cue")),
@@ -30,8 +40,8 @@ const PACKAGES: [(&str, &str); 12] = [
 /// Declares a package under `alias`. A function that is not there becomes a call that fails when its turn comes, since
 /// templates name functions that most steps don't call.
 #[must_use]
-pub fn declaration(alias: &str, package: &str, functions: &BTreeSet<String>) -> String {
-    let text = text(package);
+pub fn declaration(caller: Caller, alias: &str, package: &str, functions: &BTreeSet<String>) -> String {
+    let text = text(caller, package);
     let mut declaration = format!("{alias}: {{\n{text}");
     for function in functions.iter().filter(|function| !declares(text, function)) {
         declaration.push_str(&format!(
@@ -44,12 +54,19 @@ pub fn declaration(alias: &str, package: &str, functions: &BTreeSet<String>) -> 
 
 /// Returns true if a package uses a package of CUE that has a name of [`IMPORTS`].
 #[must_use]
-pub fn uses(package: &str, import: &str) -> bool {
-    text(package).contains(&format!("{import}."))
+pub fn uses(caller: Caller, package: &str, import: &str) -> bool {
+    text(caller, package).contains(&format!("{import}."))
 }
 
-fn text(package: &str) -> &'static str {
-    let declared = PACKAGES.iter().find(|(name, _)| *name == package);
+fn packages(caller: Caller) -> &'static [(&'static str, &'static str)] {
+    match caller {
+        Caller::Component => &OF_COMPONENTS,
+        Caller::Step => &OF_STEPS,
+    }
+}
+
+fn text(caller: Caller, package: &str) -> &'static str {
+    let declared = packages(caller).iter().find(|(name, _)| *name == package);
     declared.map_or("", |(_, text)| text)
 }
 
@@ -65,7 +82,7 @@ mod tests {
     #[test]
     fn functions_that_are_not_there_become_calls_that_name_them() {
         let functions = BTreeSet::from(["#Read".to_owned(), "#Rea".to_owned()]);
-        let declaration = declaration("k", "kube", &functions);
+        let declaration = declaration(Caller::Step, "k", "kube", &functions);
         assert!(declaration.starts_with("k: {\n#Apply: {"), "{declaration}");
         assert!(
             declaration.contains(r##"#Rea: {#provider: "kube", #do: "#Rea","##),
@@ -76,13 +93,20 @@ mod tests {
 
     #[test]
     fn packages_name_the_packages_of_cue_that_they_use() {
+        let uses = |package, import| uses(Caller::Step, package, import);
         assert!(uses("op", JSON) && uses("op", "velaTime") && uses("time", "velaTime"));
         assert!(!uses("time", JSON) && !uses("kube", JSON) && !uses("ext", JSON));
     }
 
     #[test]
+    fn components_may_import_the_packages_that_are_here() {
+        let packages = OF_COMPONENTS.map(|(name, _)| format!("vela/{name}"));
+        assert_eq!(packages, crate::controllers::oam::parse::PACKAGES);
+    }
+
+    #[test]
     fn packages_are_ascii_without_text_that_ends_them() {
-        for (name, text) in PACKAGES {
+        for (name, text) in OF_COMPONENTS.into_iter().chain(OF_STEPS) {
             assert!(text.is_ascii() && text.ends_with("}\n"), "{name}");
             assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name}");
         }

@@ -9,7 +9,7 @@ use super::expression::evaluate_text;
 use super::scan::{ScanError, Template};
 use super::support::{is_supported, resolve_op, unsupported_function, unsupported_import, unsupported_type};
 use super::types::{
-    Answer, Call, Error, Functions, MAX_CALLS, MAX_OUTPUT_BYTES, MAX_OUTPUTS, MAX_RUN_BYTES, MAX_VALUE_BYTES,
+    Answer, Call, Caller, Error, Functions, MAX_CALLS, MAX_OUTPUT_BYTES, MAX_OUTPUTS, MAX_RUN_BYTES, MAX_VALUE_BYTES,
     StepTemplate,
 };
 use super::values::{answer_fields, arguments, within_returns};
@@ -54,33 +54,10 @@ pub async fn run<V: Evaluate, F: Functions>(
     let parameter = step.properties.filter(|properties| !properties.is_null());
     let parameter = parameter.map_or_else(|| "{}".to_owned(), Value::to_string);
     let context = json!(step.context).to_string();
-    let mut run = Run {
-        evaluator,
-        type_name: step.type_name,
-        step: Step {
-            template: &template,
-            parameter: &parameter,
-            context: &context,
-            done: BTreeSet::new(),
-            answers: String::new(),
-        },
-        state: State {
-            message: String::new(),
-            resumptions: step.resumptions,
-        },
-        calls: 0,
-        bytes: 0,
-    };
-    loop {
-        match run.find_pending().await? {
-            Ok(Some(pending)) => {
-                if let Some(end) = run.call(functions, pending).await? {
-                    return Ok(end);
-                }
-            }
-            Ok(None) => break,
-            Err(message) => return Ok(failed(FailureReason::Execute, &message)),
-        }
+    let mut run = Run::new(evaluator, step.type_name, Caller::Step, &template, &parameter, &context);
+    run.state.resumptions = step.resumptions;
+    if let Some(end) = run.answer_calls(functions).await? {
+        return Ok(end);
     }
     let mut outputs = Vec::new();
     for (index, output) in step.outputs.iter().enumerate() {
@@ -105,17 +82,64 @@ struct Pending {
     is_ready: bool,
 }
 
-struct Run<'a, V> {
+pub(super) struct Run<'a, V> {
     evaluator: &'a V,
     type_name: &'a str,
-    step: Step<'a>,
+    pub(super) step: Step<'a>,
     state: State,
     calls: usize,
     /// Size of all parameters, answers and outputs.
     bytes: usize,
 }
 
-impl<V: Evaluate> Run<'_, V> {
+impl<'a, V: Evaluate> Run<'a, V> {
+    /// Begins with the first call. `parameter` and `context` are CUE.
+    pub(super) fn new(
+        evaluator: &'a V,
+        type_name: &'a str,
+        caller: Caller,
+        template: &'a Template,
+        parameter: &'a str,
+        context: &'a str,
+    ) -> Self {
+        Self {
+            evaluator,
+            type_name,
+            step: Step {
+                caller,
+                template,
+                parameter,
+                context,
+                done: BTreeSet::new(),
+                answers: String::new(),
+            },
+            state: State {
+                message: String::new(),
+                resumptions: 0,
+            },
+            calls: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Does calls until there is none. Returns the end of the step, if a call waits, suspends or fails.
+    pub(super) async fn answer_calls<F: Functions>(
+        &mut self,
+        functions: &mut F,
+    ) -> Result<Option<StepResult>, Error<V::Error>> {
+        loop {
+            match self.find_pending().await? {
+                Ok(Some(pending)) => {
+                    if let Some(end) = self.call(functions, pending).await? {
+                        return Ok(Some(end));
+                    }
+                }
+                Ok(None) => return Ok(None),
+                Err(message) => return Ok(Some(failed(FailureReason::Execute, &message))),
+            }
+        }
+    }
+
     async fn evaluate(&self, source: CueSource) -> Result<Result<Map<String, Value>, TextErrors>, Error<V::Error>> {
         let source = source
             .of_definition(self.type_name)
@@ -195,9 +219,10 @@ impl<V: Evaluate> Run<'_, V> {
         mut pending: Pending,
     ) -> Result<Option<StepResult>, Error<V::Error>> {
         let call = &pending.call;
-        let is_builtin = builtin::is_builtin(&call.provider, &call.function);
-        if !is_builtin && !is_supported(&call.provider, &call.function) {
-            let message = unsupported_function(&call.provider, &call.function);
+        let caller = self.step.caller;
+        let is_builtin = builtin::is_builtin(caller, &call.provider, &call.function);
+        if !is_builtin && !is_supported(caller, &call.provider, &call.function) {
+            let message = unsupported_function(caller, &call.provider, &call.function);
             return Ok(Some(failed(FailureReason::Rendering, &message)));
         }
         if !pending.is_ready {
@@ -357,7 +382,7 @@ impl<V: Evaluate> Run<'_, V> {
         }
         if self.bytes > MAX_RUN_BYTES {
             let limit = MAX_RUN_BYTES >> 20;
-            return Err(format!("arguments and answers of the step: more than {limit} MiB"));
+            return Err(format!("arguments and answers of all calls: more than {limit} MiB"));
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Step types and functions that this controller doesn't have.
 
+use super::types::Caller;
 use crate::text::{sanitize, truncate};
 
 const RUNS_PODS: &str = "it runs pods with the rights of the controller; use a pipeline, and a request to it";
@@ -37,8 +38,14 @@ const MAX_SHOWN: usize = 200;
 /// The prefix of packages that objects of kind Package declare.
 const EXTERNAL: &str = "ext/";
 
-/// Functions done outside, by provider.
-const FUNCTIONS: [(&str, &[&str]); 9] = [
+/// The reason why components change nothing through `vela/kube`.
+const WRITES: &str = "a component may be rendered at any time; put the object into outputs, or use a workflow step";
+
+/// Functions done outside for components and traits, by provider.
+const FUNCTIONS_OF_COMPONENTS: [(&str, &[&str]); 2] = [("http", &["do"]), ("kube", &["get", "list"])];
+
+/// Functions done outside for steps, by provider.
+const FUNCTIONS_OF_STEPS: [(&str, &[&str]); 9] = [
     ("builtin", &["var"]),
     (
         "kube",
@@ -93,9 +100,11 @@ pub fn unsupported_import(path: &str) -> Option<String> {
 
 /// Returns the message for a function that is not supported.
 #[must_use]
-pub fn unsupported_function(provider: &str, function: &str) -> String {
+pub fn unsupported_function(caller: Caller, provider: &str, function: &str) -> String {
     let name = truncate(&sanitize(&format!("{provider}.{function}")), MAX_SHOWN);
-    match reason(&REFUSED_PACKAGES, provider) {
+    let is_write = matches!((provider, function), ("kube", "apply" | "patch"));
+    let reason = reason(&REFUSED_PACKAGES, provider);
+    match reason.or_else(|| (is_write && caller == Caller::Component).then_some(WRITES)) {
         Some(reason) => format!("{name} is not supported by this controller: {reason}"),
         None => format!("{name} is not supported yet by this controller"),
     }
@@ -116,8 +125,12 @@ pub fn applies_components(template: &str) -> bool {
 
 /// Returns true for a function that [`super::Functions`] does.
 #[must_use]
-pub fn is_supported(provider: &str, function: &str) -> bool {
-    FUNCTIONS
+pub fn is_supported(caller: Caller, provider: &str, function: &str) -> bool {
+    let functions: &[(&str, &[&str])] = match caller {
+        Caller::Component => &FUNCTIONS_OF_COMPONENTS,
+        Caller::Step => &FUNCTIONS_OF_STEPS,
+    };
+    functions
         .iter()
         .any(|(name, functions)| *name == provider && functions.contains(&function))
 }
@@ -138,7 +151,7 @@ pub fn resolve_op(function: &str) -> (&str, &str) {
         "promCheck" => ("metrics", function),
         "date" | "timestamp" => ("time", function),
         "deploy" | "get-placements-from-topology-policies" | "list-clusters" => ("multicluster", function),
-        function if is_supported("oam", function) => ("oam", function),
+        function if is_supported(Caller::Step, "oam", function) => ("oam", function),
         _ => ("op", function),
     }
 }
@@ -166,8 +179,8 @@ mod tests {
     fn packages_of_the_cluster_and_packages_with_other_rights_are_refused_by_name() {
         assert!(unsupported_import("ext/bank").unwrap().contains("package ext/bank"));
         assert_eq!(unsupported_import("vela/kube"), None);
-        assert!(unsupported_function("helm", "#Render").contains("installs releases"));
-        let unknown = unsupported_function("kube", "#Rea");
+        assert!(unsupported_function(Caller::Step, "helm", "#Render").contains("installs releases"));
+        let unknown = unsupported_function(Caller::Step, "kube", "#Rea");
         assert_eq!(unknown, "kube.#Rea is not supported yet by this controller");
     }
 
@@ -188,7 +201,22 @@ mod tests {
         assert_eq!(resolve_op("read-config"), ("config", "read"));
         assert_eq!(resolve_op("do"), ("http", "do"));
         let (provider, function) = resolve_op("send-email");
+        let is_supported = |provider, function| is_supported(Caller::Step, provider, function);
         assert!(!is_supported(provider, function));
         assert!(is_supported("kube", "list") && !is_supported("kube", "wait"));
+    }
+
+    #[test]
+    fn components_read_and_change_nothing() {
+        let is_supported = |provider, function| is_supported(Caller::Component, provider, function);
+        assert!(is_supported("kube", "get") && is_supported("http", "do"));
+        for function in ["apply", "patch", "delete"] {
+            assert!(!is_supported("kube", function), "{function}");
+        }
+        let message = unsupported_function(Caller::Component, "kube", "patch");
+        assert!(
+            message.starts_with("kube.patch is not supported by this controller: a component may"),
+            "{message}"
+        );
     }
 }

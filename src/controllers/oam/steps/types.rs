@@ -29,6 +29,14 @@ pub(super) const MAX_VALUE_BYTES: usize = 1024 * 1024;
 /// Size of all parameters, answers and outputs of one run.
 pub(super) const MAX_RUN_BYTES: usize = 4 * 1024 * 1024;
 
+/// The kind of a template. It decides which functions the template may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A component or a trait, which may be rendered at any time: its calls change nothing.
+    Component,
+    Step,
+}
+
 /// The template of a WorkflowStepDefinition with the values of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepTemplate<'a> {

@@ -67,13 +67,16 @@ pub fn arguments(mut params: Value, is_op: bool, provider: &str, function: &str)
 /// Returns the fields that an answer adds to its call.
 #[must_use]
 pub fn answer_fields(call: &Call, is_op: bool, mut value: Value) -> Option<Value> {
-    let fields = value.as_object_mut()?;
+    if value.is_null() {
+        return None;
+    }
     let (provider, function) = (call.provider.as_str(), call.function.as_str());
-    if (provider, function) == ("kube", "list") {
-        // `values` is the name in `$returns`, `list` the name in `vela/op`.
-        if let Some(list) = fields.get("values").cloned() {
-            fields.insert("list".to_owned(), list);
-        }
+    // `values` is the name in `$returns`, `list` the name in `vela/op`.
+    if (provider, function) == ("kube", "list")
+        && let Some(fields) = value.as_object_mut()
+        && let Some(list) = fields.get("values").cloned()
+    {
+        fields.insert("list".to_owned(), list);
     }
     Some(match (is_op, provider) {
         (true, "http") => json!({ "response": value }),

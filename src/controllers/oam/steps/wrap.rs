@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 use super::fields::{Field, Label};
 use super::packages::{self, IMPORTS, JSON};
 use super::scan::{Template, selected};
+use super::types::Caller;
+use crate::controllers::oam::render::evaluate::Answers;
 use crate::controllers::oam::source::SyntaxError;
 use crate::controllers::oam::source::tokens::{Token, tokenize};
 use crate::cue::CueSource;
@@ -32,6 +34,7 @@ pub struct Position {
 /// A template with its values and the answers so far.
 #[derive(Debug)]
 pub struct Step<'a> {
+    pub caller: Caller,
     pub template: &'a Template,
     pub parameter: &'a str,
     pub context: &'a str,
@@ -112,6 +115,35 @@ impl Step<'_> {
     /// Returns imports, packages and the template. CUE refuses imports that are not used: `has_json` is true if the text
     /// around the template encodes JSON.
     fn template(&self, expression: &str, tokens: &[Token], has_json: bool) -> CueSource {
+        let (head, declarations) = self.imports(expression, tokens, has_json);
+        let mut text = CueSource::from(head);
+        let _ = write!(text, "let velaRoot = {{\n{declarations}velaStep: {{\n");
+        text.push_template(&self.template.body);
+        let _ = write!(
+            text,
+            "\nparameter: {}\ncontext: {}\n{}",
+            self.parameter, self.context, self.answers
+        );
+        if !expression.is_empty() {
+            let _ = writeln!(text, "\"${VALUE}\": {expression}");
+        }
+        text.push_str("}\n}\n");
+        text
+    }
+
+    /// Returns what the template needs to be rendered with the answers so far.
+    #[must_use]
+    pub fn answers(&self) -> Answers {
+        let (imports, packages) = self.imports("", &[], false);
+        Answers {
+            imports,
+            packages,
+            fields: self.answers.clone(),
+        }
+    }
+
+    /// Returns the imports of packages of CUE, and the declarations of packages with functions.
+    fn imports(&self, expression: &str, tokens: &[Token], has_json: bool) -> (String, String) {
         let mut head = String::new();
         let mut declarations = String::new();
         for (name, path) in IMPORTS {
@@ -128,30 +160,21 @@ impl Step<'_> {
                 continue;
             };
             match import.vela_package() {
-                Some(package) => declarations.push_str(&packages::declaration(&import.name, package, &functions)),
+                Some(package) => {
+                    let declaration = packages::declaration(self.caller, &import.name, package, &functions);
+                    declarations.push_str(&declaration);
+                }
                 None => {
                     let path = Value::from(import.path.as_str());
                     let _ = writeln!(head, "import {} {path}", import.name);
                 }
             }
         }
-        let mut text = CueSource::from(head);
-        let _ = write!(text, "let velaRoot = {{\n{declarations}velaStep: {{\n");
-        text.push_template(&self.template.body);
-        let _ = write!(
-            text,
-            "\nparameter: {}\ncontext: {}\n{}",
-            self.parameter, self.context, self.answers
-        );
-        if !expression.is_empty() {
-            let _ = writeln!(text, "\"${VALUE}\": {expression}");
-        }
-        text.push_str("}\n}\n");
-        text
+        (head, declarations)
     }
 
     fn packages_use(&self, name: &str) -> bool {
-        let uses = |package: &str| packages::uses(package, name);
+        let uses = |package: &str| packages::uses(self.caller, package, name);
         self.template
             .imports
             .iter()

@@ -21,21 +21,45 @@ pub fn read_result(id: &ObjectId, result: Result<Option<Value>, ObjectError>) ->
     }
 }
 
-/// Answers `#List`.
+/// Answers `#List` of a step.
 #[must_use]
 pub fn listed(selection: &ObjectSelection, result: Result<Vec<Value>, ObjectError>) -> Answer {
-    let list = |items: Vec<Value>| {
-        let items: Vec<Value> = items.into_iter().map(without_managed_fields).collect();
-        let kind = format!("{}List", selection.kind);
-        json!({"apiVersion": selection.api_version, "kind": kind, "items": items})
-    };
     match result {
-        Ok(items) => Answer::Returned(json!({ "values": list(items) })),
+        Ok(items) => Answer::Returned(json!({ "values": list(selection, items) })),
         Err(error) if is_final(&error) => {
-            Answer::Returned(json!({ "values": list(Vec::new()), "err": error.to_string() }))
+            Answer::Returned(json!({ "values": list(selection, Vec::new()), "err": error.to_string() }))
         }
-        Err(error) => Answer::failed(format!("failed to list {}: {error}", selection.kind)),
+        Err(error) => list_failure(selection, &error),
     }
+}
+
+/// Answers `#List` of a component.
+#[must_use]
+pub fn list_result(selection: &ObjectSelection, result: Result<Vec<Value>, ObjectError>) -> Answer {
+    match result {
+        Ok(items) => Answer::Returned(list(selection, items)),
+        Err(error) => list_failure(selection, &error),
+    }
+}
+
+/// Answers `#Get` of a component, which fails without the object.
+#[must_use]
+pub fn object_result(id: &ObjectId, result: Result<Option<Value>, ObjectError>) -> Answer {
+    match result {
+        Ok(Some(object)) => Answer::Returned(without_managed_fields(object)),
+        Ok(None) => Answer::failed(format!("{} {:?} not found", id.kind, id.name)),
+        Err(error) => Answer::failed(format!("failed to read {} {}: {error}", id.kind, id.name)),
+    }
+}
+
+fn list(selection: &ObjectSelection, items: Vec<Value>) -> Value {
+    let items: Vec<Value> = items.into_iter().map(without_managed_fields).collect();
+    let kind = format!("{}List", selection.kind);
+    json!({"apiVersion": selection.api_version, "kind": kind, "items": items})
+}
+
+fn list_failure(selection: &ObjectSelection, error: &ObjectError) -> Answer {
+    Answer::failed(format!("failed to list {}: {error}", selection.kind))
 }
 
 /// Answers `#Delete`. An object that is gone is no error.

@@ -1,4 +1,4 @@
-//! The functions of the package `vela/kube` that read, list, delete and patch objects: requests decoded from parameters, and
+//! The functions of the packages `vela/kube` that read, list, delete and patch objects: requests decoded from parameters, and
 //! the values that they return. The caller sends the requests, with the rights of the Application.
 
 mod answer;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::params::{decode, required};
 use crate::controllers::oam::objects::ObjectId;
 use crate::text::{sanitize, truncate};
-pub use answer::{deleted, desired, listed, patched, read_result};
+pub use answer::{deleted, desired, list_result, listed, object_result, patched, read_result};
 pub use items::Items;
 
 /// The namespace of objects that name none, as in KubeVela: not the Application's. Ignored for cluster-scoped kinds.
@@ -41,8 +41,8 @@ pub enum Deletion {
 #[derive(Deserialize)]
 struct Params {
     value: Option<Map<String, Value>>,
-    /// The kind to list.
-    resource: Option<TypeParams>,
+    /// The object to get, or the kind to list.
+    resource: Option<ObjectParams>,
     filter: Option<FilterParams>,
     cluster: Option<String>,
     patch: Option<Map<String, Value>>,
@@ -84,6 +84,15 @@ pub fn read(params: &Value) -> Result<ObjectId, String> {
     object(params.value)
 }
 
+/// Decodes the parameters of `#Get`, for an object of `namespace` unless they name another.
+///
+/// # Errors
+/// The parameters are not valid, or name another cluster.
+pub fn get(params: &Value, namespace: &str) -> Result<ObjectId, String> {
+    let resource = Params::of(params)?.resource.ok_or("$params.resource is required")?;
+    resource.id("resource.", namespace)
+}
+
 /// Decodes the parameters of `#List`.
 ///
 /// # Errors
@@ -91,7 +100,7 @@ pub fn read(params: &Value) -> Result<ObjectId, String> {
 pub fn list(params: &Value) -> Result<ObjectSelection, String> {
     let params = Params::of(params)?;
     let type_ = match (params.resource, params.value) {
-        (Some(resource), _) => resource,
+        (Some(resource), _) => resource.type_,
         // Before `resource` had a meaning, KubeVela read `value`.
         (None, Some(value)) => decode(&Value::Object(value)).map_err(locate_in_value)?,
         (None, None) => return Err("$params.resource is required".to_owned()),
@@ -156,15 +165,21 @@ impl Params {
 }
 
 fn object(value: Option<Map<String, Value>>) -> Result<ObjectId, String> {
-    let ObjectParams { type_, metadata } = object_params(value)?;
-    let MetadataParams { name, namespace } = metadata.unwrap_or_default();
-    let namespace = namespace.filter(|namespace| !namespace.is_empty());
-    Ok(ObjectId {
-        api_version: required(type_.api_version, "value.apiVersion")?,
-        kind: required(type_.kind, "value.kind")?,
-        namespace: namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()),
-        name: required(name, "value.metadata.name")?,
-    })
+    object_params(value)?.id("value.", DEFAULT_NAMESPACE)
+}
+
+impl ObjectParams {
+    fn id(self, parent: &str, default_namespace: &str) -> Result<ObjectId, String> {
+        let Self { type_, metadata } = self;
+        let MetadataParams { name, namespace } = metadata.unwrap_or_default();
+        let namespace = namespace.filter(|namespace| !namespace.is_empty());
+        Ok(ObjectId {
+            api_version: required(type_.api_version, &format!("{parent}apiVersion"))?,
+            kind: required(type_.kind, &format!("{parent}kind"))?,
+            namespace: namespace.unwrap_or_else(|| default_namespace.to_owned()),
+            name: required(name, &format!("{parent}metadata.name"))?,
+        })
+    }
 }
 
 fn object_params(value: Option<Map<String, Value>>) -> Result<ObjectParams, String> {

@@ -237,3 +237,43 @@ fn a_live_object_is_applied_without_what_the_api_server_sets() {
     without_record["metadata"]["annotations"] = json!({"app.oam.dev/last-applied-configuration": "-"});
     assert_eq!(desired(without_record.clone()), without_record);
 }
+
+#[test]
+fn an_object_that_a_component_gets_is_in_its_namespace_unless_it_names_another() {
+    let of_namespace = |namespace: &str| ObjectId {
+        namespace: namespace.to_owned(),
+        ..id()
+    };
+    assert_eq!(get(&json!({"resource": value()}), "team"), Ok(of_namespace("team")));
+    let mut other = value();
+    other["metadata"]["namespace"] = json!("other");
+    assert_eq!(get(&json!({"resource": other}), "team"), Ok(of_namespace("other")));
+    let error = |params: Value| get(&params, "team").unwrap_err();
+    assert_eq!(error(json!({})), "$params.resource is required");
+    assert_eq!(
+        error(json!({"resource": {"apiVersion": "v1", "kind": "Pod"}})),
+        "$params.resource.metadata.name is required"
+    );
+    assert!(error(json!({"resource": value(), "cluster": "edge"})).contains("edge"));
+}
+
+#[test]
+fn a_component_gets_the_object_itself_and_fails_without_it() {
+    let mut live = value();
+    live["metadata"]["managedFields"] = json!([1]);
+    assert_eq!(returned(object_result(&id(), Ok(Some(live)))), value());
+    assert_eq!(
+        object_result(&id(), Ok(None)),
+        Answer::failed("ConfigMap \"a\" not found")
+    );
+    for error in [not_installed(), api(403), api(500)] {
+        assert!(matches!(object_result(&id(), Err(error)), Answer::Failed { .. }));
+    }
+    let pods = list(&json!({"resource": {"apiVersion": "v1", "kind": "Pod"}})).unwrap();
+    let listed = returned(list_result(&pods, Ok(vec![value()])));
+    assert_eq!(
+        listed,
+        json!({"apiVersion": "v1", "kind": "PodList", "items": [value()]})
+    );
+    assert!(matches!(list_result(&pods, Err(api(403))), Answer::Failed { .. }));
+}

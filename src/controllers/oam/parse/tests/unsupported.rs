@@ -30,10 +30,20 @@ fn parts_that_are_not_supported_are_named(#[case] spec: Value, #[case] expected:
 #[case::terraform(json!({ "spec": { "schematic": { "terraform": { "configuration": "" } } } }), None)]
 #[case::annotated(json!({ "metadata": { "annotations": { "type": "terraform" } }, "spec": {} }), None)]
 #[case::helm(json!({ "spec": { "schematic": { "helm": {} } } }), Some("a definition without a CUE template"))]
-#[case::import(template("import \"vela/helm\"\n\noutput: {}"), Some("an import of vela packages"))]
+#[case::import(template("import \"vela/helm\"\n\noutput: {}"), Some("an import of vela/helm"))]
 #[case::import_of_many(
     template("// text\npackage x\n\nimport (\n\t\"strings\"\n\th \"vela/helm\"\n)\noutput: {}"),
-    Some("an import of vela packages")
+    Some("an import of vela/helm")
+)]
+#[case::import_of_the_cluster(
+    template("import \"vela/kube\"\nimport \"ext/bank\"\noutput: {}"),
+    Some("an import of ext/bank")
+)]
+#[case::import_for_steps(template("import \"vela/op\"\noutput: {}"), Some("an import of vela/op"))]
+#[case::import_of_checks(template("import \"vela/config\"\noutput: {}"), Some("an import of vela/config"))]
+#[case::supported_imports(
+    template("import (\n\"vela/base64\"\n\"vela/cue\"\n\"vela/http\"\n\"vela/kube\"\n)\noutput: {}"),
+    None
 )]
 #[case::standard_imports(
     template("import (\"strings\")\nimport \"strconv\"\noutput: {a: \"vela/x\"}\n\"vela/y\": 1"),
@@ -51,6 +61,22 @@ fn definitions_that_are_not_supported_are_named(#[case] definition: Value, #[cas
 }
 
 #[test]
+fn components_call_functions_in_their_own_template_or_in_one_of_their_traits() {
+    let mut cluster = Cluster::with_definitions();
+    let reads = template("import \"vela/kube\"");
+    cluster.add("ComponentDefinition", "team", "reads", &reads);
+    cluster.add("TraitDefinition", "team", "reads", &reads);
+    let spec = json!({ "components": [
+        { "name": "a", "type": "reads" },
+        { "name": "b", "type": "worker", "traits": [{ "type": "scaler" }, { "type": "reads" }] },
+        { "name": "c", "type": "worker", "traits": [{ "type": "scaler" }] },
+    ] });
+    let parsed = parse_in(&cluster, &spec).unwrap();
+    let calls: Vec<bool> = parsed.components.iter().map(calls_functions).collect();
+    assert_eq!(calls, [true, true, false]);
+}
+
+#[test]
 fn imports_of_traits_count_too() {
     let mut cluster = Cluster::with_definitions();
     cluster.add("TraitDefinition", "team", "chart", &template("import \"vela/helm\""));
@@ -58,7 +84,7 @@ fn imports_of_traits_count_too() {
     let parsed = parse_in(&cluster, &spec).unwrap();
     assert_eq!(
         reasons(&unsupported_definitions(&parsed.components)),
-        ["component c with an import of vela packages"]
+        ["component c with an import of vela/helm"]
     );
 }
 
@@ -133,7 +159,7 @@ fn types_of_overrides_that_are_not_supported_are_named() {
         reasons(&unsupported_overrides(&parsed.overrides)),
         [
             "an override with type chart-release, a definition without a CUE template",
-            "an override with type chart, an import of vela packages",
+            "an override with type chart, an import of vela/helm",
         ]
     );
 }

@@ -2,6 +2,7 @@
 
 mod ownership;
 mod reads;
+mod secrets;
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ use crate::controllers::oam::dispatch::decide::Identity as ManifestIdentity;
 use crate::controllers::oam::objects::{CacheScope, ObjectId, Objects};
 use crate::controllers::oam::rights::{Identity, ResourceAccess, identity, impersonating};
 use crate::controllers::oam::trackers::{Inventory, ResourceKey};
-pub(super) use reads::foreign_secrets;
+pub(super) use secrets::VisibleSecrets;
 
 /// Maximum number of reviews of one pass. Other objects are read one by one.
 const MAX_REVIEWS: usize = 200;

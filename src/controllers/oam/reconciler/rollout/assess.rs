@@ -1,15 +1,20 @@
 use std::collections::HashSet;
+use std::time::Duration;
 
 use super::health::PostTraits;
 use super::render::RenderError;
 use super::{PlacedComponents, Rollout, Steps};
 use crate::api::oam::ServiceStatus;
+use crate::controllers::oam::parse::calls_functions;
 use crate::controllers::oam::reconciler::apply::AppObjects;
 use crate::controllers::oam::reconciler::conditions::phase;
 use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::outcome::services::service_of;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::trackers::ResourceKey;
+
+/// Delay after a component that calls functions could not be rendered: a call may succeed later.
+const CALL_RETRY: Duration = Duration::from_mins(1);
 
 /// The objects that the components of a version consist of. It decides what may be deleted.
 #[derive(Debug)]
@@ -61,6 +66,9 @@ impl Rollout<'_, '_> {
                 Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
                 Err(RenderError::Template { message, .. }) => {
                     declared.set_unknown(placed.name(), &message);
+                    if calls_functions(&placed.component) {
+                        self.outcome.look_again_in(CALL_RETRY);
+                    }
                     ServiceStatus {
                         message: crate::text::sanitize(&message),
                         ..service_of(placed, namespace)

@@ -1,6 +1,7 @@
 //! Deploys components in the places that the workflow gives them, and computes their health.
 
 mod assess;
+mod calls;
 mod components;
 mod health;
 mod outputs;
@@ -142,7 +143,7 @@ impl<'x> Rollout<'x, '_> {
             let live = self.assessor().live_context(&objects).await;
             let post = self
                 .target
-                .render_post_traits(&placed, &objects, &live)
+                .render_post_traits(self.objects, &placed, &objects, &live)
                 .await
                 .map_err(|error| error.into_stop(failed))?;
             objects.objects.extend(post);

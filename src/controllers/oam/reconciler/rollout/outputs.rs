@@ -53,7 +53,10 @@ impl Rollout<'_, '_> {
         if !traits.any(|trait_| settings.is_post_dispatch(trait_)) {
             return Ok(true);
         }
-        let rendered = self.target.render_post_traits(placed, &deployment.objects, scope).await;
+        let rendered = self
+            .target
+            .render_post_traits(self.objects, placed, &deployment.objects, scope)
+            .await;
         let post = match rendered {
             Ok(post) => post,
             // The dispatch of these traits tells why.

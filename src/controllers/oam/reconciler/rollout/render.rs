@@ -2,18 +2,20 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::calls::RenderFunctions;
 use crate::api::oam::{Component, Trait};
 use crate::controllers::oam::metrics::PassStage;
-use crate::controllers::oam::parse::{Parsed, ParsedComponent};
+use crate::controllers::oam::parse::{Parsed, ParsedComponent, calls_functions};
 use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::reconciler::apply::AppObjects;
 use crate::controllers::oam::reconciler::env::Env;
 use crate::controllers::oam::reconciler::failure::{Failure, Stop};
 use crate::controllers::oam::reconciler::revise::Current;
-use crate::controllers::oam::render::cache_key::CacheKey;
+use crate::controllers::oam::render::cache_key::{CacheKey, key_in_round};
 use crate::controllers::oam::render::component::Rendered;
-use crate::controllers::oam::render::evaluate::{Cause, Error};
+use crate::controllers::oam::render::evaluate::{Cause, Error, Evaluate};
 use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject};
+use crate::controllers::oam::steps::CallingEvaluator;
 use crate::controllers::oam::workflow::check_path;
 use crate::cue;
 
@@ -32,6 +34,7 @@ impl RenderError {
     pub fn new(cause: Cause<cue::Error>, message: String) -> Self {
         match cause {
             Cause::Evaluator(cause) => Self::Evaluator(cause),
+            Cause::Waiting(_) => Self::Evaluator(cue::Error::Deferred),
             cause => Self::Template {
                 is_stopped: matches!(cause, Cause::Stopped(_)),
                 message,
@@ -94,15 +97,15 @@ impl Target<'_> {
         let _timer = self.env.reconciler.metrics.time(PassStage::Render);
         let release = &self.current.release;
         let mut prepared = release.component(self.parsed, &placed.component, &placed.place);
-        let evaluator = self.env.evaluator();
+        let evaluator = self.evaluator(objects);
         if let Some(alone) = prepared.workload_to_read() {
-            let key = alone.key();
+            let key = self.with_round(placed, alone.key());
             let name = format!("{}/workload", placed.memory_name());
             let rendered = self.get_or_render(&name, key, alone.render(&evaluator)).await?;
             let status = objects.live_status(&alone.objects(key, rendered).workload).await;
             prepared.set_output_status(status);
         }
-        let key = prepared.key();
+        let key = self.with_round(placed, prepared.key());
         let render = prepared.render(&evaluator);
         let rendered = self.get_or_render(&placed.memory_name(), key, render).await?;
         Ok(prepared.objects(key, rendered))
@@ -111,13 +114,14 @@ impl Target<'_> {
     /// Renders the traits of the last stage, which see the live objects.
     pub async fn render_post_traits(
         &self,
+        app_objects: &AppObjects<'_>,
         placed: &Placed,
         objects: &ComponentObjects,
         live: &Map<String, Value>,
     ) -> Result<Vec<ReleaseObject>, RenderError> {
         let (release, component) = (&self.current.release, &placed.component);
         let key = release.post_dispatch_key(component, objects, live);
-        let evaluator = self.env.evaluator();
+        let evaluator = self.evaluator(app_objects);
         let render = async {
             let outputs = release.render_post_dispatch(&evaluator, component, objects, live);
             Ok(Rendered {
@@ -128,6 +132,24 @@ impl Target<'_> {
         let name = format!("{}/post-dispatch", placed.memory_name());
         let rendered = self.get_or_render(&name, key, render).await?;
         Ok(release.post_dispatch_objects(component, objects, &rendered.outputs))
+    }
+
+    /// Returns an evaluator for templates that may call functions.
+    fn evaluator(&self, objects: &AppObjects<'_>) -> impl Evaluate<Error = cue::Error> {
+        CallingEvaluator {
+            evaluator: self.env.evaluator(),
+            functions: move || RenderFunctions::new(&objects.cluster),
+        }
+    }
+
+    /// Returns the key of a component until its functions are called again. Their answers change without a change of what
+    /// the key is made of.
+    fn with_round(&self, placed: &Placed, key: CacheKey) -> CacheKey {
+        if calls_functions(&placed.component) {
+            key_in_round(key, self.env.memory.lock().call_round)
+        } else {
+            key
+        }
     }
 
     async fn get_or_render(
@@ -144,7 +166,9 @@ impl Target<'_> {
         let rendered = render.await;
         metrics.count_render(match &rendered {
             Ok(_) => "evaluated",
-            Err(error) if matches!(error.cause, Cause::Evaluator(cue::Error::Deferred)) => "deferred",
+            Err(error) if matches!(error.cause, Cause::Evaluator(cue::Error::Deferred) | Cause::Waiting(_)) => {
+                "deferred"
+            }
             Err(_) => "failed",
         });
         let rendered = Arc::new(rendered?);

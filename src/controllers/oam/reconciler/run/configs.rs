@@ -1,6 +1,5 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, ListParams, Preconditions};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -9,7 +8,7 @@ use crate::controllers::oam::functions::config::{ConfigStore, PAGE, Page};
 use crate::controllers::oam::functions::secrets::Secrets;
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::reconciler::apply::{Creator, ToApply};
-use crate::controllers::oam::reconciler::cluster::{Cluster, foreign_secrets};
+use crate::controllers::oam::reconciler::cluster::VisibleSecrets;
 use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::rollout::Rollout;
 use crate::runtime::kube_client::{ApiError, call};
@@ -17,56 +16,8 @@ use crate::runtime::kube_client::{ApiError, call};
 /// Answers a call that ends the pass.
 const PASS_ENDS: &str = "the pass ends";
 
-pub(super) struct StepSecrets {
-    client: Client,
-    definition_namespace: String,
-    /// The only namespace whose Secrets may be seen.
-    only: Option<String>,
-}
-
-impl StepSecrets {
-    fn check(&self, namespace: &str) -> Result<(), String> {
-        match &self.only {
-            Some(only) if only != namespace => Err(foreign_secrets(namespace)),
-            _ => Ok(()),
-        }
-    }
-
-    fn secret_api(&self, namespace: &str) -> Result<Api<Secret>, ApiError> {
-        self.check(namespace).map_err(ApiError::bad_request)?;
-        Ok(Api::namespaced(self.client.clone(), namespace))
-    }
-
-    /// Returns the ConfigMaps of templates. In another namespace, the rights of this controller would read them.
-    fn templates(&self, namespace: &str) -> Result<Api<ConfigMap>, ApiError> {
-        if namespace != self.definition_namespace && self.check(namespace).is_err() {
-            let message = format!(
-                "templates of configs in namespace {namespace:?} can't be used with the rights of this controller; use one \
-                 in the own namespace or in {:?}",
-                self.definition_namespace
-            );
-            return Err(ApiError::bad_request(message));
-        }
-        Ok(Api::namespaced(self.client.clone(), namespace))
-    }
-}
-
-impl Secrets for StepSecrets {
-    async fn get(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ApiError> {
-        call(self.secret_api(namespace)?.get_opt(name)).await
-    }
-}
-
-pub(super) fn step_secrets(cluster: &Cluster<'_>) -> StepSecrets {
-    StepSecrets {
-        client: cluster.objects.client().clone(),
-        definition_namespace: cluster.env.options().definition_namespace.clone(),
-        only: (!cluster.sees_all_secrets()).then(|| cluster.env.name.namespace.clone()),
-    }
-}
-
 pub(super) struct StepConfigs<'r, 'x, 'p> {
-    secrets: StepSecrets,
+    secrets: VisibleSecrets,
     state: Mutex<State<'r, 'x, 'p>>,
 }
 
@@ -78,7 +29,7 @@ struct State<'r, 'x, 'p> {
 impl<'r, 'x, 'p> StepConfigs<'r, 'x, 'p> {
     pub(super) fn new(rollout: &'r mut Rollout<'x, 'p>) -> Self {
         Self {
-            secrets: step_secrets(&rollout.objects.cluster),
+            secrets: rollout.objects.cluster.secrets(),
             state: Mutex::new(State { rollout, stop: None }),
         }
     }
@@ -169,40 +120,11 @@ impl ConfigStore for StepConfigs<'_, '_, '_> {
     }
 
     fn default_namespace(&self) -> &str {
-        &self.secrets.definition_namespace
+        self.secrets.definition_namespace()
     }
 
     async fn template(&self, namespace: &str, name: &str) -> Result<Option<ConfigMap>, ApiError> {
         let api = self.secrets.templates(namespace)?;
         call(api.get_opt(name)).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-
-    use axum::http::{Request, Response};
-    use kube::client::Body;
-
-    use super::*;
-
-    fn secrets(only: Option<&str>) -> StepSecrets {
-        let service = tower::service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
-        StepSecrets {
-            client: Client::new(service, "default"),
-            definition_namespace: "vela-system".to_owned(),
-            only: only.map(str::to_owned),
-        }
-    }
-
-    #[tokio::test]
-    async fn templates_of_other_tenants_need_rights_of_their_own() {
-        let tenant = secrets(Some("team"));
-        assert!(tenant.templates("team").is_ok() && tenant.templates("vela-system").is_ok());
-        let error = tenant.templates("other").unwrap_err().to_string();
-        assert!(error.contains("namespace \"other\" can't be used"), "{error}");
-        assert!(tenant.secret_api("vela-system").is_err());
-        assert!(secrets(None).templates("other").is_ok());
     }
 }

@@ -18,7 +18,7 @@ use crate::controllers::oam::trackers::{LOCAL, is_local};
 use crate::controllers::oam::workflow::{FailureReason, ValueStore};
 use crate::runtime::kube_client::ApiError;
 
-use super::configs::{StepConfigs, step_secrets};
+use super::configs::StepConfigs;
 
 const MAX_OBJECTS: usize = 100;
 
@@ -70,7 +70,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
             ("kube", "delete") => self.delete(params).await,
             ("http", "do") => {
                 let env = self.env();
-                let secrets = step_secrets(&self.rollout.objects.cluster);
+                let secrets = self.cluster().secrets();
                 let requests = &env.reconciler.step_requests;
                 Ok(requests.send(env.name, params, &secrets, &mut self.permit).await)
             }

@@ -1,7 +1,6 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::configs::step_secrets;
 use super::functions::StepFunctions;
 use super::template::template_stop;
 use crate::controllers::oam::functions::metrics::{MetricCheck, sample};
@@ -55,7 +54,7 @@ impl StepFunctions<'_, '_, '_> {
         if let Some(response) = known {
             return Answer::Returned(response);
         }
-        let secrets = step_secrets(&self.rollout.objects.cluster);
+        let secrets = self.rollout.objects.cluster.secrets();
         let requests = &env.reconciler.step_requests;
         let answer = requests.send(env.name, &call.params, &secrets, &mut self.permit).await;
         env.answers.lock().record(self.step_id, &call, &answer);

@@ -1,5 +1,6 @@
-//! The loop against an evaluator with prepared answers. Templates are evaluated in tests/oam/steps.rs.
+//! The loop against an evaluator with prepared answers. Templates are evaluated in tests/oam.
 
+mod calling;
 mod fake;
 
 use serde_json::{Map, Value, json};
@@ -217,7 +218,7 @@ async fn arguments_and_answers_are_limited() {
         .unwrap();
     assert_eq!(
         end,
-        rendering_failure("arguments and answers of the step: more than 4 MiB")
+        rendering_failure("arguments and answers of all calls: more than 4 MiB")
     );
 }
 

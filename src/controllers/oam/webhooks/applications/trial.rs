@@ -101,8 +101,10 @@ impl<'a, E: Evaluate> TrialRender<'a, E> {
                     findings.warn(&format!("{error}, so the component can't be rendered"));
                 }
             }
-            // A pass has more time.
-            Cause::Stopped(_) => findings.warn(&format!("{error}, so the component was not checked")),
+            // A pass has more time, and answers calls.
+            Cause::Stopped(_) | Cause::NeedsAnswers => {
+                findings.warn(&format!("{error}, so the component was not checked"))
+            }
             Cause::Evaluator(cause) => return Err(cause.to_string()),
             _ => findings.error("schematic", &self.detail(&error)),
         }

@@ -30,6 +30,12 @@ fn definitions() -> FakeDefinitions {
     );
     let module = json!({ "spec": { "schematic": { "terraform": { "configuration": "" } } } });
     cluster.add("ComponentDefinition", SYSTEM, "rds", &module);
+    cluster.add(
+        "ComponentDefinition",
+        SYSTEM,
+        "reads",
+        &template("import \"vela/kube\"\noutput: {}"),
+    );
     cluster.add("ComponentDefinition", SYSTEM, "ref-objects", &template("output: {}"));
     FakeDefinitions::of(cluster)
 }
@@ -161,7 +167,7 @@ async fn what_the_controller_does_not_support_is_a_warning() {
     let (checked, _) = checked(&application(&json!([{ "name": "chart", "type": "helm" }])), []).await;
     assert_eq!(
         checked,
-        ["component chart with an import of vela packages is not supported"]
+        ["component chart with an import of vela/helm is not supported"]
     );
 }
 
@@ -172,6 +178,15 @@ async fn a_terraform_component_without_a_configuration_is_an_error() {
                     configuration is not set";
     assert_eq!(checked, [format!("  1) \"schematic\": {expected}.")]);
     assert_eq!(evaluator.sources(), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn a_template_that_calls_functions_is_not_rendered() {
+    let app = application(&json!([{ "name": "reads", "type": "reads" }, component("web", &[])]));
+    let (checked, evaluator) = checked(&app, [rendered()]).await;
+    let calls = "component reads: functions are called in deployed components and traits only";
+    assert_eq!(checked, [format!("{calls}, so the component was not checked")]);
+    assert_eq!(evaluator.sources().len(), 1);
 }
 
 #[tokio::test]
