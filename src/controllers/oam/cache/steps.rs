@@ -81,10 +81,10 @@ impl From<&StepStatus> for StepOutline {
 pub(super) fn step_counts(workflow: &WorkflowStatus) -> Box<[(StepOutline, usize)]> {
     let mut counts: Vec<(StepOutline, usize)> = Vec::new();
     for step in workflow.steps.iter().map(StepOutline::from) {
-        match counts.iter_mut().find(|(known, _)| *known == step) {
-            Some((_, count)) => *count += 1,
-            None if counts.len() < MAX_OUTLINES => counts.push((step, 1)),
-            None => {}
+        if let Some((_, count)) = counts.iter_mut().find(|(known, _)| *known == step) {
+            *count += 1;
+        } else if counts.len() < MAX_OUTLINES {
+            counts.push((step, 1));
         }
     }
     counts.into()

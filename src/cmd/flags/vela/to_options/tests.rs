@@ -136,14 +136,11 @@ fn flags_and_gates_of_webhooks_become_options() {
         "--feature-gates=ValidateDefinitionPermissions=true,ValidateResourcesExist=true",
     ]);
     let options = flags.to_options(None, "portolan", fetcher()).unwrap();
-    let webhooks = options.webhooks.unwrap();
-    assert_eq!(webhooks.schedulable_shards, ["a", "b"]);
-    assert_eq!(
-        (webhooks.records_user, webhooks.group_pattern.as_str()),
-        (true, "team:*")
-    );
-    assert!(!webhooks.schedules_shards && !webhooks.creates_workload_definitions);
-    assert!(webhooks.checks_components_of_shards && webhooks.checks_definition_rights && webhooks.checks_kinds);
+    let reviews = options.webhooks.unwrap().reviews;
+    assert_eq!(reviews.schedulable_shards, ["a", "b"]);
+    assert_eq!((reviews.records_user, reviews.group_pattern.as_str()), (true, "team:*"));
+    assert!(!reviews.schedules_shards && !reviews.creates_workload_definitions);
+    assert!(reviews.checks_components_of_shards && reviews.checks_definition_rights && reviews.checks_kinds);
 }
 
 #[rstest]
