@@ -8,8 +8,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::api::oam::DefinitionKind;
-
 /// As in KubeVela.
 const BUCKETS: [f64; 9] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
 
@@ -45,42 +43,37 @@ impl Default for CompatMetrics {
 impl CompatMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         // Without a first value, a rate would miss the first event.
-        drop(
-            self.renders
-                .get_or_create(&render_labels(DefinitionKind::Component, true)),
-        );
-        self.rewrites
-            .get_or_create(&rewrite_labels(DefinitionKind::Component))
-            .inc_by(0);
+        drop(self.renders.get_or_create(&render_labels("Component", true)));
+        self.rewrites.get_or_create(&rewrite_labels("Component")).inc_by(0);
         let help = "Duration of evaluations of templates in seconds, with the wait for an evaluator";
         registry.register("kubevela_cue_render_duration_seconds", help, self.renders.clone());
         let help = "Total number of evaluated templates for older versions of CUE, which were rewritten";
         registry.register("kubevela_cue_compat_rewrite", help, self.rewrites.clone());
     }
 
-    pub(super) fn observe_render(&self, kind: DefinitionKind, is_success: bool, elapsed: Duration) {
+    pub(super) fn observe_render(&self, kind: &'static str, is_success: bool, elapsed: Duration) {
         let duration = self.renders.get_or_create(&render_labels(kind, is_success));
         duration.observe(elapsed.as_secs_f64());
     }
 
-    pub(super) fn count_rewrite(&self, kind: DefinitionKind) {
+    pub(super) fn count_rewrite(&self, kind: &'static str) {
         self.rewrites.get_or_create(&rewrite_labels(kind)).inc();
     }
 }
 
-fn render_labels(kind: DefinitionKind, is_success: bool) -> RenderLabels {
+fn render_labels(kind: &'static str, is_success: bool) -> RenderLabels {
     RenderLabels {
-        definition_kind: kind.type_name(),
+        definition_kind: kind,
         status: if is_success { "ok" } else { "error" },
     }
 }
 
 /// Lists are the only thing that the evaluator rewrites.
-fn rewrite_labels(kind: DefinitionKind) -> RewriteLabels {
+fn rewrite_labels(kind: &'static str) -> RewriteLabels {
     RewriteLabels {
         upgrade_id: "list-arithmetic",
         upgrade_version: "1.11",
-        definition_kind: kind.type_name(),
+        definition_kind: kind,
         template_area: "template",
     }
 }
@@ -96,8 +89,8 @@ mod tests {
         let metrics = CompatMetrics::default();
         let mut registry = Registry::default();
         metrics.register(&mut registry);
-        metrics.observe_render(DefinitionKind::Trait, false, Duration::from_millis(2));
-        metrics.count_rewrite(DefinitionKind::WorkflowStep);
+        metrics.observe_render("Trait", false, Duration::from_millis(2));
+        metrics.count_rewrite("WorkflowStep");
         let mut encoded = String::new();
         text::encode(&mut encoded, &registry).unwrap();
         for line in [

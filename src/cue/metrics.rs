@@ -10,7 +10,6 @@ use prometheus_client::registry::Registry;
 
 use super::Evaluator;
 use super::compat::CompatMetrics;
-use crate::api::oam::DefinitionKind;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
@@ -35,14 +34,14 @@ pub(super) struct Metrics {
 
 impl Metrics {
     /// Counts an evaluation by its result. `elapsed` includes the wait for a process.
-    pub(super) fn count_evaluation(&self, result: &'static str, kind: Option<DefinitionKind>, elapsed: Duration) {
+    pub(super) fn count_evaluation(&self, result: &'static str, kind: Option<&'static str>, elapsed: Duration) {
         self.evaluations.get_or_create(&ResultLabel { result }).inc();
         if let Some(kind) = kind {
             self.compat.observe_render(kind, result == SUCCESS, elapsed);
         }
     }
 
-    pub(super) fn count_rewritten(&self, kind: Option<DefinitionKind>) {
+    pub(super) fn count_rewritten(&self, kind: Option<&'static str>) {
         self.rewritten.inc();
         if let Some(kind) = kind {
             self.compat.count_rewrite(kind);

@@ -1,8 +1,6 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::api::oam::DefinitionKind;
-
 /// A CUE text with a template in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CueSource {
@@ -12,7 +10,7 @@ pub struct CueSource {
     /// The name of the template's definition, for logs.
     definition: String,
     /// The kind of the definition, for metrics; `None` for templates of a status, of a config, and for texts.
-    kind: Option<DefinitionKind>,
+    kind: Option<&'static str>,
 }
 
 /// The lines of a text that are the template.
@@ -49,14 +47,14 @@ impl CueSource {
     }
 
     #[must_use]
-    pub fn of_kind(self, kind: DefinitionKind) -> Self {
+    pub fn of_kind(self, kind: &'static str) -> Self {
         Self {
             kind: Some(kind),
             ..self
         }
     }
 
-    pub(super) fn kind(&self) -> Option<DefinitionKind> {
+    pub(super) fn kind(&self) -> Option<&'static str> {
         self.kind
     }
 

@@ -3,7 +3,7 @@
 use crate::cmd::{Error, output};
 use crate::text::sanitize;
 
-/// What was found, or the problem and what to do.
+/// A result of a check, or a problem with advice.
 pub type Checked = Result<Finding, String>;
 
 pub enum Finding {

@@ -107,7 +107,7 @@ pub struct WebhookOptions {
     pub reviews: ReviewOptions,
 }
 
-/// What webhooks write and check.
+/// Selects the fields that webhooks write, and their checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReviewOptions {
     /// Creates WorkloadDefinitions for ComponentDefinitions that name a kind.

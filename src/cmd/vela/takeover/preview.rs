@@ -1,4 +1,4 @@
-//! What the first pass after a takeover would change.
+//! Lists the changes of the first pass after a takeover.
 
 use std::collections::BTreeSet;
 

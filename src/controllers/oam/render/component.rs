@@ -128,7 +128,9 @@ pub async fn render_template<V: Evaluate>(
     let context = wrap::context(&scan, context, None);
     let answers = answer_calls(evaluator, template, &context).await?;
     let source = wrap::component(&scan, properties(template), &context, answers.as_ref());
-    let source = source.of_definition(template.name).of_kind(DefinitionKind::Component);
+    let source = source
+        .of_definition(template.name)
+        .of_kind(DefinitionKind::Component.type_name());
     let mut result = fields(evaluate(evaluator, source).await?, "the result")?;
     let Some(workload) = result.remove("output") else {
         return Err(Cause::NoOutput);
@@ -161,7 +163,9 @@ pub async fn apply_trait<V: Evaluate>(
     let context = wrap::context(&scan, context, Some((&rendered, output_status)));
     let answers = answer_calls(evaluator, template, &context).await?;
     let source = wrap::trait_source(&scan, properties(template), &context, answers.as_ref(), &rendered);
-    let source = source.of_definition(template.name).of_kind(DefinitionKind::Trait);
+    let source = source
+        .of_definition(template.name)
+        .of_kind(DefinitionKind::Trait.type_name());
     let mut result = fields(evaluate(evaluator, source).await?, "the result")?;
     reject_errors(result.get("errs"))?;
     let mut workload = match result.remove(wrap::RESULT) {

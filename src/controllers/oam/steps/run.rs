@@ -143,7 +143,7 @@ impl<'a, V: Evaluate> Run<'a, V> {
     async fn evaluate(&self, source: CueSource) -> Result<Result<Map<String, Value>, TextErrors>, Error<V::Error>> {
         let source = source
             .of_definition(self.type_name)
-            .of_kind(DefinitionKind::WorkflowStep);
+            .of_kind(DefinitionKind::WorkflowStep.type_name());
         let subject = format!("template of WorkflowStepDefinition {}", self.type_name);
         let result = evaluate_text(self.evaluator, source, &subject).await?;
         Ok(result.map(|result| match result {
