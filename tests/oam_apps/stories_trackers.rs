@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, PostParams};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::apps::{config, spec, with_policies};
+use super::apps::{config, objects, spec, with_policies};
 use super::golden::cases::Case;
 use super::site::{Site, condition, says, version};
 use super::stories_takeover::{Restored, is_write};
@@ -20,6 +20,7 @@ use crate::support::eventually::SOON;
 const COMPONENT: &str = "app.oam.dev/component";
 const FINALIZER: &str = "resourcetracker.core.oam.dev/finalizer";
 const HOLD: &str = "example.com/hold";
+const RELEASE: &str = "sh.helm.release.v1.web.v1";
 
 /// Compresses like KubeVela. Its encoder of zstd writes checksums.
 fn compressed(type_: &str, contents: &Value) -> Value {
@@ -236,7 +237,6 @@ async fn a_version_that_is_published_again_waits_until_its_old_tracker_is_gone()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_application_with_a_release_that_kubevela_installed_is_left_as_a_whole() {
-    const RELEASE: &str = "sh.helm.release.v1.web.v1";
     let site = Site::new().await;
     let mut before = site.portolan(&[]).await;
     site.declare("shop", spec(&[config("settings", "one"), config("removed", "one")]))
@@ -280,4 +280,22 @@ async fn an_application_with_a_release_that_kubevela_installed_is_left_as_a_whol
     let mut writes = proxy.requests().into_iter().filter(is_write);
     let other = writes.find(|write| !write.path.ends_with("/applications/shop/status"));
     assert_eq!(other, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_of_a_release_is_refused_before_it_is_recorded() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await;
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": RELEASE } });
+    let components = [config("settings", "one"), objects("release", &[secret])];
+    site.declare("shop", spec(&components)).await;
+    let words = format!(
+        "Secrets of Helm releases are not deployed: {}/{RELEASE}",
+        site.namespace
+    );
+    site.until_said("shop", &words).await;
+    assert!(site.get("v1 Secret", RELEASE).await.is_none());
+    // A record of it would leave the Application.
+    site.declare("shop", spec(&[config("settings", "two")])).await;
+    site.until_running("shop").await;
 }

@@ -12,7 +12,7 @@ use crate::api::oam::labels;
 use crate::api::oam::labels::{SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
 use crate::cmd::vela::{manifests, objects};
 use crate::controllers::oam::collect::{self, Subject};
-use crate::controllers::oam::dispatch::admission::check_control;
+use crate::controllers::oam::dispatch::admission::{check_control, check_release};
 use crate::controllers::oam::dispatch::bookkeeping::remove_record;
 use crate::controllers::oam::dispatch::decide::{
     DispatchDecision, DispatchRefusal, DispatchRequest, DispatchSettings, Identity, ObjectPolicy, Occasion, decide,
@@ -59,6 +59,7 @@ impl Target {
             let forbidden = check_control(&self.name.namespace, &Identity::of(manifest));
             forbidden.map_err(|error| error.to_string())?;
         }
+        check_release(&Identity::of(manifest)).map_err(|error| error.to_string())?;
         let recorded = id.recorded_in(&self.inventory);
         let manifest = match recorded.last() {
             _ if self.runs => manifest,

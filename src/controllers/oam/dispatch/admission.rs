@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::decide::Identity;
 use crate::api::oam::labels::SERVICE_ACCOUNT_ANNOTATION;
+use crate::controllers::oam::parse::release_of;
 
 /// `whitelist:Kind.version.group,…` or `blacklist:…`. The core group is left out: `ConfigMap.v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,6 +75,8 @@ pub enum Forbidden {
         namespace: String,
         name: String,
     },
+    #[error("forbidden resource: Secrets of Helm releases are not deployed: {namespace}/{name}")]
+    HelmRelease { namespace: String, name: String },
     #[error("forbidden resource: type ({kind}) of resource {namespace}/{name} is not allowed")]
     Type {
         kind: String,
@@ -125,6 +128,17 @@ pub fn check_control(namespace: &str, object: &Identity<'_>) -> Result<(), Forbi
         })
     } else {
         Ok(())
+    }
+}
+
+/// Checks that an object is no Secret of a Helm release. An Application with a record of one is not supported.
+pub fn check_release(object: &Identity<'_>) -> Result<(), Forbidden> {
+    match release_of(object.api_version, object.kind, object.name) {
+        Some(_) => Err(Forbidden::HelmRelease {
+            namespace: object.namespace.to_owned(),
+            name: object.name.to_owned(),
+        }),
+        None => Ok(()),
     }
 }
 

@@ -53,7 +53,8 @@ impl Display for Unsupported {
             Self::Policy { name, type_ } => write!(f, "policy {name} of type {type_}"),
             Self::Cluster { cluster, place } => write!(f, "cluster {cluster} in {place}"),
             Self::HelmRelease { name, tracker } => {
-                let advice = "leave the Application to vela-core, which installed the release";
+                let advice = "leave the Application to vela-core, which installed the release, or remove the entry from \
+                              the resourcetracker";
                 write!(f, "Helm release {name} in resourcetracker {tracker} ({advice})")
             }
             Self::Component { name, feature } => write!(f, "component {name} with {feature}"),
@@ -153,11 +154,17 @@ fn unsupported_entry(entry: &ManagedResource, tracker: &str) -> Option<Unsupport
             place: format!("resourcetracker {tracker}"),
         });
     }
-    let revision = entry.name.strip_prefix(RELEASE_PREFIX);
-    let revision = revision.filter(|_| entry.kind == "Secret" && entry.api_version == "v1")?;
-    let release = revision.rsplit_once('.').map_or(revision, |(release, _)| release);
+    let release = release_of(&entry.api_version, &entry.kind, &entry.name)?;
     Some(Unsupported::HelmRelease {
         name: release.to_owned(),
         tracker: tracker.to_owned(),
     })
+}
+
+/// Returns the Helm release of an object, if that is a Secret with a revision of one.
+#[must_use]
+pub fn release_of<'a>(api_version: &str, kind: &str, name: &'a str) -> Option<&'a str> {
+    let revision = name.strip_prefix(RELEASE_PREFIX)?;
+    let release = revision.rsplit_once('.').map_or(revision, |(release, _)| release);
+    (api_version == "v1" && kind == "Secret").then_some(release)
 }

@@ -1,7 +1,8 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::super::admission::{Admission, ResourceTypes};
+use super::super::admission::{Admission, ResourceTypes, check_release};
+use super::super::decide::Identity;
 
 fn object(api_version: &str, kind: &str, namespace: &str) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "namespace": namespace}})
@@ -35,6 +36,27 @@ fn cluster_scoped_objects_are_outside_the_namespace() {
     let role = object("rbac.authorization.k8s.io/v1", "ClusterRole", "");
     let expected = "forbidden resource: ClusterRole /x is outside the namespace of application";
     assert_eq!(check(false, "", &[role]).unwrap_err(), expected);
+}
+
+#[rstest]
+#[case("v1", "Secret", "sh.helm.release.v1.web.v1", false)]
+#[case("v1", "Secret", "login", true)]
+#[case("v1", "ConfigMap", "sh.helm.release.v1.web.v1", true)]
+#[case("example.com/v1", "Secret", "sh.helm.release.v1.web.v1", true)]
+fn secrets_of_helm_releases_are_forbidden(
+    #[case] version: &str,
+    #[case] kind: &str,
+    #[case] name: &str,
+    #[case] admitted: bool,
+) {
+    let mut object = object(version, kind, "shop");
+    object["metadata"]["name"] = name.into();
+    let result = check_release(&Identity::of(&object)).map_err(|error| error.to_string());
+    assert_eq!(result.is_ok(), admitted);
+    if let Err(message) = result {
+        let expected = "forbidden resource: Secrets of Helm releases are not deployed: shop/sh.helm.release.v1.web.v1";
+        assert_eq!(message, expected);
+    }
 }
 
 #[rstest]

@@ -7,8 +7,11 @@ use serde_json::Value;
 use super::{ApplyError, Planned, ToApply, joined};
 use crate::api::oam::labels;
 use crate::budget::leave_runtime_if_large;
+use crate::controllers::oam::dispatch::admission::check_release;
 use crate::controllers::oam::dispatch::bookkeeping::label;
-use crate::controllers::oam::dispatch::decide::{DispatchDecision, DispatchRequest, ObjectPolicy, Occasion, decide};
+use crate::controllers::oam::dispatch::decide::{
+    DispatchDecision, DispatchRequest, Identity, ObjectPolicy, Occasion, decide,
+};
 use crate::controllers::oam::objects::{CachedObject, ObjectId};
 use crate::controllers::oam::policies::Policies;
 use crate::controllers::oam::reconciler::cluster::Cluster;
@@ -32,6 +35,9 @@ impl Applier<'_> {
         let (objects, mut errors) = split(objects);
         self.cluster
             .check_admission(self.inventory, objects.iter().map(|object| &object.manifest))?;
+        for object in &objects {
+            check_release(&Identity::of(&object.manifest)).map_err(|forbidden| forbidden.to_string())?;
+        }
         let planned = objects
             .into_iter()
             .map(|object| self.plan_object(object, Occasion::Dispatch).boxed());
