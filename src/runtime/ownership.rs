@@ -37,7 +37,8 @@ pub struct ShardLabel {
 impl ShardLabel {
     fn selects(&self, meta: &ObjectMeta) -> bool {
         let id = meta.labels.as_ref().and_then(|labels| labels.get(self.name));
-        id.map_or(self.default_id, String::as_str) == self.id
+        let id = id.map(String::as_str).filter(|id| !id.is_empty());
+        id.unwrap_or(self.default_id) == self.id
     }
 }
 
@@ -172,6 +173,7 @@ mod tests {
     #[case::of_another("a", Some("b"), false)]
     #[case::without_the_label("a", None, false)]
     #[case::without_the_label_for_the_default("master", None, true)]
+    #[case::with_an_empty_label_for_the_default("master", Some(""), true)]
     #[case::of_another_than_the_default("master", Some("a"), false)]
     fn a_label_names_the_process_of_an_object(#[case] id: &str, #[case] shard: Option<&str>, #[case] expected: bool) {
         let label = ShardLabel {

@@ -220,3 +220,48 @@ async fn an_application_that_moves_to_another_shard_keeps_its_objects_and_takes_
     let written: Vec<_> = left.filter(is_write).collect();
     assert!(written.is_empty(), "{written:#?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_stay_without_shards_and_while_the_application_is_not_supported() {
+    let site = Site::new().await;
+    let template = "import \"vela/helm\"\n\noutput: {}";
+    let definition = json!({
+        "workload": { "type": "autodetects.core.oam.dev" }, "schematic": { "cue": { "template": template } },
+    });
+    site.apply(
+        "core.oam.dev/v1beta1 ComponentDefinition",
+        "chart",
+        json!({ "spec": definition }),
+    )
+    .await;
+    let shards = async || {
+        let trackers = site.trackers("shop").await;
+        let shards = trackers
+            .iter()
+            .map(|tracker| tracker["metadata"]["labels"][SHARD_ID].clone());
+        let mut shards: Vec<Value> = shards.collect();
+        shards.sort_by_key(Value::to_string);
+        shards
+    };
+    let mut without_shards = site.portolan(&[]).await;
+    for shard in ["a", "b"] {
+        declare_in_shard(&site, shard, "shop", kept(shard, "one")).await;
+        site.until_running("shop").await;
+    }
+    assert_eq!(shards().await, ["a", "b"]);
+    without_shards.signal("KILL");
+    without_shards.exit(SOON).await;
+
+    let unsupported = json!({ "components": [{ "name": "chart", "type": "chart" }] });
+    declare_in_shard(&site, "b", "shop", unsupported).await;
+    let (_proxy, _portolan) = start_shard(&site, "b").await;
+    site.until_said("shop", "an import of vela/helm").await;
+    assert_eq!(shards().await, ["a", "b"]);
+    declare_in_shard(&site, "b", "shop", kept("b", "two")).await;
+    site.until_running("shop").await;
+    let shards = shards().await;
+    assert!(
+        shards.len() > 1 && shards.iter().all(|shard| shard == "b"),
+        "{shards:?}"
+    );
+}

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use axum::http::Method;
-use portolan::api::oam::labels::SHARD_ID;
+use portolan::api::oam::labels::{MASTER_SHARD, SHARD_ID};
 use serde_json::{Value, json};
 
 use super::{Grant, compare};
@@ -36,7 +36,7 @@ async fn kubevelas_applications_need_exactly_the_granted_rights() {
     let settings = format!(
         "--set=watchNamespace={},oam.enabled=true,oam.clusterAdmin=false,oam.definitions.install=true,\
          oam.definitions.namespace={namespace},leaderElection.enabled=true,\
-         oam.args={{--controllers=oam,--application-revision-limit=1,--definition-revision-limit=1,\
+         oam.args={{--controllers=oam,--enable-sharding,--application-revision-limit=1,--definition-revision-limit=1,\
          --application-re-sync-period=5s}}",
         site.namespace
     );
@@ -88,11 +88,11 @@ async fn story(site: &Site) {
         }
     }
     // The revision has the labels of the Application. That of the shard is written alone.
-    let labels = json!({ "metadata": { "labels": { "tier": "web", SHARD_ID: "red" } } });
+    let labels = json!({ "metadata": { "labels": { "tier": "web", SHARD_ID: MASTER_SHARD } } });
     site.edit(APPLICATION, "shop", labels).await;
     let is_labeled = |revision: &Value| {
         let labels = &revision["metadata"]["labels"];
-        labels["tier"] == "web" && labels[SHARD_ID] == "red"
+        labels["tier"] == "web" && labels[SHARD_ID] == MASTER_SHARD
     };
     site.until(REVISION, "shop-v3", "the label", is_labeled).await;
     site.delete(APPLICATION, "shop").await;

@@ -1,9 +1,9 @@
 //! The sequence of a pass over an Application.
 //!
 //! ```text
-//!  observe ─► declare ─► revise ─► apply policies ─► run the workflow ─► assess ─► keep ─► collect
-//!                          │                                                                  │
-//!                      checkpoint                              status::build ◄────────────────┘
+//!  observe ─► declare ─► follow shard ─► revise ─► apply policies ─► run the workflow ─► assess ─► keep ─► collect
+//!                                          │                                                                  │
+//!                                      checkpoint                              status::build ◄────────────────┘
 //! ```
 //! A stage takes what it needs and returns what it found, or adds it to the outcome. A pass may end after any stage.
 
@@ -69,10 +69,8 @@ impl<'p> Pass<'p> {
 
     pub(super) async fn stages(&mut self) -> Result<End, Stop> {
         let env = self.env;
-        let mut inventory = self.observed.read_trackers(env).await?;
+        let inventory = self.observed.read_trackers(env).await?;
         check_support(&self.observed.app, &inventory)?;
-        // Before the latest revision is read, which gets another version.
-        follow_shard(env, &self.observed, &mut inventory).await?;
         self.observed.read_latest(env).await?;
         let ledger = Ledger::new(env, &self.observed, inventory);
         ledger.subscribe().await;
@@ -87,7 +85,7 @@ impl<'p> Pass<'p> {
     async fn deploy(&mut self, objects: &mut AppObjects<'p>) -> Result<(), Stop> {
         let env = self.env;
         self.check_size()?;
-        let latest = self.observed.latest_revision()?;
+        let mut latest = self.observed.latest_revision()?;
         let parsed = Stop::split(declare(env, &self.observed, latest.as_ref()).await)?;
         if let Ok(parsed) = &parsed {
             self.check_declared(parsed).await?;
@@ -95,6 +93,11 @@ impl<'p> Pass<'p> {
         self.write_metadata().await?;
         self.outcome.observed_generation = self.observed.app.metadata.generation;
         let mut parsed = parsed?;
+        if follow_shard(env, &self.observed, &mut objects.ledger.inventory).await? {
+            // Its version may be another now.
+            self.observed.read_latest(env).await?;
+            latest = self.observed.latest_revision()?;
+        }
         let restarts = self.outcome.is_restart_due(env.now);
         let components = resolve_references(&objects.cluster, &self.observed, latest.as_ref(), restarts, &mut parsed);
         let components = components.await?;

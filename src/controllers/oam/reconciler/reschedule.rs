@@ -19,8 +19,11 @@ use crate::controllers::oam::trackers::Inventory;
 use crate::runtime::kube_client::call;
 
 /// Moves trackers and revisions to the shard of the Application. The caches have those of all shards, so the new shard
-/// finds and moves them, and goes on after a crash.
-pub(super) async fn follow_shard(env: &Env<'_>, observed: &Observed, inventory: &mut Inventory) -> Result<(), Stop> {
+/// finds and moves them, and goes on after a crash. Returns true if a revision was moved, and so has another version.
+pub(super) async fn follow_shard(env: &Env<'_>, observed: &Observed, inventory: &mut Inventory) -> Result<bool, Stop> {
+    if env.options().shard.is_none() {
+        return Ok(false);
+    }
     let reconciler = env.reconciler;
     let shard = shard_of(&observed.app.metadata);
     let trackers: Api<Partial<ResourceTracker>> = Api::all(reconciler.client.clone());
@@ -32,18 +35,21 @@ pub(super) async fn follow_shard(env: &Env<'_>, observed: &Observed, inventory: 
         }
     }
     let revisions: Api<Partial<ApplicationRevision>> = Api::namespaced(reconciler.client.clone(), &env.name.namespace);
+    let mut has_moved = false;
     for revision in reconciler.caches.revisions_of(env.name) {
         if shard_of(revision.meta()) != shard && observed.owns(revision.owner_references()) {
             let metadata = set_shard(env, &revisions, revision.meta(), shard).await?;
             reconciler.caches.assume_revision(&metadata, false);
+            has_moved = true;
         }
     }
-    Ok(())
+    Ok(has_moved)
 }
 
 fn shard_of(meta: &ObjectMeta) -> Option<&str> {
     let labels = meta.labels.as_ref()?;
-    labels.get(labels::SHARD_ID).map(String::as_str)
+    let shard = labels.get(labels::SHARD_ID).map(String::as_str);
+    shard.filter(|shard| !shard.is_empty())
 }
 
 /// Sets or removes the label, if the object still has its version.
