@@ -13,8 +13,8 @@ use crate::api::Guarded;
 use crate::api::oam::{ComponentDefinition, Definition, PolicyDefinition, TraitDefinition, WorkflowStepDefinition};
 use crate::cmd::output::checks::{Checked, Finding, fine};
 use crate::cmd::vela::objects::list_all;
-use crate::controllers::oam::parse::PACKAGES;
 use crate::controllers::oam::source::function_packages;
+use crate::controllers::oam::steps::{Caller, supports_package};
 use crate::cue::{Error, Evaluator};
 use crate::text::sanitize;
 
@@ -74,10 +74,9 @@ impl Found {
     }
 
     async fn inspect<D: Definition>(&mut self, definition: &D, name: &str, evaluator: &Evaluator) {
-        let packages = definition.template().map(function_packages).unwrap_or_default();
-        let refused = packages.into_iter().find(|package| !is_supported(D::KIND, package));
+        let refused = definition.template().and_then(|template| refused(D::KIND, template));
         self.refused
-            .extend(refused.map(|package| format!("{name} with {}", sanitize(package))));
+            .extend(refused.map(|packages| format!("{name} with {packages}")));
         let status = definition.status_templates();
         let status = status.into_iter().flat_map(|templates| {
             [
@@ -145,13 +144,17 @@ impl Found {
     }
 }
 
-/// Returns true if templates of a kind may call functions of a package.
-fn is_supported(kind: &str, package: &str) -> bool {
-    match kind {
-        "ComponentDefinition" | "TraitDefinition" => PACKAGES.contains(&package),
-        "WorkflowStepDefinition" => package.starts_with("vela/") && package != "vela/helm",
-        _ => false,
-    }
+/// Returns the packages that a template of this kind imports and may not call.
+fn refused(kind: &str, template: &str) -> Option<String> {
+    let caller = match kind {
+        "ComponentDefinition" | "TraitDefinition" => Some(Caller::Component),
+        "WorkflowStepDefinition" => Some(Caller::Step),
+        _ => None,
+    };
+    let is_supported = |package: &str| caller.is_some_and(|caller| supports_package(caller, package));
+    let mut packages = function_packages(template);
+    packages.retain(|package| !is_supported(package));
+    (!packages.is_empty()).then(|| sanitize(&packages.join(" and ")))
 }
 
 #[cfg(test)]
@@ -168,15 +171,17 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_supported_in_templates_of_some_kinds() {
-        assert!(is_supported("TraitDefinition", "vela/kube") && !is_supported("PolicyDefinition", "vela/kube"));
-        assert!(is_supported("WorkflowStepDefinition", "vela/op") && !is_supported("ComponentDefinition", "vela/op"));
-        for kind in ["ComponentDefinition", "WorkflowStepDefinition"] {
-            assert!(
-                !is_supported(kind, "ext/bank") && !is_supported(kind, "vela/helm"),
-                "{kind}"
-            );
+    fn all_packages_that_a_template_of_a_kind_may_not_import_are_named() {
+        let template = "import (\n\"strings\"\n\"vela/op\"\n\"vela/kube\"\n\"ext/bank\"\n)\noutput: {}";
+        for (kind, expected) in [
+            ("ComponentDefinition", "vela/op and ext/bank"),
+            ("TraitDefinition", "vela/op and ext/bank"),
+            ("WorkflowStepDefinition", "ext/bank"),
+            ("PolicyDefinition", "vela/op and vela/kube and ext/bank"),
+        ] {
+            assert_eq!(refused(kind, template).as_deref(), Some(expected), "{kind}");
         }
+        assert_eq!(refused("WorkflowStepDefinition", "import \"vela/op\""), None);
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod wrap;
 pub use builtin::patch_object;
 pub use calling::CallingEvaluator;
 pub use expression::condition;
+pub use packages::supports_package;
 pub use run::run;
 pub use support::applies_components;
-pub use types::{Answer, Call, Error, Functions, StepTemplate};
+pub use types::{Answer, Call, Caller, Error, Functions, StepTemplate};

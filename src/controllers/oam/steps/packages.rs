@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use super::scan::VELA;
 use super::types::Caller;
 
 /// The name of `encoding/json` in packages, and in what surrounds a template.
@@ -37,6 +38,9 @@ const OF_STEPS: [(&str, &str); 12] = [
     ("util", include_str!("packages/util.cue")),
 ];
 
+/// A package of which no function is supported. Steps such as `notification` import it, and call it only for mail.
+const PARTIAL: &str = "email";
+
 /// Declares a package under `alias`. A function that is not there becomes a call that fails when its turn comes, since
 /// templates name functions that most steps don't call.
 #[must_use]
@@ -56,6 +60,16 @@ pub fn declaration(caller: Caller, alias: &str, package: &str, functions: &BTree
 #[must_use]
 pub fn uses(caller: Caller, package: &str, import: &str) -> bool {
     text(caller, package).contains(&format!("{import}."))
+}
+
+/// Returns true if templates may import a package, such as `vela/kube`.
+#[must_use]
+pub fn supports_package(caller: Caller, path: &str) -> bool {
+    let is_supported = |package: &str| {
+        let is_declared = packages(caller).iter().any(|(name, _)| *name == package);
+        is_declared || (caller == Caller::Step && package == PARTIAL)
+    };
+    path.strip_prefix(VELA).is_some_and(is_supported)
 }
 
 fn packages(caller: Caller) -> &'static [(&'static str, &'static str)] {
@@ -102,6 +116,20 @@ mod tests {
     fn components_may_import_the_packages_that_are_here() {
         let packages = OF_COMPONENTS.map(|(name, _)| format!("vela/{name}"));
         assert_eq!(packages, crate::controllers::oam::parse::PACKAGES);
+    }
+
+    #[test]
+    fn packages_are_supported_in_templates_of_some_kinds() {
+        for package in ["vela/op", "vela/email", "vela/kube"] {
+            assert!(supports_package(Caller::Step, package), "{package}");
+        }
+        assert!(supports_package(Caller::Component, "vela/kube"));
+        for package in ["vela/op", "vela/email"] {
+            assert!(!supports_package(Caller::Component, package), "{package}");
+        }
+        for package in ["ext/bank", "vela/helm", "vela/unknown"] {
+            assert!(!supports_package(Caller::Step, package), "{package}");
+        }
     }
 
     #[test]

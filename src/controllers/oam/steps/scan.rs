@@ -8,7 +8,7 @@ use crate::controllers::oam::source::tokens::{Token, TokenKind, tokenize};
 use crate::controllers::oam::source::{Role, SyntaxError, scan};
 
 /// The prefix of the packages that this module declares.
-const VELA: &str = "vela/";
+pub(super) const VELA: &str = "vela/";
 
 /// A template of a step, ready to be wrapped.
 #[derive(Debug)]
