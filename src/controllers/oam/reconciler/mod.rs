@@ -1,7 +1,7 @@
 //! Reconciles Applications.
 //!
 //! ```text
-//!  observe ─► declare ─► revise ─► apply policies ─► run the workflow ─► assess ─► keep ─► collect ─► status
+//!  observe ─► declare ─► follow shard ─► revise ─► apply policies ─► run the workflow ─► assess ─► keep ─► collect ─► status
 //! ```
 //!
 //! A pass derives everything from the objects and from what was recorded in the cluster, so it may end after any step.
