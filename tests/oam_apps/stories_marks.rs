@@ -50,6 +50,20 @@ async fn an_application_for_another_controller_is_left_alone(
     site.apply(APPLICATION, "shop", app("settings", &of_another)).await;
     site.apply(APPLICATION, "other", app("others", &ours)).await;
     site.until_running("other").await;
+    // The second change arrives after the first.
+    site.edit(
+        APPLICATION,
+        "shop",
+        json!({ "metadata": { "labels": { "note": "new" } } }),
+    )
+    .await;
+    site.edit(
+        APPLICATION,
+        "other",
+        json!({ "spec": spec(&[config("others", "two")]) }),
+    )
+    .await;
+    site.until_running("other").await;
     let shop = site.get(APPLICATION, "shop").await.unwrap();
     assert!(
         shop["status"].is_null() && shop["metadata"]["finalizers"].is_null(),

@@ -49,7 +49,7 @@ async fn stages_are_measured_and_kubevelas_gauges_show_the_status() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubevelas_dashboards_find_its_metrics() {
+async fn kubevelas_metrics_have_values() {
     let site = Site::new().await;
     let portolan = site.portolan(&["--compat-metrics"]).await;
     site.declare("shop", spec(&[web("web", 1)])).await;

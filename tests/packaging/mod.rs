@@ -32,7 +32,10 @@ const KUBE_VERSION: &str = "--kube-version=1.35.4";
 /// Settings that cover the branches of the templates.
 const SETTINGS: [&[&str]; 18] = [
     &[],
-    &["--set=oam.enabled=true,oam.definitions.install=true,oam.definitions.namespace=kube-public,oam.velaCompat=true"],
+    &[
+        "--set=oam.enabled=true,oam.definitions.install=true,oam.definitions.namespace=kube-public",
+        "--set=oam.velaCompat=true,image.tag=v1.11.0",
+    ],
     &[
         "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.namespace=kube-public,leaderElection.enabled=true",
         "--set-json=oam.rules=[{\"apiGroups\":[\"apps\"],\"resources\":[\"deployments\"],\"verbs\":[\"*\"]}]",

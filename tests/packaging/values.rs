@@ -24,6 +24,10 @@ async fn invalid_settings_are_rejected() {
         ("oam.definitions.namespace=Not A Name", "/oam/definitions/namespace"),
         ("oam.rules[0].resources[0]=pods", "/oam/rules/0"),
         ("oam.velaCompat=perhaps", "/oam/velaCompat"),
+        (
+            "oam.enabled=true,oam.velaCompat=true",
+            "set image.digest, or a tag such as v1.11.0",
+        ),
         ("leaderElection.enabled=perhaps", "/leaderElection/enabled"),
         ("metrics.port=8080", "/metrics/port"),
         ("limits.httpConnections=8", "/limits/httpConnections"),
@@ -371,13 +375,13 @@ async fn settings_become_flags_unless_they_are_defaults() {
              --cue-memory=128MiB",
         ),
         (
-            "oam.enabled=true,oam.velaCompat=true",
+            "oam.enabled=true,oam.velaCompat=true,image.tag=v1.11.0",
             "--leader-election-namespace=vela-system --compat-metrics --privileged-namespaces=vela-system \
              --cue-memory=128MiB",
         ),
         (
-            "oam.enabled=true,oam.velaCompat=true,oam.identity.privilegedNamespaces={platform}",
-            "--leader-election-namespace=vela-system --compat-metrics --privileged-namespaces=platform \
+            "oam.enabled=true,oam.velaCompat=true,image.tag=main,oam.identity.privilegedNamespaces={platform}",
+            "--leader-election-namespace=vela-system --compat-metrics --privileged-namespaces=platform,vela-system \
              --cue-memory=128MiB",
         ),
         (

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use portolan::budget::ResourceMetrics;
 use portolan::cue::{Evaluator, Options};
@@ -18,7 +18,7 @@ use super::{chart, helm_output};
 use crate::support::control_plane::control_plane;
 use crate::support::cue::executable;
 
-const ENABLED: &str = "--set=oam.enabled=true,oam.velaCompat=true";
+const ENABLED: &str = "--set=oam.enabled=true,oam.velaCompat=true,image.tag=v1.11.0";
 const REGISTRY: &str = "vela-addon-registry";
 
 /// Returns the data of the ConfigMaps that the chart renders, by name.
@@ -133,13 +133,16 @@ async fn the_view_of_pods_shows_scheduled_and_waiting_ones() {
 }
 
 #[rstest]
-#[case::pods("component-pod-view", None)]
-#[case::services("component-service-view", Some("services"))]
-#[case::endpoints("service-endpoints-view", Some("endpoints"))]
-#[case::applied("service-applied-resources-view", Some("resources"))]
-#[case::tree("application-resource-tree-view", Some("resources"))]
+#[case::pods("component-pod-view", "ql.#CollectPods", None)]
+#[case::services("component-service-view", "ql.#CollectServices", Some("services"))]
+#[case::endpoints("service-endpoints-view", "ql.#CollectServiceEndpoints", Some("endpoints"))]
+#[case::applied("service-applied-resources-view", "ql.#ListAppliedResources", Some("resources"))]
+#[case::tree("application-resource-tree-view", "ql.#GetApplicationTree", Some("resources"))]
 #[tokio::test]
-async fn views_show_what_was_found_or_the_error(#[case] view: &str, #[case] field: Option<&str>) {
+async fn views_show_what_was_found_or_the_error(#[case] view: &str, #[case] call: &str, #[case] field: Option<&str>) {
+    let config_maps = config_maps(&[ENABLED]).await;
+    let template = config_maps[view]["template"].as_str().unwrap();
+    assert!(template.contains(&format!("found: {call} & ")), "{template}");
     let parameters = json!({ "appName": "shop", "appNs": "team" });
     let failed = evaluate(view, &parameters, &json!({ "err": "denied" })).await;
     assert_eq!(failed["status"], json!({ "error": "denied" }));
@@ -179,4 +182,25 @@ async fn config_maps_of_others_stay_as_they_are_and_those_of_the_release_survive
     assert_eq!(view.annotations()["meta.helm.sh/release-name"], "portolan");
     let kept = config_maps.get(REGISTRY).await.unwrap();
     assert_eq!(kept.data, registries.data);
+}
+
+#[tokio::test]
+async fn registries_that_users_add_survive_an_upgrade() {
+    let namespace = restricted_namespace().await;
+    let client = control_plane().await.client().await;
+    let config_maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
+    let definitions = format!("--set=oam.definitions.namespace={namespace}");
+    let settings = [ENABLED, &definitions];
+    install_in(&namespace, &settings).await;
+    let registries = json!({ "data": { "registries": "{\"mine\":{}}" } });
+    let (parameters, patch) = (PatchParams::default(), Patch::Merge(&registries));
+    config_maps.patch(REGISTRY, &parameters, &patch).await.unwrap();
+    // The second one compares with what the first has rendered.
+    for _ in 0..2 {
+        let upgrade = ["upgrade", "portolan", &chart(), "--namespace", &namespace];
+        helm_output(&[&upgrade, &settings[..]].concat()).await;
+        let kept = config_maps.get(REGISTRY).await.unwrap();
+        assert_eq!(kept.annotations()["helm.sh/resource-policy"], "keep");
+        assert_eq!(json!(kept.data), registries["data"]);
+    }
 }

@@ -22,6 +22,9 @@
 {{- if and (include "portolan.webhooks" .) $shard (not (hasSuffix "master" $shard)) -}}
 {{- printf "oam.webhooks: the release with %s serves none; enable them in the release of the shard master" $shard | fail -}}
 {{- end -}}
+{{- if and (include "portolan.velaCompat" .) (not .Values.image.digest) (regexMatch "^v?0\\." (default .Chart.AppVersion .Values.image.tag)) -}}
+{{- fail "oam.velaCompat: vela addon takes the image's tag for KubeVela's version; set image.digest, or a tag such as v1.11.0" -}}
+{{- end -}}
 {{- with .Values.oam.webhooks -}}
 {{- if and .enabled (or .caBundle .injectCaFrom) (not .certificateSecret) -}}
 {{- fail "oam.webhooks: caBundle and injectCaFrom belong to a certificate of your own; set certificateSecret" -}}

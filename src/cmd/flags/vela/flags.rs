@@ -214,7 +214,7 @@ pub struct VelaFlags {
     /// Let the override of component web change my-web-2 too, as vela-core does
     #[arg(long, help_heading = OWN)]
     pub compat_unanchored_override: bool,
-    /// Export metrics under the names of vela-core too, which its dashboards read
+    /// Export metrics under the names of vela-core too
     #[arg(long, help_heading = OWN)]
     pub compat_metrics: bool,
     /// Version of vela-core that this controller counts as; empty for the one whose behavior it has

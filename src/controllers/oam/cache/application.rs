@@ -50,18 +50,20 @@ pub struct StatusOutline {
     pub is_healthy: bool,
     pub phase: String,
     pub workflow_phase: Option<String>,
-    /// With the number of each.
+    /// With the number of each. Only kept for metrics.
     pub steps: Box<[(StepOutline, usize)]>,
 }
 
-impl From<&ApplicationStatus> for StatusOutline {
-    fn from(status: &ApplicationStatus) -> Self {
+impl StatusOutline {
+    #[must_use]
+    pub fn new(status: &ApplicationStatus, has_steps: bool) -> Self {
         let word = |text: &str| truncate(text, MAX_WORD_BYTES);
+        let steps = status.workflow.as_ref().filter(|_| has_steps);
         Self {
             is_healthy: status.services.iter().all(|service| service.healthy),
             phase: word(&status.phase),
             workflow_phase: status.workflow.as_ref().map(|workflow| word(&workflow.phase)),
-            steps: status.workflow.as_ref().map(step_counts).unwrap_or_default(),
+            steps: steps.map(step_counts).unwrap_or_default(),
         }
     }
 }
@@ -117,7 +119,7 @@ impl Decoded {
 impl CachedApplication {
     /// Converts an Application. `names` are the labels and annotations that are read without a pass.
     #[must_use]
-    pub fn new(Decoded { app, too_large }: &Decoded, names: &[&str], budget: &Budget) -> Self {
+    pub fn new(Decoded { app, too_large }: &Decoded, names: &[&str], has_steps: bool, budget: &Budget) -> Self {
         let text = serde_json::to_string(app).unwrap_or_default();
         let contents = Compressed::encode(Format::Zstd, text.as_bytes()).ok().and_then(|text| {
             let bytes = OBJECT_BYTES + text.data.len();
@@ -129,7 +131,7 @@ impl CachedApplication {
             meta: outline(&app.metadata, names),
             inputs: inputs(app),
             is_parsed: app.status.as_ref().is_some_and(is_parsed),
-            status: app.status.as_ref().map(StatusOutline::from),
+            status: app.status.as_ref().map(|status| StatusOutline::new(status, has_steps)),
             types: Types::of(&app.spec),
             decoded_bytes: PASS_COPIES * parsed_bytes(&text),
             too_large: *too_large,
@@ -251,7 +253,7 @@ mod tests {
             app: app.clone(),
             too_large: None,
         };
-        CachedApplication::new(&decoded, &["shard"], &Budget::new("test", limit))
+        CachedApplication::new(&decoded, &["shard"], false, &Budget::new("test", limit))
     }
 
     #[test]
@@ -262,7 +264,7 @@ mod tests {
         assert!(decoded.too_large.is_some_and(|bytes| bytes > 64 << 20));
         assert_eq!(decoded.app.spec, ApplicationSpec::default());
         assert!(decoded.app.status.as_ref().unwrap().latest_revision.is_some());
-        let cached = CachedApplication::new(&decoded, &[], &Budget::new("test", 1 << 20));
+        let cached = CachedApplication::new(&decoded, &[], false, &Budget::new("test", 1 << 20));
         assert!(cached.decoded_bytes() < 1 << 20);
         assert_eq!(cached.unpack().unwrap(), Some(decoded));
     }
@@ -281,6 +283,14 @@ mod tests {
         assert!(cached.may_use(DefinitionKind::Trait, "scaler"));
         assert!(!cached.may_use(DefinitionKind::Trait, "webservice"));
         assert!(!cached.may_use_revision(DefinitionKind::Component, "webservice-v1"));
+    }
+
+    #[test]
+    fn steps_are_kept_for_metrics_only() {
+        let workflow = json!({ "steps": [{ "id": "a", "type": "deploy", "phase": "running" }] });
+        let status: ApplicationStatus = serde_json::from_value(json!({ "workflow": workflow })).unwrap();
+        assert_eq!(StatusOutline::new(&status, true).steps.len(), 1);
+        assert!(StatusOutline::new(&status, false).steps.is_empty());
     }
 
     #[test]

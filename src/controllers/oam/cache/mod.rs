@@ -45,6 +45,8 @@ pub struct Caches {
     members: Arc<RwLock<Members>>,
     /// Memory of Applications and trackers.
     budget: Budget,
+    /// Keeps the steps of Applications too.
+    has_steps: bool,
 }
 
 #[derive(Default)]
@@ -55,13 +57,14 @@ struct Members {
 
 impl Caches {
     #[must_use]
-    pub fn new(budget: Budget) -> Self {
+    pub fn new(budget: Budget, has_steps: bool) -> Self {
         Self {
             applications: Store::default(),
             revisions: Store::default(),
             trackers: Store::default(),
             members: Arc::default(),
             budget,
+            has_steps,
         }
     }
 
@@ -80,7 +83,7 @@ impl Caches {
     pub fn sources(&self, client: &Client, selection: &Selection, handler: EventHandler) -> Vec<Task> {
         let handler = Arc::new(handler);
         let on_application = Arc::clone(&handler);
-        let budget = self.budget.clone();
+        let (budget, has_steps) = (self.budget.clone(), self.has_steps);
         let applications = raw_informer(
             client.clone(),
             selection.clone(),
@@ -88,7 +91,8 @@ impl Caches {
             self.applications.clone(),
             move |raw: Raw<Application>| {
                 let decoded = Decoded::of(raw);
-                let app = decoded.map(|decoded| CachedApplication::new(&decoded, READ_WITHOUT_PASS, &budget));
+                let app =
+                    decoded.map(|decoded| CachedApplication::new(&decoded, READ_WITHOUT_PASS, has_steps, &budget));
                 DeserializeGuard(app.map_err(|invalid| *invalid)).into()
             },
             move |change| on_application.on_application(&change),
@@ -120,7 +124,7 @@ impl Caches {
 
     /// Stores an Application as we have written it, before the watch delivers it.
     pub fn assume_application(&self, app: &Decoded) {
-        let cached = CachedApplication::new(app, READ_WITHOUT_PASS, &self.budget);
+        let cached = CachedApplication::new(app, READ_WITHOUT_PASS, self.has_steps, &self.budget);
         self.applications.assume(Cached::Object(Arc::new(cached)));
     }
 

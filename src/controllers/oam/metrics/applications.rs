@@ -159,7 +159,7 @@ mod tests {
     fn phases_have_kubevelas_numbers() {
         let status = |name: &str, status: serde_json::Value| {
             let status: ApplicationStatus = serde_json::from_value(status).unwrap();
-            (NamespacedName::new("shop", name), StatusOutline::from(&status))
+            (NamespacedName::new("shop", name), StatusOutline::new(&status, false))
         };
         let service = |healthy: bool| json!({ "name": "web", "healthy": healthy });
         let mut registry = Registry::default();

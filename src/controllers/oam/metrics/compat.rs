@@ -1,4 +1,4 @@
-//! KubeVela's metrics of passes (`--compat-metrics`), which its dashboards read. Each is fed where one of ours is.
+//! KubeVela's metrics of passes (`--compat-metrics`). Each is fed where one of ours is.
 
 use std::time::Duration;
 

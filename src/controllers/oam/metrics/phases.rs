@@ -26,10 +26,11 @@ impl std::fmt::Debug for PhaseCollector {
 
 impl Collector for PhaseCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Some(applications) = self.metrics.applications.get() else {
+            return Ok(());
+        };
         let mut counts = Counts::default();
-        if let Some(applications) = self.metrics.applications.get() {
-            counts.add_all(applications);
-        }
+        counts.add_all(applications);
         counts.encode(self.has_compat, encoder)
     }
 }
@@ -130,7 +131,7 @@ mod tests {
     fn series(statuses: &[Value], has_compat: bool) -> Vec<String> {
         let outline = |status: &Value| {
             let status: Option<ApplicationStatus> = serde_json::from_value(status.clone()).unwrap();
-            status.as_ref().map(StatusOutline::from)
+            status.as_ref().map(|status| StatusOutline::new(status, true))
         };
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Statuses {
@@ -141,6 +142,18 @@ mod tests {
         text::encode(&mut encoded, &registry).unwrap();
         let series = encoded.lines().filter(|line| !line.starts_with('#'));
         series.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_standby_has_no_series() {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(PhaseCollector {
+            metrics: Metrics::default(),
+            has_compat: true,
+        }));
+        let mut encoded = String::new();
+        text::encode(&mut encoded, &registry).unwrap();
+        assert_eq!(encoded, "# EOF\n");
     }
 
     #[test]

@@ -70,8 +70,7 @@ impl StepMetrics {
 
     pub fn register_compat(&self, registry: &mut Registry) {
         drop(self.compat_seconds.get_or_create(&compat_labels("apply-component")));
-        let help =
-            "Duration of workflow steps that have succeeded or failed in seconds, as in KubeVela despite the name";
+        let help = "Duration of workflow steps from their first to their last execution in seconds, despite the name";
         registry.register("step_duration_ms", help, self.compat_seconds.clone());
     }
 

@@ -117,7 +117,7 @@ pub fn setup(
         return None;
     };
     let cache_budget = context.budgets.quarter("oam_caches");
-    let caches = Caches::new(cache_budget.clone());
+    let caches = Caches::new(cache_budget.clone(), options.has_compat_metrics);
     let definition_budgets = DefinitionBudgets {
         tenants: cache_budget.clone(),
         shared: context.budgets.part("oam_definitions", 8),

@@ -101,6 +101,13 @@ fn times_limits_and_checks_become_options() {
         "--reconcile-timeout=1m",
         "--reconcile-termination-graceful-period=2s",
         "--max-dispatch-concurrent=3",
+        "--application-revision-limit=6",
+        "--definition-revision-limit=7",
+        "--log-file-max-size=8",
+        "--max-workflow-wait-backoff-time=9",
+        "--max-workflow-failed-backoff-time=10",
+        "--allow-cross-namespace-resource=false",
+        "--system-definition-namespace=vela",
         "--controller-client-request-timeout=4s",
         "--controller-client-long-running-request-timeout=0s",
         "--controller-client-mutating-request-timeout=5s",
@@ -114,6 +121,14 @@ fn times_limits_and_checks_become_options() {
         (Duration::from_mins(1), Duration::from_secs(2))
     );
     assert_eq!(options.max_concurrent_writes, 3);
+    assert_eq!((options.revision_limit, options.definition_revision_limit), (6, 7));
+    assert_eq!(flags.log_file_max_size, 8);
+    assert_eq!(
+        (options.workflow.max_wait_backoff, options.workflow.max_failed_backoff),
+        (Duration::from_secs(9), Duration::from_secs(10))
+    );
+    assert!(!options.admission.allow_cross_namespace);
+    assert_eq!(options.definition_namespace, "vela");
     let timeouts = flags.request_timeouts();
     assert_eq!(
         (timeouts.get, timeouts.list, timeouts.write),
