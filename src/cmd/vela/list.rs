@@ -48,19 +48,19 @@ struct View {
 impl List {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let (client, namespace) = self.place.connect().await?;
-        let applications =
-            objects::list_applications(&client, (!self.all_namespaces).then_some(namespace.as_str())).await?;
+        let scope = (!self.all_namespaces).then_some(namespace.as_str());
+        let applications = objects::list_applications(&client, scope).await?;
         let mut views: Vec<View> = Vec::new();
         let mut support = Support::new(&client, &self.definitions.system_definition_namespace);
         if self.unsupported {
-            support.load_all_trackers().await?;
+            support.load_trackers(scope).await?;
         }
         for Guarded(object) in applications {
             match object.0 {
                 Ok(application) => {
                     let mut view = View::new(&application);
                     if self.unsupported {
-                        view.unsupported = support.check(&application).await?;
+                        view.unsupported = support.check(&application).await?.unsupported;
                     }
                     views.push(view);
                 }
