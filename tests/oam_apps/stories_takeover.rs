@@ -185,7 +185,8 @@ impl Restored {
 
     async fn assert_that_a_dry_run_shows_no_change(&self) {
         let evaluator = executable();
-        let arguments = ["takeover", self.name(), "--dry-run", "--cue-evaluator"];
+        let version = "--compat-version=portolan";
+        let arguments = ["takeover", self.name(), version, "--dry-run", "--cue-evaluator"];
         let arguments = [&arguments[..], &[evaluator.to_str().unwrap()]].concat();
         let text = self.site.app(&arguments).await;
         let mut lines = text.lines();

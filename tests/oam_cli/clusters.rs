@@ -131,7 +131,7 @@ async fn a_cluster_is_reached_with_a_token_and_with_a_certificate_beside_others_
     }
     let (kind, warning) = result(text, "limited");
     assert!(
-        kind == "warning" && warning.contains("has not all rights"),
+        kind == "warning" && warning.contains("does not have all rights"),
         "{kind} {warning}"
     );
     for (name, expected) in [
@@ -276,7 +276,7 @@ async fn clusters_are_listed_with_the_reasons_why_some_are_refused() {
     assert_line(&text, "broken - X509Certificate https://10.1.2.4 no -");
     assert_line(
         &text,
-        "broken: ca.crt contains no certificate; store certificates in PEM",
+        "broken: the authority (ca.crt or ca) contains no certificate; store certificates in PEM",
     );
 
     let json: Value = serde_json::from_str(&site.cluster(&["list", "-o", "json"]).await.ok()).unwrap();
@@ -289,6 +289,6 @@ async fn clusters_are_listed_with_the_reasons_why_some_are_refused() {
     );
     assert_eq!(
         json[0]["problem"],
-        "ca.crt contains no certificate; store certificates in PEM"
+        "the authority (ca.crt or ca) contains no certificate; store certificates in PEM"
     );
 }

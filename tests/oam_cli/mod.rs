@@ -76,7 +76,10 @@ fn assert_line(text: &str, expected: &str) {
 
 impl Site {
     async fn new() -> Self {
-        let control_plane = control_plane().await;
+        Self::of(control_plane().await).await
+    }
+
+    async fn of(control_plane: &'static ControlPlane) -> Self {
         for crd in crds() {
             control_plane.install_crd(&crd).await;
         }

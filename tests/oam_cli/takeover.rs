@@ -6,22 +6,30 @@ use axum::http::Method;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use portolan::api::oam::ApplicationRevision;
+use portolan::api::oam::labels::SERVICE_ACCOUNT_ANNOTATION;
 use portolan::controllers::oam::trackers::encode;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use super::diff::{CONFIG, config, definition, owned};
 use super::{Output, Site, application, assert_line, execute, worker};
-use crate::support::control_plane::ADMIN_TOKEN;
+use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
 use crate::support::cue::executable;
 use crate::support::fault_proxy::{ApiFault, FaultProxy, Pause};
 
+const VERSION: &str = "--compat-version=portolan";
 const REQUIRED: &str = "app.oam.dev/controller-version-require";
 const REDACTED: &str = "portolan.dev/redacted-secrets";
 
 impl Site {
     async fn takeover(&self, arguments: &[&str]) -> Output {
-        let command = ["takeover", "--compat-version=portolan"];
+        let command = ["takeover", VERSION];
         self.vela(&[&command, arguments].concat()).await
+    }
+
+    /// Defines the type of [`worker`].
+    async fn define_worker(&self) {
+        self.define("worker", CONFIG).await;
     }
 
     async fn preview(&self, name: &str) -> String {
@@ -58,6 +66,7 @@ impl Site {
             "vela",
             "takeover",
             name,
+            VERSION,
             "-n",
             &self.namespace,
             "--kubeconfig",
@@ -81,6 +90,7 @@ impl Site {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_application_is_taken_over_once_and_given_back_once() {
     let site = Site::new().await;
+    site.define_worker().await;
     site.create_application("shop", worker("nginx:1")).await;
     let says = |output: Output, state: &str| {
         assert_eq!(output.ok(), format!("{}/shop: {state}\n", site.namespace));
@@ -101,20 +111,70 @@ async fn an_application_is_taken_over_once_and_given_back_once() {
 
     says(site.takeover(&["shop", "--give-back"]).await, "given back");
     assert_eq!(site.required("shop").await, None);
-    let default = site.vela(&["takeover", "shop", "--compat-version="]).await;
-    says(default, "taken over");
-    assert_eq!(site.required("shop").await.as_deref(), Some("v1.11.0-alpha.4"));
+    for version in [&["--compat-version="][..], &[]] {
+        let output = site.vela(&[&["takeover", "shop"], version].concat()).await;
+        assert!(output.failed(2).contains("--compat-version"));
+    }
+    assert_eq!(site.required("shop").await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_applications_of_a_namespace_or_of_the_cluster_are_handed_over() {
+    // Of its own, because -A changes the Applications of other tests.
+    static OWN: OnceCell<ControlPlane> = OnceCell::const_new();
+    let own = OWN.get_or_init(ControlPlane::start).await;
+    let (one, other) = (Site::of(own).await, Site::of(own).await);
+    for site in [&one, &other] {
+        site.define_worker().await;
+        site.create_application("shop", worker("nginx:1")).await;
+    }
+    let everywhere = ["vela", "takeover", VERSION, "-A"];
+    let text = one.run(&everywhere).await.ok();
+    for site in [&one, &other] {
+        assert_line(&text, &format!("{}/shop: taken over", site.namespace));
+        assert_eq!(site.required("shop").await.as_deref(), Some("portolan"));
+    }
+    let text = one.takeover(&["--all", "--give-back"]).await.ok();
+    assert_eq!(text, format!("{}/shop: given back\n", one.namespace));
+    let text = one.run(&[&everywhere[..], &["--give-back"]].concat()).await.ok();
+    assert_line(&text, &format!("{}/shop: not taken over", one.namespace));
+    assert_line(&text, &format!("{}/shop: given back", other.namespace));
+    for site in [&one, &other] {
+        assert_eq!(site.required("shop").await, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trackers_of_other_namespaces_are_not_read() {
+    let site = Site::new().await;
+    site.define_worker().await;
+    site.create_application("shop", worker("nginx:1")).await;
+    let proxy = FaultProxy::in_front_of(site.control_plane).await;
+    let kubeconfig = site.control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let place = ["-n", &site.namespace, "--kubeconfig", kubeconfig];
+    let command = ["vela", "takeover", "--all", VERSION];
+    execute(&[&command[..], &place].concat()).await.ok();
+    let requests = proxy.requests().into_iter();
+    let lists = requests.filter(|request| request.is_of("resourcetrackers"));
+    let selectors: Vec<_> = lists.map(|mut request| request.query.remove("labelSelector")).collect();
+    assert_eq!(selectors, [Some(format!("app.oam.dev/namespace={}", site.namespace))]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn applications_that_are_refused_are_named_and_the_others_are_taken_over() {
     let site = Site::new().await;
-    for name in ["frozen", "leaving", "plain", "remote", "second"] {
+    site.define_worker().await;
+    for name in ["frozen", "leaving", "plain", "remote", "second", "unreadable"] {
         site.create_application(name, worker("nginx:1")).await;
     }
     let mut bound = worker("nginx:1");
     bound["policies"] = json!([{ "name": "envs", "type": "env-binding" }]);
     site.create_application("bound", bound).await;
+    let unknown = json!({ "components": [{ "name": "web", "type": "missing" }] });
+    site.create_application("unknown", unknown).await;
+    site.create_tracker("unreadable", "another", 1, encode(Vec::new(), None).unwrap())
+        .await;
     site.require("frozen", "Disabled").await;
     site.edit("leaving", json!({ "metadata": { "finalizers": ["example.com/held"] } }))
         .await;
@@ -134,7 +194,9 @@ async fn applications_that_are_refused_are_named_and_the_others_are_taken_over()
             format!("{namespace}/frozen: requires version \"Disabled\", not \"portolan\""),
             format!("{namespace}/leaving: is being deleted; wait until it is gone"),
             format!("{namespace}/remote: not supported: cluster edge in resourcetracker remote-v1-{namespace}"),
-            "error: 4 failures; these Applications are left as they are".to_owned(),
+            format!("{namespace}/unknown: cannot be parsed: failed to parseComponents"),
+            format!("{namespace}/unreadable: its resourcetrackers cannot be read: resourcetracker "),
+            "error: 6 failures; these Applications are left as they are".to_owned(),
         ] {
             assert!(stderr.contains(&refused), "{refused}: {stderr}");
         }
@@ -152,6 +214,8 @@ async fn applications_that_are_refused_are_named_and_the_others_are_taken_over()
         ("plain", Some("portolan")),
         ("remote", None),
         ("second", Some("portolan")),
+        ("unknown", None),
+        ("unreadable", None),
     ] {
         assert_eq!(site.required(name).await.as_deref(), required, "{name}");
     }
@@ -167,7 +231,8 @@ async fn applications_that_are_refused_are_named_and_the_others_are_taken_over()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_application_or_a_clear_set_of_them_is_named() {
     for arguments in [&["shop", "--all"][..], &["shop", "-A"], &["-A", "-n", "team"], &[]] {
-        execute(&[&["vela", "takeover"], arguments].concat()).await.failed(2);
+        let command = ["vela", "takeover", VERSION];
+        execute(&[&command, arguments].concat()).await.failed(2);
     }
 }
 
@@ -230,6 +295,12 @@ async fn a_dry_run_shows_what_the_first_pass_would_change() {
     assert_line(&changed, "revision a new one is created, and the workflow runs");
     assert_line(&changed, "+ data.text: \"two\"");
 
+    let user = json!({ "metadata": { "annotations": { SERVICE_ACCOUNT_ANNOTATION: "deployer" } } });
+    site.edit("shop", user).await;
+    let limited = site.preview("shop").await;
+    assert_line(&limited, "+ data.text: \"two\"");
+    assert!(!limited.contains("elsewhere"), "{limited}");
+
     let properties = json!({ "objects": [{ "resource": "configmap", "name": "web" }] });
     let copy = json!({ "name": "copy", "type": "ref-objects", "properties": properties });
     site.create_application("copies", json!({ "components": [copy] })).await;
@@ -238,11 +309,61 @@ async fn a_dry_run_shows_what_the_first_pass_would_change() {
         &unknown,
         "unknown changes: component copy with references to existing objects",
     );
+
+    let step = json!({ "name": "deploy", "type": "apply-component", "properties": { "component": "missing" } });
+    let components = [config("web", json!({ "text": "one" }))];
+    let stuck = json!({ "components": components, "workflow": { "steps": [step] } });
+    site.create_application("stuck", stuck).await;
+    let output = site.takeover(&["stuck", "--dry-run"]).await;
+    assert_eq!(output.stdout, "");
+    assert!(output.failed(1).contains("/stuck: "));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_objects_of_components_that_call_functions_are_unknown_and_none_is_removed() {
+    let site = Site::new().await;
+    create_deployed(&site).await;
+    site.define("calls", &format!("import \"vela/kube\"\n{CONFIG}")).await;
+    let renamed = config("api", json!({ "text": "one" }));
+    let spec = json!({ "components": [renamed] });
+    site.edit("shop", json!({ "spec": spec })).await;
+    let known = site.preview("shop").await;
+    assert!(known.contains("remove "), "{known}");
+
+    let calls = json!({ "name": "web", "type": "calls", "properties": { "text": "one" } });
+    let spec = json!({ "components": [calls, renamed] });
+    site.edit("shop", json!({ "spec": spec })).await;
+    let unknown = site.preview("shop").await;
+    assert_line(&unknown, "unknown changes: component web calls functions");
+    assert_line(&unknown, &format!("create ConfigMap {}/api", site.namespace));
+    assert!(!unknown.contains("remove "), "{unknown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_published_version_needs_the_definitions_of_its_revision_alone() {
+    let site = Site::new().await;
+    let spec = json!({ "components": [{ "name": "web", "type": "pinned" }] });
+    site.create_application("shop", spec.clone()).await;
+    let version = json!({ "metadata": { "annotations": { "app.oam.dev/publishVersion": "one" } } });
+    site.edit("shop", version).await;
+    let latest = json!({ "name": "shop-v1", "revision": 1 });
+    site.set_status("shop", json!({ "latestRevision": latest })).await;
+    let error = site.takeover(&["shop"]).await.failed(1);
+    assert!(error.contains("/shop: cannot be parsed: "), "{error}");
+
+    let recorded = json!({
+        "application": application("shop", spec),
+        "componentDefinitions": { "pinned": definition("pinned", CONFIG) },
+    });
+    site.create_revision("shop-v1", "shop", Some("one"), recorded).await;
+    site.takeover(&["shop"]).await.ok();
+    assert_eq!(site.required("shop").await.as_deref(), Some("portolan"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_application_that_changes_meanwhile_is_taken_over_only_if_its_status_alone_did() {
     let site = Site::new().await;
+    site.define_worker().await;
     for name in ["changed", "running"] {
         site.create_application(name, worker("nginx:1")).await;
     }

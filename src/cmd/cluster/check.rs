@@ -25,8 +25,8 @@ const MAX_VERSION: usize = 64;
 
 /// Check that joined clusters can be reached with their credentials
 ///
-/// Asks each cluster for its version and for the rights of the credential, all at the same time and for at most 10 s each.
-/// Exits with 1 if a cluster is refused or fails.
+/// Asks each cluster for its version and for the rights of the credential, at most 16 at the same time and for at most 10 s
+/// each. Exits with 1 if a cluster is refused or fails.
 #[derive(Args, Debug)]
 pub struct Check {
     /// Names of the clusters (default: all)
@@ -80,7 +80,7 @@ async fn check(connector: &Connector, secret: &Secret) -> Checked {
         return fine(format!("{name}: version {version}"));
     }
     Ok(Finding::Warning(format!(
-        "{name}: version {version}; the credential has not all rights, so Applications may fail there"
+        "{name}: version {version}; the credential does not have all rights, so Applications may fail there"
     )))
 }
 

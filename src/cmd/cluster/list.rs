@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::JoinedFlags;
 use crate::cmd::flags::OutputFormat;
-use crate::cmd::vela::list::cell;
+use crate::cmd::output::cell;
 use crate::cmd::{Error, output};
 use crate::controllers::oam::clusters::credential::{ENDPOINT, ENDPOINT_TYPE};
 use crate::controllers::oam::clusters::{ALIAS, CREDENTIAL_TYPE};

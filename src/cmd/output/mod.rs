@@ -9,7 +9,10 @@ use serde::Serialize;
 use url::Url;
 
 use crate::cmd::{Error, failed_to};
-use crate::text::{is_control, is_invisible, printable, public_url, sanitize};
+use crate::text::{is_control, is_invisible, printable, public_url, sanitize, truncate};
+
+/// The maximum length of user-defined text in a cell, in bytes.
+const MAX_CELL: usize = 100;
 
 /// Prints to the standard output. A closed pipe, as with `| head`, is not an error.
 pub fn print(text: &str) -> Result<(), Error> {
@@ -97,6 +100,14 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
         column.set_padding((0, 2));
     }
     table.trim_fmt() + "\n"
+}
+
+/// Returns `-` instead of an empty cell, which would shift the columns for `awk`.
+pub fn cell(text: &str) -> String {
+    match text.trim() {
+        "" => "-".to_owned(),
+        text => truncate(text, MAX_CELL),
+    }
 }
 
 /// Formats one line per entry below `title`, without control characters; empty if there are no entries.

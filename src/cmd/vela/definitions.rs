@@ -8,7 +8,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::list::cell;
 use super::render::starter_set::STARTER_SET;
 use super::{DEFINITION_NAMESPACE, manifests, objects};
 use crate::api::Guarded;
@@ -16,6 +15,7 @@ use crate::api::oam::{
     ComponentDefinition, Definition, DefinitionStatus, PolicyDefinition, TraitDefinition, WorkflowStepDefinition,
 };
 use crate::cmd::flags::{OutputFormat, QueryFlags, cluster::ClusterFlags};
+use crate::cmd::output::cell;
 use crate::cmd::{Error, failed_to, output};
 use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::{ApiError, call};

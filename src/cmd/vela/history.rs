@@ -3,10 +3,10 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
 
-use super::list::cell;
 use super::{ApplicationFlags, objects};
 use crate::api::oam::{ApplicationRevision, labels};
 use crate::cmd::flags::OutputFormat;
+use crate::cmd::output::cell;
 use crate::cmd::{Error, output};
 use crate::controllers::oam::revisions::names::revision_number;
 

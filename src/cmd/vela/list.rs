@@ -8,11 +8,8 @@ use super::{ApplicationFlags, DefinitionNamespace, objects};
 use crate::api::Guarded;
 use crate::api::oam::{Application, labels};
 use crate::cmd::flags::OutputFormat;
+use crate::cmd::output::cell;
 use crate::cmd::{Error, output};
-use crate::text::truncate;
-
-/// The maximum length of user-defined text in a cell, in bytes.
-const MAX_CELL: usize = 100;
 
 /// List Applications
 #[derive(Args, Debug)]
@@ -51,19 +48,19 @@ struct View {
 impl List {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let (client, namespace) = self.place.connect().await?;
-        let applications =
-            objects::list_applications(&client, (!self.all_namespaces).then_some(namespace.as_str())).await?;
+        let scope = (!self.all_namespaces).then_some(namespace.as_str());
+        let applications = objects::list_applications(&client, scope).await?;
         let mut views: Vec<View> = Vec::new();
         let mut support = Support::new(&client, &self.definitions.system_definition_namespace);
         if self.unsupported {
-            support.load_all_trackers().await?;
+            support.load_trackers(scope).await?;
         }
         for Guarded(object) in applications {
             match object.0 {
                 Ok(application) => {
                     let mut view = View::new(&application);
                     if self.unsupported {
-                        view.unsupported = support.check(&application).await?;
+                        view.unsupported = support.check(&application).await?.unsupported;
                     }
                     views.push(view);
                 }
@@ -143,12 +140,4 @@ fn unsupported_text(views: &[View]) -> String {
     const HEADER: [&str; 3] = ["NAMESPACE", "NAME", "NOT SUPPORTED"];
     let row = |view: &View| vec![view.namespace.clone(), view.name.clone(), view.unsupported.join(", ")];
     output::table(&HEADER, views.iter().map(row))
-}
-
-/// Returns `-` instead of an empty cell, which would shift the columns for `awk`.
-pub fn cell(text: &str) -> String {
-    match text.trim() {
-        "" => "-".to_owned(),
-        text => truncate(text, MAX_CELL),
-    }
 }

@@ -7,7 +7,7 @@ mod delete;
 mod diff;
 mod forget_cluster;
 mod history;
-pub(in crate::cmd) mod list;
+mod list;
 mod manifests;
 pub(in crate::cmd) mod objects;
 mod render;

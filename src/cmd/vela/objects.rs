@@ -8,6 +8,7 @@ use kube::core::{DeserializeGuard, NamespaceResourceScope};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
+use crate::api::oam::labels::{SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
 use crate::api::oam::{Application, ApplicationRevision, GROUP, ResourceTracker, labels};
 use crate::api::{Guarded, NamespacedName};
 use crate::cmd::{Error, failed_to};
@@ -128,6 +129,14 @@ pub async fn inventory(client: &Client, application: &Application) -> Result<Inv
     let trackers = trackers(client, &identity.name).await?;
     let trackers: Result<Vec<_>, _> = trackers.into_iter().map(Arc::new).map(Tracker::decode).collect();
     Ok(Inventory::of(&identity, trackers?)?)
+}
+
+/// Returns true if an Application names the user with whose rights it acts.
+pub fn names_user(application: &Application) -> bool {
+    [USER_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION].iter().any(|name| {
+        let annotation = application.annotations().get(*name);
+        annotation.is_some_and(|text| !text.trim().is_empty())
+    })
 }
 
 pub fn identity(application: &Application) -> AppIdentity {

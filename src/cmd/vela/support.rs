@@ -2,19 +2,22 @@
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
+use std::fmt::Display;
 use std::sync::Arc;
 
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
+use super::diff::{self, Deployed, Revision};
 use super::objects;
 use super::render::definition_set::DefinitionSet;
+use super::render::live_definitions;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ResourceTracker, labels};
 use crate::cmd::{Error, failed_to};
 use crate::controllers::oam::clusters::{JoinedCluster, joined_clusters};
 use crate::controllers::oam::parse::{
-    Definitions, cluster_selections, parse, unsupported_application, unsupported_clusters, unsupported_definitions,
+    Parsed, cluster_selections, parse, unsupported_application, unsupported_clusters, unsupported_definitions,
     unsupported_overrides, unsupported_trackers,
 };
 use crate::controllers::oam::trackers::{Inventory, Tracker};
@@ -22,12 +25,31 @@ use crate::controllers::oam::trackers::{Inventory, Tracker};
 /// The message of the condition by which the controller leaves an Application alone.
 const UNSUPPORTED: &str = "not supported by this controller: ";
 
+/// What keeps the controller from deploying an Application.
+pub struct Obstacles {
+    pub unsupported: Vec<String>,
+    /// What the controller reports once it works on the Application.
+    errors: Vec<String>,
+}
+
+impl Obstacles {
+    pub fn into_result(self) -> Result<(), Error> {
+        let unsupported = (!self.unsupported.is_empty()).then(|| self.unsupported.join(", "));
+        let unsupported = unsupported.map(|parts| format!("not supported: {parts}"));
+        let reasons: Vec<String> = unsupported.into_iter().chain(self.errors).collect();
+        if reasons.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Failed(reasons.join("; ")))
+    }
+}
+
 pub struct Support<'a> {
     client: &'a Client,
     definition_namespace: &'a str,
     /// The definitions of each namespace with Applications.
     definitions: BTreeMap<String, DefinitionSet>,
-    trackers: BTreeMap<NamespacedName, Vec<Tracker>>,
+    trackers: BTreeMap<NamespacedName, Vec<ResourceTracker>>,
     /// Listed once an Application may select them.
     joined: Option<Vec<JoinedCluster>>,
 }
@@ -43,9 +65,14 @@ impl<'a> Support<'a> {
         }
     }
 
-    pub async fn load_all_trackers(&mut self) -> Result<(), Error> {
+    /// Loads the trackers of the Applications of a namespace, or of all.
+    pub async fn load_trackers(&mut self, namespace: Option<&str>) -> Result<(), Error> {
         let api: Api<ResourceTracker> = Api::all(self.client.clone());
-        let trackers = objects::list_all(&api, &ListParams::default())
+        let mut parameters = ListParams::default();
+        if let Some(namespace) = namespace {
+            parameters = parameters.labels(&format!("{}={namespace}", labels::APP_NAMESPACE));
+        }
+        let trackers = objects::list_all(&api, &parameters)
             .await
             .map_err(failed_to("list ResourceTrackers"))?;
         self.add_trackers(trackers);
@@ -62,10 +89,7 @@ impl<'a> Support<'a> {
         for tracker in trackers {
             let label = |name: &str| tracker.labels().get(name).cloned().unwrap_or_default();
             let name = NamespacedName::new(label(labels::APP_NAMESPACE), label(labels::APP_NAME));
-            // One that cannot be decoded is an error of its Application, which the controller reports.
-            if let Ok(tracker) = Tracker::decode(Arc::new(tracker)) {
-                self.trackers.entry(name).or_default().push(tracker);
-            }
+            self.trackers.entry(name).or_default().push(tracker);
         }
     }
 
@@ -80,38 +104,71 @@ impl<'a> Support<'a> {
         }
     }
 
-    /// Returns the parts that are not supported. The trackers must be loaded.
-    pub async fn check(&mut self, application: &Application) -> Result<Vec<String>, Error> {
+    /// The trackers must be loaded.
+    pub async fn check(&mut self, application: &Application) -> Result<Obstacles, Error> {
         let mut reasons: BTreeSet<String> = BTreeSet::new();
         reasons.extend(unsupported_application(application).iter().map(ToString::to_string));
+        let mut errors = Vec::new();
         let identity = objects::identity(application);
-        let trackers = self.trackers.remove(&identity.name).unwrap_or_default();
-        if let Ok(inventory) = Inventory::of(&identity, trackers) {
-            reasons.extend(unsupported_trackers(&inventory).iter().map(ToString::to_string));
-        }
-        let parsed = {
-            let (namespace, shared) = (&identity.name.namespace, self.definition_namespace);
-            let definitions = Definitions::live(self.definitions(namespace).await?, namespace, shared, false);
-            // An Application that cannot be parsed is an error, which the controller reports.
-            parse(application, &definitions).ok()
-        };
-        if let Some(parsed) = parsed {
-            if self.joined.is_none() && !cluster_selections(&parsed).is_empty() {
-                let joined = joined_clusters(self.client, self.definition_namespace).await;
-                self.joined = Some(joined.map_err(failed_to("list Secrets of clusters"))?);
+        let mut trackers = Vec::new();
+        for tracker in self.trackers.remove(&identity.name).unwrap_or_default() {
+            match Tracker::decode(Arc::new(tracker)) {
+                Ok(tracker) => trackers.push(tracker),
+                Err(error) => errors.push(unreadable(&error)),
             }
-            let joined = self.joined.as_deref().unwrap_or_default();
-            let clusters = unsupported_clusters(&parsed, joined);
-            let definitions = unsupported_definitions(&parsed.components);
-            let overrides = unsupported_overrides(&parsed.overrides);
-            let found = clusters.iter().chain(&definitions).chain(&overrides);
-            reasons.extend(found.map(ToString::to_string));
+        }
+        match Inventory::of(&identity, trackers) {
+            Ok(inventory) => reasons.extend(unsupported_trackers(&inventory).iter().map(ToString::to_string)),
+            Err(error) => errors.push(unreadable(&error)),
+        }
+        match self.parse(application).await? {
+            Ok(parsed) => reasons.extend(self.unsupported_parts(&parsed).await?),
+            Err(Error::Failed(message) | Error::Usage(message)) => errors.push(format!("cannot be parsed: {message}")),
         }
         if reasons.is_empty() {
             reasons.extend(refusal(application));
         }
-        Ok(reasons.into_iter().collect())
+        Ok(Obstacles {
+            unsupported: reasons.into_iter().collect(),
+            errors,
+        })
     }
+
+    /// Parses what the controller would deploy. The inner error is one of the Application.
+    async fn parse(&mut self, application: &Application) -> Result<Result<Parsed, Error>, Error> {
+        let latest = diff::read_latest(self.client, application).await?;
+        let recorded = match latest.map(Revision::new).transpose() {
+            Ok(recorded) => recorded,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (namespace, shared) = (application.namespace().unwrap_or_default(), self.definition_namespace);
+        let definitions = self.definitions(&namespace).await?;
+        let definitions = live_definitions(application, definitions, &namespace, shared);
+        let deployed = Deployed::new(
+            application.clone(),
+            definitions,
+            recorded.as_ref(),
+            |application, definitions| parse(application, definitions).map_err(Error::from),
+        );
+        Ok(deployed.map(|deployed| deployed.parsed))
+    }
+
+    async fn unsupported_parts(&mut self, parsed: &Parsed) -> Result<Vec<String>, Error> {
+        if self.joined.is_none() && !cluster_selections(parsed).is_empty() {
+            let joined = joined_clusters(self.client, self.definition_namespace).await;
+            self.joined = Some(joined.map_err(failed_to("list Secrets of clusters"))?);
+        }
+        let joined = self.joined.as_deref().unwrap_or_default();
+        let clusters = unsupported_clusters(parsed, joined);
+        let definitions = unsupported_definitions(&parsed.components);
+        let overrides = unsupported_overrides(&parsed.overrides);
+        let found = clusters.iter().chain(&definitions).chain(&overrides);
+        Ok(found.map(ToString::to_string).collect())
+    }
+}
+
+fn unreadable(error: &impl Display) -> String {
+    format!("its resourcetrackers cannot be read: {error}")
 }
 
 fn refusal(application: &Application) -> Option<String> {

@@ -19,5 +19,4 @@ pub use flags::VelaFlags;
 pub use gates::{FeatureGates, Gate};
 pub use inert::Effect;
 pub use table::{Entry, flag_entries, gate_entries};
-pub use to_options::compat_version;
 pub use values::{Bytes, Names};

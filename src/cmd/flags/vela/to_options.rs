@@ -157,7 +157,10 @@ impl VelaFlags {
 
     #[must_use]
     pub fn compat_version(&self) -> &str {
-        compat_version(&self.compat_version)
+        match self.compat_version.trim() {
+            "" => COMPAT_VERSION,
+            version => version,
+        }
     }
 
     /// Returns the time limits of requests. As in client-go, zero stands for no limit.
@@ -190,15 +193,6 @@ impl VelaFlags {
             name = format!("{name}-{}", self.shard_id);
         }
         name
-    }
-}
-
-/// Returns the version that a controller with this value of `--compat-version` counts as.
-#[must_use]
-pub fn compat_version(flag: &str) -> &str {
-    match flag.trim() {
-        "" => COMPAT_VERSION,
-        version => version,
     }
 }
 

@@ -7,10 +7,9 @@ use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use crate::api::oam::labels::{SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
 use crate::api::oam::{Application, ApplicationRevision, ResourceTracker, labels};
 use crate::cmd::output::checks::{Checked, Finding, fine};
-use crate::cmd::vela::objects::list_all;
+use crate::cmd::vela::objects::{list_all, names_user};
 use crate::controllers::oam::dispatch::admission::controls_elsewhere;
 use crate::controllers::oam::start::authentication::find_protection;
 use crate::controllers::oam::trackers::{Tracker, display_name};
@@ -52,11 +51,7 @@ async fn check_protection(client: &Client) -> Checked {
 }
 
 async fn check_applications(client: &Client) -> Result<Checked, ApiError> {
-    let has_no_identity = |app: &Application| {
-        let is_set = |name: &str| app.annotations().get(name).is_some_and(|text| !text.trim().is_empty());
-        !is_set(USER_ANNOTATION) && !is_set(SERVICE_ACCOUNT_ANNOTATION)
-    };
-    let names = names_of(client, has_no_identity).await?;
+    let names = names_of(client, |app: &Application| !names_user(app)).await?;
     if names.is_empty() {
         return Ok(fine("all Applications name an identity"));
     }

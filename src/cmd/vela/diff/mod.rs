@@ -1,5 +1,6 @@
 //! `portolan vela diff`.
 
+mod deployed;
 mod lines;
 mod outcome;
 mod print;
@@ -21,6 +22,7 @@ use crate::cmd::{Error, failed_to};
 use crate::controllers::oam::objects::{Autoscalers, Objects};
 use crate::cue::Evaluator;
 use crate::runtime::kube_client::call;
+pub use deployed::{Deployed, Revision, read_latest};
 use outcome::Cluster;
 pub use print::print;
 pub use target::Target;
@@ -31,7 +33,8 @@ const NO_RESYNC: Duration = Duration::from_secs(3600);
 /// Show what deploying the Applications of a file would do in the cluster
 ///
 /// Decides about each object as the controller does with its default flags, by policies, owners and recorded manifests. The
-/// labels with the revision are compared as if there were no new one. Values of Secrets are not shown.
+/// labels with the revision are compared as if there were no new one. Values of Secrets are not shown. Components that call
+/// functions are not rendered; nothing is shown as removed then.
 #[derive(Args, Debug)]
 pub struct Diff {
     /// File with Applications; `-` for the standard input

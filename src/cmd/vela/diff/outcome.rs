@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 use super::lines::changed_paths;
 use super::target::Target;
 use crate::api::oam::labels;
-use crate::api::oam::labels::{SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
 use crate::cmd::vela::{manifests, objects};
 use crate::controllers::oam::collect::{self, Subject};
 use crate::controllers::oam::dispatch::admission::{check_control, check_release};
@@ -51,11 +50,7 @@ impl Target {
     pub async fn outcome(&self, cluster: &Cluster, id: &ObjectId, manifest: &Value) -> Result<Outcome, String> {
         let live = cluster.objects.read(id).await.map_err(|error| error.to_string())?;
         // A user may have other rights; the API server decides about them.
-        let has_identity = [USER_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION].iter().any(|name| {
-            let annotation = self.application.annotations().get(*name);
-            annotation.is_some_and(|text| !text.trim().is_empty())
-        });
-        if !has_identity && !self.inventory.records(&id.key()) {
+        if !objects::names_user(&self.application) && !self.inventory.records(&id.key()) {
             let forbidden = check_control(&self.name.namespace, &Identity::of(manifest));
             forbidden.map_err(|error| error.to_string())?;
         }

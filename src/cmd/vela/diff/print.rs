@@ -9,6 +9,7 @@ use crate::cmd::vela::render::plan::Planned;
 use crate::cmd::vela::render::{RenderError, Renderer};
 use crate::cmd::{Error, output};
 use crate::controllers::oam::objects::ObjectId;
+use crate::controllers::oam::parse::calls_functions;
 use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject};
 use crate::controllers::oam::trackers::ResourceKey;
 use crate::text::sanitize;
@@ -35,7 +36,13 @@ impl Target {
         };
         self.print_batch(cluster, "the policies", renderer.policies().await?, &mut seen)
             .await?;
+        let mut is_complete = true;
         for planned in &self.plan.components {
+            if calls_functions(&planned.component) {
+                print("unknown", &format!("changes: {planned} calls functions"))?;
+                is_complete = false;
+                continue;
+            }
             let rendered = renderer.component(&planned.component, &planned.place).await?;
             let post = self.post_traits(cluster, renderer, planned, &rendered).await?;
             let objects = rendered.objects.into_iter().chain(post).collect();
@@ -45,8 +52,10 @@ impl Target {
         for note in self.plan.notes() {
             print("later", &note)?;
         }
-        let removed = self.collected(cluster, &seen.wanted).await;
-        output::print(&output::section("", removed))?;
+        if is_complete {
+            let removed = self.collected(cluster, &seen.wanted).await;
+            output::print(&output::section("", removed))?;
+        }
         Ok(seen.unlisted)
     }
 

@@ -12,12 +12,12 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
 
-use super::list::cell;
 use super::{ApplicationFlags, DefinitionNamespace, objects};
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationStatus, AppliedResource, labels};
 use crate::cmd::flags::OutputFormat;
 use crate::cmd::flags::parse::positive_duration;
+use crate::cmd::output::cell;
 use crate::cmd::{Error, output};
 use crate::text::sanitize;
 use newer::newer_definitions;

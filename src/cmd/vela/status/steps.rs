@@ -6,7 +6,7 @@ use super::table;
 use crate::api::NamespacedName;
 use crate::api::oam::{ApplicationStatus, StepStatus, WorkflowStatus};
 use crate::cmd::output;
-use crate::cmd::vela::list::cell;
+use crate::cmd::output::cell;
 use crate::controllers::oam::workflow::StepReason;
 use crate::controllers::oam::workflow::operations::{SUSPENDING, all_steps};
 use crate::text::printable;

@@ -14,7 +14,6 @@ use super::{ApplicationFlags, DefinitionNamespace, objects};
 use crate::api::oam::{Application, labels};
 use crate::api::{Guarded, NamespacedName};
 use crate::cmd::flags::non_empty;
-use crate::cmd::flags::vela::compat_version;
 use crate::cmd::{Error, output};
 
 /// Hand Applications over from vela-core to Portolan, or give them back
@@ -39,8 +38,8 @@ pub struct Takeover {
     /// Remove the annotation, so that vela-core deploys the Applications again
     #[arg(long)]
     give_back: bool,
-    /// Version that Portolan counts as, which must not be that of vela-core; empty for the default of `portolan run`
-    #[arg(long, value_name = "VERSION", default_value = "")]
+    /// Value of this flag of the Portolan that shall deploy the Applications, which must not be the version of vela-core
+    #[arg(long, value_name = "VERSION")]
     compat_version: String,
     #[command(flatten)]
     evaluator: EvaluatorFlags,
@@ -57,7 +56,7 @@ impl Takeover {
         if applications.is_empty() {
             return output::print("no Applications\n");
         }
-        let mut handover = Handover::new(&self, &client).await?;
+        let mut handover = Handover::new(&self, &client, &namespace).await?;
         let mut failures = 0;
         for Guarded(DeserializeGuard(object)) in applications {
             let (meta, result) = match object {
@@ -100,12 +99,19 @@ struct Handover<'a> {
 }
 
 impl<'a> Handover<'a> {
-    async fn new(flags: &'a Takeover, client: &'a Client) -> Result<Self, Error> {
+    async fn new(flags: &'a Takeover, client: &'a Client, namespace: &str) -> Result<Self, Error> {
         let definition_namespace = &flags.definitions.system_definition_namespace;
         let definition_namespace = non_empty(Some(definition_namespace)).unwrap_or_default();
+        let Some(version) = non_empty(Some(&flags.compat_version)) else {
+            return Err(Error::Usage(
+                "--compat-version is empty; set that of the Portolan that shall deploy the Applications".to_owned(),
+            ));
+        };
         let mut support = Support::new(client, definition_namespace);
         if flags.name.is_none() && !flags.give_back {
-            support.load_all_trackers().await?;
+            support
+                .load_trackers((!flags.all_namespaces).then_some(namespace))
+                .await?;
         }
         let comparison = if flags.dry_run && !flags.give_back {
             Some(Comparison::new(client, &flags.evaluator).await?)
@@ -115,7 +121,7 @@ impl<'a> Handover<'a> {
         Ok(Self {
             flags,
             client,
-            version: compat_version(&flags.compat_version),
+            version,
             definition_namespace,
             support,
             comparison,
@@ -152,12 +158,8 @@ impl<'a> Handover<'a> {
         if self.flags.name.is_some() {
             self.support.load_trackers_of(name).await?;
         }
-        let unsupported = self.support.check(application).await?;
-        if !unsupported.is_empty() {
-            return Err(Error::Failed(format!("not supported: {}", unsupported.join(", "))));
-        }
+        self.support.check(application).await?.into_result()?;
         if let Some(comparison) = &self.comparison {
-            print_state(name, "would be taken over")?;
             let mut declared = application.clone();
             let annotation = (labels::VERSION_REQUIRED.to_owned(), self.version.to_owned());
             declared.annotations_mut().extend([annotation]);

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use kube::Client;
+use kube::{Client, ResourceExt};
 
+use super::print_state;
 use crate::api::oam::Application;
 use crate::cmd::Error;
 use crate::cmd::vela::diff::{self, Comparison, Target};
@@ -13,7 +14,8 @@ use crate::cmd::vela::render::references;
 use crate::controllers::oam::dispatch::admission::controls_elsewhere;
 use crate::controllers::oam::trackers::{Inventory, display_name};
 
-/// Prints a line for each change. `definitions` come with the namespace of those for all Applications.
+/// Prints a line for the Application, then one for each change. `definitions` come with the namespace of those for all
+/// Applications.
 pub async fn print(
     client: &Client,
     comparison: &Comparison,
@@ -21,15 +23,18 @@ pub async fn print(
     declared: Application,
     definitions: (&DefinitionSet, &str),
 ) -> Result<(), Error> {
-    let namespace = objects::identity(live).name.namespace;
+    let name = objects::identity(live).name;
     let references: Vec<String> = references(live).collect();
     if !references.is_empty() {
-        print_elsewhere(&namespace, &objects::inventory(client, live).await?)?;
+        let inventory = objects::inventory(client, live).await?;
+        print_state(&name, "would be taken over")?;
+        print_elsewhere(live, &inventory)?;
         let mut references = references.iter();
         return references.try_for_each(|reference| diff::print("unknown", &format!("changes: {reference}")));
     }
     let target = Target::of(client, declared, Some(live), definitions).await?;
-    print_elsewhere(&namespace, &target.inventory)?;
+    print_state(&name, "would be taken over")?;
+    print_elsewhere(live, &target.inventory)?;
     if target.is_new_revision {
         diff::print("revision", "a new one is created, and the workflow runs")?;
     } else if target.runs {
@@ -42,9 +47,13 @@ pub async fn print(
 }
 
 /// Names recorded objects that give privileges in other namespaces. An Application without identity could not create them.
-fn print_elsewhere(namespace: &str, inventory: &Inventory) -> Result<(), Error> {
+fn print_elsewhere(live: &Application, inventory: &Inventory) -> Result<(), Error> {
+    if objects::names_user(live) {
+        return Ok(());
+    }
+    let namespace = live.namespace().unwrap_or_default();
     let entries = inventory.in_order().flat_map(|tracker| &tracker.entries);
-    let elsewhere = entries.filter(|entry| controls_elsewhere(namespace, &entry.api_version, &entry.namespace));
+    let elsewhere = entries.filter(|entry| controls_elsewhere(&namespace, &entry.api_version, &entry.namespace));
     let names: BTreeSet<String> = elsewhere.map(display_name).collect();
     let mut names = names.iter();
     names.try_for_each(|name| {

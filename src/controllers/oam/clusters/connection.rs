@@ -34,7 +34,8 @@ pub async fn connect(
 
 fn refusal(error: &FetchError) -> String {
     match error {
-        FetchError::InvalidCa(problem) => format!("ca.crt {problem}; store certificates in PEM"),
+        FetchError::InvalidUrl(problem) => format!("endpoint is not usable: {problem}"),
+        FetchError::InvalidCa(problem) => format!("the authority (ca.crt or ca) {problem}; store certificates in PEM"),
         FetchError::InvalidCredentials => {
             "token contains characters that are not allowed in an HTTP header; check its value".to_owned()
         }
@@ -50,7 +51,7 @@ pub fn failure(error: &kube::Error) -> String {
     match error {
         kube::Error::Service(cause) => match cause.downcast_ref::<FetchError>() {
             Some(FetchError::Untrusted { host, detail }) => format!(
-                "the certificate of {host} is not trusted: {detail}; check ca.crt in the Secret and the host name"
+                "the certificate of {host} is not trusted: {detail}; check ca.crt or ca in the Secret, and the host name"
             ),
             Some(error) => error.to_string(),
             None => cause.to_string(),
@@ -102,10 +103,16 @@ mod tests {
         authority.access.ca = Some(b"hunter2".to_vec());
         assert_eq!(
             refused(authority).await,
-            "ca.crt contains no certificate; store certificates in PEM"
+            "the authority (ca.crt or ca) contains no certificate; store certificates in PEM"
         );
         let problem = refused(credential("https://169.254.169.254")).await;
         assert!(problem.contains("it is link-local"), "{problem}");
+    }
+
+    #[test]
+    fn an_endpoint_that_is_refused_is_named_as_such() {
+        let problem = refusal(&FetchError::InvalidUrl("missing host".to_owned()));
+        assert_eq!(problem, "endpoint is not usable: missing host");
     }
 
     #[test]
@@ -124,6 +131,6 @@ mod tests {
             detail: "unknown issuer".to_owned(),
         };
         let failure = failure(&kube::Error::Service(Box::new(untrusted)));
-        assert!(failure.contains("check ca.crt in the Secret"), "{failure}");
+        assert!(failure.contains("check ca.crt or ca in the Secret"), "{failure}");
     }
 }
