@@ -13,8 +13,8 @@ use crate::api::Guarded;
 use crate::api::oam::{ComponentDefinition, Definition, PolicyDefinition, TraitDefinition, WorkflowStepDefinition};
 use crate::cmd::output::checks::{Checked, Finding, fine};
 use crate::cmd::vela::objects::list_all;
-use crate::controllers::oam::parse::PACKAGES;
-use crate::controllers::oam::source::function_packages;
+use crate::controllers::oam::parse::unsupported_import;
+use crate::controllers::oam::source::{Import, function_imports};
 use crate::cue::{Error, Evaluator};
 use crate::text::sanitize;
 
@@ -22,7 +22,7 @@ use crate::text::sanitize;
 struct Found {
     templates: usize,
     may_be_rewritten: Vec<String>,
-    /// Templates that import packages whose functions are refused.
+    /// Templates with functions that are refused.
     refused: Vec<String>,
     invalid: Vec<String>,
     /// Templates whose evaluation was stopped at a limit.
@@ -74,10 +74,10 @@ impl Found {
     }
 
     async fn inspect<D: Definition>(&mut self, definition: &D, name: &str, evaluator: &Evaluator) {
-        let packages = definition.template().map(function_packages).unwrap_or_default();
-        let refused = packages.into_iter().find(|package| !is_supported(D::KIND, package));
+        let imports = definition.template().map(function_imports).unwrap_or_default();
+        let refused = imports.iter().find_map(|import| refused(D::KIND, import));
         self.refused
-            .extend(refused.map(|package| format!("{name} with {}", sanitize(package))));
+            .extend(refused.map(|refused| format!("{name} with {refused}")));
         let status = definition.status_templates();
         let status = status.into_iter().flat_map(|templates| {
             [
@@ -131,7 +131,7 @@ impl Found {
         checks.extend(problems);
         if !self.refused.is_empty() {
             checks.push(Ok(Finding::Warning(format!(
-                "{} import a package that this controller does not support",
+                "{} are not supported by this controller",
                 listed(&self.refused, "templates")
             ))));
         }
@@ -145,12 +145,13 @@ impl Found {
     }
 }
 
-/// Returns true if templates of a kind may call functions of a package.
-fn is_supported(kind: &str, package: &str) -> bool {
+/// Returns what templates of a kind must not have: a package, or one of its functions.
+fn refused(kind: &str, import: &Import) -> Option<String> {
+    let package = import.vela_package();
     match kind {
-        "ComponentDefinition" | "TraitDefinition" => PACKAGES.contains(&package),
-        "WorkflowStepDefinition" => package.starts_with("vela/") && package != "vela/helm",
-        _ => false,
+        "ComponentDefinition" | "TraitDefinition" => unsupported_import(import),
+        "WorkflowStepDefinition" if package.is_some_and(|package| package != "helm") => None,
+        _ => Some(format!("an import of {}", sanitize(&import.path))),
     }
 }
 
@@ -168,15 +169,20 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_supported_in_templates_of_some_kinds() {
-        assert!(is_supported("TraitDefinition", "vela/kube") && !is_supported("PolicyDefinition", "vela/kube"));
-        assert!(is_supported("WorkflowStepDefinition", "vela/op") && !is_supported("ComponentDefinition", "vela/op"));
+    fn functions_are_supported_in_templates_of_some_kinds() {
+        let is_supported = |kind, template| refused(kind, &function_imports(template)[0]).is_none();
+        let (kube, op) = ("import \"vela/kube\"", "import \"vela/op\"");
+        assert!(is_supported("TraitDefinition", kube) && !is_supported("PolicyDefinition", kube));
+        assert!(is_supported("WorkflowStepDefinition", op) && !is_supported("ComponentDefinition", op));
         for kind in ["ComponentDefinition", "WorkflowStepDefinition"] {
-            assert!(
-                !is_supported(kind, "ext/bank") && !is_supported(kind, "vela/helm"),
-                "{kind}"
-            );
+            for package in ["import \"ext/bank\"", "import \"vela/helm\""] {
+                assert!(!is_supported(kind, package), "{kind} {package}");
+            }
         }
+        let patch = &function_imports("import \"vela/kube\"\na: kube.#Patch")[0];
+        let expected = "a call of vela/kube.#Patch";
+        assert_eq!(refused("ComponentDefinition", patch).as_deref(), Some(expected));
+        assert_eq!(refused("WorkflowStepDefinition", patch), None);
     }
 
     #[test]
@@ -194,13 +200,12 @@ mod tests {
         assert_eq!(lines(found), expected);
         let refused = Found {
             templates: 1,
-            refused: vec!["ComponentDefinition team/x with ext/bank".to_owned()],
+            refused: vec!["ComponentDefinition team/x with an import of ext/bank".to_owned()],
             ..Found::default()
         };
         let expected = [
             "ok 1 templates of definitions can be parsed",
-            "warning 1 templates (ComponentDefinition team/x with ext/bank) import a package that this controller does not \
-             support",
+            "warning 1 templates (ComponentDefinition team/x with an import of ext/bank) are not supported by this controller",
         ];
         assert_eq!(lines(refused), expected);
         let broken = Found {

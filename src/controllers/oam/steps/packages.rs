@@ -78,6 +78,7 @@ fn declares(text: &str, function: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::oam::parse::FUNCTIONS;
 
     #[test]
     fn functions_that_are_not_there_become_calls_that_name_them() {
@@ -101,7 +102,12 @@ mod tests {
     #[test]
     fn components_may_import_the_packages_that_are_here() {
         let packages = OF_COMPONENTS.map(|(name, _)| format!("vela/{name}"));
-        assert_eq!(packages, crate::controllers::oam::parse::PACKAGES);
+        assert_eq!(packages, FUNCTIONS.map(|(package, _)| package));
+        for ((_, text), (package, functions)) in OF_COMPONENTS.into_iter().zip(FUNCTIONS) {
+            for function in functions {
+                assert!(declares(text, function), "{package}.{function}");
+            }
+        }
     }
 
     #[test]
