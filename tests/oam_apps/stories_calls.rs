@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use super::accounts::{ALL, allow, declare, forbidden};
-use super::apps::spec;
+use super::apps::{config, spec};
 use super::receiver::Receiver;
 use super::site::Site;
 use super::{APPLICATION, CONFIG_MAP, DEFINITION, REVISION};
+use crate::support::eventually::{SOON, eventually};
 use crate::support::fault_proxy::FaultProxy;
 
 const TRAIT: &str = "core.oam.dev/v1beta1 TraitDefinition";
@@ -214,8 +215,133 @@ async fn functions_that_change_something_are_refused_by_name() {
     site.until_said("chart", "component chart with an import of vela/helm")
         .await;
     site.declare("changer", component("changer")).await;
-    site.until_said("changer", "kube.patch is not supported by this controller")
+    site.until_said("changer", "component changer with a call of vela/kube.#Patch")
         .await;
     let original = site.get(CONFIG_MAP, "original").await.unwrap();
     assert_eq!(original["data"]["key"], "one");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_are_kept_while_a_call_waits_for_requests_of_others() {
+    const OPTIONS: [&str; 2] = ["--allow-private-http", "--concurrent-reconciles=2"];
+    let site = Site::new().await;
+    let portolan = site.portolan(&OPTIONS).await;
+    let receiver = Receiver::start().await;
+    define(&site, DEFINITION, "asker", ASKER).await;
+    let asker = |path: &str| {
+        let properties = json!({ "url": receiver.url(path) });
+        json!({ "name": "paint", "type": "asker", "properties": properties })
+    };
+    site.declare("shop", spec(&[asker("/color"), config("plain", "one")]))
+        .await;
+    site.until_running("shop").await;
+    let pause = |value: Value| json!({ "metadata": { "labels": { "controller.core.oam.dev/pause": value } } });
+    site.edit(APPLICATION, "shop", pause("true".into())).await;
+    drop(portolan);
+
+    // Another Application has the only permit. Without the renderings of the former process, a pass calls again.
+    let _portolan = site.portolan(&OPTIONS).await;
+    let mut slow = asker("/hang");
+    slow["name"] = "slow".into();
+    site.declare("slow", spec(&[slow])).await;
+    eventually(SOON, "a request without a response", async || {
+        !receiver.received("/hang").is_empty()
+    })
+    .await;
+    site.delete(CONFIG_MAP, "plain").await;
+    site.edit(APPLICATION, "shop", pause(Value::Null)).await;
+    let plain = site
+        .until(CONFIG_MAP, "plain", "its data", |plain| plain["data"]["key"] == "one")
+        .await;
+    assert_eq!(plain["metadata"]["deletionTimestamp"], Value::Null);
+    assert_eq!(receiver.received("/color").len(), 1);
+    let app = site.get(APPLICATION, "shop").await.unwrap();
+    let services = app["status"]["services"].as_array().unwrap();
+    let paint = services.iter().find(|service| service["name"] == "paint").unwrap();
+    assert_eq!(paint["healthy"], true, "{app:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_of_templates_do_not_show_what_was_read() {
+    const LOOSE: &str = r#"
+        import "vela/kube"
+        read: kube.#Get & {$params: resource: {apiVersion: "v1", kind: "Secret", metadata: name: "token"}}
+        output: {
+            apiVersion: "v1"
+            kind:       "ConfigMap"
+            data: key: read.$returns.data.key & "other"
+        }
+    "#;
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[PATIENT]).await;
+    define(&site, DEFINITION, "loose", LOOSE).await;
+    site.apply("v1 Secret", "token", json!({ "stringData": { "key": "confidential" } }))
+        .await;
+    site.declare("shop", spec(&[json!({ "name": "loose", "type": "loose" })]))
+        .await;
+    let app = site.until_said("shop", "conflicting values").await;
+    // Base64 of `confidential`.
+    assert!(!app.to_string().contains("Y29uZmlkZW50aWFs"), "{app:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trait_of_the_last_stage_sees_another_status_without_another_call() {
+    const PLAIN: &str = "output: {apiVersion: \"v1\", kind: \"ConfigMap\", data: key: \"one\"}";
+    const LATE: &str = r#"
+        import "encoding/json"
+        import "vela/http"
+        ask: http.#Do & {$params: {method: "GET", url: parameter.url}}
+        outputs: note: {
+            apiVersion: "v1"
+            kind:       "ConfigMap"
+            metadata: name: context.name + "-note"
+            data: {
+                color: json.Unmarshal(ask.$returns.body).color
+                if context.output.metadata.annotations.note != _|_ {
+                    note: context.output.metadata.annotations.note
+                }
+            }
+        }
+        parameter: {url: string}
+    "#;
+    let site = Site::new().await;
+    let options = ["--allow-private-http", "--application-re-sync-period=1s"];
+    let _portolan = site.portolan(&options).await;
+    let receiver = Receiver::start().await;
+    define(&site, DEFINITION, "plain", PLAIN).await;
+    let late = json!({ "spec": { "stage": "PostDispatch", "schematic": { "cue": { "template": LATE } } } });
+    site.apply(TRAIT, "late", late).await;
+    let traits = json!([{ "type": "late", "properties": { "url": receiver.url("/color") } }]);
+    site.declare(
+        "shop",
+        spec(&[json!({ "name": "web", "type": "plain", "traits": traits })]),
+    )
+    .await;
+    site.until(CONFIG_MAP, "web-note", "the answer", |note| {
+        note["data"]["color"] == "blue"
+    })
+    .await;
+    site.until_running("shop").await;
+    let change = json!({ "metadata": { "annotations": { "note": "seen" } } });
+    site.edit(CONFIG_MAP, "web", change).await;
+    site.until(CONFIG_MAP, "web-note", "the note", |note| {
+        note["data"]["note"] == "seen"
+    })
+    .await;
+    assert_eq!(receiver.received("/color").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_with_which_a_template_fails_is_asked_for_again() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[PATIENT]).await;
+    define(&site, DEFINITION, "reader", READER).await;
+    site.apply(CONFIG_MAP, "original", json!({ "data": { "other": "one" } }))
+        .await;
+    site.declare("shop", spec(&[reader("copy", json!({ "name": "original" }))]))
+        .await;
+    site.until_said("shop", "component copy: ").await;
+    put(&site, "original", "one").await;
+    site.until_running("shop").await;
+    assert_eq!(site.get(CONFIG_MAP, "copy").await.unwrap()["data"]["key"], "one");
 }

@@ -13,8 +13,9 @@ use crate::api::Guarded;
 use crate::api::oam::{ComponentDefinition, Definition, PolicyDefinition, TraitDefinition, WorkflowStepDefinition};
 use crate::cmd::output::checks::{Checked, Finding, fine};
 use crate::cmd::vela::objects::list_all;
-use crate::controllers::oam::source::function_packages;
-use crate::controllers::oam::steps::{Caller, supports_package};
+use crate::controllers::oam::parse::unsupported_import;
+use crate::controllers::oam::source::function_imports;
+use crate::controllers::oam::steps::supports_import;
 use crate::cue::{Error, Evaluator};
 use crate::text::sanitize;
 
@@ -22,7 +23,7 @@ use crate::text::sanitize;
 struct Found {
     templates: usize,
     may_be_rewritten: Vec<String>,
-    /// Templates that import packages whose functions are refused.
+    /// Templates with functions that are refused.
     refused: Vec<String>,
     invalid: Vec<String>,
     /// Templates whose evaluation was stopped at a limit.
@@ -76,7 +77,7 @@ impl Found {
     async fn inspect<D: Definition>(&mut self, definition: &D, name: &str, evaluator: &Evaluator) {
         let refused = definition.template().and_then(|template| refused(D::KIND, template));
         self.refused
-            .extend(refused.map(|packages| format!("{name} with {packages}")));
+            .extend(refused.map(|refused| format!("{name} with {refused}")));
         let status = definition.status_templates();
         let status = status.into_iter().flat_map(|templates| {
             [
@@ -130,7 +131,7 @@ impl Found {
         checks.extend(problems);
         if !self.refused.is_empty() {
             checks.push(Ok(Finding::Warning(format!(
-                "{} import a package that this controller does not support",
+                "{} are not supported by this controller",
                 listed(&self.refused, "templates")
             ))));
         }
@@ -144,17 +145,16 @@ impl Found {
     }
 }
 
-/// Returns the packages that a template of this kind imports and may not call.
+/// Returns what a template of this kind must not have: packages, or one function of a package.
 fn refused(kind: &str, template: &str) -> Option<String> {
-    let caller = match kind {
-        "ComponentDefinition" | "TraitDefinition" => Some(Caller::Component),
-        "WorkflowStepDefinition" => Some(Caller::Step),
-        _ => None,
-    };
-    let is_supported = |package: &str| caller.is_some_and(|caller| supports_package(caller, package));
-    let mut packages = function_packages(template);
-    packages.retain(|package| !is_supported(package));
-    (!packages.is_empty()).then(|| sanitize(&packages.join(" and ")))
+    let imports = function_imports(template);
+    let refused = imports.iter().filter_map(|import| match kind {
+        "ComponentDefinition" | "TraitDefinition" => unsupported_import(import),
+        "WorkflowStepDefinition" if supports_import(import) => None,
+        _ => Some(format!("an import of {}", sanitize(&import.path))),
+    });
+    let refused: Vec<String> = refused.collect();
+    (!refused.is_empty()).then(|| refused.join(" and "))
 }
 
 #[cfg(test)]
@@ -171,17 +171,25 @@ mod tests {
     }
 
     #[test]
-    fn all_packages_that_a_template_of_a_kind_may_not_import_are_named() {
+    fn all_imports_that_a_template_of_a_kind_may_not_have_are_named() {
         let template = "import (\n\"strings\"\n\"vela/op\"\n\"vela/kube\"\n\"ext/bank\"\n)\noutput: {}";
+        let of_components = "an import of vela/op and an import of ext/bank";
         for (kind, expected) in [
-            ("ComponentDefinition", "vela/op and ext/bank"),
-            ("TraitDefinition", "vela/op and ext/bank"),
-            ("WorkflowStepDefinition", "ext/bank"),
-            ("PolicyDefinition", "vela/op and vela/kube and ext/bank"),
+            ("ComponentDefinition", of_components),
+            ("TraitDefinition", of_components),
+            ("WorkflowStepDefinition", "an import of ext/bank"),
+            (
+                "PolicyDefinition",
+                "an import of vela/op and an import of vela/kube and an import of ext/bank",
+            ),
         ] {
             assert_eq!(refused(kind, template).as_deref(), Some(expected), "{kind}");
         }
         assert_eq!(refused("WorkflowStepDefinition", "import \"vela/op\""), None);
+        let patch = "import \"vela/kube\"\na: kube.#Patch";
+        let expected = "a call of vela/kube.#Patch";
+        assert_eq!(refused("ComponentDefinition", patch).as_deref(), Some(expected));
+        assert_eq!(refused("WorkflowStepDefinition", patch), None);
     }
 
     #[test]
@@ -199,13 +207,12 @@ mod tests {
         assert_eq!(lines(found), expected);
         let refused = Found {
             templates: 1,
-            refused: vec!["ComponentDefinition team/x with ext/bank".to_owned()],
+            refused: vec!["ComponentDefinition team/x with an import of ext/bank".to_owned()],
             ..Found::default()
         };
         let expected = [
             "ok 1 templates of definitions can be parsed",
-            "warning 1 templates (ComponentDefinition team/x with ext/bank) import a package that this controller does not \
-             support",
+            "warning 1 templates (ComponentDefinition team/x with an import of ext/bank) are not supported by this controller",
         ];
         assert_eq!(lines(refused), expected);
         let broken = Found {

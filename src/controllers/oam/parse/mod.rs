@@ -25,6 +25,6 @@ pub use steps::{ParsedWorkflow, component_step, is_built_in_step, workflow_steps
 pub use strict::strict_violations;
 pub use type_name::{TypeName, type_label};
 pub use unsupported::{
-    PACKAGES, Unsupported, calls_functions, release_of, unsupported_application, unsupported_definitions,
-    unsupported_overrides, unsupported_trackers,
+    FUNCTIONS, Unsupported, calls_functions, release_of, unsupported_application, unsupported_definitions,
+    unsupported_import, unsupported_overrides, unsupported_trackers,
 };

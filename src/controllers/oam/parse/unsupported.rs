@@ -8,7 +8,7 @@ use super::definitions::Workload;
 use super::overrides::OverrideDefinitions;
 use crate::api::oam::{Application, Definition, ManagedResource};
 use crate::controllers::oam::policies::ENV_BINDING;
-use crate::controllers::oam::source::function_packages;
+use crate::controllers::oam::source::{Import, function_imports};
 use crate::controllers::oam::trackers::{Inventory, is_local};
 use crate::text::{sanitize, truncate};
 
@@ -17,9 +17,14 @@ const POLICIES: [&str; 1] = [ENV_BINDING];
 /// helmchart installs releases and records these Secrets. Helm alone deletes what a release consists of.
 const RELEASE_PREFIX: &str = "sh.helm.release.v1.";
 
-/// The packages whose functions templates of components and traits may call.
-pub const PACKAGES: [&str; 4] = ["vela/base64", "vela/cue", "vela/http", "vela/kube"];
-/// Bytes of the name of a package in a message.
+/// The functions that templates of components and traits may call, by package.
+pub const FUNCTIONS: [(&str, &[&str]); 4] = [
+    ("vela/base64", &["#Decode", "#Encode"]),
+    ("vela/cue", &["#StrategyUnify"]),
+    ("vela/http", &["#Do", "#Get"]),
+    ("vela/kube", &["#Get", "#List"]),
+];
+/// Bytes of the name of a package or function in a message.
 const MAX_SHOWN: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,7 +123,7 @@ pub fn calls_functions(component: &ParsedComponent) -> bool {
     let traits = component.traits.iter();
     let traits = traits.filter_map(|trait_| trait_.definition.template());
     let mut templates = component.definition.template().into_iter().chain(traits);
-    templates.any(|template| !function_packages(template).is_empty())
+    templates.any(|template| !function_imports(template).is_empty())
 }
 
 fn unsupported_workload(definition: &Workload) -> Option<String> {
@@ -132,9 +137,21 @@ fn unsupported_workload(definition: &Workload) -> Option<String> {
 }
 
 fn unsupported_templates<'a>(templates: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let mut packages = templates.into_iter().flat_map(function_packages);
-    let unsupported = packages.find(|package| !PACKAGES.contains(package))?;
-    Some(format!("an import of {}", truncate(&sanitize(unsupported), MAX_SHOWN)))
+    let mut imports = templates.into_iter().flat_map(function_imports);
+    imports.find_map(|import| unsupported_import(&import))
+}
+
+/// Returns what a template of a component or trait must not have: a package, or one of its functions.
+#[must_use]
+pub fn unsupported_import(import: &Import) -> Option<String> {
+    let Import { path, functions, .. } = import;
+    let shown = |name: &str| truncate(&sanitize(name), MAX_SHOWN);
+    let Some((_, supported)) = FUNCTIONS.iter().find(|(package, _)| *package == path.as_str()) else {
+        return Some(format!("an import of {}", shown(path)));
+    };
+    let mut functions = functions.iter().flatten();
+    let refused = functions.find(|function| !supported.contains(&function.as_str()))?;
+    Some(format!("a call of {}", shown(&format!("{path}.{refused}"))))
 }
 
 #[must_use]

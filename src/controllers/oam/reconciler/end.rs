@@ -45,6 +45,8 @@ impl Pass<'_> {
     async fn run_stages(&mut self) -> Result<Action, ReconcileError> {
         let limit = self.env.options().pass_timeout;
         let stages = timeout(limit, self.stages()).await;
+        // Also after a timeout: the next pass gets further.
+        self.env.keep_render_answers();
         let has_timed_out = stages.is_err();
         let result = stages.unwrap_or_else(|_| {
             let message = format!("reconcile exceeded {limit:?}");

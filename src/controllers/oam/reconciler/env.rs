@@ -5,6 +5,7 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use kube::api::PostParams;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::Reconciler;
 use super::evaluations::{Answers, PassEvaluator, RenderAnswers};
@@ -33,6 +34,8 @@ pub(super) struct Env<'a> {
     /// The answers to calls of steps that have not ended.
     pub(super) answers: Mutex<Answers>,
     pub(super) render_answers: Mutex<RenderAnswers>,
+    /// The time from which calls of components and traits wait for the next pass, so that this one has an end.
+    pub(super) calls_end: Instant,
     loaded: Loaded,
     held: Mutex<Vec<Reservation>>,
     /// The part of the reserved memory that is left for revisions besides the latest.
@@ -64,6 +67,7 @@ impl<'a> Env<'a> {
             turn: Arc::new(reconciler.turn(name)),
             answers: Mutex::new(answers),
             render_answers: Mutex::new(render_answers),
+            calls_end: Instant::now() + reconciler.options.pass_timeout / 2,
             loaded: Loaded::default(),
             held: Mutex::new(reserved.into_iter().collect()),
             spare_bytes,

@@ -13,6 +13,7 @@ use super::env::Env;
 use crate::api::NamespacedName;
 use crate::budget::{leave_runtime_if_large, parsed_size};
 use crate::controllers::oam::render::evaluate::{Evaluate, NamespaceEvaluator};
+use crate::controllers::oam::steps::types::MAX_VALUE_BYTES;
 use crate::controllers::oam::steps::{Answer, Call};
 use crate::cue::turn::Turn;
 use crate::cue::{self, CueSource, TextErrors};
@@ -61,15 +62,21 @@ impl Reconciler {
 }
 
 impl Env<'_> {
-    /// Keeps what the pass has evaluated and called for the next pass. Returns the delay of the next pass.
+    /// Keeps what the pass has evaluated and what steps have called for the next pass. Returns its delay.
     pub(super) fn keep_evaluations(&self) -> Duration {
         let kept = self.turn.end();
         let delay = if kept.is_running() { WAKE_LIMIT } else { MEMORY_RETRY };
         let mut memory = self.memory.lock();
         memory.evaluations = kept;
         memory.answers = std::mem::take(&mut *self.answers.lock());
-        memory.render_answers = std::mem::take(&mut *self.render_answers.lock());
         delay
+    }
+
+    /// Keeps the answers to calls of components and traits, however the pass has ended.
+    pub(super) fn keep_render_answers(&self) {
+        let mut answers = std::mem::take(&mut *self.render_answers.lock());
+        answers.end_pass();
+        self.memory.lock().render_answers = answers;
     }
 }
 
@@ -105,50 +112,128 @@ impl Answers {
 const MAX_RENDER_CALLS: usize = 1_000;
 const MAX_RENDER_BYTES: usize = 4 * 1024 * 1024;
 
-/// Answers to calls of components and traits. A pass renders a component several times, and calls once.
+/// Answers to calls of components and traits, from the start of a workflow to the next one. A pass renders a component
+/// several times, and calls once.
 #[derive(Default)]
 pub struct RenderAnswers {
-    answers: HashMap<[u8; 32], Answer>,
+    answers: HashMap<[u8; 32], Known>,
+    /// Size of all answers.
     bytes: usize,
+    /// A call of this pass has waited for requests of others: the next ones don't.
+    pub(super) has_waited: bool,
+    /// What the rendering in progress has used.
+    rendering: Vec<[u8; 32]>,
+}
+
+struct Known {
+    /// As JSON, which takes a fraction of the memory of a value; or the message of a failure.
+    answer: Result<Box<str>, String>,
+    /// Used in this pass.
+    is_used: bool,
+    /// Holds for later passes, too.
+    is_kept: bool,
 }
 
 impl RenderAnswers {
+    pub(super) fn begin_rendering(&mut self) {
+        self.rendering.clear();
+    }
+
+    /// The next pass calls again: a template may fail because of an answer.
+    pub(super) fn fail_rendering(&mut self) {
+        for key in self.rendering.drain(..) {
+            if let Some(known) = self.answers.get_mut(&key) {
+                known.is_kept = false;
+            }
+        }
+    }
+
     /// Returns the answer of an earlier call, or the failure of one too many.
-    pub(super) fn get(&self, call: &Call) -> Option<Answer> {
-        let known = self.answers.get(&key(call)).cloned();
+    pub(super) fn get(&mut self, call: &Call) -> Option<Answer> {
+        let key = key(call);
+        if let Some(known) = self.answers.get_mut(&key) {
+            known.is_used = true;
+            self.rendering.push(key);
+            return match &known.answer {
+                Ok(text) => serde_json::from_str(text).ok().map(Answer::Returned),
+                Err(message) => Some(Answer::failed(message.as_str())),
+            };
+        }
+        if self.answers.len() >= MAX_RENDER_CALLS {
+            self.drop_unused();
+        }
         let is_full = self.answers.len() >= MAX_RENDER_CALLS;
-        let too_many = || {
+        is_full.then(|| {
             Answer::failed(format!(
                 "all components together make more than {MAX_RENDER_CALLS} calls"
             ))
-        };
-        known.or_else(|| is_full.then(too_many))
+        })
     }
 
     /// Returns the answer, or a failure in place of one that is too large.
-    pub(super) fn record(&mut self, call: &Call, mut answer: Answer) -> Answer {
-        if let Answer::Returned(value) = &answer {
-            let bytes = self.bytes.saturating_add(value.to_string().len());
-            if bytes > MAX_RENDER_BYTES {
-                let limit = MAX_RENDER_BYTES >> 20;
-                answer = Answer::failed(format!("answers for all components: more than {limit} MiB"));
-            } else {
-                self.bytes = bytes;
+    pub(super) fn record(&mut self, call: &Call, answer: Answer) -> Answer {
+        let known = match &answer {
+            Answer::Returned(value) => {
+                let text = value.to_string();
+                self.make_room(text.len()).map(|()| text.into_boxed_str())
             }
-        }
-        // What waits is called again.
-        if !matches!(answer, Answer::Waiting(_)) {
-            self.answers.insert(key(call), answer.clone());
-        }
+            Answer::Failed { message, .. } => Err(message.clone()),
+            // What waits is called again.
+            _ => {
+                self.has_waited = true;
+                return answer;
+            }
+        };
+        let answer = match &known {
+            Ok(_) => answer,
+            Err(message) => Answer::failed(message.as_str()),
+        };
+        self.bytes += known.as_ref().map_or(0, |text| text.len());
+        let known = Known {
+            is_kept: known.is_ok(),
+            answer: known,
+            is_used: true,
+        };
+        let key = key(call);
+        self.answers.insert(key, known);
+        self.rendering.push(key);
         answer
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        let values = self.answers.values().filter_map(|answer| match answer {
-            Answer::Returned(value) => Some(parsed_size(value)),
-            _ => None,
-        });
-        values.sum()
+    fn make_room(&mut self, bytes: usize) -> Result<(), String> {
+        if bytes > MAX_VALUE_BYTES {
+            return Err(format!("the answer has more than {} KiB", MAX_VALUE_BYTES >> 10));
+        }
+        if self.bytes + bytes > MAX_RENDER_BYTES {
+            self.drop_unused();
+        }
+        if self.bytes + bytes > MAX_RENDER_BYTES {
+            let limit = MAX_RENDER_BYTES >> 20;
+            return Err(format!("answers for all components: more than {limit} MiB"));
+        }
+        Ok(())
+    }
+
+    /// Drops answers that this pass has not used. The limits are those of one pass.
+    fn drop_unused(&mut self) {
+        self.retain(|known| known.is_used);
+    }
+
+    /// Keeps what holds for the next pass, which calls again what has failed.
+    fn end_pass(&mut self) {
+        self.retain(|known| known.is_kept);
+        self.answers.values_mut().for_each(|known| known.is_used = false);
+        self.has_waited = false;
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&Known) -> bool) {
+        self.answers.retain(|_, known| is_kept(known));
+        let texts = self.answers.values().filter_map(|known| known.answer.as_ref().ok());
+        self.bytes = texts.map(|text| text.len()).sum();
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes as u64
     }
 }
 
@@ -223,7 +308,50 @@ mod tests {
         assert_eq!(answers.get(&read(1)), Some(found));
         assert_eq!(answers.get(&read(2)), Some(Answer::failed("no")));
         assert_eq!(answers.get(&read(3)), None);
-        assert_eq!(answers.bytes(), parsed_size(&json!({ "data": 1 })));
+        assert_eq!(answers.bytes(), r#"{"data":1}"#.len() as u64);
+    }
+
+    #[test]
+    fn the_next_pass_has_the_answers_and_calls_again_what_has_failed_or_waits() {
+        let mut answers = RenderAnswers::default();
+        let found = Answer::Returned(json!("a"));
+        answers.record(&read(1), found.clone());
+        answers.record(&read(2), Answer::failed("no"));
+        answers.record(&read(3), Answer::Waiting("later".to_owned()));
+        assert!(answers.has_waited);
+        answers.end_pass();
+        assert!(!answers.has_waited);
+        assert_eq!(answers.get(&read(1)), Some(found));
+        assert_eq!(answers.get(&read(2)), None);
+    }
+
+    #[test]
+    fn a_rendering_that_fails_calls_again_in_the_next_pass_only() {
+        let mut answers = RenderAnswers::default();
+        let found = Answer::Returned(json!("a"));
+        for component in [1, 2] {
+            answers.begin_rendering();
+            answers.record(&read(component), found.clone());
+        }
+        answers.fail_rendering();
+        assert_eq!(answers.get(&read(2)), Some(found.clone()));
+        answers.end_pass();
+        assert_eq!(answers.get(&read(1)), Some(found));
+        assert_eq!(answers.get(&read(2)), None);
+    }
+
+    #[test]
+    fn answers_of_earlier_passes_make_room_for_those_of_this_one() {
+        let mut answers = RenderAnswers::default();
+        for index in 0..MAX_RENDER_CALLS {
+            answers.record(&read(index), Answer::Returned(json!(index)));
+        }
+        answers.end_pass();
+        assert_eq!(answers.get(&read(0)), Some(Answer::Returned(json!(0))));
+        assert_eq!(answers.get(&read(MAX_RENDER_CALLS)), None);
+        assert_eq!(answers.get(&read(0)), Some(Answer::Returned(json!(0))));
+        assert_eq!(answers.get(&read(1)), None);
+        assert_eq!(answers.bytes(), 1);
     }
 
     #[test]
@@ -241,9 +369,14 @@ mod tests {
                 .is_some_and(|answer| is_failed(&answer))
         );
         let mut answers = RenderAnswers::default();
-        let large = Answer::Returned(json!("x".repeat(MAX_RENDER_BYTES / 2)));
-        assert_eq!(answers.record(&read(1), large.clone()), large);
-        assert!(is_failed(&answers.record(&read(2), large)));
-        assert!(answers.get(&read(2)).is_some_and(|answer| is_failed(&answer)));
+        let large = |bytes: usize| Answer::Returned(json!("x".repeat(bytes - 2)));
+        for index in 0..MAX_RENDER_BYTES / MAX_VALUE_BYTES {
+            assert!(!is_failed(&answers.record(&read(index), large(MAX_VALUE_BYTES))));
+        }
+        assert!(is_failed(&answers.record(&read(10), large(MAX_VALUE_BYTES))));
+        assert!(answers.get(&read(10)).is_some_and(|answer| is_failed(&answer)));
+        let mut answers = RenderAnswers::default();
+        assert!(is_failed(&answers.record(&read(1), large(MAX_VALUE_BYTES + 1))));
+        assert_eq!(answers.bytes(), 0);
     }
 }

@@ -65,8 +65,8 @@ pub struct Memory {
     pub evaluations: Kept,
     pub answers: Answers,
     pub render_answers: RenderAnswers,
-    /// The number of passes that ran steps. Each of them calls the functions of components and traits again; their
-    /// renderings hold until the next one.
+    /// The number of workflows that have begun. Each calls the functions of components and traits again; their renderings
+    /// hold until the next one.
     pub call_round: u64,
     /// By reason, with the times at which they were published.
     warnings: HashMap<String, Vec<(String, Instant)>>,

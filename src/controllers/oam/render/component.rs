@@ -18,7 +18,7 @@ use super::terraform::Terraform;
 use super::wrap;
 use crate::api::oam::DefinitionKind;
 use crate::controllers::oam::context::Context;
-use crate::controllers::oam::source::{Role, function_packages, scan};
+use crate::controllers::oam::source::{Role, function_imports, scan};
 
 /// A template with the values of its parameters.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,7 @@ pub async fn render_template<V: Evaluate>(
 ) -> Result<Rendered, Cause<V::Error>> {
     let scan = scan(template.source, Role::Component, template.is_strict)?;
     let context = wrap::context(&scan, context, None);
-    let answers = answer_calls(evaluator, template, &context).await?;
+    let answers = answer_calls(evaluator, DefinitionKind::Component, template, &context).await?;
     let source = wrap::component(&scan, properties(template), &context, answers.as_ref());
     let source = source
         .of_definition(template.name)
@@ -161,7 +161,7 @@ pub async fn apply_trait<V: Evaluate>(
 ) -> Result<Rendered, Cause<V::Error>> {
     let scan = scan(template.source, Role::Trait, template.is_strict)?;
     let context = wrap::context(&scan, context, Some((&rendered, output_status)));
-    let answers = answer_calls(evaluator, template, &context).await?;
+    let answers = answer_calls(evaluator, DefinitionKind::Trait, template, &context).await?;
     let source = wrap::trait_source(&scan, properties(template), &context, answers.as_ref(), &rendered);
     let source = source
         .of_definition(template.name)
@@ -187,14 +187,16 @@ pub async fn apply_trait<V: Evaluate>(
 /// Answers the calls of a template that has any.
 async fn answer_calls<V: Evaluate>(
     evaluator: &V,
+    kind: DefinitionKind,
     template: Template<'_>,
     context: &str,
 ) -> Result<Option<Answers>, Cause<V::Error>> {
-    if function_packages(template.source).is_empty() {
+    if function_imports(template.source).is_empty() {
         return Ok(None);
     }
     let parameter = properties(template).map_or_else(|| "{}".to_owned(), Value::to_string);
     let template = CallingTemplate {
+        kind,
         name: template.name,
         source: template.source,
         parameter: &parameter,

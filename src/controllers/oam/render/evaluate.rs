@@ -9,6 +9,7 @@ use super::limits::{MAX_ERROR_BYTES, MAX_OUTPUTS};
 use super::patch::PatchError;
 use super::terraform::TerraformError;
 use super::wrap;
+use crate::api::oam::DefinitionKind;
 use crate::controllers::oam::source::SyntaxError;
 use crate::cue::{self, CueSource, TextErrors};
 use crate::text::truncate;
@@ -16,6 +17,7 @@ use crate::text::truncate;
 /// A template of a component or trait that calls functions.
 #[derive(Clone, Copy, Debug)]
 pub struct CallingTemplate<'a> {
+    pub kind: DefinitionKind,
     /// The type that an Application names.
     pub name: &'a str,
     pub source: &'a str,
@@ -136,6 +138,59 @@ pub enum Cause<E> {
     NeedsAnswers,
 }
 
+impl<E> Error<E> {
+    /// Hides values in errors of the evaluator and of patches: those of answers may come from Secrets.
+    #[must_use]
+    pub fn without_values(self) -> Self {
+        let cause = match self.cause {
+            Cause::Invalid(errors) => Cause::Invalid(errors.map(without_literals)),
+            Cause::Patch(error) => Cause::Invalid(TextErrors::from_text(without_literals(&error.to_string()))),
+            cause => cause,
+        };
+        Self { cause, ..self }
+    }
+}
+
+/// Replaces the literals of strings and bytes in an error.
+#[must_use]
+pub fn without_literals(error: &str) -> String {
+    let mut shown = String::with_capacity(error.len());
+    let mut rest = error;
+    while let Some(start) = rest.find(['"', '\'']) {
+        let (before, literal) = rest.split_at(start);
+        shown.push_str(before);
+        let is_apostrophe = literal.starts_with('\'') && shown.ends_with(char::is_alphanumeric);
+        if is_apostrophe {
+            shown.push('\'');
+            rest = literal.get(1..).unwrap_or_default();
+        } else {
+            let hashes = before.len() - before.trim_end_matches('#').len();
+            shown.push_str("\"…\"");
+            rest = after_literal(literal, hashes);
+        }
+    }
+    shown + rest
+}
+
+/// Returns the text behind a literal; nothing if it is not closed.
+fn after_literal(text: &str, hashes: usize) -> &str {
+    let several = text.get(..3).filter(|quote| matches!(*quote, "\"\"\"" | "'''"));
+    let quote = several.or_else(|| text.get(..1)).unwrap_or_default();
+    let end = format!("{quote}{}", "#".repeat(hashes));
+    let mut is_escaped = false;
+    for (index, char) in text.char_indices().skip(quote.len()) {
+        let rest = text.get(index..).unwrap_or_default();
+        if is_escaped {
+            is_escaped = false;
+        } else if char == '\\' && hashes == 0 {
+            is_escaped = true;
+        } else if let Some(rest) = rest.strip_prefix(&*end) {
+            return rest;
+        }
+    }
+    ""
+}
+
 impl<E: fmt::Display> fmt::Display for Error<E> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "component {}: ", self.component)?;
@@ -170,4 +225,57 @@ pub async fn evaluate<V: Evaluate>(evaluator: &V, source: impl Into<CueSource>) 
             None => Cause::Evaluator(error),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_shown_without_the_values_that_they_quote() {
+        for (error, expected) in [
+            (
+                r#"output.a: invalid value "aHVudGVyMg==" (line 2)"#,
+                r#"output.a: invalid value "…" (line 2)"#,
+            ),
+            (
+                r#"conflicting values "hun\"ter2" and 1"#,
+                r#"conflicting values "…" and 1"#,
+            ),
+            (
+                "invalid bytes 'hunter2', can't decode",
+                "invalid bytes \"…\", can't decode",
+            ),
+            ("a: \"\"\"\n  hunter \"2\"\n  \"\"\" is wrong", "a: \"…\" is wrong"),
+            (r##"a: #"hunter"2"# is wrong"##, r##"a: #"…" is wrong"##),
+            (r#"empty "" and "hunter2 is cut"#, r#"empty "…" and "…""#),
+            ("undefined field: x", "undefined field: x"),
+        ] {
+            assert_eq!(without_literals(error), expected);
+        }
+    }
+
+    #[test]
+    fn errors_of_patches_are_shown_without_values_and_failed_calls_with_their_names() {
+        let shown = |cause: Cause<String>| {
+            let error = Error {
+                component: "web".to_owned(),
+                subject: Subject::Component("reader".to_owned()),
+                cause,
+            };
+            error.without_values().to_string()
+        };
+        let patch = PatchError::Conflict {
+            path: "data.key".to_owned(),
+            values: r#""hunter2" and "x""#.to_owned(),
+        };
+        assert_eq!(
+            shown(patch.into()),
+            r#"component web: data.key: conflicting values "…" and "…""#
+        );
+        let invalid = Cause::Invalid(TextErrors::from_text(r#"invalid value "hunter2""#));
+        assert_eq!(shown(invalid), r#"component web: invalid value "…""#);
+        let call = Cause::Call(r#"read: ConfigMap "original" not found"#.to_owned());
+        assert_eq!(shown(call), r#"component web: read: ConfigMap "original" not found"#);
+    }
 }

@@ -37,13 +37,21 @@ where
 
     async fn answer_calls(&self, template: CallingTemplate<'_>) -> Result<Answers, Cause<V::Error>> {
         let CallingTemplate {
+            kind,
             name,
             source,
             parameter,
             context,
         } = template;
         let scanned = Template::scan(source).map_err(|error| Cause::Call(sanitize(&error.to_string())))?;
-        let mut run = Run::new(&self.evaluator, name, Caller::Component, &scanned, parameter, context);
+        let mut run = Run::new(
+            &self.evaluator,
+            (kind, name),
+            Caller::Component,
+            &scanned,
+            parameter,
+            context,
+        );
         let mut functions = (self.functions)();
         match run.answer_calls(&mut functions).await {
             Ok(None) => Ok(run.step.answers()),

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use super::scan::VELA;
 use super::types::Caller;
+use crate::controllers::oam::source::Import;
 
 /// The name of `encoding/json` in packages, and in what surrounds a template.
 pub const JSON: &str = "velaJSON";
@@ -62,14 +62,11 @@ pub fn uses(caller: Caller, package: &str, import: &str) -> bool {
     text(caller, package).contains(&format!("{import}."))
 }
 
-/// Returns true if templates may import a package, such as `vela/kube`.
+/// Returns true if templates of steps may have an import.
 #[must_use]
-pub fn supports_package(caller: Caller, path: &str) -> bool {
-    let is_supported = |package: &str| {
-        let is_declared = packages(caller).iter().any(|(name, _)| *name == package);
-        is_declared || (caller == Caller::Step && package == PARTIAL)
-    };
-    path.strip_prefix(VELA).is_some_and(is_supported)
+pub fn supports_import(import: &Import) -> bool {
+    let is_supported = |package: &str| package == PARTIAL || OF_STEPS.iter().any(|(name, _)| *name == package);
+    import.vela_package().is_some_and(is_supported)
 }
 
 fn packages(caller: Caller) -> &'static [(&'static str, &'static str)] {
@@ -92,6 +89,8 @@ fn declares(text: &str, function: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::oam::parse::FUNCTIONS;
+    use crate::controllers::oam::source::function_imports;
 
     #[test]
     fn functions_that_are_not_there_become_calls_that_name_them() {
@@ -115,21 +114,19 @@ mod tests {
     #[test]
     fn components_may_import_the_packages_that_are_here() {
         let packages = OF_COMPONENTS.map(|(name, _)| format!("vela/{name}"));
-        assert_eq!(packages, crate::controllers::oam::parse::PACKAGES);
+        assert_eq!(packages, FUNCTIONS.map(|(package, _)| package));
+        for ((_, text), (package, functions)) in OF_COMPONENTS.into_iter().zip(FUNCTIONS) {
+            for function in functions {
+                assert!(declares(text, function), "{package}.{function}");
+            }
+        }
     }
 
     #[test]
-    fn packages_are_supported_in_templates_of_some_kinds() {
-        for package in ["vela/op", "vela/email", "vela/kube"] {
-            assert!(supports_package(Caller::Step, package), "{package}");
-        }
-        assert!(supports_package(Caller::Component, "vela/kube"));
-        for package in ["vela/op", "vela/email"] {
-            assert!(!supports_package(Caller::Component, package), "{package}");
-        }
-        for package in ["ext/bank", "vela/helm", "vela/unknown"] {
-            assert!(!supports_package(Caller::Step, package), "{package}");
-        }
+    fn steps_may_import_the_packages_that_are_here_and_the_one_of_mail() {
+        let is_supported = |package: &str| supports_import(&function_imports(&format!("import \"{package}\""))[0]);
+        assert!(["vela/op", "vela/email", "vela/kube"].into_iter().all(is_supported));
+        assert!(!["ext/bank", "vela/helm", "vela/unknown"].into_iter().any(is_supported));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::types::{
 use super::values::{answer_fields, arguments, within_returns};
 use super::wrap::{self, Position, Step, declaration};
 use crate::api::oam::DefinitionKind;
-use crate::controllers::oam::render::evaluate::Evaluate;
+use crate::controllers::oam::render::evaluate::{Evaluate, without_literals};
 use crate::controllers::oam::render::patch::without_markers;
 use crate::controllers::oam::workflow::{FailureReason, StepResult, VALUES_TOO_LARGE};
 use crate::cue::{CueSource, TextErrors};
@@ -54,7 +54,14 @@ pub async fn run<V: Evaluate, F: Functions>(
     let parameter = step.properties.filter(|properties| !properties.is_null());
     let parameter = parameter.map_or_else(|| "{}".to_owned(), Value::to_string);
     let context = json!(step.context).to_string();
-    let mut run = Run::new(evaluator, step.type_name, Caller::Step, &template, &parameter, &context);
+    let mut run = Run::new(
+        evaluator,
+        (DefinitionKind::WorkflowStep, step.type_name),
+        Caller::Step,
+        &template,
+        &parameter,
+        &context,
+    );
     run.state.resumptions = step.resumptions;
     if let Some(end) = run.answer_calls(functions).await? {
         return Ok(end);
@@ -84,7 +91,8 @@ struct Pending {
 
 pub(super) struct Run<'a, V> {
     evaluator: &'a V,
-    type_name: &'a str,
+    /// The definition of the template.
+    type_: (DefinitionKind, &'a str),
     pub(super) step: Step<'a>,
     state: State,
     calls: usize,
@@ -96,7 +104,7 @@ impl<'a, V: Evaluate> Run<'a, V> {
     /// Begins with the first call. `parameter` and `context` are CUE.
     pub(super) fn new(
         evaluator: &'a V,
-        type_name: &'a str,
+        type_: (DefinitionKind, &'a str),
         caller: Caller,
         template: &'a Template,
         parameter: &'a str,
@@ -104,7 +112,7 @@ impl<'a, V: Evaluate> Run<'a, V> {
     ) -> Self {
         Self {
             evaluator,
-            type_name,
+            type_,
             step: Step {
                 caller,
                 template,
@@ -141,11 +149,15 @@ impl<'a, V: Evaluate> Run<'a, V> {
     }
 
     async fn evaluate(&self, source: CueSource) -> Result<Result<Map<String, Value>, TextErrors>, Error<V::Error>> {
-        let source = source
-            .of_definition(self.type_name)
-            .of_kind(DefinitionKind::WorkflowStep.type_name());
-        let subject = format!("template of WorkflowStepDefinition {}", self.type_name);
-        let result = evaluate_text(self.evaluator, source, &subject).await?;
+        let (kind, type_name) = self.type_;
+        let kind = kind.type_name();
+        let source = source.of_definition(type_name).of_kind(kind);
+        let subject = format!("template of {kind}Definition {type_name}");
+        let mut result = evaluate_text(self.evaluator, source, &subject).await?;
+        if self.step.caller == Caller::Component {
+            // Errors quote values, and those of answers may come from Secrets.
+            result = result.map_err(|errors| errors.map(without_literals));
+        }
         Ok(result.map(|result| match result {
             Value::Object(fields) => fields,
             _ => Map::new(),

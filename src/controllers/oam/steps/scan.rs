@@ -1,14 +1,11 @@
 //! Reads a template: its imports, and the fields that may be calls.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::fields::{Condition, Field, Found, PathTooLong, find};
 use super::types::{MAX_CONDITION_BYTES, MAX_FIELDS, MAX_IMPORTS, MAX_LABELS, MAX_PATH_BYTES};
 use crate::controllers::oam::source::tokens::{Token, TokenKind, tokenize};
-use crate::controllers::oam::source::{Role, SyntaxError, scan};
-
-/// The prefix of the packages that this module declares.
-pub(super) const VELA: &str = "vela/";
+use crate::controllers::oam::source::{Import, Role, SyntaxError, imports, scan, selected};
 
 /// A template of a step, ready to be wrapped.
 #[derive(Debug)]
@@ -20,22 +17,6 @@ pub struct Template {
     pub fields: Vec<Field>,
     /// For each field, the index where it is declared last.
     pub last: Vec<usize>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Import {
-    pub name: String,
-    pub path: String,
-    /// The functions that the template selects, `None` if it doesn't name the package.
-    pub functions: Option<BTreeSet<String>>,
-}
-
-impl Import {
-    /// Returns the name of a package `vela/*`.
-    #[must_use]
-    pub fn vela_package(&self) -> Option<&str> {
-        self.path.strip_prefix(VELA)
-    }
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -145,50 +126,6 @@ fn last(fields: &[Field]) -> Vec<usize> {
     fields.iter().filter_map(|field| last.get(field).copied()).collect()
 }
 
-/// Returns the functions that a text selects from a package, `None` if it doesn't name it.
-#[must_use]
-pub fn selected(text: &str, tokens: &[Token], package: &str) -> Option<BTreeSet<String>> {
-    let word = |index: usize| tokens.get(index).map_or("", |token| &text[token.start..token.end]);
-    let mut selected = None;
-    for index in 0..tokens.len() {
-        let is_selected = index.checked_sub(1).is_some_and(|before| word(before) == ".");
-        if word(index) == package && word(index + 1) == "." && !is_selected {
-            selected
-                .get_or_insert_with(BTreeSet::new)
-                .insert(word(index + 2).to_owned());
-        }
-    }
-    if let Some(names) = &mut selected {
-        names.retain(|name| name.starts_with('#') && name.len() > 1);
-    }
-    selected
-}
-
-/// Reads import declarations.
-fn imports(source: &str) -> Result<Vec<Import>, SyntaxError> {
-    let tokens = tokenize(source)?.tokens;
-    let text = |token: &Token| &source[token.start..token.end];
-    let mut imports = Vec::new();
-    let mut alias = None;
-    for token in &tokens {
-        match token.kind {
-            TokenKind::Word if text(token) != "import" => alias = Some(text(token)),
-            TokenKind::Text => {
-                let path = text(token).trim_matches('"');
-                let (path, name) = path.split_once(':').unwrap_or((path, path));
-                let last = name.rsplit('/').next().unwrap_or_default();
-                imports.push(Import {
-                    name: alias.take().unwrap_or(last).to_owned(),
-                    path: path.to_owned(),
-                    functions: None,
-                });
-            }
-            _ => {}
-        }
-    }
-    Ok(imports)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,16 +202,6 @@ group: op.#Steps & {if (read.x) != _|_ if read.x {b: kube.#Read}}
             names,
             [("kube", Some("kube")), ("json", None), ("b64", None), ("w", None)]
         );
-    }
-
-    #[test]
-    fn selected_functions_are_those_of_the_package_and_no_others() {
-        let text = "a: kube.#Read & {b: x.kube.#No, c: \"\\(kube.#In)\"}\n// kube.#Comment";
-        let tokens = tokenize(text).unwrap().tokens;
-        let selected_of = |package| selected(text, &tokens, package);
-        let functions = BTreeSet::from(["#In".to_owned(), "#Read".to_owned()]);
-        assert_eq!(selected_of("kube"), Some(functions));
-        assert_eq!(selected_of("strings"), None);
     }
 
     #[test]

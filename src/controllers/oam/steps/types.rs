@@ -25,7 +25,7 @@ pub(super) const MAX_IMPORTS: usize = 32;
 /// Size of one output as JSON: all values of a workflow are stored in as much.
 pub(super) const MAX_OUTPUT_BYTES: usize = 512 * 1024;
 /// Size of the parameters of one call, and of its answer, as JSON.
-pub(super) const MAX_VALUE_BYTES: usize = 1024 * 1024;
+pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 /// Size of all parameters, answers and outputs of one run.
 pub(super) const MAX_RUN_BYTES: usize = 4 * 1024 * 1024;
 

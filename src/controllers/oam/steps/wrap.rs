@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 
 use super::fields::{Field, Label};
 use super::packages::{self, IMPORTS, JSON};
-use super::scan::{Template, selected};
+use super::scan::Template;
 use super::types::Caller;
 use crate::controllers::oam::render::evaluate::Answers;
-use crate::controllers::oam::source::SyntaxError;
 use crate::controllers::oam::source::tokens::{Token, tokenize};
+use crate::controllers::oam::source::{SyntaxError, selected};
 use crate::cue::CueSource;
 
 /// The template, in a struct with the packages. A package can't be a `let` itself: a field could have its name.

@@ -42,8 +42,16 @@ fn parts_that_are_not_supported_are_named(#[case] spec: Value, #[case] expected:
 #[case::import_for_steps(template("import \"vela/op\"\noutput: {}"), Some("an import of vela/op"))]
 #[case::import_of_checks(template("import \"vela/config\"\noutput: {}"), Some("an import of vela/config"))]
 #[case::supported_imports(
-    template("import (\n\"vela/base64\"\n\"vela/cue\"\n\"vela/http\"\n\"vela/kube\"\n)\noutput: {}"),
+    template("import (\n\"vela/base64\"\n\"vela/cue\"\n\"vela/http\"\nk \"vela/kube\"\n)\nread: k.#Get\noutput: {}"),
     None
+)]
+#[case::call_that_writes(
+    template("import k \"vela/kube\"\nread: k.#Get\nif parameter.x {write: k.#Apply}\noutput: {}"),
+    Some("a call of vela/kube.#Apply")
+)]
+#[case::call_that_sends(
+    template("import \"vela/http\"\nask: http.#Post\noutput: {}"),
+    Some("a call of vela/http.#Post")
 )]
 #[case::standard_imports(
     template("import (\"strings\")\nimport \"strconv\"\noutput: {a: \"vela/x\"}\n\"vela/y\": 1"),

@@ -91,6 +91,14 @@ pub fn service_of(placed: &Placed, namespace: &str) -> ServiceStatus {
     service
 }
 
+/// Returns the status of a component as it was shown, unless it names another replica.
+pub fn service_shown(shown: &[ServiceStatus], placed: &Placed, namespace: &str) -> Option<ServiceStatus> {
+    let wanted = service_of(placed, namespace);
+    let service = shown.iter().find(|service| identity(service) == identity(&wanted))?;
+    let is_of_one = service.healthy || placed.place.replica_key.is_empty();
+    is_of_one.then(|| service.clone())
+}
+
 fn identity(service: &ServiceStatus) -> (&str, &str, &str) {
     (&service.name, &service.namespace, &service.cluster)
 }

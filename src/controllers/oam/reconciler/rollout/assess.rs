@@ -1,20 +1,16 @@
 use std::collections::HashSet;
-use std::time::Duration;
 
 use super::health::PostTraits;
 use super::render::RenderError;
-use super::{PlacedComponents, Rollout, Steps};
+use super::{CALL_RETRY, PlacedComponents, Rollout, Steps, WAITING_RETRY, unknown_cause};
 use crate::api::oam::ServiceStatus;
 use crate::controllers::oam::parse::calls_functions;
 use crate::controllers::oam::reconciler::apply::AppObjects;
 use crate::controllers::oam::reconciler::conditions::phase;
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::outcome::services::service_of;
+use crate::controllers::oam::reconciler::outcome::services::{service_of, service_shown};
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::trackers::ResourceKey;
-
-/// Delay after a component that calls functions could not be rendered: a call may succeed later.
-const CALL_RETRY: Duration = Duration::from_mins(1);
 
 /// The objects that the components of a version consist of. It decides what may be deleted.
 #[derive(Debug)]
@@ -44,7 +40,7 @@ impl Declared {
 
     fn set_unknown(&mut self, component: &str, message: &str) {
         *self = Self::Unknown {
-            cause: format!("component {component} can't be rendered: {message}"),
+            cause: unknown_cause(component, message),
         };
     }
 }
@@ -64,6 +60,15 @@ impl Rollout<'_, '_> {
                     service.map_err(|error| Stop::of_evaluator(&error))?
                 }
                 Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
+                // Objects are kept and collected meanwhile.
+                Err(RenderError::Waiting(message)) => {
+                    declared.set_unknown(placed.name(), &message);
+                    self.outcome.look_again_in(WAITING_RETRY);
+                    service_shown(shown, placed, namespace).unwrap_or_else(|| ServiceStatus {
+                        message: crate::text::sanitize(&message),
+                        ..service_of(placed, namespace)
+                    })
+                }
                 Err(RenderError::Template { message, .. }) => {
                     declared.set_unknown(placed.name(), &message);
                     if calls_functions(&placed.component) {
@@ -103,6 +108,10 @@ impl Rollout<'_, '_> {
             match self.target.render(self.objects, placed).await {
                 Ok(objects) => declared.add(self.objects, &objects).await,
                 Err(RenderError::Template { message, .. }) => declared.set_unknown(placed.name(), &message),
+                Err(RenderError::Waiting(message)) => {
+                    declared.set_unknown(placed.name(), &message);
+                    self.outcome.look_again_in(WAITING_RETRY);
+                }
                 Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
             }
         }

@@ -1,6 +1,9 @@
 //! Functions that templates of components and traits call while they are rendered.
 //!
-//! A pass that runs steps calls them once. Afterwards, renderings are remembered, and nothing is called.
+//! A workflow calls them once. Answers and renderings hold until it runs again. Without them, as after a restart of the
+//! process, or with other arguments, as of a trait that sees another status, a later pass calls.
+
+use tokio::time::Instant;
 
 use crate::controllers::oam::functions::http::StepPermit;
 use crate::controllers::oam::functions::objects;
@@ -20,6 +23,22 @@ pub(super) struct RenderFunctions<'x, 'p> {
 impl<'x, 'p> RenderFunctions<'x, 'p> {
     pub(super) fn new(cluster: &'x Cluster<'p>) -> Self {
         Self { cluster, permit: None }
+    }
+
+    /// Returns the answer of an earlier call, or that this one must wait for the next pass.
+    fn known(&self, call: &Call) -> Option<Answer> {
+        let env = self.cluster.env;
+        let mut answers = env.render_answers.lock();
+        let wait = |message: &str| Some(Answer::Waiting(message.to_owned()));
+        answers.get(call).or_else(|| {
+            if Instant::now() >= env.calls_end {
+                wait("waiting for the next pass: the calls of this one took half of its time")
+            } else if answers.has_waited && call.provider == "http" {
+                wait("waiting for other HTTP requests")
+            } else {
+                None
+            }
+        })
     }
 
     async fn answer(&mut self, call: &Call) -> Result<Answer, String> {
@@ -60,12 +79,10 @@ impl<'x, 'p> RenderFunctions<'x, 'p> {
 
 impl Functions for RenderFunctions<'_, '_> {
     async fn call(&mut self, call: &Call) -> Answer {
-        let cluster = self.cluster;
-        let answers = &cluster.env.render_answers;
-        if let Some(answer) = answers.lock().get(call) {
+        if let Some(answer) = self.known(call) {
             return answer;
         }
         let answer = self.answer(call).await.unwrap_or_else(Answer::failed);
-        answers.lock().record(call, answer)
+        self.cluster.env.render_answers.lock().record(call, answer)
     }
 }

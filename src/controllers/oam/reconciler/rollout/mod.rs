@@ -16,6 +16,7 @@ use super::outcome::Outcome;
 use super::values::StepValues;
 use crate::api::oam::ServiceStatus;
 use crate::controllers::oam::dispatch::order::{Stage, stages};
+use crate::controllers::oam::parse::calls_functions;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::workflow::ValueStore;
 pub(super) use assess::Declared;
@@ -25,6 +26,11 @@ use render::{Placed, RenderError, Target};
 
 /// Delay after a template was stopped at a limit: it will probably be stopped again.
 const STOPPED_RETRY: std::time::Duration = std::time::Duration::from_mins(1);
+
+/// Delay after a component that calls functions could not be rendered: a call may succeed later.
+const CALL_RETRY: std::time::Duration = std::time::Duration::from_mins(1);
+/// Delay after a call had to wait.
+const WAITING_RETRY: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The message of a component whose traits are applied once more.
 const OTHER_STATUS: &str = "waiting for traits to see the status of the workload";
@@ -124,7 +130,7 @@ impl<'x> Rollout<'x, '_> {
 
     /// For components whose workload is healthy. Returns the reason why there may be more components.
     pub(super) async fn apply_post_traits(&mut self) -> Result<Option<String>, Stop> {
-        let PlacedComponents { placed, unknown } = self.placed(Steps::Run).await?;
+        let PlacedComponents { placed, mut unknown } = self.placed(Steps::Run).await?;
         for placed in placed {
             let mut traits = placed.component.traits.iter();
             let settings = self.target.current.release.settings;
@@ -138,15 +144,22 @@ impl<'x> Rollout<'x, '_> {
                 let message = format!("failed to dispatch PostDispatch traits for component {name}: {message}");
                 Failure::new(FailureKind::Apply, message)
             };
-            let rendered = self.target.render(self.objects, &placed).await;
-            let mut objects = rendered.map_err(|error| error.into_stop(failed))?;
-            let live = self.assessor().live_context(&objects).await;
-            let post = self
-                .target
-                .render_post_traits(self.objects, &placed, &objects, &live)
-                .await
-                .map_err(|error| error.into_stop(failed))?;
-            objects.objects.extend(post);
+            let objects = match self.render_with_post_traits(&placed).await {
+                Ok(objects) => objects,
+                // The pass goes on: it keeps the objects of all components.
+                Err(RenderError::Waiting(message)) => {
+                    self.outcome.look_again_in(WAITING_RETRY);
+                    unknown = Some(unknown_cause(name, &message));
+                    continue;
+                }
+                Err(RenderError::Template { message, .. }) if calls_functions(&placed.component) => {
+                    self.outcome.look_again_in(CALL_RETRY);
+                    unknown = Some(unknown_cause(name, &message));
+                    self.outcome.warn_of(&failed(message));
+                    continue;
+                }
+                Err(error) => return Err(error.into_stop(failed)),
+            };
             let deployment = Deployment {
                 index: 0,
                 component: placed.clone(),
@@ -166,11 +179,22 @@ impl<'x> Rollout<'x, '_> {
         Ok(unknown)
     }
 
+    async fn render_with_post_traits(&self, placed: &Placed) -> Result<ComponentObjects, RenderError> {
+        let mut objects = self.target.render(self.objects, placed).await?;
+        let live = self.assessor().live_context(&objects).await;
+        let post = self.target.render_post_traits(self.objects, placed, &objects, &live);
+        let post = post.await?;
+        objects.objects.extend(post);
+        Ok(objects)
+    }
+
     /// Renders a component. The inner error comes from its template.
     pub(super) async fn render_or_stop(&self, placed: &Placed) -> Result<Result<ComponentObjects, String>, Stop> {
         match self.target.render(self.objects, placed).await {
             Ok(objects) => Ok(Ok(objects)),
             Err(RenderError::Evaluator(error)) => Err(Stop::of_evaluator(&error)),
+            // A step that deploys waits with its pass.
+            Err(RenderError::Waiting(_)) => Err(Stop::NeedsEvaluator),
             Err(RenderError::Template {
                 message,
                 is_stopped: true,
@@ -178,6 +202,10 @@ impl<'x> Rollout<'x, '_> {
             Err(RenderError::Template { message, .. }) => Ok(Err(format!("GenerateComponentManifest: {message}"))),
         }
     }
+}
+
+fn unknown_cause(component: &str, message: &str) -> String {
+    format!("component {component} can't be rendered: {message}")
 }
 
 fn batch(deployment: &Deployment, stage: Stage) -> Vec<ToApply> {

@@ -60,7 +60,7 @@ impl Rollout<'_, '_> {
         let post = match rendered {
             Ok(post) => post,
             // The dispatch of these traits tells why.
-            Err(RenderError::Template { .. }) => return Ok(false),
+            Err(RenderError::Template { .. } | RenderError::Waiting(_)) => return Ok(false),
             Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
         };
         let mut is_complete = true;

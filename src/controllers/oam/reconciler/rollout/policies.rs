@@ -4,7 +4,7 @@ use super::health::PostTraits;
 use super::render::{Placed, with_inputs};
 use super::{Deployment, Rollout};
 use crate::api::oam::Component;
-use crate::controllers::oam::parse::Definitions;
+use crate::controllers::oam::parse::{Definitions, calls_functions};
 use crate::controllers::oam::placement::{
     Applied, Check, DeployEnd, DeployParameters, PlacedComponent, PlacementProgress, deployments,
 };
@@ -126,8 +126,11 @@ impl Rollout<'_, '_> {
             Ok(objects) => objects,
             Err(message) => return Ok(Check::Failed(message)),
         };
-        // References stay the same when their objects change, and traits when they see another status.
-        let with_manifests = objects.reads_status || placed.component.component.type_ == REF_OBJECTS;
+        // References stay the same when their objects change, traits when they see another status, and calls when they
+        // are answered otherwise.
+        let with_manifests = objects.reads_status
+            || placed.component.component.type_ == REF_OBJECTS
+            || calls_functions(&placed.component);
         if !self.are_recorded(&objects, with_manifests).await {
             return Ok(Check::Unhealthy);
         }

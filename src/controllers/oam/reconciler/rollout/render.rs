@@ -26,6 +26,8 @@ const MAX_INDEX: usize = 1_000;
 pub enum RenderError {
     /// The template or its parameters, with the text for the user.
     Template { message: String, is_stopped: bool },
+    /// A call waits, with the reason.
+    Waiting(String),
     /// The evaluator is missing or failed.
     Evaluator(cue::Error),
 }
@@ -34,7 +36,7 @@ impl RenderError {
     pub fn new(cause: Cause<cue::Error>, message: String) -> Self {
         match cause {
             Cause::Evaluator(cause) => Self::Evaluator(cause),
-            Cause::Waiting(_) => Self::Evaluator(cue::Error::Deferred),
+            Cause::Waiting(_) => Self::Waiting(message),
             cause => Self::Template {
                 is_stopped: matches!(cause, Cause::Stopped(_)),
                 message,
@@ -46,6 +48,7 @@ impl RenderError {
     pub fn into_stop(self, failed: impl Fn(String) -> Failure) -> Stop {
         match self {
             Self::Evaluator(error) => Stop::of_evaluator(&error),
+            Self::Waiting(_) => Stop::NeedsEvaluator,
             Self::Template { message, .. } => failed(message).into(),
         }
     }
@@ -100,14 +103,14 @@ impl Target<'_> {
         let evaluator = self.evaluator(objects);
         if let Some(alone) = prepared.workload_to_read() {
             let key = self.with_round(placed, alone.key());
-            let name = format!("{}/workload", placed.memory_name());
-            let rendered = self.get_or_render(&name, key, alone.render(&evaluator)).await?;
+            let render = alone.render(&evaluator);
+            let rendered = self.get_or_render(placed, "/workload", key, render).await?;
             let status = objects.live_status(&alone.objects(key, rendered).workload).await;
             prepared.set_output_status(status);
         }
         let key = self.with_round(placed, prepared.key());
         let render = prepared.render(&evaluator);
-        let rendered = self.get_or_render(&placed.memory_name(), key, render).await?;
+        let rendered = self.get_or_render(placed, "", key, render).await?;
         Ok(prepared.objects(key, rendered))
     }
 
@@ -129,8 +132,7 @@ impl Target<'_> {
                 outputs: outputs.await?,
             })
         };
-        let name = format!("{}/post-dispatch", placed.memory_name());
-        let rendered = self.get_or_render(&name, key, render).await?;
+        let rendered = self.get_or_render(placed, "/post-dispatch", key, render).await?;
         Ok(release.post_dispatch_objects(component, objects, &rendered.outputs))
     }
 
@@ -154,16 +156,28 @@ impl Target<'_> {
 
     async fn get_or_render(
         &self,
-        name: &str,
+        placed: &Placed,
+        part: &str,
         key: CacheKey,
         render: impl Future<Output = Result<Rendered, Error<cue::Error>>>,
     ) -> Result<Arc<Rendered>, RenderError> {
+        let name = format!("{}{part}", placed.memory_name());
         let (memories, metrics) = (&self.env.reconciler.memories, &self.env.reconciler.metrics);
-        if let Some(rendered) = memories.rendered(self.env.name, name, &key) {
+        if let Some(rendered) = memories.rendered(self.env.name, &name, &key) {
             metrics.count_render("cached");
             return Ok(rendered);
         }
-        let rendered = render.await;
+        let answers = &self.env.render_answers;
+        answers.lock().begin_rendering();
+        let rendered = render.await.map_err(|error| {
+            if !calls_functions(&placed.component) {
+                return error;
+            }
+            if !matches!(error.cause, Cause::Evaluator(_) | Cause::Waiting(_)) {
+                answers.lock().fail_rendering();
+            }
+            error.without_values()
+        });
         metrics.count_render(match &rendered {
             Ok(_) => "evaluated",
             Err(error) if matches!(error.cause, Cause::Evaluator(cue::Error::Deferred) | Cause::Waiting(_)) => {
@@ -172,7 +186,7 @@ impl Target<'_> {
             Err(_) => "failed",
         });
         let rendered = Arc::new(rendered?);
-        memories.remember_rendered(self.env.name, name, key, &rendered);
+        memories.remember_rendered(self.env.name, &name, key, &rendered);
         Ok(rendered)
     }
 }

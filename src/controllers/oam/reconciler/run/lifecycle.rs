@@ -6,6 +6,7 @@ use kube::ResourceExt;
 use crate::api::oam::{WorkflowStatus, labels};
 use crate::controllers::oam::reconciler::apply::Ledger;
 use crate::controllers::oam::reconciler::env::Env;
+use crate::controllers::oam::reconciler::evaluations::RenderAnswers;
 use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::observed::Observed;
 use crate::controllers::oam::reconciler::outcome::{Change, Outcome};
@@ -43,7 +44,13 @@ pub async fn restart_if_due(
     if is_due {
         outcome.restart_at = None;
     }
-    env.memory.lock().values = None;
+    // Components and traits call their functions again.
+    *env.render_answers.lock() = RenderAnswers::default();
+    {
+        let mut memory = env.memory.lock();
+        memory.call_round += 1;
+        memory.values = None;
+    }
     outcome.workflow = Some(WorkflowStatus {
         app_revision: wanted,
         ..WorkflowStatus::default()

@@ -112,15 +112,10 @@ impl Run<'_, '_, '_> {
     async fn run_rounds(&mut self, turn: &mut WorkflowTurn<'_>) -> Result<(), Stop> {
         // A pass that exceeds its timeout records nothing.
         let end = Instant::now() + self.rollout.env().options().pass_timeout / 2;
-        let mut is_first = true;
         loop {
             let round = turn.next_round();
             if round.is_empty() {
                 return Ok(());
-            }
-            if std::mem::take(&mut is_first) {
-                // Components and traits call their functions again, once in this pass.
-                self.rollout.env().memory.lock().call_round += 1;
             }
             let mut to_run = Vec::new();
             for task in round {

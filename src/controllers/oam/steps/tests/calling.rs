@@ -75,3 +75,14 @@ async fn a_component_that_waits_for_a_call_is_no_failure_of_its_template() {
     let (missing, _) = render_reader(Vec::new(), Answer::failed("no")).await;
     assert!(matches!(missing, Err(Cause::Evaluator(_))), "{missing:?}");
 }
+
+#[tokio::test]
+async fn errors_of_a_component_that_calls_don_t_quote_values() {
+    let call = pending("kube", "get", json!({ "resource": {} }));
+    let invalid = FakeError::Invalid("invalid value \"hunter2\"");
+    let (failed, _) = render_reader(vec![call, Err(invalid)], Answer::Returned(json!("hunter2"))).await;
+    assert!(
+        matches!(&failed, Err(Cause::Call(message)) if message == "invalid value \"…\""),
+        "{failed:?}"
+    );
+}
