@@ -46,7 +46,7 @@ const COUNTER: &str = r#"
 const ASKER: &str = r#"
     import "encoding/json"
     import "vela/http"
-    ask: http.#Do & {$params: {method: parameter.method, url: parameter.url}}
+    ask: http.#Do & {$params: {method: parameter.method, url: parameter.url, request: timeout: "30s"}}
     output: {
         apiVersion: "v1"
         kind:       "ConfigMap"
@@ -223,7 +223,8 @@ async fn functions_that_change_something_are_refused_by_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_are_kept_while_a_call_waits_for_requests_of_others() {
-    const OPTIONS: [&str; 2] = ["--allow-private-http", "--concurrent-reconciles=2"];
+    // Two workers for the namespace, and one permit.
+    const OPTIONS: [&str; 2] = ["--allow-private-http", "--concurrent-reconciles=4"];
     let site = Site::new().await;
     let portolan = site.portolan(&OPTIONS).await;
     let receiver = Receiver::start().await;
@@ -254,7 +255,8 @@ async fn objects_are_kept_while_a_call_waits_for_requests_of_others() {
         .until(CONFIG_MAP, "plain", "its data", |plain| plain["data"]["key"] == "one")
         .await;
     assert_eq!(plain["metadata"]["deletionTimestamp"], Value::Null);
-    assert_eq!(receiver.received("/color").len(), 1);
+    let colors = receiver.received("/color").len();
+    assert_eq!(colors, 1, "the call waits");
     let app = site.get(APPLICATION, "shop").await.unwrap();
     let services = app["status"]["services"].as_array().unwrap();
     let paint = services.iter().find(|service| service["name"] == "paint").unwrap();

@@ -13,8 +13,9 @@ use futures::FutureExt;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config, ResourceExt};
 use rcgen::KeyPair;
 use serde_json::json;
@@ -185,6 +186,19 @@ impl ControlPlane {
         eventually(Duration::from_secs(30), "the CRD to be established", async || {
             let crd = crds.get(&name).await.ok();
             kube::runtime::wait::Condition::matches_object(&established, crd.as_ref()).then_some(())
+        })
+        .await;
+        // Until the storage is there, lists are refused.
+        let version = crd.spec.versions.iter().find(|version| version.served);
+        let version = &version.expect("a version is served").name;
+        let kind = GroupVersionKind::gvk(&crd.spec.group, version, &crd.spec.names.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, &crd.spec.names.plural);
+        let objects: Api<DynamicObject> = Api::all_with(self.client().await, &resource);
+        eventually(Duration::from_secs(30), "lists of the kind", async || {
+            match objects.list(&ListParams::default().limit(1)).await {
+                Err(kube::Error::Api(status)) if status.code == 429 => Err(status.message),
+                _ => Ok(()),
+            }
         })
         .await;
     }

@@ -25,10 +25,10 @@ use crate::controllers::oam::trackers::{Inventory, Tracker};
 /// The message of the condition by which the controller leaves an Application alone.
 const UNSUPPORTED: &str = "not supported by this controller: ";
 
-/// What keeps the controller from deploying an Application.
+/// The reasons why the controller would not deploy an Application.
 pub struct Obstacles {
     pub unsupported: Vec<String>,
-    /// What the controller reports once it works on the Application.
+    /// Failures that the controller reports once it works on the Application.
     errors: Vec<String>,
 }
 

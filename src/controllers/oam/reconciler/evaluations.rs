@@ -121,7 +121,7 @@ pub struct RenderAnswers {
     bytes: usize,
     /// A call of this pass has waited for requests of others: the next ones don't.
     pub(super) has_waited: bool,
-    /// What the rendering in progress has used.
+    /// The answers that the rendering in progress has used.
     rendering: Vec<[u8; 32]>,
 }
 
