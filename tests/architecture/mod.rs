@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::project;
+use crate::support::{files_below, project};
 
 /// Imports that each module is allowed, besides `text`, `clock`, `trace` and `budget`, which import nothing of ours.
 const ALLOWED: [(&str, &[&str]); 19] = [
@@ -72,20 +72,8 @@ const ALLOWED: [(&str, &[&str]); 19] = [
 
 const FOR_ALL: [&str; 4] = ["text", "clock", "trace", "budget"];
 
-fn source_files(directory: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            source_files(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-}
-
 fn files_in(directory: &str) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    source_files(&project(directory), &mut files);
+    let files = files_below(&project(directory), "rs");
     assert!(!files.is_empty(), "no source files in {directory}");
     files
 }

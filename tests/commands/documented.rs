@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use portolan::cmd::reference;
 use regex::Regex;
 
-use crate::support::project;
+use crate::support::{files_below, project};
 
 /// Returns the pages below a directory, and those of the project and its chart.
 fn pages() -> Vec<PathBuf> {
@@ -19,19 +19,8 @@ fn pages() -> Vec<PathBuf> {
     ]
     .map(project)
     .to_vec();
-    add_pages(&project("docs"), &mut pages);
+    pages.extend(files_below(&project("docs"), "md"));
     pages
-}
-
-fn add_pages(directory: &Path, pages: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            add_pages(&path, pages);
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            pages.push(path);
-        }
-    }
 }
 
 /// Returns the command lines of a page: code that begins with the program, lines of blocks, and commands for a pod.

@@ -9,7 +9,7 @@ use super::{APPLICATION, CONFIG_MAP};
 
 const REQUIRED: &str = "app.oam.dev/controller-version-require";
 
-/// A trait with a ConfigMap in the place of the workload.
+/// A trait whose ConfigMap replaces the workload.
 const MANAGER: &str = r#"
 outputs: own: {
 	apiVersion: "v1"

@@ -200,7 +200,7 @@ async fn a_server_that_is_no_api_server_gets_no_more_than_its_limits() {
 
     let started = Instant::now();
     let output = site.cluster(&["check"]).await;
-    // One after another, those that hang would take 80 s.
+    // Servers that hang would take 80 s if they were asked one after another.
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
     assert_no_secrets(&output);
     for (name, _, expected) in faults {

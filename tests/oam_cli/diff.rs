@@ -189,15 +189,12 @@ async fn diff_respects_apply_once_shared_resource_and_read_only() {
     assert!(text.contains(&foreign), "{text}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_new_revision_diff_shows_the_state_that_is_kept() {
-    let site = Site::new().await;
+/// Creates the Application `shop` of type `config`, whose workflow has ended with its revision. Returns its UID.
+pub async fn create_finished(site: &Site, spec: Value) -> String {
     site.define("config", CONFIG).await;
-    let namespace = &site.namespace;
-    let spec = |text: &str| json!({ "components": [config("web", json!({ "text": text }))] });
-    let uid = site.create_application("shop", spec("one")).await.uid().unwrap();
+    let uid = site.create_application("shop", spec.clone()).await.uid().unwrap();
     let recorded = json!({
-        "application": application("shop", spec("one")),
+        "application": application("shop", spec),
         "componentDefinitions": { "config": definition("config", CONFIG) },
     });
     site.create_revision("shop-v1", "shop", None, recorded).await;
@@ -207,6 +204,15 @@ async fn without_a_new_revision_diff_shows_the_state_that_is_kept() {
     let latest = json!({ "name": "shop-v1", "revision": 1 });
     site.set_status("shop", json!({ "latestRevision": latest, "workflow": workflow }))
         .await;
+    uid
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_new_revision_diff_shows_the_state_that_is_kept() {
+    let site = Site::new().await;
+    let namespace = &site.namespace;
+    let spec = |text: &str| json!({ "components": [config("web", json!({ "text": text }))] });
+    let uid = create_finished(&site, spec("one")).await;
     let manifest = owned(&site, "web", "shop", json!({ "text": "one" }));
     site.create_tracker("shop", &uid, 1, encode(vec![site.entry(&manifest)], None).unwrap())
         .await;

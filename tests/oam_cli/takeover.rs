@@ -11,7 +11,7 @@ use portolan::controllers::oam::trackers::encode;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::diff::{CONFIG, config, definition, owned};
+use super::diff::{CONFIG, config, create_finished, definition, owned};
 use super::{Output, Site, application, assert_line, execute, worker};
 use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
 use crate::support::cue::executable;
@@ -238,20 +238,8 @@ async fn one_application_or_a_clear_set_of_them_is_named() {
 
 /// Creates an Application whose workflow has ended, with its revision and its object, a ConfigMap.
 async fn create_deployed(site: &Site) {
-    site.define("config", CONFIG).await;
     let spec = json!({ "components": [config("web", json!({ "text": "one" }))] });
-    let uid = site.create_application("shop", spec.clone()).await.uid().unwrap();
-    let recorded = json!({
-        "application": application("shop", spec),
-        "componentDefinitions": { "config": definition("config", CONFIG) },
-    });
-    site.create_revision("shop-v1", "shop", None, recorded).await;
-    let workflow = json!({
-        "appRevision": "shop-v1", "mode": "DAG-DAG", "suspend": false, "terminated": false, "finished": true,
-    });
-    let latest = json!({ "name": "shop-v1", "revision": 1 });
-    site.set_status("shop", json!({ "latestRevision": latest, "workflow": workflow }))
-        .await;
+    let uid = create_finished(site, spec).await;
     let manifest = owned(site, "web", "shop", json!({ "text": "one" }));
     site.create_config_map(&manifest).await;
     let elsewhere = serde_json::from_value(json!({

@@ -1,4 +1,4 @@
-//! What KubeVela's tools find in a release with `oam.velaCompat`.
+//! Objects for KubeVela's tools in a release with `oam.velaCompat`.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;

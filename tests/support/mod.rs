@@ -39,6 +39,24 @@ pub fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
+/// Returns the files below a directory that have an extension.
+pub fn files_below(directory: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    add_files(directory, extension, &mut files);
+    files
+}
+
+fn add_files(directory: &Path, extension: &str, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("the directory can be read") {
+        let path = entry.expect("an entry can be read").path();
+        if path.is_dir() {
+            add_files(&path, extension, files);
+        } else if path.extension().is_some_and(|found| found == extension) {
+            files.push(path);
+        }
+    }
+}
+
 /// Returns a directory for logs and unpacked test data, which is kept after the tests.
 pub fn target_dir(name: &str) -> PathBuf {
     // Cargo's directory for integration tests is in the target directory.

@@ -164,7 +164,7 @@ impl Bench {
     }
 }
 
-/// Puts the 99th percentile in the place of the wall time.
+/// Sets the wall time to the 99th percentile.
 fn with_p99(sample: Sample, mut times: Vec<f64>) -> Sample {
     times.sort_by(f64::total_cmp);
     let wall = times.get(times.len() * 99 / 100).copied().unwrap_or(f64::NAN);

@@ -1,4 +1,4 @@
-//! One line for each check of something.
+//! Results of checks, a line each.
 
 use crate::cmd::{Error, output};
 use crate::text::sanitize;

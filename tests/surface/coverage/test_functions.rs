@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use crate::support::project;
+use crate::support::{files_below, project};
 use crate::surface::tokens::{group, ident, tokens_of};
 
 /// Paths as the test runner prints them, by the name of the function.
@@ -18,9 +18,7 @@ impl TestFunctions {
         let mut functions = Self::default();
         for directory in ["src", "tests"] {
             let root = project(directory);
-            let mut files = Vec::new();
-            rust_files(&root, &mut files);
-            for file in files {
+            for file in files_below(&root, "rs") {
                 let text = fs::read_to_string(&file).unwrap();
                 let tokens: TokenStream = text
                     .parse()
@@ -70,17 +68,6 @@ impl TestFunctions {
             [path] => path.clone(),
             [] => panic!("there is no test {name}"),
             _ => panic!("name the module of the test, {found:?}"),
-        }
-    }
-}
-
-fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            rust_files(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
         }
     }
 }
