@@ -145,6 +145,7 @@ impl Collection<'_, '_> {
             rules: &self.policies.garbage_collect,
             read_only: &self.policies.read_only,
             orphans_all: finalizers.iter().any(|finalizer| finalizer == labels::ORPHAN_FINALIZER),
+            is_deleting: self.observed.is_deleting(),
             dependents: &dependents,
         };
         let collected = collector.collect(&subject, &mut ledger.inventory, mark).await;

@@ -73,7 +73,7 @@ impl<'p> Pass<'p> {
         check_support(&self.observed.app, &inventory)?;
         self.observed.read_latest(env).await?;
         let ledger = Ledger::new(env, &self.observed, inventory);
-        ledger.subscribe().await;
+        ledger.subscribe().await?;
         let cluster = Cluster::of(env, &self.observed, &ledger.inventory).await?;
         let mut objects = AppObjects::new(cluster, ledger);
         if self.observed.is_deleting() {

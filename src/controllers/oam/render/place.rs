@@ -44,3 +44,10 @@ impl Place {
         }
     }
 }
+
+impl crate::controllers::oam::render::release::ReleaseObject {
+    #[must_use]
+    pub fn cluster<'p>(&self, place: &'p Place) -> &'p str {
+        &place.cluster
+    }
+}

@@ -90,6 +90,7 @@ pub fn children(source: Source, live: &Value) -> Option<Children> {
     };
     let kinds = KINDS.map(|(version, kind, source)| {
         let id = ObjectId {
+            cluster: "local".to_owned(),
             api_version: version.to_owned(),
             kind: kind.to_owned(),
             namespace: target.to_owned(),

@@ -35,6 +35,7 @@ pub fn gateway_of(route: &Value) -> Option<(ObjectId, Option<&str>)> {
     let parent = parents.find(|parent| parent["kind"].as_str().is_none_or(|kind| kind == "Gateway"))?;
     let namespace = parent["namespace"].as_str();
     let id = ObjectId {
+        cluster: "local".to_owned(),
         api_version: text(&route["apiVersion"]).to_owned(),
         kind: "Gateway".to_owned(),
         namespace: namespace

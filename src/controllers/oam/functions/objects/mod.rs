@@ -174,6 +174,7 @@ impl ObjectParams {
         let MetadataParams { name, namespace } = metadata.unwrap_or_default();
         let namespace = namespace.filter(|namespace| !namespace.is_empty());
         Ok(ObjectId {
+            cluster: "local".to_owned(),
             api_version: required(type_.api_version, &format!("{parent}apiVersion"))?,
             kind: required(type_.kind, &format!("{parent}kind"))?,
             namespace: namespace.unwrap_or_else(|| default_namespace.to_owned()),
@@ -229,6 +230,7 @@ impl ObjectSelection {
     #[must_use]
     pub fn target(&self) -> ObjectId {
         ObjectId {
+            cluster: "local".to_owned(),
             api_version: self.api_version.clone(),
             kind: self.kind.clone(),
             namespace: self.namespace.clone(),

@@ -49,7 +49,7 @@ impl<'x, 'p> RenderFunctions<'x, 'p> {
                 cluster.check_read(&id).await?;
                 let read = cluster.objects.read(&id).await;
                 if let Ok(Some(live)) = &read {
-                    cluster.check_record(live)?;
+                    cluster.check_record(&id.cluster, live)?;
                 }
                 Ok(objects::object_result(&id, read))
             }
@@ -58,7 +58,7 @@ impl<'x, 'p> RenderFunctions<'x, 'p> {
                 let target = selection.target();
                 cluster.check_read(&target).await?;
                 let listed = cluster.objects.list(&target, &selection.selector()).await;
-                let listed = listed.map(|listed| cluster.without_records(listed));
+                let listed = listed.map(|listed| cluster.without_records(&target.cluster, listed));
                 Ok(objects::list_result(&selection, listed))
             }
             ("http", "do") => {

@@ -37,6 +37,7 @@ impl<'r, 'x, 'p> StepConfigs<'r, 'x, 'p> {
     /// Records a Secret as deleted, or else it would be restored. Refuses a Secret of another Application.
     async fn record_deleted(&self, namespace: &str, name: &str, secret: &Secret) -> Result<(), ApiError> {
         let id = ObjectId {
+            cluster: "local".to_owned(),
             api_version: "v1".to_owned(),
             kind: "Secret".to_owned(),
             namespace: namespace.to_owned(),

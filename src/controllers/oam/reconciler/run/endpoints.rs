@@ -69,6 +69,7 @@ impl StepFunctions<'_, '_, '_> {
     async fn trackers_of_other(&self, application: &NamespacedName) -> Result<Result<Vec<Tracker>, String>, Stop> {
         let (env, cluster) = (self.rollout.env(), &self.rollout.objects.cluster);
         let id = ObjectId {
+            cluster: "local".to_owned(),
             api_version: "core.oam.dev/v1beta1".to_owned(),
             kind: "Application".to_owned(),
             namespace: application.namespace.clone(),
@@ -179,6 +180,7 @@ impl Reader<'_, '_> {
             return node.clone();
         }
         let nodes = ObjectId {
+            cluster: "local".to_owned(),
             api_version: "v1".to_owned(),
             kind: "Node".to_owned(),
             namespace: String::new(),
