@@ -69,7 +69,12 @@ pub enum Mark<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectProgress {
     Done,
-    Waiting { message: String },
+    /// Objects remain.
+    Waiting {
+        message: String,
+        /// All of them are in clusters that can't be reached. A cluster that can be reached again is reported.
+        is_unreachable: bool,
+    },
 }
 
 impl Collector {
@@ -247,6 +252,7 @@ fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
         .iter()
         .filter(|candidate| matches!(candidate.state, State::Waiting))
         .peekable();
+    let is_unreachable = waiting.peek().is_none();
     if let Some(first) = waiting.peek() {
         let name = super::trackers::display_name(first.entry);
         let count = waiting.count();
@@ -266,6 +272,7 @@ fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
     }
     CollectProgress::Waiting {
         message: texts.join(" "),
+        is_unreachable,
     }
 }
 
