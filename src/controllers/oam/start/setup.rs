@@ -17,7 +17,7 @@ use crate::controllers::oam::collect::Collector;
 use crate::controllers::oam::compression::CrdCheck;
 use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionBudgets, DefinitionCaches, IsInUse};
 use crate::controllers::oam::dispatch::fights::Fights;
-use crate::controllers::oam::functions::http::StepRequests;
+use crate::controllers::oam::functions::http::HttpRequests;
 use crate::controllers::oam::functions::logs::StepLogs;
 use crate::controllers::oam::metrics::Metrics;
 use crate::controllers::oam::objects::{Autoscalers, Objects};
@@ -178,7 +178,7 @@ pub fn setup(
         metrics: metrics.clone(),
         autoscalers: Autoscalers::default(),
         clusters: JoinedClusters::new(client.clone(), options.definition_namespace.clone()),
-        step_requests: StepRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
+        http_requests: HttpRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
         step_logs: StepLogs::default(),
         wake: Arc::new(move |name| deferred.add(key(name), Priority::LOW)),
         stopping: context.stopping.clone(),
