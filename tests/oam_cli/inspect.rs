@@ -7,7 +7,7 @@ use portolan::api::oam::TraitDefinition;
 use portolan::controllers::oam::trackers::encode;
 use serde_json::{Value, json};
 
-use super::takeover::own;
+use super::takeover::unshared_control_plane;
 use super::{Site, application, assert_line, execute, words, worker};
 use crate::support::control_plane::ADMIN_TOKEN;
 use crate::support::fault_proxy::FaultProxy;
@@ -87,17 +87,17 @@ async fn applications_that_are_not_supported_are_listed_before_any_controller_ru
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn definitions_that_namespaces_share_are_read_once() {
-    let own = own().await;
-    let sites = [Site::of(own).await, Site::of(own).await];
+    let control_plane = unshared_control_plane().await;
+    let sites = [Site::of(control_plane).await, Site::of(control_plane).await];
     for site in &sites {
         site.define_worker().await;
         for name in ["blog", "shop"] {
             site.create_application(name, worker("nginx:1")).await;
         }
     }
-    let shared = own.namespace().await;
-    let proxy = FaultProxy::in_front_of(own).await;
-    let kubeconfig = own.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+    let shared = control_plane.namespace().await;
+    let proxy = FaultProxy::in_front_of(control_plane).await;
+    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
     let kubeconfig = kubeconfig.to_str().unwrap();
     let place = ["--system-definition-namespace", &shared, "--kubeconfig", kubeconfig];
     execute(&[&["vela", "list", "--unsupported", "-A"][..], &place].concat())

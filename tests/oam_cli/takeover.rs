@@ -22,9 +22,9 @@ const REQUIRED: &str = "app.oam.dev/controller-version-require";
 const REDACTED: &str = "portolan.dev/redacted-secrets";
 
 /// A control plane for commands with -A, which change the Applications of other tests.
-pub async fn own() -> &'static ControlPlane {
-    static OWN: OnceCell<ControlPlane> = OnceCell::const_new();
-    OWN.get_or_init(ControlPlane::start).await
+pub async fn unshared_control_plane() -> &'static ControlPlane {
+    static STARTED: OnceCell<ControlPlane> = OnceCell::const_new();
+    STARTED.get_or_init(ControlPlane::start).await
 }
 
 impl Site {
@@ -126,8 +126,8 @@ async fn an_application_is_taken_over_once_and_given_back_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_applications_of_a_namespace_or_of_the_cluster_are_handed_over() {
-    let own = own().await;
-    let (one, other) = (Site::of(own).await, Site::of(own).await);
+    let control_plane = unshared_control_plane().await;
+    let (one, other) = (Site::of(control_plane).await, Site::of(control_plane).await);
     for site in [&one, &other] {
         site.define_worker().await;
         site.create_application("shop", worker("nginx:1")).await;
