@@ -21,6 +21,12 @@ const VERSION: &str = "--compat-version=portolan";
 const REQUIRED: &str = "app.oam.dev/controller-version-require";
 const REDACTED: &str = "portolan.dev/redacted-secrets";
 
+/// A control plane for commands with -A, which change the Applications of other tests.
+pub async fn unshared_control_plane() -> &'static ControlPlane {
+    static STARTED: OnceCell<ControlPlane> = OnceCell::const_new();
+    STARTED.get_or_init(ControlPlane::start).await
+}
+
 impl Site {
     async fn takeover(&self, arguments: &[&str]) -> Output {
         let command = ["takeover", VERSION];
@@ -28,7 +34,7 @@ impl Site {
     }
 
     /// Defines the type of [`worker`].
-    async fn define_worker(&self) {
+    pub async fn define_worker(&self) {
         self.define("worker", CONFIG).await;
     }
 
@@ -120,10 +126,8 @@ async fn an_application_is_taken_over_once_and_given_back_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_applications_of_a_namespace_or_of_the_cluster_are_handed_over() {
-    // Of its own, because -A changes the Applications of other tests.
-    static OWN: OnceCell<ControlPlane> = OnceCell::const_new();
-    let own = OWN.get_or_init(ControlPlane::start).await;
-    let (one, other) = (Site::of(own).await, Site::of(own).await);
+    let control_plane = unshared_control_plane().await;
+    let (one, other) = (Site::of(control_plane).await, Site::of(control_plane).await);
     for site in [&one, &other] {
         site.define_worker().await;
         site.create_application("shop", worker("nginx:1")).await;

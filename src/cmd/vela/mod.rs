@@ -6,10 +6,12 @@ mod definitions;
 mod delete;
 mod diff;
 mod forget_cluster;
+mod forget_release;
 mod history;
 mod list;
 mod manifests;
 pub(in crate::cmd) mod objects;
+mod records;
 mod render;
 mod status;
 mod support;
@@ -52,6 +54,7 @@ enum VelaCommand {
     Takeover(takeover::Takeover),
     Adopt(collection::Adopt),
     Gc(collection::Gc),
+    ForgetRelease(forget_release::ForgetRelease),
     Definitions(definitions::Definitions),
 }
 
@@ -74,6 +77,7 @@ impl Vela {
             VelaCommand::Takeover(command) => command.execute().await,
             VelaCommand::Adopt(command) => command.execute().await,
             VelaCommand::Gc(command) => command.execute().await,
+            VelaCommand::ForgetRelease(command) => command.execute().await,
             VelaCommand::Definitions(command) => command.execute().await,
         }
     }

@@ -1,7 +1,6 @@
 //! Finds what the controller does not support, as it does.
 
-use std::collections::BTreeSet;
-use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -47,8 +46,9 @@ impl Obstacles {
 pub struct Support<'a> {
     client: &'a Client,
     definition_namespace: &'a str,
-    /// The definitions of each namespace with Applications.
-    definitions: BTreeMap<String, DefinitionSet>,
+    /// The definitions of the loaded namespaces.
+    definitions: DefinitionSet,
+    loaded: BTreeSet<String>,
     trackers: BTreeMap<NamespacedName, Vec<ResourceTracker>>,
     /// Listed once an Application may select them.
     joined: Option<Vec<JoinedCluster>>,
@@ -59,7 +59,8 @@ impl<'a> Support<'a> {
         Self {
             client,
             definition_namespace,
-            definitions: BTreeMap::new(),
+            definitions: DefinitionSet::default(),
+            loaded: BTreeSet::new(),
             trackers: BTreeMap::new(),
             joined: None,
         }
@@ -95,13 +96,13 @@ impl<'a> Support<'a> {
 
     /// Returns the definitions for the Applications of a namespace.
     pub async fn definitions(&mut self, namespace: &str) -> Result<&DefinitionSet, Error> {
-        match self.definitions.entry(namespace.to_owned()) {
-            Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(entry) => {
-                let namespaces = [namespace, self.definition_namespace];
-                Ok(entry.insert(DefinitionSet::of_cluster(self.client, namespaces).await?))
+        for namespace in [namespace, self.definition_namespace] {
+            if !self.loaded.contains(namespace) {
+                self.definitions.load(self.client, namespace).await?;
+                self.loaded.insert(namespace.to_owned());
             }
         }
+        Ok(&self.definitions)
     }
 
     /// The trackers must be loaded.

@@ -3,6 +3,7 @@
 //! `kubevela.txt` has the names of KubeVela, and each has a row. The other files are tables whose rows agree with the code.
 //! Flags, gates and the reasons of refused steps come from the code alone.
 
+mod commands;
 mod rows;
 mod test_functions;
 
@@ -189,6 +190,7 @@ fn the_page_about_the_names_of_kubevela_is_as_generated() {
             writeln!(page, "| {name} | {state} | {} | {tests} |", row.notes()).unwrap();
         }
     }
+    page.push_str(&commands::part());
     expect_file!["../../../docs/reference/kubevela-coverage.md"].assert_eq(&page);
 }
 

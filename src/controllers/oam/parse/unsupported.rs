@@ -58,8 +58,8 @@ impl Display for Unsupported {
             Self::Policy { name, type_ } => write!(f, "policy {name} of type {type_}"),
             Self::Cluster { cluster, place } => write!(f, "cluster {cluster} in {place}"),
             Self::HelmRelease { name, tracker } => {
-                let advice = "leave the Application to vela-core, which installed the release, or remove the entry from \
-                              the resourcetracker";
+                let advice = "leave the Application to vela-core, which installed the release, or drop its records \
+                              with `portolan vela forget-release`";
                 write!(f, "Helm release {name} in resourcetracker {tracker} ({advice})")
             }
             Self::Component { name, feature } => write!(f, "component {name} with {feature}"),

@@ -47,7 +47,7 @@ use super::collect::Collector;
 use super::compression::CrdCheck;
 use super::definitions::DefinitionCaches;
 use super::dispatch::fights::Fights;
-use super::functions::http::StepRequests;
+use super::functions::http::HttpRequests;
 use super::functions::logs::StepLogs;
 use super::metrics::Metrics;
 use super::objects::{Autoscalers, Objects};
@@ -96,7 +96,7 @@ pub struct Reconciler {
     pub metrics: Metrics,
     pub autoscalers: Autoscalers,
     pub cluster_passes: ClusterPasses,
-    pub step_requests: StepRequests,
+    pub http_requests: HttpRequests,
     pub step_logs: StepLogs,
     pub fights: Mutex<Fights<FightKey>>,
     pub wake: Arc<dyn Fn(&NamespacedName) + Send + Sync>,

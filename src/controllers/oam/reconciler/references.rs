@@ -133,7 +133,7 @@ impl FetchObjects for Fetch<'_> {
     }
 
     async fn load(&self, url: &str) -> Result<Vec<Value>, String> {
-        let requests = &self.0.env.reconciler.step_requests;
+        let requests = &self.0.env.reconciler.http_requests;
         let content = requests.download(&self.0.env.name.namespace, url).await?;
         let documents = document::parse_yaml(&content, MAX_VALUES, MAX_TEXT)?;
         Ok(documents.into_iter().flat_map(document::objects).collect())

@@ -18,7 +18,7 @@ use crate::controllers::oam::collect::Collector;
 use crate::controllers::oam::compression::CrdCheck;
 use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionBudgets, DefinitionCaches, IsInUse};
 use crate::controllers::oam::dispatch::fights::Fights;
-use crate::controllers::oam::functions::http::StepRequests;
+use crate::controllers::oam::functions::http::HttpRequests;
 use crate::controllers::oam::functions::logs::StepLogs;
 use crate::controllers::oam::metrics::Metrics;
 use crate::controllers::oam::objects::{Autoscalers, ClusterObjects, JoinedSettings, Objects};
@@ -199,7 +199,7 @@ pub fn setup(
         metrics: metrics.clone(),
         autoscalers: Autoscalers::default(),
         cluster_passes: ClusterPasses::new(options.workers),
-        step_requests: StepRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
+        http_requests: HttpRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
         step_logs: StepLogs::default(),
         wake: Arc::new(move |name| deferred.add(key(name), Priority::LOW)),
         stopping: context.stopping.clone(),

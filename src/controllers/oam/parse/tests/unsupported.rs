@@ -120,8 +120,8 @@ fn releases_of_helm_are_named_once_for_each_tracker() {
     let mut config = secret("sh.helm.release.v1.settings.v1");
     config["kind"] = "ConfigMap".into();
     let first = ["sh.helm.release.v1.web.front.v1", "sh.helm.release.v1.web.front.v2"].map(secret);
-    let advice = "(leave the Application to vela-core, which installed the release, or remove the entry from the \
-                  resourcetracker)";
+    let advice = "(leave the Application to vela-core, which installed the release, or drop its records with \
+                  `portolan vela forget-release`)";
     assert_eq!(
         reasons_of_trackers([&first, &[secret("sh.helm.release.v1.db.v10"), secret("login"), config]]),
         [

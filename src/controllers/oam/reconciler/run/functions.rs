@@ -4,7 +4,7 @@ use crate::api::NamespacedName;
 use crate::api::oam::labels;
 use crate::controllers::oam::dispatch::bookkeeping::label;
 use crate::controllers::oam::functions::config;
-use crate::controllers::oam::functions::http::StepPermit;
+use crate::controllers::oam::functions::http::HttpPermit;
 use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, Deletion, ObjectSelection};
 use crate::controllers::oam::functions::variables::variable;
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
@@ -29,7 +29,7 @@ pub(super) struct StepFunctions<'r, 'x, 'p> {
     pub(super) step_id: &'r str,
     pub(super) stop: Option<Stop>,
     /// The permit for requests, from the first request to the end of the step.
-    pub(super) permit: Option<StepPermit>,
+    pub(super) permit: Option<HttpPermit>,
 }
 
 impl Functions for StepFunctions<'_, '_, '_> {
@@ -71,7 +71,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
             ("http", "do") => {
                 let env = self.env();
                 let secrets = self.cluster().secrets();
-                let requests = &env.reconciler.step_requests;
+                let requests = &env.reconciler.http_requests;
                 Ok(requests.send(env.name, params, &secrets, &mut self.permit).await)
             }
             ("config", function) => self.config(function, params).await,
