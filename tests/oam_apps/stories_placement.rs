@@ -313,11 +313,18 @@ async fn labels_select_the_local_cluster_and_joined_ones_of_which_a_refused_one_
     let here = json!({ "cluster.core.oam.dev/control-plane": "true" });
     site.declare("here", select("two", here)).await;
     site.until_running("here").await;
-    site.declare("nowhere", select("lost", json!({ "region": "asia" }))).await;
+    site.declare("nowhere", select("lost", json!({ "region": "asia" })))
+        .await;
     site.until_said("nowhere", "failed to find any cluster matches given labels")
         .await;
 
     site.delete("v1 Secret", "prod-eu").await;
+    let there = json!({ "clusters": ["prod-eu"] });
+    let component = json!({ "name": "far", "type": "settings" });
+    site.declare("gone", placed(&[component], &[("places", "topology", there)], &[]))
+        .await;
+    site.until_said("gone", "failed to get cluster prod-eu: no such cluster")
+        .await;
     site.declare("later", select("three", json!({}))).await;
     let app = site.until_running("later").await;
     let services = app["status"]["services"].as_array().unwrap();
