@@ -73,15 +73,12 @@ async fn applications_that_are_not_supported_are_listed_before_any_controller_ru
 
     let table = site.vela(&["list", "--unsupported"]).await.ok();
     let namespace = &site.namespace;
-    assert!(!table.contains("plain") && !table.contains("debug"), "{table}");
+    for supported in ["plain", "debug", "remote"] {
+        assert!(!table.contains(supported), "{supported}: {table}");
+    }
     assert_line(
         &table,
         &format!("{namespace} chart component redis with an import of vela/helm"),
-    );
-    let tracker = format!("remote-v1-{namespace}");
-    assert_line(
-        &table,
-        &format!("{namespace} remote cluster edge in resourcetracker {tracker}"),
     );
 }
 

@@ -14,10 +14,8 @@ use super::render::live_definitions;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ResourceTracker, labels};
 use crate::cmd::{Error, failed_to};
-use crate::controllers::oam::clusters::{JoinedCluster, joined_clusters};
 use crate::controllers::oam::parse::{
-    Parsed, cluster_selections, parse, unsupported_application, unsupported_clusters, unsupported_definitions,
-    unsupported_overrides, unsupported_trackers,
+    Parsed, parse, unsupported_application, unsupported_definitions, unsupported_overrides, unsupported_trackers,
 };
 use crate::controllers::oam::trackers::{Inventory, Tracker};
 
@@ -50,8 +48,6 @@ pub struct Support<'a> {
     definitions: DefinitionSet,
     loaded: BTreeSet<String>,
     trackers: BTreeMap<NamespacedName, Vec<ResourceTracker>>,
-    /// Listed once an Application may select them.
-    joined: Option<Vec<JoinedCluster>>,
 }
 
 impl<'a> Support<'a> {
@@ -62,7 +58,6 @@ impl<'a> Support<'a> {
             definitions: DefinitionSet::default(),
             loaded: BTreeSet::new(),
             trackers: BTreeMap::new(),
-            joined: None,
         }
     }
 
@@ -123,7 +118,7 @@ impl<'a> Support<'a> {
             Err(error) => errors.push(unreadable(&error)),
         }
         match self.parse(application).await? {
-            Ok(parsed) => reasons.extend(self.unsupported_parts(&parsed).await?),
+            Ok(parsed) => reasons.extend(unsupported_parts(&parsed)),
             Err(Error::Failed(message) | Error::Usage(message)) => errors.push(format!("cannot be parsed: {message}")),
         }
         if reasons.is_empty() {
@@ -153,19 +148,13 @@ impl<'a> Support<'a> {
         );
         Ok(deployed.map(|deployed| deployed.parsed))
     }
+}
 
-    async fn unsupported_parts(&mut self, parsed: &Parsed) -> Result<Vec<String>, Error> {
-        if self.joined.is_none() && !cluster_selections(parsed).is_empty() {
-            let joined = joined_clusters(self.client, self.definition_namespace).await;
-            self.joined = Some(joined.map_err(failed_to("list Secrets of clusters"))?);
-        }
-        let joined = self.joined.as_deref().unwrap_or_default();
-        let clusters = unsupported_clusters(parsed, joined);
-        let definitions = unsupported_definitions(&parsed.components);
-        let overrides = unsupported_overrides(&parsed.overrides);
-        let found = clusters.iter().chain(&definitions).chain(&overrides);
-        Ok(found.map(ToString::to_string).collect())
-    }
+fn unsupported_parts(parsed: &Parsed) -> Vec<String> {
+    let definitions = unsupported_definitions(&parsed.components);
+    let overrides = unsupported_overrides(&parsed.overrides);
+    let found = definitions.iter().chain(&overrides);
+    found.map(ToString::to_string).collect()
 }
 
 fn unreadable(error: &impl Display) -> String {

@@ -18,8 +18,7 @@ use crate::budget::ResourceMetrics;
 use crate::cmd::flags::non_empty;
 use crate::cmd::{Error, output};
 use crate::controllers::oam::parse::{
-    Definitions, Lookup, Parsed, parse, unsupported_application, unsupported_clusters, unsupported_definitions,
-    unsupported_overrides,
+    Definitions, Lookup, Parsed, parse, unsupported_application, unsupported_definitions, unsupported_overrides,
 };
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::revisions::names::revision_name;
@@ -191,7 +190,6 @@ pub fn parse_supported(application: &Application, definitions: &Definitions<'_>)
     if let Ok(parsed) = &parsed {
         unsupported.extend(unsupported_definitions(&parsed.components));
         unsupported.extend(unsupported_overrides(&parsed.overrides));
-        unsupported.extend(unsupported_clusters(parsed, &[]));
     }
     let texts = unsupported.iter().map(ToString::to_string);
     let texts: Vec<String> = texts.chain(references(application)).collect();

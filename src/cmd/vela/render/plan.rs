@@ -40,6 +40,8 @@ impl Plan {
             namespace: &namespace,
             allow_cross_namespace: true,
             unanchored_overrides: false,
+            clusters: Ok(&[]),
+            accepts_any_cluster: true,
         };
         let mut plan = Self {
             components: Vec::new(),

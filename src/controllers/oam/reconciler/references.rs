@@ -105,7 +105,7 @@ struct Fetch<'x>(&'x Cluster<'x>);
 impl FetchObjects for Fetch<'_> {
     async fn fetch(&self, request: &ObjectRequest) -> Result<Vec<Value>, String> {
         let mut id = ObjectId {
-            cluster: "local".to_owned(),
+            cluster: request.cluster.clone(),
             api_version: request.kind.api_version.clone(),
             kind: request.kind.kind.clone(),
             namespace: request.namespace.clone(),

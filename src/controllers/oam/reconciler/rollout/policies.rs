@@ -9,7 +9,6 @@ use crate::controllers::oam::placement::{
     Applied, Check, DeployEnd, DeployParameters, PlacedComponent, PlacementProgress, deployments,
 };
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::policies::check_selected_clusters;
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::steps::Answer;
@@ -22,9 +21,6 @@ impl Rollout<'_, '_> {
             Ok(parameters) => parameters,
             Err(error) => return Ok(Answer::failed(error.to_string())),
         };
-        if let Err(message) = check_selected_clusters(env, &parameters.inline_policies).await {
-            return Ok(Answer::failed(message));
-        }
         let placed = match parsed.deployments(env.placement_settings()).deploy(&parameters) {
             Ok(placed) => placed,
             Err(error) => return Ok(Answer::failed(error.to_string())),
