@@ -12,11 +12,11 @@ use super::flags::{cluster::ClusterFlags, fetch::AddressFlags};
 use super::vela::{DefinitionNamespace, objects};
 use super::{Error, failed_to};
 use crate::controllers::oam::clusters::CREDENTIAL_TYPE;
-use crate::controllers::oam::clusters::connection::connect;
+use crate::controllers::oam::clusters::connection::{connect, remote_options};
 use crate::controllers::oam::clusters::credential::ClusterCredential;
 use crate::http::{Fetcher, Settings};
 use crate::runtime::kube_client::metrics::RequestMetrics;
-use crate::runtime::kube_client::{api_server_endpoint, api_server_of_pod};
+use crate::runtime::kube_client::{RemoteOptions, api_server_endpoint, api_server_of_pod};
 
 /// List and check the clusters that are joined for Applications of KubeVela
 ///
@@ -82,6 +82,7 @@ impl JoinedFlags {
                 .without_api_server([own].into_iter().chain(api_server).collect())
                 .await,
             allow_insecure: self.allow_insecure_clusters,
+            options: remote_options(None),
         })
     }
 
@@ -95,12 +96,13 @@ impl JoinedFlags {
 struct Connector {
     fetcher: Fetcher,
     allow_insecure: bool,
+    options: RemoteOptions,
 }
 
 impl Connector {
     /// Returns a client, or the reason why the cluster is refused. Sends nothing to it.
     async fn connect(&self, secret: &Secret) -> Result<Client, String> {
         let credential = ClusterCredential::parse(secret, self.allow_insecure).map_err(|error| error.to_string())?;
-        connect(credential, &self.fetcher, &RequestMetrics::default()).await
+        connect(credential, &self.fetcher, &RequestMetrics::default(), &self.options).await
     }
 }

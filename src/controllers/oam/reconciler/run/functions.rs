@@ -211,15 +211,13 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
             Ok(selection) => selection,
             Err(message) => return Answer::failed(message),
         };
-        if let Err(message) = self.cluster().check_read(&selection.target()).await {
+        let (cluster, target) = (self.cluster(), selection.target());
+        if let Err(message) = cluster.check_read(&target).await {
             return Answer::failed(message);
         }
-        let listed = self
-            .cluster()
-            .objects
-            .list(&selection.target(), &selection.selector())
-            .await;
-        objects::listed(&selection, listed.map(|listed| self.cluster().without_records(listed)))
+        let listed = cluster.objects.list(&target, &selection.selector()).await;
+        let listed = listed.map(|listed| cluster.without_records(&target.cluster, listed));
+        objects::listed(&selection, listed)
     }
 
     /// Applies a changed object as an object of the Application, which records it and keeps its state. Refuses an
