@@ -1,5 +1,5 @@
 /// The reason why a request to a cluster can't be sent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum ClusterError {
     #[error("no such cluster {cluster:?}; `portolan cluster list` shows all")]
     NotJoined { cluster: String },
