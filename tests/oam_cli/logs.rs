@@ -89,13 +89,17 @@ fn answer(uri: &Uri, requests: &AtomicUsize) -> Response {
                 "reason": "BadRequest", "message": "container \"main\" is waiting to start" });
             (StatusCode::BAD_REQUEST, status.to_string()).into_response()
         }
-        "/api/v1/namespaces/default/pods/gone" => {
-            let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
-                "reason": "NotFound", "message": "pods \"gone\" not found" });
-            (StatusCode::NOT_FOUND, status.to_string()).into_response()
-        }
+        "/api/v1/namespaces/default/pods/gone" => not_found("pods \"gone\" not found"),
+        "/api/v1/namespaces/vela-system/secrets/edge" => not_found("secrets \"edge\" not found"),
         path => panic!("unexpected request: {path}"),
     }
+}
+
+fn not_found(message: &str) -> Response {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": message,
+    });
+    (StatusCode::NOT_FOUND, status.to_string()).into_response()
 }
 
 impl Server {
@@ -125,10 +129,8 @@ async fn logs_of_the_pods_of_a_step_are_printed() {
     let output = server.logs(&["--step", "build"]).await;
     assert_eq!(output.code, Some(1));
     assert!(output.stdout.contains("build-1/main: line 1 [31m\n"), "{output:?}");
-    assert!(
-        output.stdout.contains("pods in cluster edge are not shown"),
-        "{output:?}"
-    );
+    let note = "pods in cluster edge are not shown: no such cluster in namespace vela-system";
+    assert!(output.stdout.contains(note), "{output:?}");
     let error = "error: build-2/main: container \"main\" is waiting to start";
     assert!(output.stderr.contains(error), "{output:?}");
 }
@@ -151,6 +153,11 @@ async fn new_lines_are_printed_once_until_the_pods_have_ended() {
         .collect();
     assert_eq!(lines, expected);
     assert_eq!(output.matches("is waiting to start").count(), 1, "{output}");
+    assert_eq!(
+        output.matches("pods in cluster edge are not shown").count(),
+        1,
+        "{output}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

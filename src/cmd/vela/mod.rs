@@ -7,6 +7,7 @@ mod delete;
 mod diff;
 mod forget_cluster;
 mod history;
+pub(in crate::cmd) mod joined;
 mod list;
 mod manifests;
 pub(in crate::cmd) mod objects;

@@ -2,6 +2,7 @@
 
 mod components;
 pub mod definition_set;
+mod named_clusters;
 pub mod plan;
 pub mod starter_set;
 
@@ -18,8 +19,7 @@ use crate::budget::ResourceMetrics;
 use crate::cmd::flags::non_empty;
 use crate::cmd::{Error, output};
 use crate::controllers::oam::parse::{
-    Definitions, Lookup, Parsed, parse, unsupported_application, unsupported_clusters, unsupported_definitions,
-    unsupported_overrides,
+    Definitions, Lookup, Parsed, parse, unsupported_application, unsupported_definitions, unsupported_overrides,
 };
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::revisions::names::revision_name;
@@ -27,6 +27,7 @@ use crate::cue::{self, Evaluator};
 use crate::text::sanitize;
 pub use components::{RenderError, Renderer};
 use definition_set::DefinitionSet;
+use named_clusters::NamedClusters;
 use plan::Plan;
 
 /// The version that templates see without a cluster.
@@ -66,7 +67,8 @@ impl EvaluatorFlags {
 ///
 /// Prints them as the controller applies them, with the names of the first revision, in the order of the steps. Values of
 /// Secrets are hidden. Traits that wait until their component is healthy see the rendered objects in place of live ones.
-/// Notes name what is known at run time only: values of inputs, and objects that templates of steps make.
+/// Notes name what is known at run time only: values of inputs, objects that templates of steps make, and joined clusters that
+/// have the labels of a selector.
 #[derive(Args, Debug)]
 pub struct Render {
     /// Files with Applications; definitions, Policies and Workflows in them are used too; `-` for the standard input
@@ -109,14 +111,15 @@ impl Render {
             let namespace = application.namespace().unwrap_or_default();
             let live = live_definitions(application, &definitions, &namespace, DEFINITION_NAMESPACE);
             let parsed = parse_supported(application, &live)?;
-            let plan = Plan::new(application, &parsed, &live)?;
+            let named = NamedClusters::of(&parsed);
+            let plan = Plan::new(application, &parsed, &live, Ok(&named.clusters))?;
             let first = first_revision(&application.name_any());
             let renderer = Renderer::new(&evaluator, &version, application, first, &parsed);
             let mut objects = objects(&renderer, &plan).await?;
             objects.iter_mut().for_each(remove_namespace);
             objects.iter_mut().for_each(manifests::hide_secret_values);
             output::print(&manifests::yaml(&objects)?)?;
-            for note in plan.notes() {
+            for note in plan.notes().chain(named.notes()) {
                 eprintln!("note: {}", sanitize(&note));
             }
         }
@@ -191,7 +194,6 @@ pub fn parse_supported(application: &Application, definitions: &Definitions<'_>)
     if let Ok(parsed) = &parsed {
         unsupported.extend(unsupported_definitions(&parsed.components));
         unsupported.extend(unsupported_overrides(&parsed.overrides));
-        unsupported.extend(unsupported_clusters(parsed, &[]));
     }
     let texts = unsupported.iter().map(ToString::to_string);
     let texts: Vec<String> = texts.chain(references(application)).collect();

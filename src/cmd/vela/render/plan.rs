@@ -4,12 +4,14 @@ use kube::ResourceExt;
 
 use crate::api::oam::{Application, ManagedResource, ServiceStatus, WorkflowStep};
 use crate::cmd::Error;
-use crate::controllers::oam::parse::{
-    Definitions, Deployments, Parsed, ParsedComponent, cluster_selections, component_step,
-};
+use crate::cmd::vela::joined::suffix;
+use crate::controllers::oam::clusters::JoinedCluster;
+use crate::controllers::oam::parse::{Definitions, Deployments, Parsed, ParsedComponent, component_step};
 use crate::controllers::oam::placement::{
     ByPlace, Place, PlacedComponent, PlacementSettings, place_service, service_key,
 };
+use crate::controllers::oam::render::release::ReleaseObject;
+use crate::controllers::oam::trackers::LOCAL;
 use crate::controllers::oam::workflow::{deploys_many, is_apply_component};
 
 /// Types of steps that make no objects by a template.
@@ -20,8 +22,6 @@ pub struct Plan {
     pub components: Vec<Planned>,
     /// Steps that make objects at run time, as `<name> (<type>)`.
     steps: Vec<String>,
-    /// Policies and steps that select clusters by labels.
-    cluster_selections: Vec<String>,
 }
 
 /// A component in one of its places.
@@ -33,18 +33,23 @@ pub struct Planned {
 }
 
 impl Plan {
-    /// Plans with the default flags of the controller.
-    pub fn new(application: &Application, parsed: &Parsed, definitions: &Definitions<'_>) -> Result<Self, Error> {
+    /// Plans with the default flags of the controller. `clusters` are the joined ones, or the reason why they are not known.
+    pub fn new(
+        application: &Application,
+        parsed: &Parsed,
+        definitions: &Definitions<'_>,
+        clusters: Result<&[JoinedCluster], &str>,
+    ) -> Result<Self, Error> {
         let namespace = application.namespace().unwrap_or_default();
         let settings = PlacementSettings {
             namespace: &namespace,
             allow_cross_namespace: true,
             unanchored_overrides: false,
+            clusters,
         };
         let mut plan = Self {
             components: Vec::new(),
             steps: Vec::new(),
-            cluster_selections: cluster_selections(parsed),
         };
         let mut components = ByPlace::default();
         let mut deployments = parsed.deployments(settings);
@@ -87,10 +92,7 @@ impl Plan {
         let inputs = with_inputs.map(|planned| format!("{planned}: values of its inputs are known at run time only"));
         let steps = self.steps.iter();
         let steps = steps.map(|step| format!("objects made by step {step} at run time"));
-        let clusters = self.cluster_selections.iter();
-        let clusters =
-            clusters.map(|place| format!("{place}: joined clusters are not looked up, only the local one is shown"));
-        inputs.chain(steps).chain(clusters)
+        inputs.chain(steps)
     }
 
     /// Returns true for an object that the run may apply again, although it is not rendered.
@@ -118,6 +120,16 @@ impl Planned {
         &self.component.component.name
     }
 
+    /// Returns the cluster of an object: that of the place, but for traits of the control plane.
+    pub fn cluster_of(&self, object: &ReleaseObject) -> &str {
+        let mut traits = self.component.traits.iter();
+        let trait_ = traits.find(|trait_| trait_.type_label == object.trait_);
+        if trait_.is_some_and(|trait_| trait_.definition.spec.control_plane_only) {
+            return LOCAL;
+        }
+        &self.place.cluster
+    }
+
     /// Returns the identity of its status.
     pub fn service_key(&self, application_namespace: &str) -> [String; 4] {
         let mut service = ServiceStatus {
@@ -138,6 +150,6 @@ impl std::fmt::Display for Planned {
         if !self.place.namespace.is_empty() {
             write!(f, " in namespace {}", self.place.namespace)?;
         }
-        Ok(())
+        f.write_str(&suffix(&self.place.cluster))
     }
 }
