@@ -375,6 +375,10 @@ async fn settings_become_flags_unless_they_are_defaults() {
              --cue-memory=128MiB",
         ),
         (
+            "oam.enabled=true,oam.clusters.allowInsecure=true",
+            "--leader-election-namespace=vela-system --allow-insecure-clusters --cue-memory=128MiB",
+        ),
+        (
             "oam.enabled=true,oam.velaCompat=true,image.tag=v1.11.0",
             "--leader-election-namespace=vela-system --compat-metrics --privileged-namespaces=vela-system \
              --cue-memory=128MiB",

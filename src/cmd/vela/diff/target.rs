@@ -83,7 +83,7 @@ impl Target {
             definitions,
             is_new_revision,
         } = Deployed::new(declared, definitions, recorded.as_ref(), parse_supported)?;
-        let plan = Plan::new(&application, &parsed, &definitions, clusters.joined().await)?;
+        let plan = Plan::new(&application, &parsed, &definitions, Some(clusters.joined().await))?;
         let has_finished = status.workflow.is_some_and(|workflow| workflow.finished);
         let version = |application: &Application| application.annotations().get(labels::PUBLISH_VERSION).cloned();
         let is_same = |live: &Application| live.spec == application.spec && version(live) == version(&application);

@@ -2,7 +2,6 @@
 
 mod components;
 pub mod definition_set;
-mod named_clusters;
 pub mod plan;
 pub mod starter_set;
 
@@ -27,7 +26,6 @@ use crate::cue::{self, Evaluator};
 use crate::text::sanitize;
 pub use components::{RenderError, Renderer};
 use definition_set::DefinitionSet;
-use named_clusters::NamedClusters;
 use plan::Plan;
 
 /// The version that templates see without a cluster.
@@ -111,15 +109,14 @@ impl Render {
             let namespace = application.namespace().unwrap_or_default();
             let live = live_definitions(application, &definitions, &namespace, DEFINITION_NAMESPACE);
             let parsed = parse_supported(application, &live)?;
-            let named = NamedClusters::of(&parsed);
-            let plan = Plan::new(application, &parsed, &live, Ok(&named.clusters))?;
+            let plan = Plan::new(application, &parsed, &live, None)?;
             let first = first_revision(&application.name_any());
             let renderer = Renderer::new(&evaluator, &version, application, first, &parsed);
             let mut objects = objects(&renderer, &plan).await?;
             objects.iter_mut().for_each(remove_namespace);
             objects.iter_mut().for_each(manifests::hide_secret_values);
             output::print(&manifests::yaml(&objects)?)?;
-            for note in plan.notes().chain(named.notes()) {
+            for note in plan.notes() {
                 eprintln!("note: {}", sanitize(&note));
             }
         }

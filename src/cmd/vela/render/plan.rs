@@ -6,7 +6,9 @@ use crate::api::oam::{Application, ManagedResource, ServiceStatus, WorkflowStep}
 use crate::cmd::Error;
 use crate::cmd::vela::joined::suffix;
 use crate::controllers::oam::clusters::JoinedCluster;
-use crate::controllers::oam::parse::{Definitions, Deployments, Parsed, ParsedComponent, component_step};
+use crate::controllers::oam::parse::{
+    Definitions, Deployments, Parsed, ParsedComponent, cluster_selections, component_step,
+};
 use crate::controllers::oam::placement::{
     ByPlace, Place, PlacedComponent, PlacementSettings, place_service, service_key,
 };
@@ -22,6 +24,8 @@ pub struct Plan {
     pub components: Vec<Planned>,
     /// Steps that make objects at run time, as `<name> (<type>)`.
     steps: Vec<String>,
+    /// Policies and steps that select clusters by labels, if these are not looked up.
+    cluster_selections: Vec<String>,
 }
 
 /// A component in one of its places.
@@ -33,23 +37,27 @@ pub struct Planned {
 }
 
 impl Plan {
-    /// Plans with the default flags of the controller. `clusters` are the joined ones, or the reason why they are not known.
+    /// Plans with the default flags of the controller. `joined` are the joined clusters, or the reason why they are not known;
+    /// if they are not looked up, each name counts as a cluster.
     pub fn new(
         application: &Application,
         parsed: &Parsed,
         definitions: &Definitions<'_>,
-        clusters: Result<&[JoinedCluster], &str>,
+        joined: Option<Result<&[JoinedCluster], &str>>,
     ) -> Result<Self, Error> {
         let namespace = application.namespace().unwrap_or_default();
         let settings = PlacementSettings {
             namespace: &namespace,
             allow_cross_namespace: true,
             unanchored_overrides: false,
-            clusters,
+            clusters: joined.unwrap_or(Ok(&[])),
+            accepts_any_cluster: joined.is_none(),
         };
+        let selections = joined.is_none().then(|| cluster_selections(parsed));
         let mut plan = Self {
             components: Vec::new(),
             steps: Vec::new(),
+            cluster_selections: selections.unwrap_or_default(),
         };
         let mut components = ByPlace::default();
         let mut deployments = parsed.deployments(settings);
@@ -92,7 +100,10 @@ impl Plan {
         let inputs = with_inputs.map(|planned| format!("{planned}: values of its inputs are known at run time only"));
         let steps = self.steps.iter();
         let steps = steps.map(|step| format!("objects made by step {step} at run time"));
-        inputs.chain(steps)
+        let clusters = self.cluster_selections.iter();
+        let clusters =
+            clusters.map(|place| format!("{place}: joined clusters are not looked up, only the local one is shown"));
+        inputs.chain(steps).chain(clusters)
     }
 
     /// Returns true for an object that the run may apply again, although it is not rendered.
