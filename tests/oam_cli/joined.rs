@@ -1,4 +1,4 @@
-//! Commands that compare objects in joined clusters.
+//! `portolan vela diff` and `portolan doctor` with joined clusters.
 
 use kube::ResourceExt;
 use portolan::api::oam::ManagedResource;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::clusters::{TOKEN, token};
 use super::diff::{CONFIG, config, owned};
-use super::{Site, application, assert_line};
+use super::{Site, application, assert_line, worker};
 use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
 use crate::support::cue::executable;
 use crate::support::ports::free_port;
@@ -89,4 +89,43 @@ async fn a_cluster_that_is_not_joined_ends_the_comparison() {
     let joined = ["--system-definition-namespace", &site.namespace];
     let error = site.vela(&[&["diff", &file][..], &joined].concat()).await.failed(1);
     assert!(error.contains("failed to get cluster prod: no such cluster"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_names_refused_clusters_and_credentials_that_may_not_impersonate() {
+    let site = Site::new().await;
+    let (namespace, other) = (&site.namespace, ControlPlane::start().await);
+    let limited = other.token_for(&other.namespace().await, "default").await;
+    for (name, type_, secret) in [
+        ("prod", TOKEN, ADMIN_TOKEN),
+        ("limited", TOKEN, &limited),
+        ("unused", TOKEN, &limited),
+        ("dynamic", "Dynamic", "hunter2"),
+    ] {
+        site.join(name, type_, token(&other.url(), other.ca_pem(), secret))
+            .await;
+    }
+    let mut acting = application("shop", worker("nginx:1"));
+    acting["metadata"]["annotations"] = json!({ "app.oam.dev/service-account-name": "deployer" });
+    site.apply_object(&acting).await;
+    let manifest = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web" } });
+    let entries = ["prod", "limited", "gone"].map(|cluster| ManagedResource {
+        cluster: cluster.to_owned(),
+        ..site.entry(&manifest)
+    });
+    let uid = site.application("shop").await.uid().unwrap();
+    site.create_tracker("shop", &uid, 1, encode(entries.into(), None).unwrap())
+        .await;
+
+    let joined = ["--controllers=oam", "--system-definition-namespace", namespace];
+    let text = site.run(&[&["doctor"], &joined[..]].concat()).await.stdout;
+    for line in [
+        "problem  cluster dynamic is refused: the credential type Dynamic is not supported",
+        "ok       cluster prod: the credential may impersonate the users of Applications",
+        "warning  cluster limited: the credential may not impersonate users",
+        "warning  cluster gone: Applications have objects there, and it is not joined",
+    ] {
+        assert!(text.lines().any(|found| found.starts_with(line)), "{line} in {text}");
+    }
+    assert!(!text.contains("cluster unused") && !text.contains("hunter2"), "{text}");
 }
