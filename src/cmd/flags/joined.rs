@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use super::cluster::ClusterFlags;
 use super::fetch::AddressFlags;
 use crate::cmd::{Error, failed_to};
-use crate::controllers::oam::clusters::connection::{connect, failure};
+use crate::controllers::oam::clusters::connection::{connect, failure, remote_options};
 use crate::controllers::oam::clusters::credential::ClusterCredential;
 use crate::http::{Fetcher, Settings};
 use crate::runtime::kube_client::metrics::RequestMetrics;
-use crate::runtime::kube_client::{api_server_endpoint, api_server_of_pod};
+use crate::runtime::kube_client::{RemoteOptions, api_server_endpoint, api_server_of_pod};
 
 /// The joined clusters that a command accepts.
 #[derive(Args, Clone, Debug)]
@@ -46,6 +46,7 @@ impl ConnectorFlags {
                 .without_api_server([own].into_iter().chain(api_server).collect())
                 .await,
             allow_insecure: self.allow_insecure_clusters,
+            options: remote_options(None),
         })
     }
 }
@@ -54,13 +55,14 @@ impl ConnectorFlags {
 pub struct Connector {
     fetcher: Fetcher,
     allow_insecure: bool,
+    options: RemoteOptions,
 }
 
 impl Connector {
     /// Returns a client, or the reason why the cluster is refused. Sends nothing to it.
     pub async fn connect(&self, secret: &Secret) -> Result<Client, String> {
         let credential = ClusterCredential::parse(secret, self.allow_insecure).map_err(|error| error.to_string())?;
-        connect(credential, &self.fetcher, &RequestMetrics::default()).await
+        connect(credential, &self.fetcher, &RequestMetrics::default(), &self.options).await
     }
 }
 
