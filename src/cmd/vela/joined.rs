@@ -16,7 +16,7 @@ use crate::cmd::Error;
 use crate::cmd::flags::cluster::ClusterFlags;
 use crate::cmd::flags::joined::{ConnectorFlags, Version, version};
 use crate::controllers::oam::clusters::{CREDENTIAL_TYPE, JoinedCluster, joined_clusters};
-use crate::controllers::oam::trackers::{LOCAL, is_local};
+use crate::controllers::oam::trackers::{LOCAL, cluster_name, is_local};
 use crate::runtime::kube_client::{ApiError, call, call_within};
 
 /// The time for the first request to a joined cluster, with DNS and TLS.
@@ -95,7 +95,7 @@ impl Clusters {
 
     /// Returns a cluster with its version, or the reason why it can't be reached.
     pub async fn reach(&self, name: &str) -> Result<ReachedCluster, String> {
-        let name = if is_local(name) { LOCAL } else { name };
+        let name = cluster_name(name);
         // Held meanwhile: others wait for the answer.
         let mut reached = self.reached.lock().await;
         if let Some(cluster) = reached.get(name) {

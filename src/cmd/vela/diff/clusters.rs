@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::cmd::vela::joined::Clusters;
 use crate::controllers::oam::objects::{Autoscalers, ClusterObjects};
-use crate::controllers::oam::trackers::{LOCAL, is_local};
+use crate::controllers::oam::trackers::{LOCAL, cluster_name};
 
 /// The period of watches, of which there are none here.
 const NO_RESYNC: Duration = Duration::from_secs(3600);
@@ -57,7 +57,7 @@ impl ComparedClusters {
 
     /// Returns a cluster, or the reason why its objects can't be compared.
     pub async fn of(&self, name: &str) -> Result<Arc<Cluster>, String> {
-        let name = if is_local(name) { LOCAL } else { name };
+        let name = cluster_name(name);
         let mut compared = self.compared.lock().await;
         if let Some(cluster) = compared.get(name) {
             return Ok(Arc::clone(cluster));

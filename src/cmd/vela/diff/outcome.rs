@@ -135,7 +135,7 @@ impl Target {
         }
         let targets = cluster
             .autoscalers
-            .targets(&cluster.client, &id.namespace)
+            .targets(&cluster.client, id)
             .await
             .map_err(|error| error.to_string())?;
         if targets.contains(&(id.kind.clone(), id.name.clone())) {

@@ -85,7 +85,7 @@ impl Target {
         let rendered = renderer.component(&planned.component, &planned.place).await?;
         let post = self.post_traits(clusters, &renderer, planned, &rendered).await?;
         let objects = rendered.objects.into_iter().chain(post);
-        let objects = objects.map(|object| (planned.cluster_of(&object), object)).collect();
+        let objects = objects.map(|object| (object.cluster(&planned.place), object)).collect();
         self.print_batch(clusters, &planned.to_string(), objects, seen).await?;
         Ok(true)
     }
@@ -130,7 +130,8 @@ impl Target {
             context.insert("output".to_owned(), live);
         }
         for object in objects.objects.iter().filter(|object| !object.key.is_empty()) {
-            if let Some(live) = self.live(clusters, planned.cluster_of(object), &object.manifest).await {
+            let cluster = object.cluster(&planned.place);
+            if let Some(live) = self.live(clusters, cluster, &object.manifest).await {
                 outputs.insert(object.key.clone(), live);
             }
         }

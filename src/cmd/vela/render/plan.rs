@@ -12,8 +12,6 @@ use crate::controllers::oam::parse::{
 use crate::controllers::oam::placement::{
     ByPlace, Place, PlacedComponent, PlacementSettings, place_service, service_key,
 };
-use crate::controllers::oam::render::release::ReleaseObject;
-use crate::controllers::oam::trackers::LOCAL;
 use crate::controllers::oam::workflow::{deploys_many, is_apply_component};
 
 /// Types of steps that make no objects by a template.
@@ -129,16 +127,6 @@ impl Planned {
 
     pub fn name(&self) -> &str {
         &self.component.component.name
-    }
-
-    /// Returns the cluster of an object: that of the place, but for traits of the control plane.
-    pub fn cluster_of(&self, object: &ReleaseObject) -> &str {
-        let mut traits = self.component.traits.iter();
-        let trait_ = traits.find(|trait_| trait_.type_label == object.trait_);
-        if trait_.is_some_and(|trait_| trait_.definition.spec.control_plane_only) {
-            return LOCAL;
-        }
-        &self.place.cluster
     }
 
     /// Returns the identity of its status.

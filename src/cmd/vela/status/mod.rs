@@ -20,7 +20,7 @@ use crate::cmd::flags::parse::positive_duration;
 use crate::cmd::flags::{OutputFormat, non_empty};
 use crate::cmd::output::cell;
 use crate::cmd::{Error, output};
-use crate::controllers::oam::trackers::is_local;
+use crate::controllers::oam::trackers::cluster_name;
 use crate::text::sanitize;
 use newer::newer_definitions;
 use watch::print_changes;
@@ -105,7 +105,7 @@ impl View {
     }
 
     fn keep_cluster(&mut self, cluster: &str) {
-        let is_kept = |place: &str| place == cluster || (is_local(place) && is_local(cluster));
+        let is_kept = |place: &str| cluster_name(place) == cluster_name(cluster);
         self.status.services.retain(|service| is_kept(&service.cluster));
         self.status.applied_resources.retain(|object| is_kept(&object.cluster));
     }

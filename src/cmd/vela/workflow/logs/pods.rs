@@ -8,7 +8,7 @@ use kube::{Client, ResourceExt};
 use crate::api::{NamespacedName, is_object_name};
 use crate::cmd::vela::joined::{Clusters, suffix};
 use crate::cmd::{Error, failed_to};
-use crate::controllers::oam::trackers::LOCAL;
+use crate::controllers::oam::trackers::{LOCAL, cluster_name};
 use crate::controllers::oam::workflow::operations::logs::LogResource;
 use crate::runtime::kube_client::call;
 
@@ -51,10 +51,7 @@ pub async fn containers(
     let mut notes = Vec::new();
     let mut pods: Vec<(&str, Pod)> = Vec::new();
     for resource in resources {
-        let place = match resource.cluster.as_str() {
-            "" => LOCAL,
-            place => place,
-        };
+        let place = cluster_name(&resource.cluster);
         let namespace = match resource.namespace.as_str() {
             "" => name.namespace.as_str(),
             namespace => namespace,
