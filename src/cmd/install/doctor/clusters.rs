@@ -66,9 +66,10 @@ impl ClusterUse {
             .filter_map(|tracker| decode(&tracker.spec).ok())
             .flatten();
         let clusters = entries.map(|entry| entry.cluster).filter(|cluster| !is_local(cluster));
+        let clusters = clusters.collect();
         let named = names_of(client, |app: &Application| names_user(app)).await;
         Ok(Self {
-            clusters: clusters.collect(),
+            clusters,
             has_identities: !none_if_not_found(named)?.is_empty(),
         })
     }
